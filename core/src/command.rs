@@ -1,0 +1,401 @@
+//! What a connection can ask of the core. All three protocols lower into it, so a rule is written
+//! once.
+//!
+//! A command is a plain value that borrows keys and values from the request. What the wire needs
+//! and the core does not (opaque, quiet, key echo, the order of flags in an answer) is the
+//! request's envelope ([`crate::wire`]) and is not here.
+//!
+//! One [`Get`] covers get, gets, gat, touch, `mg`, `me` and lock-and-get; one [`Set`] covers set,
+//! add, replace, append, prepend, cas, `ms` and replace-and-unlock.
+
+use crate::item::Cas;
+use crate::key::{Key, KeyForm};
+use crate::time::Exptime;
+
+/// One request of one connection. It has exactly one [`Reply`](crate::Reply).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Command<'a> {
+    /// Reads an item, and may touch, vivify, win or lock it.
+    Get(Get<'a>),
+    /// Stores a value.
+    Set(Set<'a>),
+    /// A [`Set`] whose value is past [`value_bytes_max`](crate::Limits::value_bytes_max) and was
+    /// not taken in: the old value of the key goes, so that nobody reads what its writer meant to
+    /// replace. Always answered [`Refusal::TooLarge`](crate::Refusal::TooLarge).
+    ///
+    /// Source: memcached 1.6.45 `proto_parser.c`, `process_update_cmd_start`.
+    SetTooLarge {
+        /// Whose old value goes.
+        key: Key<'a>,
+    },
+    /// Removes an item, or marks it.
+    Delete(Delete<'a>),
+    /// Adds to a decimal number, or takes from it.
+    Arithmetic(Arithmetic<'a>),
+    /// Takes the lock of an existing item.
+    Lock {
+        /// Which item's.
+        key: Key<'a>,
+    },
+    /// Gives the lock of an item back.
+    Unlock {
+        /// Which item's.
+        key: Key<'a>,
+    },
+    /// Gives every lock of the connection back.
+    UnlockAll,
+    /// Makes every item that is stored before the given moment go at that moment. A later
+    /// `flush_all` replaces one that is still to come.
+    FlushAll {
+        /// When: [`Exptime::Never`] and [`Exptime::Past`] are "at once".
+        at: Exptime,
+    },
+    /// Lists keys, a page at a time.
+    Keys(Keys<'a>),
+    /// Reads the counters.
+    Stats,
+    /// Sets the counters back to 0 (`stats reset`).
+    StatsReset,
+}
+
+/// Reads an item.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Get<'a> {
+    /// Which item.
+    pub key: Key<'a>,
+    /// How the key was written, for an item that this get vivifies.
+    pub key_form: KeyForm,
+    /// Touch, vivify and recache, in the order they are to act.
+    pub steps: TtlSteps,
+    /// Whether the read counts as one: for eviction, last access and `fetched`. Not with `u`, and
+    /// not for `me`.
+    pub bump: bool,
+    /// What the client already has: an item with this CAS is answered
+    /// [`unchanged`](crate::reply::Hit::unchanged). `C` of meta get.
+    pub known_cas: Option<Cas>,
+    /// The CAS of an item that this get vivifies.
+    pub new_cas: NewCas,
+    /// Take the lock in the same step (lock-and-get).
+    pub lock: bool,
+}
+
+impl<'a> Get<'a> {
+    /// A plain `get`.
+    #[must_use]
+    pub const fn new(key: Key<'a>) -> Self {
+        Self {
+            key,
+            key_form: KeyForm::Plain,
+            steps: TtlSteps::NONE,
+            bump: true,
+            known_cas: None,
+            new_cas: NewCas::Next,
+            lock: false,
+        }
+    }
+}
+
+/// One of the flags of meta commands that act on an item's TTL, each at its place in the request:
+/// `t T30` shows the old TTL, `T30 t` the new one.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum TtlStep {
+    /// `T`: the item gets this exptime.
+    Touch(Exptime),
+    /// `N`: a missing item is made, and gets this exptime here. Nothing for an item that was there.
+    Vivify(Exptime),
+    /// `R`: an item whose remaining TTL is less than this is won, if nobody has the win. The token
+    /// is an exptime, so 0 and negative ones never win.
+    Recache(Exptime),
+}
+
+/// How many [`TtlStep`]s a command can have: each flag stands at most once.
+pub const TTL_STEPS_MAX: usize = 3;
+
+/// The TTL flags of a command in request order, at most [`TTL_STEPS_MAX`].
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct TtlSteps([Option<TtlStep>; TTL_STEPS_MAX]);
+
+impl TtlSteps {
+    /// No steps.
+    pub const NONE: Self = Self([None; TTL_STEPS_MAX]);
+
+    /// One step.
+    #[must_use]
+    pub const fn one(step: TtlStep) -> Self {
+        Self([Some(step), None, None])
+    }
+
+    /// Adds a step behind the others; `None` if there is no room, which no request with each flag
+    /// at most once can bring about.
+    #[must_use]
+    pub fn then(mut self, step: TtlStep) -> Option<Self> {
+        *self.0.iter_mut().find(|slot| slot.is_none())? = Some(step);
+        Some(self)
+    }
+
+    /// The steps in order.
+    pub fn iter(&self) -> impl Iterator<Item = TtlStep> + '_ {
+        self.0.iter().map_while(|step| *step)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0[0].is_none()
+    }
+
+    /// Whether a missing item is to be made.
+    #[must_use]
+    pub fn vivifies(&self) -> bool {
+        self.iter().any(|step| matches!(step, TtlStep::Vivify(_)))
+    }
+}
+
+/// Stores a value.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Set<'a> {
+    /// Which item.
+    pub key: Key<'a>,
+    /// How the key was written.
+    pub key_form: KeyForm,
+    /// The bytes to store; at most [`value_bytes_max`](crate::Limits::value_bytes_max).
+    pub value: &'a [u8],
+    /// The client's own number. Append and prepend to an existing item keep its own.
+    pub client_flags: u32,
+    /// Append and prepend to an existing item keep its own.
+    pub exptime: Exptime,
+    /// On what condition, and onto what.
+    pub mode: SetMode,
+    /// Which version of the item the client must have seen.
+    pub guard: Guard,
+    /// The version it gets.
+    pub new_cas: NewCas,
+    /// What becomes of the item's lock.
+    pub lock: LockAfter,
+}
+
+impl<'a> Set<'a> {
+    /// A plain `set` that never expires.
+    #[must_use]
+    pub const fn new(key: Key<'a>, value: &'a [u8]) -> Self {
+        Self {
+            key,
+            key_form: KeyForm::Plain,
+            value,
+            client_flags: 0,
+            exptime: Exptime::Never,
+            mode: SetMode::Set,
+            guard: Guard::None,
+            new_cas: NewCas::Next,
+            lock: LockAfter::Keep,
+        }
+    }
+}
+
+/// On what condition a [`Set`] stores, and what becomes of the old value.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum SetMode {
+    /// Whether or not there is an item.
+    #[default]
+    Set,
+    /// Only if there is none.
+    Add,
+    /// Only if there is one.
+    Replace,
+    /// Behind the value of an existing item; if there is none, as `missing` says.
+    Append {
+        /// What a miss means.
+        missing: OnMissing,
+    },
+    /// Before the value of an existing item; if there is none, as `missing` says.
+    Prepend {
+        /// What a miss means.
+        missing: OnMissing,
+    },
+}
+
+/// What an append or prepend does when there is no item.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum OnMissing {
+    /// Nothing is stored.
+    Refuse,
+    /// The item is made with the [`Set`]'s exptime and client flags (`ms … MA N<exptime>`).
+    Create,
+}
+
+/// When a change may proceed. In `ms`, flag `I` means something only beside `C`; as
+/// `(Option<Cas>, bool)` this would have a fourth state that no request can ask for.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Guard {
+    /// Always.
+    #[default]
+    None,
+    /// If this is the item's version.
+    Match(Cas),
+    /// If this is the item's version; and if it is lower, the value is stored all the same but
+    /// stays stale, with its TTL and its win (`ms … C<cas> I`).
+    MatchElseStale(Cas),
+    /// If its version is 0, which no item has (`ms … C0`, `cas … 0`).
+    Never,
+}
+
+/// Which version an item gets when it changes.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum NewCas {
+    /// The next one of the server.
+    #[default]
+    Next,
+    /// This one (`E`); the server's counter stays where it is.
+    Is(Cas),
+}
+
+/// What becomes of an item's lock when a [`Set`] stores.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum LockAfter {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// The connection must hold it, and gives it back (replace-and-unlock).
+    Release,
+}
+
+/// Removes an item, or marks it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Delete<'a> {
+    /// Which item.
+    pub key: Key<'a>,
+    /// How the key was written, for an item that is emptied.
+    pub key_form: KeyForm,
+    /// Which version of the item the client must have seen.
+    pub guard: Guard,
+    /// What is done to it.
+    pub removal: Removal,
+    /// The version it gets, if it stays.
+    pub new_cas: NewCas,
+}
+
+impl<'a> Delete<'a> {
+    /// A plain `delete`.
+    #[must_use]
+    pub const fn new(key: Key<'a>) -> Self {
+        Self {
+            key,
+            key_form: KeyForm::Plain,
+            guard: Guard::None,
+            removal: Removal::Remove,
+            new_cas: NewCas::Next,
+        }
+    }
+}
+
+/// What a [`Delete`] does to an item.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Removal {
+    /// It goes.
+    #[default]
+    Remove,
+    /// It stays and is marked out of date: the next reader wins (`md I`). Its version changes.
+    MarkStale {
+        /// Its new exptime; `None` keeps the old one.
+        exptime: Option<Exptime>,
+    },
+    /// It stays without its value (`md x`). Its version changes only by `E`.
+    Clear {
+        /// Its new exptime.
+        exptime: Exptime,
+        /// Its new client flags.
+        client_flags: u32,
+    },
+    /// Both of the above (`md x I`). Its version changes.
+    ClearAndMarkStale {
+        /// Its new exptime.
+        exptime: Exptime,
+        /// Its new client flags.
+        client_flags: u32,
+    },
+}
+
+/// Adds to a decimal number, or takes from it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Arithmetic<'a> {
+    /// Which item.
+    pub key: Key<'a>,
+    /// How the key was written, for an item that is made.
+    pub key_form: KeyForm,
+    /// Which way.
+    pub direction: Direction,
+    /// How much.
+    pub delta: u64,
+    /// The number of an item that is made; one is made only if `steps` vivify.
+    pub initial: u64,
+    /// Touch and vivify, in the order they are to act.
+    pub steps: TtlSteps,
+    /// Which version of the item the client must have seen.
+    pub guard: Guard,
+    /// The version it gets.
+    pub new_cas: NewCas,
+}
+
+impl<'a> Arithmetic<'a> {
+    /// A plain `incr` or `decr`.
+    #[must_use]
+    pub const fn new(key: Key<'a>, direction: Direction, delta: u64) -> Self {
+        Self {
+            key,
+            key_form: KeyForm::Plain,
+            direction,
+            delta,
+            initial: 0,
+            steps: TtlSteps::NONE,
+            guard: Guard::None,
+            new_cas: NewCas::Next,
+        }
+    }
+}
+
+/// Which way an [`Arithmetic`] goes.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Direction {
+    /// Up; past 2^64 it starts again at 0.
+    Increment,
+    /// Down; it stops at 0.
+    Decrement,
+}
+
+/// Asks for a page of keys.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Keys<'a> {
+    /// Only keys that begin with this; empty for all.
+    pub prefix: &'a [u8],
+    /// Where the page starts: [`ScanCursor::default`] for the first, then what the last page said.
+    pub cursor: ScanCursor,
+}
+
+/// A place in a scan over the store. It means something only to the store that gave it.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct ScanCursor(pub u64);
+
+impl<'a> Command<'a> {
+    /// The key the command is about; `None` for those about all items or about the connection.
+    #[must_use]
+    pub const fn key(&self) -> Option<Key<'a>> {
+        match self {
+            Self::Get(get) => Some(get.key),
+            Self::Set(set) => Some(set.key),
+            Self::Delete(delete) => Some(delete.key),
+            Self::Arithmetic(arithmetic) => Some(arithmetic.key),
+            Self::SetTooLarge { key } | Self::Lock { key } | Self::Unlock { key } => Some(*key),
+            Self::UnlockAll
+            | Self::FlushAll { .. }
+            | Self::Keys(_)
+            | Self::Stats
+            | Self::StatsReset => None,
+        }
+    }
+}

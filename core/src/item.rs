@@ -1,0 +1,54 @@
+//! What an item is besides its key and value.
+
+use core::num::NonZeroU64;
+
+use crate::key::KeyForm;
+use crate::time::{Deadline, Tick};
+
+/// The version of an item: never 0, unique over the server, changed by every change of the value.
+///
+/// 0 means "no CAS" on the wire, so it does not exist past a decoder.
+/// Source: memcached 1.6.45 `doc/protocol.txt`, "cas unique".
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Cas(NonZeroU64);
+
+impl Cas {
+    /// The version with this number; `None` for 0.
+    #[must_use]
+    pub const fn new(number: u64) -> Option<Self> {
+        match NonZeroU64::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// Everything about an item that is not its key or value. A store keeps it; only the engine reads
+/// meaning into it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Meta {
+    /// The item's version.
+    pub cas: Cas,
+    /// When it expires; `None` is never.
+    pub deadline: Option<Deadline>,
+    /// When it was last stored or fetched.
+    pub last_access: Tick,
+    /// The client's own number, kept and handed back.
+    pub client_flags: u32,
+    /// How the key is written in meta text.
+    pub key_form: KeyForm,
+    /// Somebody has fetched it since it was stored (`h` of meta get).
+    pub fetched: bool,
+    /// Marked out of date by `md I`, and served all the same (`X` of meta get).
+    pub stale: bool,
+    /// One client has been told to recache it (`W`); the others see `Z`.
+    pub win_sent: bool,
+    /// A connection holds its lock: it is not evicted, does not expire, and no other changes it.
+    pub locked: bool,
+}

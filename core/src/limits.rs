@@ -1,0 +1,48 @@
+//! Every bound of the core, by name. What happens at each is said beside it.
+
+/// The bounds of one [`Core`](crate::Core).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The largest value in bytes. A larger one is refused with
+    /// [`Refusal::TooLarge`](crate::Refusal::TooLarge). memcached's `-I`; 1 MiB by default.
+    pub value_bytes_max: usize,
+    /// What all items together may take, in bytes as the store accounts for them. Past it, items
+    /// are evicted. memcached's `-m`; 64 MiB by default.
+    pub memory_bytes_max: usize,
+    /// How many locks one connection may hold; one more is
+    /// [`Refusal::TooManyLocks`](crate::Refusal::TooManyLocks).
+    pub locks_per_connection_max: usize,
+    /// How much of `memory_bytes_max` locked items may pin, in bytes as the store accounts for
+    /// them; past it a lock is [`Refusal::TooManyLocks`](crate::Refusal::TooManyLocks), and a
+    /// store that would grow a locked item is [`Refusal::OutOfMemory`](crate::Refusal::OutOfMemory).
+    pub locked_bytes_max: usize,
+    /// How many items one tick looks at for expiry, so that a tick has an end.
+    pub crawl_items_max: usize,
+    /// How many keys one page of `keys` looks at, so that a page has an end.
+    pub scan_items_max: usize,
+}
+
+impl Limits {
+    /// The bounds for a memory of `memory_bytes_max` and values of up to `value_bytes_max` bytes;
+    /// the others follow from them.
+    #[must_use]
+    pub const fn new(memory_bytes_max: usize, value_bytes_max: usize) -> Self {
+        Self {
+            value_bytes_max,
+            memory_bytes_max,
+            // As many as a program that locks a batch of rows would take, few enough that one
+            // client cannot pin a cache of small items.
+            locks_per_connection_max: 65_536,
+            locked_bytes_max: memory_bytes_max / 2,
+            crawl_items_max: 1_000,
+            scan_items_max: 1_000,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::new(64 << 20, 1 << 20)
+    }
+}

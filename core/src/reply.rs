@@ -1,0 +1,156 @@
+//! What the core answers: the outcome, never a wire word.
+//!
+//! A reply borrows from the store, so a value goes from the store straight into the output.
+
+use crate::command::{ScanCursor, TTL_STEPS_MAX};
+use crate::engine::ConnId;
+use crate::item::Cas;
+use crate::key::KeyForm;
+use crate::stats::Stats;
+
+/// The outcome of one [`Command`](crate::Command).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Reply<'a> {
+    /// A get found, or made, an item.
+    Hit(Hit<'a>),
+    /// A get found none.
+    Miss,
+    /// A set stored.
+    Stored(Stored),
+    /// A set's mode did not allow it: an item was there, or was not.
+    NotStored,
+    /// The item has another version than the one asked for.
+    Exists,
+    /// There is no item to change, delete, lock or compare with.
+    NotFound,
+    /// A delete removed, emptied or marked the item.
+    Deleted,
+    /// An arithmetic counted, or made the number.
+    Number(Number),
+    /// A lock was taken.
+    Locked,
+    /// One lock or all of them were given back.
+    Unlocked,
+    /// `flush_all` or `stats reset` took effect.
+    Ok,
+    /// A page of keys.
+    Keys(KeysPage<'a>),
+    /// The counters.
+    Stats(&'a Stats),
+    /// The command was refused and has changed nothing (but see
+    /// [`Refusal::TooLarge`]).
+    Refused(Refusal),
+}
+
+/// Why a command was refused.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Refusal {
+    /// A connection holds the item's lock: another one, or for `lock` any.
+    Locked,
+    /// The connection does not hold the item's lock, or (for unlock) there is no item.
+    NotLocked,
+    /// The item to unlock does not exist. Binary tells it from `NotLocked`, text does not.
+    NotLockedNotFound,
+    /// The connection holds [`locks_per_connection_max`](crate::Limits::locks_per_connection_max)
+    /// locks, or locked items pin [`locked_bytes_max`](crate::Limits::locked_bytes_max).
+    TooManyLocks,
+    /// The connection is not open (its [`Closed`](crate::Event::Closed) has been handled), so it
+    /// can hold no lock. Only a driver that mixes up its connections sees this.
+    ConnectionClosed,
+    /// The value is past [`value_bytes_max`](crate::Limits::value_bytes_max). For
+    /// [`SetTooLarge`](crate::Command::SetTooLarge) the old value is gone.
+    TooLarge,
+    /// Everything that may be evicted has been, and there is still no room.
+    OutOfMemory,
+    /// The item's value is not a decimal number below 2^64.
+    NonNumeric,
+}
+
+/// An item as a get found it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Hit<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// How its key is written in meta text.
+    pub key_form: KeyForm,
+    /// Its value.
+    pub value: &'a [u8],
+    /// Its version.
+    pub cas: Cas,
+    /// The client's own number.
+    pub client_flags: u32,
+    /// Its remaining TTL before the first of the command's
+    /// [`steps`](crate::command::TtlSteps), after the first, and so on. For a get without steps,
+    /// the first is the TTL.
+    pub ttl: TtlTrace,
+    /// Whole seconds since it was stored or fetched before this.
+    pub last_access_s: u32,
+    /// Whether it was fetched before this.
+    pub fetched: bool,
+    /// It is marked out of date (`X`).
+    pub stale: bool,
+    /// What this get learns of the right to recache it.
+    pub win: Win,
+    /// It is the version that the client said it knows ([`known_cas`](crate::command::Get::known_cas)).
+    pub unchanged: bool,
+    /// Who holds its lock.
+    pub locked_by: Option<ConnId>,
+    /// What it takes of the memory limit, in bytes as the store accounts for it.
+    pub memory_bytes: usize,
+}
+
+/// A remaining TTL in seconds; `None` is "never expires".
+pub type TtlSeconds = Option<u32>;
+
+/// The TTL of an item before, between and after the [`TtlSteps`](crate::command::TtlSteps) of a
+/// command: entry `n` is what holds after `n` steps.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct TtlTrace(pub [TtlSeconds; TTL_STEPS_MAX + 1]);
+
+impl TtlTrace {
+    /// The TTL after `steps` steps; after the last one it does not change any more.
+    #[must_use]
+    pub fn after(&self, steps: usize) -> TtlSeconds {
+        self.0[if steps < TTL_STEPS_MAX { steps } else { TTL_STEPS_MAX }]
+    }
+}
+
+/// What a get learns of the right to recache an item.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Win {
+    /// Nobody needs to recache it.
+    None,
+    /// This get won it (`W`).
+    Won,
+    /// Another one has it (`Z`).
+    Sent,
+}
+
+/// An item as a set stored it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Stored {
+    /// The version it got.
+    pub cas: Cas,
+    /// The bytes of its whole value, also after an append.
+    pub size: usize,
+}
+
+/// A number as an arithmetic left it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Number {
+    /// The number.
+    pub value: u64,
+    /// The version the item got.
+    pub cas: Cas,
+    /// As in [`Hit::ttl`].
+    pub ttl: TtlTrace,
+}
+
+/// Some of the keys asked for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeysPage<'a> {
+    /// The keys. Expired ones are not among them, locked ones are.
+    pub keys: alloc::vec::Vec<&'a [u8]>,
+    /// Where the next page starts; `None` after the last one.
+    pub next: Option<ScanCursor>,
+}

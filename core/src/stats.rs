@@ -1,0 +1,191 @@
+//! What a core has counted.
+//!
+//! Counters only go up, until `stats reset`; gauges are what is true now. The names are memcached's
+//! own where it has one (`doc/protocol.txt`, "General-purpose statistics"), so that monitoring
+//! reads them unchanged.
+
+/// Declares the counters once: the struct, its sum and its reset cannot disagree.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Events since the start or the last `stats reset`.
+        #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Adds another core's counters to these.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)*
+            }
+
+            /// Every counter under the name `stats` shows it by.
+            pub fn each(&self, mut show: impl FnMut(&'static str, u64)) {
+                $(show(stringify!($name), self.$name);)*
+            }
+        }
+    };
+}
+
+counters! {
+    /// Gets of any kind, but for those that touch.
+    cmd_get,
+    /// Sets of any kind that reached the store.
+    cmd_set,
+    /// `flush_all`.
+    cmd_flush,
+    /// `touch`, and gets that touch.
+    cmd_touch,
+    /// Gets that found an item.
+    get_hits,
+    /// Gets that found none.
+    get_misses,
+    /// Look-ups that found an item whose TTL had passed.
+    get_expired,
+    /// Deletes that found an item.
+    delete_hits,
+    /// Deletes that found none, or another version.
+    delete_misses,
+    /// Increments of an existing number.
+    incr_hits,
+    /// Increments that found none.
+    incr_misses,
+    /// Decrements of an existing number.
+    decr_hits,
+    /// Decrements that found none.
+    decr_misses,
+    /// Compare-and-swaps that stored.
+    cas_hits,
+    /// Compare-and-swaps that found none.
+    cas_misses,
+    /// Compare-and-swaps that found another version.
+    cas_badval,
+    /// Touches that found an item.
+    touch_hits,
+    /// Touches that found none.
+    touch_misses,
+    /// Values over the limit.
+    store_too_large,
+    /// Stores for which nothing could be evicted.
+    store_no_memory,
+    /// Items that were ever stored.
+    total_items,
+    /// Items that were taken out for room before their TTL had passed.
+    evictions,
+    /// Items that were taken out after their TTL had passed.
+    reclaimed,
+    /// Of the evicted items, those nobody had fetched.
+    evicted_unfetched,
+    /// Of the reclaimed items, those nobody had fetched.
+    expired_unfetched,
+    /// Items that the crawler looked at.
+    crawler_items_checked,
+    /// Items that the crawler took out.
+    crawler_reclaimed,
+    /// Locks that were asked for.
+    cmd_lock,
+    /// Locks that were given.
+    lock_granted,
+    /// Locks that somebody had already.
+    lock_contended,
+    /// Locks of items that are not there.
+    lock_misses,
+    /// Locks that were given back by request.
+    lock_released,
+    /// Locks that ended with their connection.
+    lock_died,
+    /// Changes refused because another connection holds the item's lock.
+    lock_refusals,
+    /// Times a get was told to recache (`W`).
+    win_sent,
+    /// Times a get was told that another recaches (`Z`).
+    win_waits,
+    /// Items that were marked out of date.
+    stale_marks,
+}
+
+/// What is true of a core now.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Gauges {
+    /// Items in the store, expired ones that nobody has come across included.
+    pub curr_items: u64,
+    /// What they take, in bytes as the store accounts for them.
+    pub bytes: u64,
+    /// What they may take.
+    pub limit_maxbytes: u64,
+    /// Locks that are held.
+    pub locks_held: u64,
+    /// Connections that hold them.
+    pub lock_holders: u64,
+    /// What locked items take, in bytes as the store accounts for them.
+    pub locked_bytes: u64,
+}
+
+impl Gauges {
+    /// Adds another core's gauges to these.
+    pub fn add(&mut self, other: &Self) {
+        let Self { curr_items, bytes, limit_maxbytes, locks_held, lock_holders, locked_bytes } =
+            other;
+        self.curr_items += curr_items;
+        self.bytes += bytes;
+        self.limit_maxbytes += limit_maxbytes;
+        self.locks_held += locks_held;
+        self.lock_holders += lock_holders;
+        self.locked_bytes += locked_bytes;
+    }
+
+    /// Every gauge under the name `stats` shows it by.
+    pub fn each(&self, mut show: impl FnMut(&'static str, u64)) {
+        let Self { curr_items, bytes, limit_maxbytes, locks_held, lock_holders, locked_bytes } =
+            *self;
+        show("curr_items", curr_items);
+        show("bytes", bytes);
+        show("limit_maxbytes", limit_maxbytes);
+        show("locks_held", locks_held);
+        show("lock_holders", lock_holders);
+        show("locked_bytes", locked_bytes);
+    }
+}
+
+/// Counters and gauges of one core, or of several added up.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Stats {
+    /// Events since the start or the last `stats reset`.
+    pub counters: Counters,
+    /// What is true now.
+    pub gauges: Gauges,
+}
+
+impl Stats {
+    /// Adds another core's statistics to these.
+    pub fn add(&mut self, other: &Self) {
+        self.counters.add(&other.counters);
+        self.gauges.add(&other.gauges);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_cores_add_up() {
+        let mut sum = Stats::default();
+        let one = Stats {
+            counters: Counters { cmd_get: 2, ..Counters::default() },
+            gauges: Gauges { bytes: 5, ..Gauges::default() },
+        };
+        sum.add(&one);
+        sum.add(&one);
+        assert_eq!((sum.counters.cmd_get, sum.gauges.bytes), (4, 10));
+    }
+
+    #[test]
+    fn every_counter_is_shown_under_its_own_name() {
+        let mut names = alloc::vec::Vec::new();
+        let counters = Counters { win_sent: 7, ..Counters::default() };
+        counters.each(|name, value| names.push((name, value)));
+        assert!(names.contains(&("win_sent", 7)));
+        assert!(names.contains(&("cmd_get", 0)));
+    }
+}

@@ -1,0 +1,133 @@
+//! Where items are kept: the trait, and its implementations.
+//!
+//! A store knows keys, values, sizes and room. It knows nothing of commands: what an expired, a
+//! stale or a locked item means to a client is the engine's business. Two things it must know of
+//! an item to choose what to give up: its deadline, and whether it is locked.
+//!
+//! - S1: a locked item is never given up.
+//! - S2: a store either stores the whole item or changes nothing but what it gave up for room.
+//! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max).
+
+mod map;
+
+pub use map::MapStore;
+
+use crate::command::ScanCursor;
+use crate::item::Meta;
+use crate::key::Key;
+use crate::stats::Counters;
+use crate::time::Tick;
+
+/// Keeps items within a limit of memory.
+///
+/// A [`Slot`](Store::Slot) names an item that was found. It is good until the next call that takes
+/// `&mut self`, but for [`set_meta`](Store::set_meta) and [`record_hit`](Store::record_hit), which
+/// keep all slots good.
+pub trait Store {
+    /// Names an item that was found.
+    type Slot: Copy;
+
+    /// Finds the item of `key`, expired or not.
+    fn find(&mut self, key: Key<'_>) -> Option<Self::Slot>;
+
+    /// What the item is besides key and value.
+    fn meta(&self, slot: Self::Slot) -> Meta;
+
+    /// Changes what the item is besides key and value.
+    fn set_meta(&mut self, slot: Self::Slot, meta: Meta);
+
+    /// The item's key.
+    fn key(&self, slot: Self::Slot) -> &[u8];
+
+    /// The item's value.
+    fn value(&self, slot: Self::Slot) -> &[u8];
+
+    /// What the item takes of the limit, in bytes.
+    fn item_bytes(&self, slot: Self::Slot) -> usize;
+
+    /// Notes that the item was used, for the choice of what to give up.
+    fn record_hit(&mut self, slot: Self::Slot);
+
+    /// Stores an item, in the place of one with that key. Gives up others for room; never a
+    /// locked one (S1).
+    ///
+    /// # Errors
+    /// [`Full`] if there would be no room even without all that may be given up. Nothing has
+    /// changed then.
+    fn put(
+        &mut self,
+        now: Tick,
+        key: Key<'_>,
+        meta: Meta,
+        value: &[u8],
+        counters: &mut Counters,
+    ) -> Result<Self::Slot, Full>;
+
+    /// Adds bytes to the value of an item that was found, at the end or the beginning, and gives
+    /// it `meta`.
+    ///
+    /// # Errors
+    /// As [`put`](Store::put).
+    fn extend(
+        &mut self,
+        now: Tick,
+        slot: Self::Slot,
+        meta: Meta,
+        bytes: &[u8],
+        end: End,
+        counters: &mut Counters,
+    ) -> Result<Self::Slot, Full>;
+
+    /// Takes an item out.
+    fn remove(&mut self, slot: Self::Slot);
+
+    /// Takes every item out that is not locked.
+    fn clear(&mut self);
+
+    /// Looks at up to `items_max` items, going on where the last call stopped, and takes out those
+    /// that have expired and are not locked.
+    fn crawl(&mut self, now: Tick, items_max: usize, counters: &mut Counters);
+
+    /// Looks at up to `items_max` items from `cursor` on, and shows each to `visit`. Returns where
+    /// to go on; `None` at the end. An item that is there from the first page to the last is shown;
+    /// no more is promised.
+    fn scan<'a>(
+        &'a self,
+        cursor: ScanCursor,
+        items_max: usize,
+        visit: &mut dyn FnMut(&'a [u8], &Meta),
+    ) -> Option<ScanCursor>;
+
+    /// What it holds.
+    fn usage(&self) -> Usage;
+
+    /// What an item of these sizes would take of the limit, in bytes.
+    fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize;
+
+    /// Asserts that the store's parts agree.
+    fn check(&self);
+}
+
+/// Which end of a value is added to.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum End {
+    /// Behind what is there (append).
+    Back,
+    /// Before what is there (prepend).
+    Front,
+}
+
+/// There is no room, and nothing that may be given up.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Full;
+
+/// What a store holds.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Usage {
+    /// Items, expired ones included.
+    pub items: usize,
+    /// What they take of the limit, in bytes.
+    pub bytes: usize,
+    /// What the locked ones among them take, in bytes.
+    pub locked_bytes: usize,
+}

@@ -1,0 +1,279 @@
+//! Points and spans of time, as the core counts them.
+//!
+//! The core has no clock: every event carries an [`Instant`], and the wall clock reaches it as the
+//! offset of [`Clock`]. Inside an item, time is kept in ticks of a quarter second, so that a
+//! deadline fits 32 bits and still meets the promise of the protocol page:
+//!
+//! - T1: an item is never gone before its TTL has passed.
+//! - T2: an item is never readable more than 250 ms after its TTL has passed.
+//!
+//! Source: memcached 1.6.45 `doc/protocol.txt`, "Expiration times"; `memcached.c:realtime`. Where we
+//! differ: docs/PROTOCOL.md, "Time".
+
+/// Milliseconds in a [`Tick`].
+pub const TICK_MS: u64 = 250;
+
+/// Ticks in a second.
+const TICKS_PER_SECOND: u64 = 1000 / TICK_MS;
+
+/// The longest exptime that is a span and not a date: 30 days in seconds.
+///
+/// Source: memcached 1.6.45 `memcached.c`, `REALTIME_MAXDELTA`.
+pub const RELATIVE_EXPTIME_MAX_S: i64 = 60 * 60 * 24 * 30;
+
+/// A point in time: milliseconds since the core was made.
+///
+/// It is an input of every event. A transport takes it from a monotonic clock, a test or a model
+/// makes it up.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The moment `ms` milliseconds after the core was made.
+    #[must_use]
+    pub const fn from_millis(ms: u64) -> Self {
+        Self(ms)
+    }
+
+    /// Milliseconds since the core was made.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// The tick this moment lies in.
+    #[must_use]
+    pub const fn tick(self) -> Tick {
+        Tick::saturating(self.0 / TICK_MS)
+    }
+}
+
+/// A quarter second, counted since the core was made. 32 bits last 34 years.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Tick(u32);
+
+impl Tick {
+    const fn saturating(ticks: u64) -> Self {
+        // The cast keeps the value: it is at most `u32::MAX`.
+        #[allow(clippy::cast_possible_truncation)]
+        Self(if ticks > u32::MAX as u64 { u32::MAX } else { ticks as u32 })
+    }
+
+    /// The tick with this number.
+    #[must_use]
+    pub const fn from_count(count: u32) -> Self {
+        Self(count)
+    }
+
+    /// How many ticks lie between the core's making and this one.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.0
+    }
+
+    /// Whole seconds from `earlier` to this tick; 0 if `earlier` is later.
+    #[must_use]
+    pub const fn seconds_since(self, earlier: Self) -> u32 {
+        self.0.saturating_sub(earlier.0) / TICKS_PER_SECOND as u32
+    }
+}
+
+/// When an item expires: the first tick in which it is gone.
+///
+/// "Never" is `None` of an `Option<Deadline>`.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Deadline(Tick);
+
+impl Deadline {
+    /// The deadline that passes when `tick` begins.
+    #[must_use]
+    pub const fn at(tick: Tick) -> Self {
+        Self(tick)
+    }
+
+    /// The first tick in which the item is gone.
+    #[must_use]
+    pub const fn tick(self) -> Tick {
+        self.0
+    }
+
+    /// Whether the deadline has passed.
+    #[must_use]
+    pub fn has_passed(self, now: Tick) -> bool {
+        self.0 <= now
+    }
+
+    /// Seconds that remain, as `t` of meta get shows them: 0 once the deadline has passed.
+    ///
+    /// A deadline is rounded up to a tick (T1), so up to one tick of what remains is not part of
+    /// the TTL that was asked for; it is taken off before rounding up to a second.
+    #[must_use]
+    pub const fn remaining_s(self, now: Tick) -> u32 {
+        self.0.0.saturating_sub(now.0).saturating_add(2) / TICKS_PER_SECOND as u32
+    }
+}
+
+/// An exptime as it stands on the wire, already told apart by its meaning.
+///
+/// Source: memcached 1.6.45 `doc/protocol.txt`, "Expiration times".
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Exptime {
+    /// 0: the item never expires.
+    #[default]
+    Never,
+    /// A negative number: the item has already expired.
+    Past,
+    /// 1 to 2 592 000 (30 days): seconds from now.
+    In {
+        /// The span in seconds.
+        seconds: u32,
+    },
+    /// Anything above 30 days: seconds since 1970.
+    At {
+        /// The date in Unix seconds.
+        unix_s: u64,
+    },
+}
+
+impl Exptime {
+    /// Reads the number that a request carries.
+    #[must_use]
+    pub const fn from_wire(seconds: i64) -> Self {
+        // Both casts keep the value: the arms bound it.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        match seconds {
+            0 => Self::Never,
+            i64::MIN..=-1 => Self::Past,
+            1..=RELATIVE_EXPTIME_MAX_S => Self::In { seconds: seconds as u32 },
+            _ => Self::At { unix_s: seconds as u64 },
+        }
+    }
+
+    /// The number a client writes into a request to mean this.
+    #[must_use]
+    pub const fn to_wire(self) -> i64 {
+        match self {
+            Self::Never => 0,
+            Self::Past => -1,
+            Self::In { seconds } => seconds as i64,
+            // A date past the year 292 billion is not one that `from_wire` returns.
+            #[allow(clippy::cast_possible_wrap)]
+            Self::At { unix_s } => unix_s as i64,
+        }
+    }
+}
+
+/// The time of one event: the monotonic moment, and where the wall clock stands against it.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Clock {
+    /// The moment of the event.
+    pub now: Instant,
+    /// Unix seconds at [`Instant`] 0. A date in a request is turned into a span with it.
+    pub unix_s_at_start: u64,
+}
+
+impl Clock {
+    /// The tick of the event.
+    #[must_use]
+    pub const fn tick(&self) -> Tick {
+        self.now.tick()
+    }
+
+    /// Resolves an exptime to a deadline; `None` is "never".
+    ///
+    /// Rounds up to a tick (T1). A date at or before now is a deadline that has passed.
+    #[must_use]
+    pub const fn deadline(&self, exptime: Exptime) -> Option<Deadline> {
+        match exptime {
+            Exptime::Never => None,
+            Exptime::Past => Some(Deadline(self.tick())),
+            Exptime::In { seconds } => Some(self.after_ms(seconds as u64 * 1000)),
+            Exptime::At { unix_s } => {
+                // Whole Unix seconds begin where the wall clock says; `now` is that much further.
+                let unix_ms = unix_s.saturating_mul(1000);
+                let now_ms =
+                    self.unix_s_at_start.saturating_mul(1000).saturating_add(self.now.as_millis());
+                if unix_ms <= now_ms {
+                    Some(Deadline(self.tick()))
+                } else {
+                    Some(self.after_ms(unix_ms - now_ms))
+                }
+            }
+        }
+    }
+
+    /// Milliseconds from now until `exptime`, for a `flush_all` that is to happen later; 0 for one
+    /// that is to happen at once.
+    #[must_use]
+    pub const fn delay_ms(&self, exptime: Exptime) -> u64 {
+        match exptime {
+            Exptime::Never | Exptime::Past => 0,
+            Exptime::In { seconds } => seconds as u64 * 1000,
+            Exptime::At { unix_s } => unix_s.saturating_mul(1000).saturating_sub(
+                self.unix_s_at_start.saturating_mul(1000).saturating_add(self.now.as_millis()),
+            ),
+        }
+    }
+
+    const fn after_ms(&self, ms: u64) -> Deadline {
+        Deadline(Tick::saturating(self.now.as_millis().saturating_add(ms).div_ceil(TICK_MS)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(ms: u64) -> Clock {
+        Clock { now: Instant::from_millis(ms), unix_s_at_start: 1_700_000_000 }
+    }
+
+    #[test]
+    fn an_item_lives_its_whole_ttl_and_at_most_a_quarter_second_more() {
+        for start_ms in [0, 1, 249, 250, 251, 999, 12_345] {
+            let deadline = clock(start_ms).deadline(Exptime::In { seconds: 3 }).unwrap();
+            assert!(!deadline.has_passed(clock(start_ms + 2_999).tick()), "T1 from {start_ms}");
+            assert!(deadline.has_passed(clock(start_ms + 3_250).tick()), "T2 from {start_ms}");
+        }
+    }
+
+    #[test]
+    fn the_ttl_shown_starts_at_the_ttl_asked_for() {
+        for start_ms in [0, 1, 249, 250, 251, 999] {
+            let clock = clock(start_ms);
+            let deadline = clock.deadline(Exptime::In { seconds: 30 }).unwrap();
+            assert_eq!(deadline.remaining_s(clock.tick()), 30);
+        }
+    }
+
+    #[test]
+    fn the_ttl_shown_never_grows() {
+        let deadline = clock(7).deadline(Exptime::In { seconds: 5 }).unwrap();
+        let shown: alloc::vec::Vec<u32> =
+            (0..6_000).map(|ms| deadline.remaining_s(clock(7 + ms).tick())).collect();
+        assert!(shown.windows(2).all(|pair| pair[1] <= pair[0]));
+        assert_eq!((shown[0], shown[5_999]), (5, 0));
+    }
+
+    #[test]
+    fn a_date_is_a_span_from_now() {
+        let clock = clock(10_000);
+        assert_eq!(
+            clock.deadline(Exptime::At { unix_s: 1_700_000_040 }),
+            clock.deadline(Exptime::In { seconds: 30 })
+        );
+        let past = clock.deadline(Exptime::At { unix_s: 1_700_000_010 }).unwrap();
+        assert!(past.has_passed(clock.tick()));
+    }
+
+    #[test]
+    fn exptimes_are_told_apart_as_the_protocol_says() {
+        assert_eq!(Exptime::from_wire(0), Exptime::Never);
+        assert_eq!(Exptime::from_wire(-1), Exptime::Past);
+        assert_eq!(Exptime::from_wire(2_592_000), Exptime::In { seconds: 2_592_000 });
+        assert_eq!(Exptime::from_wire(2_592_001), Exptime::At { unix_s: 2_592_001 });
+        for wire in [0, -1, 1, 2_592_000, 2_592_001, i64::MAX] {
+            assert_eq!(Exptime::from_wire(wire).to_wire(), wire);
+        }
+    }
+}
