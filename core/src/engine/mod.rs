@@ -29,7 +29,7 @@ use crate::item::{Cas, Meta};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::reply::{KeysPage, Refusal, Reply};
-use crate::stats::{Gauges, Stats};
+use crate::stats::{Gauges, Report, Stats};
 use crate::store::{MapStore, Store};
 use crate::time::{Clock, Exptime, Instant};
 
@@ -243,7 +243,7 @@ impl<S: Store> Core<S> {
             Command::UnlockAll => self.unlock_all(conn),
             Command::FlushAll { at } => self.flush_all(at),
             Command::Keys(keys) => self.keys(keys),
-            Command::Stats => self.stats(),
+            Command::Stats(_) => self.stats(),
             Command::StatsReset => {
                 self.stats = Stats::default();
                 Reply::Ok
@@ -333,7 +333,7 @@ impl<S: Store> Core<S> {
             lock_holders: self.locks.holders() as u64,
             locked_bytes: usage.locked_bytes as u64,
         };
-        Reply::Stats(&self.stats)
+        Reply::Stats(Report::new(&self.stats))
     }
 }
 
