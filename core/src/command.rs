@@ -10,6 +10,7 @@
 
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
+use crate::stats::StatsTopic;
 use crate::time::Exptime;
 
 /// One request of one connection. It has exactly one [`Reply`](crate::Reply).
@@ -52,8 +53,8 @@ pub enum Command<'a> {
     },
     /// Lists keys, a page at a time.
     Keys(Keys<'a>),
-    /// Reads the counters.
-    Stats,
+    /// Reads what there is to tell about a topic.
+    Stats(StatsTopic),
     /// Sets the counters back to 0 (`stats reset`).
     StatsReset,
 }
@@ -394,7 +395,7 @@ impl<'a> Command<'a> {
             Self::UnlockAll
             | Self::FlushAll { .. }
             | Self::Keys(_)
-            | Self::Stats
+            | Self::Stats(_)
             | Self::StatsReset => None,
         }
     }

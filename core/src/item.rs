@@ -13,6 +13,9 @@ use crate::time::{Deadline, Tick};
 pub struct Cas(NonZeroU64);
 
 impl Cas {
+    /// The least.
+    pub const FIRST: Self = Self(NonZeroU64::MIN);
+
     /// The version with this number; `None` for 0.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
@@ -26,6 +29,13 @@ impl Cas {
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0.get()
+    }
+
+    /// The version `stride` after this one. A server that gave a thousand million of them a second
+    /// would reach the end, and stay there, after 500 years.
+    #[must_use]
+    pub const fn step(self, stride: u32) -> Self {
+        Self(self.0.saturating_add(stride as u64))
     }
 }
 

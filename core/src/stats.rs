@@ -3,6 +3,13 @@
 //! Counters only go up, until `stats reset`; gauges are what is true now. The names are memcached's
 //! own where it has one (`doc/protocol.txt`, "General-purpose statistics"), so that monitoring
 //! reads them unchanged.
+//!
+//! A [`Report`] is what `stats` answers: the counters of the core, and the lines that only a
+//! transport can know. [`Report::each`] decides which of them belong to which [`StatsTopic`], so
+//! that text and binary show the same.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
 
 /// Declares the counters once: the struct, its sum and its reset cannot disagree.
 macro_rules! counters {
@@ -161,6 +168,53 @@ impl Stats {
     pub fn add(&mut self, other: &Self) {
         self.counters.add(&other.counters);
         self.gauges.add(&other.gauges);
+    }
+}
+
+/// What `stats` is asked about: its argument.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum StatsTopic {
+    /// No argument: the counters.
+    #[default]
+    General,
+    /// `settings`: how the server was set up.
+    Settings,
+    /// `items`: the items of each slab class. There is one class here, `1`.
+    Items,
+    /// `slabs`: the memory of each slab class.
+    Slabs,
+    /// `sizes`: the histogram of item sizes, which is never on.
+    Sizes,
+    /// `conns`: the connections.
+    Conns,
+}
+
+/// A line of `stats` that only the transport can know: its process, threads and connections.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct StatsLine {
+    /// The name; no blanks.
+    pub name: Cow<'static, str>,
+    /// The value; no blanks, no line ends.
+    pub value: String,
+}
+
+/// What `stats` answers.
+///
+/// A core alone answers [`Report::new`]. A transport adds up the [`Stats`] of its cores, and sets
+/// [`lines`](Report::lines) to what it has to tell about the topic that was asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Report<'a> {
+    /// The counters and gauges.
+    pub stats: &'a Stats,
+    /// The transport's own lines for the topic, shown before the core's.
+    pub lines: &'a [StatsLine],
+}
+
+impl<'a> Report<'a> {
+    /// A report without lines of a transport.
+    #[must_use]
+    pub const fn new(stats: &'a Stats) -> Self {
+        Self { stats, lines: &[] }
     }
 }
 
