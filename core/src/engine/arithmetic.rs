@@ -131,13 +131,17 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// Reads decimal digits and nothing behind them but blanks; `None` for anything else, and for a
-/// number of 2^64 and more.
+/// Reads the number a value begins with; `None` if there is none, or one of 2^64 and more.
+///
+/// White space and a `+` may stand before the digits, and anything may follow white space behind
+/// them: `7 8` counts as 7. Source: memcached 1.6.45 `util.c`, `safe_strtoull`, which leaves that to
+/// the C library. A minus sign is always refused here; there, `-0` counts as 0.
 fn parse(value: &[u8]) -> Option<u64> {
-    let digits = value.trim_ascii_end();
-    if digits.is_empty() {
-        return None;
-    }
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let start = value.iter().position(|byte| !is_space(byte))?;
+    let rest = value.get(start..)?;
+    let rest = rest.strip_prefix(b"+").unwrap_or(rest);
+    let digits = rest.split(is_space).next().filter(|digits| !digits.is_empty())?;
     digits.iter().try_fold(0_u64, |number, byte| {
         let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
         number.checked_mul(10)?.checked_add(u64::from(digit))
@@ -179,11 +183,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_decimal_digits_and_blanks_behind_them() {
+    fn a_value_is_a_number_if_it_begins_with_one() {
         assert_eq!(parse(b"0"), Some(0));
         assert_eq!(parse(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(parse(b"9   "), Some(9));
         assert_eq!(parse(b"007"), Some(7));
+<<<<<<< HEAD
         for not_a_number in [
             &b""[..],
             b" ",
@@ -194,6 +199,13 @@ mod tests {
             b"1a",
             b"18446744073709551616",
         ] {
+=======
+        assert_eq!(parse(b" \t+7"), Some(7));
+        assert_eq!(parse(b"7 8"), Some(7));
+        for not_a_number in
+            [&b""[..], b" ", b"-1", b"+", b"+ 1", b"++1", b"1a", b"18446744073709551616"]
+        {
+>>>>>>> oracle
             assert_eq!(parse(not_a_number), None, "{not_a_number:?}");
         }
     }

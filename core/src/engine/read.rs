@@ -31,7 +31,10 @@ impl<S: Store> Core<S> {
             }
             self.grant(conn, get.key);
         }
-        let outcome = recache::decide(&self.clock, &meta, &get.steps, Origin::Found);
+        let mut outcome = recache::decide(&self.clock, &meta, &get.steps, Origin::Found);
+        if !get.recaches {
+            outcome.win = Win::None;
+        }
         self.count_win(outcome.win);
         let after = Meta {
             deadline: outcome.deadline,

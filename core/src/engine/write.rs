@@ -1,7 +1,7 @@
 //! Storing a value: set, add, replace, append, prepend, cas, meta set, and replace-and-unlock.
 //!
-//! The order of the questions is the order of the answers: somebody else's lock, then the lock
-//! that replace-and-unlock needs, then the mode, then the guard, then room. Every refusal returns
+//! The order of the questions is the order of the answers: somebody else's lock (or for a
+//! replace-and-unlock, whether it is one's own), then the mode, then the guard, then room. Every refusal returns
 //! before the first change (E1).
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
@@ -29,14 +29,17 @@ impl<S: Store> Core<S> {
             return Reply::Refused(Refusal::TooLarge);
         }
         let found = self.find_live(set.key);
-        if let Some((_, meta)) = &found
-            && self.is_held_by_another(conn, set.key, meta)
-        {
-            return HELD_BY_ANOTHER;
-        }
-        let held = found.is_some_and(|(_, meta)| meta.locked);
-        if set.lock == LockAfter::Release && !held {
-            return Reply::Refused(Refusal::NotLocked);
+        match (set.lock, &found) {
+            (LockAfter::Keep, Some((_, meta))) if self.is_held_by_another(conn, set.key, meta) => {
+                return HELD_BY_ANOTHER;
+            }
+            (LockAfter::Keep, _) => {}
+            // Who must hold the lock is told whether he does, and not who else does.
+            (LockAfter::Release, Some(_)) if self.locks.owner(set.key) != Some(conn) => {
+                return Reply::Refused(Refusal::NotLocked);
+            }
+            (LockAfter::Release, Some(_)) => {}
+            (LockAfter::Release, None) => return Reply::NotFound,
         }
         match self.judge(set, found) {
             Err(answer) => answer,
