@@ -42,6 +42,10 @@ impl Cas {
 /// Everything about an item that is not its key or value. A store keeps it; only the engine reads
 /// meaning into it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "all sixteen combinations are real"
+)]
 pub struct Meta {
     /// The item's version.
     pub cas: Cas,

@@ -72,7 +72,10 @@ impl LockTable {
     /// How many connections hold a lock.
     #[must_use]
     pub fn holders(&self) -> usize {
-        self.by_conn.values().filter(|keys| !keys.is_empty()).count()
+        self.by_conn
+            .values()
+            .filter(|keys| !keys.is_empty())
+            .count()
     }
 
     /// How many locks `conn` holds; `None` if it is not open.
@@ -87,8 +90,17 @@ impl LockTable {
     /// Gives `key`, which nobody holds, to `conn`, which is open.
     fn acquire(&mut self, key: Key<'_>, conn: ConnId) {
         let key = Bytes::copy_from_slice(key.as_bytes());
-        self.by_conn.get_mut(&conn).expect("L4: asked for before").insert(key.clone());
-        self.by_key.insert(key, Holding { owner: conn, doomed: false });
+        self.by_conn
+            .get_mut(&conn)
+            .expect("L4: asked for before")
+            .insert(key.clone());
+        self.by_key.insert(
+            key,
+            Holding {
+                owner: conn,
+                doomed: false,
+            },
+        );
     }
 
     /// Forgets the lock of `key`, if there is one.
@@ -123,8 +135,14 @@ impl LockTable {
     /// L1, L2 and L4.
     pub(super) fn check(&self) {
         for (key, holding) in &self.by_key {
-            let held = self.by_conn.get(&holding.owner).expect("L4: an owner that is not open");
-            assert!(held.contains(key), "L2: an owner that does not know what it holds");
+            let held = self
+                .by_conn
+                .get(&holding.owner)
+                .expect("L4: an owner that is not open");
+            assert!(
+                held.contains(key),
+                "L2: an owner that does not know what it holds"
+            );
         }
         for (conn, keys) in &self.by_conn {
             for key in keys {
@@ -145,7 +163,13 @@ impl<S: Store> Core<S> {
         if let Err(refusal) = self.may_lock(conn, slot, &meta) {
             return Reply::Refused(refusal);
         }
-        self.store.set_meta(slot, Meta { locked: true, ..meta });
+        self.store.set_meta(
+            slot,
+            Meta {
+                locked: true,
+                ..meta
+            },
+        );
         self.grant(conn, key);
         Reply::Locked
     }
@@ -215,9 +239,15 @@ impl<S: Store> Core<S> {
     /// Ends a lock. What the lock has held off happens now: the item goes if its TTL has passed or
     /// a `flush_all` came over it.
     pub(super) fn release(&mut self, key: Key<'_>) {
-        let holding = self.locks.release(key).expect("the caller has seen the lock");
+        let holding = self
+            .locks
+            .release(key)
+            .expect("the caller has seen the lock");
         let slot = self.store.find(key).expect("L3: a lock has an item");
-        let meta = Meta { locked: false, ..self.store.meta(slot) };
+        let meta = Meta {
+            locked: false,
+            ..self.store.meta(slot)
+        };
         self.store.set_meta(slot, meta);
         if holding.doomed || !self.is_live(&meta) {
             self.store.remove(slot);

@@ -19,6 +19,9 @@ mod recache;
 mod remove;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 use core::fmt;
 
 pub use locks::LockTable;
@@ -95,7 +98,12 @@ impl Config {
     /// One core that has all CAS numbers to itself.
     #[must_use]
     pub const fn new(limits: Limits, unix_s_at_start: u64) -> Self {
-        Self { limits, unix_s_at_start, cas_first: Cas::FIRST, cas_stride: 1 }
+        Self {
+            limits,
+            unix_s_at_start,
+            cas_first: Cas::FIRST,
+            cas_stride: 1,
+        }
     }
 
     /// The `index`th of `count` cores: its CAS numbers are its own.
@@ -141,12 +149,20 @@ impl<S: Store> Core<S> {
     /// A core on `store`, which keeps within the same limits.
     #[must_use]
     pub fn with_store(config: Config, store: S) -> Self {
-        let Config { limits, unix_s_at_start, cas_first, cas_stride } = config;
+        let Config {
+            limits,
+            unix_s_at_start,
+            cas_first,
+            cas_stride,
+        } = config;
         Self {
             store,
             locks: LockTable::default(),
             limits,
-            clock: Clock { now: Instant::default(), unix_s_at_start },
+            clock: Clock {
+                now: Instant::default(),
+                unix_s_at_start,
+            },
             next_cas: cas_first,
             cas_stride,
             flush_at: None,
@@ -166,7 +182,8 @@ impl<S: Store> Core<S> {
             Event::Closed(conn) => self.close(conn),
             Event::Tick => {
                 let tick = self.clock.tick();
-                self.store.crawl(tick, self.limits.crawl_items_max, &mut self.stats.counters);
+                self.store
+                    .crawl(tick, self.limits.crawl_items_max, &mut self.stats.counters);
             }
             Event::WallClock { unix_s_at_start } => self.clock.unix_s_at_start = unix_s_at_start,
         }
@@ -176,7 +193,11 @@ impl<S: Store> Core<S> {
     /// This core as `conn` sees it at `now`: what [`Connection::drive`](crate::Connection::drive)
     /// hands commands to.
     pub const fn at(&mut self, now: Instant, conn: ConnId) -> CoreAt<'_, S> {
-        CoreAt { core: self, now, conn }
+        CoreAt {
+            core: self,
+            now,
+            conn,
+        }
     }
 
     /// Its bounds.
@@ -217,11 +238,18 @@ impl<S: Store> Core<S> {
         let mut locked_bytes = 0;
         for (key, _) in self.locks.iter() {
             let slot = self.store.find(key).expect("L3: a lock without an item");
-            assert!(self.store.meta(slot).locked, "L3: a lock that its item does not know of");
+            assert!(
+                self.store.meta(slot).locked,
+                "L3: a lock that its item does not know of"
+            );
             locked_bytes += self.store.item_bytes(slot);
         }
         // With the loop above, equal sums mean that no item is marked locked without an owner.
-        assert_eq!(self.store.usage().locked_bytes, locked_bytes, "L3: an item locked by nobody");
+        assert_eq!(
+            self.store.usage().locked_bytes,
+            locked_bytes,
+            "L3: an item locked by nobody"
+        );
     }
 
     fn advance(&mut self, now: Instant) {
@@ -268,7 +296,10 @@ impl<S: Store> Core<S> {
 
     fn is_live(&self, meta: &Meta) -> bool {
         let tick = self.clock.tick();
-        meta.locked || !meta.deadline.is_some_and(|deadline| deadline.has_passed(tick))
+        meta.locked
+            || !meta
+                .deadline
+                .is_some_and(|deadline| deadline.has_passed(tick))
     }
 
     /// E2: whether `conn` may not change an item that it has found.
@@ -315,11 +346,13 @@ impl<S: Store> Core<S> {
 
     fn keys(&mut self, keys: Keys<'_>) -> Reply<'_> {
         let mut page = alloc::vec::Vec::new();
-        let next = self.store.scan(keys.cursor, self.limits.scan_items_max, &mut |key, meta| {
-            if key.as_bytes().starts_with(keys.prefix) && self.is_live(meta) {
-                page.push(key.as_bytes());
-            }
-        });
+        let next = self
+            .store
+            .scan(keys.cursor, self.limits.scan_items_max, &mut |key, meta| {
+                if key.as_bytes().starts_with(keys.prefix) && self.is_live(meta) {
+                    page.push(key.as_bytes());
+                }
+            });
         Reply::Keys(KeysPage { keys: page, next })
     }
 

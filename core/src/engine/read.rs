@@ -18,7 +18,11 @@ impl<S: Store> Core<S> {
         self.count_get(&get, found.is_some());
         let Some((slot, meta)) = found else {
             // Lock-and-get answers a miss as one, and makes nothing.
-            return if get.steps.vivifies() && !get.lock { self.vivify(get) } else { Reply::Miss };
+            return if get.steps.vivifies() && !get.lock {
+                self.vivify(get)
+            } else {
+                Reply::Miss
+            };
         };
         if get.lock {
             self.stats.counters.cmd_lock += 1;
@@ -37,7 +41,11 @@ impl<S: Store> Core<S> {
             win_sent: meta.win_sent || outcome.win == Win::Won,
             locked: meta.locked || get.lock,
             fetched: meta.fetched || get.bump,
-            last_access: if get.bump { self.clock.tick() } else { meta.last_access },
+            last_access: if get.bump {
+                self.clock.tick()
+            } else {
+                meta.last_access
+            },
             ..meta
         };
         if after != meta {
@@ -58,7 +66,11 @@ impl<S: Store> Core<S> {
             stale: meta.stale,
             win: outcome.win,
             unchanged: get.known_cas == Some(meta.cas),
-            locked_by: if after.locked { self.locks.owner(get.key) } else { None },
+            locked_by: if after.locked {
+                self.locks.owner(get.key)
+            } else {
+                None
+            },
             memory_bytes: self.store.item_bytes(slot),
         })
     }
@@ -82,7 +94,10 @@ impl<S: Store> Core<S> {
         meta.win_sent = true;
         let memory_bytes = self.store.bytes_for(get.key.as_bytes().len(), 0);
         // One that would be gone at once is shown and not kept, so everybody wins it.
-        if !outcome.deadline.is_some_and(|deadline| deadline.has_passed(now)) {
+        if !outcome
+            .deadline
+            .is_some_and(|deadline| deadline.has_passed(now))
+        {
             let counters = &mut self.stats.counters;
             if self.store.put(now, get.key, meta, b"", counters).is_err() {
                 counters.store_no_memory += 1;
@@ -110,11 +125,22 @@ impl<S: Store> Core<S> {
 
     fn count_get(&mut self, get: &Get<'_>, found: bool) {
         let counters = &mut self.stats.counters;
-        let touches = get.steps.iter().any(|step| matches!(step, TtlStep::Touch(_)));
+        let touches = get
+            .steps
+            .iter()
+            .any(|step| matches!(step, TtlStep::Touch(_)));
         let (command, hits, misses) = if touches {
-            (&mut counters.cmd_touch, &mut counters.touch_hits, &mut counters.touch_misses)
+            (
+                &mut counters.cmd_touch,
+                &mut counters.touch_hits,
+                &mut counters.touch_misses,
+            )
         } else {
-            (&mut counters.cmd_get, &mut counters.get_hits, &mut counters.get_misses)
+            (
+                &mut counters.cmd_get,
+                &mut counters.get_hits,
+                &mut counters.get_misses,
+            )
         };
         *command += 1;
         *(if found { hits } else { misses }) += 1;

@@ -36,9 +36,15 @@ pub(super) struct Outcome {
 /// Takes the steps of a get on an item, in their order.
 pub(super) fn decide(clock: &Clock, meta: &Meta, steps: &TtlSteps, origin: Origin) -> Outcome {
     let mut runs_short = false;
-    let (deadline, ttl) = walk(clock, meta.deadline, steps, origin, |deadline, threshold| {
-        runs_short |= is_short(clock, deadline, threshold);
-    });
+    let (deadline, ttl) = walk(
+        clock,
+        meta.deadline,
+        steps,
+        origin,
+        |deadline, threshold| {
+            runs_short |= is_short(clock, deadline, threshold);
+        },
+    );
     let open = !meta.win_sent && (origin == Origin::Made || meta.stale || runs_short);
     let win = if open {
         Win::Won
@@ -81,11 +87,15 @@ pub(super) fn walk(
 /// Whether what remains of an item's TTL is less than `threshold`. An item without TTL never runs
 /// short, and a threshold of 0 or less is never reached.
 fn is_short(clock: &Clock, deadline: Option<Deadline>, threshold: Exptime) -> bool {
-    let Some(deadline) = deadline else { return false };
+    let Some(deadline) = deadline else {
+        return false;
+    };
     match threshold {
         Exptime::Never | Exptime::Past => false,
         Exptime::In { seconds } => deadline.remaining_s(clock.tick()) < seconds,
-        Exptime::At { .. } => clock.deadline(threshold).is_some_and(|date| deadline < date),
+        Exptime::At { .. } => clock
+            .deadline(threshold)
+            .is_some_and(|date| deadline < date),
     }
 }
 
@@ -97,7 +107,10 @@ mod tests {
     use crate::time::{Instant, Tick};
 
     fn clock() -> Clock {
-        Clock { now: Instant::from_millis(5_000), unix_s_at_start: 1_700_000_000 }
+        Clock {
+            now: Instant::from_millis(5_000),
+            unix_s_at_start: 1_700_000_000,
+        }
     }
 
     fn meta(ttl_s: Option<u32>, stale: bool, win_sent: bool) -> Meta {
@@ -124,14 +137,22 @@ mod tests {
 
     #[test]
     fn a_win_is_open_until_it_is_sent() {
-        for (stale, ttl_s, steps) in
-            [(true, None, TtlSteps::NONE), (false, Some(10), recache(11)), (true, None, recache(5))]
-        {
+        for (stale, ttl_s, steps) in [
+            (true, None, TtlSteps::NONE),
+            (false, Some(10), recache(11)),
+            (true, None, recache(5)),
+        ] {
             assert_eq!(win(&meta(ttl_s, stale, false), steps), Win::Won);
             assert_eq!(win(&meta(ttl_s, stale, true), steps), Win::Sent);
         }
         let made = |win_sent| {
-            decide(&clock(), &meta(None, false, win_sent), &TtlSteps::NONE, Origin::Made).win
+            decide(
+                &clock(),
+                &meta(None, false, win_sent),
+                &TtlSteps::NONE,
+                Origin::Made,
+            )
+            .win
         };
         assert_eq!(made(false), Win::Won);
     }
@@ -141,7 +162,10 @@ mod tests {
         for steps in [TtlSteps::NONE, recache(10), recache(0), recache(-1)] {
             assert_eq!(win(&meta(Some(10), false, false), steps), Win::None);
         }
-        assert_eq!(win(&meta(None, false, false), recache(1_000_000)), Win::None);
+        assert_eq!(
+            win(&meta(None, false, false), recache(1_000_000)),
+            Win::None
+        );
     }
 
     #[test]
@@ -152,7 +176,13 @@ mod tests {
         let after = TtlSteps::one(short).then(touch).unwrap();
         assert_eq!(win(&meta(Some(10), false, false), before), Win::None);
         assert_eq!(win(&meta(Some(10), false, false), after), Win::Won);
-        let ttl = decide(&clock(), &meta(Some(10), false, false), &after, Origin::Found).ttl;
+        let ttl = decide(
+            &clock(),
+            &meta(Some(10), false, false),
+            &after,
+            Origin::Found,
+        )
+        .ttl;
         assert_eq!(ttl, TtlTrace([Some(10), Some(10), Some(100), Some(100)]));
     }
 

@@ -31,26 +31,45 @@ impl<S: Store> Core<S> {
             }
             Removal::MarkStale { exptime } => {
                 let deadline = exptime.map_or(meta.deadline, |at| self.clock.deadline(at));
-                let marked = Meta { deadline, ..self.marked_stale(meta, delete.new_cas) };
+                let marked = Meta {
+                    deadline,
+                    ..self.marked_stale(meta, delete.new_cas)
+                };
                 self.store.set_meta(slot, marked);
                 self.commit_cas(delete.new_cas);
                 self.stats.counters.stale_marks += 1;
                 Ok(())
             }
-            Removal::Clear { exptime, client_flags } => {
+            Removal::Clear {
+                exptime,
+                client_flags,
+            } => {
                 // Without `E` the version stays: the value is gone, but nobody has replaced it.
                 let cas = match delete.new_cas {
                     NewCas::Next => meta.cas,
                     NewCas::Is(cas) => cas,
                 };
-                self.clear(delete, Meta { cas, stale: false, ..meta }, exptime, client_flags)
+                self.clear(
+                    delete,
+                    Meta {
+                        cas,
+                        stale: false,
+                        ..meta
+                    },
+                    exptime,
+                    client_flags,
+                )
             }
-            Removal::ClearAndMarkStale { exptime, client_flags } => {
+            Removal::ClearAndMarkStale {
+                exptime,
+                client_flags,
+            } => {
                 let marked = self.marked_stale(meta, delete.new_cas);
-                self.clear(delete, marked, exptime, client_flags).inspect(|()| {
-                    self.commit_cas(delete.new_cas);
-                    self.stats.counters.stale_marks += 1;
-                })
+                self.clear(delete, marked, exptime, client_flags)
+                    .inspect(|()| {
+                        self.commit_cas(delete.new_cas);
+                        self.stats.counters.stale_marks += 1;
+                    })
             }
         };
         match done {
@@ -64,7 +83,12 @@ impl<S: Store> Core<S> {
 
     /// Out of date, with its win open again.
     const fn marked_stale(&self, meta: Meta, new_cas: NewCas) -> Meta {
-        Meta { cas: self.peek_cas(new_cas), stale: true, win_sent: false, ..meta }
+        Meta {
+            cas: self.peek_cas(new_cas),
+            stale: true,
+            win_sent: false,
+            ..meta
+        }
     }
 
     /// Puts an empty value in the place of the one that is there.
@@ -84,7 +108,10 @@ impl<S: Store> Core<S> {
             fetched: false,
             ..meta
         };
-        match self.store.put(now, delete.key, meta, b"", &mut self.stats.counters) {
+        match self
+            .store
+            .put(now, delete.key, meta, b"", &mut self.stats.counters)
+        {
             Ok(_) => Ok(()),
             Err(_) => Err(self.out_of_memory()),
         }

@@ -92,7 +92,11 @@ impl<S: Store> Core<S> {
         }
         match (guarded, end) {
             (Guarded::Fail, _) | (Guarded::PassStale, Some(_)) => Err(Reply::Exists),
-            (Guarded::Pass, Some(end)) => Ok(Change::Extend { slot, old: meta, end }),
+            (Guarded::Pass, Some(end)) => Ok(Change::Extend {
+                slot,
+                old: meta,
+                end,
+            }),
             (Guarded::Pass, None) => Ok(Change::Put { stale: false }),
             (Guarded::PassStale, None) => Ok(Change::Put { stale: true }),
         }
@@ -125,7 +129,11 @@ impl<S: Store> Core<S> {
             return self.out_of_memory();
         }
         let counters = &mut self.stats.counters;
-        if self.store.put(now, set.key, meta, set.value, counters).is_err() {
+        if self
+            .store
+            .put(now, set.key, meta, set.value, counters)
+            .is_err()
+        {
             return self.out_of_memory();
         }
         self.commit_cas(set.new_cas);
@@ -133,7 +141,10 @@ impl<S: Store> Core<S> {
             self.locks.absolve(set.key);
             self.settle_lock(set);
         }
-        Reply::Stored(Stored { cas: meta.cas, size: set.value.len() })
+        Reply::Stored(Stored {
+            cas: meta.cas,
+            size: set.value.len(),
+        })
     }
 
     fn extend(&mut self, set: &Set<'_>, slot: S::Slot, old: Meta, end: End) -> Reply<'static> {
@@ -154,14 +165,21 @@ impl<S: Store> Core<S> {
             ..old
         };
         let counters = &mut self.stats.counters;
-        if self.store.extend(now, slot, meta, set.value, end, counters).is_err() {
+        if self
+            .store
+            .extend(now, slot, meta, set.value, end, counters)
+            .is_err()
+        {
             return self.out_of_memory();
         }
         self.commit_cas(set.new_cas);
         if old.locked {
             self.settle_lock(set);
         }
-        Reply::Stored(Stored { cas: meta.cas, size })
+        Reply::Stored(Stored {
+            cas: meta.cas,
+            size,
+        })
     }
 
     fn settle_lock(&mut self, set: &Set<'_>) {

@@ -75,7 +75,14 @@ impl Entry {
     fn new(key: Key<'_>, value: &[u8], meta: Meta) -> Self {
         let bytes = [key.as_bytes(), value].concat().into_boxed_slice();
         let key_bytes = u8::try_from(key.as_bytes().len()).expect("K1: at most 250");
-        Self { bytes, key_bytes, hits: 0, meta, older: None, newer: None }
+        Self {
+            bytes,
+            key_bytes,
+            hits: 0,
+            meta,
+            older: None,
+            newer: None,
+        }
     }
 
     fn key(&self) -> Key<'_> {
@@ -95,7 +102,9 @@ impl Entry {
     }
 
     fn is_past(&self, now: Tick) -> bool {
-        self.meta.deadline.is_some_and(|deadline| deadline.has_passed(now))
+        self.meta
+            .deadline
+            .is_some_and(|deadline| deadline.has_passed(now))
     }
 }
 
@@ -113,7 +122,10 @@ impl MapStore {
             index: BTreeMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
-            queue: Queue { oldest: None, newest: None },
+            queue: Queue {
+                oldest: None,
+                newest: None,
+            },
             bytes: 0,
             locked_bytes: 0,
             crawled: 0,
@@ -124,7 +136,11 @@ impl MapStore {
     /// credit, then the locked ones by key: all that decides what the store does next.
     pub fn in_eviction_order(&self) -> impl Iterator<Item = (Key<'_>, &[u8], &Meta, u8)> {
         let queued = core::iter::successors(self.queue.oldest, |slot| self.entry(*slot).newer);
-        let locked = self.index.values().copied().filter(|slot| self.entry(*slot).meta.locked);
+        let locked = self
+            .index
+            .values()
+            .copied()
+            .filter(|slot| self.entry(*slot).meta.locked);
         queued.chain(locked).map(|slot| {
             let entry = self.entry(slot);
             (entry.key(), entry.value(), &entry.meta, entry.hits)
@@ -132,11 +148,15 @@ impl MapStore {
     }
 
     fn entry(&self, slot: MapSlot) -> &Entry {
-        self.slots[slot.number()].as_ref().expect("a slot is good until the store changes")
+        self.slots[slot.number()]
+            .as_ref()
+            .expect("a slot is good until the store changes")
     }
 
     fn entry_mut(&mut self, slot: MapSlot) -> &mut Entry {
-        self.slots[slot.number()].as_mut().expect("a slot is good until the store changes")
+        self.slots[slot.number()]
+            .as_mut()
+            .expect("a slot is good until the store changes")
     }
 
     /// Puts `slot` behind the newest.
@@ -167,14 +187,21 @@ impl MapStore {
     /// Whether `need` bytes could be had in the place of `gone` ones (of which `gone_locked` are
     /// pinned) by giving up everything that may be.
     fn has_room(&self, need: usize, gone: usize, gone_locked: usize) -> bool {
-        let kept = if self.evict { self.locked_bytes - gone_locked } else { self.bytes - gone };
+        let kept = if self.evict {
+            self.locked_bytes - gone_locked
+        } else {
+            self.bytes - gone
+        };
         kept.saturating_add(need) <= self.bytes_max
     }
 
     /// Gives up items until `need` bytes are free. The caller has asked `has_room`.
     fn make_room(&mut self, now: Tick, need: usize, counters: &mut Counters) {
         while self.bytes + need > self.bytes_max {
-            let slot = self.queue.oldest.expect("has_room: what is not locked is queued (M2)");
+            let slot = self
+                .queue
+                .oldest
+                .expect("has_room: what is not locked is queued (M2)");
             let entry = self.entry_mut(slot);
             if entry.is_past(now) {
                 counters.reclaimed += 1;
@@ -197,7 +224,9 @@ impl MapStore {
         if !self.entry(slot).meta.locked {
             self.dequeue(slot);
         }
-        let entry = self.slots[slot.number()].take().expect("a slot is good until it is removed");
+        let entry = self.slots[slot.number()]
+            .take()
+            .expect("a slot is good until it is removed");
         self.bytes -= entry.cost();
         self.locked_bytes -= if entry.meta.locked { entry.cost() } else { 0 };
         entry
@@ -351,7 +380,9 @@ impl Store for MapStore {
         for _ in 0..items_max.min(self.slots.len()) {
             let number = self.crawled;
             self.crawled = (number + 1) % self.slots.len();
-            let Some(Some(entry)) = self.slots.get(number) else { continue };
+            let Some(Some(entry)) = self.slots.get(number) else {
+                continue;
+            };
             counters.crawler_items_checked += 1;
             if entry.is_past(now) && !entry.meta.locked {
                 counters.crawler_reclaimed += 1;
@@ -370,7 +401,9 @@ impl Store for MapStore {
         visit: &mut dyn FnMut(Key<'a>, &Meta),
     ) -> Option<ScanCursor> {
         // A cursor is a slot number: an item keeps its slot for as long as it is there.
-        let start = usize::try_from(cursor.0).unwrap_or(usize::MAX).min(self.slots.len());
+        let start = usize::try_from(cursor.0)
+            .unwrap_or(usize::MAX)
+            .min(self.slots.len());
         let end = start.saturating_add(items_max).min(self.slots.len());
         for entry in self.slots[start..end].iter().flatten() {
             visit(entry.key(), &entry.meta);
@@ -379,7 +412,11 @@ impl Store for MapStore {
     }
 
     fn usage(&self) -> Usage {
-        Usage { items: self.index.len(), bytes: self.bytes, locked_bytes: self.locked_bytes }
+        Usage {
+            items: self.index.len(),
+            bytes: self.bytes,
+            locked_bytes: self.locked_bytes,
+        }
     }
 
     fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize {
@@ -388,10 +425,22 @@ impl Store for MapStore {
 
     fn check(&self) {
         let occupied = self.slots.iter().flatten().count();
-        assert_eq!(self.index.len(), occupied, "M1: an item without a name, or a name without one");
-        assert_eq!(occupied + self.free.len(), self.slots.len(), "M1: a slot got lost");
+        assert_eq!(
+            self.index.len(),
+            occupied,
+            "M1: an item without a name, or a name without one"
+        );
+        assert_eq!(
+            occupied + self.free.len(),
+            self.slots.len(),
+            "M1: a slot got lost"
+        );
         for (key, slot) in &self.index {
-            assert_eq!(self.entry(*slot).key().as_bytes(), &**key, "M1: a name for another item");
+            assert_eq!(
+                self.entry(*slot).key().as_bytes(),
+                &**key,
+                "M1: a name for another item"
+            );
         }
         let mut queued = 0;
         let mut older = None;
@@ -405,11 +454,23 @@ impl Store for MapStore {
             (older, next) = (next, entry.newer);
         }
         assert_eq!(self.queue.newest, older, "M2: the newest is not the last");
-        let locked = self.slots.iter().flatten().filter(|entry| entry.meta.locked);
-        assert_eq!(queued + locked.clone().count(), occupied, "M2: an item is not queued");
+        let locked = self
+            .slots
+            .iter()
+            .flatten()
+            .filter(|entry| entry.meta.locked);
+        assert_eq!(
+            queued + locked.clone().count(),
+            occupied,
+            "M2: an item is not queued"
+        );
         let sum: usize = self.slots.iter().flatten().map(Entry::cost).sum();
         assert_eq!(self.bytes, sum, "M3: bytes");
-        assert_eq!(self.locked_bytes, locked.map(Entry::cost).sum::<usize>(), "M3: locked bytes");
+        assert_eq!(
+            self.locked_bytes,
+            locked.map(Entry::cost).sum::<usize>(),
+            "M3: locked bytes"
+        );
         assert!(self.bytes <= self.bytes_max, "S3: over the limit");
     }
 }
