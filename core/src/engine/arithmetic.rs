@@ -188,24 +188,11 @@ mod tests {
         assert_eq!(parse(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(parse(b"9   "), Some(9));
         assert_eq!(parse(b"007"), Some(7));
-<<<<<<< HEAD
-        for not_a_number in [
-            &b""[..],
-            b" ",
-            b"-1",
-            b"+1",
-            b" 1",
-            b"1 2",
-            b"1a",
-            b"18446744073709551616",
-        ] {
-=======
         assert_eq!(parse(b" \t+7"), Some(7));
         assert_eq!(parse(b"7 8"), Some(7));
         for not_a_number in
             [&b""[..], b" ", b"-1", b"+", b"+ 1", b"++1", b"1a", b"18446744073709551616"]
         {
->>>>>>> oracle
             assert_eq!(parse(not_a_number), None, "{not_a_number:?}");
         }
     }
