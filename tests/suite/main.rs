@@ -1,0 +1,3 @@
+//! Everything that takes more than one file of latchd to test.
+
+mod properties;
