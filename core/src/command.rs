@@ -76,6 +76,11 @@ pub struct Get<'a> {
     pub known_cas: Option<Cas>,
     /// The CAS of an item that this get vivifies.
     pub new_cas: NewCas,
+    /// Whether the read takes part in recaching: it is told who has the win, and may get it. Only
+    /// `mg` does; every other read leaves the win alone.
+    ///
+    /// Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd`, which looks at no win.
+    pub recaches: bool,
     /// Take the lock in the same step (lock-and-get).
     pub lock: bool,
 }
@@ -91,6 +96,7 @@ impl<'a> Get<'a> {
             bump: true,
             known_cas: None,
             new_cas: NewCas::Next,
+            recaches: false,
             lock: false,
         }
     }

@@ -131,8 +131,14 @@ pub struct Gauges {
 impl Gauges {
     /// Adds another core's gauges to these.
     pub fn add(&mut self, other: &Self) {
-        let Self { curr_items, bytes, limit_maxbytes, locks_held, lock_holders, locked_bytes } =
-            other;
+        let Self {
+            curr_items,
+            bytes,
+            limit_maxbytes,
+            locks_held,
+            lock_holders,
+            locked_bytes,
+        } = other;
         self.curr_items += curr_items;
         self.bytes += bytes;
         self.limit_maxbytes += limit_maxbytes;
@@ -143,8 +149,14 @@ impl Gauges {
 
     /// Every gauge under the name `stats` shows it by.
     pub fn each(&self, mut show: impl FnMut(&'static str, u64)) {
-        let Self { curr_items, bytes, limit_maxbytes, locks_held, lock_holders, locked_bytes } =
-            *self;
+        let Self {
+            curr_items,
+            bytes,
+            limit_maxbytes,
+            locks_held,
+            lock_holders,
+            locked_bytes,
+        } = *self;
         show("curr_items", curr_items);
         show("bytes", bytes);
         show("limit_maxbytes", limit_maxbytes);
@@ -303,8 +315,14 @@ mod tests {
     fn two_cores_add_up() {
         let mut sum = Stats::default();
         let one = Stats {
-            counters: Counters { cmd_get: 2, ..Counters::default() },
-            gauges: Gauges { bytes: 5, ..Gauges::default() },
+            counters: Counters {
+                cmd_get: 2,
+                ..Counters::default()
+            },
+            gauges: Gauges {
+                bytes: 5,
+                ..Gauges::default()
+            },
         };
         sum.add(&one);
         sum.add(&one);
@@ -314,7 +332,10 @@ mod tests {
     #[test]
     fn every_counter_is_shown_under_its_own_name() {
         let mut names = alloc::vec::Vec::new();
-        let counters = Counters { win_sent: 7, ..Counters::default() };
+        let counters = Counters {
+            win_sent: 7,
+            ..Counters::default()
+        };
         counters.each(|name, value| names.push((name, value)));
         assert!(names.contains(&("win_sent", 7)));
         assert!(names.contains(&("cmd_get", 0)));
