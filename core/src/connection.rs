@@ -145,15 +145,22 @@ impl Connection {
             return self.skip(input);
         }
         if input.len() < self.at_least as usize {
-            return Step::Incomplete { at_least: self.at_least as usize };
+            return Step::Incomplete {
+                at_least: self.at_least as usize,
+            };
         }
         if self.protocol == Protocol::Unknown {
-            self.protocol =
-                if input.first() == Some(&BINARY_MAGIC) { Protocol::Binary } else { Protocol::Text };
+            self.protocol = if input.first() == Some(&BINARY_MAGIC) {
+                Protocol::Binary
+            } else {
+                Protocol::Text
+            };
         }
         match self.protocol {
             Protocol::Unknown | Protocol::Text => self.next_text(input, key_buffer),
-            Protocol::Binary => Step::Close { answer: Answer::Line("ERROR") },
+            Protocol::Binary => Step::Close {
+                answer: Answer::Line("ERROR"),
+            },
         }
     }
 
@@ -162,10 +169,12 @@ impl Connection {
         match envelope {
             Envelope::Classic(envelope) => {
                 if self.listing != Listing::None {
-                    self.listing = match reply {
-                        Reply::Keys(page) => page.next.map_or(Listing::Done, Listing::Page),
-                        _ => Listing::Done,
+                    let next = if let Reply::Keys(page) = reply {
+                        page.next
+                    } else {
+                        None
                     };
+                    self.listing = next.map_or(Listing::Done, Listing::Page);
                 }
                 classic::reply::encode(*envelope, reply, out);
             }
@@ -185,7 +194,9 @@ impl Connection {
         };
         if self.listing == Listing::Done {
             self.listing = Listing::None;
-            return Step::Skip { consumed: self.consume(input, 0) };
+            return Step::Skip {
+                consumed: self.consume(input, 0),
+            };
         }
         let text = without_line_end(line);
         let decoded = if self.next_key > 0 {
@@ -194,12 +205,26 @@ impl Connection {
             decode(line.len(), text, body, &self.limits, key_buffer)
         };
         match decoded {
-            Decoded::Request { command, envelope, body_bytes } => {
-                Step::Request { consumed: self.consume(input, body_bytes), command, envelope }
-            }
-            Decoded::Several { command, envelope, next } => {
+            Decoded::Request {
+                command,
+                envelope,
+                body_bytes,
+            } => Step::Request {
+                consumed: self.consume(input, body_bytes),
+                command,
+                envelope,
+            },
+            Decoded::Several {
+                command,
+                envelope,
+                next,
+            } => {
                 self.next_key = saturated(next);
-                Step::Request { consumed: 0, command, envelope }
+                Step::Request {
+                    consumed: 0,
+                    command,
+                    envelope,
+                }
             }
             Decoded::Listing { prefix } => {
                 let cursor = match self.listing {
@@ -214,9 +239,10 @@ impl Connection {
                 }
             }
             Decoded::NeedsBody { body_bytes } => self.incomplete(line_bytes + body_bytes),
-            Decoded::Answer { answer, body_bytes } => {
-                Step::Answer { consumed: self.consume(input, body_bytes), answer }
-            }
+            Decoded::Answer { answer, body_bytes } => Step::Answer {
+                consumed: self.consume(input, body_bytes),
+                answer,
+            },
             Decoded::Close { answer } => Step::Close { answer },
         }
     }
@@ -238,7 +264,9 @@ impl Connection {
             return None;
         }
         if window.len() > bytes_max {
-            return Some(Step::Close { answer: Answer::Line(LINE_TOO_LONG) });
+            return Some(Step::Close {
+                answer: Answer::Line(LINE_TOO_LONG),
+            });
         }
         self.scanned = saturated(window.len());
         Some(self.incomplete(window.len() + 1))
@@ -321,7 +349,11 @@ impl Connection {
             }
             let done = match self.next(rest, &mut key_buffer) {
                 Step::Incomplete { at_least } => break Progress::NeedsInput { at_least },
-                Step::Request { consumed, command, envelope } => {
+                Step::Request {
+                    consumed,
+                    command,
+                    envelope,
+                } => {
                     core.execute(command, &mut |reply| self.reply(&envelope, reply, out));
                     consumed
                 }

@@ -96,18 +96,28 @@ pub enum Decoded<'a> {
 impl Decoded<'_> {
     /// An answer to a request without a body.
     pub(crate) const fn line(line: &'static str) -> Self {
-        Self::Answer { answer: Answer::Line(line), body_bytes: 0 }
+        Self::Answer {
+            answer: Answer::Line(line),
+            body_bytes: 0,
+        }
     }
 
     /// An answer to a request without a body; nothing if it asked for none.
     pub(crate) const fn line_unless(noreply: bool, line: &'static str) -> Self {
-        Self::Answer { answer: Answer::line_unless(noreply, line), body_bytes: 0 }
+        Self::Answer {
+            answer: Answer::line_unless(noreply, line),
+            body_bytes: 0,
+        }
     }
 }
 
 impl<'a> Answer<'a> {
     /// A line, or nothing for a request that asked for no answer.
     pub(crate) const fn line_unless(noreply: bool, line: &'a str) -> Self {
-        if noreply { Self::Nothing } else { Self::Line(line) }
+        if noreply {
+            Self::Nothing
+        } else {
+            Self::Line(line)
+        }
     }
 }
