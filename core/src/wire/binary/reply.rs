@@ -1,0 +1,739 @@
+//! Replies as packets: the server encodes them, a client decodes them.
+//!
+//! What quiet means: a quiet get leaves out a miss and nothing else, any other quiet request leaves
+//! out success and nothing else. So an error is always sent, a refusal because of a lock too.
+//! LaGQ and LaGKQ are gets that change something: they send the hit and the miss alike.
+//!
+//! Source: memcached 1.6.45 `proto_bin.c`, `write_bin_response`, `complete_update_bin` and
+//! `process_bin_get_or_touch`; yrmcds `docs/locking.md` for the lock commands, and yrmcds 1.1 for
+//! the form of Keys.
+
+use alloc::vec::Vec;
+
+use super::header::{HEADER_BYTES, ReplyHeader, Status, WrongMagic};
+use super::opcode::Verb;
+use super::{Answer, Envelope};
+use crate::item::Cas;
+use crate::reply::{Hit, KeysPage, Refusal, Reply};
+use crate::stats::Report;
+
+/// One packet of a server.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Packet<'a> {
+    /// That of the request; any byte, as a server answers what it does not know.
+    pub opcode: u8,
+    /// How it went.
+    pub status: Status,
+    /// That of the request.
+    pub opaque: u32,
+    /// The item's version, if there is one to tell.
+    pub cas: Option<Cas>,
+    /// In front of the key: the client flags of a hit. At most 255 bytes.
+    pub extras: &'a [u8],
+    /// The key of a hit, the name of a counter. At most 65,535 bytes.
+    pub key: &'a [u8],
+    /// The value of a hit, a number, the text of an error.
+    pub value: &'a [u8],
+}
+
+/// Why bytes are not a reply, or one that a client wants.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Malformed {
+    /// The first byte is not that of a reply.
+    WrongMagic,
+    /// Extras and key are longer than the body they are in.
+    Lengths,
+    /// The body is over the bound of the caller.
+    TooLarge,
+}
+
+impl From<WrongMagic> for Malformed {
+    fn from(WrongMagic: WrongMagic) -> Self {
+        Self::WrongMagic
+    }
+}
+
+/// Decodes the reply at the start of `input`: the packet and its bytes, or `None` if it is not all
+/// there. Nothing is gathered for a body over `body_bytes_max`.
+///
+/// # Errors
+/// [`Malformed`], after which nobody knows where the next reply begins.
+pub fn decode(
+    input: &[u8],
+    body_bytes_max: usize,
+) -> Result<Option<(Packet<'_>, usize)>, Malformed> {
+    let Some(header) = ReplyHeader::decode(input)? else {
+        return Ok(None);
+    };
+    if header.value_bytes().is_none() {
+        return Err(Malformed::Lengths);
+    }
+    let body_bytes = header.body_bytes as usize;
+    if body_bytes > body_bytes_max {
+        return Err(Malformed::TooLarge);
+    }
+    let consumed = HEADER_BYTES + body_bytes;
+    let parts = input
+        .get(HEADER_BYTES..consumed)
+        .and_then(|body| body.split_at_checked(usize::from(header.extras_bytes)))
+        .and_then(|(extras, rest)| {
+            let (key, value) = rest.split_at_checked(usize::from(header.key_bytes))?;
+            Some((extras, key, value))
+        });
+    let Some((extras, key, value)) = parts else {
+        return Ok(None);
+    };
+    let packet = Packet {
+        opcode: header.opcode,
+        status: header.status,
+        opaque: header.opaque,
+        cas: Cas::new(header.cas),
+        extras,
+        key,
+        value,
+    };
+    Ok(Some((packet, consumed)))
+}
+
+impl<'a> Packet<'a> {
+    /// A reply to `envelope`'s request, with nothing in it.
+    const fn success(envelope: &Envelope<'a>) -> Self {
+        Self {
+            opcode: envelope.opcode.byte(),
+            status: Status::SUCCESS,
+            opaque: envelope.opaque,
+            cas: None,
+            extras: b"",
+            key: b"",
+            value: b"",
+        }
+    }
+
+    /// The client flags of a hit; `None` if there are none in this packet.
+    #[must_use]
+    pub fn client_flags(&self) -> Option<u32> {
+        self.extras.try_into().ok().map(u32::from_be_bytes)
+    }
+
+    /// The number of an Increment or Decrement; `None` if there is none in this packet.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        self.value.try_into().ok().map(u64::from_be_bytes)
+    }
+
+    /// Appends the packet to `out`. A packet that is too long for its own length fields, which no
+    /// limit of values allows, goes out as [`Status::TOO_LARGE`].
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let body_bytes = self.extras.len() + self.key.len() + self.value.len();
+        let (Ok(key_bytes), Ok(extras_bytes), Ok(body_bytes)) = (
+            u16::try_from(self.key.len()),
+            u8::try_from(self.extras.len()),
+            u32::try_from(body_bytes),
+        ) else {
+            return Answer::error(self.opcode, self.opaque, Status::TOO_LARGE).encode(out);
+        };
+        let &Self {
+            opcode,
+            status,
+            opaque,
+            cas,
+            ..
+        } = self;
+        let cas = cas.map_or(0, Cas::number);
+        ReplyHeader {
+            opcode,
+            key_bytes,
+            extras_bytes,
+            status,
+            body_bytes,
+            opaque,
+            cas,
+        }
+        .encode(out);
+        out.extend_from_slice(self.extras);
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.value);
+    }
+}
+
+/// Appends what `reply` is to the request of `envelope`: nothing, a packet or several.
+pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
+    let success = Packet::success(envelope);
+    let quiet = envelope.opcode.is_quiet();
+    let loud = |packet: Packet<'_>, out: &mut Vec<u8>| {
+        if !quiet {
+            packet.encode(out);
+        }
+    };
+    match reply {
+        Reply::Hit(hit) => encode_hit(envelope, hit, out),
+        Reply::Miss => encode_miss(envelope, out),
+        Reply::Stored(stored) => loud(
+            Packet {
+                cas: Some(stored.cas),
+                ..success
+            },
+            out,
+        ),
+        Reply::Number(number) => {
+            let value = &number.value.to_be_bytes();
+            loud(
+                Packet {
+                    cas: Some(number.cas),
+                    value,
+                    ..success
+                },
+                out,
+            );
+        }
+        Reply::Deleted | Reply::Locked | Reply::Unlocked | Reply::Ok => loud(success, out),
+        Reply::NotStored => error(envelope, not_stored(envelope.opcode.verb()), out),
+        Reply::Exists => error(envelope, Status::EXISTS, out),
+        Reply::NotFound => error(envelope, Status::NOT_FOUND, out),
+        Reply::Keys(page) => encode_keys(envelope, page, out),
+        Reply::Stats(report) => encode_stats(envelope, report, out),
+        Reply::Refused(refusal) => encode_refusal(envelope, *refusal, out),
+    }
+}
+
+fn error(envelope: &Envelope<'_>, status: Status, out: &mut Vec<u8>) {
+    Answer::error(envelope.opcode.byte(), envelope.opaque, status).encode(out);
+}
+
+/// A set whose condition did not hold says which by its verb.
+///
+/// Source: memcached 1.6.45 `proto_bin.c`, `complete_update_bin`.
+const fn not_stored(verb: Verb) -> Status {
+    match verb {
+        Verb::Add => Status::EXISTS,
+        Verb::Replace | Verb::ReplaceAndUnlock => Status::NOT_FOUND,
+        Verb::Get
+        | Verb::Set
+        | Verb::Delete
+        | Verb::Increment
+        | Verb::Decrement
+        | Verb::Quit
+        | Verb::Flush
+        | Verb::Noop
+        | Verb::Version
+        | Verb::Append
+        | Verb::Prepend
+        | Verb::Stat
+        | Verb::Verbosity
+        | Verb::Touch
+        | Verb::Gat
+        | Verb::SaslListMechanisms
+        | Verb::SaslAuth
+        | Verb::SaslStep
+        | Verb::Lock
+        | Verb::Unlock
+        | Verb::UnlockAll
+        | Verb::LockAndGet
+        | Verb::Keys => Status::NOT_STORED,
+    }
+}
+
+fn encode_hit(envelope: &Envelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
+    let opcode = envelope.opcode;
+    let extras = &hit.client_flags.to_be_bytes();
+    let packet = Packet {
+        cas: Some(hit.cas),
+        extras,
+        ..Packet::success(envelope)
+    };
+    let key = if opcode.echoes_key() { hit.key } else { b"" };
+    let value = if opcode.verb() == Verb::Touch {
+        b""
+    } else {
+        hit.value
+    };
+    Packet {
+        key,
+        value,
+        ..packet
+    }
+    .encode(out);
+}
+
+fn encode_miss(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+    let opcode = envelope.opcode;
+    if opcode.verb() == Verb::LockAndGet {
+        // As yrmcds: quiet or not, and without the key.
+        error(envelope, Status::NOT_FOUND, out);
+    } else if opcode.is_quiet() {
+        // What quiet is for.
+    } else if opcode.echoes_key() {
+        let status = Status::NOT_FOUND;
+        Packet {
+            status,
+            key: envelope.key,
+            ..Packet::success(envelope)
+        }
+        .encode(out);
+    } else {
+        error(envelope, Status::NOT_FOUND, out);
+    }
+}
+
+/// One packet a key, and an empty one behind the last page.
+fn encode_keys(envelope: &Envelope<'_>, page: &KeysPage<'_>, out: &mut Vec<u8>) {
+    let success = Packet::success(envelope);
+    for key in &page.keys {
+        Packet { key, ..success }.encode(out);
+    }
+    if page.next.is_none() {
+        success.encode(out);
+    }
+}
+
+/// One packet a line, and an empty one behind the last.
+///
+/// Source: memcached 1.6.45 `memcached.c`, `append_bin_stats`.
+fn encode_stats(envelope: &Envelope<'_>, report: &Report<'_>, out: &mut Vec<u8>) {
+    let success = Packet::success(envelope);
+    let mut digits = itoa::Buffer::new();
+    for line in report.lines {
+        Packet {
+            key: line.name.as_bytes(),
+            value: line.value.as_bytes(),
+            ..success
+        }
+        .encode(out);
+    }
+    let mut show = |name: &'static str, number: u64| {
+        let value = digits.format(number).as_bytes();
+        Packet {
+            key: name.as_bytes(),
+            value,
+            ..success
+        }
+        .encode(out);
+    };
+    if envelope.key.is_empty() {
+        report.stats.counters.each(&mut show);
+        report.stats.gauges.each(&mut show);
+    }
+    success.encode(out);
+}
+
+fn encode_refusal(envelope: &Envelope<'_>, refusal: Refusal, out: &mut Vec<u8>) {
+    let verb = envelope.opcode.verb();
+    let (status, body) = match refusal {
+        Refusal::Locked => (Status::LOCKED, Status::LOCKED.text()),
+        Refusal::NotLocked => (Status::NOT_LOCKED, Status::NOT_LOCKED.text()),
+        Refusal::NotLockedNotFound => (Status::NOT_FOUND, Status::NOT_FOUND.text()),
+        Refusal::TooManyLocks => (Status::OUT_OF_MEMORY, "Too many locks"),
+        Refusal::ConnectionClosed => (Status::INTERNAL, "Connection closed"),
+        Refusal::TooLarge => (Status::TOO_LARGE, Status::TOO_LARGE.text()),
+        Refusal::OutOfMemory if matches!(verb, Verb::Increment | Verb::Decrement) => {
+            (Status::OUT_OF_MEMORY, "Out of memory incrementing value")
+        }
+        Refusal::OutOfMemory => (Status::OUT_OF_MEMORY, "Out of memory allocating item"),
+        Refusal::NonNumeric => (Status::NON_NUMERIC, Status::NON_NUMERIC.text()),
+    };
+    let opcode = envelope.opcode.byte();
+    Answer {
+        opcode,
+        opaque: envelope.opaque,
+        status,
+        body,
+    }
+    .encode(out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::ScanCursor;
+    use crate::key::KeyForm;
+    use crate::reply::{Number, Stored, TtlTrace, Win};
+    use crate::stats::Stats;
+    use crate::wire::binary::Opcode;
+    use alloc::vec;
+    use quickcheck::quickcheck;
+
+    const OPAQUE: u32 = 0xdead_beef;
+
+    fn cas() -> Cas {
+        Cas::new(9).unwrap()
+    }
+
+    fn hit() -> Reply<'static> {
+        Reply::Hit(Hit {
+            key: b"k",
+            key_form: KeyForm::Plain,
+            value: b"v",
+            cas: cas(),
+            client_flags: 7,
+            ttl: TtlTrace::default(),
+            last_access_s: 0,
+            fetched: false,
+            stale: false,
+            win: Win::None,
+            unchanged: false,
+            locked_by: None,
+            memory_bytes: 50,
+        })
+    }
+
+    fn stored() -> Reply<'static> {
+        Reply::Stored(Stored {
+            cas: cas(),
+            size: 1,
+        })
+    }
+
+    /// Every packet that is sent for `reply`.
+    fn sent(opcode: Opcode, reply: &Reply<'_>, check: impl FnOnce(&[Packet<'_>])) {
+        let mut out = Vec::new();
+        encode(
+            &Envelope {
+                opcode,
+                opaque: OPAQUE,
+                key: b"k",
+            },
+            reply,
+            &mut out,
+        );
+        let mut packets = Vec::new();
+        let mut rest = out.as_slice();
+        while let Some((packet, consumed)) = decode(rest, usize::MAX).unwrap() {
+            assert_eq!((packet.opcode, packet.opaque), (opcode.byte(), OPAQUE));
+            packets.push(packet);
+            rest = &rest[consumed..];
+        }
+        assert!(rest.is_empty(), "bytes behind the last packet");
+        check(&packets);
+    }
+
+    fn packet(opcode: Opcode) -> Packet<'static> {
+        Packet::success(&Envelope {
+            opcode,
+            opaque: OPAQUE,
+            key: b"",
+        })
+    }
+
+    fn error(opcode: Opcode, status: Status, text: &'static str) -> Packet<'static> {
+        Packet {
+            status,
+            value: text.as_bytes(),
+            ..packet(opcode)
+        }
+    }
+
+    #[test]
+    fn a_hit_is_sent_loud_or_quiet() {
+        for opcode in [
+            Opcode::Get,
+            Opcode::GetQ,
+            Opcode::Gat,
+            Opcode::LaG,
+            Opcode::LaGQ,
+        ] {
+            let expected = Packet {
+                cas: Some(cas()),
+                extras: b"\0\0\0\x07",
+                value: b"v",
+                ..packet(opcode)
+            };
+            sent(opcode, &hit(), |packets| assert_eq!(packets, [expected]));
+        }
+        for opcode in [
+            Opcode::GetK,
+            Opcode::GetKQ,
+            Opcode::GatKQ,
+            Opcode::LaGK,
+            Opcode::LaGKQ,
+        ] {
+            sent(opcode, &hit(), |packets| {
+                assert_eq!(
+                    (packets[0].key, packets[0].client_flags()),
+                    (&b"k"[..], Some(7))
+                );
+            });
+        }
+    }
+
+    #[test]
+    fn touch_tells_flags_and_version_and_no_value() {
+        let expected = Packet {
+            cas: Some(cas()),
+            extras: b"\0\0\0\x07",
+            ..packet(Opcode::Touch)
+        };
+        sent(Opcode::Touch, &hit(), |packets| {
+            assert_eq!(packets, [expected])
+        });
+    }
+
+    #[test]
+    fn a_miss_is_hidden_by_quiet_gets_only() {
+        for opcode in [Opcode::GetQ, Opcode::GetKQ, Opcode::GatQ, Opcode::GatKQ] {
+            sent(opcode, &Reply::Miss, |packets| assert_eq!(packets, []));
+        }
+        for opcode in [
+            Opcode::Get,
+            Opcode::Touch,
+            Opcode::Gat,
+            Opcode::LaG,
+            Opcode::LaGQ,
+            Opcode::LaGKQ,
+        ] {
+            let expected = error(opcode, Status::NOT_FOUND, "Not found");
+            sent(opcode, &Reply::Miss, |packets| {
+                assert_eq!(packets, [expected])
+            });
+        }
+        for opcode in [Opcode::GetK, Opcode::GatK] {
+            let expected = Packet {
+                status: Status::NOT_FOUND,
+                key: b"k",
+                ..packet(opcode)
+            };
+            sent(opcode, &Reply::Miss, |packets| {
+                assert_eq!(packets, [expected])
+            });
+        }
+    }
+
+    #[test]
+    fn success_is_hidden_by_quiet_mutations() {
+        let number = Reply::Number(Number {
+            value: 5,
+            cas: cas(),
+            ttl: TtlTrace::default(),
+        });
+        for (loud, quiet, reply) in [
+            (Opcode::Set, Opcode::SetQ, stored()),
+            (Opcode::RaU, Opcode::RaUQ, stored()),
+            (Opcode::Delete, Opcode::DeleteQ, Reply::Deleted),
+            (Opcode::Increment, Opcode::IncrementQ, number),
+            (Opcode::Flush, Opcode::FlushQ, Reply::Ok),
+            (Opcode::Lock, Opcode::LockQ, Reply::Locked),
+            (Opcode::UnlockAll, Opcode::UnlockAllQ, Reply::Unlocked),
+        ] {
+            sent(loud, &reply, |packets| {
+                assert_eq!((packets.len(), packets[0].status), (1, Status::SUCCESS));
+            });
+            sent(quiet, &reply, |packets| assert_eq!(packets, []));
+        }
+    }
+
+    #[test]
+    fn a_mutation_tells_the_new_version() {
+        let expected = Packet {
+            cas: Some(cas()),
+            ..packet(Opcode::Append)
+        };
+        sent(Opcode::Append, &stored(), |packets| {
+            assert_eq!(packets, [expected])
+        });
+        let number = Reply::Number(Number {
+            value: 258,
+            cas: cas(),
+            ttl: TtlTrace::default(),
+        });
+        sent(Opcode::Decrement, &number, |packets| {
+            assert_eq!(
+                (packets[0].number(), packets[0].cas),
+                (Some(258), Some(cas()))
+            );
+        });
+    }
+
+    #[test]
+    fn errors_are_sent_loud_or_quiet() {
+        for (opcode, reply, status, text) in [
+            (
+                Opcode::AddQ,
+                Reply::NotStored,
+                Status::EXISTS,
+                "Data exists for key.",
+            ),
+            (
+                Opcode::ReplaceQ,
+                Reply::NotStored,
+                Status::NOT_FOUND,
+                "Not found",
+            ),
+            (
+                Opcode::AppendQ,
+                Reply::NotStored,
+                Status::NOT_STORED,
+                "Not stored.",
+            ),
+            (
+                Opcode::SetQ,
+                Reply::Exists,
+                Status::EXISTS,
+                "Data exists for key.",
+            ),
+            (
+                Opcode::DeleteQ,
+                Reply::NotFound,
+                Status::NOT_FOUND,
+                "Not found",
+            ),
+            (
+                Opcode::LockQ,
+                Reply::NotFound,
+                Status::NOT_FOUND,
+                "Not found",
+            ),
+        ] {
+            let expected = error(opcode, status, text);
+            sent(opcode, &reply, |packets| assert_eq!(packets, [expected]));
+        }
+        for (opcode, refusal, status, text) in [
+            (Opcode::SetQ, Refusal::Locked, Status::LOCKED, "Locked"),
+            (Opcode::LaGQ, Refusal::Locked, Status::LOCKED, "Locked"),
+            (
+                Opcode::UnlockQ,
+                Refusal::NotLocked,
+                Status::NOT_LOCKED,
+                "Not locked",
+            ),
+            (
+                Opcode::UnlockQ,
+                Refusal::NotLockedNotFound,
+                Status::NOT_FOUND,
+                "Not found",
+            ),
+            (
+                Opcode::LockQ,
+                Refusal::TooManyLocks,
+                Status::OUT_OF_MEMORY,
+                "Too many locks",
+            ),
+            (
+                Opcode::LockQ,
+                Refusal::ConnectionClosed,
+                Status::INTERNAL,
+                "Connection closed",
+            ),
+            (
+                Opcode::SetQ,
+                Refusal::TooLarge,
+                Status::TOO_LARGE,
+                "Too large.",
+            ),
+            (
+                Opcode::SetQ,
+                Refusal::OutOfMemory,
+                Status::OUT_OF_MEMORY,
+                "Out of memory allocating item",
+            ),
+            (
+                Opcode::IncrementQ,
+                Refusal::NonNumeric,
+                Status::NON_NUMERIC,
+                "Non-numeric server-side value for incr or decr",
+            ),
+        ] {
+            let expected = error(opcode, status, text);
+            sent(opcode, &Reply::Refused(refusal), |packets| {
+                assert_eq!(packets, [expected])
+            });
+        }
+    }
+
+    #[test]
+    fn keys_end_with_an_empty_packet_behind_the_last_page() {
+        let keys: Vec<&[u8]> = vec![b"a", b"b"];
+        let first = Reply::Keys(KeysPage {
+            keys: keys.clone(),
+            next: Some(ScanCursor(3)),
+        });
+        sent(Opcode::Keys, &first, |packets| {
+            let names: Vec<&[u8]> = packets.iter().map(|packet| packet.key).collect();
+            assert_eq!(names, keys);
+        });
+        let last = Reply::Keys(KeysPage {
+            keys: vec![b"c"],
+            next: None,
+        });
+        sent(Opcode::Keys, &last, |packets| {
+            assert_eq!(packets.len(), 2);
+            assert_eq!(packets[0].key, b"c");
+            assert_eq!(packets[1], packet(Opcode::Keys));
+        });
+    }
+
+    #[test]
+    fn stats_end_with_an_empty_packet() {
+        let mut stats = Stats::default();
+        stats.counters.get_hits = 12;
+        let mut out = Vec::new();
+        let envelope = Envelope {
+            opcode: Opcode::Stat,
+            opaque: OPAQUE,
+            key: b"",
+        };
+        encode(&envelope, &Reply::Stats(Report::new(&stats)), &mut out);
+        let (mut rest, mut seen, mut last) = (out.as_slice(), false, None);
+        while let Some((packet, consumed)) = decode(rest, usize::MAX).unwrap() {
+            seen |= (packet.key, packet.value) == (&b"get_hits"[..], &b"12"[..]);
+            assert!(last != Some(true), "a packet behind the empty one");
+            last = Some(packet.key.is_empty());
+            rest = &rest[consumed..];
+        }
+        assert_eq!((seen, last), (true, Some(true)));
+    }
+
+    #[test]
+    fn a_client_refuses_what_cannot_be_a_reply() {
+        assert_eq!(decode(b"VALUE", 10), Err(Malformed::WrongMagic));
+        let mut out = Vec::new();
+        Packet {
+            value: b"0123456789a",
+            ..packet(Opcode::Get)
+        }
+        .encode(&mut out);
+        assert_eq!(decode(&out, 10), Err(Malformed::TooLarge));
+        assert!(decode(&out, 11).unwrap().is_some());
+        out.clear();
+        ReplyHeader {
+            opcode: 0,
+            key_bytes: 2,
+            extras_bytes: 0,
+            status: Status::SUCCESS,
+            body_bytes: 1,
+            opaque: 0,
+            cas: 0,
+        }
+        .encode(&mut out);
+        assert_eq!(decode(&out, 10), Err(Malformed::Lengths));
+    }
+
+    quickcheck! {
+        /// `decode(encode(x)) == x`, and every cut of it is incomplete.
+        fn a_reply_comes_back(opcode: u8, numbers: (u16, u32, u64), extras: Vec<u8>, key: Vec<u8>, value: Vec<u8>) -> bool {
+            let (status, opaque, cas) = numbers;
+            let packet = Packet {
+                opcode,
+                status: Status::from_number(status),
+                opaque,
+                cas: Cas::new(cas),
+                extras: &extras,
+                key: &key,
+                value: &value,
+            };
+            let mut out = Vec::new();
+            packet.encode(&mut out);
+            decode(&out, usize::MAX) == Ok(Some((packet, out.len())))
+                && (0..out.len()).all(|cut| decode(&out[..cut], usize::MAX) == Ok(None))
+        }
+
+        /// Whatever arrives is a packet, more to come or an error, and never a panic.
+        fn arbitrary_bytes_are_judged(behind: Vec<u8>) -> bool {
+            let mut input = vec![0x81];
+            input.extend_from_slice(&behind);
+            match decode(&input, 64) {
+                Ok(Some((packet, consumed))) => consumed <= input.len() && packet.value.len() <= 64,
+                Ok(None) => input.len() < HEADER_BYTES + 64,
+                Err(malformed) => malformed != Malformed::WrongMagic,
+            }
+        }
+    }
+}
