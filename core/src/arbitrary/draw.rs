@@ -5,9 +5,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
-use super::{
-    CasChoice, Client, GuardChoice, Op, Request, SmallKey, SmallValue, UNIX_S_AT_START,
-};
+use super::{CasChoice, Client, GuardChoice, Op, Request, SmallKey, SmallValue, UNIX_S_AT_START};
 use crate::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
 use crate::key::KeyForm;
 use crate::time::Exptime;
@@ -20,8 +18,12 @@ const EXPTIMES: [Exptime; 8] = [
     Exptime::In { seconds: 1 },
     Exptime::In { seconds: 2 },
     Exptime::In { seconds: 60 },
-    Exptime::At { unix_s: UNIX_S_AT_START - 1 },
-    Exptime::At { unix_s: UNIX_S_AT_START + 3 },
+    Exptime::At {
+        unix_s: UNIX_S_AT_START - 1,
+    },
+    Exptime::At {
+        unix_s: UNIX_S_AT_START + 3,
+    },
 ];
 
 /// Within a tick, to the edge of one, over one, over the short exptimes.
@@ -38,10 +40,17 @@ impl<'a> Arbitrary<'a> for Op {
         Ok(match u.arbitrary::<u8>()? {
             0..=15 => Self::Open { client },
             16..=21 => Self::Close { client },
-            22..=41 => Self::Advance { ms: *u.choose(&SPANS_MS)? },
+            22..=41 => Self::Advance {
+                ms: *u.choose(&SPANS_MS)?,
+            },
             42..=49 => Self::Tick,
-            50..=57 => Self::Pressure { key: u.arbitrary()? },
-            58..=255 => Self::Request { client, request: u.arbitrary()? },
+            50..=57 => Self::Pressure {
+                key: u.arbitrary()?,
+            },
+            58..=255 => Self::Request {
+                client,
+                request: u.arbitrary()?,
+            },
         })
     }
 }
@@ -59,7 +68,9 @@ impl<'a> Arbitrary<'a> for Request {
                 guard: match guard(u)? {
                     // Only a set can leave an item stale by comparing.
                     GuardChoice::MatchElseStale(cas) => GuardChoice::Match(cas),
-                    other => other,
+                    other @ (GuardChoice::None | GuardChoice::Match(_) | GuardChoice::Never) => {
+                        other
+                    }
                 },
                 removal: removal(u)?,
                 new_cas: new_cas(u)?,
@@ -70,7 +81,11 @@ impl<'a> Arbitrary<'a> for Request {
             239..=242 => Self::UnlockAll,
             243..=246 => Self::FlushAll { at: exptime(u)? },
             247..=252 => Self::Keys {
-                prefix: if u.arbitrary()? { Some(SmallKey::new(u.arbitrary()?)) } else { None },
+                prefix: if u.arbitrary()? {
+                    Some(SmallKey::new(u.arbitrary()?))
+                } else {
+                    None
+                },
             },
             253..=254 => Self::Stats,
             255 => Self::StatsReset,
@@ -79,65 +94,80 @@ impl<'a> Arbitrary<'a> for Request {
 }
 
 fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
-    let plain = Request::Get {
-        key,
-        key_form: KeyForm::Plain,
-        steps: TtlSteps::NONE,
-        bump: true,
-        known_cas: None,
-        new_cas: None,
-        lock: false,
+    /// The families of reads, and what each can ask for.
+    enum Family {
+        Get,
+        Touch,
+        LockAndGet,
+        LockTouchAndGet,
+        MetaDebug,
+        MetaGet,
+    }
+    use Family as F;
+    let families = [
+        F::Get,
+        F::Touch,
+        F::LockAndGet,
+        F::LockTouchAndGet,
+        F::MetaDebug,
+        F::MetaGet,
+        F::MetaGet,
+        F::MetaGet,
+        F::MetaGet,
+        F::MetaGet,
+    ];
+    let family = u.choose(&families)?;
+    let steps = match family {
+        F::Get | F::LockAndGet | F::MetaDebug => TtlSteps::NONE,
+        F::Touch | F::LockTouchAndGet => TtlSteps::one(TtlStep::Touch(exptime(u)?)),
+        F::MetaGet => steps(u, true)?,
     };
-    Ok(match u.int_in_range(0..=9)? {
-        0 | 1 => plain,
-        2 | 3 => Request::Get {
-            key,
-            key_form: KeyForm::Plain,
-            steps: if u.arbitrary()? {
-                TtlSteps::one(TtlStep::Touch(exptime(u)?))
-            } else {
-                TtlSteps::NONE
-            },
-            bump: true,
-            known_cas: None,
-            new_cas: None,
-            lock: true,
+    let meta = matches!(family, F::MetaGet);
+    Ok(Request::Get {
+        key,
+        key_form: if meta { key_form(u)? } else { KeyForm::Plain },
+        steps,
+        bump: match family {
+            F::MetaDebug => false,
+            F::MetaGet => u.ratio(3, 4)?,
+            F::Get | F::Touch | F::LockAndGet | F::LockTouchAndGet => true,
         },
-        _ => Request::Get {
-            key,
-            key_form: key_form(u)?,
-            steps: steps(u, true)?,
-            bump: u.ratio(3, 4)?,
-            known_cas: if u.ratio(1, 4)? { Some(*u.choose(&CASES)?) } else { None },
-            new_cas: new_cas(u)?,
-            lock: false,
+        known_cas: if meta && u.ratio(1, 4)? {
+            Some(*u.choose(&CASES)?)
+        } else {
+            None
         },
+        new_cas: if meta { new_cas(u)? } else { None },
+        recaches: meta,
+        lock: matches!(family, F::LockAndGet | F::LockTouchAndGet),
     })
 }
 
 fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
     let missing = |u: &mut Unstructured<'_>| -> Result<OnMissing> {
-        Ok(if u.arbitrary()? { OnMissing::Create } else { OnMissing::Refuse })
+        Ok(if u.arbitrary()? {
+            OnMissing::Create
+        } else {
+            OnMissing::Refuse
+        })
     };
     let mode = match u.int_in_range(0..=7)? {
         0..=3 => SetMode::Set,
         4 => SetMode::Add,
         5 => SetMode::Replace,
-        6 => SetMode::Append { missing: missing(u)? },
-        _ => SetMode::Prepend { missing: missing(u)? },
+        6 => SetMode::Append {
+            missing: missing(u)?,
+        },
+        _ => SetMode::Prepend {
+            missing: missing(u)?,
+        },
     };
     let release = mode == SetMode::Replace && u.arbitrary()?;
     let guard = match (mode, guard(u)?) {
         // An add has nothing to compare with.
         (SetMode::Add, _) => GuardChoice::None,
-        // The wires turn `I` away from these, and 0 means "no version" to them.
-        (SetMode::Append { .. } | SetMode::Prepend { .. }, GuardChoice::MatchElseStale(cas)) => {
-            GuardChoice::Match(cas)
-        }
-        (SetMode::Append { .. } | SetMode::Prepend { .. }, GuardChoice::Never) => GuardChoice::None,
-        (SetMode::Replace, GuardChoice::MatchElseStale(cas)) if release => GuardChoice::Match(cas),
-        (SetMode::Replace, GuardChoice::Never) if release => GuardChoice::None,
-        (_, other) => other,
+        (SetMode::Set | SetMode::Replace, guard) if !release => guard,
+        (_, guard) => plain(guard),
     };
     Ok(Request::Set {
         key,
@@ -148,7 +178,11 @@ fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
         mode,
         guard,
         new_cas: if release { None } else { new_cas(u)? },
-        lock: if release { LockAfter::Release } else { LockAfter::Keep },
+        lock: if release {
+            LockAfter::Release
+        } else {
+            LockAfter::Keep
+        },
     })
 }
 
@@ -156,8 +190,13 @@ fn removal(u: &mut Unstructured<'_>) -> Result<Removal> {
     Ok(match u.int_in_range(0..=4)? {
         0 => Removal::Remove,
         1 => Removal::MarkStale { exptime: None },
-        2 => Removal::MarkStale { exptime: Some(exptime(u)?) },
-        3 => Removal::Clear { exptime: exptime(u)?, client_flags: *u.choose(&CLIENT_FLAGS)? },
+        2 => Removal::MarkStale {
+            exptime: Some(exptime(u)?),
+        },
+        3 => Removal::Clear {
+            exptime: exptime(u)?,
+            client_flags: *u.choose(&CLIENT_FLAGS)?,
+        },
         _ => Removal::ClearAndMarkStale {
             exptime: exptime(u)?,
             client_flags: *u.choose(&CLIENT_FLAGS)?,
@@ -169,16 +208,15 @@ fn arithmetic(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
     Ok(Request::Arithmetic {
         key,
         key_form: key_form(u)?,
-        direction: if u.arbitrary()? { Direction::Increment } else { Direction::Decrement },
+        direction: if u.arbitrary()? {
+            Direction::Increment
+        } else {
+            Direction::Decrement
+        },
         delta: *u.choose(&DELTAS)?,
         initial: *u.choose(&INITIALS)?,
         steps: steps(u, false)?,
-        guard: match guard(u)? {
-            GuardChoice::MatchElseStale(cas) => GuardChoice::Match(cas),
-            // `C0` means "no version" to an arithmetic.
-            GuardChoice::Never => GuardChoice::None,
-            other => other,
-        },
+        guard: plain(guard(u)?),
         new_cas: new_cas(u)?,
     })
 }
@@ -208,11 +246,19 @@ fn exptime(u: &mut Unstructured<'_>) -> Result<Exptime> {
 }
 
 fn key_form(u: &mut Unstructured<'_>) -> Result<KeyForm> {
-    Ok(if u.ratio(1, 8)? { KeyForm::Binary } else { KeyForm::Plain })
+    Ok(if u.ratio(1, 8)? {
+        KeyForm::Binary
+    } else {
+        KeyForm::Plain
+    })
 }
 
 fn new_cas(u: &mut Unstructured<'_>) -> Result<Option<CasChoice>> {
-    Ok(if u.ratio(1, 8)? { Some(*u.choose(&CASES)?) } else { None })
+    Ok(if u.ratio(1, 8)? {
+        Some(*u.choose(&CASES)?)
+    } else {
+        None
+    })
 }
 
 fn guard(u: &mut Unstructured<'_>) -> Result<GuardChoice> {
@@ -222,4 +268,12 @@ fn guard(u: &mut Unstructured<'_>) -> Result<GuardChoice> {
         12..=14 => GuardChoice::MatchElseStale(*u.choose(&CASES)?),
         _ => GuardChoice::Never,
     })
+}
+
+/// The same for a request to which `I` means nothing, and version 0 "no version".
+const fn plain(guard: GuardChoice) -> GuardChoice {
+    match guard {
+        GuardChoice::None | GuardChoice::Never => GuardChoice::None,
+        GuardChoice::Match(cas) | GuardChoice::MatchElseStale(cas) => GuardChoice::Match(cas),
+    }
 }

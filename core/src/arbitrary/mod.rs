@@ -24,6 +24,7 @@ use crate::command::{
 };
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
+use crate::stats::StatsTopic;
 use crate::time::Exptime;
 
 /// How many clients there are.
@@ -35,8 +36,15 @@ pub const KEYS: [&[u8]; 3] = [b"a", b"b", b"ab"];
 /// The values of the alphabet: empty, a word, numbers (the greatest, one that gains a digit, one
 /// that a `decr` has padded), and one of which two are too long
 /// ([`VALUE_BYTES_MAX`]).
-pub const VALUES: [&[u8]; 7] =
-    [b"", b"v", b"7", b"18446744073709551615", b"10", b"7 ", &[b'x'; 40]];
+pub const VALUES: [&[u8]; 7] = [
+    b"",
+    b"v",
+    b"7",
+    b"18446744073709551615",
+    b"10",
+    b"7 ",
+    &[b'x'; 40],
+];
 
 /// A limit of the value size under which an append can be too long.
 pub const VALUE_BYTES_MAX: usize = 64;
@@ -83,61 +91,64 @@ pub enum Op {
 
 /// One of [`CLIENTS`].
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Client(u8);
+pub struct Client(usize);
 
 impl Client {
     /// The client with this number; the ones beyond [`CLIENTS`] are the first ones again.
     #[must_use]
     pub const fn new(number: u8) -> Self {
-        Self(number % CLIENTS as u8)
+        Self(number as usize % CLIENTS)
     }
 
     /// The client's number.
     #[must_use]
     pub const fn index(self) -> usize {
-        self.0 as usize
+        self.0
     }
 }
 
 /// One of [`KEYS`].
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct SmallKey(u8);
+pub struct SmallKey(usize);
 
 impl SmallKey {
     /// The key with this number; the ones beyond [`KEYS`] are the first ones again.
     #[must_use]
     pub const fn new(number: u8) -> Self {
-        Self(number % KEYS.len() as u8)
+        Self(number as usize % KEYS.len())
     }
 
     /// The key's number.
     #[must_use]
     pub const fn index(self) -> usize {
-        self.0 as usize
+        self.0
     }
 
     /// The key itself.
     #[must_use]
     pub fn key(self) -> Key<'static> {
-        KEYS.get(self.index()).copied().and_then(Key::new).expect("every key has 1 to 250 bytes")
+        KEYS.get(self.index())
+            .copied()
+            .and_then(Key::new)
+            .expect("every key has 1 to 250 bytes")
     }
 }
 
 /// One of [`VALUES`].
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct SmallValue(u8);
+pub struct SmallValue(usize);
 
 impl SmallValue {
     /// The value with this number; the ones beyond [`VALUES`] are the first ones again.
     #[must_use]
     pub const fn new(number: u8) -> Self {
-        Self(number % VALUES.len() as u8)
+        Self(number as usize % VALUES.len())
     }
 
     /// The value's bytes.
     #[must_use]
     pub fn bytes(self) -> &'static [u8] {
-        VALUES.get(self.0 as usize).copied().unwrap_or_default()
+        VALUES.get(self.0).copied().unwrap_or_default()
     }
 }
 
@@ -194,6 +205,8 @@ pub enum Request {
         known_cas: Option<CasChoice>,
         /// The version of a vivified item; `None` is the next.
         new_cas: Option<CasChoice>,
+        /// Whether the read takes part in recaching.
+        recaches: bool,
         /// Take the lock in the same step.
         lock: bool,
     },
@@ -311,17 +324,25 @@ impl Request {
             None => NewCas::Next,
         };
         match *self {
-            Self::Get { key, key_form, steps, bump, known_cas, new_cas, lock } => {
-                Command::Get(Get {
-                    key: key.key(),
-                    key_form,
-                    steps,
-                    bump,
-                    known_cas: known_cas.map(&version),
-                    new_cas: new(new_cas),
-                    lock,
-                })
-            }
+            Self::Get {
+                key,
+                key_form,
+                steps,
+                bump,
+                known_cas,
+                new_cas,
+                recaches,
+                lock,
+            } => Command::Get(Get {
+                key: key.key(),
+                key_form,
+                steps,
+                bump,
+                known_cas: known_cas.map(&version),
+                new_cas: new(new_cas),
+                recaches,
+                lock,
+            }),
             Self::Set {
                 key,
                 key_form,
@@ -344,7 +365,13 @@ impl Request {
                 lock,
             }),
             Self::SetTooLarge { key } => Command::SetTooLarge { key: key.key() },
-            Self::Delete { key, key_form, guard, removal, new_cas } => Command::Delete(Delete {
+            Self::Delete {
+                key,
+                key_form,
+                guard,
+                removal,
+                new_cas,
+            } => Command::Delete(Delete {
                 key: key.key(),
                 key_form,
                 guard: guard.lower(&version),
@@ -378,7 +405,7 @@ impl Request {
                 prefix: prefix.map_or(&[], |key| key.key().as_bytes()),
                 cursor: ScanCursor::default(),
             }),
-            Self::Stats => Command::Stats,
+            Self::Stats => Command::Stats(StatsTopic::General),
             Self::StatsReset => Command::StatsReset,
         }
     }

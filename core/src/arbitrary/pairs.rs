@@ -6,7 +6,7 @@
 use core::fmt;
 
 use super::{GuardChoice, Request};
-use crate::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use crate::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep};
 use crate::reply::{Refusal, Reply, Win};
 
 /// Declares an enum without fields, its names and the list of all.
@@ -33,7 +33,7 @@ macro_rules! kinds {
 kinds! {
     /// A request without its arguments, as fine as its possible replies need it.
     RequestKind {
-        Get, GetKnown, Touch, Vivify, Recache, LockAndGet,
+        Get, Touch, LockAndGet, MetaGet, Vivify, Recache,
         Set, Cas, CasElseStale,
         Add, Replace, ReplaceCas, ReplaceCasElseStale, ReplaceAndUnlock, ReplaceAndUnlockCas,
         Append, AppendCas, AppendElseCreate, AppendElseCreateCas,
@@ -50,7 +50,7 @@ kinds! {
 kinds! {
     /// A reply without its values.
     ReplyKind {
-        Hit, HitWon, HitSent, HitStaleWon, HitStaleSent, HitUnchanged, Miss,
+        Hit, HitUnchanged, HitWon, HitSent, HitStale, HitStaleWon, HitStaleSent, Miss,
         Stored, NotStored, Exists, NotFound, Deleted, Number, Locked, Unlocked, Ok, Keys, Stats,
         RefusedLocked, RefusedNotLocked, RefusedNotLockedNotFound, RefusedTooManyLocks,
         RefusedConnectionClosed, RefusedTooLarge, RefusedOutOfMemory, RefusedNonNumeric,
@@ -60,83 +60,114 @@ kinds! {
 /// The replies that a request can get, from a connection that is open.
 ///
 /// [`RefusedTooManyLocks`](ReplyKind::RefusedTooManyLocks) and
-/// [`RefusedOutOfMemory`](ReplyKind::RefusedOutOfMemory) need limits that are tight.
+/// [`RefusedOutOfMemory`](ReplyKind::RefusedOutOfMemory) need limits that are tight: a run says
+/// which pairs its limits leave out ([`Pairs::missing`]).
 #[must_use]
 pub const fn reachable(request: RequestKind) -> &'static [ReplyKind] {
     use ReplyKind as R;
     use RequestKind as Q;
     match request {
-        Q::Get | Q::Touch => {
-            &[R::Hit, R::HitWon, R::HitSent, R::HitStaleWon, R::HitStaleSent, R::Miss]
-        }
-        Q::GetKnown => &[
-            R::Hit,
-            R::HitSent,
-            R::HitStaleWon,
-            R::HitStaleSent,
-            R::HitUnchanged,
-            R::Miss,
-        ],
-        Q::Vivify => &[
-            R::Hit,
-            R::HitWon,
-            R::HitSent,
-            R::HitStaleWon,
-            R::HitStaleSent,
-            R::HitUnchanged,
-            R::RefusedOutOfMemory,
-        ],
-        Q::Recache => &[
-            R::Hit,
-            R::HitWon,
-            R::HitSent,
-            R::HitStaleWon,
-            R::HitStaleSent,
-            R::HitUnchanged,
-            R::Miss,
-        ],
+        Q::Get | Q::Touch => &[R::Hit, R::HitStale, R::Miss],
         Q::LockAndGet => &[
             R::Hit,
-            R::HitSent,
-            R::HitStaleWon,
-            R::HitStaleSent,
+            R::HitStale,
             R::Miss,
             R::RefusedLocked,
             R::RefusedTooManyLocks,
         ],
+        Q::MetaGet => &[
+            R::Hit,
+            R::HitUnchanged,
+            R::HitSent,
+            R::HitStaleWon,
+            R::HitStaleSent,
+            R::Miss,
+        ],
+        Q::Recache => &[
+            R::Hit,
+            R::HitUnchanged,
+            R::HitWon,
+            R::HitSent,
+            R::HitStaleWon,
+            R::HitStaleSent,
+            R::Miss,
+        ],
+        Q::Vivify => &[
+            R::Hit,
+            R::HitUnchanged,
+            R::HitWon,
+            R::HitSent,
+            R::HitStaleWon,
+            R::HitStaleSent,
+            R::RefusedOutOfMemory,
+        ],
         Q::Set => &[R::Stored, R::RefusedLocked, R::RefusedOutOfMemory],
-        Q::Cas | Q::CasElseStale | Q::ReplaceCas | Q::ReplaceCasElseStale => {
-            &[R::Stored, R::Exists, R::NotFound, R::RefusedLocked, R::RefusedOutOfMemory]
-        }
-        Q::Add | Q::Replace => {
-            &[R::Stored, R::NotStored, R::RefusedLocked, R::RefusedOutOfMemory]
-        }
-        Q::ReplaceAndUnlock => &[R::Stored, R::RefusedNotLocked, R::RefusedOutOfMemory],
-        Q::ReplaceAndUnlockCas => {
-            &[R::Stored, R::Exists, R::RefusedNotLocked, R::RefusedOutOfMemory]
-        }
-        Q::Append | Q::Prepend | Q::AppendElseCreate | Q::PrependElseCreate => {
-            &[R::Stored, R::NotStored, R::RefusedLocked, R::RefusedOutOfMemory]
-        }
-        Q::AppendCas | Q::PrependCas | Q::AppendElseCreateCas | Q::PrependElseCreateCas => {
-            &[R::Stored, R::NotStored, R::Exists, R::RefusedLocked, R::RefusedOutOfMemory]
-        }
-        Q::SetTooLarge => &[R::RefusedTooLarge, R::RefusedLocked],
+        Q::Cas | Q::CasElseStale | Q::ReplaceCas | Q::ReplaceCasElseStale => &[
+            R::Stored,
+            R::Exists,
+            R::NotFound,
+            R::RefusedLocked,
+            R::RefusedOutOfMemory,
+        ],
+        Q::Add
+        | Q::Replace
+        | Q::Append
+        | Q::Prepend
+        | Q::AppendElseCreate
+        | Q::PrependElseCreate => &[
+            R::Stored,
+            R::NotStored,
+            R::RefusedLocked,
+            R::RefusedOutOfMemory,
+        ],
+        Q::ReplaceAndUnlock => &[
+            R::Stored,
+            R::NotFound,
+            R::RefusedNotLocked,
+            R::RefusedOutOfMemory,
+        ],
+        Q::ReplaceAndUnlockCas => &[
+            R::Stored,
+            R::Exists,
+            R::NotFound,
+            R::RefusedNotLocked,
+            R::RefusedOutOfMemory,
+        ],
+        Q::AppendCas | Q::PrependCas | Q::AppendElseCreateCas | Q::PrependElseCreateCas => &[
+            R::Stored,
+            R::NotStored,
+            R::Exists,
+            R::RefusedLocked,
+            R::RefusedOutOfMemory,
+        ],
+        Q::SetTooLarge => &[R::RefusedTooLarge],
         Q::Delete | Q::MarkStale | Q::Clear | Q::ClearAndMarkStale => {
             &[R::Deleted, R::NotFound, R::RefusedLocked]
         }
         Q::DeleteCas | Q::MarkStaleCas | Q::ClearCas | Q::ClearAndMarkStaleCas => {
             &[R::Deleted, R::NotFound, R::Exists, R::RefusedLocked]
         }
-        Q::Increment | Q::Decrement => {
-            &[R::Number, R::NotFound, R::RefusedLocked, R::RefusedNonNumeric]
-        }
-        Q::IncrementCas | Q::DecrementCas => {
-            &[R::Number, R::NotFound, R::Exists, R::RefusedLocked, R::RefusedNonNumeric]
-        }
-        Q::IncrementElseCreate | Q::DecrementElseCreate => {
-            &[R::Number, R::RefusedLocked, R::RefusedNonNumeric, R::RefusedOutOfMemory]
-        }
+        Q::Increment | Q::Decrement => &[
+            R::Number,
+            R::NotFound,
+            R::RefusedLocked,
+            R::RefusedNonNumeric,
+            R::RefusedOutOfMemory,
+        ],
+        Q::IncrementCas | Q::DecrementCas => &[
+            R::Number,
+            R::NotFound,
+            R::Exists,
+            R::RefusedLocked,
+            R::RefusedNonNumeric,
+            R::RefusedOutOfMemory,
+        ],
+        Q::IncrementElseCreate | Q::DecrementElseCreate => &[
+            R::Number,
+            R::RefusedLocked,
+            R::RefusedNonNumeric,
+            R::RefusedOutOfMemory,
+        ],
         Q::IncrementElseCreateCas | Q::DecrementElseCreateCas => &[
             R::Number,
             R::Exists,
@@ -144,8 +175,17 @@ pub const fn reachable(request: RequestKind) -> &'static [ReplyKind] {
             R::RefusedNonNumeric,
             R::RefusedOutOfMemory,
         ],
-        Q::Lock => &[R::Locked, R::NotFound, R::RefusedLocked, R::RefusedTooManyLocks],
-        Q::Unlock => &[R::Unlocked, R::RefusedNotLocked, R::RefusedNotLockedNotFound],
+        Q::Lock => &[
+            R::Locked,
+            R::NotFound,
+            R::RefusedLocked,
+            R::RefusedTooManyLocks,
+        ],
+        Q::Unlock => &[
+            R::Unlocked,
+            R::RefusedNotLocked,
+            R::RefusedNotLockedNotFound,
+        ],
         Q::UnlockAll => &[R::Unlocked],
         Q::FlushAll | Q::StatsReset => &[R::Ok],
         Q::Keys => &[R::Keys],
@@ -157,23 +197,31 @@ impl RequestKind {
     /// What kind of request `request` is.
     #[must_use]
     pub fn of(request: &Request) -> Self {
-        let has = |steps: &TtlSteps, wanted: fn(TtlStep) -> bool| steps.iter().any(wanted);
         match request {
             Request::Get { lock: true, .. } => Self::LockAndGet,
-            Request::Get { steps, known_cas, .. } => {
-                if steps.vivifies() {
-                    Self::Vivify
-                } else if has(steps, |step| matches!(step, TtlStep::Recache(_))) {
-                    Self::Recache
-                } else if known_cas.is_some() {
-                    Self::GetKnown
-                } else if has(steps, |step| matches!(step, TtlStep::Touch(_))) {
-                    Self::Touch
-                } else {
+            Request::Get {
+                steps,
+                recaches: false,
+                ..
+            } => {
+                if steps.is_empty() {
                     Self::Get
+                } else {
+                    Self::Touch
                 }
             }
-            Request::Set { mode, guard, lock, .. } => Self::of_set(*mode, *guard, *lock),
+            Request::Get { steps, .. } => {
+                if steps.vivifies() {
+                    Self::Vivify
+                } else if steps.iter().any(|step| matches!(step, TtlStep::Recache(_))) {
+                    Self::Recache
+                } else {
+                    Self::MetaGet
+                }
+            }
+            Request::Set {
+                mode, guard, lock, ..
+            } => Self::of_set(*mode, *guard, *lock),
             Request::SetTooLarge { .. } => Self::SetTooLarge,
             Request::Delete { guard, removal, .. } => match (removal, guard) {
                 (Removal::Remove, GuardChoice::None) => Self::Delete,
@@ -185,18 +233,21 @@ impl RequestKind {
                 (Removal::ClearAndMarkStale { .. }, GuardChoice::None) => Self::ClearAndMarkStale,
                 (Removal::ClearAndMarkStale { .. }, _) => Self::ClearAndMarkStaleCas,
             },
-            Request::Arithmetic { direction, guard, steps, .. } => {
-                match (direction, *guard == GuardChoice::None, steps.vivifies()) {
-                    (Direction::Increment, true, false) => Self::Increment,
-                    (Direction::Increment, false, false) => Self::IncrementCas,
-                    (Direction::Increment, true, true) => Self::IncrementElseCreate,
-                    (Direction::Increment, false, true) => Self::IncrementElseCreateCas,
-                    (Direction::Decrement, true, false) => Self::Decrement,
-                    (Direction::Decrement, false, false) => Self::DecrementCas,
-                    (Direction::Decrement, true, true) => Self::DecrementElseCreate,
-                    (Direction::Decrement, false, true) => Self::DecrementElseCreateCas,
-                }
-            }
+            Request::Arithmetic {
+                direction,
+                guard,
+                steps,
+                ..
+            } => match (direction, *guard == GuardChoice::None, steps.vivifies()) {
+                (Direction::Increment, true, false) => Self::Increment,
+                (Direction::Increment, false, false) => Self::IncrementCas,
+                (Direction::Increment, true, true) => Self::IncrementElseCreate,
+                (Direction::Increment, false, true) => Self::IncrementElseCreateCas,
+                (Direction::Decrement, true, false) => Self::Decrement,
+                (Direction::Decrement, false, false) => Self::DecrementCas,
+                (Direction::Decrement, true, true) => Self::DecrementElseCreate,
+                (Direction::Decrement, false, true) => Self::DecrementElseCreateCas,
+            },
             Request::Lock { .. } => Self::Lock,
             Request::Unlock { .. } => Self::Unlock,
             Request::UnlockAll => Self::UnlockAll,
@@ -242,7 +293,8 @@ impl ReplyKind {
     pub const fn of(reply: &Reply<'_>) -> Self {
         match reply {
             Reply::Hit(hit) => match (hit.stale, hit.win) {
-                (true, Win::Won | Win::None) => Self::HitStaleWon,
+                (true, Win::None) => Self::HitStale,
+                (true, Win::Won) => Self::HitStaleWon,
                 (true, Win::Sent) => Self::HitStaleSent,
                 (false, Win::Won) => Self::HitWon,
                 (false, Win::Sent) => Self::HitSent,
@@ -283,7 +335,9 @@ pub struct Pairs {
 
 impl Default for Pairs {
     fn default() -> Self {
-        Self { seen: [[0; ReplyKind::ALL.len()]; RequestKind::ALL.len()] }
+        Self {
+            seen: [[0; ReplyKind::ALL.len()]; RequestKind::ALL.len()],
+        }
     }
 }
 
@@ -308,18 +362,21 @@ impl Pairs {
     /// How often a pair was seen.
     #[must_use]
     pub fn count(&self, request: RequestKind, reply: ReplyKind) -> u64 {
-        self.seen.get(request as usize).and_then(|row| row.get(reply as usize)).map_or(0, |n| *n)
+        self.seen
+            .get(request as usize)
+            .and_then(|row| row.get(reply as usize))
+            .map_or(0, |n| *n)
     }
 
-    /// The pairs that can be and were never seen (P2), but for the replies of `except`, which the
-    /// limits of the run do not allow.
+    /// The pairs that can be and were never seen (P2), but for those that the limits of the run
+    /// leave out.
     pub fn missing(
         &self,
-        except: &[ReplyKind],
+        left_out: impl Fn(RequestKind, ReplyKind) -> bool,
     ) -> impl Iterator<Item = (RequestKind, ReplyKind)> {
         every_pair().filter(move |(request, reply)| {
             reachable(*request).contains(reply)
-                && !except.contains(reply)
+                && !left_out(*request, *reply)
                 && self.count(*request, *reply) == 0
         })
     }

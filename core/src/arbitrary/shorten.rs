@@ -36,7 +36,16 @@ impl Request {
             }
         };
         match *self {
-            Self::Get { key, key_form, steps, bump, known_cas, new_cas, lock } => {
+            Self::Get {
+                key,
+                key_form,
+                steps,
+                bump,
+                known_cas,
+                new_cas,
+                recaches,
+                lock,
+            } => {
                 let with = |key_form, steps, bump, known_cas, new_cas| Self::Get {
                     key,
                     key_form,
@@ -44,11 +53,18 @@ impl Request {
                     bump,
                     known_cas,
                     new_cas,
+                    recaches,
                     lock,
                 };
                 offer(with(KeyForm::Plain, TtlSteps::NONE, true, None, None));
                 for step in steps.iter() {
-                    offer(with(key_form, TtlSteps::one(step), bump, known_cas, new_cas));
+                    offer(with(
+                        key_form,
+                        TtlSteps::one(step),
+                        bump,
+                        known_cas,
+                        new_cas,
+                    ));
                 }
                 offer(with(key_form, steps, true, known_cas, new_cas));
                 offer(with(key_form, steps, bump, None, new_cas));
@@ -78,13 +94,33 @@ impl Request {
                 };
                 let plain = KeyForm::Plain;
                 let none = GuardChoice::None;
-                offer(with(plain, SmallValue::default(), 0, Exptime::Never, none, None));
-                offer(with(key_form, SmallValue::default(), 0, exptime, guard, new_cas));
+                offer(with(
+                    plain,
+                    SmallValue::default(),
+                    0,
+                    Exptime::Never,
+                    none,
+                    None,
+                ));
+                offer(with(
+                    key_form,
+                    SmallValue::default(),
+                    0,
+                    exptime,
+                    guard,
+                    new_cas,
+                ));
                 offer(with(key_form, value, 0, Exptime::Never, guard, new_cas));
                 offer(with(key_form, value, client_flags, exptime, none, new_cas));
                 offer(with(key_form, value, client_flags, exptime, guard, None));
             }
-            Self::Delete { key, key_form, guard, removal, new_cas } => {
+            Self::Delete {
+                key,
+                key_form,
+                guard,
+                removal,
+                new_cas,
+            } => {
                 let with = |key_form, guard, removal, new_cas| Self::Delete {
                     key,
                     key_form,
@@ -95,7 +131,14 @@ impl Request {
                 let remove = Delete::new(key.key()).removal;
                 offer(with(KeyForm::Plain, GuardChoice::None, remove, None));
                 offer(with(key_form, GuardChoice::None, removal, new_cas));
-                offer(with(key_form, guard, Removal::MarkStale { exptime: None }, new_cas));
+                if removal != remove {
+                    offer(with(
+                        key_form,
+                        guard,
+                        Removal::MarkStale { exptime: None },
+                        new_cas,
+                    ));
+                }
                 offer(with(key_form, guard, removal, None));
             }
             Self::Arithmetic {

@@ -1,7 +1,9 @@
 //! Turns ops into events: who is connected under which id, what time it is, which versions the
 //! clients have been told.
 
-use super::{CLIENTS, CasChoice, KEYS, Op, PRESSURE_KEYS, Request, SmallKey, UNIX_S_AT_START};
+use super::{
+    CLIENTS, CasChoice, Client, KEYS, Op, PRESSURE_KEYS, Request, SmallKey, UNIX_S_AT_START,
+};
 use crate::command::{Command, Set};
 use crate::engine::{ConnId, Event};
 use crate::item::Cas;
@@ -12,16 +14,11 @@ use crate::time::{Clock, Instant};
 /// The value that [`Op::Pressure`] stores.
 const PRESSURE_VALUE: &[u8] = &[b'p'; 48];
 
-/// The key whose stores [`Op::Pressure`] stands for.
-static PRESSURE: [[u8; 2]; PRESSURE_KEYS] = {
-    let mut keys = [[b'~', b'A']; PRESSURE_KEYS];
-    let mut n = 0;
-    while n < PRESSURE_KEYS {
-        keys[n][1] = b'A' + n as u8;
-        n += 1;
-    }
-    keys
-};
+/// The keys that it stores, none of which is in [`KEYS`].
+const PRESSURE: [&[u8]; PRESSURE_KEYS] = [
+    b"~0", b"~1", b"~2", b"~3", b"~4", b"~5", b"~6", b"~7", b"~8", b"~9", b"~a", b"~b", b"~c",
+    b"~d", b"~e", b"~f",
+];
 
 /// The world around a core, as far as ops can change it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -55,14 +52,21 @@ impl Stage {
             now_ms: 0,
             connected: [None; CLIENTS],
             connections: 0,
-            versions: [Versions { current: None, former: None, highest: 0 }; KEYS.len()],
+            versions: [Versions {
+                current: None,
+                former: None,
+                highest: 0,
+            }; KEYS.len()],
         }
     }
 
     /// The time.
     #[must_use]
     pub const fn clock(&self) -> Clock {
-        Clock { now: Instant::from_millis(self.now_ms), unix_s_at_start: UNIX_S_AT_START }
+        Clock {
+            now: Instant::from_millis(self.now_ms),
+            unix_s_at_start: UNIX_S_AT_START,
+        }
     }
 
     /// The event that `op` stands for; `None` if it stands for none (now).
@@ -78,9 +82,11 @@ impl Stage {
                 *slot = Some(conn);
                 Some(Event::Opened(conn))
             }
-            Op::Close { client } => {
-                self.connected.get_mut(client.index())?.take().map(Event::Closed)
-            }
+            Op::Close { client } => self
+                .connected
+                .get_mut(client.index())?
+                .take()
+                .map(Event::Closed),
             Op::Advance { ms } => {
                 self.now_ms += u64::from(*ms);
                 None
@@ -90,11 +96,17 @@ impl Stage {
                 let key = Key::new(PRESSURE.get(usize::from(*key) % PRESSURE_KEYS)?)?;
                 // Nobody's connection: it takes no lock, so the core need not know it.
                 let nobody = ConnId::from_number(0);
-                Some(Event::Received(nobody, Command::Set(Set::new(key, PRESSURE_VALUE))))
+                Some(Event::Received(
+                    nobody,
+                    Command::Set(Set::new(key, PRESSURE_VALUE)),
+                ))
             }
             Op::Request { client, request } => {
                 let conn = (*self.connected.get(client.index())?)?;
-                Some(Event::Received(conn, request.lower(|cas| self.version(request, cas))))
+                Some(Event::Received(
+                    conn,
+                    request.lower(|cas| self.version(request, cas)),
+                ))
             }
         }
     }
@@ -117,7 +129,9 @@ impl Stage {
             | Reply::Stats(_)
             | Reply::Refused(_) => return,
         };
-        let Some(versions) = request.key().and_then(|key| self.versions.get_mut(key.index()))
+        let Some(versions) = request
+            .key()
+            .and_then(|key| self.versions.get_mut(key.index()))
         else {
             return;
         };
@@ -129,7 +143,7 @@ impl Stage {
 
     /// The id a client is connected under.
     #[must_use]
-    pub fn connection(&self, client: super::Client) -> Option<ConnId> {
+    pub fn connection(&self, client: Client) -> Option<ConnId> {
         *self.connected.get(client.index())?
     }
 
