@@ -7,15 +7,15 @@
 //! - an exptime is unsigned, so there is none that is negative: from 2^31 on it is a date after 2038
 //!   (`proto_bin.c`, `ntohl` into a `time_t`).
 
+use super::extras::{EXPTIME_DO_NOT_CREATE, Extras};
 use super::header::Status;
 use super::opcode::Verb;
-use super::request::{EXPTIME_DO_NOT_CREATE, Extras, Request};
+use super::request::Request;
 use super::{Answer, Envelope};
 use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, Guard, Keys, LockAfter, OnMissing, ScanCursor,
     Set, SetMode, TtlStep, TtlSteps,
 };
-use crate::item::Cas;
 use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
@@ -253,6 +253,7 @@ fn stat(topic: &[u8]) -> Option<Command<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::item::Cas;
     use crate::wire::binary::Opcode;
     use crate::wire::binary::testing::AnyRequest;
     use quickcheck::quickcheck;

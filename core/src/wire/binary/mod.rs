@@ -7,18 +7,21 @@
 //!
 //! Every command with its source, and where we differ: docs/PROTOCOL.md, "Binary".
 
+pub mod extras;
 pub mod header;
 pub mod lower;
 pub mod opcode;
+mod packet;
 pub mod reply;
 pub mod request;
 
 use alloc::vec::Vec;
 
+pub use extras::Extras;
 pub use header::{HEADER_BYTES, REQUEST_MAGIC, Status};
 pub use lower::Lowered;
 pub use opcode::{Opcode, Verb};
-pub use request::{Extras, Request};
+pub use request::Request;
 
 /// What the wire needs to answer a request, and the core does not.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -27,7 +30,7 @@ pub struct Envelope<'a> {
     pub opcode: Opcode,
     /// Comes back in every reply.
     pub opaque: u32,
-    /// The key of the request: a loud miss of GetK and GATK repeats it.
+    /// The key of the request: a loud miss of `GetK` and `GatK` repeats it.
     pub key: &'a [u8],
 }
 

@@ -149,57 +149,57 @@ opcodes! {
 /// What is asked, whatever the form of the answer.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Verb {
-    /// Get, GetQ, GetK, GetKQ.
+    /// [`Opcode::Get`] in all its forms.
     Get,
-    /// Set, SetQ.
+    /// [`Opcode::Set`] in all its forms.
     Set,
-    /// Add, AddQ.
+    /// [`Opcode::Add`] in all its forms.
     Add,
-    /// Replace, ReplaceQ.
+    /// [`Opcode::Replace`] in all its forms.
     Replace,
-    /// Delete, DeleteQ.
+    /// [`Opcode::Delete`] in all its forms.
     Delete,
-    /// Increment, IncrementQ.
+    /// [`Opcode::Increment`] in all its forms.
     Increment,
-    /// Decrement, DecrementQ.
+    /// [`Opcode::Decrement`] in all its forms.
     Decrement,
-    /// Quit, QuitQ.
+    /// [`Opcode::Quit`] in all its forms.
     Quit,
-    /// Flush, FlushQ.
+    /// [`Opcode::Flush`] in all its forms.
     Flush,
-    /// Noop.
+    /// [`Opcode::Noop`].
     Noop,
-    /// Version.
+    /// [`Opcode::Version`].
     Version,
-    /// Append, AppendQ.
+    /// [`Opcode::Append`] in all its forms.
     Append,
-    /// Prepend, PrependQ.
+    /// [`Opcode::Prepend`] in all its forms.
     Prepend,
-    /// Stat.
+    /// [`Opcode::Stat`].
     Stat,
-    /// Verbosity.
+    /// [`Opcode::Verbosity`].
     Verbosity,
-    /// Touch.
+    /// [`Opcode::Touch`].
     Touch,
-    /// GAT, GATQ, GATK, GATKQ.
+    /// [`Opcode::Gat`] in all its forms.
     Gat,
-    /// SASL list mechanisms.
+    /// [`Opcode::SaslListMechanisms`].
     SaslListMechanisms,
-    /// SASL auth.
+    /// [`Opcode::SaslAuth`].
     SaslAuth,
-    /// SASL step.
+    /// [`Opcode::SaslStep`].
     SaslStep,
-    /// Lock, LockQ.
+    /// [`Opcode::Lock`] in all its forms.
     Lock,
-    /// Unlock, UnlockQ.
+    /// [`Opcode::Unlock`] in all its forms.
     Unlock,
-    /// UnlockAll, UnlockAllQ.
+    /// [`Opcode::UnlockAll`] in all its forms.
     UnlockAll,
-    /// LaG, LaGQ, LaGK, LaGKQ.
+    /// [`Opcode::LaG`] in all its forms.
     LockAndGet,
-    /// RaU, RaUQ.
+    /// [`Opcode::RaU`] in all its forms.
     ReplaceAndUnlock,
-    /// Keys.
+    /// [`Opcode::Keys`].
     Keys,
 }
 
@@ -297,7 +297,9 @@ impl Verb {
             Self::Set | Self::Add | Self::Replace => Shape::new(Store, Required, Optional),
             // Its page says that the value must be there, and yrmcds holds to that.
             Self::ReplaceAndUnlock => Shape::new(Store, Required, Required),
-            Self::Append | Self::Prepend => Shape::new(ExtrasShape::None, Required, Optional),
+            Self::Append | Self::Prepend | Self::SaslAuth | Self::SaslStep => {
+                Shape::new(ExtrasShape::None, Required, Optional)
+            }
             Self::Increment | Self::Decrement => Shape::new(Arithmetic, Required, None),
             Self::Flush => Shape::new(OptionalExptime, None, None),
             Self::Verbosity => Shape::new(Level, None, None),
@@ -307,7 +309,6 @@ impl Verb {
             | Self::Version
             | Self::UnlockAll
             | Self::SaslListMechanisms => Shape::new(ExtrasShape::None, None, None),
-            Self::SaslAuth | Self::SaslStep => Shape::new(ExtrasShape::None, Required, Optional),
         }
     }
 }
