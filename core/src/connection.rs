@@ -16,9 +16,9 @@ use crate::wire::limits::LINE_BYTES_MAX;
 use crate::wire::meta::Verb;
 use crate::wire::scan::without_line_end;
 use crate::wire::text::{BAD_FORMAT, LINE_TOO_LONG};
-use crate::wire::{
-    Answer, BINARY_MAGIC, Decoded, Envelope, KeyBuffer, WireLimits, classic, meta,
-};
+use crate::wire::{Answer, BINARY_MAGIC, Decoded, Envelope, classic, meta};
+
+pub use crate::wire::{KeyBuffer, WireLimits};
 
 /// What is to be done next for a connection.
 #[derive(Debug)]

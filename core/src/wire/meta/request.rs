@@ -24,7 +24,7 @@ use crate::time::Exptime;
 use crate::wire::classic::request::announced_bytes_from;
 use crate::wire::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX, TOKENS_MAX, WireLimits};
 use crate::wire::scan::{Tokens, split_token};
-use crate::wire::text::{BAD_CHUNK, BAD_FORMAT, TOO_LARGE, put_line, put_number};
+use crate::wire::text::{BAD_CHUNK, BAD_FORMAT, put_line, put_number};
 use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
 
 const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
@@ -286,6 +286,7 @@ fn decode_get<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) 
         bump: flags.bump,
         known_cas: flags.cas.and_then(Cas::new),
         new_cas: flags.new_cas,
+        recaches: true,
         lock: false,
     });
     Decoded::Request { command, envelope: flags.envelope(Verb::Get, text, 0), body_bytes: 0 }
