@@ -26,4 +26,4 @@ pub struct Malformed;
 /// connection tells its protocol.
 ///
 /// Source: memcached 1.6.45 `protocol_binary.h`, `PROTOCOL_BINARY_REQ`.
-pub const BINARY_MAGIC: u8 = 0x80;
+pub const BINARY_MAGIC: u8 = binary::REQUEST_MAGIC;

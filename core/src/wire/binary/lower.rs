@@ -233,19 +233,25 @@ fn arithmetic(
     }))
 }
 
-/// What Stat is asked about; `None` if there is no such topic.
-///
-/// memcached compares only the first bytes with `reset` and `settings`, so `resets` resets too.
-/// Source: 1.6.45 `proto_bin.c`, `process_bin_stat`.
 fn stat(topic: &[u8]) -> Option<Command<'_>> {
+    if topic.starts_with(b"reset") {
+        Some(Command::StatsReset)
+    } else {
+        stats_topic(topic).map(Command::Stats)
+    }
+}
+
+/// What Stat is asked to tell; `None` if there is no such topic.
+///
+/// memcached compares only the first bytes with `reset` and `settings`, so `resets` resets too; and
+/// it knows `conns` in text only. Source: 1.6.45 `proto_bin.c`, `process_bin_stat`.
+pub(super) fn stats_topic(topic: &[u8]) -> Option<StatsTopic> {
     match topic {
-        b"" => Some(Command::Stats(StatsTopic::General)),
-        b"items" => Some(Command::Stats(StatsTopic::Items)),
-        b"slabs" => Some(Command::Stats(StatsTopic::Slabs)),
-        b"sizes" => Some(Command::Stats(StatsTopic::Sizes)),
-        b"conns" => Some(Command::Stats(StatsTopic::Conns)),
-        _ if topic.starts_with(b"reset") => Some(Command::StatsReset),
-        _ if topic.starts_with(b"settings") => Some(Command::Stats(StatsTopic::Settings)),
+        b"" => Some(StatsTopic::General),
+        b"items" => Some(StatsTopic::Items),
+        b"slabs" => Some(StatsTopic::Slabs),
+        b"sizes" => Some(StatsTopic::Sizes),
+        _ if topic.starts_with(b"settings") => Some(StatsTopic::Settings),
         _ => None,
     }
 }
@@ -454,8 +460,11 @@ mod tests {
             topic(b"items"),
             is(b"items", Command::Stats(StatsTopic::Items))
         );
+        assert_eq!(topic(b"resets"), is(b"resets", Command::StatsReset));
         let not_found = Answer::error(Opcode::Stat.byte(), 0, Status::NOT_FOUND);
-        assert_eq!(topic(b"foo"), Some(Lowered::Answer(not_found)));
+        for unknown in [&b"foo"[..], b"conns", b"rese", b"detail", b"itemsx"] {
+            assert_eq!(topic(unknown), Some(Lowered::Answer(not_found)));
+        }
     }
 
     #[test]

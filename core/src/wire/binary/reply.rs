@@ -11,6 +11,7 @@
 use alloc::vec::Vec;
 
 use super::header::Status;
+use super::lower::stats_topic;
 use super::opcode::Verb;
 pub use super::packet::{Malformed, Packet, decode};
 use super::{Answer, Envelope};
@@ -152,28 +153,15 @@ fn encode_keys(envelope: &Envelope<'_>, page: &KeysPage<'_>, out: &mut Vec<u8>) 
 /// Source: memcached 1.6.45 `memcached.c`, `append_bin_stats`.
 fn encode_stats(envelope: &Envelope<'_>, report: &Report<'_>, out: &mut Vec<u8>) {
     let success = Packet::success(envelope);
-    let mut digits = itoa::Buffer::new();
-    for line in report.lines {
-        Packet {
-            key: line.name.as_bytes(),
-            value: line.value.as_bytes(),
-            ..success
-        }
-        .encode(out);
-    }
-    let mut show = |name: &'static str, number: u64| {
-        let value = digits.format(number).as_bytes();
+    let topic = stats_topic(envelope.key).unwrap_or_default();
+    report.each(topic, |name, value| {
         Packet {
             key: name.as_bytes(),
-            value,
+            value: value.as_bytes(),
             ..success
         }
         .encode(out);
-    };
-    if envelope.key.is_empty() {
-        report.stats.counters.each(&mut show);
-        report.stats.gauges.each(&mut show);
-    }
+    });
     success.encode(out);
 }
 
