@@ -10,6 +10,7 @@
 
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
+use crate::stats::StatsTopic;
 use crate::time::Exptime;
 
 /// One request of one connection. It has exactly one [`Reply`](crate::Reply).
@@ -52,8 +53,8 @@ pub enum Command<'a> {
     },
     /// Lists keys, a page at a time.
     Keys(Keys<'a>),
-    /// Reads the counters.
-    Stats,
+    /// Reads what there is to tell about a topic.
+    Stats(StatsTopic),
     /// Sets the counters back to 0 (`stats reset`).
     StatsReset,
 }
@@ -75,6 +76,11 @@ pub struct Get<'a> {
     pub known_cas: Option<Cas>,
     /// The CAS of an item that this get vivifies.
     pub new_cas: NewCas,
+    /// Whether the read takes part in recaching: it is told who has the win, and may get it. Only
+    /// `mg` does; every other read leaves the win alone.
+    ///
+    /// Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd`, which looks at no win.
+    pub recaches: bool,
     /// Take the lock in the same step (lock-and-get).
     pub lock: bool,
 }
@@ -90,6 +96,7 @@ impl<'a> Get<'a> {
             bump: true,
             known_cas: None,
             new_cas: NewCas::Next,
+            recaches: false,
             lock: false,
         }
     }
@@ -394,7 +401,7 @@ impl<'a> Command<'a> {
             Self::UnlockAll
             | Self::FlushAll { .. }
             | Self::Keys(_)
-            | Self::Stats
+            | Self::Stats(_)
             | Self::StatsReset => None,
         }
     }

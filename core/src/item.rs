@@ -13,6 +13,9 @@ use crate::time::{Deadline, Tick};
 pub struct Cas(NonZeroU64);
 
 impl Cas {
+    /// The least.
+    pub const FIRST: Self = Self(NonZeroU64::MIN);
+
     /// The version with this number; `None` for 0.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {
@@ -27,11 +30,22 @@ impl Cas {
     pub const fn number(self) -> u64 {
         self.0.get()
     }
+
+    /// The version `stride` after this one. A server that gave a thousand million of them a second
+    /// would reach the end, and stay there, after 500 years.
+    #[must_use]
+    pub const fn step(self, stride: u32) -> Self {
+        Self(self.0.saturating_add(stride as u64))
+    }
 }
 
 /// Everything about an item that is not its key or value. A store keeps it; only the engine reads
 /// meaning into it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "all sixteen combinations are real"
+)]
 pub struct Meta {
     /// The item's version.
     pub cas: Cas,

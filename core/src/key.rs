@@ -29,7 +29,11 @@ impl<'a> Key<'a> {
     /// Checks the length of `bytes`; `None` if it is 0 or over [`KEY_BYTES_MAX`].
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Option<Self> {
-        if bytes.is_empty() || bytes.len() > KEY_BYTES_MAX { None } else { Some(Self(bytes)) }
+        if bytes.is_empty() || bytes.len() > KEY_BYTES_MAX {
+            None
+        } else {
+            Some(Self(bytes))
+        }
     }
 
     /// The key's bytes.

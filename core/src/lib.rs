@@ -3,6 +3,8 @@
 
 extern crate alloc;
 
+#[cfg(feature = "arbitrary")]
+pub mod arbitrary;
 pub mod command;
 pub mod connection;
 pub mod engine;

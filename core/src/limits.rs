@@ -10,6 +10,9 @@ pub struct Limits {
     /// What all items together may take, in bytes as the store accounts for them. Past it, items
     /// are evicted. memcached's `-m`; 64 MiB by default.
     pub memory_bytes_max: usize,
+    /// Whether items are evicted for room at all; if not, a store without room is
+    /// [`Refusal::OutOfMemory`](crate::Refusal::OutOfMemory). memcached's `-M`.
+    pub evict: bool,
     /// How many locks one connection may hold; one more is
     /// [`Refusal::TooManyLocks`](crate::Refusal::TooManyLocks).
     pub locks_per_connection_max: usize,
@@ -31,6 +34,7 @@ impl Limits {
         Self {
             value_bytes_max,
             memory_bytes_max,
+            evict: true,
             // As many as a program that locks a batch of rows would take, few enough that one
             // client cannot pin a cache of small items.
             locks_per_connection_max: 65_536,

@@ -6,7 +6,7 @@ use crate::command::{ScanCursor, TTL_STEPS_MAX};
 use crate::engine::ConnId;
 use crate::item::Cas;
 use crate::key::KeyForm;
-use crate::stats::Stats;
+use crate::stats::Report;
 
 /// The outcome of one [`Command`](crate::Command).
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -35,8 +35,8 @@ pub enum Reply<'a> {
     Ok,
     /// A page of keys.
     Keys(KeysPage<'a>),
-    /// The counters.
-    Stats(&'a Stats),
+    /// The counters, and what the transport has to tell.
+    Stats(Report<'a>),
     /// The command was refused and has changed nothing (but see
     /// [`Refusal::TooLarge`]).
     Refused(Refusal),
@@ -111,7 +111,11 @@ impl TtlTrace {
     /// The TTL after `steps` steps; after the last one it does not change any more.
     #[must_use]
     pub fn after(&self, steps: usize) -> TtlSeconds {
-        self.0[if steps < TTL_STEPS_MAX { steps } else { TTL_STEPS_MAX }]
+        self.0[if steps < TTL_STEPS_MAX {
+            steps
+        } else {
+            TTL_STEPS_MAX
+        }]
     }
 }
 

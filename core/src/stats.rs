@@ -3,6 +3,13 @@
 //! Counters only go up, until `stats reset`; gauges are what is true now. The names are memcached's
 //! own where it has one (`doc/protocol.txt`, "General-purpose statistics"), so that monitoring
 //! reads them unchanged.
+//!
+//! A [`Report`] is what `stats` answers: the counters of the core, and the lines that only a
+//! transport can know. [`Report::each`] decides which of them belong to which [`StatsTopic`], so
+//! that text and binary show the same.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
 
 /// Declares the counters once: the struct, its sum and its reset cannot disagree.
 macro_rules! counters {
@@ -124,8 +131,14 @@ pub struct Gauges {
 impl Gauges {
     /// Adds another core's gauges to these.
     pub fn add(&mut self, other: &Self) {
-        let Self { curr_items, bytes, limit_maxbytes, locks_held, lock_holders, locked_bytes } =
-            other;
+        let Self {
+            curr_items,
+            bytes,
+            limit_maxbytes,
+            locks_held,
+            lock_holders,
+            locked_bytes,
+        } = other;
         self.curr_items += curr_items;
         self.bytes += bytes;
         self.limit_maxbytes += limit_maxbytes;
@@ -136,8 +149,14 @@ impl Gauges {
 
     /// Every gauge under the name `stats` shows it by.
     pub fn each(&self, mut show: impl FnMut(&'static str, u64)) {
-        let Self { curr_items, bytes, limit_maxbytes, locks_held, lock_holders, locked_bytes } =
-            *self;
+        let Self {
+            curr_items,
+            bytes,
+            limit_maxbytes,
+            locks_held,
+            lock_holders,
+            locked_bytes,
+        } = *self;
         show("curr_items", curr_items);
         show("bytes", bytes);
         show("limit_maxbytes", limit_maxbytes);
@@ -164,6 +183,53 @@ impl Stats {
     }
 }
 
+/// What `stats` is asked about: its argument.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum StatsTopic {
+    /// No argument: the counters.
+    #[default]
+    General,
+    /// `settings`: how the server was set up.
+    Settings,
+    /// `items`: the items of each slab class. There is one class here, `1`.
+    Items,
+    /// `slabs`: the memory of each slab class.
+    Slabs,
+    /// `sizes`: the histogram of item sizes, which is never on.
+    Sizes,
+    /// `conns`: the connections.
+    Conns,
+}
+
+/// A line of `stats` that only the transport can know: its process, threads and connections.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct StatsLine {
+    /// The name; no blanks.
+    pub name: Cow<'static, str>,
+    /// The value; no blanks, no line ends.
+    pub value: String,
+}
+
+/// What `stats` answers.
+///
+/// A core alone answers [`Report::new`]. A transport adds up the [`Stats`] of its cores, and sets
+/// [`lines`](Report::lines) to what it has to tell about the topic that was asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Report<'a> {
+    /// The counters and gauges.
+    pub stats: &'a Stats,
+    /// The transport's own lines for the topic, shown before the core's.
+    pub lines: &'a [StatsLine],
+}
+
+impl<'a> Report<'a> {
+    /// A report without lines of a transport.
+    #[must_use]
+    pub const fn new(stats: &'a Stats) -> Self {
+        Self { stats, lines: &[] }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,8 +238,14 @@ mod tests {
     fn two_cores_add_up() {
         let mut sum = Stats::default();
         let one = Stats {
-            counters: Counters { cmd_get: 2, ..Counters::default() },
-            gauges: Gauges { bytes: 5, ..Gauges::default() },
+            counters: Counters {
+                cmd_get: 2,
+                ..Counters::default()
+            },
+            gauges: Gauges {
+                bytes: 5,
+                ..Gauges::default()
+            },
         };
         sum.add(&one);
         sum.add(&one);
@@ -183,7 +255,10 @@ mod tests {
     #[test]
     fn every_counter_is_shown_under_its_own_name() {
         let mut names = alloc::vec::Vec::new();
-        let counters = Counters { win_sent: 7, ..Counters::default() };
+        let counters = Counters {
+            win_sent: 7,
+            ..Counters::default()
+        };
         counters.each(|name, value| names.push((name, value)));
         assert!(names.contains(&("win_sent", 7)));
         assert!(names.contains(&("cmd_get", 0)));

@@ -11,10 +11,10 @@
 //! differ: docs/PROTOCOL.md, "Time".
 
 /// Milliseconds in a [`Tick`].
-pub const TICK_MS: u64 = 250;
+pub const TICK_MS: u64 = 1000 / TICKS_PER_SECOND as u64;
 
 /// Ticks in a second.
-const TICKS_PER_SECOND: u64 = 1000 / TICK_MS;
+const TICKS_PER_SECOND: u32 = 4;
 
 /// The longest exptime that is a span and not a date: 30 days in seconds.
 ///
@@ -56,7 +56,11 @@ impl Tick {
     const fn saturating(ticks: u64) -> Self {
         // The cast keeps the value: it is at most `u32::MAX`.
         #[allow(clippy::cast_possible_truncation)]
-        Self(if ticks > u32::MAX as u64 { u32::MAX } else { ticks as u32 })
+        Self(if ticks > u32::MAX as u64 {
+            u32::MAX
+        } else {
+            ticks as u32
+        })
     }
 
     /// The tick with this number.
@@ -74,7 +78,7 @@ impl Tick {
     /// Whole seconds from `earlier` to this tick; 0 if `earlier` is later.
     #[must_use]
     pub const fn seconds_since(self, earlier: Self) -> u32 {
-        self.0.saturating_sub(earlier.0) / TICKS_PER_SECOND as u32
+        self.0.saturating_sub(earlier.0) / TICKS_PER_SECOND
     }
 }
 
@@ -109,7 +113,7 @@ impl Deadline {
     /// the TTL that was asked for; it is taken off before rounding up to a second.
     #[must_use]
     pub const fn remaining_s(self, now: Tick) -> u32 {
-        self.0.0.saturating_sub(now.0).saturating_add(2) / TICKS_PER_SECOND as u32
+        self.0.0.saturating_sub(now.0).saturating_add(2) / TICKS_PER_SECOND
     }
 }
 
@@ -144,8 +148,12 @@ impl Exptime {
         match seconds {
             0 => Self::Never,
             i64::MIN..=-1 => Self::Past,
-            1..=RELATIVE_EXPTIME_MAX_S => Self::In { seconds: seconds as u32 },
-            _ => Self::At { unix_s: seconds as u64 },
+            1..=RELATIVE_EXPTIME_MAX_S => Self::In {
+                seconds: seconds as u32,
+            },
+            _ => Self::At {
+                unix_s: seconds as u64,
+            },
         }
     }
 
@@ -191,8 +199,10 @@ impl Clock {
             Exptime::At { unix_s } => {
                 // Whole Unix seconds begin where the wall clock says; `now` is that much further.
                 let unix_ms = unix_s.saturating_mul(1000);
-                let now_ms =
-                    self.unix_s_at_start.saturating_mul(1000).saturating_add(self.now.as_millis());
+                let now_ms = self
+                    .unix_s_at_start
+                    .saturating_mul(1000)
+                    .saturating_add(self.now.as_millis());
                 if unix_ms <= now_ms {
                     Some(Deadline(self.tick()))
                 } else {
@@ -210,13 +220,17 @@ impl Clock {
             Exptime::Never | Exptime::Past => 0,
             Exptime::In { seconds } => seconds as u64 * 1000,
             Exptime::At { unix_s } => unix_s.saturating_mul(1000).saturating_sub(
-                self.unix_s_at_start.saturating_mul(1000).saturating_add(self.now.as_millis()),
+                self.unix_s_at_start
+                    .saturating_mul(1000)
+                    .saturating_add(self.now.as_millis()),
             ),
         }
     }
 
     const fn after_ms(&self, ms: u64) -> Deadline {
-        Deadline(Tick::saturating(self.now.as_millis().saturating_add(ms).div_ceil(TICK_MS)))
+        Deadline(Tick::saturating(
+            self.now.as_millis().saturating_add(ms).div_ceil(TICK_MS),
+        ))
     }
 }
 
@@ -225,15 +239,26 @@ mod tests {
     use super::*;
 
     fn clock(ms: u64) -> Clock {
-        Clock { now: Instant::from_millis(ms), unix_s_at_start: 1_700_000_000 }
+        Clock {
+            now: Instant::from_millis(ms),
+            unix_s_at_start: 1_700_000_000,
+        }
     }
 
     #[test]
     fn an_item_lives_its_whole_ttl_and_at_most_a_quarter_second_more() {
         for start_ms in [0, 1, 249, 250, 251, 999, 12_345] {
-            let deadline = clock(start_ms).deadline(Exptime::In { seconds: 3 }).unwrap();
-            assert!(!deadline.has_passed(clock(start_ms + 2_999).tick()), "T1 from {start_ms}");
-            assert!(deadline.has_passed(clock(start_ms + 3_250).tick()), "T2 from {start_ms}");
+            let deadline = clock(start_ms)
+                .deadline(Exptime::In { seconds: 3 })
+                .unwrap();
+            assert!(
+                !deadline.has_passed(clock(start_ms + 2_999).tick()),
+                "T1 from {start_ms}"
+            );
+            assert!(
+                deadline.has_passed(clock(start_ms + 3_250).tick()),
+                "T2 from {start_ms}"
+            );
         }
     }
 
@@ -249,8 +274,9 @@ mod tests {
     #[test]
     fn the_ttl_shown_never_grows() {
         let deadline = clock(7).deadline(Exptime::In { seconds: 5 }).unwrap();
-        let shown: alloc::vec::Vec<u32> =
-            (0..6_000).map(|ms| deadline.remaining_s(clock(7 + ms).tick())).collect();
+        let shown: alloc::vec::Vec<u32> = (0..6_000)
+            .map(|ms| deadline.remaining_s(clock(7 + ms).tick()))
+            .collect();
         assert!(shown.windows(2).all(|pair| pair[1] <= pair[0]));
         assert_eq!((shown[0], shown[5_999]), (5, 0));
     }
@@ -259,10 +285,16 @@ mod tests {
     fn a_date_is_a_span_from_now() {
         let clock = clock(10_000);
         assert_eq!(
-            clock.deadline(Exptime::At { unix_s: 1_700_000_040 }),
+            clock.deadline(Exptime::At {
+                unix_s: 1_700_000_040
+            }),
             clock.deadline(Exptime::In { seconds: 30 })
         );
-        let past = clock.deadline(Exptime::At { unix_s: 1_700_000_010 }).unwrap();
+        let past = clock
+            .deadline(Exptime::At {
+                unix_s: 1_700_000_010,
+            })
+            .unwrap();
         assert!(past.has_passed(clock.tick()));
     }
 
@@ -270,8 +302,14 @@ mod tests {
     fn exptimes_are_told_apart_as_the_protocol_says() {
         assert_eq!(Exptime::from_wire(0), Exptime::Never);
         assert_eq!(Exptime::from_wire(-1), Exptime::Past);
-        assert_eq!(Exptime::from_wire(2_592_000), Exptime::In { seconds: 2_592_000 });
-        assert_eq!(Exptime::from_wire(2_592_001), Exptime::At { unix_s: 2_592_001 });
+        assert_eq!(
+            Exptime::from_wire(2_592_000),
+            Exptime::In { seconds: 2_592_000 }
+        );
+        assert_eq!(
+            Exptime::from_wire(2_592_001),
+            Exptime::At { unix_s: 2_592_001 }
+        );
         for wire in [0, -1, 1, 2_592_000, 2_592_001, i64::MAX] {
             assert_eq!(Exptime::from_wire(wire).to_wire(), wire);
         }

@@ -2,6 +2,15 @@
 //!
 //! One door in ([`Core::handle`]): an event and the moment it happens. No clock, socket, thread,
 //! randomness or log reaches an answer, so the same events always give the same replies.
+//!
+//! - E1: a refused command has changed nothing, but for
+//!   [`SetTooLarge`](crate::Command::SetTooLarge).
+//! - E2: an item that another connection holds the lock of is not changed, evicted or expired;
+//!   its TTL and its win are not protected.
+//! - E3: a CAS is given to one change only, and each is larger than those given before.
+//!
+//! Source: memcached 1.6.45 (`memcached.c:do_store_item`, `proto_parser.c`), and yrmcds
+//! `docs/locking.md`. Where we differ from them: docs/PROTOCOL.md.
 
 mod arithmetic;
 mod locks;
@@ -10,9 +19,22 @@ mod recache;
 mod remove;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 use core::fmt;
 
-use crate::command::Command;
+pub use locks::LockTable;
+
+use crate::command::{Command, Guard, Keys, NewCas};
+use crate::connection::Execute;
+use crate::item::{Cas, Meta};
+use crate::key::Key;
+use crate::limits::Limits;
+use crate::reply::{KeysPage, Refusal, Reply};
+use crate::stats::{Gauges, Report, Stats};
+use crate::store::{MapStore, Store};
+use crate::time::{Clock, Exptime, Instant};
 
 /// Names a connection. Never reused while the process lives, unlike a file descriptor: a late
 /// release by a dead client can then never name a live one.
@@ -42,7 +64,8 @@ impl fmt::Display for ConnId {
 /// What can happen to a core.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Event<'a> {
-    /// A connection is there; from now on it may take locks.
+    /// A connection is there; from now on it may take locks. One that never does need not be
+    /// announced.
     Opened(ConnId),
     /// A connection asks for something. The one event that has a reply.
     Received(ConnId, Command<'a>),
@@ -50,9 +73,339 @@ pub enum Event<'a> {
     Closed(ConnId),
     /// Time has passed: look for expired items, a bounded number a tick.
     Tick,
-    /// The wall clock was looked at: Unix seconds at [`Instant`](crate::Instant) 0.
+    /// The wall clock was looked at.
     WallClock {
-        /// Where the wall clock stands against the monotonic one.
+        /// Unix seconds at [`Instant`] 0.
         unix_s_at_start: u64,
     },
 }
+
+/// What a core is made with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Config {
+    /// Its bounds.
+    pub limits: Limits,
+    /// Unix seconds at [`Instant`] 0, for exptimes that are dates.
+    pub unix_s_at_start: u64,
+    /// The first CAS it gives.
+    pub cas_first: Cas,
+    /// How far each CAS is from the one before, so that several cores can share the numbers.
+    pub cas_stride: u32,
+}
+
+impl Config {
+    /// One core that has all CAS numbers to itself.
+    #[must_use]
+    pub const fn new(limits: Limits, unix_s_at_start: u64) -> Self {
+        Self {
+            limits,
+            unix_s_at_start,
+            cas_first: Cas::FIRST,
+            cas_stride: 1,
+        }
+    }
+
+    /// The `index`th of `count` cores: its CAS numbers are its own.
+    #[must_use]
+    pub const fn strided(mut self, index: u32, count: u32) -> Self {
+        self.cas_first = match Cas::new(index as u64 + 1) {
+            Some(cas) => cas,
+            None => Cas::FIRST,
+        };
+        self.cas_stride = count;
+        self
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new(Limits::default(), 0)
+    }
+}
+
+/// Items, locks and wins: the state machine that latchd is.
+#[derive(Clone, Debug)]
+pub struct Core<S = MapStore> {
+    store: S,
+    locks: LockTable,
+    limits: Limits,
+    clock: Clock,
+    next_cas: Cas,
+    cas_stride: u32,
+    flush_at: Option<Instant>,
+    stats: Stats,
+}
+
+impl Core<MapStore> {
+    /// A core on the reference store.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self::with_store(config, MapStore::new(&config.limits))
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// A core on `store`, which keeps within the same limits.
+    #[must_use]
+    pub fn with_store(config: Config, store: S) -> Self {
+        let Config {
+            limits,
+            unix_s_at_start,
+            cas_first,
+            cas_stride,
+        } = config;
+        Self {
+            store,
+            locks: LockTable::default(),
+            limits,
+            clock: Clock {
+                now: Instant::default(),
+                unix_s_at_start,
+            },
+            next_cas: cas_first,
+            cas_stride,
+            flush_at: None,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Takes one event, at `now`. There is a reply to [`Event::Received`] and to nothing else.
+    ///
+    /// A `now` before the last one counts as the last one: a clock that steps back must not revive
+    /// an expired item.
+    pub fn handle<'a>(&'a mut self, now: Instant, event: Event<'a>) -> Option<Reply<'a>> {
+        self.advance(now);
+        match event {
+            Event::Received(conn, command) => return Some(self.execute(conn, command)),
+            Event::Opened(conn) => self.locks.open(conn),
+            Event::Closed(conn) => self.close(conn),
+            Event::Tick => {
+                let tick = self.clock.tick();
+                self.store
+                    .crawl(tick, self.limits.crawl_items_max, &mut self.stats.counters);
+            }
+            Event::WallClock { unix_s_at_start } => self.clock.unix_s_at_start = unix_s_at_start,
+        }
+        None
+    }
+
+    /// This core as `conn` sees it at `now`: what [`Connection::drive`](crate::Connection::drive)
+    /// hands commands to.
+    pub const fn at(&mut self, now: Instant, conn: ConnId) -> CoreAt<'_, S> {
+        CoreAt {
+            core: self,
+            now,
+            conn,
+        }
+    }
+
+    /// Its bounds.
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Who holds what.
+    #[must_use]
+    pub const fn locks(&self) -> &LockTable {
+        &self.locks
+    }
+
+    /// Where the items are.
+    #[must_use]
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The time as the last event left it.
+    #[must_use]
+    pub const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// When a `flush_all` is still to take effect.
+    #[must_use]
+    pub const fn flush_at(&self) -> Option<Instant> {
+        self.flush_at
+    }
+
+    /// Asserts every invariant that can be seen in one state. Looks at every item: for tests, the
+    /// model, and fuzzing.
+    pub fn check(&self) {
+        self.store.check();
+        self.locks.check();
+        let mut locked_bytes = 0;
+        for (key, _) in self.locks.iter() {
+            let slot = self.store.find(key).expect("L3: a lock without an item");
+            assert!(
+                self.store.meta(slot).locked,
+                "L3: a lock that its item does not know of"
+            );
+            locked_bytes += self.store.item_bytes(slot);
+        }
+        // With the loop above, equal sums mean that no item is marked locked without an owner.
+        assert_eq!(
+            self.store.usage().locked_bytes,
+            locked_bytes,
+            "L3: an item locked by nobody"
+        );
+    }
+
+    fn advance(&mut self, now: Instant) {
+        self.clock.now = self.clock.now.max(now);
+        if self.flush_at.is_some_and(|at| at <= self.clock.now) {
+            self.flush();
+        }
+    }
+
+    fn execute<'a>(&'a mut self, conn: ConnId, command: Command<'a>) -> Reply<'a> {
+        match command {
+            Command::Get(get) => self.get(conn, get),
+            Command::Set(set) => self.set(conn, &set),
+            Command::SetTooLarge { key } => self.set_too_large(conn, key),
+            Command::Delete(delete) => self.delete(conn, &delete),
+            Command::Arithmetic(arithmetic) => self.arithmetic(conn, &arithmetic),
+            Command::Lock { key } => self.lock(conn, key),
+            Command::Unlock { key } => self.unlock(conn, key),
+            Command::UnlockAll => self.unlock_all(conn),
+            Command::FlushAll { at } => self.flush_all(at),
+            Command::Keys(keys) => self.keys(keys),
+            Command::Stats(_) => self.stats(),
+            Command::StatsReset => {
+                self.stats = Stats::default();
+                Reply::Ok
+            }
+        }
+    }
+
+    /// Finds an item that a client can see: not one that has expired, unless it is held.
+    fn find_live(&mut self, key: Key<'_>) -> Option<(S::Slot, Meta)> {
+        let slot = self.store.find(key)?;
+        let meta = self.store.meta(slot);
+        if !self.is_live(&meta) {
+            let counters = &mut self.stats.counters;
+            counters.get_expired += 1;
+            counters.reclaimed += 1;
+            counters.expired_unfetched += u64::from(!meta.fetched);
+            self.store.remove(slot);
+            return None;
+        }
+        Some((slot, meta))
+    }
+
+    fn is_live(&self, meta: &Meta) -> bool {
+        let tick = self.clock.tick();
+        meta.locked
+            || !meta
+                .deadline
+                .is_some_and(|deadline| deadline.has_passed(tick))
+    }
+
+    /// E2: whether `conn` may not change an item that it has found.
+    fn is_held_by_another(&mut self, conn: ConnId, key: Key<'_>, meta: &Meta) -> bool {
+        let refused = meta.locked && self.locks.owner(key) != Some(conn);
+        self.stats.counters.lock_refusals += u64::from(refused);
+        refused
+    }
+
+    /// The CAS of a change that is about to happen. It is used up by [`Self::commit_cas`] only, so
+    /// a change that does not happen leaves no trace.
+    const fn peek_cas(&self, new_cas: NewCas) -> Cas {
+        match new_cas {
+            NewCas::Next => self.next_cas,
+            NewCas::Is(cas) => cas,
+        }
+    }
+
+    /// E3: the CAS that [`Self::peek_cas`] showed is given.
+    const fn commit_cas(&mut self, new_cas: NewCas) {
+        if let NewCas::Next = new_cas {
+            self.next_cas = self.next_cas.step(self.cas_stride);
+        }
+    }
+
+    fn flush_all(&mut self, at: Exptime) -> Reply<'_> {
+        self.stats.counters.cmd_flush += 1;
+        match self.clock.delay_ms(at) {
+            0 => self.flush(),
+            ms => {
+                let now_ms = self.clock.now.as_millis();
+                self.flush_at = Some(Instant::from_millis(now_ms.saturating_add(ms)));
+            }
+        }
+        Reply::Ok
+    }
+
+    /// Takes out every item that is not held; those that are go when they are unlocked.
+    fn flush(&mut self) {
+        self.flush_at = None;
+        self.store.clear();
+        self.locks.doom_all();
+    }
+
+    fn keys(&mut self, keys: Keys<'_>) -> Reply<'_> {
+        let mut page = alloc::vec::Vec::new();
+        let next = self
+            .store
+            .scan(keys.cursor, self.limits.scan_items_max, &mut |key, meta| {
+                if key.as_bytes().starts_with(keys.prefix) && self.is_live(meta) {
+                    page.push(key.as_bytes());
+                }
+            });
+        Reply::Keys(KeysPage { keys: page, next })
+    }
+
+    fn stats(&mut self) -> Reply<'_> {
+        let usage = self.store.usage();
+        self.stats.gauges = Gauges {
+            curr_items: usage.items as u64,
+            bytes: usage.bytes as u64,
+            limit_maxbytes: self.limits.memory_bytes_max as u64,
+            locks_held: self.locks.len() as u64,
+            lock_holders: self.locks.holders() as u64,
+            locked_bytes: usage.locked_bytes as u64,
+        };
+        Reply::Stats(Report::new(&self.stats))
+    }
+}
+
+/// What a guard says about an item's version.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Guarded {
+    /// It may be changed.
+    Pass,
+    /// It may be overwritten, and stays stale.
+    PassStale,
+    /// It is another version.
+    Fail,
+}
+
+impl Guard {
+    fn judge(self, cas: Cas) -> Guarded {
+        match self {
+            Self::None => Guarded::Pass,
+            Self::Match(wanted) | Self::MatchElseStale(wanted) if wanted == cas => Guarded::Pass,
+            Self::MatchElseStale(wanted) if wanted < cas => Guarded::PassStale,
+            Self::Match(_) | Self::MatchElseStale(_) | Self::Never => Guarded::Fail,
+        }
+    }
+}
+
+/// A [`Core`] as one connection sees it at one moment.
+#[derive(Debug)]
+pub struct CoreAt<'a, S> {
+    core: &'a mut Core<S>,
+    now: Instant,
+    conn: ConnId,
+}
+
+impl<S: Store> Execute for CoreAt<'_, S> {
+    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        self.core.advance(self.now);
+        answer(&self.core.execute(self.conn, command));
+    }
+}
+
+/// The answer of a change that somebody else's lock forbids.
+const HELD_BY_ANOTHER: Reply<'static> = Reply::Refused(Refusal::Locked);

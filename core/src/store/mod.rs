@@ -28,7 +28,7 @@ pub trait Store {
     type Slot: Copy;
 
     /// Finds the item of `key`, expired or not.
-    fn find(&mut self, key: Key<'_>) -> Option<Self::Slot>;
+    fn find(&self, key: Key<'_>) -> Option<Self::Slot>;
 
     /// What the item is besides key and value.
     fn meta(&self, slot: Self::Slot) -> Meta;
@@ -37,7 +37,7 @@ pub trait Store {
     fn set_meta(&mut self, slot: Self::Slot, meta: Meta);
 
     /// The item's key.
-    fn key(&self, slot: Self::Slot) -> &[u8];
+    fn key(&self, slot: Self::Slot) -> Key<'_>;
 
     /// The item's value.
     fn value(&self, slot: Self::Slot) -> &[u8];
@@ -78,7 +78,7 @@ pub trait Store {
         counters: &mut Counters,
     ) -> Result<Self::Slot, Full>;
 
-    /// Takes an item out.
+    /// Takes an item out, locked or not.
     fn remove(&mut self, slot: Self::Slot);
 
     /// Takes every item out that is not locked.
@@ -95,7 +95,7 @@ pub trait Store {
         &'a self,
         cursor: ScanCursor,
         items_max: usize,
-        visit: &mut dyn FnMut(&'a [u8], &Meta),
+        visit: &mut dyn FnMut(Key<'a>, &Meta),
     ) -> Option<ScanCursor>;
 
     /// What it holds.
@@ -104,7 +104,7 @@ pub trait Store {
     /// What an item of these sizes would take of the limit, in bytes.
     fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize;
 
-    /// Asserts that the store's parts agree.
+    /// Asserts that the store's parts agree. Looks at every item.
     fn check(&self);
 }
 

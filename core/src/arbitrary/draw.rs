@@ -1,0 +1,279 @@
+//! Draws ops from random bytes: the one generator behind quickcheck, cargo-fuzz and simulation.
+//!
+//! Only requests that a wire can ask for are drawn (a lock-and-get neither vivifies nor recaches,
+//! a replace-and-unlock is a replace), so that nothing is reported that no client can bring about.
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+
+use super::{CasChoice, Client, GuardChoice, Op, Request, SmallKey, SmallValue, UNIX_S_AT_START};
+use crate::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use crate::key::KeyForm;
+use crate::time::Exptime;
+
+/// Spans that pass within a sequence or not at all, and dates before and after its beginning.
+const EXPTIMES: [Exptime; 8] = [
+    Exptime::Never,
+    Exptime::Never,
+    Exptime::Past,
+    Exptime::In { seconds: 1 },
+    Exptime::In { seconds: 2 },
+    Exptime::In { seconds: 60 },
+    Exptime::At {
+        unix_s: UNIX_S_AT_START - 1,
+    },
+    Exptime::At {
+        unix_s: UNIX_S_AT_START + 3,
+    },
+];
+
+/// Within a tick, to the edge of one, over one, over the short exptimes.
+const SPANS_MS: [u32; 7] = [1, 100, 249, 250, 400, 1_000, 2_001];
+
+const CLIENT_FLAGS: [u32; 3] = [0, 7, u32::MAX];
+const DELTAS: [u64; 5] = [1, 0, 3, 10, u64::MAX];
+const INITIALS: [u64; 4] = [0, 5, 100, u64::MAX];
+const CASES: [CasChoice; 3] = [CasChoice::Current, CasChoice::Former, CasChoice::Higher];
+
+impl<'a> Arbitrary<'a> for Op {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let client = Client::new(u.arbitrary()?);
+        Ok(match u.arbitrary::<u8>()? {
+            0..=15 => Self::Open { client },
+            16..=21 => Self::Close { client },
+            22..=41 => Self::Advance {
+                ms: *u.choose(&SPANS_MS)?,
+            },
+            42..=49 => Self::Tick,
+            50..=57 => Self::Pressure {
+                key: u.arbitrary()?,
+            },
+            58..=255 => Self::Request {
+                client,
+                request: u.arbitrary()?,
+            },
+        })
+    }
+}
+
+impl<'a> Arbitrary<'a> for Request {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let key = SmallKey::new(u.arbitrary()?);
+        Ok(match u.arbitrary::<u8>()? {
+            0..=63 => get(u, key)?,
+            64..=135 => set(u, key)?,
+            136..=139 => Self::SetTooLarge { key },
+            140..=175 => Self::Delete {
+                key,
+                key_form: key_form(u)?,
+                guard: match guard(u)? {
+                    // Only a set can leave an item stale by comparing.
+                    GuardChoice::MatchElseStale(cas) => GuardChoice::Match(cas),
+                    other @ (GuardChoice::None | GuardChoice::Match(_) | GuardChoice::Never) => {
+                        other
+                    }
+                },
+                removal: removal(u)?,
+                new_cas: new_cas(u)?,
+            },
+            176..=199 => arithmetic(u, key)?,
+            200..=223 => Self::Lock { key },
+            224..=238 => Self::Unlock { key },
+            239..=242 => Self::UnlockAll,
+            243..=246 => Self::FlushAll { at: exptime(u)? },
+            247..=252 => Self::Keys {
+                prefix: if u.arbitrary()? {
+                    Some(SmallKey::new(u.arbitrary()?))
+                } else {
+                    None
+                },
+            },
+            253..=254 => Self::Stats,
+            255 => Self::StatsReset,
+        })
+    }
+}
+
+fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
+    /// The families of reads, and what each can ask for.
+    enum Family {
+        Get,
+        Touch,
+        LockAndGet,
+        LockTouchAndGet,
+        MetaDebug,
+        MetaGet,
+    }
+    use Family as F;
+    let families = [
+        F::Get,
+        F::Touch,
+        F::LockAndGet,
+        F::LockTouchAndGet,
+        F::MetaDebug,
+        F::MetaGet,
+        F::MetaGet,
+        F::MetaGet,
+        F::MetaGet,
+        F::MetaGet,
+    ];
+    let family = u.choose(&families)?;
+    let steps = match family {
+        F::Get | F::LockAndGet | F::MetaDebug => TtlSteps::NONE,
+        F::Touch | F::LockTouchAndGet => TtlSteps::one(TtlStep::Touch(exptime(u)?)),
+        F::MetaGet => steps(u, true)?,
+    };
+    let meta = matches!(family, F::MetaGet);
+    Ok(Request::Get {
+        key,
+        key_form: if meta { key_form(u)? } else { KeyForm::Plain },
+        steps,
+        bump: match family {
+            F::MetaDebug => false,
+            F::MetaGet => u.ratio(3, 4)?,
+            F::Get | F::Touch | F::LockAndGet | F::LockTouchAndGet => true,
+        },
+        known_cas: if meta && u.ratio(1, 4)? {
+            Some(*u.choose(&CASES)?)
+        } else {
+            None
+        },
+        new_cas: if meta { new_cas(u)? } else { None },
+        recaches: meta,
+        lock: matches!(family, F::LockAndGet | F::LockTouchAndGet),
+    })
+}
+
+fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
+    let missing = |u: &mut Unstructured<'_>| -> Result<OnMissing> {
+        Ok(if u.arbitrary()? {
+            OnMissing::Create
+        } else {
+            OnMissing::Refuse
+        })
+    };
+    let mode = match u.int_in_range(0..=7)? {
+        0..=3 => SetMode::Set,
+        4 => SetMode::Add,
+        5 => SetMode::Replace,
+        6 => SetMode::Append {
+            missing: missing(u)?,
+        },
+        _ => SetMode::Prepend {
+            missing: missing(u)?,
+        },
+    };
+    let release = mode == SetMode::Replace && u.arbitrary()?;
+    let guard = match (mode, guard(u)?) {
+        // An add has nothing to compare with.
+        (SetMode::Add, _) => GuardChoice::None,
+        (SetMode::Set | SetMode::Replace, guard) if !release => guard,
+        (_, guard) => plain(guard),
+    };
+    Ok(Request::Set {
+        key,
+        key_form: key_form(u)?,
+        value: SmallValue::new(u.arbitrary()?),
+        client_flags: *u.choose(&CLIENT_FLAGS)?,
+        exptime: exptime(u)?,
+        mode,
+        guard,
+        new_cas: if release { None } else { new_cas(u)? },
+        lock: if release {
+            LockAfter::Release
+        } else {
+            LockAfter::Keep
+        },
+    })
+}
+
+fn removal(u: &mut Unstructured<'_>) -> Result<Removal> {
+    Ok(match u.int_in_range(0..=4)? {
+        0 => Removal::Remove,
+        1 => Removal::MarkStale { exptime: None },
+        2 => Removal::MarkStale {
+            exptime: Some(exptime(u)?),
+        },
+        3 => Removal::Clear {
+            exptime: exptime(u)?,
+            client_flags: *u.choose(&CLIENT_FLAGS)?,
+        },
+        _ => Removal::ClearAndMarkStale {
+            exptime: exptime(u)?,
+            client_flags: *u.choose(&CLIENT_FLAGS)?,
+        },
+    })
+}
+
+fn arithmetic(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
+    Ok(Request::Arithmetic {
+        key,
+        key_form: key_form(u)?,
+        direction: if u.arbitrary()? {
+            Direction::Increment
+        } else {
+            Direction::Decrement
+        },
+        delta: *u.choose(&DELTAS)?,
+        initial: *u.choose(&INITIALS)?,
+        steps: steps(u, false)?,
+        guard: plain(guard(u)?),
+        new_cas: new_cas(u)?,
+    })
+}
+
+/// Touch, vivify and (for a get) recache, each at most once, in any order.
+fn steps(u: &mut Unstructured<'_>, recaches: bool) -> Result<TtlSteps> {
+    let mut steps = TtlSteps::NONE;
+    let mut left = [true, true, recaches];
+    for _ in 0..u.int_in_range(0..=2)? {
+        let which = u.choose_index(left.len())?;
+        if !core::mem::take(left.get_mut(which).unwrap_or(&mut false)) {
+            continue;
+        }
+        let exptime = exptime(u)?;
+        let step = match which {
+            0 => TtlStep::Touch(exptime),
+            1 => TtlStep::Vivify(exptime),
+            _ => TtlStep::Recache(exptime),
+        };
+        steps = steps.then(step).unwrap_or(steps);
+    }
+    Ok(steps)
+}
+
+fn exptime(u: &mut Unstructured<'_>) -> Result<Exptime> {
+    u.choose(&EXPTIMES).copied()
+}
+
+fn key_form(u: &mut Unstructured<'_>) -> Result<KeyForm> {
+    Ok(if u.ratio(1, 8)? {
+        KeyForm::Binary
+    } else {
+        KeyForm::Plain
+    })
+}
+
+fn new_cas(u: &mut Unstructured<'_>) -> Result<Option<CasChoice>> {
+    Ok(if u.ratio(1, 8)? {
+        Some(*u.choose(&CASES)?)
+    } else {
+        None
+    })
+}
+
+fn guard(u: &mut Unstructured<'_>) -> Result<GuardChoice> {
+    Ok(match u.int_in_range(0..=15)? {
+        0..=7 => GuardChoice::None,
+        8..=11 => GuardChoice::Match(*u.choose(&CASES)?),
+        12..=14 => GuardChoice::MatchElseStale(*u.choose(&CASES)?),
+        _ => GuardChoice::Never,
+    })
+}
+
+/// The same for a request to which `I` means nothing, and version 0 "no version".
+const fn plain(guard: GuardChoice) -> GuardChoice {
+    match guard {
+        GuardChoice::None | GuardChoice::Never => GuardChoice::None,
+        GuardChoice::Match(cas) | GuardChoice::MatchElseStale(cas) => GuardChoice::Match(cas),
+    }
+}

@@ -1,0 +1,163 @@
+//! Turns ops into events: who is connected under which id, what time it is, which versions the
+//! clients have been told.
+
+use super::{
+    CLIENTS, CasChoice, Client, KEYS, Op, PRESSURE_KEYS, Request, SmallKey, UNIX_S_AT_START,
+};
+use crate::command::{Command, Set};
+use crate::engine::{ConnId, Event};
+use crate::item::Cas;
+use crate::key::Key;
+use crate::reply::Reply;
+use crate::time::{Clock, Instant};
+
+/// The value that [`Op::Pressure`] stores.
+const PRESSURE_VALUE: &[u8] = &[b'p'; 48];
+
+/// The keys that it stores, none of which is in [`KEYS`].
+const PRESSURE: [&[u8]; PRESSURE_KEYS] = [
+    b"~0", b"~1", b"~2", b"~3", b"~4", b"~5", b"~6", b"~7", b"~8", b"~9", b"~a", b"~b", b"~c",
+    b"~d", b"~e", b"~f",
+];
+
+/// The world around a core, as far as ops can change it.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Stage {
+    now_ms: u64,
+    /// The id each client is connected under. A client that comes back gets a new one.
+    connected: [Option<ConnId>; CLIENTS],
+    connections: u64,
+    versions: [Versions; KEYS.len()],
+}
+
+/// What the clients know of the versions of one item.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+struct Versions {
+    current: Option<Cas>,
+    former: Option<Cas>,
+    highest: u64,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Stage {
+    /// Nobody is connected, and nothing has happened.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            now_ms: 0,
+            connected: [None; CLIENTS],
+            connections: 0,
+            versions: [Versions {
+                current: None,
+                former: None,
+                highest: 0,
+            }; KEYS.len()],
+        }
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        Clock {
+            now: Instant::from_millis(self.now_ms),
+            unix_s_at_start: UNIX_S_AT_START,
+        }
+    }
+
+    /// The event that `op` stands for; `None` if it stands for none (now).
+    pub fn enact(&mut self, op: &Op) -> Option<Event<'static>> {
+        match op {
+            Op::Open { client } => {
+                let slot = self.connected.get_mut(client.index())?;
+                if slot.is_some() {
+                    return None;
+                }
+                self.connections += 1;
+                let conn = ConnId::from_number(self.connections);
+                *slot = Some(conn);
+                Some(Event::Opened(conn))
+            }
+            Op::Close { client } => self
+                .connected
+                .get_mut(client.index())?
+                .take()
+                .map(Event::Closed),
+            Op::Advance { ms } => {
+                self.now_ms += u64::from(*ms);
+                None
+            }
+            Op::Tick => Some(Event::Tick),
+            Op::Pressure { key } => {
+                let key = Key::new(PRESSURE.get(usize::from(*key) % PRESSURE_KEYS)?)?;
+                // Nobody's connection: it takes no lock, so the core need not know it.
+                let nobody = ConnId::from_number(0);
+                Some(Event::Received(
+                    nobody,
+                    Command::Set(Set::new(key, PRESSURE_VALUE)),
+                ))
+            }
+            Op::Request { client, request } => {
+                let conn = (*self.connected.get(client.index())?)?;
+                Some(Event::Received(
+                    conn,
+                    request.lower(|cas| self.version(request, cas)),
+                ))
+            }
+        }
+    }
+
+    /// Takes in what a reply tells of the version of the item asked for.
+    pub fn learn(&mut self, request: &Request, reply: &Reply<'_>) {
+        let cas = match reply {
+            Reply::Hit(hit) => hit.cas,
+            Reply::Stored(stored) => stored.cas,
+            Reply::Number(number) => number.cas,
+            Reply::Miss
+            | Reply::NotStored
+            | Reply::Exists
+            | Reply::NotFound
+            | Reply::Deleted
+            | Reply::Locked
+            | Reply::Unlocked
+            | Reply::Ok
+            | Reply::Keys(_)
+            | Reply::Stats(_)
+            | Reply::Refused(_) => return,
+        };
+        let Some(versions) = request
+            .key()
+            .and_then(|key| self.versions.get_mut(key.index()))
+        else {
+            return;
+        };
+        if versions.current != Some(cas) {
+            versions.former = versions.current.replace(cas);
+            versions.highest = versions.highest.max(cas.number());
+        }
+    }
+
+    /// The id a client is connected under.
+    #[must_use]
+    pub fn connection(&self, client: Client) -> Option<ConnId> {
+        *self.connected.get(client.index())?
+    }
+
+    fn version(&self, request: &Request, choice: CasChoice) -> Cas {
+        let versions = request
+            .key()
+            .and_then(|key: SmallKey| self.versions.get(key.index()))
+            .copied()
+            .unwrap_or_default();
+        let number = match choice {
+            CasChoice::Current => versions.current.map_or(1, Cas::number),
+            CasChoice::Former => versions.former.map_or(1, Cas::number),
+            CasChoice::Higher => versions.highest.saturating_add(3),
+        };
+        Cas::new(number.max(1)).expect("it is at least 1")
+    }
+}

@@ -1,0 +1,156 @@
+//! Reading an item: get, touch, meta get, and lock-and-get.
+//!
+//! Reads, TTLs and wins do not look at locks (yrmcds `docs/locking.md`: "`get` succeeds even though
+//! the object is locked"); only taking the lock in the same step does.
+//!
+//! Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd` and `process_mget_cmd`.
+
+use super::recache::{self, Origin};
+use super::{ConnId, Core};
+use crate::command::{Get, TtlStep};
+use crate::item::Meta;
+use crate::reply::{Hit, Refusal, Reply, Win};
+use crate::store::Store;
+
+impl<S: Store> Core<S> {
+    pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Reply<'a> {
+        let found = self.find_live(get.key);
+        self.count_get(&get, found.is_some());
+        let Some((slot, meta)) = found else {
+            // Lock-and-get answers a miss as one, and makes nothing.
+            return if get.steps.vivifies() && !get.lock {
+                self.vivify(get)
+            } else {
+                Reply::Miss
+            };
+        };
+        if get.lock {
+            self.stats.counters.cmd_lock += 1;
+            if let Err(refusal) = self.may_lock(conn, slot, &meta) {
+                return Reply::Refused(refusal);
+            }
+            self.grant(conn, get.key);
+        }
+        let mut outcome = recache::decide(&self.clock, &meta, &get.steps, Origin::Found);
+        if !get.recaches {
+            outcome.win = Win::None;
+        }
+        self.count_win(outcome.win);
+        let after = Meta {
+            deadline: outcome.deadline,
+            win_sent: meta.win_sent || outcome.win == Win::Won,
+            locked: meta.locked || get.lock,
+            fetched: meta.fetched || get.bump,
+            last_access: if get.bump {
+                self.clock.tick()
+            } else {
+                meta.last_access
+            },
+            ..meta
+        };
+        if after != meta {
+            self.store.set_meta(slot, after);
+        }
+        if get.bump {
+            self.store.record_hit(slot);
+        }
+        Reply::Hit(Hit {
+            key: self.store.key(slot).as_bytes(),
+            key_form: meta.key_form,
+            value: self.store.value(slot),
+            cas: meta.cas,
+            client_flags: meta.client_flags,
+            ttl: outcome.ttl,
+            last_access_s: self.clock.tick().seconds_since(meta.last_access),
+            fetched: meta.fetched,
+            stale: meta.stale,
+            win: outcome.win,
+            unchanged: get.known_cas == Some(meta.cas),
+            locked_by: if after.locked {
+                self.locks.owner(get.key)
+            } else {
+                None
+            },
+            memory_bytes: self.store.item_bytes(slot),
+        })
+    }
+
+    /// Makes an empty item in the place of a missing one, and tells this get to fill it.
+    fn vivify<'a>(&'a mut self, get: Get<'a>) -> Reply<'a> {
+        let now = self.clock.tick();
+        let mut meta = Meta {
+            cas: self.peek_cas(get.new_cas),
+            deadline: None,
+            last_access: now,
+            client_flags: 0,
+            key_form: get.key_form,
+            fetched: get.bump,
+            stale: false,
+            win_sent: false,
+            locked: false,
+        };
+        let outcome = recache::decide(&self.clock, &meta, &get.steps, Origin::Made);
+        meta.deadline = outcome.deadline;
+        meta.win_sent = true;
+        let memory_bytes = self.store.bytes_for(get.key.as_bytes().len(), 0);
+        // One that would be gone at once is shown and not kept, so everybody wins it.
+        if !outcome
+            .deadline
+            .is_some_and(|deadline| deadline.has_passed(now))
+        {
+            let counters = &mut self.stats.counters;
+            if self.store.put(now, get.key, meta, b"", counters).is_err() {
+                counters.store_no_memory += 1;
+                return Reply::Refused(Refusal::OutOfMemory);
+            }
+        }
+        self.commit_cas(get.new_cas);
+        self.count_win(outcome.win);
+        Reply::Hit(Hit {
+            key: get.key.as_bytes(),
+            key_form: get.key_form,
+            value: b"",
+            cas: meta.cas,
+            client_flags: 0,
+            ttl: outcome.ttl,
+            last_access_s: 0,
+            fetched: false,
+            stale: false,
+            win: outcome.win,
+            unchanged: get.known_cas == Some(meta.cas),
+            locked_by: None,
+            memory_bytes,
+        })
+    }
+
+    fn count_get(&mut self, get: &Get<'_>, found: bool) {
+        let counters = &mut self.stats.counters;
+        let touches = get
+            .steps
+            .iter()
+            .any(|step| matches!(step, TtlStep::Touch(_)));
+        let (command, hits, misses) = if touches {
+            (
+                &mut counters.cmd_touch,
+                &mut counters.touch_hits,
+                &mut counters.touch_misses,
+            )
+        } else {
+            (
+                &mut counters.cmd_get,
+                &mut counters.get_hits,
+                &mut counters.get_misses,
+            )
+        };
+        *command += 1;
+        *(if found { hits } else { misses }) += 1;
+    }
+
+    fn count_win(&mut self, win: Win) {
+        match win {
+            Win::None => {}
+            Win::Won => self.stats.counters.win_sent += 1,
+            Win::Sent => self.stats.counters.win_waits += 1,
+        }
+    }
+}

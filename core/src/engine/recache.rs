@@ -1,0 +1,195 @@
+//! Who is told to recache an item: the win, as a pure function.
+//!
+//! - R1: between two events that open the win, at most one get is answered [`Win::Won`].
+//!
+//! The win is open for an item that a get has just vivified, for a stale one, and for one whose
+//! TTL runs short (`R`), as long as it was not sent. Events that open it again: every store of a
+//! new value, `md I`, and the end of the item.
+//!
+//! Source: memcached 1.6.45 `proto_parser.c`, `process_mget_cmd`.
+
+use crate::command::{TtlStep, TtlSteps};
+use crate::item::Meta;
+use crate::reply::{TtlTrace, Win};
+use crate::time::{Clock, Deadline, Exptime};
+
+/// How an item came to be in front of a get.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Origin {
+    /// It was there.
+    Found,
+    /// The command has just made it.
+    Made,
+}
+
+/// What the steps of a command made of an item's TTL and its win.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Outcome {
+    /// Its deadline after the last step.
+    pub(super) deadline: Option<Deadline>,
+    /// Its remaining TTL before, between and after the steps.
+    pub(super) ttl: TtlTrace,
+    /// What the get learns. [`Win::Won`] must be followed by marking the win as sent (R1).
+    pub(super) win: Win,
+}
+
+/// Takes the steps of a get on an item, in their order.
+pub(super) fn decide(clock: &Clock, meta: &Meta, steps: &TtlSteps, origin: Origin) -> Outcome {
+    let mut runs_short = false;
+    let (deadline, ttl) = walk(
+        clock,
+        meta.deadline,
+        steps,
+        origin,
+        |deadline, threshold| {
+            runs_short |= is_short(clock, deadline, threshold);
+        },
+    );
+    let open = !meta.win_sent && (origin == Origin::Made || meta.stale || runs_short);
+    let win = if open {
+        Win::Won
+    } else if meta.win_sent {
+        Win::Sent
+    } else {
+        Win::None
+    };
+    Outcome { deadline, ttl, win }
+}
+
+/// Takes the touching and vivifying steps of a command, and shows each `R` to `recache` with the
+/// deadline at its place. Returns the deadline after the last step, and the TTL around each.
+pub(super) fn walk(
+    clock: &Clock,
+    deadline: Option<Deadline>,
+    steps: &TtlSteps,
+    origin: Origin,
+    mut recache: impl FnMut(Option<Deadline>, Exptime),
+) -> (Option<Deadline>, TtlTrace) {
+    let shown = |deadline: Option<Deadline>| deadline.map(|at| at.remaining_s(clock.tick()));
+    let mut deadline = deadline;
+    let mut ttl = TtlTrace([shown(deadline); _]);
+    for (taken, step) in steps.iter().enumerate() {
+        match step {
+            TtlStep::Touch(exptime) => deadline = clock.deadline(exptime),
+            TtlStep::Vivify(exptime) if origin == Origin::Made => {
+                deadline = clock.deadline(exptime);
+            }
+            TtlStep::Vivify(_) => {}
+            TtlStep::Recache(threshold) => recache(deadline, threshold),
+        }
+        for later in ttl.0.iter_mut().skip(taken + 1) {
+            *later = shown(deadline);
+        }
+    }
+    (deadline, ttl)
+}
+
+/// Whether what remains of an item's TTL is less than `threshold`. An item without TTL never runs
+/// short, and a threshold of 0 or less is never reached.
+fn is_short(clock: &Clock, deadline: Option<Deadline>, threshold: Exptime) -> bool {
+    let Some(deadline) = deadline else {
+        return false;
+    };
+    match threshold {
+        Exptime::Never | Exptime::Past => false,
+        Exptime::In { seconds } => deadline.remaining_s(clock.tick()) < seconds,
+        Exptime::At { .. } => clock
+            .deadline(threshold)
+            .is_some_and(|date| deadline < date),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::Cas;
+    use crate::key::KeyForm;
+    use crate::time::{Instant, Tick};
+
+    fn clock() -> Clock {
+        Clock {
+            now: Instant::from_millis(5_000),
+            unix_s_at_start: 1_700_000_000,
+        }
+    }
+
+    fn meta(ttl_s: Option<u32>, stale: bool, win_sent: bool) -> Meta {
+        Meta {
+            cas: Cas::FIRST,
+            deadline: ttl_s.and_then(|seconds| clock().deadline(Exptime::In { seconds })),
+            last_access: Tick::default(),
+            client_flags: 0,
+            key_form: KeyForm::Plain,
+            fetched: false,
+            stale,
+            win_sent,
+            locked: false,
+        }
+    }
+
+    fn win(meta: &Meta, steps: TtlSteps) -> Win {
+        decide(&clock(), meta, &steps, Origin::Found).win
+    }
+
+    fn recache(seconds: i64) -> TtlSteps {
+        TtlSteps::one(TtlStep::Recache(Exptime::from_wire(seconds)))
+    }
+
+    #[test]
+    fn a_win_is_open_until_it_is_sent() {
+        for (stale, ttl_s, steps) in [
+            (true, None, TtlSteps::NONE),
+            (false, Some(10), recache(11)),
+            (true, None, recache(5)),
+        ] {
+            assert_eq!(win(&meta(ttl_s, stale, false), steps), Win::Won);
+            assert_eq!(win(&meta(ttl_s, stale, true), steps), Win::Sent);
+        }
+        let made = |win_sent| {
+            decide(
+                &clock(),
+                &meta(None, false, win_sent),
+                &TtlSteps::NONE,
+                Origin::Made,
+            )
+            .win
+        };
+        assert_eq!(made(false), Win::Won);
+    }
+
+    #[test]
+    fn a_fresh_item_with_time_left_is_not_to_be_recached() {
+        for steps in [TtlSteps::NONE, recache(10), recache(0), recache(-1)] {
+            assert_eq!(win(&meta(Some(10), false, false), steps), Win::None);
+        }
+        assert_eq!(
+            win(&meta(None, false, false), recache(1_000_000)),
+            Win::None
+        );
+    }
+
+    #[test]
+    fn steps_act_in_the_order_of_the_request() {
+        let touch = TtlStep::Touch(Exptime::In { seconds: 100 });
+        let short = TtlStep::Recache(Exptime::In { seconds: 50 });
+        let before = TtlSteps::one(touch).then(short).unwrap();
+        let after = TtlSteps::one(short).then(touch).unwrap();
+        assert_eq!(win(&meta(Some(10), false, false), before), Win::None);
+        assert_eq!(win(&meta(Some(10), false, false), after), Win::Won);
+        let ttl = decide(
+            &clock(),
+            &meta(Some(10), false, false),
+            &after,
+            Origin::Found,
+        )
+        .ttl;
+        assert_eq!(ttl, TtlTrace([Some(10), Some(10), Some(100), Some(100)]));
+    }
+
+    #[test]
+    fn a_made_item_has_no_ttl_before_the_step_that_makes_it() {
+        let steps = TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 30 }));
+        let outcome = decide(&clock(), &meta(None, false, false), &steps, Origin::Made);
+        assert_eq!(outcome.ttl, TtlTrace([None, Some(30), Some(30), Some(30)]));
+    }
+}

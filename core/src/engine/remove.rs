@@ -1,0 +1,119 @@
+//! Removing an item, emptying it, or marking it out of date.
+//!
+//! Source: memcached 1.6.45 `proto_parser.c`, `process_delete_cmd` and `process_mdelete_cmd`.
+//! Where we differ: emptying an item keeps its win (docs/PROTOCOL.md, "md").
+
+use super::{ConnId, Core, Guarded, HELD_BY_ANOTHER};
+use crate::command::{Delete, NewCas, Removal};
+use crate::item::Meta;
+use crate::reply::Reply;
+use crate::store::Store;
+use crate::time::Exptime;
+
+impl<S: Store> Core<S> {
+    pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> Reply<'static> {
+        let Some((slot, meta)) = self.find_live(delete.key) else {
+            self.stats.counters.delete_misses += 1;
+            return Reply::NotFound;
+        };
+        if self.is_held_by_another(conn, delete.key, &meta) {
+            return HELD_BY_ANOTHER;
+        }
+        if delete.guard.judge(meta.cas) != Guarded::Pass {
+            self.stats.counters.delete_misses += 1;
+            return Reply::Exists;
+        }
+        let done = match delete.removal {
+            Removal::Remove => {
+                self.locks.release(delete.key);
+                self.store.remove(slot);
+                Ok(())
+            }
+            Removal::MarkStale { exptime } => {
+                let deadline = exptime.map_or(meta.deadline, |at| self.clock.deadline(at));
+                let marked = Meta {
+                    deadline,
+                    ..self.marked_stale(meta, delete.new_cas)
+                };
+                self.store.set_meta(slot, marked);
+                self.commit_cas(delete.new_cas);
+                self.stats.counters.stale_marks += 1;
+                Ok(())
+            }
+            Removal::Clear {
+                exptime,
+                client_flags,
+            } => {
+                // Without `E` the version stays: the value is gone, but nobody has replaced it.
+                let cas = match delete.new_cas {
+                    NewCas::Next => meta.cas,
+                    NewCas::Is(cas) => cas,
+                };
+                self.clear(
+                    delete,
+                    Meta {
+                        cas,
+                        stale: false,
+                        ..meta
+                    },
+                    exptime,
+                    client_flags,
+                )
+            }
+            Removal::ClearAndMarkStale {
+                exptime,
+                client_flags,
+            } => {
+                let marked = self.marked_stale(meta, delete.new_cas);
+                self.clear(delete, marked, exptime, client_flags)
+                    .inspect(|()| {
+                        self.commit_cas(delete.new_cas);
+                        self.stats.counters.stale_marks += 1;
+                    })
+            }
+        };
+        match done {
+            Ok(()) => {
+                self.stats.counters.delete_hits += 1;
+                Reply::Deleted
+            }
+            Err(refused) => refused,
+        }
+    }
+
+    /// Out of date, with its win open again.
+    const fn marked_stale(&self, meta: Meta, new_cas: NewCas) -> Meta {
+        Meta {
+            cas: self.peek_cas(new_cas),
+            stale: true,
+            win_sent: false,
+            ..meta
+        }
+    }
+
+    /// Puts an empty value in the place of the one that is there.
+    fn clear(
+        &mut self,
+        delete: &Delete<'_>,
+        meta: Meta,
+        exptime: Exptime,
+        client_flags: u32,
+    ) -> Result<(), Reply<'static>> {
+        let now = self.clock.tick();
+        let meta = Meta {
+            deadline: self.clock.deadline(exptime),
+            last_access: now,
+            client_flags,
+            key_form: delete.key_form,
+            fetched: false,
+            ..meta
+        };
+        match self
+            .store
+            .put(now, delete.key, meta, b"", &mut self.stats.counters)
+        {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.out_of_memory()),
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! The rules by example, one core and two connections at a time.
+
+use alloc::vec::Vec;
+
+use super::*;
+use crate::command::{Arithmetic, Delete, Direction, Get, LockAfter, Removal, Set, SetMode};
+use crate::command::{OnMissing, TtlStep, TtlSteps};
+use crate::reply::{Hit, Win};
+use crate::time::Exptime;
+
+const A: ConnId = ConnId(1);
+const B: ConnId = ConnId(2);
+
+/// A core, the time by hand, and two connections.
+struct Bench {
+    core: Core,
+    now_ms: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with_memory(1 << 20)
+    }
+
+    fn with_memory(bytes: usize) -> Self {
+        let mut core = Core::new(Config::new(Limits::new(bytes, 1 << 10), 1_700_000_000));
+        for conn in [A, B] {
+            assert!(
+                core.handle(Instant::default(), Event::Opened(conn))
+                    .is_none()
+            );
+        }
+        Self { core, now_ms: 0 }
+    }
+
+    /// Executes, and looks for broken invariants before handing out the reply.
+    fn ask<'a>(&'a mut self, conn: ConnId, command: Command<'a>) -> Reply<'a> {
+        self.core.check();
+        let now = Instant::from_millis(self.now_ms);
+        self.core
+            .handle(now, Event::Received(conn, command))
+            .expect("a command has a reply")
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        let now = Instant::from_millis(self.now_ms);
+        assert!(self.core.handle(now, Event::Closed(conn)).is_none());
+        self.core.check();
+    }
+
+    fn set(&mut self, conn: ConnId, name: &str, value: &str) -> Reply<'static> {
+        match self.ask(conn, Command::Set(Set::new(key(name), value.as_bytes()))) {
+            Reply::Stored(stored) => Reply::Stored(stored),
+            Reply::Refused(refusal) => Reply::Refused(refusal),
+            other => panic!("a plain set is stored or refused, not {other:?}"),
+        }
+    }
+
+    /// The value that a plain get sees.
+    fn value(&mut self, name: &str) -> Option<Vec<u8>> {
+        match self.ask(B, Command::Get(Get::new(key(name)))) {
+            Reply::Hit(hit) => Some(hit.value.to_vec()),
+            Reply::Miss => None,
+            other => panic!("a get hits or misses, not {other:?}"),
+        }
+    }
+
+    fn hit<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Hit<'a> {
+        match self.ask(conn, Command::Get(get)) {
+            Reply::Hit(hit) => hit,
+            other => panic!("expected a hit, not {other:?}"),
+        }
+    }
+}
+
+fn key(name: &str) -> Key<'_> {
+    Key::new(name.as_bytes()).unwrap()
+}
+
+fn lock(name: &str) -> Command<'_> {
+    Command::Lock { key: key(name) }
+}
+
+fn unlock(name: &str) -> Command<'_> {
+    Command::Unlock { key: key(name) }
+}
+
+fn expiring(name: &str, seconds: u32) -> Command<'_> {
+    Command::Set(Set {
+        exptime: Exptime::In { seconds },
+        ..Set::new(key(name), b"v")
+    })
+}
+
+#[test]
+fn a_held_item_is_not_changed_by_another() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    assert_eq!(bench.ask(A, lock("k")), Reply::Locked);
+    let set = Set::new(key("k"), b"2");
+    for mode in [
+        SetMode::Set,
+        SetMode::Add,
+        SetMode::Replace,
+        SetMode::Append {
+            missing: OnMissing::Refuse,
+        },
+        SetMode::Prepend {
+            missing: OnMissing::Create,
+        },
+    ] {
+        assert_eq!(
+            bench.ask(B, Command::Set(Set { mode, ..set })),
+            HELD_BY_ANOTHER
+        );
+    }
+    let count = Arithmetic::new(key("k"), Direction::Increment, 1);
+    assert_eq!(bench.ask(B, Command::Arithmetic(count)), HELD_BY_ANOTHER);
+    let stale = Removal::MarkStale { exptime: None };
+    for removal in [Removal::Remove, stale] {
+        let delete = Delete {
+            removal,
+            ..Delete::new(key("k"))
+        };
+        assert_eq!(bench.ask(B, Command::Delete(delete)), HELD_BY_ANOTHER);
+    }
+    let too_large = Command::SetTooLarge { key: key("k") };
+    assert_eq!(bench.ask(B, too_large), Reply::Refused(Refusal::TooLarge));
+    assert_eq!(bench.value("k"), Some(b"1".to_vec()));
+    assert_eq!(bench.ask(B, lock("k")), HELD_BY_ANOTHER);
+    assert_eq!(bench.ask(A, lock("k")), HELD_BY_ANOTHER, "not re-entrant");
+}
+
+#[test]
+fn the_owner_changes_a_held_item_and_keeps_it() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    bench.ask(A, lock("k"));
+    assert!(matches!(bench.set(A, "k", "22"), Reply::Stored(_)));
+    let count = Arithmetic::new(key("k"), Direction::Increment, 78);
+    assert!(matches!(bench.ask(A, Command::Arithmetic(count)), Reply::Number(n) if n.value == 100));
+    let add = Set {
+        mode: SetMode::Add,
+        ..Set::new(key("k"), b"x")
+    };
+    assert_eq!(bench.ask(A, Command::Set(add)), Reply::NotStored);
+    assert_eq!(bench.set(B, "k", "2"), HELD_BY_ANOTHER);
+}
+
+#[test]
+fn closing_a_connection_releases_its_locks() {
+    let mut bench = Bench::new();
+    bench.set(A, "j", "1");
+    bench.set(A, "k", "1");
+    bench.ask(A, lock("j"));
+    bench.ask(A, lock("k"));
+    bench.close(A);
+    assert_eq!(bench.ask(B, lock("j")), Reply::Locked);
+    assert_eq!(bench.ask(B, lock("k")), Reply::Locked);
+    bench.ask(B, Command::UnlockAll);
+    assert_eq!(
+        bench.ask(A, lock("k")),
+        Reply::Refused(Refusal::ConnectionClosed)
+    );
+}
+
+#[test]
+fn a_lock_is_given_back_by_its_owner_only() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    bench.ask(A, lock("k"));
+    assert_eq!(
+        bench.ask(B, unlock("k")),
+        Reply::Refused(Refusal::NotLocked)
+    );
+    assert_eq!(bench.ask(A, unlock("k")), Reply::Unlocked);
+    assert_eq!(
+        bench.ask(A, unlock("k")),
+        Reply::Refused(Refusal::NotLocked)
+    );
+    assert_eq!(
+        bench.ask(A, unlock("none")),
+        Reply::Refused(Refusal::NotLockedNotFound)
+    );
+    assert_eq!(bench.ask(A, lock("none")), Reply::NotFound);
+    assert_eq!(bench.ask(A, Command::UnlockAll), Reply::Unlocked);
+}
+
+#[test]
+fn a_held_item_expires_when_it_is_unlocked() {
+    let mut bench = Bench::new();
+    bench.ask(A, expiring("k", 1));
+    bench.ask(A, lock("k"));
+    bench.now_ms = 10_000;
+    bench.core.handle(Instant::from_millis(10_000), Event::Tick);
+    assert_eq!(bench.value("k"), Some(b"v".to_vec()));
+    assert_eq!(bench.set(B, "k", "2"), HELD_BY_ANOTHER);
+    assert_eq!(bench.ask(A, unlock("k")), Reply::Unlocked);
+    assert_eq!(bench.value("k"), None);
+}
+
+#[test]
+fn a_flush_takes_a_held_item_when_it_is_unlocked_unless_it_was_stored_anew() {
+    for (renewed, left) in [(false, None), (true, Some(b"2".to_vec()))] {
+        let mut bench = Bench::new();
+        bench.set(A, "k", "1");
+        bench.set(A, "other", "1");
+        bench.ask(A, lock("k"));
+        bench.ask(B, Command::FlushAll { at: Exptime::Never });
+        assert_eq!(bench.value("other"), None);
+        assert_eq!(bench.value("k"), Some(b"1".to_vec()));
+        if renewed {
+            bench.set(A, "k", "2");
+        }
+        bench.close(A);
+        assert_eq!(bench.value("k"), left);
+    }
+}
+
+#[test]
+fn a_flush_with_a_delay_takes_what_was_stored_before_its_moment() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    bench.ask(
+        A,
+        Command::FlushAll {
+            at: Exptime::In { seconds: 2 },
+        },
+    );
+    bench.now_ms = 1_999;
+    bench.set(A, "late", "1");
+    assert_eq!(bench.value("k"), Some(b"1".to_vec()));
+    bench.now_ms = 2_000;
+    assert_eq!(bench.value("k"), None);
+    assert_eq!(bench.value("late"), None);
+    bench.set(A, "k", "2");
+    bench.now_ms = 9_000;
+    assert_eq!(bench.value("k"), Some(b"2".to_vec()));
+}
+
+#[test]
+fn replace_and_unlock_wants_the_lock_and_the_version() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    let swap = Set {
+        mode: SetMode::Replace,
+        lock: LockAfter::Release,
+        guard: Guard::Match(Cas::new(99).unwrap()),
+        ..Set::new(key("k"), b"2")
+    };
+    assert_eq!(
+        bench.ask(A, Command::Set(swap)),
+        Reply::Refused(Refusal::NotLocked)
+    );
+    bench.ask(A, lock("k"));
+    assert_eq!(bench.ask(A, Command::Set(swap)), Reply::Exists);
+    assert_eq!(
+        bench.ask(B, lock("k")),
+        HELD_BY_ANOTHER,
+        "a wrong version keeps the lock"
+    );
+    let swap = Set {
+        guard: Guard::None,
+        ..swap
+    };
+    assert!(matches!(bench.ask(A, Command::Set(swap)), Reply::Stored(_)));
+    assert_eq!(bench.ask(B, lock("k")), Reply::Locked);
+}
+
+#[test]
+fn lock_and_get_gives_the_value_and_the_lock_in_one_step() {
+    let mut bench = Bench::new();
+    let get = Get {
+        lock: true,
+        ..Get::new(key("k"))
+    };
+    assert_eq!(bench.ask(A, Command::Get(get)), Reply::Miss);
+    bench.set(A, "k", "1");
+    let hit = bench.hit(A, get);
+    assert_eq!((hit.value, hit.locked_by), (&b"1"[..], Some(A)));
+    assert_eq!(bench.ask(B, Command::Get(get)), HELD_BY_ANOTHER);
+}
+
+#[test]
+fn eviction_passes_over_held_items_and_says_when_nothing_else_is_left() {
+    let mut bench = Bench::with_memory(1_000);
+    bench.core.limits.locked_bytes_max = 1_000;
+    for name in ["a", "b"] {
+        bench.set(A, name, &"v".repeat(250));
+        bench.ask(A, lock(name));
+    }
+    for name in ["c", "d", "e"] {
+        assert!(matches!(bench.set(B, name, "v"), Reply::Stored(_)));
+    }
+    assert_eq!(
+        bench.set(B, "f", &"v".repeat(250)),
+        Reply::Refused(Refusal::OutOfMemory)
+    );
+    assert!(bench.value("a").is_some() && bench.value("b").is_some());
+    assert_eq!(bench.value("c"), None, "evicted");
+    bench.close(A);
+    assert!(matches!(
+        bench.set(B, "f", &"v".repeat(250)),
+        Reply::Stored(_)
+    ));
+}
+
+#[test]
+fn locks_are_bounded() {
+    let mut bench = Bench::with_memory(1_000);
+    bench.core.limits.locks_per_connection_max = 1;
+    bench.set(A, "a", "1");
+    bench.set(A, "b", "1");
+    bench.ask(A, lock("a"));
+    assert_eq!(
+        bench.ask(A, lock("b")),
+        Reply::Refused(Refusal::TooManyLocks)
+    );
+    bench.core.limits.locked_bytes_max = 200;
+    assert_eq!(
+        bench.ask(B, lock("b")),
+        Reply::Refused(Refusal::TooManyLocks)
+    );
+    assert_eq!(
+        bench.set(A, "a", &"v".repeat(200)),
+        Reply::Refused(Refusal::OutOfMemory)
+    );
+    assert_eq!(bench.value("a"), Some(b"1".to_vec()), "E1");
+}
+
+#[test]
+fn of_all_gets_that_miss_exactly_one_wins() {
+    let mut bench = Bench::new();
+    let steps = TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 30 }));
+    let get = Get {
+        steps,
+        ..Get::new(key("k"))
+    };
+    let first = bench.hit(A, get);
+    assert_eq!((first.win, first.value), (Win::Won, &b""[..]));
+    let cas = first.cas;
+    for conn in [A, B, B] {
+        assert_eq!(bench.hit(conn, get).win, Win::Sent);
+    }
+    let fill = Set {
+        guard: Guard::Match(cas),
+        ..Set::new(key("k"), b"new")
+    };
+    assert!(matches!(bench.ask(A, Command::Set(fill)), Reply::Stored(_)));
+    assert_eq!(bench.hit(B, get).win, Win::None);
+}
+
+#[test]
+fn a_stale_store_of_a_lower_version_keeps_ttl_stale_and_win() {
+    let mut bench = Bench::new();
+    bench.ask(A, expiring("k", 100));
+    let low = bench.hit(A, Get::new(key("k"))).cas;
+    let stale = Removal::MarkStale {
+        exptime: Some(Exptime::In { seconds: 30 }),
+    };
+    let mark = Delete {
+        removal: stale,
+        ..Delete::new(key("k"))
+    };
+    assert_eq!(bench.ask(A, Command::Delete(mark)), Reply::Deleted);
+    assert_eq!(bench.hit(A, Get::new(key("k"))).win, Win::Won);
+    let late = Set {
+        guard: Guard::MatchElseStale(low),
+        exptime: Exptime::In { seconds: 360 },
+        ..Set::new(key("k"), b"late")
+    };
+    assert!(matches!(bench.ask(A, Command::Set(late)), Reply::Stored(_)));
+    let hit = bench.hit(B, Get::new(key("k")));
+    assert_eq!(
+        (hit.value, hit.stale, hit.win),
+        (&b"late"[..], true, Win::Sent)
+    );
+    assert_eq!(hit.ttl.after(0), Some(30));
+}
+
+#[test]
+fn emptying_an_item_keeps_its_version_and_its_win() {
+    let mut bench = Bench::new();
+    let steps = TtlSteps::one(TtlStep::Vivify(Exptime::Never));
+    let cas = bench
+        .hit(
+            A,
+            Get {
+                steps,
+                ..Get::new(key("k"))
+            },
+        )
+        .cas;
+    let removal = Removal::Clear {
+        exptime: Exptime::Never,
+        client_flags: 0,
+    };
+    bench.ask(
+        B,
+        Command::Delete(Delete {
+            removal,
+            ..Delete::new(key("k"))
+        }),
+    );
+    let hit = bench.hit(B, Get::new(key("k")));
+    assert_eq!((hit.cas, hit.win, hit.value), (cas, Win::Sent, &b""[..]));
+}
+
+#[test]
+fn a_refused_command_uses_up_no_version() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    bench.ask(A, lock("k"));
+    let before = bench.core.next_cas;
+    bench.set(B, "k", "2");
+    let add = Set {
+        mode: SetMode::Add,
+        ..Set::new(key("k"), b"x")
+    };
+    bench.ask(A, Command::Set(add));
+    assert_eq!(bench.core.next_cas, before);
+}
+
+#[test]
+fn cores_that_share_the_numbers_never_give_the_same_version() {
+    let limits = Limits::default();
+    let mut cores: Vec<Core> = (0..3)
+        .map(|index| Core::new(Config::new(limits, 0).strided(index, 3)))
+        .collect();
+    let mut seen = alloc::collections::BTreeSet::new();
+    for _ in 0..5 {
+        for core in &mut cores {
+            let set = Command::Set(Set::new(key("k"), b"v"));
+            match core.handle(Instant::default(), Event::Received(A, set)) {
+                Some(Reply::Stored(stored)) => assert!(seen.insert(stored.cas)),
+                other => panic!("a plain set is stored, not {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_come_in_pages_and_without_the_expired() {
+    let mut bench = Bench::new();
+    bench.core.limits.scan_items_max = 2;
+    for name in ["a1", "a2", "a3", "b1"] {
+        bench.set(A, name, "v");
+    }
+    bench.ask(A, expiring("a4", 1));
+    bench.now_ms = 5_000;
+    let mut seen = Vec::new();
+    let mut cursor = Some(crate::command::ScanCursor::default());
+    while let Some(from) = cursor {
+        match bench.ask(
+            A,
+            Command::Keys(Keys {
+                prefix: b"a",
+                cursor: from,
+            }),
+        ) {
+            Reply::Keys(page) => {
+                seen.extend(page.keys.iter().map(|key| key.to_vec()));
+                cursor = page.next;
+            }
+            other => panic!("keys are listed, not {other:?}"),
+        }
+    }
+    seen.sort();
+    assert_eq!(seen, [b"a1", b"a2", b"a3"]);
+}
+
+#[test]
+fn a_clock_that_steps_back_revives_nothing() {
+    let mut bench = Bench::new();
+    bench.ask(A, expiring("k", 1));
+    bench.now_ms = 2_000;
+    assert_eq!(bench.value("k"), None);
+    bench.now_ms = 0;
+    assert_eq!(bench.value("k"), None);
+}

@@ -1,0 +1,476 @@
+//! The reference store: an ordered map, and a queue to choose what to give up.
+//!
+//! It is here to be right and easy to check: the model and the property tests run on it.
+//! Giving up works as CLOCK does with a two-bit counter: the oldest item goes unless it was hit
+//! since it last came by; a hit item moves behind the newest and loses one hit. Locked items stand
+//! in no queue while they are locked, so no choice can fall on them (S1), and a choice ends after
+//! at most four turns of the queue.
+//!
+//! - M1: the index names every occupied slot under its key, and no other.
+//! - M2: the queue holds every item that is not locked exactly once.
+//! - M3: `bytes` and `locked_bytes` are the sums of what the items take.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{End, Full, Store, Usage};
+use crate::command::ScanCursor;
+use crate::item::Meta;
+use crate::key::Key;
+use crate::limits::Limits;
+use crate::stats::Counters;
+use crate::time::Tick;
+
+/// What an item takes besides its key (which is kept twice) and its value, in bytes: its entry, its
+/// share of a map node, and what the allocator adds to two allocations.
+const ITEM_OVERHEAD_BYTES: usize = 144;
+
+/// The most hits that an item can have to its credit.
+const HITS_MAX: u8 = 3;
+
+/// A store on a `BTreeMap`.
+#[derive(Clone, Debug)]
+pub struct MapStore {
+    bytes_max: usize,
+    evict: bool,
+    index: BTreeMap<Box<[u8]>, MapSlot>,
+    slots: Vec<Option<Entry>>,
+    free: Vec<MapSlot>,
+    queue: Queue,
+    bytes: usize,
+    locked_bytes: usize,
+    crawled: usize,
+}
+
+/// Names an item of a [`MapStore`].
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct MapSlot(u32);
+
+#[derive(Clone, Debug)]
+struct Entry {
+    /// The key, then the value.
+    bytes: Box<[u8]>,
+    key_bytes: u8,
+    hits: u8,
+    meta: Meta,
+    older: Option<MapSlot>,
+    newer: Option<MapSlot>,
+}
+
+/// A list through the entries, from the one to be looked at next to the newest.
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    oldest: Option<MapSlot>,
+    newest: Option<MapSlot>,
+}
+
+impl MapSlot {
+    fn number(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Entry {
+    fn new(key: Key<'_>, value: &[u8], meta: Meta) -> Self {
+        let bytes = [key.as_bytes(), value].concat().into_boxed_slice();
+        let key_bytes = u8::try_from(key.as_bytes().len()).expect("K1: at most 250");
+        Self {
+            bytes,
+            key_bytes,
+            hits: 0,
+            meta,
+            older: None,
+            newer: None,
+        }
+    }
+
+    fn key(&self) -> Key<'_> {
+        Key::new(&self.bytes[..usize::from(self.key_bytes)]).expect("it was made from a key")
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.bytes[usize::from(self.key_bytes)..]
+    }
+
+    fn value_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[usize::from(self.key_bytes)..]
+    }
+
+    fn cost(&self) -> usize {
+        cost(usize::from(self.key_bytes), self.value().len())
+    }
+
+    fn is_past(&self, now: Tick) -> bool {
+        self.meta
+            .deadline
+            .is_some_and(|deadline| deadline.has_passed(now))
+    }
+}
+
+fn cost(key_bytes: usize, value_bytes: usize) -> usize {
+    ITEM_OVERHEAD_BYTES + 2 * key_bytes + value_bytes
+}
+
+impl MapStore {
+    /// An empty store within `limits`.
+    #[must_use]
+    pub const fn new(limits: &Limits) -> Self {
+        Self {
+            bytes_max: limits.memory_bytes_max,
+            evict: limits.evict,
+            index: BTreeMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            queue: Queue {
+                oldest: None,
+                newest: None,
+            },
+            bytes: 0,
+            locked_bytes: 0,
+            crawled: 0,
+        }
+    }
+
+    /// The items in the order in which their turn to be given up comes, each with the hits to its
+    /// credit, then the locked ones by key: all that decides what the store does next.
+    pub fn in_eviction_order(&self) -> impl Iterator<Item = (Key<'_>, &[u8], &Meta, u8)> {
+        let queued = core::iter::successors(self.queue.oldest, |slot| self.entry(*slot).newer);
+        let locked = self
+            .index
+            .values()
+            .copied()
+            .filter(|slot| self.entry(*slot).meta.locked);
+        queued.chain(locked).map(|slot| {
+            let entry = self.entry(slot);
+            (entry.key(), entry.value(), &entry.meta, entry.hits)
+        })
+    }
+
+    fn entry(&self, slot: MapSlot) -> &Entry {
+        self.slots[slot.number()]
+            .as_ref()
+            .expect("a slot is good until the store changes")
+    }
+
+    fn entry_mut(&mut self, slot: MapSlot) -> &mut Entry {
+        self.slots[slot.number()]
+            .as_mut()
+            .expect("a slot is good until the store changes")
+    }
+
+    /// Puts `slot` behind the newest.
+    fn enqueue(&mut self, slot: MapSlot) {
+        let newest = self.queue.newest.replace(slot);
+        match newest {
+            Some(newest) => self.entry_mut(newest).newer = Some(slot),
+            None => self.queue.oldest = Some(slot),
+        }
+        let entry = self.entry_mut(slot);
+        entry.older = newest;
+        entry.newer = None;
+    }
+
+    fn dequeue(&mut self, slot: MapSlot) {
+        let entry = self.entry_mut(slot);
+        let (older, newer) = (entry.older.take(), entry.newer.take());
+        match older {
+            Some(older) => self.entry_mut(older).newer = newer,
+            None => self.queue.oldest = newer,
+        }
+        match newer {
+            Some(newer) => self.entry_mut(newer).older = older,
+            None => self.queue.newest = older,
+        }
+    }
+
+    /// Whether `need` bytes could be had in the place of `gone` ones (of which `gone_locked` are
+    /// pinned) by giving up everything that may be.
+    fn has_room(&self, need: usize, gone: usize, gone_locked: usize) -> bool {
+        let kept = if self.evict {
+            self.locked_bytes - gone_locked
+        } else {
+            self.bytes - gone
+        };
+        kept.saturating_add(need) <= self.bytes_max
+    }
+
+    /// Gives up items until `need` bytes are free. The caller has asked `has_room`.
+    fn make_room(&mut self, now: Tick, need: usize, counters: &mut Counters) {
+        while self.bytes + need > self.bytes_max {
+            let slot = self
+                .queue
+                .oldest
+                .expect("has_room: what is not locked is queued (M2)");
+            let entry = self.entry_mut(slot);
+            if entry.is_past(now) {
+                counters.reclaimed += 1;
+                counters.expired_unfetched += u64::from(!entry.meta.fetched);
+                self.remove(slot);
+            } else if entry.hits > 0 {
+                entry.hits -= 1;
+                self.dequeue(slot);
+                self.enqueue(slot);
+            } else {
+                counters.evictions += 1;
+                counters.evicted_unfetched += u64::from(!entry.meta.fetched);
+                self.remove(slot);
+            }
+        }
+    }
+
+    /// Takes the entry out of `slot`, which stays under its name to be filled again.
+    fn vacate(&mut self, slot: MapSlot) -> Entry {
+        if !self.entry(slot).meta.locked {
+            self.dequeue(slot);
+        }
+        let entry = self.slots[slot.number()]
+            .take()
+            .expect("a slot is good until it is removed");
+        self.bytes -= entry.cost();
+        self.locked_bytes -= if entry.meta.locked { entry.cost() } else { 0 };
+        entry
+    }
+
+    fn fill(&mut self, slot: MapSlot, entry: Entry) {
+        let (cost, locked) = (entry.cost(), entry.meta.locked);
+        self.slots[slot.number()] = Some(entry);
+        self.bytes += cost;
+        if locked {
+            self.locked_bytes += cost;
+        } else {
+            self.enqueue(slot);
+        }
+    }
+
+    /// A slot for an item that has none, under its name and still empty.
+    fn name(&mut self, key: Key<'_>) -> MapSlot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            let number = u32::try_from(self.slots.len()).expect("an item takes over 100 bytes");
+            self.slots.push(None);
+            MapSlot(number)
+        });
+        self.index.insert(key.as_bytes().into(), slot);
+        slot
+    }
+}
+
+impl Store for MapStore {
+    type Slot = MapSlot;
+
+    fn find(&self, key: Key<'_>) -> Option<MapSlot> {
+        self.index.get(key.as_bytes()).copied()
+    }
+
+    fn meta(&self, slot: MapSlot) -> Meta {
+        self.entry(slot).meta
+    }
+
+    fn set_meta(&mut self, slot: MapSlot, meta: Meta) {
+        let entry = self.entry_mut(slot);
+        let was_locked = entry.meta.locked;
+        entry.meta = meta;
+        let cost = entry.cost();
+        match (was_locked, meta.locked) {
+            (false, true) => {
+                self.dequeue(slot);
+                self.locked_bytes += cost;
+            }
+            (true, false) => {
+                self.enqueue(slot);
+                self.locked_bytes -= cost;
+            }
+            (false, false) | (true, true) => {}
+        }
+    }
+
+    fn key(&self, slot: MapSlot) -> Key<'_> {
+        self.entry(slot).key()
+    }
+
+    fn value(&self, slot: MapSlot) -> &[u8] {
+        self.entry(slot).value()
+    }
+
+    fn item_bytes(&self, slot: MapSlot) -> usize {
+        self.entry(slot).cost()
+    }
+
+    fn record_hit(&mut self, slot: MapSlot) {
+        let entry = self.entry_mut(slot);
+        entry.hits = (entry.hits + 1).min(HITS_MAX);
+    }
+
+    fn put(
+        &mut self,
+        now: Tick,
+        key: Key<'_>,
+        meta: Meta,
+        value: &[u8],
+        counters: &mut Counters,
+    ) -> Result<MapSlot, Full> {
+        let need = self.bytes_for(key.as_bytes().len(), value.len());
+        let Some(slot) = self.find(key) else {
+            if !self.has_room(need, 0, 0) {
+                return Err(Full);
+            }
+            self.make_room(now, need, counters);
+            let slot = self.name(key);
+            self.fill(slot, Entry::new(key, value, meta));
+            counters.total_items += 1;
+            return Ok(slot);
+        };
+        let entry = self.entry_mut(slot);
+        if entry.value().len() == value.len() {
+            entry.value_mut().copy_from_slice(value);
+            self.set_meta(slot, meta);
+        } else {
+            let gone = entry.cost();
+            let gone_locked = if entry.meta.locked { gone } else { 0 };
+            if !self.has_room(need, gone, gone_locked) {
+                return Err(Full);
+            }
+            self.vacate(slot);
+            self.make_room(now, need, counters);
+            self.fill(slot, Entry::new(key, value, meta));
+        }
+        counters.total_items += 1;
+        Ok(slot)
+    }
+
+    fn extend(
+        &mut self,
+        now: Tick,
+        slot: MapSlot,
+        meta: Meta,
+        bytes: &[u8],
+        end: End,
+        counters: &mut Counters,
+    ) -> Result<MapSlot, Full> {
+        let old = self.entry(slot);
+        let (gone, gone_locked) = (old.cost(), if old.meta.locked { old.cost() } else { 0 });
+        let need = gone + bytes.len();
+        if !self.has_room(need, gone, gone_locked) {
+            return Err(Full);
+        }
+        let old = self.vacate(slot);
+        let value = match end {
+            End::Back => [old.value(), bytes].concat(),
+            End::Front => [bytes, old.value()].concat(),
+        };
+        self.make_room(now, need, counters);
+        self.fill(slot, Entry::new(old.key(), &value, meta));
+        counters.total_items += 1;
+        Ok(slot)
+    }
+
+    fn remove(&mut self, slot: MapSlot) {
+        let entry = self.vacate(slot);
+        self.index.remove(entry.key().as_bytes());
+        self.free.push(slot);
+    }
+
+    fn clear(&mut self) {
+        while let Some(slot) = self.queue.oldest {
+            self.remove(slot);
+        }
+    }
+
+    fn crawl(&mut self, now: Tick, items_max: usize, counters: &mut Counters) {
+        for _ in 0..items_max.min(self.slots.len()) {
+            let number = self.crawled;
+            self.crawled = (number + 1) % self.slots.len();
+            let Some(Some(entry)) = self.slots.get(number) else {
+                continue;
+            };
+            counters.crawler_items_checked += 1;
+            if entry.is_past(now) && !entry.meta.locked {
+                counters.crawler_reclaimed += 1;
+                counters.reclaimed += 1;
+                counters.expired_unfetched += u64::from(!entry.meta.fetched);
+                let slot = MapSlot(u32::try_from(number).expect("slots are numbered in u32"));
+                self.remove(slot);
+            }
+        }
+    }
+
+    fn scan<'a>(
+        &'a self,
+        cursor: ScanCursor,
+        items_max: usize,
+        visit: &mut dyn FnMut(Key<'a>, &Meta),
+    ) -> Option<ScanCursor> {
+        // A cursor is a slot number: an item keeps its slot for as long as it is there.
+        let start = usize::try_from(cursor.0)
+            .unwrap_or(usize::MAX)
+            .min(self.slots.len());
+        let end = start.saturating_add(items_max).min(self.slots.len());
+        for entry in self.slots[start..end].iter().flatten() {
+            visit(entry.key(), &entry.meta);
+        }
+        (end < self.slots.len()).then_some(ScanCursor(end as u64))
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            items: self.index.len(),
+            bytes: self.bytes,
+            locked_bytes: self.locked_bytes,
+        }
+    }
+
+    fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize {
+        cost(key_bytes, value_bytes)
+    }
+
+    fn check(&self) {
+        let occupied = self.slots.iter().flatten().count();
+        assert_eq!(
+            self.index.len(),
+            occupied,
+            "M1: an item without a name, or a name without one"
+        );
+        assert_eq!(
+            occupied + self.free.len(),
+            self.slots.len(),
+            "M1: a slot got lost"
+        );
+        for (key, slot) in &self.index {
+            assert_eq!(
+                self.entry(*slot).key().as_bytes(),
+                &**key,
+                "M1: a name for another item"
+            );
+        }
+        let mut queued = 0;
+        let mut older = None;
+        let mut next = self.queue.oldest;
+        while let Some(slot) = next {
+            let entry = self.entry(slot);
+            assert!(!entry.meta.locked, "M2: a locked item is queued");
+            assert_eq!(entry.older, older, "M2: the queue differs by direction");
+            queued += 1;
+            assert!(queued <= occupied, "M2: the queue is a ring");
+            (older, next) = (next, entry.newer);
+        }
+        assert_eq!(self.queue.newest, older, "M2: the newest is not the last");
+        let locked = self
+            .slots
+            .iter()
+            .flatten()
+            .filter(|entry| entry.meta.locked);
+        assert_eq!(
+            queued + locked.clone().count(),
+            occupied,
+            "M2: an item is not queued"
+        );
+        let sum: usize = self.slots.iter().flatten().map(Entry::cost).sum();
+        assert_eq!(self.bytes, sum, "M3: bytes");
+        assert_eq!(
+            self.locked_bytes,
+            locked.map(Entry::cost).sum::<usize>(),
+            "M3: locked bytes"
+        );
+        assert!(self.bytes <= self.bytes_max, "S3: over the limit");
+    }
+}

@@ -1,0 +1,130 @@
+//! What must hold for any bytes at all, one function a fuzz target.
+//!
+//! Each takes whatever the fuzzer makes up and panics if the property does not hold. The tests call
+//! them with the corpus (`fuzz/corpus/`), so that what was found once stays found.
+
+use arbitrary::Unstructured;
+use latchd_core::arbitrary::{Op, RequestKind, Stage, VALUE_BYTES_MAX, reachable};
+use latchd_core::connection::{Progress, WireLimits};
+use latchd_core::engine::Config;
+use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
+
+/// Every property by the name of its target.
+pub const PROPERTIES: &[(&str, fn(&[u8]))] = &[
+    ("classic", classic),
+    ("meta", meta),
+    ("binary", binary),
+    ("cuts", cuts),
+    ("events", events),
+];
+
+/// Room for a handful of items, so that eviction takes part.
+const MEMORY_BYTES_MAX: usize = 2_000;
+
+/// A connection sends what it has before it answers more: the bound that the shell sets, made
+/// small.
+const OUT_BYTES_MAX: usize = 256;
+
+/// No bytes break a connection that speaks classic text, or the core behind it.
+pub fn classic(input: &[u8]) {
+    if input.first() != Some(&BINARY_MAGIC) {
+        converse(input, |rest| rest.len());
+    }
+}
+
+/// No lines break a connection that speaks meta text, or the core behind it: every line of the
+/// input is made to begin as a meta command does.
+pub fn meta(input: &[u8]) {
+    let mut lines = Vec::new();
+    for line in input.split_inclusive(|byte| *byte == b'\n') {
+        lines.push(b'm');
+        lines.extend_from_slice(line);
+    }
+    converse(&lines, |rest| rest.len());
+}
+
+/// No packets break a connection that speaks binary, or the core behind it: the input is made to
+/// begin as a packet does.
+pub fn binary(input: &[u8]) {
+    let mut packets = vec![BINARY_MAGIC];
+    packets.extend_from_slice(input);
+    converse(&packets, |rest| rest.len());
+}
+
+/// However the network cuts the bytes, the answers are the same. The first byte says how long the
+/// pieces are.
+pub fn cuts(input: &[u8]) {
+    let Some((&seed, bytes)) = input.split_first() else { return };
+    let whole = converse(bytes, |rest| rest.len());
+    let mut state = u32::from(seed);
+    let cut = converse(bytes, |rest| {
+        // Any sequence will do that has short pieces and long ones.
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (1 + (state >> 24) as usize % (1 + usize::from(seed))).min(rest.len())
+    });
+    assert_eq!(whole, cut, "the answers depend on how the bytes are cut");
+}
+
+/// No sequence of operations breaks an invariant of the core or gets a reply it cannot get.
+pub fn events(input: &[u8]) {
+    let mut unstructured = Unstructured::new(input);
+    let mut core = small_core();
+    let mut stage = Stage::new();
+    while let Ok(op) = unstructured.arbitrary::<Op>() {
+        if let Some(event) = stage.enact(&op) {
+            let reply = core.handle(stage.clock().now, event);
+            match (&op, &reply) {
+                (Op::Request { request, .. }, Some(reply)) => {
+                    let pair = (RequestKind::of(request), latchd_core::arbitrary::ReplyKind::of(reply));
+                    assert!(reachable(pair.0).contains(&pair.1), "{pair:?} cannot be");
+                    stage.learn(request, reply);
+                }
+                _ => {}
+            }
+        }
+        core.check();
+        if unstructured.is_empty() {
+            break;
+        }
+    }
+}
+
+const BINARY_MAGIC: u8 = 0x80;
+
+fn small_core() -> Core {
+    Core::new(Config::new(Limits::new(MEMORY_BYTES_MAX, VALUE_BYTES_MAX), 1_700_000_000))
+}
+
+/// Delivers `bytes` to a new connection in pieces of the length that `piece` chooses, and returns
+/// everything it answers.
+fn converse(bytes: &[u8], mut piece: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
+    let mut core = small_core();
+    let (conn, now) = (ConnId::from_number(1), Instant::from_millis(0));
+    core.handle(now, Event::Opened(conn));
+    let mut connection = Connection::new(WireLimits { value_bytes_max: VALUE_BYTES_MAX, ..WireLimits::default() });
+    let (mut input, mut answers, mut rest) = (Vec::new(), Vec::new(), bytes);
+    'delivered: while !rest.is_empty() {
+        let (arrived, later) = rest.split_at(piece(rest));
+        input.extend_from_slice(arrived);
+        rest = later;
+        loop {
+            let mut out = Vec::new();
+            let mut executor = core.at(now, conn);
+            let (consumed, progress) = connection.drive(&input, &mut executor, &mut out, OUT_BYTES_MAX);
+            input.drain(..consumed);
+            core.check();
+            answers.extend_from_slice(&out);
+            match progress {
+                Progress::OutputFull => assert!(!out.is_empty(), "full of nothing"),
+                Progress::NeedsInput { at_least } => {
+                    assert!(at_least > input.len(), "waits for what is already there");
+                    break;
+                }
+                Progress::Close => break 'delivered,
+            }
+        }
+    }
+    core.handle(now, Event::Closed(conn));
+    core.check();
+    answers
+}
