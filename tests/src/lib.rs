@@ -2,4 +2,7 @@
 
 pub mod generate;
 pub mod oracle;
+pub mod peer;
+pub mod socket;
+pub mod transcript;
 pub mod trial;

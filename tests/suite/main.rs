@@ -1,3 +1,4 @@
-//! Everything that takes more than one file of latchd to test.
+//! The tests of latchd that are not beside the code they test.
 
 mod properties;
+mod transcripts;
