@@ -328,12 +328,21 @@ fn locks_are_bounded() {
     assert_eq!(bench.value("a"), Some(b"1".to_vec()), "E1");
 }
 
+/// A bare `mg`.
+fn meta_get(name: &str) -> Get<'_> {
+    Get {
+        recaches: true,
+        ..Get::new(key(name))
+    }
+}
+
 #[test]
 fn of_all_gets_that_miss_exactly_one_wins() {
     let mut bench = Bench::new();
     let steps = TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 30 }));
     let get = Get {
         steps,
+        recaches: true,
         ..Get::new(key("k"))
     };
     let first = bench.hit(A, get);
@@ -354,7 +363,7 @@ fn of_all_gets_that_miss_exactly_one_wins() {
 fn a_stale_store_of_a_lower_version_keeps_ttl_stale_and_win() {
     let mut bench = Bench::new();
     bench.ask(A, expiring("k", 100));
-    let low = bench.hit(A, Get::new(key("k"))).cas;
+    let low = bench.hit(A, meta_get("k")).cas;
     let stale = Removal::MarkStale {
         exptime: Some(Exptime::In { seconds: 30 }),
     };
@@ -363,14 +372,14 @@ fn a_stale_store_of_a_lower_version_keeps_ttl_stale_and_win() {
         ..Delete::new(key("k"))
     };
     assert_eq!(bench.ask(A, Command::Delete(mark)), Reply::Deleted);
-    assert_eq!(bench.hit(A, Get::new(key("k"))).win, Win::Won);
+    assert_eq!(bench.hit(A, meta_get("k")).win, Win::Won);
     let late = Set {
         guard: Guard::MatchElseStale(low),
         exptime: Exptime::In { seconds: 360 },
         ..Set::new(key("k"), b"late")
     };
     assert!(matches!(bench.ask(A, Command::Set(late)), Reply::Stored(_)));
-    let hit = bench.hit(B, Get::new(key("k")));
+    let hit = bench.hit(B, meta_get("k"));
     assert_eq!(
         (hit.value, hit.stale, hit.win),
         (&b"late"[..], true, Win::Sent)
@@ -387,6 +396,7 @@ fn emptying_an_item_keeps_its_version_and_its_win() {
             A,
             Get {
                 steps,
+                recaches: true,
                 ..Get::new(key("k"))
             },
         )
@@ -402,7 +412,7 @@ fn emptying_an_item_keeps_its_version_and_its_win() {
             ..Delete::new(key("k"))
         }),
     );
-    let hit = bench.hit(B, Get::new(key("k")));
+    let hit = bench.hit(B, meta_get("k"));
     assert_eq!((hit.cas, hit.win, hit.value), (cas, Win::Sent, &b""[..]));
 }
 
