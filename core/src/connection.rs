@@ -372,3 +372,6 @@ impl Connection {
         (input.len() - rest.len(), progress)
     }
 }
+
+#[cfg(test)]
+mod tests;
