@@ -131,10 +131,10 @@ fn an_announced_value_is_waited_for_and_not_reserved() {
     let mut connection = Connection::new(WireLimits::default());
     let mut key_buffer = KeyBuffer::new();
     let line = b"set a 0 0 1048576\r\n";
-    match connection.next(line, &mut key_buffer) {
-        Step::Incomplete { at_least } => assert_eq!(at_least, line.len() + 1_048_576 + 2),
-        step => panic!("the value has not arrived: {step:?}"),
-    }
+    let Step::Incomplete { at_least } = connection.next(line, &mut key_buffer) else {
+        panic!("the value has not arrived")
+    };
+    assert_eq!(at_least, line.len() + 1_048_576 + 2);
     assert!(
         !core::mem::needs_drop::<Connection>(),
         "nothing that could hold it"
@@ -222,10 +222,11 @@ fn a_get_without_an_end_closes() {
     let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
     let mut line = b"get ".to_vec();
     line.resize(crate::wire::limits::GET_LINE_BYTES_MAX + 1, b'k');
-    match connection.next(&line, &mut KeyBuffer::new()) {
-        Step::Close { answer } => assert_eq!(answer, Answer::Line("CLIENT_ERROR line too long")),
-        step => panic!("nothing else is left to do: {step:?}"),
-    }
+    let mut key_buffer = KeyBuffer::new();
+    let Step::Close { answer } = connection.next(&line, &mut key_buffer) else {
+        panic!("nothing else is left to do")
+    };
+    assert_eq!(answer, Answer::Line("CLIENT_ERROR line too long"));
 }
 
 #[test]
@@ -268,10 +269,12 @@ fn a_line_is_searched_once_however_slowly_it_comes() {
     let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
     let line = b"get aaaaaaaaaaaaaaaaaaaa";
     for arrived in 1..=line.len() {
-        match connection.next(&line[..arrived], &mut KeyBuffer::new()) {
-            Step::Incomplete { at_least } => assert_eq!(at_least, arrived + 1),
-            step => panic!("the line has no end: {step:?}"),
-        }
+        let Step::Incomplete { at_least } =
+            connection.next(&line[..arrived], &mut KeyBuffer::new())
+        else {
+            panic!("the line has no end")
+        };
+        assert_eq!(at_least, arrived + 1);
         assert_eq!(connection.scanned as usize, arrived);
     }
 }

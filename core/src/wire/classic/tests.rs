@@ -80,13 +80,6 @@ impl Draft {
         let sum = |direction| Command::Arithmetic(Arithmetic::new(key, direction, self.number));
         let topic = |topic| (Command::Stats(topic), Envelope::Stats(topic));
         match self.shape % 26 {
-            0 => (
-                Command::Get(Get::new(key)),
-                Envelope::Get {
-                    with_cas,
-                    last: true,
-                },
-            ),
             1 => (
                 Command::Get(Get {
                     steps: touch,
@@ -213,15 +206,12 @@ quickcheck! {
         let mut bytes = Vec::new();
         encode(&command, envelope, &mut bytes).unwrap();
         let read = decoded(&bytes);
-        match command {
-            Command::Keys(Keys { prefix, .. }) => read == Decoded::Listing { prefix },
-            _ => {
-                let body_bytes =
-                    if let Command::Set(set) = command { set.value.len() + 2 } else { 0 };
-                let envelope = AnyEnvelope::Classic(envelope);
-                read == Decoded::Request { command, envelope, body_bytes }
-            }
+        if let Command::Keys(Keys { prefix, .. }) = command {
+            return read == Decoded::Listing { prefix };
         }
+        let body_bytes = if let Command::Set(set) = command { set.value.len() + 2 } else { 0 };
+        let envelope = AnyEnvelope::Classic(envelope);
+        read == Decoded::Request { command, envelope, body_bytes }
     }
 
     /// Also when it comes byte by byte: it is not there before it is there in full.

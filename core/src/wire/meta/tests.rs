@@ -229,16 +229,17 @@ quickcheck! {
 fn command<'a>(line: &'a str, body: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Command<'a> {
     let (word, rest) = line.split_at(2);
     let verb = Verb::from_word(word.as_bytes()).unwrap();
-    match decode(
+    let read = decode(
         verb,
         rest.as_bytes(),
         body,
         &WireLimits::default(),
         key_buffer,
-    ) {
-        Decoded::Request { command, .. } => command,
-        other => panic!("{line:?} is a request, not {other:?}"),
-    }
+    );
+    let Decoded::Request { command, .. } = read else {
+        panic!("{line:?} is a request")
+    };
+    command
 }
 
 const fn seconds(seconds: u32) -> Exptime {
@@ -308,11 +309,17 @@ fn flags_become_the_parts_of_a_command() {
 #[test]
 fn a_guard_of_0_is_one_that_no_item_meets() {
     let buffer = &mut KeyBuffer::new();
-    let guard = |command: Command<'_>| match command {
-        Command::Set(set) => set.guard,
-        Command::Delete(delete) => delete.guard,
-        Command::Arithmetic(sum) => sum.guard,
-        other => panic!("{other:?} has no guard"),
+    let guard = |command: Command<'_>| {
+        if let Command::Set(set) = command {
+            return set.guard;
+        }
+        if let Command::Delete(delete) = command {
+            return delete.guard;
+        }
+        let Command::Arithmetic(sum) = command else {
+            panic!("{command:?} has no guard")
+        };
+        sum.guard
     };
     assert_eq!(guard(command("ms k 0 C0 I", b"\r\n", buffer)), Guard::Never);
     assert_eq!(
