@@ -12,11 +12,12 @@ use alloc::vec::Vec;
 
 use crate::command::{Command, Keys, ScanCursor};
 use crate::reply::Reply;
+use crate::wire::binary::Lowered;
 use crate::wire::limits::LINE_BYTES_MAX;
 use crate::wire::meta::Verb;
 use crate::wire::scan::without_line_end;
 use crate::wire::text::{BAD_FORMAT, LINE_TOO_LONG};
-use crate::wire::{Answer, BINARY_MAGIC, Decoded, Envelope, classic, meta};
+use crate::wire::{Answer, BINARY_MAGIC, Decoded, Envelope, VERSION, binary, classic, meta};
 
 pub use crate::wire::{KeyBuffer, WireLimits};
 
@@ -158,9 +159,7 @@ impl Connection {
         }
         match self.protocol {
             Protocol::Unknown | Protocol::Text => self.next_text(input, key_buffer),
-            Protocol::Binary => Step::Close {
-                answer: Answer::Line("ERROR"),
-            },
+            Protocol::Binary => self.next_binary(input),
         }
     }
 
@@ -168,17 +167,24 @@ impl Connection {
     pub fn reply(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
         match envelope {
             Envelope::Classic(envelope) => {
-                if self.listing != Listing::None {
-                    let next = if let Reply::Keys(page) = reply {
-                        page.next
-                    } else {
-                        None
-                    };
-                    self.listing = next.map_or(Listing::Done, Listing::Page);
-                }
+                self.turn_page(reply);
                 classic::reply::encode(*envelope, reply, out);
             }
             Envelope::Meta(envelope) => meta::reply::encode(envelope, reply, out),
+            Envelope::Binary(envelope) => {
+                self.turn_page(reply);
+                binary::reply::encode(envelope, reply, out);
+            }
+        }
+    }
+
+    /// Notes where the next page of a listing begins, if one is under way.
+    fn turn_page(&mut self, reply: &Reply<'_>) {
+        if self.listing != Listing::None {
+            self.listing = match reply {
+                Reply::Keys(page) => page.next.map_or(Listing::Done, Listing::Page),
+                _ => Listing::Done,
+            };
         }
     }
 
@@ -245,6 +251,95 @@ impl Connection {
             },
             Decoded::Close { answer } => Step::Close { answer },
         }
+    }
+
+    fn next_binary<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
+        let decoded = match binary::request::decode(input, self.limits.value_bytes_max) {
+            Ok(decoded) => decoded,
+            Err(malformed) => {
+                return Step::Close {
+                    answer: Answer::packet_or_nothing(malformed.answer),
+                };
+            }
+        };
+        match decoded {
+            binary::request::Decoded::Incomplete { at_least } => self.incomplete(at_least),
+            binary::request::Decoded::Request { request, consumed } => {
+                self.next_packet(&request, consumed)
+            }
+            binary::request::Decoded::Refused {
+                answer,
+                consumed,
+                skip,
+            } => {
+                self.read_past(skip);
+                Step::Answer {
+                    consumed,
+                    answer: Answer::Packet(answer),
+                }
+            }
+            binary::request::Decoded::SetTooLarge {
+                key,
+                envelope,
+                consumed,
+                skip,
+            } => {
+                self.read_past(skip);
+                Step::Request {
+                    consumed,
+                    command: Command::SetTooLarge { key },
+                    envelope: Envelope::Binary(envelope),
+                }
+            }
+        }
+    }
+
+    /// What is to be done for a whole packet of `packet_bytes` bytes.
+    fn next_packet<'a>(&mut self, request: &binary::Request<'a>, packet_bytes: usize) -> Step<'a> {
+        self.at_least = 1;
+        let cursor = match self.listing {
+            Listing::None => ScanCursor::default(),
+            Listing::Page(cursor) => cursor,
+            Listing::Done => {
+                self.listing = Listing::None;
+                return Step::Skip {
+                    consumed: packet_bytes,
+                };
+            }
+        };
+        match binary::lower::lower(request, VERSION, cursor) {
+            Some(Lowered::Command { command, envelope }) => {
+                // A listing is asked for page by page; its packet stays in the input until the last.
+                let consumed = if let Command::Keys(_) = command {
+                    self.listing = Listing::Page(cursor);
+                    0
+                } else {
+                    packet_bytes
+                };
+                Step::Request {
+                    consumed,
+                    command,
+                    envelope: Envelope::Binary(envelope),
+                }
+            }
+            Some(Lowered::Answer(answer)) => Step::Answer {
+                consumed: packet_bytes,
+                answer: Answer::Packet(answer),
+            },
+            Some(Lowered::Close { answer }) => Step::Close {
+                answer: Answer::packet_or_nothing(answer),
+            },
+            // Not from a decoded packet; what is malformed closes.
+            None => Step::Close {
+                answer: Answer::Nothing,
+            },
+        }
+    }
+
+    /// The request is done with but for `bytes` behind what is consumed.
+    fn read_past(&mut self, bytes: usize) {
+        self.skip_bytes = saturated(bytes);
+        self.at_least = 1;
     }
 
     /// Looks for the end of the line at the front of the input, from where the last look ended;
