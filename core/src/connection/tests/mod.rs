@@ -303,12 +303,18 @@ fn keys_are_listed_page_by_page() {
 }
 
 #[test]
-fn binary_is_not_spoken_here_yet_but_recognized() {
-    let mut connection = Connection::new(WireLimits::default());
-    assert!(matches!(
-        connection.next(&[BINARY_MAGIC], &mut KeyBuffer::new()),
-        Step::Close { .. }
-    ));
+fn the_first_byte_tells_the_protocol() {
+    let mut noop = [0; 24];
+    (noop[0], noop[1]) = (BINARY_MAGIC, 0x0a);
+    for byte_by_byte in [false, true] {
+        let mut bench = Bench::new(2, byte_by_byte);
+        assert!(bench.send(0, &noop).starts_with(&[0x81, 0x0a]));
+        assert_eq!(bench.send(1, b"mn\r\n"), b"MN\r\n");
+        assert_eq!(
+            bench.send(1, b"\x80\r\nmn\r\n"),
+            format!("{BAD_LINE}MN\r\n").as_bytes()
+        );
+    }
 }
 
 /// Requests, whole and broken, in any order.
