@@ -223,11 +223,11 @@ fn the_server_answers_about_itself() {
     check(&[
         (
             "version\r\n",
-            &format!("VERSION {}\r\n", VERSION),
+            &format!("VERSION {VERSION}\r\n"),
         ),
         (
             "version x noreply\r\n",
-            &format!("VERSION {}\r\n", VERSION),
+            &format!("VERSION {VERSION}\r\n"),
         ),
         ("verbosity 1\r\n", "OK\r\n"),
         ("verbosity\r\n", BAD_LINE),
