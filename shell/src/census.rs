@@ -152,7 +152,7 @@ impl Census {
             line("uptime", uptime),
             line("time", unix_s),
             line("version", env!("CARGO_PKG_VERSION")),
-            line("pointer_size", usize::BITS),
+            line("libevent", "none"),
             line("rusage_user", seconds(user)),
             line("rusage_system", seconds(system)),
             line("max_connections", self.connections_max),
@@ -182,7 +182,6 @@ fn settings_lines(config: &Config) -> Vec<StatsLine> {
         .map(|unix| unix.path.display().to_string());
     let port = config.listen.first().map_or(0, |address| address.port);
     vec![
-        line("maxbytes", config.memory_bytes_max),
         line("maxconns", config.connections_max),
         line("tcpport", port),
         line("udpport", 0),
