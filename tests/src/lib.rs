@@ -1,5 +1,6 @@
 //! What the tests of latchd share.
 
+pub mod memory;
 pub mod peer;
 pub mod socket;
 pub mod transcript;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use latchd_tests::memory::{Arrival, MemoryPeer};
 use latchd_tests::peer::Peer;
 use latchd_tests::socket::{Server, SocketPeer, memcached_dialect, on_path};
 use latchd_tests::transcript::run::{Failure, Outcome, run};
@@ -86,6 +87,20 @@ fn peer_program(variable: &str, name: &str) -> Option<PathBuf> {
         eprintln!("SKIPPED: there is no {name} on PATH, so nothing was compared with it");
     }
     program
+}
+
+#[test]
+fn the_core_answers_as_the_transcripts_say() {
+    let arrival = Arrival::Whole;
+    play_all("the core", Dialect::Latchd, || Ok(MemoryPeer::new(arrival)));
+}
+
+#[test]
+fn however_the_network_cuts_the_bytes_the_core_answers_the_same() {
+    for bytes in [1, 7] {
+        let arrival = Arrival::Cut { bytes };
+        play_all("the core, bytes cut", Dialect::Latchd, || Ok(MemoryPeer::new(arrival)));
+    }
 }
 
 #[test]
