@@ -1,0 +1,593 @@
+//! Requests of the meta text protocol: from a line to a command, and back.
+//!
+//! A line is read once, and everything wrong with it is known before its command is handed out:
+//! an error has no side effect. Which error is told when there are several, in this order: a word
+//! that cannot be a flag, the key's length, the number of words, then the flags from left to right
+//! up to the first that is doubled or unknown, of which the last unreadable token is told; then the
+//! mode, the length of the value, the length of the opaque.
+//!
+//! Source: memcached 1.6.45 `proto_parser.c` (`_meta_flag_preparse` and `process_m*_cmd`) and
+//! `mcmc.c`, `_mcmc_tokenize_meta`. Where we differ: docs/PROTOCOL.md, "Meta commands".
+
+use alloc::vec::Vec;
+
+use super::flag::BadFlag;
+use super::key::put_key;
+use super::{Envelope, Flag, KeyBuffer, Verb};
+use crate::command::{
+    Arithmetic, Command, Delete, Direction, Get, Guard, LockAfter, NewCas, OnMissing, Removal, Set,
+    SetMode, TtlStep, TtlSteps,
+};
+use crate::item::Cas;
+use crate::key::{Key, KeyForm};
+use crate::time::Exptime;
+use crate::wire::classic::request::announced_bytes_from;
+use crate::wire::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX, TOKENS_MAX, WireLimits};
+use crate::wire::scan::{Tokens, split_token};
+use crate::wire::text::{BAD_CHUNK, BAD_FORMAT, put_line, put_number};
+use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
+
+const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
+const TOO_MANY: &str = "CLIENT_ERROR options flags are too long";
+const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
+const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
+const BAD_ARITHMETIC: &str = "CLIENT_ERROR invalid or duplicate flag";
+
+impl Verb {
+    /// The verb of a word; `None` if it is no meta command about a key.
+    #[must_use]
+    pub const fn from_word(word: &[u8]) -> Option<Self> {
+        match word {
+            b"mg" => Some(Self::Get),
+            b"ms" => Some(Self::Set),
+            b"md" => Some(Self::Delete),
+            b"ma" => Some(Self::Arithmetic),
+            b"me" => Some(Self::Debug),
+            _ => None,
+        }
+    }
+
+    const fn word(self) -> &'static [u8] {
+        match self {
+            Self::Get => b"mg",
+            Self::Set => b"ms",
+            Self::Delete => b"md",
+            Self::Arithmetic => b"ma",
+            Self::Debug => b"me",
+        }
+    }
+}
+
+/// Reads a request: what stands behind `verb` on its line, without the line end, and what has
+/// arrived behind the line. `key_buffer` takes the key if it is a binary one.
+#[must_use]
+pub fn decode<'a>(
+    verb: Verb,
+    rest: &'a [u8],
+    body: &'a [u8],
+    limits: &WireLimits,
+    key_buffer: &'a mut KeyBuffer,
+) -> Decoded<'a> {
+    let Some((key, flags)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    match verb {
+        Verb::Get => decode_get(key, flags, key_buffer),
+        Verb::Set => decode_set(key, flags, body, limits, key_buffer),
+        Verb::Delete => decode_delete(key, flags, key_buffer),
+        Verb::Arithmetic => decode_arithmetic(key, flags, key_buffer),
+        Verb::Debug => decode_debug(key, flags, key_buffer),
+    }
+}
+
+/// The flags of a request, read but not yet given a meaning.
+#[derive(Clone, Copy, Debug)]
+// Each bool is a flag of its own, and every combination can be asked for.
+#[allow(clippy::struct_excessive_bools)]
+struct Options<'a> {
+    key: Key<'a>,
+    key_form: KeyForm,
+    cas: Option<u64>,
+    new_cas: NewCas,
+    touch: Option<Exptime>,
+    vivify: Option<Exptime>,
+    steps: TtlSteps,
+    client_flags: u32,
+    mode: Option<u8>,
+    delta: u64,
+    initial: u64,
+    invalidate: bool,
+    clear: bool,
+    bump: bool,
+    quiet: bool,
+    with_value: bool,
+    long_opaque: bool,
+}
+
+enum BadLine {
+    /// It was not even cut into words.
+    Words,
+    Flags(&'static str),
+}
+
+impl<'a> Options<'a> {
+    /// Reads the flags in `text`, before which `taken` words stand. Which of the TTL flags act for
+    /// this verb is for `is_step` to say.
+    #[inline]
+    fn decode(
+        key: &'a [u8],
+        text: &'a [u8],
+        taken: usize,
+        key_buffer: &'a mut KeyBuffer,
+        is_step: fn(&TtlStep) -> bool,
+    ) -> Result<Self, BadLine> {
+        let plain_key = Key::new(key);
+        let mut flags = Self {
+            // The stand-in is never seen: without a legal key the answer is an error.
+            key: plain_key.or_else(|| Key::new(b"-")).ok_or(BadLine::Words)?,
+            key_form: KeyForm::Plain,
+            cas: None,
+            new_cas: NewCas::Next,
+            touch: None,
+            vivify: None,
+            steps: TtlSteps::NONE,
+            client_flags: 0,
+            mode: None,
+            delta: 1,
+            initial: 0,
+            invalidate: false,
+            clear: false,
+            bump: true,
+            quiet: false,
+            with_value: false,
+            long_opaque: false,
+        };
+        let mut key_buffer = plain_key.map(|_| key_buffer);
+        let mut seen = 0_u64;
+        let mut words = taken;
+        let mut fault = None;
+        let mut stopped = false;
+        for word in Tokens::new(text).take(TOKENS_MAX - taken) {
+            words += 1;
+            let Some(bit) = word.first().copied().and_then(flag_bit) else {
+                return Err(BadLine::Words);
+            };
+            if stopped {
+                continue;
+            }
+            if seen & bit != 0 {
+                (fault, stopped) = (Some(DUPLICATE), true);
+                continue;
+            }
+            seen |= bit;
+            match Flag::decode(word) {
+                Ok(Flag::BinaryKey) => {
+                    flags.key_form = KeyForm::Binary;
+                    match key_buffer.take().map(|buffer| buffer.decode(key)) {
+                        Some(Some(key)) => flags.key = key,
+                        Some(None) => fault = Some(BAD_KEY),
+                        None => {}
+                    }
+                }
+                Ok(flag) => flags.note(flag, is_step),
+                Err(bad) => {
+                    fault = Some(bad.text(fault));
+                    stopped = bad == BadFlag::Unknown;
+                }
+            }
+        }
+        if plain_key.is_none() {
+            fault = Some(BAD_FORMAT);
+        } else if words > META_TOKENS_MAX {
+            fault = Some(TOO_MANY);
+        }
+        fault.map_or(Ok(flags), |text| Err(BadLine::Flags(text)))
+    }
+
+    fn note(&mut self, flag: Flag<'_>, is_step: fn(&TtlStep) -> bool) {
+        let step = match flag {
+            Flag::Touch(exptime) => {
+                self.touch = Some(exptime);
+                TtlStep::Touch(exptime)
+            }
+            Flag::Vivify(exptime) => {
+                self.vivify = Some(exptime);
+                TtlStep::Vivify(exptime)
+            }
+            Flag::Recache(exptime) => TtlStep::Recache(exptime),
+            Flag::Cas(cas) => return self.cas = Some(cas),
+            Flag::NewCas(cas) => {
+                return self.new_cas = Cas::new(cas).map_or(NewCas::Next, NewCas::Is);
+            }
+            Flag::ClientFlags(client_flags) => return self.client_flags = client_flags,
+            Flag::Mode(mode) => return self.mode = Some(mode),
+            Flag::Delta(delta) => return self.delta = delta,
+            Flag::Initial(initial) => return self.initial = initial,
+            Flag::Opaque(opaque) => return self.long_opaque = opaque.len() > OPAQUE_BYTES_MAX,
+            Flag::Invalidate => return self.invalidate = true,
+            Flag::Clear => return self.clear = true,
+            Flag::NoBump => return self.bump = false,
+            Flag::Quiet => return self.quiet = true,
+            Flag::Value => return self.with_value = true,
+            // The reply reads these from the request again.
+            Flag::BinaryKey
+            | Flag::ShowCas
+            | Flag::ShowClientFlags
+            | Flag::ShowFetched
+            | Flag::ShowKey
+            | Flag::ShowLastAccess
+            | Flag::ShowSize
+            | Flag::ShowTtl
+            | Flag::Proxy => return,
+        };
+        if is_step(&step)
+            && let Some(steps) = self.steps.then(step)
+        {
+            self.steps = steps;
+        }
+    }
+
+    fn envelope(&self, verb: Verb, text: &'a [u8], value_bytes: usize) -> AnyEnvelope<'a> {
+        let Self {
+            key,
+            key_form,
+            quiet,
+            with_value,
+            ..
+        } = *self;
+        AnyEnvelope::Meta(Envelope {
+            verb,
+            key,
+            key_form,
+            flags: text,
+            quiet,
+            with_value,
+            value_bytes,
+        })
+    }
+
+    fn exptime(&self) -> Exptime {
+        self.touch.unwrap_or_default()
+    }
+
+    /// `C` where 0 is a version that no item has.
+    fn guard(&self) -> Guard {
+        self.cas.map_or(Guard::None, |cas| {
+            Cas::new(cas).map_or(Guard::Never, Guard::Match)
+        })
+    }
+
+    /// `C` where 0 means nothing.
+    fn guard_unless_zero(&self) -> Guard {
+        self.cas
+            .and_then(Cas::new)
+            .map_or(Guard::None, Guard::Match)
+    }
+}
+
+/// A bit of its own for each letter that a flag may have; `None` for a byte that cannot begin one.
+/// A digit can, as far as cutting into words goes; it is an unknown flag later.
+const fn flag_bit(byte: u8) -> Option<u64> {
+    match byte {
+        letter @ b'A'..=b'z' => Some(1 << (letter - b'A')),
+        b'0'..=b'9' => Some(1 << 63),
+        _ => None,
+    }
+}
+
+/// Every TTL flag acts in `mg`.
+const fn every_step(_: &TtlStep) -> bool {
+    true
+}
+
+/// `R` means nothing to `ma`.
+const fn no_recache(step: &TtlStep) -> bool {
+    match step {
+        TtlStep::Touch(_) | TtlStep::Vivify(_) => true,
+        TtlStep::Recache(_) => false,
+    }
+}
+
+fn bad_line(bad: &BadLine, body_bytes: usize) -> Decoded<'static> {
+    match bad {
+        BadLine::Words => Decoded::line(BAD_FORMAT),
+        BadLine::Flags(text) => Decoded::Answer {
+            answer: Answer::Line(text),
+            body_bytes,
+        },
+    }
+}
+
+fn decode_get<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+    let flags = match Options::decode(key, text, 2, key_buffer, every_step) {
+        Ok(flags) => flags,
+        Err(bad) => return bad_line(&bad, 0),
+    };
+    if flags.long_opaque {
+        return Decoded::line(LONG_OPAQUE);
+    }
+    let command = Command::Get(Get {
+        key: flags.key,
+        key_form: flags.key_form,
+        steps: flags.steps,
+        bump: flags.bump,
+        known_cas: flags.cas.and_then(Cas::new),
+        new_cas: flags.new_cas,
+        recaches: true,
+        lock: false,
+    });
+    Decoded::Request {
+        command,
+        envelope: flags.envelope(Verb::Get, text, 0),
+        body_bytes: 0,
+    }
+}
+
+fn decode_set<'a>(
+    key: &'a [u8],
+    rest: &'a [u8],
+    body: &'a [u8],
+    limits: &WireLimits,
+    key_buffer: &'a mut KeyBuffer,
+) -> Decoded<'a> {
+    let Some((announced, text)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    let Some(value_bytes) = announced_bytes_from(announced) else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    let body_bytes = value_bytes + 2;
+    let refuse = |line| Decoded::Answer {
+        answer: Answer::Line(line),
+        body_bytes,
+    };
+    let flags = match Options::decode(key, text, 3, key_buffer, every_step) {
+        Ok(flags) => flags,
+        Err(bad) => return bad_line(&bad, body_bytes),
+    };
+    let Some((mode, exptime)) = set_mode(&flags) else {
+        return refuse("CLIENT_ERROR invalid mode for ms M token");
+    };
+    let guard = match mode {
+        // `C` makes a compare-and-swap of these, whatever they were before.
+        SetMode::Set | SetMode::Replace => match flags.guard() {
+            Guard::Match(cas) if flags.invalidate => Guard::MatchElseStale(cas),
+            guard @ (Guard::None | Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never) => {
+                guard
+            }
+        },
+        SetMode::Add => Guard::None,
+        SetMode::Append { .. } | SetMode::Prepend { .. } => flags.guard_unless_zero(),
+    };
+    let mode = if mode == SetMode::Replace && guard != Guard::None {
+        SetMode::Set
+    } else {
+        mode
+    };
+    let envelope = flags.envelope(Verb::Set, text, value_bytes);
+    if value_bytes > limits.value_bytes_max {
+        let command = Command::SetTooLarge { key: flags.key };
+        return Decoded::Request {
+            command,
+            envelope,
+            body_bytes,
+        };
+    }
+    if flags.long_opaque {
+        return refuse(LONG_OPAQUE);
+    }
+    let Some(body) = body.get(..body_bytes) else {
+        return Decoded::NeedsBody { body_bytes };
+    };
+    let Some(value) = body.strip_suffix(b"\r\n") else {
+        return refuse(BAD_CHUNK);
+    };
+    let command = Command::Set(Set {
+        key: flags.key,
+        key_form: flags.key_form,
+        value,
+        client_flags: flags.client_flags,
+        exptime,
+        mode,
+        guard,
+        new_cas: flags.new_cas,
+        lock: LockAfter::Keep,
+    });
+    Decoded::Request {
+        command,
+        envelope,
+        body_bytes,
+    }
+}
+
+/// The mode of `ms`, and the exptime that goes with it: an append that may create takes that of
+/// `N`.
+fn set_mode(flags: &Options<'_>) -> Option<(SetMode, Exptime)> {
+    let (missing, extended) = match flags.vivify {
+        Some(exptime) => (OnMissing::Create, exptime),
+        None => (OnMissing::Refuse, flags.exptime()),
+    };
+    Some(match flags.mode {
+        None | Some(b'S') => (SetMode::Set, flags.exptime()),
+        Some(b'E') => (SetMode::Add, flags.exptime()),
+        Some(b'R') => (SetMode::Replace, flags.exptime()),
+        Some(b'A') => (SetMode::Append { missing }, extended),
+        Some(b'P') => (SetMode::Prepend { missing }, extended),
+        Some(_) => return None,
+    })
+}
+
+fn decode_delete<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+    let flags = match Options::decode(key, text, 2, key_buffer, every_step) {
+        Ok(flags) => flags,
+        Err(bad) => return bad_line(&bad, 0),
+    };
+    if flags.long_opaque {
+        return Decoded::line(LONG_OPAQUE);
+    }
+    let (exptime, client_flags) = (flags.exptime(), flags.client_flags);
+    let command = Command::Delete(Delete {
+        key: flags.key,
+        key_form: flags.key_form,
+        guard: flags.guard(),
+        removal: match (flags.clear, flags.invalidate) {
+            (false, false) => Removal::Remove,
+            (false, true) => Removal::MarkStale {
+                exptime: flags.touch,
+            },
+            (true, false) => Removal::Clear {
+                exptime,
+                client_flags,
+            },
+            (true, true) => Removal::ClearAndMarkStale {
+                exptime,
+                client_flags,
+            },
+        },
+        new_cas: flags.new_cas,
+    });
+    Decoded::Request {
+        command,
+        envelope: flags.envelope(Verb::Delete, text, 0),
+        body_bytes: 0,
+    }
+}
+
+fn decode_arithmetic<'a>(
+    key: &'a [u8],
+    text: &'a [u8],
+    key_buffer: &'a mut KeyBuffer,
+) -> Decoded<'a> {
+    let flags = match Options::decode(key, text, 2, key_buffer, no_recache) {
+        Ok(flags) => flags,
+        Err(BadLine::Words) => return Decoded::line(BAD_FORMAT),
+        // Whatever it was: memcached tells no more here.
+        Err(BadLine::Flags(_)) => return Decoded::line(BAD_ARITHMETIC),
+    };
+    let direction = match flags.mode {
+        None | Some(b'I' | b'+') => Direction::Increment,
+        Some(b'D' | b'-') => Direction::Decrement,
+        Some(_) => return Decoded::line("CLIENT_ERROR invalid mode for ma M token"),
+    };
+    if flags.long_opaque {
+        return Decoded::line(LONG_OPAQUE);
+    }
+    let command = Command::Arithmetic(Arithmetic {
+        key: flags.key,
+        key_form: flags.key_form,
+        direction,
+        delta: flags.delta,
+        initial: flags.initial,
+        steps: flags.steps,
+        guard: flags.guard_unless_zero(),
+        new_cas: flags.new_cas,
+    });
+    Decoded::Request {
+        command,
+        envelope: flags.envelope(Verb::Arithmetic, text, 0),
+        body_bytes: 0,
+    }
+}
+
+/// `me` has one flag, `b`, and it must be the first; the others are let pass.
+fn decode_debug<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+    let mut words = Tokens::new(text).take(TOKENS_MAX - 2);
+    let binary = words.clone().next() == Some(b"b");
+    if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
+        return Decoded::line(BAD_FORMAT);
+    }
+    let (plain, key_form) = (
+        Key::new(key),
+        if binary {
+            KeyForm::Binary
+        } else {
+            KeyForm::Plain
+        },
+    );
+    let key = match key_form {
+        KeyForm::Plain => plain,
+        KeyForm::Binary => plain.and_then(|_| key_buffer.decode(key)),
+    };
+    let Some(key) = key else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    let envelope = AnyEnvelope::Meta(Envelope {
+        verb: Verb::Debug,
+        key,
+        key_form,
+        flags: &[],
+        quiet: false,
+        with_value: false,
+        value_bytes: 0,
+    });
+    let command = Command::Get(Get {
+        bump: false,
+        key_form,
+        ..Get::new(key)
+    });
+    Decoded::Request {
+        command,
+        envelope,
+        body_bytes: 0,
+    }
+}
+
+/// A meta command as a client writes it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Request<'a> {
+    /// What is asked.
+    pub verb: Verb,
+    /// Of which item. A key that could not stand on a line is written in base64; `b` is then added
+    /// to the flags.
+    pub key: Key<'a>,
+    /// What to do and what to show, in this order; each letter once, and no `b`.
+    pub flags: &'a [Flag<'a>],
+    /// What `ms` stores; the other verbs have none.
+    pub value: &'a [u8],
+}
+
+impl Request<'_> {
+    /// Appends the request's bytes to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let Self {
+            verb,
+            key,
+            flags,
+            value,
+        } = *self;
+        let key_form = form_of(key);
+        out.extend_from_slice(verb.word());
+        out.push(b' ');
+        put_key(key.as_bytes(), key_form, out);
+        if verb == Verb::Set {
+            out.push(b' ');
+            put_number(out, value.len());
+        }
+        if key_form == KeyForm::Binary {
+            Flag::BinaryKey.encode(out);
+        }
+        for flag in flags {
+            flag.encode(out);
+        }
+        out.extend_from_slice(b"\r\n");
+        if verb == Verb::Set {
+            out.extend_from_slice(value);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// How a key must be written.
+fn form_of(key: Key<'_>) -> KeyForm {
+    let odd = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
+    if key.as_bytes().iter().any(odd) {
+        KeyForm::Binary
+    } else {
+        KeyForm::Plain
+    }
+}
+
+/// Appends `mn`, whose answer `MN` tells a client that everything before it has been answered.
+pub fn encode_noop(out: &mut Vec<u8>) {
+    put_line(out, "mn");
+}
