@@ -49,11 +49,11 @@ async function main() {
     assert.strictEqual(await client.replace('a', 'b', {}), true);
     assert.strictEqual(await client.replace('none', 'b', {}), false);
   });
-  await fact('append and prepend', async () => {
+  // Its prepend sends the opcode of append (memjs 1.3.2), so there is no fact about it.
+  await fact('append', async () => {
     assert.strictEqual(await client.append('a', 'c'), true);
-    assert.strictEqual(await client.prepend('a', 'a'), true);
-    assert.strictEqual(await text(client, 'a'), 'abc');
-    assert.strictEqual(await client.append('none', 'c'), false);
+    assert.strictEqual(await text(client, 'a'), 'bc');
+    await assert.rejects(client.append('none', 'c'), /not stored/);
   });
   await fact('delete', async () => {
     assert.strictEqual(await client.delete('a'), true);

@@ -73,7 +73,8 @@ impl MemoryPeer {
         self.clients.entry(conn).or_insert_with(|| {
             self.opened += 1;
             let id = ConnId::from_number(self.opened);
-            self.core.handle(Instant::from_millis(self.now_ms), Event::Opened(id));
+            self.core
+                .handle(Instant::from_millis(self.now_ms), Event::Opened(id));
             Client {
                 id,
                 connection: Connection::new(WireLimits::new(self.core.limits().value_bytes_max)),
@@ -87,13 +88,17 @@ impl MemoryPeer {
 
     fn arrive(&mut self, conn: char, bytes: &[u8]) {
         let now = Instant::from_millis(self.now_ms);
-        let Some(client) = self.clients.get_mut(&conn) else { return };
+        let Some(client) = self.clients.get_mut(&conn) else {
+            return;
+        };
         client.input.extend_from_slice(bytes);
         while !client.closed && client.input.len() >= client.at_least {
             let mut out = Vec::new();
             let mut core = self.core.at(now, client.id);
             let (done, progress) =
-                client.connection.drive(&client.input, &mut core, &mut out, OUT_BYTES_MAX);
+                client
+                    .connection
+                    .drive(&client.input, &mut core, &mut out, OUT_BYTES_MAX);
             client.input.drain(..done);
             client.output.append(&mut out);
             match progress {
@@ -148,7 +153,11 @@ impl Peer for MemoryPeer {
     ) -> io::Result<Received> {
         let client = self.client(conn);
         if client.output.is_empty() {
-            return Ok(if client.closed { Received::Closed } else { Received::Nothing });
+            return Ok(if client.closed {
+                Received::Closed
+            } else {
+                Received::Nothing
+            });
         }
         buffer.append(&mut client.output);
         Ok(Received::Bytes)
@@ -167,7 +176,8 @@ impl Peer for MemoryPeer {
         let end_ms = self.now_ms + u64::try_from(span.as_millis()).unwrap_or(u64::MAX / 2);
         while self.now_ms < end_ms {
             self.now_ms = (self.now_ms + TICK_MS).min(end_ms);
-            self.core.handle(Instant::from_millis(self.now_ms), Event::Tick);
+            self.core
+                .handle(Instant::from_millis(self.now_ms), Event::Tick);
         }
         self.core.check();
     }
