@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_io::Async;
+use latchd_core::wire::WireLimits;
 use latchd_core::{Connection, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -226,7 +227,7 @@ impl Worker {
         let number = arrival.conn.number();
         let entry = self.clients.vacant_entry();
         let (slot, name) = (entry.key(), Name::client(entry.key(), number));
-        let wire = Connection::new(self.shared.config.value_bytes_max);
+        let wire = Connection::new(WireLimits::new(self.shared.config.value_bytes_max));
         let client = entry.insert(Client::new(arrival, wire, self.now));
         if self.shared.config.verbosity > 0 {
             tracing::info!("<{number} new connection");
