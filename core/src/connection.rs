@@ -12,11 +12,14 @@ use alloc::vec::Vec;
 
 use crate::command::{Command, Keys, ScanCursor};
 use crate::reply::Reply;
+use crate::wire::binary::Lowered;
 use crate::wire::limits::LINE_BYTES_MAX;
 use crate::wire::meta::Verb;
 use crate::wire::scan::without_line_end;
 use crate::wire::text::{BAD_FORMAT, LINE_TOO_LONG};
-use crate::wire::{Answer, BINARY_MAGIC, Decoded, Envelope, classic, meta};
+use crate::wire::{
+    Answer, BINARY_MAGIC, Decoded, Envelope, VERSION, binary, classic, meta,
+};
 
 pub use crate::wire::{KeyBuffer, WireLimits};
 
@@ -145,15 +148,20 @@ impl Connection {
             return self.skip(input);
         }
         if input.len() < self.at_least as usize {
-            return Step::Incomplete { at_least: self.at_least as usize };
+            return Step::Incomplete {
+                at_least: self.at_least as usize,
+            };
         }
         if self.protocol == Protocol::Unknown {
-            self.protocol =
-                if input.first() == Some(&BINARY_MAGIC) { Protocol::Binary } else { Protocol::Text };
+            self.protocol = if input.first() == Some(&BINARY_MAGIC) {
+                Protocol::Binary
+            } else {
+                Protocol::Text
+            };
         }
         match self.protocol {
             Protocol::Unknown | Protocol::Text => self.next_text(input, key_buffer),
-            Protocol::Binary => Step::Close { answer: Answer::Line("ERROR") },
+            Protocol::Binary => self.next_binary(input),
         }
     }
 
@@ -161,15 +169,24 @@ impl Connection {
     pub fn reply(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
         match envelope {
             Envelope::Classic(envelope) => {
-                if self.listing != Listing::None {
-                    self.listing = match reply {
-                        Reply::Keys(page) => page.next.map_or(Listing::Done, Listing::Page),
-                        _ => Listing::Done,
-                    };
-                }
+                self.turn_page(reply);
                 classic::reply::encode(*envelope, reply, out);
             }
             Envelope::Meta(envelope) => meta::reply::encode(envelope, reply, out),
+            Envelope::Binary(envelope) => {
+                self.turn_page(reply);
+                binary::reply::encode(envelope, reply, out);
+            }
+        }
+    }
+
+    /// Notes where the next page of a listing begins, if one is under way.
+    fn turn_page(&mut self, reply: &Reply<'_>) {
+        if self.listing != Listing::None {
+            self.listing = match reply {
+                Reply::Keys(page) => page.next.map_or(Listing::Done, Listing::Page),
+                _ => Listing::Done,
+            };
         }
     }
 
@@ -185,7 +202,9 @@ impl Connection {
         };
         if self.listing == Listing::Done {
             self.listing = Listing::None;
-            return Step::Skip { consumed: self.consume(input, 0) };
+            return Step::Skip {
+                consumed: self.consume(input, 0),
+            };
         }
         let text = without_line_end(line);
         let decoded = if self.next_key > 0 {
@@ -194,12 +213,26 @@ impl Connection {
             decode(line.len(), text, body, &self.limits, key_buffer)
         };
         match decoded {
-            Decoded::Request { command, envelope, body_bytes } => {
-                Step::Request { consumed: self.consume(input, body_bytes), command, envelope }
-            }
-            Decoded::Several { command, envelope, next } => {
+            Decoded::Request {
+                command,
+                envelope,
+                body_bytes,
+            } => Step::Request {
+                consumed: self.consume(input, body_bytes),
+                command,
+                envelope,
+            },
+            Decoded::Several {
+                command,
+                envelope,
+                next,
+            } => {
                 self.next_key = saturated(next);
-                Step::Request { consumed: 0, command, envelope }
+                Step::Request {
+                    consumed: 0,
+                    command,
+                    envelope,
+                }
             }
             Decoded::Listing { prefix } => {
                 let cursor = match self.listing {
@@ -214,11 +247,82 @@ impl Connection {
                 }
             }
             Decoded::NeedsBody { body_bytes } => self.incomplete(line_bytes + body_bytes),
-            Decoded::Answer { answer, body_bytes } => {
-                Step::Answer { consumed: self.consume(input, body_bytes), answer }
-            }
+            Decoded::Answer { answer, body_bytes } => Step::Answer {
+                consumed: self.consume(input, body_bytes),
+                answer,
+            },
             Decoded::Close { answer } => Step::Close { answer },
         }
+    }
+
+    fn next_binary<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
+        let decoded = match binary::request::decode(input, self.limits.value_bytes_max) {
+            Ok(decoded) => decoded,
+            Err(malformed) => {
+                return Step::Close { answer: Answer::packet_or_nothing(malformed.answer) };
+            }
+        };
+        match decoded {
+            binary::request::Decoded::Incomplete { at_least } => self.incomplete(at_least),
+            binary::request::Decoded::Request { request, consumed } => {
+                self.next_packet(&request, consumed)
+            }
+            binary::request::Decoded::Refused { answer, consumed, skip } => {
+                self.read_past(skip);
+                Step::Answer { consumed, answer: Answer::Packet(answer) }
+            }
+            binary::request::Decoded::SetTooLarge { key, envelope, consumed, skip } => {
+                self.read_past(skip);
+                Step::Request {
+                    consumed,
+                    command: Command::SetTooLarge { key },
+                    envelope: Envelope::Binary(envelope),
+                }
+            }
+        }
+    }
+
+    /// What is to be done for a whole packet of `packet_bytes` bytes.
+    fn next_packet<'a>(
+        &mut self,
+        request: &binary::Request<'a>,
+        packet_bytes: usize,
+    ) -> Step<'a> {
+        self.at_least = 1;
+        let cursor = match self.listing {
+            Listing::None => ScanCursor::default(),
+            Listing::Page(cursor) => cursor,
+            Listing::Done => {
+                self.listing = Listing::None;
+                return Step::Skip { consumed: packet_bytes };
+            }
+        };
+        match binary::lower::lower(request, VERSION, cursor) {
+            Some(Lowered::Command { command, envelope }) => {
+                // A listing is asked for page by page; its packet stays in the input until the last.
+                let consumed = if let Command::Keys(_) = command {
+                    self.listing = Listing::Page(cursor);
+                    0
+                } else {
+                    packet_bytes
+                };
+                Step::Request { consumed, command, envelope: Envelope::Binary(envelope) }
+            }
+            Some(Lowered::Answer(answer)) => {
+                Step::Answer { consumed: packet_bytes, answer: Answer::Packet(answer) }
+            }
+            Some(Lowered::Close { answer }) => {
+                Step::Close { answer: Answer::packet_or_nothing(answer) }
+            }
+            // Not from a decoded packet; what is malformed closes.
+            None => Step::Close { answer: Answer::Nothing },
+        }
+    }
+
+    /// The request is done with but for `bytes` behind what is consumed.
+    fn read_past(&mut self, bytes: usize) {
+        self.skip_bytes = saturated(bytes);
+        self.at_least = 1;
     }
 
     /// Looks for the end of the line at the front of the input, from where the last look ended;
@@ -238,7 +342,9 @@ impl Connection {
             return None;
         }
         if window.len() > bytes_max {
-            return Some(Step::Close { answer: Answer::Line(LINE_TOO_LONG) });
+            return Some(Step::Close {
+                answer: Answer::Line(LINE_TOO_LONG),
+            });
         }
         self.scanned = saturated(window.len());
         Some(self.incomplete(window.len() + 1))
@@ -321,7 +427,11 @@ impl Connection {
             }
             let done = match self.next(rest, &mut key_buffer) {
                 Step::Incomplete { at_least } => break Progress::NeedsInput { at_least },
-                Step::Request { consumed, command, envelope } => {
+                Step::Request {
+                    consumed,
+                    command,
+                    envelope,
+                } => {
                     core.execute(command, &mut |reply| self.reply(&envelope, reply, out));
                     consumed
                 }

@@ -291,7 +291,10 @@ impl<'a> Report<'a> {
         number("1:total_pages", 1);
         number("1:total_chunks", gauges.limit_maxbytes);
         number("1:used_chunks", gauges.bytes);
-        number("1:free_chunks", gauges.limit_maxbytes.saturating_sub(gauges.bytes));
+        number(
+            "1:free_chunks",
+            gauges.limit_maxbytes.saturating_sub(gauges.bytes),
+        );
         number("1:free_chunks_end", 0);
         number("1:mem_requested", gauges.bytes);
         number("1:get_hits", counters.get_hits);

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::{classic, meta};
+use super::{binary, classic, meta};
 use crate::command::Command;
 
 /// What `version` shows.
@@ -18,6 +18,8 @@ pub enum Envelope<'a> {
     Classic(classic::Envelope),
     /// As a meta command is.
     Meta(meta::Envelope<'a>),
+    /// As a binary packet is.
+    Binary(binary::Envelope<'a>),
 }
 
 /// What is sent without asking the core.
@@ -29,6 +31,8 @@ pub enum Answer<'a> {
     Line(&'a str),
     /// The server's version.
     Version,
+    /// A packet of the binary protocol.
+    Packet(binary::Answer),
 }
 
 impl Answer<'_> {
@@ -36,6 +40,7 @@ impl Answer<'_> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Nothing => return,
+            Self::Packet(answer) => return answer.encode(out),
             Self::Line(line) => out.extend_from_slice(line.as_bytes()),
             Self::Version => {
                 out.extend_from_slice(b"VERSION ");
@@ -96,18 +101,33 @@ pub enum Decoded<'a> {
 impl Decoded<'_> {
     /// An answer to a request without a body.
     pub(crate) const fn line(line: &'static str) -> Self {
-        Self::Answer { answer: Answer::Line(line), body_bytes: 0 }
+        Self::Answer {
+            answer: Answer::Line(line),
+            body_bytes: 0,
+        }
     }
 
     /// An answer to a request without a body; nothing if it asked for none.
     pub(crate) const fn line_unless(noreply: bool, line: &'static str) -> Self {
-        Self::Answer { answer: Answer::line_unless(noreply, line), body_bytes: 0 }
+        Self::Answer {
+            answer: Answer::line_unless(noreply, line),
+            body_bytes: 0,
+        }
     }
 }
 
 impl<'a> Answer<'a> {
+    /// A packet, or nothing where nothing is to be said.
+    pub(crate) fn packet_or_nothing(answer: Option<binary::Answer>) -> Self {
+        answer.map_or(Self::Nothing, Self::Packet)
+    }
+
     /// A line, or nothing for a request that asked for no answer.
     pub(crate) const fn line_unless(noreply: bool, line: &'a str) -> Self {
-        if noreply { Self::Nothing } else { Self::Line(line) }
+        if noreply {
+            Self::Nothing
+        } else {
+            Self::Line(line)
+        }
     }
 }

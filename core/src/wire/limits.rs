@@ -54,7 +54,10 @@ impl WireLimits {
     /// The bounds for values of up to `value_bytes_max` bytes.
     #[must_use]
     pub const fn new(value_bytes_max: usize) -> Self {
-        Self { value_bytes_max, get_line_bytes_max: GET_LINE_BYTES_MAX }
+        Self {
+            value_bytes_max,
+            get_line_bytes_max: GET_LINE_BYTES_MAX,
+        }
     }
 }
 

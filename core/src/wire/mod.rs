@@ -6,6 +6,7 @@
 //! A decoder sees a whole line and never keeps anything; what has to be remembered between two
 //! looks at the input is in [`Connection`](crate::Connection).
 
+pub mod binary;
 pub mod classic;
 pub mod envelope;
 pub mod limits;
@@ -25,4 +26,4 @@ pub struct Malformed;
 /// connection tells its protocol.
 ///
 /// Source: memcached 1.6.45 `protocol_binary.h`, `PROTOCOL_BINARY_REQ`.
-pub const BINARY_MAGIC: u8 = 0x80;
+pub const BINARY_MAGIC: u8 = binary::REQUEST_MAGIC;

@@ -19,12 +19,15 @@ pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
 pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let blanks = text.iter().position(|byte| *byte != b' ')?;
     let (_, text) = text.split_at_checked(blanks)?;
-    let end = text.iter().position(|byte| *byte == b' ').unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|byte| *byte == b' ')
+        .unwrap_or(text.len());
     text.split_at_checked(end)
 }
 
 /// The words of a text.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tokens<'a>(&'a [u8]);
 
 impl<'a> Tokens<'a> {
@@ -120,13 +123,17 @@ fn loose_magnitude(token: &[u8]) -> Option<(bool, u64)> {
         (b'+', rest) => (false, rest),
         _ => (false, token),
     };
-    let digits = token.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(token.len());
+    let digits = token
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(token.len());
     let (digits, behind) = token.split_at_checked(digits)?;
     if digits.is_empty() || behind.first().is_some_and(|byte| !is_space(byte)) {
         return None;
     }
     let magnitude = digits.iter().try_fold(0_u64, |sum, byte| {
-        sum.checked_mul(10)?.checked_add(u64::from(byte.wrapping_sub(b'0')))
+        sum.checked_mul(10)?
+            .checked_add(u64::from(byte.wrapping_sub(b'0')))
     })?;
     Some((negative, magnitude))
 }

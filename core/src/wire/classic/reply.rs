@@ -77,7 +77,12 @@ impl<'a> Response<'a> {
     /// Appends the response's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Value { key, client_flags, value, cas } => {
+            Self::Value {
+                key,
+                client_flags,
+                value,
+                cas,
+            } => {
                 // The line without key and value is at most 60 bytes: three numbers, 12 more.
                 out.reserve(key.len() + value.len() + 64);
                 out.extend_from_slice(b"VALUE ");
@@ -123,7 +128,9 @@ impl<'a> Response<'a> {
     /// # Errors
     /// [`Malformed`] if no server answers this; the connection is of no use then.
     pub fn decode(input: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some(line_bytes) = line_bytes(input)? else { return Ok(None) };
+        let Some(line_bytes) = line_bytes(input)? else {
+            return Ok(None);
+        };
         let (line, body) = input.split_at_checked(line_bytes).ok_or(Malformed)?;
         let line = without_line_end(line);
         let mut words = Tokens::new(line);
@@ -132,7 +139,10 @@ impl<'a> Response<'a> {
             b"VALUE" => return Self::decode_value(words, body, line_bytes),
             b"STAT" => {
                 let name = words.next().ok_or(Malformed)?;
-                Self::Stat { name, value: words.next().unwrap_or_default() }
+                Self::Stat {
+                    name,
+                    value: words.next().unwrap_or_default(),
+                }
             }
             b"END" => Self::End,
             b"STORED" => Self::Stored,
@@ -168,9 +178,19 @@ impl<'a> Response<'a> {
         let value_bytes = usize::try_from(value_bytes).map_err(|_| Malformed)?;
         let cas = words.next().and_then(u64_from).and_then(Cas::new);
         let body_bytes = value_bytes.checked_add(2).ok_or(Malformed)?;
-        let Some(body) = body.get(..body_bytes) else { return Ok(None) };
+        let Some(body) = body.get(..body_bytes) else {
+            return Ok(None);
+        };
         let value = body.strip_suffix(b"\r\n").ok_or(Malformed)?;
-        Ok(Some((Self::Value { key, client_flags, value, cas }, line_bytes + body_bytes)))
+        Ok(Some((
+            Self::Value {
+                key,
+                client_flags,
+                value,
+                cas,
+            },
+            line_bytes + body_bytes,
+        )))
     }
 }
 
@@ -210,9 +230,22 @@ pub fn encode(envelope: Envelope, reply: &Reply<'_>, out: &mut Vec<u8>) {
 }
 
 fn encode_get(with_cas: bool, last: bool, reply: &Reply<'_>, out: &mut Vec<u8>) {
-    if let Reply::Hit(Hit { key, value, cas, client_flags, .. }) = reply {
+    if let Reply::Hit(Hit {
+        key,
+        value,
+        cas,
+        client_flags,
+        ..
+    }) = reply
+    {
         let cas = with_cas.then_some(*cas);
-        Response::Value { key, client_flags: *client_flags, value, cas }.encode(out);
+        Response::Value {
+            key,
+            client_flags: *client_flags,
+            value,
+            cas,
+        }
+        .encode(out);
     } else if *reply != Reply::Miss {
         return encode_word(reply, out);
     }
@@ -240,7 +273,9 @@ fn encode_arithmetic(reply: &Reply<'_>, out: &mut Vec<u8>) {
 }
 
 fn encode_keys(reply: &Reply<'_>, out: &mut Vec<u8>) {
-    let Reply::Keys(KeysPage { keys, next }) = reply else { return encode_word(reply, out) };
+    let Reply::Keys(KeysPage { keys, next }) = reply else {
+        return encode_word(reply, out);
+    };
     for key in keys {
         Response::Key(key).encode(out);
     }
@@ -250,9 +285,15 @@ fn encode_keys(reply: &Reply<'_>, out: &mut Vec<u8>) {
 }
 
 fn encode_stats(topic: StatsTopic, reply: &Reply<'_>, out: &mut Vec<u8>) {
-    let Reply::Stats(report) = reply else { return encode_word(reply, out) };
+    let Reply::Stats(report) = reply else {
+        return encode_word(reply, out);
+    };
     report.each(topic, |name, value| {
-        Response::Stat { name: name.as_bytes(), value: value.as_bytes() }.encode(out);
+        Response::Stat {
+            name: name.as_bytes(),
+            value: value.as_bytes(),
+        }
+        .encode(out);
     });
     Response::End.encode(out);
 }

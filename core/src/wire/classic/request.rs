@@ -28,7 +28,10 @@ use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
 /// Reads a request: `line` without its line end, and what has arrived behind it.
 #[must_use]
 pub fn decode<'a>(line: &'a [u8], body: &'a [u8], limits: &WireLimits) -> Decoded<'a> {
-    let verb_bytes = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+    let verb_bytes = line
+        .iter()
+        .position(|byte| *byte == b' ')
+        .unwrap_or(line.len());
     let Some((verb, rest)) = line.split_at_checked(verb_bytes) else {
         return Decoded::line(ERROR);
     };
@@ -47,10 +50,17 @@ pub fn decode<'a>(line: &'a [u8], body: &'a [u8], limits: &WireLimits) -> Decode
         b"lock" => decode_lock(rest, |key| Command::Lock { key }),
         b"unlock" => decode_lock(rest, |key| Command::Unlock { key }),
         b"unlock_all" => change(Command::UnlockAll, false),
-        b"keys" => Decoded::Listing { prefix: split_token(rest).map_or(&[], |(word, _)| word) },
+        b"keys" => Decoded::Listing {
+            prefix: split_token(rest).map_or(&[], |(word, _)| word),
+        },
         b"stats" => decode_stats(rest),
-        b"version" => Decoded::Answer { answer: Answer::Version, body_bytes: 0 },
-        b"quit" => Decoded::Close { answer: Answer::Nothing },
+        b"version" => Decoded::Answer {
+            answer: Answer::Version,
+            body_bytes: 0,
+        },
+        b"quit" => Decoded::Close {
+            answer: Answer::Nothing,
+        },
         b"watch" => Decoded::line("CLIENT_ERROR watch commands not allowed"),
         _ => decode_rare(line),
     }
@@ -59,18 +69,31 @@ pub fn decode<'a>(line: &'a [u8], body: &'a [u8], limits: &WireLimits) -> Decode
 /// Goes on with a line of several keys at `next`, which [`Decoded::Several`] gave.
 #[must_use]
 pub fn resume(line: &[u8], next: usize) -> Decoded<'_> {
-    let nothing = Decoded::Answer { answer: Answer::Nothing, body_bytes: 0 };
-    let Some((verb, rest)) = split_token(line) else { return nothing };
-    let Some((with_cas, steps, _)) = get_options(verb, rest) else { return nothing };
-    let Some((key, rest)) = line.get(next..).and_then(split_token) else { return nothing };
-    let Some(key) = Key::new(key) else { return nothing };
+    let nothing = Decoded::Answer {
+        answer: Answer::Nothing,
+        body_bytes: 0,
+    };
+    let Some((verb, rest)) = split_token(line) else {
+        return nothing;
+    };
+    let Some((with_cas, steps, _)) = get_options(verb, rest) else {
+        return nothing;
+    };
+    let Some((key, rest)) = line.get(next..).and_then(split_token) else {
+        return nothing;
+    };
+    let Some(key) = Key::new(key) else {
+        return nothing;
+    };
     get(line, key, with_cas, steps, rest)
 }
 
 /// Whether `line`, which may not be whole, is one that
 /// [`get_line_bytes_max`](WireLimits::get_line_bytes_max) bounds.
 pub(crate) fn is_get(line: &[u8]) -> bool {
-    [&b"get "[..], b"gets ", b"gat ", b"gats "].iter().any(|verb| line.starts_with(verb))
+    [&b"get "[..], b"gets ", b"gat ", b"gats "]
+        .iter()
+        .any(|verb| line.starts_with(verb))
 }
 
 fn decode_get<'a>(line: &'a [u8], verb: &[u8], rest: &'a [u8]) -> Decoded<'a> {
@@ -78,10 +101,18 @@ fn decode_get<'a>(line: &'a [u8], verb: &[u8], rest: &'a [u8]) -> Decoded<'a> {
     let Some((with_cas, steps, rest)) = get_options(verb, rest) else {
         // `gat` and `gats` without a key are malformed before their exptime is looked at.
         let words = Tokens::new(rest).take(2).count();
-        return Decoded::line(if touches && words == 2 { BAD_EXPTIME } else { BAD_FORMAT });
+        return Decoded::line(if touches && words == 2 {
+            BAD_EXPTIME
+        } else {
+            BAD_FORMAT
+        });
     };
-    let Some((key, rest)) = split_token(rest) else { return Decoded::line(BAD_FORMAT) };
-    let Some(key) = Key::new(key) else { return Decoded::line(BAD_FORMAT) };
+    let Some((key, rest)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    let Some(key) = Key::new(key) else {
+        return Decoded::line(BAD_FORMAT);
+    };
     if Tokens::new(rest).any(|key| key.len() > KEY_BYTES_MAX) {
         return Decoded::line(BAD_FORMAT);
     }
@@ -95,23 +126,32 @@ fn get_options<'a>(verb: &[u8], rest: &'a [u8]) -> Option<(bool, TtlSteps, &'a [
         return Some((with_cas, TtlSteps::NONE, rest));
     }
     let (exptime, rest) = split_token(rest)?;
-    Some((with_cas, TtlSteps::one(TtlStep::Touch(exptime_from(exptime)?)), rest))
+    Some((
+        with_cas,
+        TtlSteps::one(TtlStep::Touch(exptime_from(exptime)?)),
+        rest,
+    ))
 }
 
-fn get<'a>(
-    line: &[u8],
-    key: Key<'a>,
-    with_cas: bool,
-    steps: TtlSteps,
-    rest: &[u8],
-) -> Decoded<'a> {
+fn get<'a>(line: &[u8], key: Key<'a>, with_cas: bool, steps: TtlSteps, rest: &[u8]) -> Decoded<'a> {
     let last = rest.iter().all(|byte| *byte == b' ');
-    let command = Command::Get(Get { steps, ..Get::new(key) });
+    let command = Command::Get(Get {
+        steps,
+        ..Get::new(key)
+    });
     let envelope = AnyEnvelope::Classic(Envelope::Get { with_cas, last });
     if last {
-        Decoded::Request { command, envelope, body_bytes: 0 }
+        Decoded::Request {
+            command,
+            envelope,
+            body_bytes: 0,
+        }
     } else {
-        Decoded::Several { command, envelope, next: line.len().saturating_sub(rest.len()) }
+        Decoded::Several {
+            command,
+            envelope,
+            next: line.len().saturating_sub(rest.len()),
+        }
     }
 }
 
@@ -142,16 +182,22 @@ fn decode_store<'a>(
     };
     let noreply = noreply(words.rest(), 5);
     let body_bytes = value_bytes + 2;
-    let refuse =
-        |line| Decoded::Answer { answer: Answer::line_unless(noreply, line), body_bytes };
+    let refuse = |line| Decoded::Answer {
+        answer: Answer::line_unless(noreply, line),
+        body_bytes,
+    };
 
-    let (Some(key), Some(client_flags), Some(exptime)) =
-        (Key::new(key), loose_u32_from(client_flags), loose_i64_from(exptime))
-    else {
+    let (Some(key), Some(client_flags), Some(exptime)) = (
+        Key::new(key),
+        loose_u32_from(client_flags),
+        loose_i64_from(exptime),
+    ) else {
         return refuse(BAD_FORMAT);
     };
     let guard = if verb == StoreVerb::Cas {
-        let Some(cas) = words.next().and_then(u64_from) else { return refuse(BAD_FORMAT) };
+        let Some(cas) = words.next().and_then(u64_from) else {
+            return refuse(BAD_FORMAT);
+        };
         Cas::new(cas).map_or(Guard::Never, Guard::Match)
     } else {
         Guard::None
@@ -159,35 +205,62 @@ fn decode_store<'a>(
     let envelope = AnyEnvelope::Classic(Envelope::Change { noreply });
     if value_bytes > limits.value_bytes_max {
         return if verb == StoreVerb::Set {
-            Decoded::Request { command: Command::SetTooLarge { key }, envelope, body_bytes }
+            Decoded::Request {
+                command: Command::SetTooLarge { key },
+                envelope,
+                body_bytes,
+            }
         } else {
             refuse(TOO_LARGE)
         };
     }
-    let Some(body) = body.get(..body_bytes) else { return Decoded::NeedsBody { body_bytes } };
-    let Some(value) = body.strip_suffix(b"\r\n") else { return refuse(BAD_CHUNK) };
+    let Some(body) = body.get(..body_bytes) else {
+        return Decoded::NeedsBody { body_bytes };
+    };
+    let Some(value) = body.strip_suffix(b"\r\n") else {
+        return refuse(BAD_CHUNK);
+    };
     let mode = match verb {
         StoreVerb::Set | StoreVerb::Cas => SetMode::Set,
         StoreVerb::Add => SetMode::Add,
         StoreVerb::Replace => SetMode::Replace,
-        StoreVerb::Append => SetMode::Append { missing: OnMissing::Refuse },
-        StoreVerb::Prepend => SetMode::Prepend { missing: OnMissing::Refuse },
+        StoreVerb::Append => SetMode::Append {
+            missing: OnMissing::Refuse,
+        },
+        StoreVerb::Prepend => SetMode::Prepend {
+            missing: OnMissing::Refuse,
+        },
     };
     let exptime = Exptime::from_wire(exptime);
-    let command =
-        Command::Set(Set { client_flags, exptime, mode, guard, ..Set::new(key, value) });
-    Decoded::Request { command, envelope, body_bytes }
+    let command = Command::Set(Set {
+        client_flags,
+        exptime,
+        mode,
+        guard,
+        ..Set::new(key, value)
+    });
+    Decoded::Request {
+        command,
+        envelope,
+        body_bytes,
+    }
 }
 
 /// The length of a value as a request announces it.
 pub(crate) fn announced_bytes_from(token: &[u8]) -> Option<usize> {
     let bytes = u32::try_from(i32_from(token)?).ok()?;
-    if bytes > ANNOUNCED_BYTES_MAX { None } else { usize::try_from(bytes).ok() }
+    if bytes > ANNOUNCED_BYTES_MAX {
+        None
+    } else {
+        usize::try_from(bytes).ok()
+    }
 }
 
 fn decode_delete(rest: &[u8]) -> Decoded<'_> {
     let mut words = Tokens::new(rest);
-    let Some(key) = words.next() else { return Decoded::line(BAD_FORMAT) };
+    let Some(key) = words.next() else {
+        return Decoded::line(BAD_FORMAT);
+    };
     let noreply = noreply(words.rest(), 2);
     // Long ago a number here was a delay; clients that still send the 0 are let through.
     let valid = match (words.next(), words.next(), words.next()) {
@@ -197,20 +270,29 @@ fn decode_delete(rest: &[u8]) -> Decoded<'_> {
         (Some(word), Some(_), None) => word == b"0" && noreply,
     };
     if !valid {
-        const USAGE: &str =
-            "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
+        const USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
         return Decoded::line_unless(noreply, USAGE);
     }
-    let Some(key) = Key::new(key) else { return Decoded::line_unless(noreply, BAD_FORMAT) };
+    let Some(key) = Key::new(key) else {
+        return Decoded::line_unless(noreply, BAD_FORMAT);
+    };
     change(Command::Delete(Delete::new(key)), noreply)
 }
 
 fn decode_arithmetic(direction: Direction, rest: &[u8]) -> Decoded<'_> {
-    let Some((key, rest)) = split_token(rest) else { return Decoded::line(BAD_FORMAT) };
-    let Some((delta, _)) = split_token(rest) else { return Decoded::line(BAD_FORMAT) };
+    let Some((key, rest)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    let Some((delta, _)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
     let noreply = noreply(rest, 2);
-    let Some(key) = Key::new(key) else { return Decoded::line_unless(noreply, BAD_FORMAT) };
-    let Some(delta) = u64_from(delta) else { return Decoded::line_unless(noreply, BAD_DELTA) };
+    let Some(key) = Key::new(key) else {
+        return Decoded::line_unless(noreply, BAD_FORMAT);
+    };
+    let Some(delta) = u64_from(delta) else {
+        return Decoded::line_unless(noreply, BAD_DELTA);
+    };
     Decoded::Request {
         command: Command::Arithmetic(Arithmetic::new(key, direction, delta)),
         envelope: AnyEnvelope::Classic(Envelope::Arithmetic { noreply }),
@@ -219,16 +301,25 @@ fn decode_arithmetic(direction: Direction, rest: &[u8]) -> Decoded<'_> {
 }
 
 fn decode_touch(rest: &[u8]) -> Decoded<'_> {
-    let Some((key, rest)) = split_token(rest) else { return Decoded::line(BAD_FORMAT) };
-    let Some((exptime, _)) = split_token(rest) else { return Decoded::line(BAD_FORMAT) };
+    let Some((key, rest)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    let Some((exptime, _)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
     let noreply = noreply(rest, 2);
-    let Some(key) = Key::new(key) else { return Decoded::line_unless(noreply, BAD_FORMAT) };
+    let Some(key) = Key::new(key) else {
+        return Decoded::line_unless(noreply, BAD_FORMAT);
+    };
     let Some(exptime) = exptime_from(exptime) else {
         return Decoded::line_unless(noreply, BAD_EXPTIME);
     };
     let steps = TtlSteps::one(TtlStep::Touch(exptime));
     Decoded::Request {
-        command: Command::Get(Get { steps, ..Get::new(key) }),
+        command: Command::Get(Get {
+            steps,
+            ..Get::new(key)
+        }),
         envelope: AnyEnvelope::Classic(Envelope::Touch { noreply }),
         body_bytes: 0,
     }
@@ -237,8 +328,12 @@ fn decode_touch(rest: &[u8]) -> Decoded<'_> {
 /// One key and nothing else, or it is `ERROR`: a lock that nobody answers is of no use.
 fn decode_lock<'a>(rest: &'a [u8], command: impl Fn(Key<'a>) -> Command<'a>) -> Decoded<'a> {
     let mut words = Tokens::new(rest);
-    let (Some(key), None) = (words.next(), words.next()) else { return Decoded::line(ERROR) };
-    let Some(key) = Key::new(key) else { return Decoded::line(BAD_FORMAT) };
+    let (Some(key), None) = (words.next(), words.next()) else {
+        return Decoded::line(ERROR);
+    };
+    let Some(key) = Key::new(key) else {
+        return Decoded::line(BAD_FORMAT);
+    };
     change(command(key), false)
 }
 
@@ -249,7 +344,9 @@ fn decode_stats(rest: &[u8]) -> Decoded<'_> {
         body_bytes: 0,
     };
     let on = |topic| request(Command::Stats(topic), Envelope::Stats(topic));
-    let Some((word, _)) = split_token(rest) else { return on(StatsTopic::General) };
+    let Some((word, _)) = split_token(rest) else {
+        return on(StatsTopic::General);
+    };
     // memcached compares only as many bytes as the word has, so that `stats r` resets.
     if b"reset".starts_with(word) {
         return request(Command::StatsReset, Envelope::StatsReset);
@@ -278,10 +375,14 @@ fn decode_stats(rest: &[u8]) -> Decoded<'_> {
 /// it does no harm; and everything unknown.
 fn decode_rare(line: &[u8]) -> Decoded<'_> {
     let mut words = Tokens::new(line).take(TOKENS_MAX);
-    let Some(verb) = words.next() else { return Decoded::line(ERROR) };
+    let Some(verb) = words.next() else {
+        return Decoded::line(ERROR);
+    };
     let argument = words.next();
-    let (last, count) = match (argument, words.by_ref().fold((None, 2), |(_, n), w| (Some(w), n + 1)))
-    {
+    let (last, count) = match (
+        argument,
+        words.by_ref().fold((None, 2), |(_, n), w| (Some(w), n + 1)),
+    ) {
         (None, _) => (verb, 1),
         (Some(argument), (None, _)) => (argument, 2),
         (Some(_), (Some(last), count)) => (last, count),
@@ -304,16 +405,20 @@ fn decode_rare(line: &[u8]) -> Decoded<'_> {
         }
         b"shutdown" => Decoded::line_unless(noreply, "SERVER_ERROR: shutdown not enabled"),
         // A browser: what follows are header lines, each of which would be one more error.
-        _ if count > 1 && last.starts_with(b"HTTP/") => {
-            Decoded::Close { answer: Answer::Nothing }
-        }
+        _ if count > 1 && last.starts_with(b"HTTP/") => Decoded::Close {
+            answer: Answer::Nothing,
+        },
         _ => Decoded::line_unless(noreply, ERROR),
     }
 }
 
 fn change(command: Command<'_>, noreply: bool) -> Decoded<'_> {
     let envelope = AnyEnvelope::Classic(Envelope::Change { noreply });
-    Decoded::Request { command, envelope, body_bytes: 0 }
+    Decoded::Request {
+        command,
+        envelope,
+        body_bytes: 0,
+    }
 }
 
 fn exptime_from(token: &[u8]) -> Option<Exptime> {
@@ -324,7 +429,10 @@ const NOREPLY: &[u8] = b"noreply";
 
 /// Whether the last word of a line is `noreply`; `taken` of its words stand before `rest`.
 fn noreply(rest: &[u8], taken: usize) -> bool {
-    Tokens::new(rest).take(TOKENS_MAX.saturating_sub(taken)).last() == Some(NOREPLY)
+    Tokens::new(rest)
+        .take(TOKENS_MAX.saturating_sub(taken))
+        .last()
+        == Some(NOREPLY)
 }
 
 /// The classic protocol has no words for this command or envelope.
@@ -338,7 +446,7 @@ pub struct Inexpressible;
 /// 32 bits, or only a meta or binary command says this. Nothing has been appended then.
 pub fn encode(
     command: &Command<'_>,
-    envelope: &Envelope,
+    envelope: Envelope,
     out: &mut Vec<u8>,
 ) -> Result<(), Inexpressible> {
     let start = out.len();
@@ -349,26 +457,32 @@ pub fn encode(
     written.ok_or(Inexpressible)
 }
 
-fn put_request(command: &Command<'_>, envelope: &Envelope, out: &mut Vec<u8>) -> Option<()> {
+fn put_request(command: &Command<'_>, envelope: Envelope, out: &mut Vec<u8>) -> Option<()> {
     let noreply = match (command, envelope) {
-        (Command::Get(get), Envelope::Get { with_cas, last: true }) => {
-            let touch = touch_of(get)?;
-            put_get(*with_cas, touch, get.key, out)?;
+        (
+            Command::Get(get),
+            Envelope::Get {
+                with_cas,
+                last: true,
+            },
+        ) => {
+            let touch = touch_of(get).ok()?;
+            put_get(with_cas, touch, get.key, out)?;
             false
         }
         (Command::Get(get), Envelope::Touch { noreply }) => {
             put_verb("touch", get.key, out)?;
-            put_exptime(touch_of(get)??, out)?;
-            *noreply
+            put_exptime(touch_of(get).ok()??, out)?;
+            noreply
         }
         (Command::Set(set), Envelope::Change { noreply }) => {
-            put_store(set, *noreply, out)?;
+            put_store(set, noreply, out)?;
             return Some(());
         }
         (Command::Delete(delete), Envelope::Change { noreply }) => {
             (*delete == Delete::new(delete.key)).then_some(())?;
             put_verb("delete", delete.key, out)?;
-            *noreply
+            noreply
         }
         (Command::Arithmetic(sum), Envelope::Arithmetic { noreply }) => {
             (*sum == Arithmetic::new(sum.key, sum.direction, sum.delta)).then_some(())?;
@@ -379,7 +493,7 @@ fn put_request(command: &Command<'_>, envelope: &Envelope, out: &mut Vec<u8>) ->
             put_verb(verb, sum.key, out)?;
             out.push(b' ');
             put_number(out, sum.delta);
-            *noreply
+            noreply
         }
         (Command::Lock { key }, Envelope::Change { noreply: false }) => {
             put_verb("lock", *key, out)?;
@@ -396,7 +510,7 @@ fn put_request(command: &Command<'_>, envelope: &Envelope, out: &mut Vec<u8>) ->
         (Command::FlushAll { at }, Envelope::Change { noreply }) => {
             out.extend_from_slice(b"flush_all");
             put_exptime(*at, out)?;
-            *noreply
+            noreply
         }
         (Command::Keys(Keys { prefix, cursor }), Envelope::Keys) => {
             (*cursor == ScanCursor::default()).then_some(())?;
@@ -406,7 +520,7 @@ fn put_request(command: &Command<'_>, envelope: &Envelope, out: &mut Vec<u8>) ->
             }
             false
         }
-        (Command::Stats(topic), Envelope::Stats(shown)) if topic == shown => {
+        (Command::Stats(topic), Envelope::Stats(shown)) if *topic == shown => {
             out.extend_from_slice(match topic {
                 StatsTopic::General => b"stats",
                 StatsTopic::Settings => b"stats settings",
@@ -427,12 +541,7 @@ fn put_request(command: &Command<'_>, envelope: &Envelope, out: &mut Vec<u8>) ->
     Some(())
 }
 
-fn put_get(
-    with_cas: bool,
-    touch: Option<Exptime>,
-    key: Key<'_>,
-    out: &mut Vec<u8>,
-) -> Option<()> {
+fn put_get(with_cas: bool, touch: Option<Exptime>, key: Key<'_>, out: &mut Vec<u8>) -> Option<()> {
     match (touch, with_cas) {
         (None, false) => return put_verb("get", key, out),
         (None, true) => return put_verb("gets", key, out),
@@ -443,21 +552,38 @@ fn put_get(
     put_word(key.as_bytes(), out)
 }
 
-/// The exptime of a get that is a `get` but for a touch; `None` if it is more than that.
-fn touch_of(get: &Get<'_>) -> Option<Option<Exptime>> {
-    let plain = Get { steps: get.steps, ..Get::new(get.key) };
+/// The exptime of a get that is plain but for a touch; an error if it is more than that.
+fn touch_of(get: &Get<'_>) -> Result<Option<Exptime>, Inexpressible> {
+    let plain = Get {
+        steps: get.steps,
+        ..Get::new(get.key)
+    };
     let mut steps = get.steps.iter();
     match (*get == plain, steps.next(), steps.next()) {
-        (true, None, None) => Some(None),
-        (true, Some(TtlStep::Touch(exptime)), None) => Some(Some(exptime)),
-        _ => None,
+        (true, None, None) => Ok(None),
+        (true, Some(TtlStep::Touch(exptime)), None) => Ok(Some(exptime)),
+        _ => Err(Inexpressible),
     }
 }
 
 fn put_store(set: &Set<'_>, noreply: bool, out: &mut Vec<u8>) -> Option<()> {
-    let Set { key, key_form, value, client_flags, exptime, mode, guard, .. } = *set;
-    let plain =
-        Set { client_flags, exptime, mode, guard, ..Set::new(key, value) };
+    let Set {
+        key,
+        key_form,
+        value,
+        client_flags,
+        exptime,
+        mode,
+        guard,
+        ..
+    } = *set;
+    let plain = Set {
+        client_flags,
+        exptime,
+        mode,
+        guard,
+        ..Set::new(key, value)
+    };
     (*set == plain && key_form == KeyForm::Plain).then_some(())?;
     let (verb, cas) = match (mode, guard) {
         (SetMode::Set, Guard::None) => ("set", None),
@@ -465,8 +591,18 @@ fn put_store(set: &Set<'_>, noreply: bool, out: &mut Vec<u8>) -> Option<()> {
         (SetMode::Set, Guard::Never) => ("cas", Some(0)),
         (SetMode::Add, Guard::None) => ("add", None),
         (SetMode::Replace, Guard::None) => ("replace", None),
-        (SetMode::Append { missing: OnMissing::Refuse }, Guard::None) => ("append", None),
-        (SetMode::Prepend { missing: OnMissing::Refuse }, Guard::None) => ("prepend", None),
+        (
+            SetMode::Append {
+                missing: OnMissing::Refuse,
+            },
+            Guard::None,
+        ) => ("append", None),
+        (
+            SetMode::Prepend {
+                missing: OnMissing::Refuse,
+            },
+            Guard::None,
+        ) => ("prepend", None),
         _ => return None,
     };
     put_verb(verb, key, out)?;
@@ -492,7 +628,10 @@ fn put_verb(verb: &str, key: Key<'_>, out: &mut Vec<u8>) -> Option<()> {
 }
 
 fn put_word(word: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    if word.iter().any(|byte| byte.is_ascii_control() || *byte == b' ') {
+    if word
+        .iter()
+        .any(|byte| byte.is_ascii_control() || *byte == b' ')
+    {
         return None;
     }
     out.push(b' ');

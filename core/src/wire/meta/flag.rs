@@ -91,7 +91,9 @@ impl<'a> Flag<'a> {
     /// Reads one word of a request.
     #[inline]
     pub(crate) fn decode(word: &'a [u8]) -> Result<Self, BadFlag> {
-        let Some((letter, token)) = word.split_first() else { return Err(BadFlag::Unknown) };
+        let Some((letter, token)) = word.split_first() else {
+            return Err(BadFlag::Unknown);
+        };
         let exptime = || {
             let seconds = some(token).and_then(i32_from).ok_or(BAD_TOKEN)?;
             Ok(Exptime::from_wire(i64::from(seconds)))
@@ -101,17 +103,17 @@ impl<'a> Flag<'a> {
             b'b' => Self::BinaryKey,
             b'c' => Self::ShowCas,
             b'C' => Self::Cas(number(BAD_TOKEN)?),
-            b'D' => Self::Delta(number(BadFlag::Token("CLIENT_ERROR invalid numeric delta value"))?),
+            b'D' => Self::Delta(number(BadFlag::Token(
+                "CLIENT_ERROR invalid numeric delta value",
+            ))?),
             b'E' => Self::NewCas(number(BAD_TOKEN)?),
             b'f' => Self::ShowClientFlags,
-            b'F' => {
-                Self::ClientFlags(some(token).and_then(u32_from).ok_or(BadFlag::ClientFlags)?)
-            }
+            b'F' => Self::ClientFlags(some(token).and_then(u32_from).ok_or(BadFlag::ClientFlags)?),
             b'h' => Self::ShowFetched,
             b'I' => Self::Invalidate,
-            b'J' => {
-                Self::Initial(number(BadFlag::Token("CLIENT_ERROR invalid numeric initial value"))?)
-            }
+            b'J' => Self::Initial(number(BadFlag::Token(
+                "CLIENT_ERROR invalid numeric initial value",
+            ))?),
             b'k' => Self::ShowKey,
             b'l' => Self::ShowLastAccess,
             // A bare `M` is the mode that nobody knows: what follows it is a blank.

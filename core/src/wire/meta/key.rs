@@ -27,7 +27,10 @@ impl KeyBuffer {
     /// Decodes a key of at most [`KEY_BYTES_MAX`] bytes; `None` if it is not base64.
     pub(crate) fn decode<'a>(&'a mut self, encoded: &[u8]) -> Option<Key<'a>> {
         // Padding counts as a digit here, and every fourth digit ends a group.
-        let digits = encoded.iter().filter(|byte| digit_of(**byte).is_some()).count();
+        let digits = encoded
+            .iter()
+            .filter(|byte| digit_of(**byte).is_some())
+            .count();
         if digits == 0 || !digits.is_multiple_of(4) {
             return None;
         }
@@ -37,7 +40,9 @@ impl KeyBuffer {
         let mut group_digits = 0;
         let mut padding = 0;
         for byte in encoded {
-            let Some(digit) = digit_of(*byte) else { continue };
+            let Some(digit) = digit_of(*byte) else {
+                continue;
+            };
             padding += usize::from(*byte == b'=');
             group = group << 6 | u32::from(digit);
             group_digits += 1;
@@ -101,7 +106,9 @@ mod tests {
     use super::*;
 
     fn decoded(encoded: &[u8]) -> Option<Vec<u8>> {
-        KeyBuffer::new().decode(encoded).map(|key| key.as_bytes().to_vec())
+        KeyBuffer::new()
+            .decode(encoded)
+            .map(|key| key.as_bytes().to_vec())
     }
 
     #[test]

@@ -21,28 +21,27 @@ use crate::wire::text::{self, MISMATCH, put_line, put_number};
 
 /// Appends the line for `reply`, and the value if there is one, to `out`.
 pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
-    let quiet = envelope.quiet;
     match (envelope.verb, reply) {
         (Verb::Get, Reply::Hit(hit)) => encode_hit(envelope, hit, out),
-        (Verb::Get, Reply::Miss) if quiet => {}
-        (Verb::Get, Reply::Miss) => encode_code(b"EN", envelope, out),
-        (Verb::Set, Reply::Stored(_))
+        (Verb::Get, Reply::Miss)
+        | (Verb::Set, Reply::Stored(_))
         | (Verb::Delete, Reply::Deleted)
         | (Verb::Arithmetic, Reply::Number(_))
-            if quiet => {}
+            if envelope.quiet => {}
+        (Verb::Get, Reply::Miss) => encode_code(*b"EN", envelope, out),
         (Verb::Set, Reply::Stored(Stored { cas, size })) => {
-            encode_set(b"HD", cas.number(), *size, envelope, out);
+            encode_set(*b"HD", cas.number(), *size, envelope, out);
         }
-        (Verb::Set, Reply::NotStored) => encode_set(b"NS", 0, envelope.value_bytes, envelope, out),
-        (Verb::Set, Reply::Exists) => encode_set(b"EX", 0, envelope.value_bytes, envelope, out),
-        (Verb::Set, Reply::NotFound) => encode_set(b"NF", 0, envelope.value_bytes, envelope, out),
-        (Verb::Delete, Reply::Deleted) => encode_code(b"HD", envelope, out),
-        (Verb::Delete | Verb::Arithmetic, Reply::NotFound) => encode_code(b"NF", envelope, out),
-        (Verb::Delete | Verb::Arithmetic, Reply::Exists) => encode_code(b"EX", envelope, out),
+        (Verb::Set, Reply::NotStored) => encode_set(*b"NS", 0, envelope.value_bytes, envelope, out),
+        (Verb::Set, Reply::Exists) => encode_set(*b"EX", 0, envelope.value_bytes, envelope, out),
+        (Verb::Set, Reply::NotFound) => encode_set(*b"NF", 0, envelope.value_bytes, envelope, out),
+        (Verb::Delete, Reply::Deleted) => encode_code(*b"HD", envelope, out),
+        (Verb::Delete | Verb::Arithmetic, Reply::NotFound) => encode_code(*b"NF", envelope, out),
+        (Verb::Delete | Verb::Arithmetic, Reply::Exists) => encode_code(*b"EX", envelope, out),
         (Verb::Arithmetic, Reply::Number(number)) => encode_number(envelope, number, out),
         (Verb::Debug, Reply::Hit(hit)) => encode_debug(hit, out),
         (Verb::Debug, Reply::Miss) => put_line(out, "EN"),
-        (_, Reply::Refused(Refusal::Locked)) => encode_code(b"LK", envelope, out),
+        (_, Reply::Refused(Refusal::Locked)) => encode_code(*b"LK", envelope, out),
         (Verb::Arithmetic | Verb::Delete, Reply::Refused(Refusal::OutOfMemory)) => {
             put_line(out, text::OUT_OF_MEMORY);
         }
@@ -52,8 +51,8 @@ pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
 }
 
 /// A code, and what every verb shows: opaque and key.
-fn encode_code(code: &[u8; 2], envelope: &Envelope<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(code);
+fn encode_code(code: [u8; 2], envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&code);
     for word in Tokens::new(envelope.flags) {
         put_reflected(word, envelope, out);
     }
@@ -69,8 +68,8 @@ fn put_reflected(word: &[u8], envelope: &Envelope<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn encode_set(code: &[u8; 2], cas: u64, size: usize, envelope: &Envelope<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(code);
+fn encode_set(code: [u8; 2], cas: u64, size: usize, envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&code);
     for word in Tokens::new(envelope.flags) {
         match word.first() {
             Some(b'c') => put_flag(b'c', cas, out),
@@ -147,7 +146,11 @@ fn encode_debug(hit: &Hit<'_>, out: &mut Vec<u8>) {
     put_number(out, hit.last_access_s);
     out.extend_from_slice(b" cas=");
     put_number(out, hit.cas.number());
-    out.extend_from_slice(if hit.fetched { b" fetch=yes" } else { b" fetch=no" });
+    out.extend_from_slice(if hit.fetched {
+        b" fetch=yes"
+    } else {
+        b" fetch=no"
+    });
     out.extend_from_slice(b" cls=1 size=");
     put_number(out, hit.memory_bytes);
     if let Some(conn) = hit.locked_by {
@@ -276,19 +279,37 @@ impl<'a> Response<'a> {
     /// [`Malformed`] if it is no answer to a meta command. It may be an error line of the classic
     /// protocol, which [`classic::reply::Response`](crate::wire::classic::reply::Response) reads.
     pub fn decode(input: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some(line_bytes) = line_bytes(input)? else { return Ok(None) };
+        let Some(line_bytes) = line_bytes(input)? else {
+            return Ok(None);
+        };
         let (line, body) = input.split_at_checked(line_bytes).ok_or(Malformed)?;
         let mut words = Tokens::new(without_line_end(line));
         let code = words.next().and_then(Code::from_word).ok_or(Malformed)?;
         if code != Code::Value {
-            return Ok(Some((Self { code, flags: words.rest(), value: &[] }, line_bytes)));
+            return Ok(Some((
+                Self {
+                    code,
+                    flags: words.rest(),
+                    value: &[],
+                },
+                line_bytes,
+            )));
         }
         let value_bytes = words.next().and_then(u32_from).ok_or(Malformed)?;
         let value_bytes = usize::try_from(value_bytes).map_err(|_| Malformed)?;
         let body_bytes = value_bytes.checked_add(2).ok_or(Malformed)?;
-        let Some(body) = body.get(..body_bytes) else { return Ok(None) };
+        let Some(body) = body.get(..body_bytes) else {
+            return Ok(None);
+        };
         let value = body.strip_suffix(b"\r\n").ok_or(Malformed)?;
-        Ok(Some((Self { code, flags: words.rest(), value }, line_bytes + body_bytes)))
+        Ok(Some((
+            Self {
+                code,
+                flags: words.rest(),
+                value,
+            },
+            line_bytes + body_bytes,
+        )))
     }
 
     /// The token of the flag with this letter: empty for a bare letter, `None` if it is not there.

@@ -68,7 +68,9 @@ pub fn decode<'a>(
     limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
 ) -> Decoded<'a> {
-    let Some((key, flags)) = split_token(rest) else { return Decoded::line(BAD_FORMAT) };
+    let Some((key, flags)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
     match verb {
         Verb::Get => decode_get(key, flags, key_buffer),
         Verb::Set => decode_set(key, flags, body, limits, key_buffer),
@@ -80,7 +82,9 @@ pub fn decode<'a>(
 
 /// The flags of a request, read but not yet given a meaning.
 #[derive(Clone, Copy, Debug)]
-struct Flags<'a> {
+// Each bool is a flag of its own, and every combination can be asked for.
+#[allow(clippy::struct_excessive_bools)]
+struct Options<'a> {
     key: Key<'a>,
     key_form: KeyForm,
     cas: Option<u64>,
@@ -106,7 +110,7 @@ enum BadLine {
     Flags(&'static str),
 }
 
-impl<'a> Flags<'a> {
+impl<'a> Options<'a> {
     /// Reads the flags in `text`, before which `taken` words stand. Which of the TTL flags act for
     /// this verb is for `is_step` to say.
     #[inline]
@@ -145,7 +149,9 @@ impl<'a> Flags<'a> {
         let mut stopped = false;
         for word in Tokens::new(text).take(TOKENS_MAX - taken) {
             words += 1;
-            let Some(bit) = word.first().and_then(flag_bit) else { return Err(BadLine::Words) };
+            let Some(bit) = word.first().copied().and_then(flag_bit) else {
+                return Err(BadLine::Words);
+            };
             if stopped {
                 continue;
             }
@@ -222,8 +228,22 @@ impl<'a> Flags<'a> {
     }
 
     fn envelope(&self, verb: Verb, text: &'a [u8], value_bytes: usize) -> AnyEnvelope<'a> {
-        let Self { key, key_form, quiet, with_value, .. } = *self;
-        AnyEnvelope::Meta(Envelope { verb, key, key_form, flags: text, quiet, with_value, value_bytes })
+        let Self {
+            key,
+            key_form,
+            quiet,
+            with_value,
+            ..
+        } = *self;
+        AnyEnvelope::Meta(Envelope {
+            verb,
+            key,
+            key_form,
+            flags: text,
+            quiet,
+            with_value,
+            value_bytes,
+        })
     }
 
     fn exptime(&self) -> Exptime {
@@ -232,19 +252,23 @@ impl<'a> Flags<'a> {
 
     /// `C` where 0 is a version that no item has.
     fn guard(&self) -> Guard {
-        self.cas.map_or(Guard::None, |cas| Cas::new(cas).map_or(Guard::Never, Guard::Match))
+        self.cas.map_or(Guard::None, |cas| {
+            Cas::new(cas).map_or(Guard::Never, Guard::Match)
+        })
     }
 
     /// `C` where 0 means nothing.
     fn guard_unless_zero(&self) -> Guard {
-        self.cas.and_then(Cas::new).map_or(Guard::None, Guard::Match)
+        self.cas
+            .and_then(Cas::new)
+            .map_or(Guard::None, Guard::Match)
     }
 }
 
 /// A bit of its own for each letter that a flag may have; `None` for a byte that cannot begin one.
 /// A digit can, as far as cutting into words goes; it is an unknown flag later.
-const fn flag_bit(byte: &u8) -> Option<u64> {
-    match *byte {
+const fn flag_bit(byte: u8) -> Option<u64> {
+    match byte {
         letter @ b'A'..=b'z' => Some(1 << (letter - b'A')),
         b'0'..=b'9' => Some(1 << 63),
         _ => None,
@@ -267,12 +291,15 @@ const fn no_recache(step: &TtlStep) -> bool {
 fn bad_line(bad: &BadLine, body_bytes: usize) -> Decoded<'static> {
     match bad {
         BadLine::Words => Decoded::line(BAD_FORMAT),
-        BadLine::Flags(text) => Decoded::Answer { answer: Answer::Line(text), body_bytes },
+        BadLine::Flags(text) => Decoded::Answer {
+            answer: Answer::Line(text),
+            body_bytes,
+        },
     }
 }
 
 fn decode_get<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
-    let flags = match Flags::decode(key, text, 2, key_buffer, every_step) {
+    let flags = match Options::decode(key, text, 2, key_buffer, every_step) {
         Ok(flags) => flags,
         Err(bad) => return bad_line(&bad, 0),
     };
@@ -289,7 +316,11 @@ fn decode_get<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) 
         recaches: true,
         lock: false,
     });
-    Decoded::Request { command, envelope: flags.envelope(Verb::Get, text, 0), body_bytes: 0 }
+    Decoded::Request {
+        command,
+        envelope: flags.envelope(Verb::Get, text, 0),
+        body_bytes: 0,
+    }
 }
 
 fn decode_set<'a>(
@@ -299,13 +330,18 @@ fn decode_set<'a>(
     limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
 ) -> Decoded<'a> {
-    let Some((announced, text)) = split_token(rest) else { return Decoded::line(BAD_FORMAT) };
+    let Some((announced, text)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
     let Some(value_bytes) = announced_bytes_from(announced) else {
         return Decoded::line(BAD_FORMAT);
     };
     let body_bytes = value_bytes + 2;
-    let refuse = |line| Decoded::Answer { answer: Answer::Line(line), body_bytes };
-    let flags = match Flags::decode(key, text, 3, key_buffer, every_step) {
+    let refuse = |line| Decoded::Answer {
+        answer: Answer::Line(line),
+        body_bytes,
+    };
+    let flags = match Options::decode(key, text, 3, key_buffer, every_step) {
         Ok(flags) => flags,
         Err(bad) => return bad_line(&bad, body_bytes),
     };
@@ -323,17 +359,29 @@ fn decode_set<'a>(
         SetMode::Add => Guard::None,
         SetMode::Append { .. } | SetMode::Prepend { .. } => flags.guard_unless_zero(),
     };
-    let mode = if mode == SetMode::Replace && guard != Guard::None { SetMode::Set } else { mode };
+    let mode = if mode == SetMode::Replace && guard != Guard::None {
+        SetMode::Set
+    } else {
+        mode
+    };
     let envelope = flags.envelope(Verb::Set, text, value_bytes);
     if value_bytes > limits.value_bytes_max {
         let command = Command::SetTooLarge { key: flags.key };
-        return Decoded::Request { command, envelope, body_bytes };
+        return Decoded::Request {
+            command,
+            envelope,
+            body_bytes,
+        };
     }
     if flags.long_opaque {
         return refuse(LONG_OPAQUE);
     }
-    let Some(body) = body.get(..body_bytes) else { return Decoded::NeedsBody { body_bytes } };
-    let Some(value) = body.strip_suffix(b"\r\n") else { return refuse(BAD_CHUNK) };
+    let Some(body) = body.get(..body_bytes) else {
+        return Decoded::NeedsBody { body_bytes };
+    };
+    let Some(value) = body.strip_suffix(b"\r\n") else {
+        return refuse(BAD_CHUNK);
+    };
     let command = Command::Set(Set {
         key: flags.key,
         key_form: flags.key_form,
@@ -345,12 +393,16 @@ fn decode_set<'a>(
         new_cas: flags.new_cas,
         lock: LockAfter::Keep,
     });
-    Decoded::Request { command, envelope, body_bytes }
+    Decoded::Request {
+        command,
+        envelope,
+        body_bytes,
+    }
 }
 
 /// The mode of `ms`, and the exptime that goes with it: an append that may create takes that of
 /// `N`.
-fn set_mode(flags: &Flags<'_>) -> Option<(SetMode, Exptime)> {
+fn set_mode(flags: &Options<'_>) -> Option<(SetMode, Exptime)> {
     let (missing, extended) = match flags.vivify {
         Some(exptime) => (OnMissing::Create, exptime),
         None => (OnMissing::Refuse, flags.exptime()),
@@ -366,7 +418,7 @@ fn set_mode(flags: &Flags<'_>) -> Option<(SetMode, Exptime)> {
 }
 
 fn decode_delete<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
-    let flags = match Flags::decode(key, text, 2, key_buffer, every_step) {
+    let flags = match Options::decode(key, text, 2, key_buffer, every_step) {
         Ok(flags) => flags,
         Err(bad) => return bad_line(&bad, 0),
     };
@@ -380,13 +432,25 @@ fn decode_delete<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffe
         guard: flags.guard(),
         removal: match (flags.clear, flags.invalidate) {
             (false, false) => Removal::Remove,
-            (false, true) => Removal::MarkStale { exptime: flags.touch },
-            (true, false) => Removal::Clear { exptime, client_flags },
-            (true, true) => Removal::ClearAndMarkStale { exptime, client_flags },
+            (false, true) => Removal::MarkStale {
+                exptime: flags.touch,
+            },
+            (true, false) => Removal::Clear {
+                exptime,
+                client_flags,
+            },
+            (true, true) => Removal::ClearAndMarkStale {
+                exptime,
+                client_flags,
+            },
         },
         new_cas: flags.new_cas,
     });
-    Decoded::Request { command, envelope: flags.envelope(Verb::Delete, text, 0), body_bytes: 0 }
+    Decoded::Request {
+        command,
+        envelope: flags.envelope(Verb::Delete, text, 0),
+        body_bytes: 0,
+    }
 }
 
 fn decode_arithmetic<'a>(
@@ -394,7 +458,7 @@ fn decode_arithmetic<'a>(
     text: &'a [u8],
     key_buffer: &'a mut KeyBuffer,
 ) -> Decoded<'a> {
-    let flags = match Flags::decode(key, text, 2, key_buffer, no_recache) {
+    let flags = match Options::decode(key, text, 2, key_buffer, no_recache) {
         Ok(flags) => flags,
         Err(BadLine::Words) => return Decoded::line(BAD_FORMAT),
         // Whatever it was: memcached tells no more here.
@@ -418,22 +482,35 @@ fn decode_arithmetic<'a>(
         guard: flags.guard_unless_zero(),
         new_cas: flags.new_cas,
     });
-    Decoded::Request { command, envelope: flags.envelope(Verb::Arithmetic, text, 0), body_bytes: 0 }
+    Decoded::Request {
+        command,
+        envelope: flags.envelope(Verb::Arithmetic, text, 0),
+        body_bytes: 0,
+    }
 }
 
 /// `me` has one flag, `b`, and it must be the first; the others are let pass.
 fn decode_debug<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
     let mut words = Tokens::new(text).take(TOKENS_MAX - 2);
     let binary = words.clone().next() == Some(b"b");
-    if words.any(|word| word.first().and_then(flag_bit).is_none()) {
+    if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
         return Decoded::line(BAD_FORMAT);
     }
-    let (plain, key_form) = (Key::new(key), if binary { KeyForm::Binary } else { KeyForm::Plain });
+    let (plain, key_form) = (
+        Key::new(key),
+        if binary {
+            KeyForm::Binary
+        } else {
+            KeyForm::Plain
+        },
+    );
     let key = match key_form {
         KeyForm::Plain => plain,
         KeyForm::Binary => plain.and_then(|_| key_buffer.decode(key)),
     };
-    let Some(key) = key else { return Decoded::line(BAD_FORMAT) };
+    let Some(key) = key else {
+        return Decoded::line(BAD_FORMAT);
+    };
     let envelope = AnyEnvelope::Meta(Envelope {
         verb: Verb::Debug,
         key,
@@ -443,8 +520,16 @@ fn decode_debug<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer
         with_value: false,
         value_bytes: 0,
     });
-    let command = Command::Get(Get { bump: false, key_form, ..Get::new(key) });
-    Decoded::Request { command, envelope, body_bytes: 0 }
+    let command = Command::Get(Get {
+        bump: false,
+        key_form,
+        ..Get::new(key)
+    });
+    Decoded::Request {
+        command,
+        envelope,
+        body_bytes: 0,
+    }
 }
 
 /// A meta command as a client writes it.
@@ -464,7 +549,12 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// Appends the request's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let Self { verb, key, flags, value } = *self;
+        let Self {
+            verb,
+            key,
+            flags,
+            value,
+        } = *self;
         let key_form = form_of(key);
         out.extend_from_slice(verb.word());
         out.push(b' ');
@@ -490,7 +580,11 @@ impl Request<'_> {
 /// How a key must be written.
 fn form_of(key: Key<'_>) -> KeyForm {
     let odd = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
-    if key.as_bytes().iter().any(odd) { KeyForm::Binary } else { KeyForm::Plain }
+    if key.as_bytes().iter().any(odd) {
+        KeyForm::Binary
+    } else {
+        KeyForm::Plain
+    }
 }
 
 /// Appends `mn`, whose answer `MN` tells a client that everything before it has been answered.

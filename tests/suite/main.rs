@@ -1,0 +1,3 @@
+//! The tests of latchd that are not beside the code they test.
+
+mod transcripts;
