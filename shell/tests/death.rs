@@ -202,7 +202,7 @@ fn idle_timeout() {
     let held = silent_since.elapsed();
     println!("idle for 1 s: released after {held:.1?}");
     assert!(held >= Duration::from_millis(990), "{held:?} is too early");
-    assert!(held <= Duration::from_millis(2_500), "{held:?} is too late");
+    assert!(held <= Duration::from_millis(3_500), "{held:?} is too late");
     assert_eq!(holder.line(), "", "it is closed");
     assert_eq!(waiter.ask("mn"), "MN", "who talks is not closed");
 }

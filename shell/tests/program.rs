@@ -201,7 +201,9 @@ fn connections_wait_when_descriptors_run_out() {
     let (_, rest) = greeting.split_once("listening on ").unwrap();
     let address: SocketAddr = rest.split(';').next().unwrap().parse().unwrap();
     let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| client.send("mn\r\n"));
+    for client in &mut clients {
+        client.send("mn\r\n");
+    }
     // As each that was answered goes, one that waits comes in.
     for mut client in clients {
         assert_eq!(client.line(), "MN");

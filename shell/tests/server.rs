@@ -192,7 +192,7 @@ fn a_busy_client_does_not_hold_up_the_others() {
     flood.join().unwrap();
     drain.join().unwrap();
     println!("beside a flood, the slowest of 200 answers took {worst:?}");
-    assert!(worst < Duration::from_millis(500), "{worst:?}");
+    assert!(worst < Duration::from_secs(1), "{worst:?}");
 }
 
 #[test]
@@ -293,13 +293,21 @@ fn a_unix_socket_and_tcp_reach_the_same_items() {
 fn an_item_is_gone_a_quarter_second_after_its_ttl() {
     let server = start(|_| {});
     let mut client = Client::connect(address(&server));
-    let stored = Instant::now();
+    let sent = Instant::now();
     client.send("set k 0 1 1\r\nx\r\n");
     assert_eq!(client.line(), "STORED");
-    while client.ask("mg k s") == "HD s1" {
-        assert!(stored.elapsed() < Duration::from_millis(1_400), "T2");
+    let stored = Instant::now();
+    loop {
+        let asked = stored.elapsed();
+        if client.ask("mg k s") != "HD s1" {
+            break;
+        }
+        assert!(
+            asked < Duration::from_millis(1_260),
+            "T2: a hit at {asked:?}"
+        );
     }
-    assert!(stored.elapsed() >= Duration::from_secs(1), "T1");
+    assert!(sent.elapsed() >= Duration::from_secs(1), "T1");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What the tests of latchd share.
 
+pub mod generate;
+pub mod oracle;
 pub mod peer;
 pub mod socket;
 pub mod transcript;
+pub mod trial;

@@ -34,13 +34,21 @@ impl SocketPeer {
     /// Plays against a server that someone else started.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, streams: BTreeMap::new(), _server: None }
+        Self {
+            address,
+            streams: BTreeMap::new(),
+            _server: None,
+        }
     }
 
     /// Plays against a server that ends with the peer.
     #[must_use]
     pub fn owning(server: Server) -> Self {
-        Self { address: server.address, streams: BTreeMap::new(), _server: Some(server) }
+        Self {
+            address: server.address,
+            streams: BTreeMap::new(),
+            _server: Some(server),
+        }
     }
 
     fn stream(&mut self, conn: char) -> io::Result<&mut TcpStream> {
@@ -133,7 +141,16 @@ impl Server {
         Self::start(|port| {
             let mut command = Command::new(program);
             // memcached refuses to run as root unless told so, and takes no notice otherwise.
-            command.args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-p", &port.to_string()]);
+            command.args([
+                "-l",
+                "127.0.0.1",
+                "-U",
+                "0",
+                "-u",
+                "root",
+                "-p",
+                &port.to_string(),
+            ]);
             Ok((command, None))
         })
     }
@@ -187,10 +204,17 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| {
-                io::Error::new(error.kind(), format!("{:?}: {error}", command.get_program()))
+                io::Error::new(
+                    error.kind(),
+                    format!("{:?}: {error}", command.get_program()),
+                )
             })?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut server = Self { address, child, folder };
+        let mut server = Self {
+            address,
+            child,
+            folder,
+        };
         let deadline = Instant::now() + START;
         while TcpStream::connect(address).is_err() {
             if let Some(status) = server.child.try_wait()? {
@@ -224,7 +248,9 @@ impl Drop for Server {
 
 /// A port that nobody listens on at this moment.
 fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port())
 }
 
 /// The program of this name on PATH.
@@ -245,7 +271,10 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
 pub fn memcached_dialect(program: &Path) -> io::Result<Dialect> {
     let said = Command::new(program).arg("-V").output()?.stdout;
     let said = String::from_utf8_lossy(&said);
-    let version = said.trim().strip_prefix("memcached 1.6.").unwrap_or_default();
+    let version = said
+        .trim()
+        .strip_prefix("memcached 1.6.")
+        .unwrap_or_default();
     Ok(match version.parse::<u32>() {
         Ok(patch) if patch < 40 => Dialect::Memcached1618,
         _ => Dialect::Memcached1645,

@@ -26,8 +26,11 @@ fn all() -> Vec<Transcript> {
     assert!(!files.is_empty(), "there are no transcripts");
     let read = |file: &PathBuf| {
         let text = std::fs::read_to_string(file).expect("a transcript that can be read");
-        let shown = file.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(file);
-        parse(&format!("tests/{}", shown.display()), &text).unwrap_or_else(|error| panic!("{error}"))
+        let shown = file
+            .strip_prefix(env!("CARGO_MANIFEST_DIR"))
+            .unwrap_or(file);
+        parse(&format!("tests/{}", shown.display()), &text)
+            .unwrap_or_else(|error| panic!("{error}"))
     };
     files.iter().map(read).collect()
 }
@@ -60,8 +63,11 @@ fn play_all<P: Peer>(
             });
         }
     });
-    let Outcome { passed, skipped, mut failures } =
-        total.into_inner().expect("no player panics");
+    let Outcome {
+        passed,
+        skipped,
+        mut failures,
+    } = total.into_inner().expect("no player panics");
     failures.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     println!(
         "transcripts against {server}: {passed} passed, {} failed, {skipped} for other servers",
@@ -70,14 +76,20 @@ fn play_all<P: Peer>(
     assert!(
         failures.is_empty(),
         "{}",
-        failures.iter().map(Failure::to_string).collect::<Vec<_>>().join("\n")
+        failures
+            .iter()
+            .map(Failure::to_string)
+            .collect::<Vec<_>>()
+            .join("\n")
     );
     assert!(passed > 0, "no transcript is for {server}");
 }
 
 /// The program of another server: named by the variable, or on PATH.
 fn peer_program(variable: &str, name: &str) -> Option<PathBuf> {
-    let program = std::env::var_os(variable).map(PathBuf::from).or_else(|| on_path(name));
+    let program = std::env::var_os(variable)
+        .map(PathBuf::from)
+        .or_else(|| on_path(name));
     if program.is_none() {
         assert!(
             std::env::var_os(REQUIRE_PEERS).is_none(),
@@ -90,13 +102,21 @@ fn peer_program(variable: &str, name: &str) -> Option<PathBuf> {
 
 #[test]
 fn memcached_answers_as_the_transcripts_say() {
-    let Some(program) = peer_program("LATCHD_TEST_MEMCACHED", "memcached") else { return };
+    let Some(program) = peer_program("LATCHD_TEST_MEMCACHED", "memcached") else {
+        return;
+    };
     let dialect = memcached_dialect(&program).expect("a memcached that says its version");
-    play_all("memcached", dialect, || Server::memcached(&program).map(SocketPeer::owning));
+    play_all("memcached", dialect, || {
+        Server::memcached(&program).map(SocketPeer::owning)
+    });
 }
 
 #[test]
 fn yrmcds_answers_as_the_transcripts_say() {
-    let Some(program) = peer_program("LATCHD_TEST_YRMCDSD", "yrmcdsd") else { return };
-    play_all("yrmcds", Dialect::Yrmcds, || Server::yrmcds(&program).map(SocketPeer::owning));
+    let Some(program) = peer_program("LATCHD_TEST_YRMCDSD", "yrmcdsd") else {
+        return;
+    };
+    play_all("yrmcds", Dialect::Yrmcds, || {
+        Server::yrmcds(&program).map(SocketPeer::owning)
+    });
 }

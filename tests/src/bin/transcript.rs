@@ -75,6 +75,9 @@ fn flush(address: SocketAddr) -> io::Result<()> {
     if &answer == b"OK\r\n" {
         Ok(())
     } else {
-        Err(io::Error::other(format!("flush_all: {}", String::from_utf8_lossy(&answer))))
+        Err(io::Error::other(format!(
+            "flush_all: {}",
+            String::from_utf8_lossy(&answer)
+        )))
     }
 }
