@@ -181,7 +181,11 @@ impl Connection {
     /// Notes where the next page of a listing begins, if one is under way.
     fn turn_page(&mut self, reply: &Reply<'_>) {
         if self.listing != Listing::None {
-            let next = if let Reply::Keys(page) = reply { page.next } else { None };
+            let next = if let Reply::Keys(page) = reply {
+                page.next
+            } else {
+                None
+            };
             self.listing = next.map_or(Listing::Done, Listing::Page);
         }
     }
@@ -465,3 +469,6 @@ impl Connection {
         (input.len() - rest.len(), progress)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_io::Async;
-use latchd_core::connection::WireLimits;
+use latchd_core::wire::WireLimits;
 use latchd_core::{Connection, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
