@@ -336,14 +336,6 @@ fn locks_are_bounded() {
     assert_eq!(bench.value("a"), Some(b"1".to_vec()), "E1");
 }
 
-/// A bare `mg`.
-fn meta_get(name: &str) -> Get<'_> {
-    Get {
-        recaches: true,
-        ..Get::new(key(name))
-    }
-}
-
 #[test]
 fn of_all_gets_that_miss_exactly_one_wins() {
     let mut bench = Bench::new();
