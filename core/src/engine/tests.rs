@@ -1,5 +1,10 @@
 //! The rules by example, one core and two connections at a time.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "any other reply is a failure"
+)]
+
 use alloc::vec::Vec;
 
 use super::*;
@@ -334,14 +339,6 @@ fn locks_are_bounded() {
         Reply::Refused(Refusal::OutOfMemory)
     );
     assert_eq!(bench.value("a"), Some(b"1".to_vec()), "E1");
-}
-
-/// A bare `mg`.
-fn meta_get(name: &str) -> Get<'_> {
-    Get {
-        recaches: true,
-        ..Get::new(key(name))
-    }
 }
 
 #[test]
