@@ -4,7 +4,7 @@
 
 mod client;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -52,13 +52,18 @@ impl Running {
     }
 
     /// Sends a signal and returns the exit code.
-    fn end(mut self, signal: Signal) -> Option<i32> {
+    fn end(self, signal: Signal) -> Option<i32> {
+        self.end_with_log(signal).0
+    }
+
+    /// Sends a signal and returns the exit code and what was logged after the greeting.
+    fn end_with_log(mut self, signal: Signal) -> (Option<i32>, String) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
         let code = self.child.wait().unwrap().code();
-        let mut line = String::new();
-        while self.log.read_line(&mut line).unwrap() > 0 {}
-        code
+        let mut log = String::new();
+        self.log.read_to_string(&mut log).unwrap();
+        (code, log)
     }
 }
 
@@ -159,6 +164,38 @@ fn flags_without_meaning_are_one_warning() {
         "{warning}"
     );
     assert!(greeting.contains("listening on"), "{greeting}");
+}
+
+#[test]
+fn v_shows_connections_vv_requests_and_vvv_locks() {
+    for (flag, shown, hidden) in [
+        (
+            "-v",
+            &["<1 new connection", "<1 connection closed"][..],
+            &["lock k", "Locked"][..],
+        ),
+        (
+            "-vv",
+            &["<1 set k 0 0 1\\r\\nx", ">1 STORED", "<1 lock k", ">1 OK"],
+            &["1 Locked k"],
+        ),
+        ("-vvv", &["<1 lock k", "1 Locked k", "1 Unlocked all"], &[]),
+    ] {
+        let latchd = Running::start(&["-l", "127.0.0.1:0", flag]);
+        let mut client = Client::connect(latchd.address());
+        client.send("set k 0 0 1\r\nx\r\n");
+        assert_eq!(client.line(), "STORED");
+        assert_eq!(client.ask("lock k"), "OK");
+        assert_eq!(client.ask("unlock_all"), "OK");
+        assert_eq!(client.ask("quit"), "");
+        let (code, log) = latchd.end_with_log(Signal::TERM);
+        assert_eq!(code, Some(0));
+        assert!(shown.iter().all(|text| log.contains(text)), "{flag}: {log}");
+        assert!(
+            !hidden.iter().any(|text| log.contains(text)),
+            "{flag}: {log}"
+        );
+    }
 }
 
 #[test]
