@@ -2,6 +2,7 @@
 
 pub mod differential;
 pub mod generate;
+pub mod memory;
 pub mod oracle;
 pub mod peer;
 pub mod socket;

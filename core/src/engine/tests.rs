@@ -1,5 +1,10 @@
 //! The rules by example, one core and two connections at a time.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "any other reply is a failure"
+)]
+
 use alloc::vec::Vec;
 
 use super::*;
@@ -75,6 +80,14 @@ impl Bench {
 
 fn key(name: &str) -> Key<'_> {
     Key::new(name.as_bytes()).unwrap()
+}
+
+/// An `mg`: the one read that takes part in recaching.
+fn meta_get(name: &str) -> Get<'_> {
+    Get {
+        recaches: true,
+        ..Get::new(key(name))
+    }
 }
 
 fn lock(name: &str) -> Command<'_> {
@@ -328,22 +341,13 @@ fn locks_are_bounded() {
     assert_eq!(bench.value("a"), Some(b"1".to_vec()), "E1");
 }
 
-/// A bare `mg`.
-fn meta_get(name: &str) -> Get<'_> {
-    Get {
-        recaches: true,
-        ..Get::new(key(name))
-    }
-}
-
 #[test]
 fn of_all_gets_that_miss_exactly_one_wins() {
     let mut bench = Bench::new();
     let steps = TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 30 }));
     let get = Get {
         steps,
-        recaches: true,
-        ..Get::new(key("k"))
+        ..meta_get("k")
     };
     let first = bench.hit(A, get);
     assert_eq!((first.win, first.value), (Win::Won, &b""[..]));
@@ -396,8 +400,7 @@ fn emptying_an_item_keeps_its_version_and_its_win() {
             A,
             Get {
                 steps,
-                recaches: true,
-                ..Get::new(key("k"))
+                ..meta_get("k")
             },
         )
         .cas;
@@ -487,4 +490,18 @@ fn a_clock_that_steps_back_revives_nothing() {
     assert_eq!(bench.value("k"), None);
     bench.now_ms = 0;
     assert_eq!(bench.value("k"), None);
+}
+
+#[test]
+fn a_read_that_cannot_recache_leaves_the_win_alone() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    let stale = Removal::MarkStale { exptime: None };
+    let mark = Delete {
+        removal: stale,
+        ..Delete::new(key("k"))
+    };
+    bench.ask(A, Command::Delete(mark));
+    assert_eq!(bench.hit(A, Get::new(key("k"))).win, Win::None);
+    assert_eq!(bench.hit(B, meta_get("k")).win, Win::Won);
 }
