@@ -42,6 +42,8 @@ pub struct Request {
     /// It is sent when everything before it has been answered. memcached counts in place only in
     /// an item that no unsent answer refers to, and so a number's padding depends on pipelining.
     pub alone: bool,
+    /// An entry of the [allow list](allow) that holds for this request.
+    pub allows: Option<&'static str>,
 }
 
 /// A part of a request.
@@ -73,7 +75,13 @@ impl Request {
     /// A request that is the same to both.
     #[must_use]
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
-        Self { pieces: vec![Piece::Bytes(bytes.into())], key: None, made_up_cas: false, alone: false }
+        Self {
+            pieces: vec![Piece::Bytes(bytes.into())],
+            key: None,
+            made_up_cas: false,
+            alone: false,
+            allows: None,
+        }
     }
 
     /// The bytes that one of the two is sent.
@@ -83,7 +91,11 @@ impl Request {
         for piece in &self.pieces {
             match piece {
                 Piece::Bytes(same) => bytes.extend_from_slice(same),
-                Piece::Cas { theirs, ours, binary } => {
+                Piece::Cas {
+                    theirs,
+                    ours,
+                    binary,
+                } => {
                     let number = if side == Side::Theirs { *theirs } else { *ours };
                     if *binary {
                         bytes.extend_from_slice(&number.to_be_bytes());
