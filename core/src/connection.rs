@@ -181,10 +181,12 @@ impl Connection {
     /// Notes where the next page of a listing begins, if one is under way.
     fn turn_page(&mut self, reply: &Reply<'_>) {
         if self.listing != Listing::None {
-            self.listing = match reply {
-                Reply::Keys(page) => page.next.map_or(Listing::Done, Listing::Page),
-                _ => Listing::Done,
+            let next = if let Reply::Keys(page) = reply {
+                page.next
+            } else {
+                None
             };
+            self.listing = next.map_or(Listing::Done, Listing::Page);
         }
     }
 
@@ -467,3 +469,6 @@ impl Connection {
         (input.len() - rest.len(), progress)
     }
 }
+
+#[cfg(test)]
+mod tests;
