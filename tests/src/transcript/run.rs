@@ -262,7 +262,12 @@ impl Player<'_> {
             match compared {
                 Ok(()) => return Ok(()),
                 Err(_) if any_packets => {}
-                Err(expected) => return Err(Difference { expected, got: described }),
+                Err(expected) => {
+                    return Err(Difference {
+                        expected,
+                        got: described,
+                    });
+                }
             }
         }
     }
@@ -275,7 +280,10 @@ impl Player<'_> {
             }
             if !self.fill(conn)? {
                 let got = escaped(self.received.get(&conn).map_or(&[][..], Vec::as_slice));
-                return Err(Difference { expected: "a packet".to_owned(), got });
+                return Err(Difference {
+                    expected: "a packet".to_owned(),
+                    got,
+                });
             }
         }
     }
