@@ -2,3 +2,28 @@
 //!
 //! Each protocol has a `request` and a `reply` module, each of them with `decode` and `encode`:
 //! the server decodes requests and encodes replies, a client does the opposite with the same code.
+//!
+//! A decoder sees a whole line and never keeps anything; what has to be remembered between two
+//! looks at the input is in [`Connection`](crate::Connection).
+
+pub mod binary;
+pub mod classic;
+pub mod envelope;
+pub mod limits;
+pub mod meta;
+pub(crate) mod scan;
+pub(crate) mod text;
+
+pub use envelope::{Answer, Decoded, Envelope, VERSION};
+pub use limits::WireLimits;
+pub use meta::KeyBuffer;
+
+/// Bytes that no server sends. The connection is of no use any more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Malformed;
+
+/// The first byte of every binary request. No text command begins with it, so the first byte of a
+/// connection tells its protocol.
+///
+/// Source: memcached 1.6.45 `protocol_binary.h`, `PROTOCOL_BINARY_REQ`.
+pub const BINARY_MAGIC: u8 = binary::REQUEST_MAGIC;

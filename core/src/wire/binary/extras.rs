@@ -1,0 +1,106 @@
+//! What stands in front of the key in a request: the numbers of a command.
+//!
+//! Which extras an opcode has is in its [`Shape`](super::opcode::Shape).
+//!
+//! Source: memcached 1.6.45 `protocol_binary.h`.
+
+use alloc::vec::Vec;
+
+use super::opcode::ExtrasShape;
+
+/// What stands in front of the key. Exptimes are the unsigned numbers of the wire.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Extras {
+    /// Nothing.
+    #[default]
+    None,
+    /// Touch, GAT, and where given Flush and `LaG`.
+    Exptime(u32),
+    /// Set, Add, Replace, `RaU`.
+    Store {
+        /// The client's own number.
+        client_flags: u32,
+        /// The item's exptime.
+        exptime: u32,
+    },
+    /// Increment and Decrement.
+    Arithmetic {
+        /// How much.
+        delta: u64,
+        /// The number of an item that is made.
+        initial: u64,
+        /// The exptime of an item that is made; [`EXPTIME_DO_NOT_CREATE`] makes none.
+        exptime: u32,
+    },
+    /// Verbosity.
+    Level(u32),
+}
+
+/// The exptime with which an Increment or Decrement of a missing item makes none.
+///
+/// Source: memcached 1.6.45 `proto_bin.c`, `complete_incr_bin`.
+pub const EXPTIME_DO_NOT_CREATE: u32 = u32::MAX;
+
+impl Extras {
+    /// Reads extras of this shape; `None` if `bytes` are not of this shape.
+    pub(super) fn decode(shape: ExtrasShape, bytes: &[u8]) -> Option<Self> {
+        match shape {
+            ExtrasShape::None => Some(Self::None),
+            ExtrasShape::OptionalExptime if bytes.is_empty() => Some(Self::None),
+            ExtrasShape::OptionalExptime | ExtrasShape::Exptime => {
+                Some(Self::Exptime(u32::from_be_bytes(*bytes.first_chunk()?)))
+            }
+            ExtrasShape::Level => Some(Self::Level(u32::from_be_bytes(*bytes.first_chunk()?))),
+            ExtrasShape::Store => {
+                let (client_flags, exptime) = bytes.split_first_chunk()?;
+                Some(Self::Store {
+                    client_flags: u32::from_be_bytes(*client_flags),
+                    exptime: u32::from_be_bytes(*exptime.first_chunk()?),
+                })
+            }
+            ExtrasShape::Arithmetic => {
+                let (delta, rest) = bytes.split_first_chunk()?;
+                let (initial, exptime) = rest.split_first_chunk()?;
+                Some(Self::Arithmetic {
+                    delta: u64::from_be_bytes(*delta),
+                    initial: u64::from_be_bytes(*initial),
+                    exptime: u32::from_be_bytes(*exptime.first_chunk()?),
+                })
+            }
+        }
+    }
+
+    /// Appends them to `out`.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::None => {}
+            Self::Exptime(word) | Self::Level(word) => out.extend_from_slice(&word.to_be_bytes()),
+            Self::Store {
+                client_flags,
+                exptime,
+            } => {
+                out.extend_from_slice(&client_flags.to_be_bytes());
+                out.extend_from_slice(&exptime.to_be_bytes());
+            }
+            Self::Arithmetic {
+                delta,
+                initial,
+                exptime,
+            } => {
+                out.extend_from_slice(&delta.to_be_bytes());
+                out.extend_from_slice(&initial.to_be_bytes());
+                out.extend_from_slice(&exptime.to_be_bytes());
+            }
+        }
+    }
+
+    /// How long they are.
+    pub(super) const fn bytes(&self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Exptime(_) | Self::Level(_) => 4,
+            Self::Store { .. } => 8,
+            Self::Arithmetic { .. } => 20,
+        }
+    }
+}

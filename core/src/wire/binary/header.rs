@@ -1,0 +1,341 @@
+//! The 24 bytes in front of every packet, and the status in those of a reply.
+//!
+//! Numbers are big-endian. A header says how long its packet is, so a packet can be skipped without
+//! being understood.
+//!
+//! Source: memcached 1.6.45 `protocol_binary.h`; the texts of errors are those of `proto_bin.c`,
+//! `write_bin_error`, and of yrmcds 1.1 for the lock statuses.
+
+use alloc::vec::Vec;
+
+/// The bytes of a header.
+pub const HEADER_BYTES: usize = 24;
+
+/// The first byte of a request.
+pub const REQUEST_MAGIC: u8 = 0x80;
+
+/// The first byte of a reply.
+pub const REPLY_MAGIC: u8 = 0x81;
+
+/// The longest body of a request that is looked at, or skipped. A longer one is malformed.
+///
+/// Source: memcached 1.6.45 `memcached.h`, `ITEM_SIZE_MAX_UPPER_LIMIT`.
+pub const BODY_BYTES_MAX: usize = 1 << 30;
+
+/// How a request went, as a number on the wire. A client may meet numbers without a name here.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Status(u16);
+
+impl Status {
+    /// It went well.
+    pub const SUCCESS: Self = Self(0x0000);
+    /// There is no such item, or no such statistics.
+    pub const NOT_FOUND: Self = Self(0x0001);
+    /// There is such an item already, or it has another version.
+    pub const EXISTS: Self = Self(0x0002);
+    /// The value is over the limit.
+    pub const TOO_LARGE: Self = Self(0x0003);
+    /// The packet's parts are not those of its opcode.
+    pub const INVALID: Self = Self(0x0004);
+    /// There is nothing to append to, or not enough room.
+    pub const NOT_STORED: Self = Self(0x0005);
+    /// The item is not a number.
+    pub const NON_NUMERIC: Self = Self(0x0006);
+    /// A connection holds the item's lock.
+    pub const LOCKED: Self = Self(0x0010);
+    /// The connection does not hold the item's lock.
+    pub const NOT_LOCKED: Self = Self(0x0011);
+    /// The opcode is not known.
+    pub const UNKNOWN_COMMAND: Self = Self(0x0081);
+    /// There is no room, for an item or for a lock.
+    pub const OUT_OF_MEMORY: Self = Self(0x0082);
+    /// The server contradicts itself. memcached does not use it; later servers of this protocol
+    /// call 0x0084 "internal error".
+    pub const INTERNAL: Self = Self(0x0084);
+
+    /// The status with this number.
+    #[must_use]
+    pub const fn from_number(number: u16) -> Self {
+        Self(number)
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+
+    /// What stands in the body of an error with this status, where the error has no text of its
+    /// own; empty for success and for statuses without a name here.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::NOT_FOUND => "Not found",
+            Self::EXISTS => "Data exists for key.",
+            Self::TOO_LARGE => "Too large.",
+            Self::INVALID => "Invalid arguments",
+            Self::NOT_STORED => "Not stored.",
+            Self::NON_NUMERIC => "Non-numeric server-side value for incr or decr",
+            Self::LOCKED => "Locked",
+            Self::NOT_LOCKED => "Not locked",
+            Self::UNKNOWN_COMMAND => "Unknown command",
+            Self::OUT_OF_MEMORY => "Out of memory",
+            Self::INTERNAL => "Internal error",
+            Self(_) => "",
+        }
+    }
+}
+
+/// The header of a request. Its data type and its reserved field are not looked at, as in
+/// memcached, and are 0 when we write one.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct RequestHeader {
+    /// Which command; any byte.
+    pub opcode: u8,
+    /// Bytes of the key.
+    pub key_bytes: u16,
+    /// Bytes in front of the key.
+    pub extras_bytes: u8,
+    /// Bytes of extras, key and value together.
+    pub body_bytes: u32,
+    /// Goes into every reply as it is.
+    pub opaque: u32,
+    /// Which version of the item the client must have seen; 0 is "any".
+    pub cas: u64,
+}
+
+/// The header of a reply.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct ReplyHeader {
+    /// That of the request.
+    pub opcode: u8,
+    /// Bytes of the key.
+    pub key_bytes: u16,
+    /// Bytes in front of the key.
+    pub extras_bytes: u8,
+    /// How it went.
+    pub status: Status,
+    /// Bytes of extras, key and value together.
+    pub body_bytes: u32,
+    /// That of the request.
+    pub opaque: u32,
+    /// The item's version; 0 if there is none to tell.
+    pub cas: u64,
+}
+
+/// The first byte is not that of such a packet: nobody knows where the next one begins.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WrongMagic;
+
+/// What the two headers have in common, by position.
+struct Fields {
+    magic: u8,
+    opcode: u8,
+    key_bytes: u16,
+    extras_bytes: u8,
+    /// The status of a reply; reserved in a request.
+    number: u16,
+    body_bytes: u32,
+    opaque: u32,
+    cas: u64,
+}
+
+impl Fields {
+    /// Takes a header apart; `None` if `input` is too short.
+    fn decode(input: &[u8]) -> Option<Self> {
+        let (&[magic, opcode], rest) = input.split_first_chunk()?;
+        let (key_bytes, rest) = rest.split_first_chunk()?;
+        let (&[extras_bytes, _data_type], rest) = rest.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let (body_bytes, rest) = rest.split_first_chunk()?;
+        let (opaque, rest) = rest.split_first_chunk()?;
+        let (cas, _) = rest.split_first_chunk()?;
+        Some(Self {
+            magic,
+            opcode,
+            key_bytes: u16::from_be_bytes(*key_bytes),
+            extras_bytes,
+            number: u16::from_be_bytes(*number),
+            body_bytes: u32::from_be_bytes(*body_bytes),
+            opaque: u32::from_be_bytes(*opaque),
+            cas: u64::from_be_bytes(*cas),
+        })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        const RAW_BYTES: u8 = 0;
+        out.extend_from_slice(&[self.magic, self.opcode]);
+        out.extend_from_slice(&self.key_bytes.to_be_bytes());
+        out.extend_from_slice(&[self.extras_bytes, RAW_BYTES]);
+        out.extend_from_slice(&self.number.to_be_bytes());
+        out.extend_from_slice(&self.body_bytes.to_be_bytes());
+        out.extend_from_slice(&self.opaque.to_be_bytes());
+        out.extend_from_slice(&self.cas.to_be_bytes());
+    }
+}
+
+impl RequestHeader {
+    /// Reads the header at the start of `input`; `None` if it is not all there.
+    ///
+    /// # Errors
+    /// [`WrongMagic`] as soon as the first byte is there.
+    pub fn decode(input: &[u8]) -> Result<Option<Self>, WrongMagic> {
+        check_magic(input, REQUEST_MAGIC)?;
+        Ok(Fields::decode(input).map(|fields| Self {
+            opcode: fields.opcode,
+            key_bytes: fields.key_bytes,
+            extras_bytes: fields.extras_bytes,
+            body_bytes: fields.body_bytes,
+            opaque: fields.opaque,
+            cas: fields.cas,
+        }))
+    }
+
+    /// Appends the header to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let &Self {
+            opcode,
+            key_bytes,
+            extras_bytes,
+            body_bytes,
+            opaque,
+            cas,
+        } = self;
+        let (magic, number) = (REQUEST_MAGIC, 0);
+        Fields {
+            magic,
+            opcode,
+            key_bytes,
+            extras_bytes,
+            number,
+            body_bytes,
+            opaque,
+            cas,
+        }
+        .encode(out);
+    }
+
+    /// Bytes of the value; `None` if extras and key alone are longer than the body.
+    #[must_use]
+    pub fn value_bytes(&self) -> Option<usize> {
+        value_bytes(self.body_bytes, self.extras_bytes, self.key_bytes)
+    }
+}
+
+impl ReplyHeader {
+    /// Reads the header at the start of `input`; `None` if it is not all there.
+    ///
+    /// # Errors
+    /// [`WrongMagic`] as soon as the first byte is there.
+    pub fn decode(input: &[u8]) -> Result<Option<Self>, WrongMagic> {
+        check_magic(input, REPLY_MAGIC)?;
+        Ok(Fields::decode(input).map(|fields| Self {
+            opcode: fields.opcode,
+            key_bytes: fields.key_bytes,
+            extras_bytes: fields.extras_bytes,
+            status: Status(fields.number),
+            body_bytes: fields.body_bytes,
+            opaque: fields.opaque,
+            cas: fields.cas,
+        }))
+    }
+
+    /// Appends the header to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let &Self {
+            opcode,
+            key_bytes,
+            extras_bytes,
+            status,
+            body_bytes,
+            opaque,
+            cas,
+        } = self;
+        let (magic, number) = (REPLY_MAGIC, status.0);
+        Fields {
+            magic,
+            opcode,
+            key_bytes,
+            extras_bytes,
+            number,
+            body_bytes,
+            opaque,
+            cas,
+        }
+        .encode(out);
+    }
+
+    /// Bytes of the value; `None` if extras and key alone are longer than the body.
+    #[must_use]
+    pub fn value_bytes(&self) -> Option<usize> {
+        value_bytes(self.body_bytes, self.extras_bytes, self.key_bytes)
+    }
+}
+
+fn check_magic(input: &[u8], magic: u8) -> Result<(), WrongMagic> {
+    match input.first() {
+        Some(&first) if first != magic => Err(WrongMagic),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn value_bytes(body_bytes: u32, extras_bytes: u8, key_bytes: u16) -> Option<usize> {
+    let before = u32::from(extras_bytes) + u32::from(key_bytes);
+    body_bytes.checked_sub(before).map(|bytes| bytes as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quickcheck::quickcheck;
+
+    #[test]
+    fn a_header_is_laid_out_as_memcached_does() {
+        let mut out = Vec::new();
+        RequestHeader {
+            opcode: 0x01,
+            key_bytes: 5,
+            extras_bytes: 8,
+            body_bytes: 18,
+            opaque: 0xdead_beef,
+            cas: 1,
+        }
+        .encode(&mut out);
+        assert_eq!(
+            out,
+            b"\x80\x01\x00\x05\x08\x00\x00\x00\x00\x00\x00\x12\xde\xad\xbe\xef\0\0\0\0\0\0\0\x01"
+        );
+    }
+
+    #[test]
+    fn the_first_byte_decides_alone() {
+        assert_eq!(RequestHeader::decode(b""), Ok(None));
+        assert_eq!(RequestHeader::decode(b"\x80"), Ok(None));
+        assert_eq!(RequestHeader::decode(b"\x81"), Err(WrongMagic));
+        assert_eq!(ReplyHeader::decode(b"\x80"), Err(WrongMagic));
+    }
+
+    quickcheck! {
+        fn a_request_header_comes_back(opcode: u8, lengths: (u16, u8, u32), opaque: u32, cas: u64) -> bool {
+            let (key_bytes, extras_bytes, body_bytes) = lengths;
+            let header =
+                RequestHeader { opcode, key_bytes, extras_bytes, body_bytes, opaque, cas };
+            let mut out = Vec::new();
+            header.encode(&mut out);
+            let short = out.get(..HEADER_BYTES - 1).map(RequestHeader::decode);
+            out.len() == HEADER_BYTES
+                && RequestHeader::decode(&out) == Ok(Some(header))
+                && short == Some(Ok(None))
+        }
+
+        fn a_reply_header_comes_back(opcode: u8, lengths: (u16, u8, u32), status: u16, opaque: u32, cas: u64) -> bool {
+            let (key_bytes, extras_bytes, body_bytes) = lengths;
+            let status = Status::from_number(status);
+            let header =
+                ReplyHeader { opcode, key_bytes, extras_bytes, status, body_bytes, opaque, cas };
+            let mut out = Vec::new();
+            header.encode(&mut out);
+            out.len() == HEADER_BYTES && ReplyHeader::decode(&out) == Ok(Some(header))
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! What a request asks of the core, or the answer where the core has no part in it.
+//!
+//! The rules of the header's CAS and of the exptimes are memcached's:
+//!
+//! - with a CAS, Set, Add and Replace are all the same compare-and-swap (1.6.45 `proto_bin.c`,
+//!   `process_bin_update`);
+//! - an exptime is unsigned, so there is none that is negative: from 2^31 on it is a date after 2038
+//!   (`proto_bin.c`, `ntohl` into a `time_t`).
+
+use super::extras::{EXPTIME_DO_NOT_CREATE, Extras};
+use super::header::Status;
+use super::opcode::Verb;
+use super::request::Request;
+use super::{Answer, Envelope};
+use crate::command::{
+    Arithmetic, Command, Delete, Direction, Get, Guard, Keys, LockAfter, OnMissing, ScanCursor,
+    Set, SetMode, TtlStep, TtlSteps,
+};
+use crate::key::Key;
+use crate::stats::StatsTopic;
+use crate::time::Exptime;
+
+/// What is to be done for a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lowered<'a> {
+    /// The core executes the command, and its reply is encoded as the envelope says.
+    Command {
+        /// What the core is to do.
+        command: Command<'a>,
+        /// How the client wants to be answered.
+        envelope: Envelope<'a>,
+    },
+    /// The answer is known.
+    Answer(Answer),
+    /// The connection ends.
+    Close {
+        /// What to send before.
+        answer: Option<Answer>,
+    },
+}
+
+/// Lowers a request; `None` if its extras or key are not those of its opcode, which
+/// [`decode`](super::request::decode) never returns.
+///
+/// `version` is what the server answers to Version. For Keys, `cursor` is where its page starts.
+#[must_use]
+pub fn lower<'a>(
+    request: &Request<'a>,
+    version: &'static str,
+    cursor: ScanCursor,
+) -> Option<Lowered<'a>> {
+    let &Request {
+        opcode,
+        opaque,
+        cas,
+        extras,
+        key,
+        value,
+    } = request;
+    let guard = cas.map_or(Guard::None, Guard::Match);
+    let success = Answer::success(opcode.byte(), opaque);
+    let command = match opcode.verb() {
+        Verb::Get => Command::Get(Get::new(Key::new(key)?)),
+        Verb::Touch | Verb::Gat => Command::Get(Get {
+            steps: touch(extras)?,
+            ..Get::new(Key::new(key)?)
+        }),
+        Verb::LockAndGet => {
+            let steps = if extras == Extras::None {
+                TtlSteps::NONE
+            } else {
+                touch(extras)?
+            };
+            Command::Get(Get {
+                steps,
+                lock: true,
+                ..Get::new(Key::new(key)?)
+            })
+        }
+        verb @ (Verb::Set | Verb::Add | Verb::Replace | Verb::ReplaceAndUnlock) => {
+            let Extras::Store {
+                client_flags,
+                exptime,
+            } = extras
+            else {
+                return None;
+            };
+            let exptime = exptime_of(exptime);
+            let set = Set {
+                client_flags,
+                exptime,
+                guard,
+                ..Set::new(Key::new(key)?, value)
+            };
+            Command::Set(match (verb, cas) {
+                (Verb::ReplaceAndUnlock, _) => Set {
+                    mode: SetMode::Replace,
+                    lock: LockAfter::Release,
+                    ..set
+                },
+                (Verb::Add, None) => Set {
+                    mode: SetMode::Add,
+                    ..set
+                },
+                (Verb::Replace, None) => Set {
+                    mode: SetMode::Replace,
+                    ..set
+                },
+                (_, _) => Set {
+                    mode: SetMode::Set,
+                    ..set
+                },
+            })
+        }
+        Verb::Append => {
+            let mode = SetMode::Append {
+                missing: OnMissing::Refuse,
+            };
+            Command::Set(Set {
+                mode,
+                guard,
+                ..Set::new(Key::new(key)?, value)
+            })
+        }
+        Verb::Prepend => {
+            let mode = SetMode::Prepend {
+                missing: OnMissing::Refuse,
+            };
+            Command::Set(Set {
+                mode,
+                guard,
+                ..Set::new(Key::new(key)?, value)
+            })
+        }
+        Verb::Delete => Command::Delete(Delete {
+            guard,
+            ..Delete::new(Key::new(key)?)
+        }),
+        Verb::Increment => arithmetic(key, Direction::Increment, extras, guard)?,
+        Verb::Decrement => arithmetic(key, Direction::Decrement, extras, guard)?,
+        Verb::Flush => {
+            let at = match extras {
+                Extras::None => Exptime::Never,
+                Extras::Exptime(exptime) => exptime_of(exptime),
+                Extras::Store { .. } | Extras::Arithmetic { .. } | Extras::Level(_) => return None,
+            };
+            Command::FlushAll { at }
+        }
+        Verb::Lock => Command::Lock {
+            key: Key::new(key)?,
+        },
+        Verb::Unlock => Command::Unlock {
+            key: Key::new(key)?,
+        },
+        Verb::UnlockAll => Command::UnlockAll,
+        Verb::Keys => Command::Keys(Keys {
+            prefix: key,
+            cursor,
+        }),
+        Verb::Stat => match stat(key) {
+            Some(command) => command,
+            None => {
+                return Some(Lowered::Answer(Answer::error(
+                    opcode.byte(),
+                    opaque,
+                    Status::NOT_FOUND,
+                )));
+            }
+        },
+        Verb::Noop | Verb::Verbosity => return Some(Lowered::Answer(success)),
+        Verb::Version => {
+            return Some(Lowered::Answer(Answer {
+                body: version,
+                ..success
+            }));
+        }
+        Verb::Quit => {
+            let answer = (!opcode.is_quiet()).then_some(success);
+            return Some(Lowered::Close { answer });
+        }
+        // Refused before they are decoded; this is the same answer.
+        Verb::SaslListMechanisms | Verb::SaslAuth | Verb::SaslStep => {
+            return Some(Lowered::Answer(Answer::error(
+                opcode.byte(),
+                opaque,
+                Status::UNKNOWN_COMMAND,
+            )));
+        }
+    };
+    Some(Lowered::Command {
+        command,
+        envelope: request.envelope(),
+    })
+}
+
+/// An exptime of the wire, which has no sign here.
+fn exptime_of(number: u32) -> Exptime {
+    Exptime::from_wire(i64::from(number))
+}
+
+fn touch(extras: Extras) -> Option<TtlSteps> {
+    let Extras::Exptime(exptime) = extras else {
+        return None;
+    };
+    Some(TtlSteps::one(TtlStep::Touch(exptime_of(exptime))))
+}
+
+fn arithmetic(
+    key: &[u8],
+    direction: Direction,
+    extras: Extras,
+    guard: Guard,
+) -> Option<Command<'_>> {
+    let Extras::Arithmetic {
+        delta,
+        initial,
+        exptime,
+    } = extras
+    else {
+        return None;
+    };
+    let steps = if exptime == EXPTIME_DO_NOT_CREATE {
+        TtlSteps::NONE
+    } else {
+        TtlSteps::one(TtlStep::Vivify(exptime_of(exptime)))
+    };
+    let plain = Arithmetic::new(Key::new(key)?, direction, delta);
+    Some(Command::Arithmetic(Arithmetic {
+        initial,
+        steps,
+        guard,
+        ..plain
+    }))
+}
+
+fn stat(topic: &[u8]) -> Option<Command<'_>> {
+    if topic.starts_with(b"reset") {
+        Some(Command::StatsReset)
+    } else {
+        stats_topic(topic).map(Command::Stats)
+    }
+}
+
+/// What Stat is asked to tell; `None` if there is no such topic.
+///
+/// memcached compares only the first bytes with `reset` and `settings`, so `resets` resets too; and
+/// it knows `conns` in text only. Source: 1.6.45 `proto_bin.c`, `process_bin_stat`.
+pub(super) fn stats_topic(topic: &[u8]) -> Option<StatsTopic> {
+    match topic {
+        b"" => Some(StatsTopic::General),
+        b"items" => Some(StatsTopic::Items),
+        b"slabs" => Some(StatsTopic::Slabs),
+        b"sizes" => Some(StatsTopic::Sizes),
+        _ if topic.starts_with(b"settings") => Some(StatsTopic::Settings),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::Cas;
+    use crate::wire::binary::Opcode;
+    use crate::wire::binary::testing::AnyRequest;
+    use quickcheck::quickcheck;
+
+    const STORE: Extras = Extras::Store {
+        client_flags: 7,
+        exptime: 60,
+    };
+
+    fn key() -> Key<'static> {
+        Key::new(b"k").unwrap()
+    }
+
+    fn with_key(opcode: Opcode, extras: Extras) -> Request<'static> {
+        Request {
+            key: b"k",
+            extras,
+            ..Request::new(opcode)
+        }
+    }
+
+    fn command<'a>(request: &Request<'a>) -> Command<'a> {
+        match lower(request, "1", ScanCursor::default()) {
+            Some(Lowered::Command { command, envelope }) => {
+                assert_eq!(envelope, request.envelope());
+                command
+            }
+            other => panic!("no command: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_loud_and_the_quiet_ask_the_same_of_the_core() {
+        for (loud, quiet, extras) in [
+            (Opcode::GetK, Opcode::GetQ, Extras::None),
+            (Opcode::Set, Opcode::SetQ, STORE),
+            (Opcode::Gat, Opcode::GatKQ, Extras::Exptime(9)),
+            (Opcode::LaG, Opcode::LaGKQ, Extras::None),
+            (Opcode::Unlock, Opcode::UnlockQ, Extras::None),
+        ] {
+            assert_eq!(
+                command(&with_key(loud, extras)),
+                command(&with_key(quiet, extras))
+            );
+        }
+    }
+
+    #[test]
+    fn with_a_cas_set_add_and_replace_are_one() {
+        let cas = Cas::new(5);
+        let expected = Command::Set(Set {
+            client_flags: 7,
+            exptime: Exptime::In { seconds: 60 },
+            guard: Guard::Match(cas.unwrap()),
+            ..Set::new(key(), b"")
+        });
+        for opcode in [Opcode::Set, Opcode::Add, Opcode::ReplaceQ] {
+            assert_eq!(
+                command(&Request {
+                    cas,
+                    ..with_key(opcode, STORE)
+                }),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_cas_add_and_replace_have_their_condition() {
+        let set = Set {
+            client_flags: 7,
+            exptime: Exptime::In { seconds: 60 },
+            ..Set::new(key(), b"")
+        };
+        for (opcode, mode) in [
+            (Opcode::Set, SetMode::Set),
+            (Opcode::Add, SetMode::Add),
+            (Opcode::Replace, SetMode::Replace),
+        ] {
+            assert_eq!(
+                command(&with_key(opcode, STORE)),
+                Command::Set(Set { mode, ..set })
+            );
+        }
+    }
+
+    #[test]
+    fn replace_and_unlock_keeps_its_condition_with_a_cas() {
+        let cas = Cas::new(5);
+        let Command::Set(set) = command(&Request {
+            cas,
+            ..with_key(Opcode::RaU, STORE)
+        }) else {
+            panic!("not a set")
+        };
+        assert_eq!(set.mode, SetMode::Replace);
+        assert_eq!(set.lock, LockAfter::Release);
+        assert_eq!(set.guard, Guard::Match(cas.unwrap()));
+    }
+
+    #[test]
+    fn arithmetic_makes_a_number_unless_told_not_to() {
+        for (exptime, steps) in [
+            (0, TtlSteps::one(TtlStep::Vivify(Exptime::Never))),
+            (
+                30,
+                TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 30 })),
+            ),
+            (
+                0xffff_fffe,
+                TtlSteps::one(TtlStep::Vivify(Exptime::At {
+                    unix_s: 0xffff_fffe,
+                })),
+            ),
+            (EXPTIME_DO_NOT_CREATE, TtlSteps::NONE),
+        ] {
+            let extras = Extras::Arithmetic {
+                delta: 2,
+                initial: 10,
+                exptime,
+            };
+            let expected = Arithmetic {
+                initial: 10,
+                steps,
+                ..Arithmetic::new(key(), Direction::Decrement, 2)
+            };
+            assert_eq!(
+                command(&with_key(Opcode::DecrementQ, extras)),
+                Command::Arithmetic(expected)
+            );
+        }
+    }
+
+    #[test]
+    fn an_exptime_is_never_negative() {
+        assert_eq!(
+            exptime_of(u32::MAX),
+            Exptime::At {
+                unix_s: 4_294_967_295
+            }
+        );
+        assert_eq!(
+            exptime_of(1 << 31),
+            Exptime::At {
+                unix_s: 2_147_483_648
+            }
+        );
+        assert_eq!(exptime_of(2_592_000), Exptime::In { seconds: 2_592_000 });
+    }
+
+    #[test]
+    fn lock_and_get_touches_only_with_extras() {
+        let get = Get {
+            lock: true,
+            ..Get::new(key())
+        };
+        assert_eq!(
+            command(&with_key(Opcode::LaG, Extras::None)),
+            Command::Get(get)
+        );
+        assert_eq!(
+            command(&with_key(Opcode::LaGK, Extras::Exptime(0))),
+            Command::Get(Get {
+                steps: TtlSteps::one(TtlStep::Touch(Exptime::Never)),
+                ..get
+            })
+        );
+    }
+
+    #[test]
+    fn stat_knows_its_topics() {
+        let topic = |key| {
+            lower(
+                &Request {
+                    key,
+                    ..Request::new(Opcode::Stat)
+                },
+                "1",
+                ScanCursor::default(),
+            )
+        };
+        let envelope = |key| {
+            Request {
+                key,
+                ..Request::new(Opcode::Stat)
+            }
+            .envelope()
+        };
+        let is = |key, command| {
+            Some(Lowered::Command {
+                command,
+                envelope: envelope(key),
+            })
+        };
+        assert_eq!(topic(b""), is(b"", Command::Stats(StatsTopic::General)));
+        assert_eq!(topic(b"reset"), is(b"reset", Command::StatsReset));
+        assert_eq!(
+            topic(b"items"),
+            is(b"items", Command::Stats(StatsTopic::Items))
+        );
+        assert_eq!(topic(b"resets"), is(b"resets", Command::StatsReset));
+        let not_found = Answer::error(Opcode::Stat.byte(), 0, Status::NOT_FOUND);
+        for unknown in [&b"foo"[..], b"conns", b"rese", b"detail", b"itemsx"] {
+            assert_eq!(topic(unknown), Some(Lowered::Answer(not_found)));
+        }
+    }
+
+    #[test]
+    fn what_the_core_has_no_part_in_is_answered() {
+        let answer = |opcode| lower(&Request::new(opcode), "1.2.3", ScanCursor::default());
+        let noop = Answer::success(Opcode::Noop.byte(), 0);
+        assert_eq!(answer(Opcode::Noop), Some(Lowered::Answer(noop)));
+        let version = Answer {
+            body: "1.2.3",
+            ..Answer::success(Opcode::Version.byte(), 0)
+        };
+        assert_eq!(answer(Opcode::Version), Some(Lowered::Answer(version)));
+        let quit = Answer::success(Opcode::Quit.byte(), 0);
+        assert_eq!(
+            answer(Opcode::Quit),
+            Some(Lowered::Close { answer: Some(quit) })
+        );
+        assert_eq!(answer(Opcode::QuitQ), Some(Lowered::Close { answer: None }));
+    }
+
+    quickcheck! {
+        /// What decoding lets through is never without a meaning.
+        fn a_well_formed_request_can_be_lowered(any: AnyRequest) -> bool {
+            lower(&any.request(), "1", ScanCursor::default()).is_some()
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The packets of a server, whatever is in them.
+//!
+//! Source: memcached 1.6.45 `protocol_binary.h`.
+
+use alloc::vec::Vec;
+
+use super::header::{HEADER_BYTES, ReplyHeader, Status, WrongMagic};
+use super::{Answer, Envelope};
+use crate::item::Cas;
+
+/// One packet of a server.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Packet<'a> {
+    /// That of the request; any byte, as a server answers what it does not know.
+    pub opcode: u8,
+    /// How it went.
+    pub status: Status,
+    /// That of the request.
+    pub opaque: u32,
+    /// The item's version, if there is one to tell.
+    pub cas: Option<Cas>,
+    /// In front of the key: the client flags of a hit. At most 255 bytes.
+    pub extras: &'a [u8],
+    /// The key of a hit, the name of a counter. At most 65,535 bytes.
+    pub key: &'a [u8],
+    /// The value of a hit, a number, the text of an error.
+    pub value: &'a [u8],
+}
+
+/// Why bytes are not a reply, or one that a client wants.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Malformed {
+    /// The first byte is not that of a reply.
+    WrongMagic,
+    /// Extras and key are longer than the body they are in.
+    Lengths,
+    /// The body is over the bound of the caller.
+    TooLarge,
+}
+
+impl From<WrongMagic> for Malformed {
+    fn from(WrongMagic: WrongMagic) -> Self {
+        Self::WrongMagic
+    }
+}
+
+/// Decodes the reply at the start of `input`: the packet and its bytes, or `None` if it is not all
+/// there. Nothing is gathered for a body over `body_bytes_max`.
+///
+/// # Errors
+/// [`Malformed`], after which nobody knows where the next reply begins.
+pub fn decode(
+    input: &[u8],
+    body_bytes_max: usize,
+) -> Result<Option<(Packet<'_>, usize)>, Malformed> {
+    let Some(header) = ReplyHeader::decode(input)? else {
+        return Ok(None);
+    };
+    if header.value_bytes().is_none() {
+        return Err(Malformed::Lengths);
+    }
+    let body_bytes = header.body_bytes as usize;
+    if body_bytes > body_bytes_max {
+        return Err(Malformed::TooLarge);
+    }
+    let consumed = HEADER_BYTES + body_bytes;
+    let parts = input
+        .get(HEADER_BYTES..consumed)
+        .and_then(|body| body.split_at_checked(usize::from(header.extras_bytes)))
+        .and_then(|(extras, rest)| {
+            let (key, value) = rest.split_at_checked(usize::from(header.key_bytes))?;
+            Some((extras, key, value))
+        });
+    let Some((extras, key, value)) = parts else {
+        return Ok(None);
+    };
+    let packet = Packet {
+        opcode: header.opcode,
+        status: header.status,
+        opaque: header.opaque,
+        cas: Cas::new(header.cas),
+        extras,
+        key,
+        value,
+    };
+    Ok(Some((packet, consumed)))
+}
+
+impl<'a> Packet<'a> {
+    /// A reply to `envelope`'s request, with nothing in it.
+    pub(super) const fn success(envelope: &Envelope<'a>) -> Self {
+        Self {
+            opcode: envelope.opcode.byte(),
+            status: Status::SUCCESS,
+            opaque: envelope.opaque,
+            cas: None,
+            extras: b"",
+            key: b"",
+            value: b"",
+        }
+    }
+
+    /// The client flags of a hit; `None` if there are none in this packet.
+    #[must_use]
+    pub fn client_flags(&self) -> Option<u32> {
+        self.extras.try_into().ok().map(u32::from_be_bytes)
+    }
+
+    /// The number of an Increment or Decrement; `None` if there is none in this packet.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        self.value.try_into().ok().map(u64::from_be_bytes)
+    }
+
+    /// Appends the packet to `out`. A packet that is too long for its own length fields, which no
+    /// limit of values allows, goes out as [`Status::TOO_LARGE`].
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let body_bytes = self.extras.len() + self.key.len() + self.value.len();
+        let (Ok(key_bytes), Ok(extras_bytes), Ok(body_bytes)) = (
+            u16::try_from(self.key.len()),
+            u8::try_from(self.extras.len()),
+            u32::try_from(body_bytes),
+        ) else {
+            return Answer::error(self.opcode, self.opaque, Status::TOO_LARGE).encode(out);
+        };
+        let &Self {
+            opcode,
+            status,
+            opaque,
+            cas,
+            ..
+        } = self;
+        let cas = cas.map_or(0, Cas::number);
+        ReplyHeader {
+            opcode,
+            key_bytes,
+            extras_bytes,
+            status,
+            body_bytes,
+            opaque,
+            cas,
+        }
+        .encode(out);
+        out.extend_from_slice(self.extras);
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::binary::Opcode;
+    use alloc::vec;
+    use quickcheck::quickcheck;
+
+    fn packet(opcode: Opcode) -> Packet<'static> {
+        Packet::success(&Envelope {
+            opcode,
+            opaque: 7,
+            key: b"",
+        })
+    }
+
+    #[test]
+    fn a_client_refuses_what_cannot_be_a_reply() {
+        assert_eq!(decode(b"VALUE", 10), Err(Malformed::WrongMagic));
+        let mut out = Vec::new();
+        Packet {
+            value: b"0123456789a",
+            ..packet(Opcode::Get)
+        }
+        .encode(&mut out);
+        assert_eq!(decode(&out, 10), Err(Malformed::TooLarge));
+        assert!(decode(&out, 11).unwrap().is_some());
+        out.clear();
+        ReplyHeader {
+            opcode: 0,
+            key_bytes: 2,
+            extras_bytes: 0,
+            status: Status::SUCCESS,
+            body_bytes: 1,
+            opaque: 0,
+            cas: 0,
+        }
+        .encode(&mut out);
+        assert_eq!(decode(&out, 10), Err(Malformed::Lengths));
+    }
+
+    quickcheck! {
+        /// `decode(encode(x)) == x`, and every cut of it is incomplete.
+        fn a_reply_comes_back(opcode: u8, numbers: (u16, u32, u64), extras: Vec<u8>, key: Vec<u8>, value: Vec<u8>) -> bool {
+            let (status, opaque, cas) = numbers;
+            let packet = Packet {
+                opcode,
+                status: Status::from_number(status),
+                opaque,
+                cas: Cas::new(cas),
+                extras: &extras,
+                key: &key,
+                value: &value,
+            };
+            let mut out = Vec::new();
+            packet.encode(&mut out);
+            decode(&out, usize::MAX) == Ok(Some((packet, out.len())))
+                && (0..out.len()).all(|cut| decode(&out[..cut], usize::MAX) == Ok(None))
+        }
+
+        /// Whatever arrives is a packet, more to come or an error, and never a panic.
+        fn arbitrary_bytes_are_judged(behind: Vec<u8>) -> bool {
+            let mut input = vec![0x81];
+            input.extend_from_slice(&behind);
+            match decode(&input, 64) {
+                Ok(Some((packet, consumed))) => consumed <= input.len() && packet.value.len() <= 64,
+                Ok(None) => input.len() < HEADER_BYTES + 64,
+                Err(malformed) => malformed != Malformed::WrongMagic,
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Replies as packets: the server encodes them, a client decodes them.
+//!
+//! What quiet means: a quiet get leaves out a miss and nothing else, any other quiet request leaves
+//! out success and nothing else. So an error is always sent, a refusal because of a lock too.
+//! `LaGQ` and `LaGKQ` are gets that change something: they send the hit and the miss alike.
+//!
+//! Source: memcached 1.6.45 `proto_bin.c`, `write_bin_response`, `complete_update_bin` and
+//! `process_bin_get_or_touch`; yrmcds `docs/locking.md` for the lock commands, and yrmcds 1.1 for
+//! the form of Keys.
+
+use alloc::vec::Vec;
+
+use super::header::Status;
+use super::lower::stats_topic;
+use super::opcode::Verb;
+pub use super::packet::{Malformed, Packet, decode};
+use super::{Answer, Envelope};
+use crate::reply::{Hit, KeysPage, Refusal, Reply};
+use crate::stats::Report;
+
+/// Appends what `reply` is to the request of `envelope`: nothing, a packet or several.
+pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
+    let success = Packet::success(envelope);
+    let quiet = envelope.opcode.is_quiet();
+    let loud = |packet: Packet<'_>, out: &mut Vec<u8>| {
+        if !quiet {
+            packet.encode(out);
+        }
+    };
+    match reply {
+        Reply::Hit(hit) => encode_hit(envelope, hit, out),
+        Reply::Miss => encode_miss(envelope, out),
+        Reply::Stored(stored) => loud(
+            Packet {
+                cas: Some(stored.cas),
+                ..success
+            },
+            out,
+        ),
+        Reply::Number(number) => {
+            let value = &number.value.to_be_bytes();
+            loud(
+                Packet {
+                    cas: Some(number.cas),
+                    value,
+                    ..success
+                },
+                out,
+            );
+        }
+        Reply::Deleted | Reply::Locked | Reply::Unlocked | Reply::Ok => loud(success, out),
+        Reply::NotStored => error(envelope, not_stored(envelope.opcode.verb()), out),
+        Reply::Exists => error(envelope, Status::EXISTS, out),
+        Reply::NotFound => error(envelope, Status::NOT_FOUND, out),
+        Reply::Keys(page) => encode_keys(envelope, page, out),
+        Reply::Stats(report) => encode_stats(envelope, report, out),
+        Reply::Refused(refusal) => encode_refusal(envelope, *refusal, out),
+    }
+}
+
+fn error(envelope: &Envelope<'_>, status: Status, out: &mut Vec<u8>) {
+    Answer::error(envelope.opcode.byte(), envelope.opaque, status).encode(out);
+}
+
+/// A set whose condition did not hold says which by its verb.
+///
+/// Source: memcached 1.6.45 `proto_bin.c`, `complete_update_bin`.
+const fn not_stored(verb: Verb) -> Status {
+    match verb {
+        Verb::Add => Status::EXISTS,
+        Verb::Replace | Verb::ReplaceAndUnlock => Status::NOT_FOUND,
+        Verb::Get
+        | Verb::Set
+        | Verb::Delete
+        | Verb::Increment
+        | Verb::Decrement
+        | Verb::Quit
+        | Verb::Flush
+        | Verb::Noop
+        | Verb::Version
+        | Verb::Append
+        | Verb::Prepend
+        | Verb::Stat
+        | Verb::Verbosity
+        | Verb::Touch
+        | Verb::Gat
+        | Verb::SaslListMechanisms
+        | Verb::SaslAuth
+        | Verb::SaslStep
+        | Verb::Lock
+        | Verb::Unlock
+        | Verb::UnlockAll
+        | Verb::LockAndGet
+        | Verb::Keys => Status::NOT_STORED,
+    }
+}
+
+fn encode_hit(envelope: &Envelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
+    let opcode = envelope.opcode;
+    let extras = &hit.client_flags.to_be_bytes();
+    let packet = Packet {
+        cas: Some(hit.cas),
+        extras,
+        ..Packet::success(envelope)
+    };
+    let key = if opcode.echoes_key() { hit.key } else { b"" };
+    let value = if opcode.verb() == Verb::Touch {
+        b""
+    } else {
+        hit.value
+    };
+    Packet {
+        key,
+        value,
+        ..packet
+    }
+    .encode(out);
+}
+
+fn encode_miss(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+    let opcode = envelope.opcode;
+    if opcode.verb() == Verb::LockAndGet {
+        // As yrmcds: quiet or not, and without the key.
+        error(envelope, Status::NOT_FOUND, out);
+    } else if opcode.is_quiet() {
+        // What quiet is for.
+    } else if opcode.echoes_key() {
+        let status = Status::NOT_FOUND;
+        Packet {
+            status,
+            key: envelope.key,
+            ..Packet::success(envelope)
+        }
+        .encode(out);
+    } else {
+        error(envelope, Status::NOT_FOUND, out);
+    }
+}
+
+/// One packet a key, and an empty one behind the last page.
+fn encode_keys(envelope: &Envelope<'_>, page: &KeysPage<'_>, out: &mut Vec<u8>) {
+    let success = Packet::success(envelope);
+    for key in &page.keys {
+        Packet { key, ..success }.encode(out);
+    }
+    if page.next.is_none() {
+        success.encode(out);
+    }
+}
+
+/// One packet a line, and an empty one behind the last.
+///
+/// Source: memcached 1.6.45 `memcached.c`, `append_bin_stats`.
+fn encode_stats(envelope: &Envelope<'_>, report: &Report<'_>, out: &mut Vec<u8>) {
+    let success = Packet::success(envelope);
+    let topic = stats_topic(envelope.key).unwrap_or_default();
+    report.each(topic, |name, value| {
+        Packet {
+            key: name.as_bytes(),
+            value: value.as_bytes(),
+            ..success
+        }
+        .encode(out);
+    });
+    success.encode(out);
+}
+
+fn encode_refusal(envelope: &Envelope<'_>, refusal: Refusal, out: &mut Vec<u8>) {
+    let verb = envelope.opcode.verb();
+    let (status, body) = match refusal {
+        Refusal::Locked => (Status::LOCKED, Status::LOCKED.text()),
+        Refusal::NotLocked => (Status::NOT_LOCKED, Status::NOT_LOCKED.text()),
+        Refusal::NotLockedNotFound => (Status::NOT_FOUND, Status::NOT_FOUND.text()),
+        Refusal::TooManyLocks => (Status::OUT_OF_MEMORY, "Too many locks"),
+        Refusal::ConnectionClosed => (Status::INTERNAL, "Connection closed"),
+        Refusal::TooLarge => (Status::TOO_LARGE, Status::TOO_LARGE.text()),
+        Refusal::OutOfMemory if matches!(verb, Verb::Increment | Verb::Decrement) => {
+            (Status::OUT_OF_MEMORY, "Out of memory incrementing value")
+        }
+        Refusal::OutOfMemory => (Status::OUT_OF_MEMORY, "Out of memory allocating item"),
+        Refusal::NonNumeric => (Status::NON_NUMERIC, Status::NON_NUMERIC.text()),
+    };
+    let opcode = envelope.opcode.byte();
+    Answer {
+        opcode,
+        opaque: envelope.opaque,
+        status,
+        body,
+    }
+    .encode(out);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! The classic text protocol: get, set and their kin, locks, and everything about the server.
+//!
+//! Source: memcached 1.6.45 `doc/protocol.txt`; for `lock`, `unlock`, `unlock_all` and `keys`
+//! yrmcds 1.1 `docs/locking.md` and `docs/keys.md`. Where we differ: docs/PROTOCOL.md.
+
+pub mod reply;
+pub mod request;
+
+use crate::stats::StatsTopic;
+
+/// How a command of the classic protocol wants to be answered.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Envelope {
+    /// One key of `get`, `gets`, `gat` or `gats`: `VALUE` and the value, or nothing.
+    Get {
+        /// With the item's version (`gets`, `gats`).
+        with_cas: bool,
+        /// `END` follows.
+        last: bool,
+    },
+    /// `touch`: `TOUCHED` or `NOT_FOUND`.
+    Touch {
+        /// Nothing is sent, whatever happens.
+        noreply: bool,
+    },
+    /// A change: the word for what happened.
+    Change {
+        /// Nothing is sent, whatever happens.
+        noreply: bool,
+    },
+    /// `incr` or `decr`: the number.
+    Arithmetic {
+        /// Nothing is sent, whatever happens.
+        noreply: bool,
+    },
+    /// `keys`: a `VALUE` line a key, and `END` behind the last page.
+    Keys,
+    /// `stats`: a `STAT` line a value, and `END`.
+    Stats(StatsTopic),
+    /// `stats reset`.
+    StatsReset,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,322 @@
+//! Replies of the classic text protocol: from an outcome to its words, and back.
+//!
+//! Source: memcached 1.6.45 `doc/protocol.txt`; yrmcds 1.1 `docs/locking.md`.
+
+use alloc::vec::Vec;
+
+use super::Envelope;
+use crate::item::Cas;
+use crate::reply::{Hit, KeysPage, Refusal, Reply};
+use crate::stats::StatsTopic;
+use crate::wire::Malformed;
+use crate::wire::limits::LINE_BYTES_MAX;
+use crate::wire::scan::{Tokens, u32_from, u64_from, without_line_end};
+use crate::wire::text::{self, MISMATCH, put_line, put_number};
+
+/// One reply as it stands on the wire. A get is answered by several: values, and [`End`].
+///
+/// [`End`]: Response::End
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Response<'a> {
+    /// An item that a get found.
+    Value {
+        /// Its key.
+        key: &'a [u8],
+        /// The client's own number.
+        client_flags: u32,
+        /// Its value.
+        value: &'a [u8],
+        /// Its version, for `gets` and `gats`.
+        cas: Option<Cas>,
+    },
+    /// A key of a listing.
+    Key(&'a [u8]),
+    /// A line of `stats`.
+    Stat {
+        /// The name.
+        name: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+    },
+    /// Nothing more comes.
+    End,
+    /// A set stored.
+    Stored,
+    /// Its mode did not allow it.
+    NotStored,
+    /// The item has another version.
+    Exists,
+    /// There is no item.
+    NotFound,
+    /// The item is gone.
+    Deleted,
+    /// The item has its new exptime.
+    Touched,
+    /// A lock was taken or given back, a flush took effect.
+    Ok,
+    /// A connection holds the item's lock.
+    Locked,
+    /// The counters are back at 0.
+    Reset,
+    /// A number as it is now.
+    Number(u64),
+    /// The server's version.
+    Version(&'a [u8]),
+    /// The command is unknown.
+    Error,
+    /// The request is at fault, for the reason given.
+    ClientError(&'a [u8]),
+    /// The server is at fault, for the reason given.
+    ServerError(&'a [u8]),
+}
+
+/// The longest line of a reply: `VALUE`, the longest key and three numbers, or an error.
+const REPLY_LINE_BYTES_MAX: usize = LINE_BYTES_MAX;
+
+impl<'a> Response<'a> {
+    /// Appends the response's bytes to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Value {
+                key,
+                client_flags,
+                value,
+                cas,
+            } => {
+                // The line without key and value is at most 60 bytes: three numbers, 12 more.
+                out.reserve(key.len() + value.len() + 64);
+                out.extend_from_slice(b"VALUE ");
+                out.extend_from_slice(key);
+                out.push(b' ');
+                put_number(out, client_flags);
+                out.push(b' ');
+                put_number(out, value.len());
+                if let Some(cas) = cas {
+                    out.push(b' ');
+                    put_number(out, cas.number());
+                }
+                out.extend_from_slice(b"\r\n");
+                out.extend_from_slice(value);
+            }
+            Self::Key(key) => put(out, b"VALUE ", key),
+            Self::Stat { name, value } => {
+                put(out, b"STAT ", name);
+                put(out, b" ", value);
+            }
+            Self::End => out.extend_from_slice(b"END"),
+            Self::Stored => out.extend_from_slice(b"STORED"),
+            Self::NotStored => out.extend_from_slice(b"NOT_STORED"),
+            Self::Exists => out.extend_from_slice(b"EXISTS"),
+            Self::NotFound => out.extend_from_slice(b"NOT_FOUND"),
+            Self::Deleted => out.extend_from_slice(b"DELETED"),
+            Self::Touched => out.extend_from_slice(b"TOUCHED"),
+            Self::Ok => out.extend_from_slice(b"OK"),
+            Self::Locked => out.extend_from_slice(b"LOCKED"),
+            Self::Reset => out.extend_from_slice(b"RESET"),
+            Self::Number(number) => put_number(out, number),
+            Self::Version(version) => put(out, b"VERSION ", version),
+            Self::Error => out.extend_from_slice(b"ERROR"),
+            Self::ClientError(reason) => put(out, b"CLIENT_ERROR ", reason),
+            Self::ServerError(reason) => put(out, b"SERVER_ERROR ", reason),
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Reads one response off the front of `input`, and how many bytes it took; `None` if it is
+    /// not there in full.
+    ///
+    /// # Errors
+    /// [`Malformed`] if no server answers this; the connection is of no use then.
+    pub fn decode(input: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
+        let Some(line_bytes) = line_bytes(input)? else {
+            return Ok(None);
+        };
+        let (line, body) = input.split_at_checked(line_bytes).ok_or(Malformed)?;
+        let line = without_line_end(line);
+        let mut words = Tokens::new(line);
+        let verb = words.next().ok_or(Malformed)?;
+        let response = match verb {
+            b"VALUE" => return Self::decode_value(words, body, line_bytes),
+            b"STAT" => {
+                let name = words.next().ok_or(Malformed)?;
+                Self::Stat {
+                    name,
+                    value: words.next().unwrap_or_default(),
+                }
+            }
+            b"END" => Self::End,
+            b"STORED" => Self::Stored,
+            b"NOT_STORED" => Self::NotStored,
+            b"EXISTS" => Self::Exists,
+            b"NOT_FOUND" => Self::NotFound,
+            b"DELETED" => Self::Deleted,
+            b"TOUCHED" => Self::Touched,
+            b"OK" => Self::Ok,
+            b"LOCKED" => Self::Locked,
+            b"RESET" => Self::Reset,
+            b"VERSION" => Self::Version(behind_blank(words.rest())),
+            b"ERROR" => Self::Error,
+            b"CLIENT_ERROR" => Self::ClientError(behind_blank(words.rest())),
+            // memcached's answer to `shutdown` has a colon.
+            b"SERVER_ERROR" | b"SERVER_ERROR:" => Self::ServerError(behind_blank(words.rest())),
+            number => Self::Number(u64_from(number).ok_or(Malformed)?),
+        };
+        Ok(Some((response, line_bytes)))
+    }
+
+    fn decode_value(
+        mut words: Tokens<'a>,
+        body: &'a [u8],
+        line_bytes: usize,
+    ) -> Result<Option<(Self, usize)>, Malformed> {
+        let key = words.next().ok_or(Malformed)?;
+        let Some(client_flags) = words.next() else {
+            return Ok(Some((Self::Key(key), line_bytes)));
+        };
+        let client_flags = u32_from(client_flags).ok_or(Malformed)?;
+        let value_bytes = words.next().and_then(u32_from).ok_or(Malformed)?;
+        let value_bytes = usize::try_from(value_bytes).map_err(|_| Malformed)?;
+        let cas = words.next().and_then(u64_from).and_then(Cas::new);
+        let body_bytes = value_bytes.checked_add(2).ok_or(Malformed)?;
+        let Some(body) = body.get(..body_bytes) else {
+            return Ok(None);
+        };
+        let value = body.strip_suffix(b"\r\n").ok_or(Malformed)?;
+        Ok(Some((
+            Self::Value {
+                key,
+                client_flags,
+                value,
+                cas,
+            },
+            line_bytes + body_bytes,
+        )))
+    }
+}
+
+/// How long the first line of a reply is, line end included; `None` if it is not there in full.
+pub(crate) fn line_bytes(input: &[u8]) -> Result<Option<usize>, Malformed> {
+    let window = input.get(..REPLY_LINE_BYTES_MAX).unwrap_or(input);
+    match memchr::memchr(b'\n', window) {
+        Some(end) => Ok(Some(end + 1)),
+        None if window.len() < REPLY_LINE_BYTES_MAX => Ok(None),
+        None => Err(Malformed),
+    }
+}
+
+fn behind_blank(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b" ").unwrap_or(text)
+}
+
+fn put(out: &mut Vec<u8>, before: &[u8], text: &[u8]) {
+    out.extend_from_slice(before);
+    out.extend_from_slice(text);
+}
+
+/// Appends the words for `reply` to `out`.
+pub fn encode(envelope: Envelope, reply: &Reply<'_>, out: &mut Vec<u8>) {
+    match envelope {
+        Envelope::Get { with_cas, last } => encode_get(with_cas, last, reply, out),
+        Envelope::Touch { noreply: true }
+        | Envelope::Change { noreply: true }
+        | Envelope::Arithmetic { noreply: true } => {}
+        Envelope::Touch { noreply: false } => encode_touch(reply, out),
+        Envelope::Change { noreply: false } => encode_word(reply, out),
+        Envelope::Arithmetic { noreply: false } => encode_arithmetic(reply, out),
+        Envelope::Keys => encode_keys(reply, out),
+        Envelope::Stats(topic) => encode_stats(topic, reply, out),
+        Envelope::StatsReset => encode_reset(reply, out),
+    }
+}
+
+fn encode_get(with_cas: bool, last: bool, reply: &Reply<'_>, out: &mut Vec<u8>) {
+    if let Reply::Hit(Hit {
+        key,
+        value,
+        cas,
+        client_flags,
+        ..
+    }) = reply
+    {
+        let cas = with_cas.then_some(*cas);
+        Response::Value {
+            key,
+            client_flags: *client_flags,
+            value,
+            cas,
+        }
+        .encode(out);
+    } else if *reply != Reply::Miss {
+        return encode_word(reply, out);
+    }
+    if last {
+        out.extend_from_slice(b"END\r\n");
+    }
+}
+
+fn encode_touch(reply: &Reply<'_>, out: &mut Vec<u8>) {
+    if let Reply::Hit(_) = reply {
+        Response::Touched.encode(out);
+    } else if let Reply::Miss = reply {
+        Response::NotFound.encode(out);
+    } else {
+        encode_word(reply, out);
+    }
+}
+
+fn encode_arithmetic(reply: &Reply<'_>, out: &mut Vec<u8>) {
+    if let Reply::Refused(Refusal::OutOfMemory) = reply {
+        put_line(out, text::OUT_OF_MEMORY);
+    } else {
+        encode_word(reply, out);
+    }
+}
+
+fn encode_keys(reply: &Reply<'_>, out: &mut Vec<u8>) {
+    let Reply::Keys(KeysPage { keys, next }) = reply else {
+        return encode_word(reply, out);
+    };
+    for key in keys {
+        Response::Key(key).encode(out);
+    }
+    if next.is_none() {
+        Response::End.encode(out);
+    }
+}
+
+fn encode_stats(topic: StatsTopic, reply: &Reply<'_>, out: &mut Vec<u8>) {
+    let Reply::Stats(report) = reply else {
+        return encode_word(reply, out);
+    };
+    report.each(topic, |name, value| {
+        Response::Stat {
+            name: name.as_bytes(),
+            value: value.as_bytes(),
+        }
+        .encode(out);
+    });
+    Response::End.encode(out);
+}
+
+fn encode_reset(reply: &Reply<'_>, out: &mut Vec<u8>) {
+    if let Reply::Ok = reply {
+        Response::Reset.encode(out);
+    } else {
+        encode_word(reply, out);
+    }
+}
+
+/// The word for an outcome that means the same whatever the command was.
+fn encode_word(reply: &Reply<'_>, out: &mut Vec<u8>) {
+    match reply {
+        Reply::Stored(_) => Response::Stored.encode(out),
+        Reply::NotStored => Response::NotStored.encode(out),
+        Reply::Exists => Response::Exists.encode(out),
+        Reply::NotFound => Response::NotFound.encode(out),
+        Reply::Deleted => Response::Deleted.encode(out),
+        Reply::Number(number) => Response::Number(number.value).encode(out),
+        Reply::Locked | Reply::Unlocked | Reply::Ok => Response::Ok.encode(out),
+        Reply::Refused(refusal) => put_line(out, text::refusal(*refusal)),
+        Reply::Hit(_) | Reply::Miss | Reply::Keys(_) | Reply::Stats(_) => put_line(out, MISMATCH),
+    }
+}

@@ -1,0 +1,182 @@
+//! The flags of meta commands, one word each: a letter, and for some a token behind it.
+//!
+//! A letter that takes no token ignores what stands behind it, as in memcached.
+//!
+//! Source: memcached 1.6.45 `proto_parser.c`, `_meta_flag_preparse`.
+
+use alloc::vec::Vec;
+
+use crate::time::Exptime;
+use crate::wire::scan::{i32_from, u32_from, u64_from};
+use crate::wire::text::{BAD_FORMAT, put_number};
+
+/// One flag of a meta command.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Flag<'a> {
+    /// `b`: the key is written in base64.
+    BinaryKey,
+    /// `c`: show the version.
+    ShowCas,
+    /// `C`: the version the client knows; 0 is one that no item has.
+    Cas(u64),
+    /// `D`: how much to count by.
+    Delta(u64),
+    /// `E`: the version that the item is to have; 0 leaves it to the server.
+    NewCas(u64),
+    /// `f`: show the client flags.
+    ShowClientFlags,
+    /// `F`: the client flags to store.
+    ClientFlags(u32),
+    /// `h`: show whether the item was fetched before.
+    ShowFetched,
+    /// `I`: mark the item stale, or store though it is newer.
+    Invalidate,
+    /// `J`: the number of an item that is made.
+    Initial(u64),
+    /// `k`: show the key.
+    ShowKey,
+    /// `l`: show how long ago the item was used.
+    ShowLastAccess,
+    /// `M`: which kind of set or arithmetic; only the first byte counts.
+    Mode(u8),
+    /// `N`: make a missing item, with this exptime.
+    Vivify(Exptime),
+    /// `O`: show these bytes.
+    Opaque(&'a [u8]),
+    /// `q`: do not answer when there is nothing to say.
+    Quiet,
+    /// `R`: win the right to recache an item that has less than this left.
+    Recache(Exptime),
+    /// `s`: show the length of the value.
+    ShowSize,
+    /// `t`: show the remaining TTL.
+    ShowTtl,
+    /// `T`: the exptime to give.
+    Touch(Exptime),
+    /// `u`: do not count this as a use.
+    NoBump,
+    /// `v`: show the value.
+    Value,
+    /// `x`: remove the value and keep the item.
+    Clear,
+    /// `P` and `L`: for proxies, and ignored.
+    Proxy,
+}
+
+/// Why a flag is of no use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum BadFlag {
+    /// Nobody knows the letter.
+    Unknown,
+    /// The token is unreadable. The text stands unless a later flag has a worse one.
+    Token(&'static str),
+    /// The token of `F` is unreadable, which memcached has no text for.
+    ClientFlags,
+}
+
+const BAD_TOKEN: BadFlag = BadFlag::Token("CLIENT_ERROR bad token in command line format");
+
+impl BadFlag {
+    /// The text, if an earlier flag was at fault with `before`.
+    pub(crate) fn text(self, before: Option<&'static str>) -> &'static str {
+        match self {
+            Self::Unknown => "CLIENT_ERROR invalid flag",
+            Self::Token(text) => text,
+            Self::ClientFlags => before.unwrap_or(BAD_FORMAT),
+        }
+    }
+}
+
+impl<'a> Flag<'a> {
+    /// Reads one word of a request.
+    #[inline]
+    pub(crate) fn decode(word: &'a [u8]) -> Result<Self, BadFlag> {
+        let Some((letter, token)) = word.split_first() else {
+            return Err(BadFlag::Unknown);
+        };
+        let exptime = || {
+            let seconds = some(token).and_then(i32_from).ok_or(BAD_TOKEN)?;
+            Ok(Exptime::from_wire(i64::from(seconds)))
+        };
+        let number = |bad: BadFlag| some(token).and_then(u64_from).ok_or(bad);
+        Ok(match letter {
+            b'b' => Self::BinaryKey,
+            b'c' => Self::ShowCas,
+            b'C' => Self::Cas(number(BAD_TOKEN)?),
+            b'D' => Self::Delta(number(BadFlag::Token(
+                "CLIENT_ERROR invalid numeric delta value",
+            ))?),
+            b'E' => Self::NewCas(number(BAD_TOKEN)?),
+            b'f' => Self::ShowClientFlags,
+            b'F' => Self::ClientFlags(some(token).and_then(u32_from).ok_or(BadFlag::ClientFlags)?),
+            b'h' => Self::ShowFetched,
+            b'I' => Self::Invalidate,
+            b'J' => Self::Initial(number(BadFlag::Token(
+                "CLIENT_ERROR invalid numeric initial value",
+            ))?),
+            b'k' => Self::ShowKey,
+            b'l' => Self::ShowLastAccess,
+            // A bare `M` is the mode that nobody knows: what follows it is a blank.
+            b'M' => Self::Mode(token.first().copied().unwrap_or(b' ')),
+            b'N' => Self::Vivify(exptime()?),
+            b'O' => Self::Opaque(token),
+            b'q' => Self::Quiet,
+            b'R' => Self::Recache(exptime()?),
+            b's' => Self::ShowSize,
+            b't' => Self::ShowTtl,
+            b'T' => Self::Touch(exptime()?),
+            b'u' => Self::NoBump,
+            b'v' => Self::Value,
+            b'x' => Self::Clear,
+            b'P' | b'L' => Self::Proxy,
+            _ => return Err(BadFlag::Unknown),
+        })
+    }
+
+    /// Appends a blank and the flag.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(b' ');
+        let exptime = |letter, exptime: Exptime, out: &mut Vec<u8>| {
+            out.push(letter);
+            put_number(out, exptime.to_wire());
+        };
+        let number = |letter, number: u64, out: &mut Vec<u8>| {
+            out.push(letter);
+            put_number(out, number);
+        };
+        match *self {
+            Self::BinaryKey => out.push(b'b'),
+            Self::ShowCas => out.push(b'c'),
+            Self::Cas(cas) => number(b'C', cas, out),
+            Self::Delta(delta) => number(b'D', delta, out),
+            Self::NewCas(cas) => number(b'E', cas, out),
+            Self::ShowClientFlags => out.push(b'f'),
+            Self::ClientFlags(flags) => number(b'F', u64::from(flags), out),
+            Self::ShowFetched => out.push(b'h'),
+            Self::Invalidate => out.push(b'I'),
+            Self::Initial(initial) => number(b'J', initial, out),
+            Self::ShowKey => out.push(b'k'),
+            Self::ShowLastAccess => out.push(b'l'),
+            Self::Mode(mode) => out.extend_from_slice(&[b'M', mode]),
+            Self::Vivify(seconds) => exptime(b'N', seconds, out),
+            Self::Opaque(opaque) => {
+                out.push(b'O');
+                out.extend_from_slice(opaque);
+            }
+            Self::Quiet => out.push(b'q'),
+            Self::Recache(seconds) => exptime(b'R', seconds, out),
+            Self::ShowSize => out.push(b's'),
+            Self::ShowTtl => out.push(b't'),
+            Self::Touch(seconds) => exptime(b'T', seconds, out),
+            Self::NoBump => out.push(b'u'),
+            Self::Value => out.push(b'v'),
+            Self::Clear => out.push(b'x'),
+            Self::Proxy => out.push(b'P'),
+        }
+    }
+}
+
+/// The token of a flag that must have one.
+const fn some(token: &[u8]) -> Option<&[u8]> {
+    if token.is_empty() { None } else { Some(token) }
+}

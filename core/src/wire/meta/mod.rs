@@ -1,0 +1,55 @@
+//! The meta text protocol: `mg`, `ms`, `md`, `ma`, `me` and `mn`.
+//!
+//! A meta command is a verb, a key and flags. Most flags are accepted by every verb, whether they
+//! mean something to it or not; what each means where is in [`request`].
+//!
+//! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Commands", and `proto_parser.c`. Where we
+//! differ: docs/PROTOCOL.md.
+
+mod flag;
+mod key;
+mod options;
+pub mod reply;
+pub mod request;
+
+pub use flag::Flag;
+pub use key::KeyBuffer;
+
+use crate::key::{Key, KeyForm};
+
+/// A meta command that is about a key.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Verb {
+    /// `mg`
+    Get,
+    /// `ms`
+    Set,
+    /// `md`
+    Delete,
+    /// `ma`
+    Arithmetic,
+    /// `me`: everything about an item, for a person.
+    Debug,
+}
+
+/// How a meta command wants to be answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Envelope<'a> {
+    /// Which answers there are.
+    pub(crate) verb: Verb,
+    /// The key asked for, decoded.
+    pub(crate) key: Key<'a>,
+    /// How it was written.
+    pub(crate) key_form: KeyForm,
+    /// The flags as they stand in the request. They say what to show, and in which order.
+    pub(crate) flags: &'a [u8],
+    /// `q`: an answer that says nothing new is not sent.
+    pub(crate) quiet: bool,
+    /// `v`: the value is to be shown.
+    pub(crate) with_value: bool,
+    /// How long the value of `ms` is.
+    pub(crate) value_bytes: usize,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,323 @@
+//! Replies of the meta text protocol: from an outcome to a line, and back.
+//!
+//! A line is a code of two letters and what the request's flags asked to be shown, in the
+//! request's order; what nobody asked for (`W`, `X`, `Z`) comes last. The flags are read again from
+//! the request, so an answer needs no memory.
+//!
+//! Source: memcached 1.6.45 `proto_parser.c`, `process_m*_cmd`, and `proto_text.c`,
+//! `process_meta_command`. `LK`, for an item that another connection holds, is latchd's own.
+
+use alloc::vec::Vec;
+
+use super::key::put_key;
+use super::{Envelope, Verb};
+use crate::command::TTL_STEPS_MAX;
+use crate::key::KeyForm;
+use crate::reply::{Hit, Number, Refusal, Reply, Stored, TtlSeconds, TtlTrace, Win};
+use crate::wire::Malformed;
+use crate::wire::classic::reply::line_bytes;
+use crate::wire::scan::{Tokens, u32_from, without_line_end};
+use crate::wire::text::{self, MISMATCH, put_line, put_number};
+
+/// Appends the line for `reply`, and the value if there is one, to `out`.
+pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
+    match (envelope.verb, reply) {
+        (Verb::Get, Reply::Hit(hit)) => encode_hit(envelope, hit, out),
+        (Verb::Get, Reply::Miss)
+        | (Verb::Set, Reply::Stored(_))
+        | (Verb::Delete, Reply::Deleted)
+        | (Verb::Arithmetic, Reply::Number(_))
+            if envelope.quiet => {}
+        (Verb::Get, Reply::Miss) => encode_code(*b"EN", envelope, out),
+        (Verb::Set, Reply::Stored(Stored { cas, size })) => {
+            encode_set(*b"HD", cas.number(), *size, envelope, out);
+        }
+        (Verb::Set, Reply::NotStored) => encode_set(*b"NS", 0, envelope.value_bytes, envelope, out),
+        (Verb::Set, Reply::Exists) => encode_set(*b"EX", 0, envelope.value_bytes, envelope, out),
+        (Verb::Set, Reply::NotFound) => encode_set(*b"NF", 0, envelope.value_bytes, envelope, out),
+        (Verb::Delete, Reply::Deleted) => encode_code(*b"HD", envelope, out),
+        (Verb::Delete | Verb::Arithmetic, Reply::NotFound) => encode_code(*b"NF", envelope, out),
+        (Verb::Delete | Verb::Arithmetic, Reply::Exists) => encode_code(*b"EX", envelope, out),
+        (Verb::Arithmetic, Reply::Number(number)) => encode_number(envelope, number, out),
+        (Verb::Debug, Reply::Hit(hit)) => encode_debug(hit, out),
+        (Verb::Debug, Reply::Miss) => put_line(out, "EN"),
+        (_, Reply::Refused(Refusal::Locked)) => encode_code(*b"LK", envelope, out),
+        (Verb::Arithmetic | Verb::Delete, Reply::Refused(Refusal::OutOfMemory)) => {
+            put_line(out, text::OUT_OF_MEMORY);
+        }
+        (_, Reply::Refused(refusal)) => put_line(out, text::refusal(*refusal)),
+        _ => put_line(out, MISMATCH),
+    }
+}
+
+/// A code, and what every verb shows: opaque and key.
+fn encode_code(code: [u8; 2], envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&code);
+    for word in Tokens::new(envelope.flags) {
+        put_reflected(word, envelope, out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Shows a flag that comes back as it was sent; nothing for any other.
+fn put_reflected(word: &[u8], envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+    match word.first() {
+        Some(b'O') => put_opaque(word, out),
+        Some(b'k') => put_key_flag(envelope.key.as_bytes(), envelope.key_form, out),
+        _ => {}
+    }
+}
+
+fn encode_set(code: [u8; 2], cas: u64, size: usize, envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(&code);
+    for word in Tokens::new(envelope.flags) {
+        match word.first() {
+            Some(b'c') => put_flag(b'c', cas, out),
+            Some(b's') => put_flag(b's', size, out),
+            _ => put_reflected(word, envelope, out),
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn encode_number(envelope: &Envelope<'_>, number: &Number, out: &mut Vec<u8>) {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(number.value).as_bytes();
+    put_head(envelope.with_value, digits.len(), out);
+    let mut ttl = TtlWalk::new(number.ttl);
+    for word in Tokens::new(envelope.flags) {
+        match word.first() {
+            Some(b'c') => put_flag(b'c', number.cas.number(), out),
+            Some(b't') => put_ttl(ttl.now(), out),
+            Some(b'T' | b'N') => ttl.step(),
+            _ => put_reflected(word, envelope, out),
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    if envelope.with_value {
+        out.extend_from_slice(digits);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn encode_hit(envelope: &Envelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
+    let with_value = envelope.with_value && !hit.unchanged;
+    // One growth for the whole answer: a head line without key and opaque is at most 120 bytes.
+    out.reserve(128 + if with_value { hit.value.len() } else { 0 });
+    put_head(with_value, hit.value.len(), out);
+    let mut ttl = TtlWalk::new(hit.ttl);
+    for word in Tokens::new(envelope.flags) {
+        match word.first() {
+            Some(b'T' | b'N' | b'R') => ttl.step(),
+            Some(b's') => put_flag(b's', hit.value.len(), out),
+            Some(b't') => put_ttl(ttl.now(), out),
+            Some(b'c') => put_flag(b'c', hit.cas.number(), out),
+            Some(b'f') => put_flag(b'f', hit.client_flags, out),
+            Some(b'l') => put_flag(b'l', hit.last_access_s, out),
+            Some(b'h') => put_flag(b'h', u8::from(hit.fetched), out),
+            Some(b'O') => put_opaque(word, out),
+            Some(b'k') => put_key_flag(hit.key, hit.key_form, out),
+            _ => {}
+        }
+    }
+    if hit.win == Win::Sent {
+        out.extend_from_slice(b" Z");
+    }
+    if hit.stale {
+        out.extend_from_slice(b" X");
+    }
+    if hit.win == Win::Won {
+        out.extend_from_slice(b" W");
+    }
+    out.extend_from_slice(b"\r\n");
+    if with_value {
+        out.extend_from_slice(hit.value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// `cls` is the slab class in memcached; there is one here.
+fn encode_debug(hit: &Hit<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"ME ");
+    put_key(hit.key, hit.key_form, out);
+    out.extend_from_slice(b" exp=");
+    put_ttl_number(hit.ttl.after(TTL_STEPS_MAX), out);
+    out.extend_from_slice(b" la=");
+    put_number(out, hit.last_access_s);
+    out.extend_from_slice(b" cas=");
+    put_number(out, hit.cas.number());
+    out.extend_from_slice(if hit.fetched {
+        b" fetch=yes"
+    } else {
+        b" fetch=no"
+    });
+    out.extend_from_slice(b" cls=1 size=");
+    put_number(out, hit.memory_bytes);
+    if let Some(conn) = hit.locked_by {
+        out.extend_from_slice(b" lock=");
+        put_number(out, conn.number());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The TTL at each place of a request: it changes with the flags that act on it.
+struct TtlWalk {
+    trace: TtlTrace,
+    steps: usize,
+}
+
+impl TtlWalk {
+    const fn new(trace: TtlTrace) -> Self {
+        Self { trace, steps: 0 }
+    }
+
+    const fn step(&mut self) {
+        self.steps += 1;
+    }
+
+    fn now(&self) -> TtlSeconds {
+        self.trace.after(self.steps)
+    }
+}
+
+fn put_head(with_value: bool, value_bytes: usize, out: &mut Vec<u8>) {
+    if with_value {
+        out.extend_from_slice(b"VA ");
+        put_number(out, value_bytes);
+    } else {
+        out.extend_from_slice(b"HD");
+    }
+}
+
+fn put_flag(letter: u8, number: impl itoa::Integer, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[b' ', letter]);
+    put_number(out, number);
+}
+
+fn put_ttl(ttl: TtlSeconds, out: &mut Vec<u8>) {
+    out.extend_from_slice(b" t");
+    put_ttl_number(ttl, out);
+}
+
+fn put_ttl_number(ttl: TtlSeconds, out: &mut Vec<u8>) {
+    match ttl {
+        Some(seconds) => put_number(out, seconds),
+        None => out.extend_from_slice(b"-1"),
+    }
+}
+
+fn put_opaque(word: &[u8], out: &mut Vec<u8>) {
+    out.push(b' ');
+    out.extend_from_slice(word);
+}
+
+fn put_key_flag(key: &[u8], form: KeyForm, out: &mut Vec<u8>) {
+    out.extend_from_slice(b" k");
+    put_key(key, form, out);
+    if form == KeyForm::Binary {
+        out.extend_from_slice(b" b");
+    }
+}
+
+/// What a server answers to a meta command.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Response<'a> {
+    /// What happened.
+    pub code: Code,
+    /// The words behind the code: a letter and a token each, as the request asked for them. For
+    /// [`Code::Debug`], the key and `name=value` pairs.
+    pub flags: &'a [u8],
+    /// The value, with [`Code::Value`]; empty otherwise.
+    pub value: &'a [u8],
+}
+
+/// The code of a meta answer.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Code {
+    /// `HD`: it was done.
+    Done,
+    /// `VA`: it was done, and a value follows.
+    Value,
+    /// `EN`: there is no such item to read.
+    Miss,
+    /// `NF`: there is no such item to change.
+    NotFound,
+    /// `NS`: the mode did not allow it.
+    NotStored,
+    /// `EX`: the item has another version.
+    Exists,
+    /// `LK`: another connection holds the item's lock.
+    Locked,
+    /// `ME`: everything about an item.
+    Debug,
+    /// `MN`: everything before it has been answered.
+    Noop,
+}
+
+impl Code {
+    const fn from_word(word: &[u8]) -> Option<Self> {
+        Some(match word {
+            b"HD" => Self::Done,
+            b"VA" => Self::Value,
+            b"EN" => Self::Miss,
+            b"NF" => Self::NotFound,
+            b"NS" => Self::NotStored,
+            b"EX" => Self::Exists,
+            b"LK" => Self::Locked,
+            b"ME" => Self::Debug,
+            b"MN" => Self::Noop,
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> Response<'a> {
+    /// Reads one answer off the front of `input`, and how many bytes it took; `None` if it is not
+    /// there in full.
+    ///
+    /// # Errors
+    /// [`Malformed`] if it is no answer to a meta command. It may be an error line of the classic
+    /// protocol, which [`classic::reply::Response`](crate::wire::classic::reply::Response) reads.
+    pub fn decode(input: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
+        let Some(line_bytes) = line_bytes(input)? else {
+            return Ok(None);
+        };
+        let (line, body) = input.split_at_checked(line_bytes).ok_or(Malformed)?;
+        let mut words = Tokens::new(without_line_end(line));
+        let code = words.next().and_then(Code::from_word).ok_or(Malformed)?;
+        if code != Code::Value {
+            return Ok(Some((
+                Self {
+                    code,
+                    flags: words.rest(),
+                    value: &[],
+                },
+                line_bytes,
+            )));
+        }
+        let value_bytes = words.next().and_then(u32_from).ok_or(Malformed)?;
+        let value_bytes = usize::try_from(value_bytes).map_err(|_| Malformed)?;
+        let body_bytes = value_bytes.checked_add(2).ok_or(Malformed)?;
+        let Some(body) = body.get(..body_bytes) else {
+            return Ok(None);
+        };
+        let value = body.strip_suffix(b"\r\n").ok_or(Malformed)?;
+        Ok(Some((
+            Self {
+                code,
+                flags: words.rest(),
+                value,
+            },
+            line_bytes + body_bytes,
+        )))
+    }
+
+    /// The token of the flag with this letter: empty for a bare letter, `None` if it is not there.
+    #[must_use]
+    pub fn flag(&self, letter: u8) -> Option<&'a [u8]> {
+        Tokens::new(self.flags).find_map(|word| match word.split_first() {
+            Some((first, token)) if *first == letter => Some(token),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,379 @@
+//! Requests of the meta text protocol: from a line to a command, and back.
+//!
+//! A line is read once, and everything wrong with it is known before its command is handed out:
+//! an error has no side effect. When there are several, the flags' own come first (see `options`),
+//! then the mode, the length of the value, the length of the opaque.
+//!
+//! Source: memcached 1.6.45 `proto_parser.c`, `process_m*_cmd`. Where we differ: docs/PROTOCOL.md,
+//! "Meta commands".
+
+use alloc::vec::Vec;
+
+use super::key::put_key;
+use super::options::{BadLine, Options, every_step, flag_bit, no_recache};
+use super::{Envelope, Flag, KeyBuffer, Verb};
+use crate::command::{
+    Arithmetic, Command, Delete, Direction, Get, Guard, LockAfter, OnMissing, Removal, Set, SetMode,
+};
+use crate::item::Cas;
+use crate::key::{Key, KeyForm};
+use crate::time::Exptime;
+use crate::wire::classic::request::announced_bytes_from;
+use crate::wire::limits::{TOKENS_MAX, WireLimits};
+use crate::wire::scan::{Tokens, split_token};
+use crate::wire::text::{BAD_CHUNK, BAD_FORMAT, put_line, put_number};
+use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
+
+const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
+const BAD_ARITHMETIC: &str = "CLIENT_ERROR invalid or duplicate flag";
+
+impl Verb {
+    /// The verb of a word; `None` if it is no meta command about a key.
+    #[must_use]
+    pub const fn from_word(word: &[u8]) -> Option<Self> {
+        match word {
+            b"mg" => Some(Self::Get),
+            b"ms" => Some(Self::Set),
+            b"md" => Some(Self::Delete),
+            b"ma" => Some(Self::Arithmetic),
+            b"me" => Some(Self::Debug),
+            _ => None,
+        }
+    }
+
+    const fn word(self) -> &'static [u8] {
+        match self {
+            Self::Get => b"mg",
+            Self::Set => b"ms",
+            Self::Delete => b"md",
+            Self::Arithmetic => b"ma",
+            Self::Debug => b"me",
+        }
+    }
+}
+
+/// Reads a request: what stands behind `verb` on its line, without the line end, and what has
+/// arrived behind the line. `key_buffer` takes the key if it is a binary one.
+#[must_use]
+pub fn decode<'a>(
+    verb: Verb,
+    rest: &'a [u8],
+    body: &'a [u8],
+    limits: &WireLimits,
+    key_buffer: &'a mut KeyBuffer,
+) -> Decoded<'a> {
+    let Some((key, flags)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    match verb {
+        Verb::Get => decode_get(key, flags, key_buffer),
+        Verb::Set => decode_set(key, flags, body, limits, key_buffer),
+        Verb::Delete => decode_delete(key, flags, key_buffer),
+        Verb::Arithmetic => decode_arithmetic(key, flags, key_buffer),
+        Verb::Debug => decode_debug(key, flags, key_buffer),
+    }
+}
+
+fn bad_line(bad: &BadLine, body_bytes: usize) -> Decoded<'static> {
+    match bad {
+        BadLine::Words => Decoded::line(BAD_FORMAT),
+        BadLine::Flags(text) => Decoded::Answer {
+            answer: Answer::Line(text),
+            body_bytes,
+        },
+    }
+}
+
+fn decode_get<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+    let flags = match Options::decode(key, text, 2, key_buffer, every_step) {
+        Ok(flags) => flags,
+        Err(bad) => return bad_line(&bad, 0),
+    };
+    if flags.long_opaque {
+        return Decoded::line(LONG_OPAQUE);
+    }
+    let command = Command::Get(Get {
+        key: flags.key,
+        key_form: flags.key_form,
+        steps: flags.steps,
+        bump: flags.bump,
+        known_cas: flags.cas.and_then(Cas::new),
+        new_cas: flags.new_cas,
+        recaches: true,
+        lock: false,
+    });
+    Decoded::Request {
+        command,
+        envelope: flags.envelope(Verb::Get, text, 0),
+        body_bytes: 0,
+    }
+}
+
+fn decode_set<'a>(
+    key: &'a [u8],
+    rest: &'a [u8],
+    body: &'a [u8],
+    limits: &WireLimits,
+    key_buffer: &'a mut KeyBuffer,
+) -> Decoded<'a> {
+    let Some((announced, text)) = split_token(rest) else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    let Some(value_bytes) = announced_bytes_from(announced) else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    let body_bytes = value_bytes + 2;
+    let refuse = |line| Decoded::Answer {
+        answer: Answer::Line(line),
+        body_bytes,
+    };
+    let flags = match Options::decode(key, text, 3, key_buffer, every_step) {
+        Ok(flags) => flags,
+        Err(bad) => return bad_line(&bad, body_bytes),
+    };
+    let Some((mode, exptime)) = set_mode(&flags) else {
+        return refuse("CLIENT_ERROR invalid mode for ms M token");
+    };
+    let guard = match mode {
+        // `C` makes a compare-and-swap of these, whatever they were before.
+        SetMode::Set | SetMode::Replace => match flags.guard() {
+            Guard::Match(cas) if flags.invalidate => Guard::MatchElseStale(cas),
+            guard @ (Guard::None | Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never) => {
+                guard
+            }
+        },
+        SetMode::Add => Guard::None,
+        SetMode::Append { .. } | SetMode::Prepend { .. } => flags.guard_unless_zero(),
+    };
+    let mode = if mode == SetMode::Replace && guard != Guard::None {
+        SetMode::Set
+    } else {
+        mode
+    };
+    let envelope = flags.envelope(Verb::Set, text, value_bytes);
+    if value_bytes > limits.value_bytes_max {
+        let command = Command::SetTooLarge { key: flags.key };
+        return Decoded::Request {
+            command,
+            envelope,
+            body_bytes,
+        };
+    }
+    if flags.long_opaque {
+        return refuse(LONG_OPAQUE);
+    }
+    let Some(body) = body.get(..body_bytes) else {
+        return Decoded::NeedsBody { body_bytes };
+    };
+    let Some(value) = body.strip_suffix(b"\r\n") else {
+        return refuse(BAD_CHUNK);
+    };
+    let command = Command::Set(Set {
+        key: flags.key,
+        key_form: flags.key_form,
+        value,
+        client_flags: flags.client_flags,
+        exptime,
+        mode,
+        guard,
+        new_cas: flags.new_cas,
+        lock: LockAfter::Keep,
+    });
+    Decoded::Request {
+        command,
+        envelope,
+        body_bytes,
+    }
+}
+
+/// The mode of `ms`, and the exptime that goes with it: an append that may create takes that of
+/// `N`.
+fn set_mode(flags: &Options<'_>) -> Option<(SetMode, Exptime)> {
+    let (missing, extended) = match flags.vivify {
+        Some(exptime) => (OnMissing::Create, exptime),
+        None => (OnMissing::Refuse, flags.exptime()),
+    };
+    Some(match flags.mode {
+        None | Some(b'S') => (SetMode::Set, flags.exptime()),
+        Some(b'E') => (SetMode::Add, flags.exptime()),
+        Some(b'R') => (SetMode::Replace, flags.exptime()),
+        Some(b'A') => (SetMode::Append { missing }, extended),
+        Some(b'P') => (SetMode::Prepend { missing }, extended),
+        Some(_) => return None,
+    })
+}
+
+fn decode_delete<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+    let flags = match Options::decode(key, text, 2, key_buffer, every_step) {
+        Ok(flags) => flags,
+        Err(bad) => return bad_line(&bad, 0),
+    };
+    if flags.long_opaque {
+        return Decoded::line(LONG_OPAQUE);
+    }
+    let (exptime, client_flags) = (flags.exptime(), flags.client_flags);
+    let command = Command::Delete(Delete {
+        key: flags.key,
+        key_form: flags.key_form,
+        guard: flags.guard(),
+        removal: match (flags.clear, flags.invalidate) {
+            (false, false) => Removal::Remove,
+            (false, true) => Removal::MarkStale {
+                exptime: flags.touch,
+            },
+            (true, false) => Removal::Clear {
+                exptime,
+                client_flags,
+            },
+            (true, true) => Removal::ClearAndMarkStale {
+                exptime,
+                client_flags,
+            },
+        },
+        new_cas: flags.new_cas,
+    });
+    Decoded::Request {
+        command,
+        envelope: flags.envelope(Verb::Delete, text, 0),
+        body_bytes: 0,
+    }
+}
+
+fn decode_arithmetic<'a>(
+    key: &'a [u8],
+    text: &'a [u8],
+    key_buffer: &'a mut KeyBuffer,
+) -> Decoded<'a> {
+    let flags = match Options::decode(key, text, 2, key_buffer, no_recache) {
+        Ok(flags) => flags,
+        Err(BadLine::Words) => return Decoded::line(BAD_FORMAT),
+        // Whatever it was: memcached tells no more here.
+        Err(BadLine::Flags(_)) => return Decoded::line(BAD_ARITHMETIC),
+    };
+    let direction = match flags.mode {
+        None | Some(b'I' | b'+') => Direction::Increment,
+        Some(b'D' | b'-') => Direction::Decrement,
+        Some(_) => return Decoded::line("CLIENT_ERROR invalid mode for ma M token"),
+    };
+    if flags.long_opaque {
+        return Decoded::line(LONG_OPAQUE);
+    }
+    let command = Command::Arithmetic(Arithmetic {
+        key: flags.key,
+        key_form: flags.key_form,
+        direction,
+        delta: flags.delta,
+        initial: flags.initial,
+        steps: flags.steps,
+        guard: flags.guard_unless_zero(),
+        new_cas: flags.new_cas,
+    });
+    Decoded::Request {
+        command,
+        envelope: flags.envelope(Verb::Arithmetic, text, 0),
+        body_bytes: 0,
+    }
+}
+
+/// `me` has one flag, `b`, and it must be the first; the others are let pass.
+fn decode_debug<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+    let mut words = Tokens::new(text).take(TOKENS_MAX - 2);
+    let binary = words.clone().next() == Some(b"b");
+    if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
+        return Decoded::line(BAD_FORMAT);
+    }
+    let (plain, key_form) = (
+        Key::new(key),
+        if binary {
+            KeyForm::Binary
+        } else {
+            KeyForm::Plain
+        },
+    );
+    let key = match key_form {
+        KeyForm::Plain => plain,
+        KeyForm::Binary => plain.and_then(|_| key_buffer.decode(key)),
+    };
+    let Some(key) = key else {
+        return Decoded::line(BAD_FORMAT);
+    };
+    let envelope = AnyEnvelope::Meta(Envelope {
+        verb: Verb::Debug,
+        key,
+        key_form,
+        flags: &[],
+        quiet: false,
+        with_value: false,
+        value_bytes: 0,
+    });
+    let command = Command::Get(Get {
+        bump: false,
+        key_form,
+        ..Get::new(key)
+    });
+    Decoded::Request {
+        command,
+        envelope,
+        body_bytes: 0,
+    }
+}
+
+/// A meta command as a client writes it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Request<'a> {
+    /// What is asked.
+    pub verb: Verb,
+    /// Of which item. A key that could not stand on a line is written in base64; `b` is then added
+    /// to the flags.
+    pub key: Key<'a>,
+    /// What to do and what to show, in this order; each letter once, and no `b`.
+    pub flags: &'a [Flag<'a>],
+    /// What `ms` stores; the other verbs have none.
+    pub value: &'a [u8],
+}
+
+impl Request<'_> {
+    /// Appends the request's bytes to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let Self {
+            verb,
+            key,
+            flags,
+            value,
+        } = *self;
+        let key_form = form_of(key);
+        out.extend_from_slice(verb.word());
+        out.push(b' ');
+        put_key(key.as_bytes(), key_form, out);
+        if verb == Verb::Set {
+            out.push(b' ');
+            put_number(out, value.len());
+        }
+        if key_form == KeyForm::Binary {
+            Flag::BinaryKey.encode(out);
+        }
+        for flag in flags {
+            flag.encode(out);
+        }
+        out.extend_from_slice(b"\r\n");
+        if verb == Verb::Set {
+            out.extend_from_slice(value);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// How a key must be written.
+fn form_of(key: Key<'_>) -> KeyForm {
+    let odd = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
+    if key.as_bytes().iter().any(odd) {
+        KeyForm::Binary
+    } else {
+        KeyForm::Plain
+    }
+}
+
+/// Appends `mn`, whose answer `MN` tells a client that everything before it has been answered.
+pub fn encode_noop(out: &mut Vec<u8>) {
+    put_line(out, "mn");
+}

@@ -1,0 +1,217 @@
+//! Lines, words and numbers: what the two text protocols have in common.
+//!
+//! Words are parted by blanks (0x20) and nothing else: a tab is part of a word, and so is a control
+//! byte. A line ends with LF; one CR before it belongs to the end.
+//!
+//! Sources: memcached 1.6.45 `vendor/mcmc/mcmc.c` (`_mcmc_tokenize_meta`, `mcmc_toktou64`,
+//! `mcmc_tokto32`) and `util.c` (`safe_strtol`, `safe_strtoul`). Where we differ: docs/PROTOCOL.md,
+//! "Numbers".
+
+/// The line without its line end.
+pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// Takes the first word off a text; `None` if there is none. What remains begins with a blank or is
+/// empty.
+#[inline]
+pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let blanks = text.iter().position(|byte| *byte != b' ')?;
+    let (_, text) = text.split_at_checked(blanks)?;
+    let end = text
+        .iter()
+        .position(|byte| *byte == b' ')
+        .unwrap_or(text.len());
+    text.split_at_checked(end)
+}
+
+/// The words of a text.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens<'a>(&'a [u8]);
+
+impl<'a> Tokens<'a> {
+    pub(crate) const fn new(text: &'a [u8]) -> Self {
+        Self(text)
+    }
+
+    /// What has not been taken yet.
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (token, rest) = split_token(self.0)?;
+        self.0 = rest;
+        Some(token)
+    }
+}
+
+/// A number made of digits only, at most 22 of them; none at all is 0, as in memcached.
+#[inline]
+pub(crate) fn u64_from(token: &[u8]) -> Option<u64> {
+    if token.len() > 22 {
+        return None;
+    }
+    token.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        sum.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// A number below 2^32 made of at most 11 digits; none at all is 0, as in memcached.
+#[inline]
+pub(crate) fn u32_from(token: &[u8]) -> Option<u32> {
+    if token.len() > 11 {
+        return None;
+    }
+    u32::try_from(u64_from(token)?).ok()
+}
+
+/// A number that fits 32 bits with its sign, at most 11 bytes; no digits at all is 0, as in
+/// memcached.
+#[inline]
+pub(crate) fn i32_from(token: &[u8]) -> Option<i32> {
+    if token.len() > 11 {
+        return None;
+    }
+    let number = match token.strip_prefix(b"-") {
+        Some(digits) => -i64::try_from(u64_from(digits)?).ok()?,
+        None => i64::try_from(u64_from(token)?).ok()?,
+    };
+    i32::try_from(number).ok()
+}
+
+/// A number as C's `strtol` reads it and memcached takes it for the exptime of `set`: white space
+/// before it, a sign of either kind, and anything behind white space after it are let pass.
+pub(crate) fn loose_i64_from(token: &[u8]) -> Option<i64> {
+    let (negative, magnitude) = loose_magnitude(token)?;
+    let magnitude = i128::from(magnitude);
+    i64::try_from(if negative { -magnitude } else { magnitude }).ok()
+}
+
+/// A number as memcached takes it for the client flags of `set`: as [`loose_i64_from`], but not
+/// below 0, up to 64 bits, of which the lower 32 count.
+pub(crate) fn loose_u32_from(token: &[u8]) -> Option<u32> {
+    let (negative, magnitude) = loose_magnitude(token)?;
+    if negative && magnitude != 0 {
+        return None;
+    }
+    // The cast cuts off the upper half, as memcached does.
+    #[allow(clippy::cast_possible_truncation)]
+    Some(magnitude as u32)
+}
+
+fn loose_magnitude(token: &[u8]) -> Option<(bool, u64)> {
+    // The common case first: digits and nothing else.
+    if let (Some(b'0'..=b'9'), Some(number)) = (token.first(), u64_from(token)) {
+        return Some((false, number));
+    }
+    let is_space = |byte: &u8| matches!(byte, b'\t'..=b'\r');
+    let start = token.iter().position(|byte| !is_space(byte))?;
+    let token = token.get(start..)?;
+    let (negative, token) = match token.split_first()? {
+        (b'-', rest) => (true, rest),
+        (b'+', rest) => (false, rest),
+        _ => (false, token),
+    };
+    let digits = token
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(token.len());
+    let (digits, behind) = token.split_at_checked(digits)?;
+    if digits.is_empty() || behind.first().is_some_and(|byte| !is_space(byte)) {
+        return None;
+    }
+    let magnitude = digits.iter().try_fold(0_u64, |sum, byte| {
+        sum.checked_mul(10)?
+            .checked_add(u64::from(byte.wrapping_sub(b'0')))
+    })?;
+    Some((negative, magnitude))
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::string::ToString;
+    use std::vec::Vec;
+
+    use quickcheck::quickcheck;
+
+    use super::*;
+
+    #[test]
+    fn one_cr_belongs_to_the_line_end() {
+        assert_eq!(without_line_end(b"get a\r\n"), b"get a");
+        assert_eq!(without_line_end(b"get a\n"), b"get a");
+        assert_eq!(without_line_end(b"get a\r\r\n"), b"get a\r");
+        assert_eq!(without_line_end(b"\n"), b"");
+    }
+
+    #[test]
+    fn only_blanks_part_words() {
+        let words: Vec<&[u8]> = Tokens::new(b"  a\tb  c ").collect();
+        assert_eq!(words, [&b"a\tb"[..], b"c"]);
+        assert!(split_token(b"   ").is_none());
+        assert!(split_token(b"").is_none());
+    }
+
+    #[test]
+    fn numbers_are_digits_only_and_bounded() {
+        assert_eq!(u64_from(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(u64_from(b"18446744073709551616"), None);
+        assert_eq!(u64_from(b"0000000000000000000005"), Some(5));
+        assert_eq!(u64_from(b"00000000000000000000005"), None);
+        assert_eq!(u64_from(b"+5"), None);
+        assert_eq!(u64_from(b"-5"), None);
+        assert_eq!(u64_from(b""), Some(0));
+        assert_eq!(u32_from(b"4294967295"), Some(u32::MAX));
+        assert_eq!(u32_from(b"4294967296"), None);
+        assert_eq!(u32_from(b"000000000001"), None);
+        assert_eq!(i32_from(b"2147483647"), Some(i32::MAX));
+        assert_eq!(i32_from(b"2147483648"), None);
+        assert_eq!(i32_from(b"-2147483648"), Some(i32::MIN));
+        assert_eq!(i32_from(b"-2147483649"), None);
+        assert_eq!(i32_from(b"-"), Some(0));
+        assert_eq!(i32_from(b"--5"), None);
+        assert_eq!(i32_from(b"+5"), None);
+    }
+
+    #[test]
+    fn loose_numbers_are_what_strtol_reads() {
+        assert_eq!(loose_u32_from(b"+1"), Some(1));
+        assert_eq!(loose_u32_from(b"-1"), None);
+        assert_eq!(loose_u32_from(b"\t7\tz"), Some(7));
+        assert_eq!(loose_u32_from(b"4294967296"), Some(0));
+        assert_eq!(loose_u32_from(b"18446744073709551616"), None);
+        assert_eq!(loose_u32_from(b"1x"), None);
+        assert_eq!(loose_u32_from(b"-"), None);
+        assert_eq!(loose_u32_from(b""), None);
+        assert_eq!(loose_i64_from(b"-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(loose_i64_from(b"9223372036854775808"), None);
+        assert_eq!(loose_i64_from(b"00000000000000000000000000000005"), Some(5));
+    }
+
+    quickcheck! {
+        fn a_number_that_is_written_reads_back(unsigned: u64, signed: i32) -> bool {
+            u64_from(unsigned.to_string().as_bytes()) == Some(unsigned)
+                && i32_from(signed.to_string().as_bytes()) == Some(signed)
+                && loose_i64_from(signed.to_string().as_bytes()) == Some(i64::from(signed))
+        }
+
+        fn words_are_what_lies_between_blanks(text: Vec<u8>) -> bool {
+            let words: Vec<&[u8]> = Tokens::new(&text).collect();
+            let expected: Vec<&[u8]> =
+                text.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect();
+            words == expected
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The lines that both text protocols answer, each written once.
+//!
+//! Source: memcached 1.6.45 `proto_text.c` and `proto_parser.c`, as seen on a live server; for the
+//! locks yrmcds 1.1 `docs/locking.md`.
+
+use alloc::vec::Vec;
+
+use crate::reply::Refusal;
+
+pub(crate) const ERROR: &str = "ERROR";
+pub(crate) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+pub(crate) const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
+pub(crate) const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
+pub(crate) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
+pub(crate) const LINE_TOO_LONG: &str = "CLIENT_ERROR line too long";
+pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+pub(crate) const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory";
+
+/// For a reply that no command of this kind has. Only a driver that mixes up its replies sends it.
+pub(crate) const MISMATCH: &str = "SERVER_ERROR the reply does not fit the request";
+
+/// The line for a refusal. What a verb says differently stands with that verb.
+pub(crate) const fn refusal(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Locked => "LOCKED",
+        Refusal::NotLocked | Refusal::NotLockedNotFound => {
+            "CLIENT_ERROR object is not locked or not found"
+        }
+        Refusal::TooManyLocks => "SERVER_ERROR too many locks",
+        Refusal::ConnectionClosed => "SERVER_ERROR connection is closed",
+        Refusal::TooLarge => TOO_LARGE,
+        Refusal::OutOfMemory => "SERVER_ERROR out of memory storing object",
+        Refusal::NonNumeric => "CLIENT_ERROR cannot increment or decrement non-numeric value",
+    }
+}
+
+pub(crate) fn put_line(out: &mut Vec<u8>, line: &str) {
+    out.extend_from_slice(line.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+pub(crate) fn put_number(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}

@@ -1,0 +1,491 @@
+//! The command line: memcached's, so that a start script works unchanged.
+//!
+//! Three kinds of flags: those that mean something here; those that mean nothing here and are
+//! accepted with one warning; and those that would leave the server less guarded than its caller
+//! believes (authentication, TLS, no `flush_all`), which are refused.
+//!
+//! Source: memcached 1.6.45 `memcached.c`, `usage` and `main`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{ArgAction, Parser};
+use latchd::{Config, ListenAddress, UnixSocket};
+
+/// The smallest and the largest `-I`, in bytes. Source: memcached 1.6.45 `memcached.c`, `main`.
+const VALUE_BYTES: std::ops::RangeInclusive<usize> = 1 << 10..=1 << 30;
+
+/// A cache server with locks that die with their client. It speaks memcached's protocols.
+#[derive(Debug, Parser)]
+#[command(name = "latchd", version, max_term_width = 100)]
+pub(crate) struct Args {
+    /// TCP port; 0 for none (with -s), -1 for any free one
+    #[arg(short, long, value_name = "PORT", default_value_t = 11211, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i32).range(-1..=65535))]
+    port: i32,
+    /// Addresses to listen on, HOST or HOST:PORT, separated by commas; `*` for all of them
+    #[arg(
+        short,
+        long,
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        default_value = "127.0.0.1"
+    )]
+    listen: Vec<String>,
+    /// Unix socket to listen on; turns TCP off, but for what -l names
+    #[arg(short = 's', long, value_name = "PATH")]
+    unix_socket: Option<PathBuf>,
+    /// Who may use the Unix socket, in octal
+    #[arg(short = 'a', long, value_name = "MODE", default_value = "700", value_parser = octal)]
+    unix_mask: u32,
+    /// Memory for items, in megabytes
+    #[arg(short, long, value_name = "MB", default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    memory_limit: u32,
+    /// Refuse to store when memory is full, instead of evicting
+    #[arg(short = 'M', long)]
+    disable_evictions: bool,
+    /// Connections at a time
+    #[arg(short, long, value_name = "NUMBER", default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    conn_limit: u32,
+    /// Threads [default: 4, or as many as there are cores if that is fewer]
+    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: Option<u16>,
+    /// The largest value, in bytes, or with k or m
+    #[arg(short = 'I', long, value_name = "SIZE", default_value = "1m", value_parser = value_bytes)]
+    max_item_size: usize,
+    /// Connections that may wait to be accepted
+    #[arg(short = 'b', long, value_name = "NUMBER", default_value_t = 1024)]
+    listen_backlog: u16,
+    /// Say more: -v connections, -vv requests and answers, -vvv locks
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+    /// More options, separated by commas: `idle_timeout=SECONDS` closes silent connections (0, the
+    /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing
+    #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]
+    extended: Vec<String>,
+    #[command(flatten)]
+    ignored: Ignored,
+    #[command(flatten)]
+    refused: Refused,
+}
+
+/// Flags of memcached that mean nothing here.
+#[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
+struct Ignored {
+    #[arg(short = 'd', long, hide = true)]
+    daemon: bool,
+    #[arg(short = 'r', long, hide = true)]
+    enable_coredumps: bool,
+    #[arg(short = 'k', long, hide = true)]
+    lock_memory: bool,
+    #[arg(short = 'L', long, hide = true)]
+    enable_largepages: bool,
+    #[arg(short = 'C', long, hide = true)]
+    disable_cas: bool,
+    #[arg(short = 'A', long, hide = true)]
+    enable_shutdown: bool,
+    #[arg(short = 'X', long, hide = true)]
+    disable_dumping: bool,
+    #[arg(short = 'W', long, hide = true)]
+    disable_watch: bool,
+    #[arg(short = 'u', long, hide = true)]
+    user: Option<String>,
+    #[arg(short = 'P', long, hide = true)]
+    pidfile: Option<String>,
+    #[arg(short = 'f', long, hide = true)]
+    slab_growth_factor: Option<String>,
+    #[arg(short = 'n', long, hide = true)]
+    slab_min_size: Option<String>,
+    #[arg(short = 'D', hide = true)]
+    delimiter: Option<String>,
+    #[arg(short = 'R', long, hide = true)]
+    max_reqs_per_event: Option<String>,
+    #[arg(short = 'e', long, hide = true)]
+    memory_file: Option<String>,
+    #[arg(short = 'N', long, hide = true)]
+    napi_ids: Option<String>,
+    /// Port 0 is how a start script says "no UDP", and there is none.
+    #[arg(short = 'U', long, hide = true)]
+    udp_port: Option<u16>,
+    /// Every protocol is recognised by its first bytes.
+    #[arg(short = 'B', long, hide = true,
+        value_parser = PossibleValuesParser::new(["auto", "ascii", "binary"]))]
+    protocol: Option<String>,
+}
+
+/// Flags of memcached that guard something latchd cannot guard yet.
+#[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools)] // As above.
+struct Refused {
+    #[arg(short = 'S', long, hide = true)]
+    enable_sasl: bool,
+    #[arg(short = 'Y', long, hide = true)]
+    auth_file: Option<String>,
+    #[arg(short = 'Z', long, hide = true)]
+    enable_ssl: bool,
+    #[arg(short = 'F', long, hide = true)]
+    disable_flush_all: bool,
+}
+
+/// Options of `-o` that memcached has and that mean nothing here, also with `no_` before them.
+const IGNORED_OPTIONS: &[&str] = &[
+    "chunked_items",
+    "drop_privileges",
+    "hash_algorithm",
+    "hashexpand",
+    "hashpower",
+    "hot_lru_pct",
+    "hot_max_factor",
+    "inline_ascii_resp",
+    "lru_crawler",
+    "lru_crawler_sleep",
+    "lru_crawler_tocrawl",
+    "lru_maintainer",
+    "modern",
+    "read_buf_mem_limit",
+    "resp_obj_mem_limit",
+    "slab_automove",
+    "slab_automove_freeratio",
+    "slab_automove_ratio",
+    "slab_automove_window",
+    "slab_chunk_max",
+    "slab_reassign",
+    "slab_sizes",
+    "sock_cookie_id",
+    "tail_repair_time",
+    "temporary_ttl",
+    "track_sizes",
+    "warm_lru_pct",
+    "warm_max_factor",
+    "watcher_logbuf_size",
+    "worker_logbuf_size",
+];
+
+impl Args {
+    /// What the flags ask for, and those of them that ask for nothing.
+    ///
+    /// # Errors
+    /// A sentence for a person.
+    pub(crate) fn into_config(self) -> Result<(Config, Vec<String>), String> {
+        self.refused.refuse()?;
+        let mut ignored = self.ignored.given();
+        let mut config = Config::default();
+        config.listen = self.listen()?;
+        config.unix_socket = self.unix_socket.map(|path| UnixSocket {
+            path,
+            mode: self.unix_mask & 0o777,
+        });
+        if config.listen.is_empty() && config.unix_socket.is_none() {
+            return Err("with port 0 and without -s there is nowhere to listen".into());
+        }
+        config.backlog = self.listen_backlog;
+        config.memory_bytes_max = usize::try_from(u64::from(self.memory_limit) << 20)
+            .map_err(|_| "-m is more than this machine can address")?;
+        config.value_bytes_max = self.max_item_size;
+        if config.value_bytes_max > config.memory_bytes_max / 2 {
+            return Err("-I is more than half of -m".into());
+        }
+        config.evict = !self.disable_evictions;
+        config.connections_max = self.conn_limit as usize;
+        config.verbosity = self.verbose;
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let threads = self.threads.map_or(cores.min(4), usize::from);
+        config.threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+        for option in &self.extended {
+            extend(&mut config, option, &mut ignored)?;
+        }
+        Ok((config, ignored))
+    }
+
+    /// The TCP addresses.
+    fn listen(&self) -> Result<Vec<ListenAddress>, String> {
+        let is_default = self.listen == ["127.0.0.1"];
+        // memcached's -s turns the network off; here -l beside it turns it on again by name.
+        if self.unix_socket.is_some() && is_default {
+            return Ok(Vec::new());
+        }
+        let port = match self.port {
+            0 => None,
+            -1 => Some(0),
+            port => u16::try_from(port).ok(),
+        };
+        let mut addresses = Vec::new();
+        for text in &self.listen {
+            // Port 0 of -p means "none", but an address may name a port of its own.
+            const UNNAMED: u16 = 0;
+            let parsed = ListenAddress::parse(text, port.unwrap_or(UNNAMED))?;
+            if port.is_some() || text.ends_with(&format!(":{}", parsed.port)) {
+                addresses.push(parsed);
+            }
+        }
+        Ok(addresses)
+    }
+}
+
+impl Ignored {
+    /// The flags that were given.
+    fn given(&self) -> Vec<String> {
+        let Self {
+            daemon,
+            enable_coredumps,
+            lock_memory,
+            enable_largepages,
+            disable_cas,
+            enable_shutdown,
+            disable_dumping,
+            disable_watch,
+            user,
+            pidfile,
+            slab_growth_factor,
+            slab_min_size,
+            delimiter,
+            max_reqs_per_event,
+            memory_file,
+            napi_ids,
+            udp_port,
+            protocol,
+        } = self;
+        [
+            ("-d", *daemon),
+            ("-r", *enable_coredumps),
+            ("-k", *lock_memory),
+            ("-L", *enable_largepages),
+            ("-C", *disable_cas),
+            ("-A", *enable_shutdown),
+            ("-X", *disable_dumping),
+            ("-W", *disable_watch),
+            ("-u", user.is_some()),
+            ("-P", pidfile.is_some()),
+            ("-f", slab_growth_factor.is_some()),
+            ("-n", slab_min_size.is_some()),
+            ("-D", delimiter.is_some()),
+            ("-R", max_reqs_per_event.is_some()),
+            ("-e", memory_file.is_some()),
+            ("-N", napi_ids.is_some()),
+            ("-U", udp_port.is_some_and(|port| port != 0)),
+            (
+                "-B",
+                protocol.as_ref().is_some_and(|protocol| protocol != "auto"),
+            ),
+        ]
+        .into_iter()
+        .filter(|(_, is_given)| *is_given)
+        .map(|(flag, _)| flag.to_owned())
+        .collect()
+    }
+}
+
+impl Refused {
+    fn refuse(&self) -> Result<(), String> {
+        let Self {
+            enable_sasl,
+            auth_file,
+            enable_ssl,
+            disable_flush_all,
+        } = self;
+        if *enable_sasl || auth_file.is_some() {
+            Err("latchd cannot authenticate clients yet: listen where only friends can connect")
+        } else if *enable_ssl {
+            Err("latchd has no TLS yet: put a proxy that has it before a Unix socket (-s)")
+        } else if *disable_flush_all {
+            Err("latchd cannot disable flush_all yet")
+        } else {
+            Ok(())
+        }
+        .map_err(ToOwned::to_owned)
+    }
+}
+
+/// Takes one option of `-o`.
+fn extend(config: &mut Config, option: &str, ignored: &mut Vec<String>) -> Result<(), String> {
+    let (name, value) = option
+        .split_once('=')
+        .map_or((option, None), |(n, v)| (n, Some(v)));
+    match (name, value) {
+        ("idle_timeout", Some(seconds)) => {
+            let seconds: u32 = seconds
+                .parse()
+                .map_err(|_| format!("-o {option}: not a number of seconds"))?;
+            let timeout = Duration::from_secs(u64::from(seconds));
+            config.idle_timeout = (seconds > 0).then_some(timeout);
+        }
+        ("idle_timeout", None) => return Err("-o idle_timeout needs a number of seconds".into()),
+        ("maxconns_fast", _) => config.reject_past_limit = true,
+        ("no_maxconns_fast", _) => config.reject_past_limit = false,
+        _ => {
+            let stem = name.strip_prefix("no_").unwrap_or(name);
+            if !IGNORED_OPTIONS.contains(&stem) && !stem.starts_with("ext_") {
+                return Err(format!("-o {name}: no such option"));
+            }
+            ignored.push(format!("-o {name}"));
+        }
+    }
+    Ok(())
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8).map_err(|_| "an octal number, such as 770".to_owned())
+}
+
+/// Reads a size: a number of bytes, or one with `k` or `m`.
+fn value_bytes(text: &str) -> Result<usize, String> {
+    let (digits, shift) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 10),
+        None => text
+            .strip_suffix(['m', 'M'])
+            .map_or((text, 0), |digits| (digits, 20)),
+    };
+    digits
+        .parse::<usize>()
+        .ok()
+        .and_then(|number| number.checked_mul(1 << shift))
+        .filter(|bytes| VALUE_BYTES.contains(bytes))
+        .ok_or_else(|| "a size from 1k to 1024m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<(Config, Vec<String>), String> {
+        let words = std::iter::once("latchd").chain(line.split_whitespace());
+        Args::try_parse_from(words)
+            .map_err(|error| error.to_string())?
+            .into_config()
+    }
+
+    fn config(line: &str) -> Config {
+        parse(line).unwrap().0
+    }
+
+    fn listen(line: &str) -> Vec<String> {
+        config(line)
+            .listen
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn the_parser_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_those_of_memcached_on_loopback() {
+        let config = config("");
+        assert_eq!(listen(""), ["127.0.0.1:11211"]);
+        assert_eq!(config.memory_bytes_max, 64 << 20);
+        assert_eq!(config.value_bytes_max, 1 << 20);
+        assert_eq!(config.connections_max, 1024);
+        assert!(config.evict && config.reject_past_limit);
+        assert_eq!((config.idle_timeout, config.verbosity), (None, 0));
+        assert!((1..=4).contains(&config.threads.get()));
+    }
+
+    #[test]
+    fn a_start_script_of_memcached_works() {
+        let line = "-p 11222 -u nobody -m 128 -c 4096 -t 2 -I 2m -U 0 -v -o modern,idle_timeout=30";
+        let (config, ignored) = parse(line).unwrap();
+        assert_eq!(config.listen[0].port, 11222);
+        assert_eq!(config.memory_bytes_max, 128 << 20);
+        assert_eq!(config.value_bytes_max, 2 << 20);
+        assert_eq!((config.connections_max, config.threads.get()), (4096, 2));
+        assert_eq!(
+            (config.idle_timeout, config.verbosity),
+            (Some(Duration::from_secs(30)), 1)
+        );
+        assert_eq!(ignored, ["-u", "-o modern"]);
+    }
+
+    #[test]
+    fn addresses_come_in_lists_and_repeat() {
+        assert_eq!(
+            listen("-l 127.0.0.1,[::1]:5 -l * -p 7"),
+            ["127.0.0.1:7", "[::1]:5", "0.0.0.0:7"]
+        );
+        assert_eq!(listen("-p -1"), ["127.0.0.1:0"]);
+        assert_eq!(listen("-l 127.0.0.1:0"), ["127.0.0.1:0"]);
+    }
+
+    #[test]
+    fn a_unix_socket_turns_tcp_off_unless_an_address_is_named() {
+        let unix = config("-s /tmp/latchd.sock -a 770");
+        assert!(unix.listen.is_empty());
+        let socket = unix.unix_socket.unwrap();
+        assert_eq!(
+            (socket.path.to_str(), socket.mode),
+            (Some("/tmp/latchd.sock"), 0o770)
+        );
+        assert_eq!(
+            listen("-s /tmp/latchd.sock -l localhost"),
+            ["localhost:11211"]
+        );
+        assert!(parse("-p 0").is_err());
+        assert_eq!(listen("-p 0 -l localhost:99"), ["localhost:99"]);
+    }
+
+    #[test]
+    fn limits_are_checked() {
+        for line in [
+            "-p 65536",
+            "-p x",
+            "-m 0",
+            "-m 1",
+            "-c 0",
+            "-t 0",
+            "-t 65",
+            "-I 1",
+            "-I 2000m",
+            "-I 33m",
+            "-a 9",
+            "-B udp",
+            "-o idle_timeout",
+            "-o nonsense",
+            "--nonsense",
+            "word",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        assert_eq!(config("-m 1 -I 512k").value_bytes_max, 512 << 10);
+    }
+
+    #[test]
+    fn the_limit_of_connections_can_refuse_or_wait() {
+        assert!(!config("-o no_maxconns_fast").reject_past_limit);
+        assert!(config("-o maxconns_fast").reject_past_limit);
+    }
+
+    #[test]
+    fn flags_that_mean_nothing_here_are_named_once_and_no_udp_is_no_news() {
+        let line = "-d -r -k -L -C -A -X -W -P x -f 1.2 -n 9 -D : -R 5 -e x -N 1 -U 1 -B ascii";
+        assert_eq!(parse(line).unwrap().1.len(), 17);
+        assert!(parse("-U 0 -B auto").unwrap().1.is_empty());
+        assert_eq!(
+            parse("-o no_lru_crawler,slab_chunk_max=1").unwrap().1,
+            ["-o no_lru_crawler", "-o slab_chunk_max"]
+        );
+    }
+
+    #[test]
+    fn flags_that_guard_something_are_refused() {
+        for line in ["-S", "-Y file", "-Z", "-F"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn verbosity_adds_up() {
+        assert_eq!(
+            (config("-vv").verbosity, config("-v -v -v").verbosity),
+            (2, 3)
+        );
+    }
+}

@@ -1,0 +1,332 @@
+//! What the server counts of its connections, and how `stats` shows it.
+//!
+//! The names are memcached's (1.6.45 `doc/protocol.txt`, "General-purpose statistics"); monitoring
+//! reads them unchanged.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use latchd_core::stats::{StatsLine, StatsTopic};
+
+use crate::clock::Clock;
+use crate::config::Config;
+
+/// Connections and bytes.
+#[derive(Debug)]
+pub(crate) struct Census {
+    connections_max: usize,
+    open: AtomicUsize,
+    accepting: AtomicBool,
+    total: AtomicU64,
+    rejected: AtomicU64,
+    pauses: AtomicU64,
+    traffic: Box<[Traffic]>,
+}
+
+/// What one worker has moved. Each has a cache line of its own, so counting costs no worker
+/// anything when another one counts.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Traffic {
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    yields: AtomicU64,
+}
+
+impl Traffic {
+    /// Bytes that came in.
+    pub(crate) fn count_read(&self, bytes: usize) {
+        self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes that went out.
+    pub(crate) fn count_written(&self, bytes: usize) {
+        self.bytes_written
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// A connection that had more to do gave way to the others.
+    pub(crate) fn count_yield(&self) {
+        self.yields.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Census {
+    pub(crate) fn new(connections_max: usize, workers: usize) -> Self {
+        Self {
+            connections_max,
+            open: AtomicUsize::new(0),
+            accepting: AtomicBool::new(true),
+            total: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            pauses: AtomicU64::new(0),
+            traffic: (0..workers).map(|_| Traffic::default()).collect(),
+        }
+    }
+
+    /// Where a worker counts what it moves.
+    pub(crate) fn traffic(&self, worker: usize) -> &Traffic {
+        &self.traffic[worker]
+    }
+
+    /// Whether one more connection would be too many.
+    pub(crate) fn is_full(&self) -> bool {
+        self.open.load(Ordering::SeqCst) >= self.connections_max
+    }
+
+    /// One more connection.
+    pub(crate) fn count_open(&self) {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        self.total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One connection fewer. Returns whether somebody may be waiting for that.
+    pub(crate) fn count_closed(&self) -> bool {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        !self.is_accepting()
+    }
+
+    /// One that was turned away.
+    pub(crate) fn count_rejected(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether new connections are accepted at the moment.
+    pub(crate) fn is_accepting(&self) -> bool {
+        self.accepting.load(Ordering::SeqCst)
+    }
+
+    /// New connections are left to wait.
+    pub(crate) fn pause(&self) {
+        self.accepting.store(false, Ordering::SeqCst);
+        self.pauses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// New connections are accepted again.
+    pub(crate) fn resume(&self) {
+        self.accepting.store(true, Ordering::SeqCst);
+    }
+
+    /// Counts from 0 again what only goes up.
+    pub(crate) fn reset(&self) {
+        for counter in [&self.total, &self.rejected, &self.pauses] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        for traffic in &self.traffic {
+            traffic.bytes_read.store(0, Ordering::Relaxed);
+            traffic.bytes_written.store(0, Ordering::Relaxed);
+            traffic.yields.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The lines of `stats` that the core cannot know.
+    pub(crate) fn lines(
+        &self,
+        topic: StatsTopic,
+        config: &Config,
+        clock: &Clock,
+    ) -> Vec<StatsLine> {
+        match topic {
+            StatsTopic::General => self.general_lines(config, clock),
+            StatsTopic::Settings => settings_lines(config),
+            StatsTopic::Items | StatsTopic::Slabs | StatsTopic::Sizes | StatsTopic::Conns => {
+                Vec::new()
+            }
+        }
+    }
+
+    fn general_lines(&self, config: &Config, clock: &Clock) -> Vec<StatsLine> {
+        let sum = |counter: fn(&Traffic) -> &AtomicU64| {
+            self.traffic
+                .iter()
+                .map(|t| counter(t).load(Ordering::Relaxed))
+                .sum::<u64>()
+        };
+        let (user, system) = cpu_time();
+        let uptime = clock.uptime().as_secs();
+        let unix_s = clock.unix_s_at_start() + clock.now().as_millis() / 1000;
+        let open = self.open.load(Ordering::Relaxed);
+        vec![
+            line("pid", std::process::id()),
+            line("uptime", uptime),
+            line("time", unix_s),
+            line("version", env!("CARGO_PKG_VERSION")),
+            line("libevent", "none"),
+            line("rusage_user", seconds(user)),
+            line("rusage_system", seconds(system)),
+            line("max_connections", self.connections_max),
+            line("curr_connections", open),
+            line("total_connections", self.total.load(Ordering::Relaxed)),
+            line(
+                "rejected_connections",
+                self.rejected.load(Ordering::Relaxed),
+            ),
+            line("connection_structures", open),
+            line("bytes_read", sum(|traffic| &traffic.bytes_read)),
+            line("bytes_written", sum(|traffic| &traffic.bytes_written)),
+            line("accepting_conns", u8::from(self.is_accepting())),
+            line("listen_disabled_num", self.pauses.load(Ordering::Relaxed)),
+            line("threads", config.threads),
+            line("conn_yields", sum(|traffic| &traffic.yields)),
+        ]
+    }
+}
+
+fn settings_lines(config: &Config) -> Vec<StatsLine> {
+    let yes = |is_so: bool| if is_so { "yes" } else { "no" };
+    let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
+    let unix_path = config
+        .unix_socket
+        .as_ref()
+        .map(|unix| unix.path.display().to_string());
+    let port = config.listen.first().map_or(0, |address| address.port);
+    vec![
+        line("maxconns", config.connections_max),
+        line("tcpport", port),
+        line("udpport", 0),
+        line(
+            "inter",
+            if listen.is_empty() {
+                "NULL".into()
+            } else {
+                one_word(&listen.join(","))
+            },
+        ),
+        line("verbosity", config.verbosity),
+        line("evictions", if config.evict { "on" } else { "off" }),
+        line(
+            "domain_socket",
+            unix_path.map_or("NULL".into(), |path| one_word(&path)),
+        ),
+        line("num_threads", config.threads),
+        line("tcp_backlog", config.backlog),
+        line("item_size_max", config.value_bytes_max),
+        line("maxconns_fast", yes(config.reject_past_limit)),
+        line(
+            "idle_timeout",
+            config.idle_timeout.map_or(0, |timeout| timeout.as_secs()),
+        ),
+        line("cas_enabled", "yes"),
+        line("auth_enabled_sasl", "no"),
+        line("flush_enabled", "yes"),
+        line("lru_crawler", "no"),
+    ]
+}
+
+// By value, so that a list of lines reads as one.
+#[allow(clippy::needless_pass_by_value)]
+fn line(name: &'static str, value: impl Display) -> StatsLine {
+    StatsLine {
+        name: name.into(),
+        value: value.to_string(),
+    }
+}
+
+/// A value of `stats` holds no blanks.
+fn one_word(text: &str) -> String {
+    text.replace(|c: char| c.is_whitespace() || c.is_control(), "_")
+}
+
+/// As `rusage` lines show it: six digits of microseconds.
+fn seconds(time: Duration) -> String {
+    format!("{}.{:06}", time.as_secs(), time.subsec_micros())
+}
+
+/// What the process has used of its processors, in its own code and in the kernel. 0 where the
+/// kernel does not say.
+fn cpu_time() -> (Duration, Duration) {
+    // Fields 14 and 15 of proc(5) `stat`, counted from behind the name, which may hold blanks.
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
+    let mut fields = stat
+        .rsplit(") ")
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .skip(11);
+    let mut time = || {
+        let ticks: u64 = fields
+            .next()
+            .and_then(|field| field.parse().ok())
+            .unwrap_or(0);
+        Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_s)
+    };
+    (time(), time())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(lines: &[StatsLine], name: &str) -> String {
+        let mut found = lines.iter().filter(|line| line.name == name);
+        let value = found
+            .next()
+            .unwrap_or_else(|| panic!("no {name}"))
+            .value
+            .clone();
+        assert!(found.next().is_none(), "{name} is there twice");
+        value
+    }
+
+    #[test]
+    fn connections_are_counted() {
+        let census = Census::new(2, 1);
+        census.count_open();
+        assert!(!census.is_full());
+        census.count_open();
+        assert!(census.is_full());
+        assert!(
+            !census.count_closed(),
+            "nobody waits while all are accepted"
+        );
+        census.pause();
+        assert!(census.count_closed(), "somebody waits");
+        let lines = census.lines(StatsTopic::General, &Config::default(), &Clock::start());
+        assert_eq!(value(&lines, "curr_connections"), "0");
+        assert_eq!(value(&lines, "total_connections"), "2");
+        assert_eq!(value(&lines, "accepting_conns"), "0");
+    }
+
+    #[test]
+    fn a_reset_keeps_what_is_true_now() {
+        let census = Census::new(2, 2);
+        census.count_open();
+        census.traffic(1).count_read(10);
+        census.reset();
+        let lines = census.lines(StatsTopic::General, &Config::default(), &Clock::start());
+        assert_eq!(value(&lines, "curr_connections"), "1");
+        assert_eq!(value(&lines, "bytes_read"), "0");
+    }
+
+    #[test]
+    fn no_value_holds_a_blank() {
+        let mut config = Config::default();
+        let path = "/tmp/a b".into();
+        config.unix_socket = Some(crate::UnixSocket { path, mode: 0o700 });
+        let census = Census::new(2, 1);
+        for topic in [StatsTopic::General, StatsTopic::Settings] {
+            for line in census.lines(topic, &config, &Clock::start()) {
+                assert!(
+                    !line.value.is_empty() && !line.value.contains(' '),
+                    "{line:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn time_used_is_seconds_and_six_digits() {
+        assert_eq!(seconds(Duration::from_micros(1_000_042)), "1.000042");
+    }
+
+    #[test]
+    fn time_used_goes_up_with_use() {
+        let (user, system) = cpu_time();
+        // Ends when it goes up: a clock that stands still would be seen as a test that hangs.
+        while cpu_time() == (user, system) {}
+        let (later_user, later_system) = cpu_time();
+        assert!(later_user + later_system > user + system);
+    }
+}

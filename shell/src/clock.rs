@@ -1,0 +1,76 @@
+//! The two clocks: what time it is for the core.
+//!
+//! - C1: the core's time is monotonic. A step of the wall clock moves only how dates in requests
+//!   are read.
+//! - C2: moment 0 lies on a whole Unix second, so that the whole seconds the core is told
+//!   ([`Clock::unix_s_at_start`]) are exact, and a date in a request is as exact as a span.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use latchd_core::Instant;
+
+/// Counts the core's time from the server's start.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    started: std::time::Instant,
+    /// How far into a Unix second the server was started (C2): 0 to 999.
+    ahead_ms: u64,
+}
+
+impl Clock {
+    /// Starts counting.
+    pub(crate) fn start() -> Self {
+        Self {
+            started: std::time::Instant::now(),
+            ahead_ms: u64::from(since_epoch().subsec_millis()),
+        }
+    }
+
+    /// The moment it is. No system call: the kernel maps this clock into the process.
+    pub(crate) fn now(&self) -> Instant {
+        let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Instant::from_millis(ms.saturating_add(self.ahead_ms))
+    }
+
+    /// What the wall clock says was the Unix second at moment 0.
+    pub(crate) fn unix_s_at_start(&self) -> u64 {
+        let unix_ms = u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX);
+        // The two clocks are read one after the other, so the difference is a hair off a second.
+        (unix_ms + 500).saturating_sub(self.now().as_millis()) / 1000
+    }
+
+    /// How long the server has run.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// A wall clock before 1970 counts as 1970.
+fn since_epoch() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_core_and_the_wall_clock_agree() {
+        let clock = Clock::start();
+        let unix_ms = clock.unix_s_at_start() * 1000 + clock.now().as_millis();
+        let wall_ms = u64::try_from(since_epoch().as_millis()).unwrap();
+        assert!(
+            unix_ms.abs_diff(wall_ms) < 100,
+            "{unix_ms} is not {wall_ms}"
+        );
+    }
+
+    #[test]
+    fn time_does_not_run_back() {
+        let clock = Clock::start();
+        let earlier = clock.now();
+        assert!(clock.now() >= earlier);
+    }
+}

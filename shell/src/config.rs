@@ -1,0 +1,188 @@
+//! What a server is told at its start.
+//!
+//! The names and defaults are memcached's (1.6.45 `memcached.c`, `settings_init`), but that latchd
+//! listens on loopback unless it is told otherwise.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The port of memcached.
+pub(crate) const DEFAULT_PORT: u16 = 11211;
+
+/// The most worker threads a server runs.
+pub(crate) const THREADS_MAX: usize = 64;
+
+/// What a server is told at its start. Fill in what differs from [`Config::default`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Where to listen on TCP; may be empty if there is a Unix socket. `-l`, `-p`.
+    pub listen: Vec<ListenAddress>,
+    /// Where to listen on a Unix socket. `-s`, `-a`.
+    pub unix_socket: Option<UnixSocket>,
+    /// Connections that wait to be accepted, a listener. `-b`.
+    pub backlog: u16,
+    /// What all items together may take, in bytes. `-m`.
+    pub memory_bytes_max: usize,
+    /// The largest value, in bytes. `-I`.
+    pub value_bytes_max: usize,
+    /// Whether items may be given up for room. Otherwise a set without room is refused. `-M`.
+    pub evict: bool,
+    /// Clients at a time. `-c`.
+    pub connections_max: usize,
+    /// What happens to a client past [`connections_max`](Self::connections_max): told so and
+    /// closed at once, or left waiting to be accepted until another one goes.
+    /// `-o maxconns_fast` (memcached's default) and `-o no_maxconns_fast`.
+    pub reject_past_limit: bool,
+    /// Worker threads, at most 64. `-t`.
+    pub threads: NonZeroUsize,
+    /// How long a client may say nothing before it is closed; `None` is for ever.
+    /// `-o idle_timeout`.
+    pub idle_timeout: Option<Duration>,
+    /// What is logged besides warnings: 0 nothing, 1 connections, 2 their requests and answers too,
+    /// 3 locks that are taken and given back too. `-v`.
+    pub verbosity: u8,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: vec![ListenAddress::loopback(DEFAULT_PORT)],
+            unix_socket: None,
+            backlog: 1024,
+            memory_bytes_max: 64 << 20,
+            value_bytes_max: 1 << 20,
+            evict: true,
+            connections_max: 1024,
+            reject_past_limit: true,
+            threads: NonZeroUsize::MIN,
+            idle_timeout: None,
+            verbosity: 0,
+        }
+    }
+}
+
+/// Where to listen on TCP: a name or an address, and a port.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ListenAddress {
+    /// A host name, an IPv4 address or an IPv6 address without brackets. A name stands for every
+    /// address it has.
+    pub host: String,
+    /// The port; 0 takes a free one.
+    pub port: u16,
+}
+
+impl ListenAddress {
+    /// 127.0.0.1 and a port.
+    #[must_use]
+    pub fn loopback(port: u16) -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port,
+        }
+    }
+
+    /// Reads `HOST`, `HOST:PORT` or `[V6]:PORT`; a bare IPv6 address has no port. `*` is every
+    /// address of the machine.
+    ///
+    /// # Errors
+    /// A sentence for a person, if the text has neither form.
+    pub fn parse(text: &str, default_port: u16) -> Result<Self, String> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(bracketed) => {
+                let (host, rest) = bracketed
+                    .split_once(']')
+                    .ok_or_else(|| format!("{text}: no `]`"))?;
+                (host, rest.strip_prefix(':'))
+            }
+            // More than one colon is a bare IPv6 address.
+            None => match text.split_once(':') {
+                Some((host, port)) if !port.contains(':') => (host, Some(port)),
+                Some(_) | None => (text, None),
+            },
+        };
+        let port = match port {
+            Some(port) => port
+                .parse()
+                .map_err(|_| format!("{text}: `{port}` is not a port"))?,
+            None => default_port,
+        };
+        match host {
+            "" => Err(format!(
+                "{text}: no host; for every address of the machine say `*`"
+            )),
+            "*" => Ok(Self {
+                host: "0.0.0.0".into(),
+                port,
+            }),
+            _ => Ok(Self {
+                host: host.into(),
+                port,
+            }),
+        }
+    }
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text, DEFAULT_PORT)
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(formatter, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(formatter, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// A Unix socket to listen on.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UnixSocket {
+    /// Its path. A socket that nobody listens on any more is replaced.
+    pub path: PathBuf,
+    /// Who may connect: the file's permission bits. memcached's default is `0o700`.
+    pub mode: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (String, u16) {
+        let address = ListenAddress::parse(text, 7).unwrap();
+        (address.host, address.port)
+    }
+
+    #[test]
+    fn an_address_is_a_host_and_perhaps_a_port() {
+        assert_eq!(parsed("localhost"), ("localhost".into(), 7));
+        assert_eq!(parsed("10.0.0.1:80"), ("10.0.0.1".into(), 80));
+        assert_eq!(parsed("::1"), ("::1".into(), 7));
+        assert_eq!(parsed("[::1]"), ("::1".into(), 7));
+        assert_eq!(parsed("[::1]:0"), ("::1".into(), 0));
+        assert_eq!(parsed("*"), ("0.0.0.0".into(), 7));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_in_words() {
+        for text in ["", ":11211", "host:port", "host:70000", "[::1"] {
+            assert!(ListenAddress::parse(text, 7).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_as_it_is_read() {
+        for text in ["127.0.0.1:5", "[::1]:5"] {
+            assert_eq!(ListenAddress::parse(text, 7).unwrap().to_string(), text);
+        }
+    }
+}

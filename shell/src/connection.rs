@@ -1,0 +1,403 @@
+//! One client's socket, from the moment it can be read or written to the next time it must wait.
+//!
+//! A worker has one input and one output buffer for all its clients. What belongs to a client alone
+//! is only what cannot be helped, and is given back when it is empty:
+//!
+//! - B1: `rest`, input that is not a whole request yet. It grows by what has arrived, never by what
+//!   was announced, and at most to one request of the largest size and [`INPUT_BYTES`].
+//! - B2: `pending`, output that the socket did not take. It holds at most [`OUTPUT_BYTES_MAX`] and
+//!   one reply. While there is any, nothing is read: a client that does not read is not read.
+//! - B3: a turn of one client reads at most [`INPUT_BYTES`] and writes once, so that the others'
+//!   turns come.
+//! - B4: the locks of a client whose last request has been executed are free before this file is
+//!   left, also when its last answer still waits to be sent.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use latchd_core::connection::{Execute, Progress};
+use latchd_core::{Command, Connection, Instant, Reply};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::census::Traffic;
+use crate::mailbox::Arrival;
+use crate::server::Shared;
+use crate::shards::Session;
+
+/// What a worker reads at a time, in bytes.
+pub(crate) const INPUT_BYTES: usize = 64 << 10;
+
+/// A request longer than this is collected in the client's own buffer, in bytes. A shorter one is
+/// copied back before the bytes that follow it, which leaves half of the input for those.
+const REQUEST_BYTES_SHARED_MAX: usize = INPUT_BYTES / 2;
+
+/// The least room for what is still to come of such a request, in bytes: how long a line will be
+/// is not known before its end.
+const COLLECTED_BYTES_MIN: usize = INPUT_BYTES / 4;
+
+/// Past this, output is sent before more is made, in bytes.
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
+
+/// What a worker keeps of a larger output buffer, in bytes.
+const OUTPUT_BYTES_KEPT: usize = 512 << 10;
+
+/// How often a client whose end is in sight is read in one turn, so that the end comes before the
+/// others' next requests.
+const LAST_READS_MAX: usize = 32;
+
+/// How much of a request or an answer is logged, in bytes.
+const LOGGED_BYTES_MAX: usize = 200;
+
+/// What a worker lends a client for its turn.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    /// The server.
+    pub(crate) shared: &'a Shared,
+    /// Where bytes are counted.
+    pub(crate) traffic: &'a Traffic,
+    /// When it is.
+    pub(crate) now: Instant,
+    /// Room for input; empty.
+    pub(crate) input: &'a mut Vec<u8>,
+    /// Room for output; empty.
+    pub(crate) output: &'a mut Vec<u8>,
+}
+
+/// What a client waits for.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Bytes from its peer.
+    Input,
+    /// Room in its socket.
+    Output,
+    /// Nothing: it is to be dropped.
+    End(End),
+}
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The protocol says so: `quit`, or an error that loses track of where requests begin.
+    Protocol,
+    /// The peer has closed its side.
+    PeerClosed,
+    /// The network says so: a reset, most of all.
+    Failed(Errno),
+    /// It was idle for too long.
+    Idle,
+    /// The server ends.
+    Shutdown,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol => formatter.write_str("closed by the protocol"),
+            Self::PeerClosed => formatter.write_str("closed by the peer"),
+            Self::Failed(errno) => errno.fmt(formatter),
+            Self::Idle => formatter.write_str("idle for too long"),
+            Self::Shutdown => formatter.write_str("the server ends"),
+        }
+    }
+}
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: OwnedFd,
+    /// `None` once its locks have been given back (B4).
+    session: Option<Session>,
+    wire: Connection,
+    rest: Vec<u8>,
+    /// Nothing happens before `rest` and what follows are this long, in bytes.
+    needed: usize,
+    pending: Vec<u8>,
+    sent: usize,
+    waits_for: EventFlags,
+    last_active: Instant,
+    number: u64,
+}
+
+/// A client without output that waits, as epoll sees it. The peer's end is asked for by name, so
+/// that it can be told from bytes.
+pub(crate) const READABLE: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
+
+impl Client {
+    pub(crate) fn new(arrival: Arrival, wire: Connection, now: Instant) -> Self {
+        Self {
+            socket: arrival.socket,
+            number: arrival.conn.number(),
+            session: Some(Session::new(arrival.conn)),
+            wire,
+            rest: Vec::new(),
+            needed: 1,
+            pending: Vec::new(),
+            sent: 0,
+            waits_for: READABLE,
+            last_active: now,
+        }
+    }
+
+    /// Its connection id.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// When it last sent or took anything.
+    pub(crate) fn last_active(&self) -> Instant {
+        self.last_active
+    }
+
+    /// Notes what it waits for; returns it if that is news to epoll.
+    pub(crate) fn wait_for(&mut self, events: EventFlags) -> Option<EventFlags> {
+        let is_news = self.waits_for != events;
+        self.waits_for = events;
+        is_news.then_some(events)
+    }
+
+    /// Does what can be done now that epoll has shown `ready`.
+    pub(crate) fn advance(&mut self, ready: EventFlags, turn: &mut Turn<'_>) -> Next {
+        self.last_active = turn.now;
+        if self.waits_for == EventFlags::OUT {
+            match self.resume(turn) {
+                Ok(next) => next,
+                Err(errno) => Next::End(End::Failed(errno)),
+            }
+        } else {
+            let rounds = if is_ending(ready) { LAST_READS_MAX } else { 1 };
+            for _ in 0..rounds {
+                match self.receive(turn) {
+                    Ok(0) => return Next::End(End::PeerClosed),
+                    Ok(_) => {}
+                    Err(Errno::AGAIN) => return Next::Input,
+                    Err(errno) => return Next::End(End::Failed(errno)),
+                }
+                match self.answer(turn) {
+                    Ok(Next::Input) => {}
+                    Ok(next @ (Next::Output | Next::End(_))) => return next,
+                    Err(errno) => return Next::End(End::Failed(errno)),
+                }
+            }
+            Next::Input
+        }
+    }
+
+    /// Gives every lock back. To be called before the client is dropped.
+    pub(crate) fn release(&mut self, shared: &Shared, now: Instant) {
+        if let Some(session) = self.session.take() {
+            shared.shards.close(now, session);
+        }
+    }
+
+    /// Sends what is pending; when all is gone, goes on with what had to wait for it.
+    fn resume(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
+        self.sent += send(&self.socket, &self.pending[self.sent..], turn.traffic)?;
+        if self.sent < self.pending.len() {
+            return Ok(Next::Output);
+        }
+        (self.pending, self.sent) = (Vec::new(), 0);
+        if self.session.is_none() {
+            return Ok(Next::End(End::Protocol));
+        }
+        if self.rest.len() < self.needed {
+            return Ok(Next::Input);
+        }
+        // A full output has stopped the requests in `rest`.
+        turn.input.clear();
+        turn.input.append(&mut self.rest);
+        self.answer(turn)
+    }
+
+    /// Reads once, behind what has arrived before. Returns how many bytes came; 0 is the end.
+    fn receive(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<usize> {
+        let read = if self.collects() {
+            let missing = self.needed - self.rest.len();
+            let room = missing.clamp(COLLECTED_BYTES_MIN, self.rest.len().max(INPUT_BYTES));
+            self.rest.reserve_exact(room);
+            read(&self.socket, &mut self.rest)?
+        } else {
+            turn.input.clear();
+            turn.input.extend_from_slice(&self.rest);
+            read(&self.socket, turn.input)?
+        };
+        turn.traffic.count_read(read);
+        Ok(read)
+    }
+
+    /// Whether the request that is under way is too long for the worker's buffer.
+    fn collects(&self) -> bool {
+        self.needed > REQUEST_BYTES_SHARED_MAX
+    }
+
+    /// Executes every whole request of the input and sends the answers in one go.
+    fn answer(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
+        let Some(session) = self.session.as_mut() else {
+            return Ok(Next::End(End::Protocol));
+        };
+        let collects = self.needed > REQUEST_BYTES_SHARED_MAX;
+        let input = if collects { &self.rest } else { &*turn.input };
+        if input.len() < self.needed {
+            if !collects {
+                self.rest.extend_from_slice(&turn.input[self.rest.len()..]);
+                turn.input.clear();
+            }
+            return Ok(Next::Input);
+        }
+        let mut core = CoreOfAll {
+            shared: turn.shared,
+            now: turn.now,
+            session,
+        };
+        let (consumed, progress) = if turn.shared.config.verbosity < 2 {
+            self.wire
+                .drive(input, &mut core, turn.output, OUTPUT_BYTES_MAX)
+        } else {
+            drive_aloud(&mut self.wire, input, &mut core, turn.output)
+        };
+        if collects {
+            self.rest.drain(..consumed);
+            self.rest.shrink_to_fit();
+        } else {
+            self.rest.clear();
+            self.rest.extend_from_slice(&turn.input[consumed..]);
+            turn.input.clear();
+            if self.rest.is_empty() {
+                self.rest = Vec::new();
+            }
+        }
+        let wanted = match progress {
+            Progress::NeedsInput { at_least } => {
+                // More than there is, or the next turn would find nothing new to do.
+                self.needed = at_least.max(self.rest.len() + 1);
+                Next::Input
+            }
+            Progress::OutputFull => {
+                turn.traffic.count_yield();
+                self.needed = 0;
+                Next::Output
+            }
+            Progress::Close => {
+                self.release(turn.shared, turn.now);
+                Next::End(End::Protocol)
+            }
+        };
+        let sent = send(&self.socket, turn.output, turn.traffic);
+        if let Ok(sent) = sent
+            && sent < turn.output.len()
+        {
+            self.pending.extend_from_slice(&turn.output[sent..]);
+        }
+        turn.output.clear();
+        turn.output.shrink_to(OUTPUT_BYTES_KEPT);
+        sent?;
+        Ok(if self.pending.is_empty() {
+            wanted
+        } else {
+            Next::Output
+        })
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Whether the peer will send nothing more than what has arrived.
+pub(crate) fn is_ending(ready: EventFlags) -> bool {
+    ready.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
+}
+
+/// Reads into the spare capacity of `buffer`.
+fn read(socket: &OwnedFd, buffer: &mut Vec<u8>) -> rustix::io::Result<usize> {
+    rustix::io::retry_on_intr(|| rustix::io::read(socket, spare_capacity(buffer)))
+}
+
+/// Sends what the socket takes, perhaps nothing. A peer that is gone is an error and no signal.
+fn send(socket: &OwnedFd, bytes: &[u8], traffic: &Traffic) -> rustix::io::Result<usize> {
+    if bytes.is_empty() {
+        return Ok(0);
+    }
+    match rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)) {
+        Ok(sent) => {
+            traffic.count_written(sent);
+            Ok(sent)
+        }
+        Err(Errno::AGAIN) => Ok(0),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The server's items as one connection sees them at one moment.
+struct CoreOfAll<'a> {
+    shared: &'a Shared,
+    now: Instant,
+    session: &'a mut Session,
+}
+
+impl Execute for CoreOfAll<'_> {
+    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        let Self {
+            shared,
+            now,
+            session,
+        } = self;
+        if let Command::StatsReset = command {
+            shared.census.reset();
+        }
+        let lines = |topic| shared.census.lines(topic, &shared.config, &shared.clock);
+        if shared.config.verbosity < 3 {
+            return shared
+                .shards
+                .execute(*now, session, command, &lines, answer);
+        }
+        let conn = session.conn();
+        shared
+            .shards
+            .execute(*now, session, command, &lines, &mut |reply| {
+                if let Reply::Locked | Reply::Unlocked = reply {
+                    let key = command.key().map_or(&b"all"[..], |key| key.as_bytes());
+                    tracing::info!("{conn} {reply:?} {}", key.escape_ascii());
+                }
+                answer(reply);
+            });
+    }
+}
+
+/// Drives a request at a time and logs it and its answer, in memcached's shape.
+fn drive_aloud(
+    wire: &mut Connection,
+    input: &[u8],
+    core: &mut CoreOfAll<'_>,
+    output: &mut Vec<u8>,
+) -> (usize, Progress) {
+    let number = core.session.conn();
+    let mut done = 0;
+    loop {
+        let answered = output.len();
+        let (consumed, progress) = wire.drive(&input[done..], core, output, answered + 1);
+        log_bytes('<', number.number(), &input[done..done + consumed]);
+        log_bytes('>', number.number(), &output[answered..]);
+        done += consumed;
+        if progress != Progress::OutputFull || output.len() >= OUTPUT_BYTES_MAX {
+            return (done, progress);
+        }
+    }
+}
+
+fn log_bytes(direction: char, number: u64, bytes: &[u8]) {
+    let shown = &bytes[..bytes.len().min(LOGGED_BYTES_MAX)];
+    let shown = shown.strip_suffix(b"\r\n").unwrap_or(shown);
+    let cut = if bytes.len() > LOGGED_BYTES_MAX {
+        "…"
+    } else {
+        ""
+    };
+    if !bytes.is_empty() {
+        tracing::info!("{direction}{number} {}{cut}", shown.escape_ascii());
+    }
+}

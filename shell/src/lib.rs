@@ -1,0 +1,43 @@
+//! A cache server with locks that die with their client: [`latchd_core`] behind real sockets.
+//!
+//! The program `latchd` is a thin wrapper around this library, and a test or another program can
+//! run the same server inside its own process:
+//!
+//! ```
+//! use std::io::{Read, Write};
+//!
+//! let mut config = latchd::Config::default();
+//! config.listen = vec!["127.0.0.1:0".parse()?]; // port 0: any free one
+//! let server = latchd::Server::start(config)?;
+//!
+//! let latchd::Address::Tcp(address) = server.addresses()[0] else { unreachable!() };
+//! let mut client = std::net::TcpStream::connect(address)?;
+//! client.write_all(b"set greeting 0 0 5\r\nhello\r\n")?;
+//! let mut answer = [0; 8];
+//! client.read_exact(&mut answer)?;
+//! assert_eq!(&answer, b"STORED\r\n");
+//!
+//! server.shutdown();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Sockets, threads, clocks and logs are here and nowhere else. This crate never looks inside the
+//! bytes it moves: what they mean is [`latchd_core::connection`]'s business, and what is done about
+//! it is the core's.
+//!
+//! It runs on Linux: each thread waits in an epoll of its own.
+
+mod acceptor;
+mod census;
+mod clock;
+mod config;
+mod connection;
+mod listen;
+mod mailbox;
+mod server;
+mod shards;
+mod worker;
+
+pub use config::{Config, ListenAddress, UnixSocket};
+pub use listen::Address;
+pub use server::Server;

@@ -1,0 +1,263 @@
+//! Sockets that clients connect to.
+//!
+//! - A port is bound with `SO_REUSEADDR`, so that a restart need not wait for old connections.
+//! - `TCP_NODELAY` and `SO_KEEPALIVE` are set on the listening socket: Linux hands both on to every
+//!   socket accepted from it, at no system call a connection.
+//! - A Unix socket has its permissions before it listens, so there is no moment at which the wrong
+//!   user could connect.
+//!
+//! An error says which address it was; [`io::ErrorKind::AddrInUse`] is the one to tell apart.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::config::{Config, UnixSocket};
+
+/// Where a server can be reached.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Address {
+    /// An address and a port, the real one.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            Self::Unix(path) => path.display().fmt(formatter),
+        }
+    }
+}
+
+/// A listening socket. A Unix socket's file goes with it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: OwnedFd,
+    address: Address,
+}
+
+impl Listener {
+    /// Where it can be reached.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Takes the next client that waits.
+    ///
+    /// # Errors
+    /// The kernel's; [`io::ErrorKind::WouldBlock`] if nobody waits.
+    pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
+        rustix::net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!("{} stays behind: {error}", path.display());
+        }
+    }
+}
+
+/// Listens wherever the configuration says.
+///
+/// # Errors
+/// The first address that cannot be had, by name; nothing listens then.
+pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    for wanted in &config.listen {
+        let addresses = (wanted.host.as_str(), wanted.port)
+            .to_socket_addrs()
+            .map_err(|error| explain(&error, wanted))?;
+        for address in addresses {
+            listeners.push(
+                listen_tcp(address, config.backlog).map_err(|error| explain(&error, &address))?,
+            );
+        }
+    }
+    if let Some(unix_socket) = &config.unix_socket {
+        listeners.push(
+            listen_unix(unix_socket, config.backlog)
+                .map_err(|error| explain(&error, &unix_socket.path.display()))?,
+        );
+    }
+    if listeners.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "there is nowhere to listen",
+        ));
+    }
+    Ok(listeners)
+}
+
+fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
+    let what = if error.kind() == io::ErrorKind::AddrInUse {
+        format!("{address} is in use")
+    } else {
+        format!("cannot listen on {address}: {error}")
+    };
+    io::Error::new(error.kind(), what)
+}
+
+fn listen_tcp(address: SocketAddr, backlog: u16) -> io::Result<Listener> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = stream_socket(family)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    if address.is_ipv6() {
+        // Otherwise `::` would take the IPv4 port too, and a second `-l 0.0.0.0` would fail.
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, i32::from(backlog))?;
+    let address = rustix::net::getsockname(&socket)?;
+    let address = SocketAddr::try_from(address)?;
+    Ok(Listener {
+        socket,
+        address: Address::Tcp(address),
+    })
+}
+
+fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
+    remove_stale(&wanted.path)?;
+    let socket = stream_socket(AddressFamily::UNIX)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&wanted.path)?)?;
+    // From here on the file is ours to remove, also when the next step fails.
+    let listener = Listener {
+        socket,
+        address: Address::Unix(wanted.path.clone()),
+    };
+    rustix::fs::chmod(&wanted.path, rustix::fs::Mode::from_raw_mode(wanted.mode))?;
+    rustix::net::listen(&listener.socket, i32::from(backlog))?;
+    Ok(listener)
+}
+
+fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// Removes a socket that nobody listens on any more: its server was killed.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(file) if !file.file_type().is_socket() => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "it exists and is not a socket",
+        )),
+        Ok(_) => match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)
+            }
+            // Somebody answers, or is too busy to.
+            Ok(_) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ListenAddress;
+
+    fn config(port: u16) -> Config {
+        Config {
+            listen: vec![ListenAddress::loopback(port)],
+            ..Config::default()
+        }
+    }
+
+    fn temporary_path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("latchd-{}-{name}.sock", std::process::id()))
+    }
+
+    fn unix_config(path: &Path) -> Config {
+        Config {
+            listen: Vec::new(),
+            unix_socket: Some(UnixSocket {
+                path: path.into(),
+                mode: 0o700,
+            }),
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn an_accepted_socket_sends_at_once() {
+        let listener = listen(&config(0)).unwrap().remove(0);
+        let Address::Tcp(address) = listener.address() else {
+            panic!("TCP was asked for")
+        };
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let accepted = listener.accept().unwrap();
+        assert!(sockopt::tcp_nodelay(&accepted).unwrap());
+        assert!(sockopt::socket_keepalive(&accepted).unwrap());
+    }
+
+    #[test]
+    fn a_port_in_use_is_said_by_name() {
+        let listener = listen(&config(0)).unwrap().remove(0);
+        let Address::Tcp(address) = listener.address() else {
+            panic!("TCP was asked for")
+        };
+        let error = listen(&config(address.port())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(error.to_string(), format!("{address} is in use"));
+    }
+
+    #[test]
+    fn a_unix_socket_has_its_mode_and_goes_with_its_listener() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = temporary_path("mode");
+        let listeners = listen(&unix_config(&path)).unwrap();
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        drop(listeners);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_live_unix_socket_is_left_alone_and_a_dead_one_is_replaced() {
+        let path = temporary_path("live");
+        let live = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let error = listen(&unix_config(&path)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(live); // The standard library leaves the file behind, as a killed server does.
+        assert!(path.exists());
+        drop(listen(&unix_config(&path)).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let path = temporary_path("file");
+        std::fs::write(&path, "precious").unwrap();
+        assert!(listen(&unix_config(&path)).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,114 @@
+//! How another thread reaches a worker: a list of messages, and a bell in the worker's epoll.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Mutex, MutexGuard};
+
+use latchd_core::ConnId;
+use rustix::event::{EventfdFlags, eventfd};
+
+/// A client that has been accepted and has no worker yet.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    /// Its socket; not blocking.
+    pub(crate) socket: OwnedFd,
+    /// Its name, new.
+    pub(crate) conn: ConnId,
+}
+
+/// What a worker is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Serve this client.
+    Adopt(Arrival),
+    /// Close the clients that have been idle for too long.
+    Sweep,
+    /// Try to accept again.
+    Accept,
+}
+
+/// One worker's mail.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    messages: Mutex<Vec<Message>>,
+    bell: OwnedFd,
+    clients: AtomicUsize,
+}
+
+impl Mailbox {
+    /// # Errors
+    /// The kernel's, if there is no descriptor left.
+    pub(crate) fn new() -> rustix::io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self {
+            messages: Mutex::default(),
+            bell,
+            clients: AtomicUsize::new(0),
+        })
+    }
+
+    /// How many clients the worker has, those in its mail included.
+    pub(crate) fn clients(&self) -> &AtomicUsize {
+        &self.clients
+    }
+
+    /// Leaves a message and rings. A message that says nothing new is left once: the list holds
+    /// at most one of each kind, and as many arrivals as there may be connections.
+    pub(crate) fn post(&self, message: Message) {
+        let mut messages = self.messages();
+        let is_known = match message {
+            Message::Adopt(_) => false,
+            Message::Sweep => messages.iter().any(|known| matches!(known, Message::Sweep)),
+            Message::Accept => messages
+                .iter()
+                .any(|known| matches!(known, Message::Accept)),
+        };
+        if !is_known {
+            messages.push(message);
+        }
+        drop(messages);
+        self.ring();
+    }
+
+    /// Wakes the worker.
+    pub(crate) fn ring(&self) {
+        // It can fail only when it has been rung 2^64 - 1 times and not heard: it is heard soon.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Silences the bell, then takes what is there: a message that comes in between rings again.
+    pub(crate) fn take(&self) -> Vec<Message> {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        std::mem::take(&mut *self.messages())
+    }
+
+    fn messages(&self) -> MutexGuard<'_, Vec<Message>> {
+        self.messages
+            .lock()
+            .expect("nobody panics between taking the list and giving it back")
+    }
+}
+
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_in_order_and_once() {
+        let mailbox = Mailbox::new().unwrap();
+        mailbox.post(Message::Sweep);
+        mailbox.post(Message::Accept);
+        mailbox.post(Message::Sweep);
+        assert!(matches!(
+            mailbox.take()[..],
+            [Message::Sweep, Message::Accept]
+        ));
+        assert!(mailbox.take().is_empty());
+    }
+}

@@ -1,0 +1,208 @@
+//! A running server: its threads, what they share, and how it ends.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use async_io::Timer;
+use latchd_core::Limits;
+use smol::channel::{Receiver, Sender};
+use smol::future::FutureExt;
+
+use crate::census::Census;
+use crate::clock::Clock;
+use crate::config::{Config, THREADS_MAX};
+use crate::listen::{self, Address};
+use crate::mailbox::{Mailbox, Message};
+use crate::shards::{Shards, shard_count};
+use crate::worker::Worker;
+
+/// How often the shards are told that time has passed.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How many ticks lie between two looks for idle clients: one second.
+const TICKS_PER_SWEEP: u32 = 5;
+
+/// A running server. Dropping it ends it, as [`Server::shutdown`] does.
+///
+/// When an assertion of the core fails, the thread panics and the items of that shard are not
+/// touched again; a program that embeds a server does best to abort on panic, as `latchd` does.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Vec<Address>,
+    threads: Vec<JoinHandle<()>>,
+    /// The clock thread ends when this does.
+    stop_clock: Option<Sender<()>>,
+}
+
+/// What the threads of a server share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) shards: Shards,
+    pub(crate) census: Census,
+    pub(crate) is_stopping: AtomicBool,
+    mailboxes: Box<[Mailbox]>,
+}
+
+impl Server {
+    /// Listens, starts the threads, and returns. From then on clients are served.
+    ///
+    /// # Errors
+    /// An address that cannot be had ([`io::ErrorKind::AddrInUse`] if somebody has it), no more
+    /// descriptors or threads, or a configuration that makes no sense
+    /// ([`io::ErrorKind::InvalidInput`]). Nothing runs then.
+    pub fn start(config: Config) -> io::Result<Self> {
+        let threads = config.threads.get();
+        if threads > THREADS_MAX {
+            let what = format!("{threads} threads are more than {THREADS_MAX}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
+        limits.evict = config.evict;
+        let mut listeners = listen::listen(&config)?;
+        let addresses = listeners
+            .iter()
+            .map(|listener| listener.address().clone())
+            .collect();
+        let clock = Clock::start();
+        let shards = shard_count(threads, &limits);
+        let shared = Arc::new(Shared {
+            shards: Shards::new(shards, limits, clock.unix_s_at_start()),
+            census: Census::new(config.connections_max, threads),
+            is_stopping: AtomicBool::new(false),
+            mailboxes: (0..threads)
+                .map(|_| Mailbox::new())
+                .collect::<Result<_, _>>()?,
+            clock,
+            config,
+        });
+        // From here on dropping it ends what has been started.
+        let mut server = Self {
+            shared,
+            addresses,
+            threads: Vec::new(),
+            stop_clock: None,
+        };
+        for index in 0..threads {
+            let shared = Arc::clone(&server.shared);
+            // The first worker has them all, and accepts for the others.
+            let worker = Worker::new(index, shared, std::mem::take(&mut listeners))?;
+            server.spawn(format!("latchd-{index}"), move || {
+                if let Err(error) = smol::block_on(worker.run()) {
+                    tracing::error!("worker {index} has ended: {error}");
+                }
+            })?;
+        }
+        let (stop_clock, stopped) = smol::channel::bounded(1);
+        server.stop_clock = Some(stop_clock);
+        let shared = Arc::clone(&server.shared);
+        server.spawn("latchd-clock".into(), move || {
+            smol::block_on(keep_time(&shared, &stopped));
+        })?;
+        Ok(server)
+    }
+
+    /// Where it can be reached: the real ports, in the order of the configuration.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Ends the server: it stops listening, releases every lock, closes every connection, removes
+    /// its Unix socket, and returns when all that is done.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+
+    fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads
+            .push(thread::Builder::new().name(name).spawn(body)?);
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
+        self.stop_clock = None;
+        for mailbox in &self.shared.mailboxes {
+            mailbox.ring();
+        }
+        for thread in self.threads.drain(..) {
+            let name = thread.thread().name().unwrap_or_default().to_owned();
+            if thread.join().is_err() {
+                tracing::error!("{name} had failed");
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// How a worker is reached.
+    pub(crate) fn mailbox(&self, worker: usize) -> &Mailbox {
+        &self.mailboxes[worker]
+    }
+
+    /// Chooses the worker of a new client: the one with the fewest.
+    pub(crate) fn assign(&self) -> usize {
+        let load = |mailbox: &Mailbox| mailbox.clients().load(Ordering::Relaxed);
+        let (worker, mailbox) = self
+            .mailboxes
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, mailbox)| load(mailbox))
+            .expect("there is at least one worker");
+        mailbox.clients().fetch_add(1, Ordering::Relaxed);
+        worker
+    }
+
+    /// A client of a worker has gone; somebody may be waiting to be accepted.
+    pub(crate) fn count_closed(&self, worker: usize) {
+        self.mailbox(worker)
+            .clients()
+            .fetch_sub(1, Ordering::Relaxed);
+        if self.census.count_closed() {
+            self.ask_to_accept();
+        }
+    }
+
+    fn ask_to_accept(&self) {
+        self.mailbox(0).post(Message::Accept);
+    }
+}
+
+/// Ticks until the server stops.
+async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
+    let mut ticks: u32 = 0;
+    loop {
+        let tick = async {
+            Timer::after(TICK).await;
+            true
+        };
+        let stop = async {
+            // Nothing is ever sent: an error says that the other side has gone.
+            let _ = stopped.recv().await;
+            false
+        };
+        if !stop.or(tick).await {
+            return;
+        }
+        shared
+            .shards
+            .tick(shared.clock.now(), shared.clock.unix_s_at_start());
+        if !shared.census.is_accepting() {
+            shared.ask_to_accept();
+        }
+        ticks = ticks.wrapping_add(1);
+        if shared.config.idle_timeout.is_some() && ticks.is_multiple_of(TICKS_PER_SWEEP) {
+            for mailbox in &shared.mailboxes {
+                mailbox.post(Message::Sweep);
+            }
+        }
+    }
+}

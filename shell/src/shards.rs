@@ -1,0 +1,502 @@
+//! The items divided over several cores, so that several threads can work on them.
+//!
+//! A key belongs to one shard, by a keyed hash. A command about one key locks that shard; one about
+//! all items, or about all locks of a connection, locks every shard concerned, in order, before it
+//! changes the first. So no command ever sees half of another, and no two can wait for each other.
+//!
+//! - D1: whatever happens to a connection's locks in one step happens in all shards at once: when
+//!   it closes, no other connection sees one of its locks gone and another one held.
+//! - D2: a connection is open in a shard from its first lock-taking command there until
+//!   [`Shards::close`], and never again: its [`Session`] is given away then.
+//! - D3: CAS numbers are unique over all shards: each counts in strides of its own.
+//!
+//! With one thread there is one shard and nothing is hashed.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard};
+
+use latchd_core::command::{Get, Keys, ScanCursor};
+use latchd_core::connection::Execute;
+use latchd_core::engine::Config;
+use latchd_core::reply::KeysPage;
+use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
+use latchd_core::{Command, ConnId, Core, Event, Instant, Key, Limits, Reply};
+
+/// The most shards: a [`ShardSet`] has a bit for each.
+const SHARDS_MAX: usize = 64;
+
+/// Shards a thread, so that two threads seldom want the same one.
+const SHARDS_PER_THREAD: usize = 4;
+
+/// Values of the largest size that must fit into a shard, so that dividing the memory does not make
+/// large values crowd each other out.
+const LARGEST_VALUES_PER_SHARD: usize = 8;
+
+/// How many bits of a [`ScanCursor`] are the store's own; the shard stands above them.
+const CURSOR_BITS: u32 = 56;
+
+/// Every item of the server.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    cores: Box<[Mutex<Core>]>,
+    hasher: RandomState,
+}
+
+/// What the shards know of one connection: as long as it is there, it may hold locks.
+#[derive(Debug)]
+pub(crate) struct Session {
+    conn: ConnId,
+    opened: ShardSet,
+}
+
+/// Some of the shards.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct ShardSet(u64);
+
+impl ShardSet {
+    fn contains(self, shard: usize) -> bool {
+        self.0 & (1 << shard) != 0
+    }
+
+    fn insert(&mut self, shard: usize) {
+        self.0 |= 1 << shard;
+    }
+
+    fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Session {
+    /// A connection that has no lock yet. Its id must be new.
+    pub(crate) fn new(conn: ConnId) -> Self {
+        Self {
+            conn,
+            opened: ShardSet::default(),
+        }
+    }
+
+    /// Whose it is.
+    pub(crate) fn conn(&self) -> ConnId {
+        self.conn
+    }
+}
+
+/// How many shards serve `threads` threads within these limits: a power of two.
+pub(crate) fn shard_count(threads: usize, limits: &Limits) -> usize {
+    if threads <= 1 {
+        return 1;
+    }
+    let wanted = (threads * SHARDS_PER_THREAD)
+        .next_power_of_two()
+        .min(SHARDS_MAX);
+    let fit = limits.memory_bytes_max / (LARGEST_VALUES_PER_SHARD * limits.value_bytes_max.max(1));
+    if fit == 0 {
+        1
+    } else {
+        wanted.min(1 << fit.ilog2())
+    }
+}
+
+impl Shards {
+    /// Divides `limits` over `count` shards, a power of two up to 64.
+    pub(crate) fn new(count: usize, limits: Limits, unix_s_at_start: u64) -> Self {
+        assert!(
+            count.is_power_of_two() && count <= SHARDS_MAX,
+            "a mask chooses the shard"
+        );
+        let mut share = limits;
+        share.memory_bytes_max /= count;
+        share.locked_bytes_max /= count;
+        let count = u32::try_from(count).expect("at most 64");
+        let cores = (0..count)
+            .map(|index| Config::new(share, unix_s_at_start).strided(index, count))
+            .map(|config| Mutex::new(Core::new(config)))
+            .collect();
+        Self {
+            cores,
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Executes a command of a connection and hands the reply to `answer`. `lines` are what the
+    /// transport has to tell about a topic of `stats`.
+    pub(crate) fn execute(
+        &self,
+        now: Instant,
+        session: &mut Session,
+        command: Command<'_>,
+        lines: &dyn Fn(StatsTopic) -> Vec<StatsLine>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        if let Some(key) = command.key() {
+            let shard = self.shard_of(key);
+            let mut core = self.core(shard);
+            if takes_lock(&command) && !session.opened.contains(shard) {
+                core.handle(now, Event::Opened(session.conn));
+                session.opened.insert(shard);
+            }
+            return core.at(now, session.conn).execute(command, answer);
+        }
+        match command {
+            Command::UnlockAll => {
+                self.together(session.opened, |core| {
+                    core.handle(now, Event::Received(session.conn, command));
+                });
+                answer(&Reply::Unlocked);
+            }
+            Command::FlushAll { .. } | Command::StatsReset => {
+                self.together(self.all(), |core| {
+                    core.handle(now, Event::Received(session.conn, command));
+                });
+                answer(&Reply::Ok);
+            }
+            Command::Keys(keys) => self.keys(now, session.conn, keys, answer),
+            Command::Stats(topic) => {
+                let stats = self.stats(now, session.conn);
+                answer(&Reply::Stats(Report {
+                    stats: &stats,
+                    lines: &lines(topic),
+                }));
+            }
+            Command::Get(_)
+            | Command::Set(_)
+            | Command::SetTooLarge { .. }
+            | Command::Delete(_)
+            | Command::Arithmetic(_)
+            | Command::Lock { .. }
+            | Command::Unlock { .. } => unreachable!("a command about a key has a key"),
+        }
+    }
+
+    /// Releases every lock of a connection, for good (D2). When this returns, they are free.
+    // By value: nobody can ask anything for this connection any more (D2).
+    #[allow(clippy::needless_pass_by_value)]
+    pub(crate) fn close(&self, now: Instant, session: Session) {
+        if !session.opened.is_empty() {
+            self.together(session.opened, |core| {
+                core.handle(now, Event::Closed(session.conn));
+            });
+        }
+    }
+
+    /// Tells every shard that time has passed, one after the other: nobody waits for all of them.
+    pub(crate) fn tick(&self, now: Instant, unix_s_at_start: u64) {
+        for shard in 0..self.cores.len() {
+            let mut core = self.core(shard);
+            core.handle(now, Event::WallClock { unix_s_at_start });
+            core.handle(now, Event::Tick);
+        }
+    }
+
+    fn all(&self) -> ShardSet {
+        ShardSet(u64::MAX >> (SHARDS_MAX - self.cores.len()))
+    }
+
+    fn shard_of(&self, key: Key<'_>) -> usize {
+        if self.cores.len() == 1 {
+            return 0;
+        }
+        // The cast drops bits that the mask would drop.
+        #[allow(clippy::cast_possible_truncation)]
+        let hash = self.hasher.hash_one(key.as_bytes()) as usize;
+        hash & (self.cores.len() - 1)
+    }
+
+    fn core(&self, shard: usize) -> MutexGuard<'_, Core> {
+        self.cores[shard]
+            .lock()
+            .expect("a core that failed an assertion is not used again")
+    }
+
+    /// Locks the shards of `set` in order, then changes each.
+    fn together(&self, set: ShardSet, mut change: impl FnMut(&mut Core)) {
+        let mut cores: Vec<_> = (0..self.cores.len())
+            .filter(|shard| set.contains(*shard))
+            .map(|shard| self.core(shard))
+            .collect();
+        for core in &mut cores {
+            change(core);
+        }
+    }
+
+    /// A page of one shard; after its last page comes the next shard.
+    fn keys(&self, now: Instant, conn: ConnId, keys: Keys<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        let shard = usize::try_from(keys.cursor.0 >> CURSOR_BITS).unwrap_or(usize::MAX);
+        if shard >= self.cores.len() {
+            return answer(&Reply::Keys(KeysPage {
+                keys: Vec::new(),
+                next: None,
+            }));
+        }
+        let cursor = ScanCursor(keys.cursor.0 & ((1 << CURSOR_BITS) - 1));
+        let command = Command::Keys(Keys { cursor, ..keys });
+        self.core(shard)
+            .at(now, conn)
+            .execute(command, &mut |reply| {
+                let Reply::Keys(page) = reply else {
+                    return answer(reply);
+                };
+                let next = match page.next {
+                    Some(next) => Some(cursor_in(shard, next)),
+                    None if shard + 1 < self.cores.len() => {
+                        Some(cursor_in(shard + 1, ScanCursor::default()))
+                    }
+                    None => None,
+                };
+                answer(&Reply::Keys(KeysPage {
+                    keys: page.keys.clone(),
+                    next,
+                }));
+            });
+    }
+
+    /// The sum over all shards, one after the other: counters of a busy server never stand still.
+    fn stats(&self, now: Instant, conn: ConnId) -> Stats {
+        let mut sum = Stats::default();
+        let mut holders = BTreeSet::new();
+        for shard in 0..self.cores.len() {
+            let mut core = self.core(shard);
+            holders.extend(core.locks().iter().map(|(_, holding)| holding.owner));
+            let command = Command::Stats(StatsTopic::General);
+            core.at(now, conn).execute(command, &mut |reply| {
+                if let Reply::Stats(report) = reply {
+                    sum.add(report.stats);
+                }
+            });
+        }
+        // What every shard counts of one and the same thing is not to be added up.
+        sum.counters.cmd_flush /= self.cores.len() as u64;
+        sum.gauges.lock_holders = holders.len() as u64;
+        sum
+    }
+}
+
+fn takes_lock(command: &Command<'_>) -> bool {
+    matches!(
+        command,
+        Command::Lock { .. } | Command::Get(Get { lock: true, .. })
+    )
+}
+
+fn cursor_in(shard: usize, cursor: ScanCursor) -> ScanCursor {
+    assert!(cursor.0 < 1 << CURSOR_BITS, "a store counts its slots");
+    ScanCursor(((shard as u64) << CURSOR_BITS) | cursor.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use latchd_core::command::Set;
+    use latchd_core::time::Exptime;
+
+    use super::*;
+
+    const NOW: Instant = Instant::from_millis(0);
+
+    fn shards(count: usize) -> Shards {
+        Shards::new(count, Limits::default(), 0)
+    }
+
+    fn session(number: u64) -> Session {
+        Session::new(ConnId::from_number(number))
+    }
+
+    /// Executes a command and shows what `look` sees in its reply.
+    fn ask<T>(
+        shards: &Shards,
+        session: &mut Session,
+        command: Command<'_>,
+        look: impl Fn(&Reply<'_>) -> T,
+    ) -> T {
+        let mut seen = None;
+        shards.execute(NOW, session, command, &|_| Vec::new(), &mut |reply| {
+            assert!(seen.is_none(), "a command has one reply");
+            seen = Some(look(reply));
+        });
+        seen.expect("a command has a reply")
+    }
+
+    fn key(name: &str) -> Key<'_> {
+        Key::new(name.as_bytes()).unwrap()
+    }
+
+    fn names() -> Vec<String> {
+        (0..200).map(|number| format!("key{number}")).collect()
+    }
+
+    /// Stores 200 keys, which lie in every shard.
+    fn fill(shards: &Shards, session: &mut Session) -> Vec<u64> {
+        let names = names();
+        let used: BTreeSet<_> = names
+            .iter()
+            .map(|name| shards.shard_of(key(name)))
+            .collect();
+        assert_eq!(
+            used.len(),
+            shards.cores.len(),
+            "200 keys leave no shard of 8 empty"
+        );
+        names
+            .iter()
+            .map(|name| {
+                let set = Command::Set(Set::new(key(name), b"value"));
+                ask(shards, session, set, |reply| {
+                    let Reply::Stored(stored) = reply else {
+                        panic!("{reply:?}")
+                    };
+                    stored.cas.number()
+                })
+            })
+            .collect()
+    }
+
+    fn lock(shards: &Shards, session: &mut Session, name: &str) -> bool {
+        let command = Command::Lock { key: key(name) };
+        ask(shards, session, command, |reply| {
+            matches!(reply, Reply::Locked)
+        })
+    }
+
+    #[test]
+    fn no_two_shards_give_the_same_cas() {
+        let shards = shards(8);
+        let cas = fill(&shards, &mut session(1));
+        assert_eq!(cas.iter().collect::<BTreeSet<_>>().len(), 200);
+        assert!(!cas.contains(&0));
+    }
+
+    #[test]
+    fn closing_a_connection_releases_its_locks_in_every_shard() {
+        let shards = shards(8);
+        let (mut one, mut two) = (session(1), session(2));
+        fill(&shards, &mut one);
+        assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
+        assert!(!names().iter().any(|name| lock(&shards, &mut two, name)));
+        shards.close(NOW, one);
+        assert!(names().iter().all(|name| lock(&shards, &mut two, name)));
+    }
+
+    #[test]
+    fn unlock_all_releases_in_every_shard_and_leaves_the_connection_open() {
+        let shards = shards(8);
+        let (mut one, mut two) = (session(1), session(2));
+        fill(&shards, &mut one);
+        assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
+        ask(&shards, &mut one, Command::UnlockAll, |reply| {
+            assert_eq!(reply, &Reply::Unlocked);
+        });
+        assert!(names().iter().all(|name| lock(&shards, &mut two, name)));
+        shards.close(NOW, two);
+        assert!(lock(&shards, &mut one, "key7"));
+    }
+
+    #[test]
+    fn a_connection_that_never_locks_is_unknown_to_the_cores() {
+        let shards = shards(8);
+        let mut one = session(1);
+        fill(&shards, &mut one);
+        ask(&shards, &mut one, Command::UnlockAll, |reply| {
+            assert_eq!(reply, &Reply::Unlocked);
+        });
+        assert!(one.opened.is_empty());
+        assert!((0..8).all(|shard| shards.core(shard).locks().open_connections().count() == 0));
+    }
+
+    #[test]
+    fn keys_of_every_shard_are_listed_once() {
+        let mut limits = Limits::default();
+        limits.scan_items_max = 7;
+        let shards = Shards::new(8, limits, 0);
+        let mut one = session(1);
+        fill(&shards, &mut one);
+        let mut found = Vec::new();
+        let mut cursor = Some(ScanCursor::default());
+        while let Some(from) = cursor {
+            let command = Command::Keys(Keys {
+                prefix: b"key1",
+                cursor: from,
+            });
+            let page = ask(&shards, &mut one, command, |reply| {
+                let Reply::Keys(page) = reply else {
+                    panic!("{reply:?}")
+                };
+                (
+                    page.keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>(),
+                    page.next,
+                )
+            });
+            found.extend(page.0);
+            cursor = page.1;
+        }
+        found.sort();
+        let mut wanted: Vec<_> = names()
+            .into_iter()
+            .filter(|n| n.starts_with("key1"))
+            .collect();
+        wanted.sort();
+        assert_eq!(
+            found,
+            wanted
+                .iter()
+                .map(|name| name.as_bytes().to_vec())
+                .collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn a_cursor_past_the_last_shard_is_the_end() {
+        let shards = shards(2);
+        let command = Command::Keys(Keys {
+            prefix: b"",
+            cursor: ScanCursor(u64::MAX),
+        });
+        ask(&shards, &mut session(1), command, |reply| {
+            assert_eq!(
+                reply,
+                &Reply::Keys(KeysPage {
+                    keys: Vec::new(),
+                    next: None
+                })
+            );
+        });
+    }
+
+    #[test]
+    fn flush_all_empties_every_shard_and_counts_once() {
+        let shards = shards(8);
+        let mut one = session(1);
+        fill(&shards, &mut one);
+        let flush = Command::FlushAll { at: Exptime::Never };
+        ask(&shards, &mut one, flush, |reply| {
+            assert_eq!(reply, &Reply::Ok);
+        });
+        let stats = shards.stats(NOW, one.conn());
+        assert_eq!((stats.gauges.curr_items, stats.counters.cmd_flush), (0, 1));
+        assert_eq!(
+            stats.gauges.limit_maxbytes,
+            Limits::default().memory_bytes_max as u64
+        );
+    }
+
+    #[test]
+    fn a_holder_of_locks_in_several_shards_is_one_holder() {
+        let shards = shards(8);
+        let mut one = session(1);
+        fill(&shards, &mut one);
+        assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
+        let gauges = shards.stats(NOW, one.conn()).gauges;
+        assert_eq!((gauges.lock_holders, gauges.locks_held), (1, 200));
+    }
+
+    #[test]
+    fn shards_are_as_many_as_threads_can_use_and_memory_allows() {
+        let limits = |memory_mb: usize| Limits::new(memory_mb << 20, 1 << 20);
+        assert_eq!(shard_count(1, &limits(64)), 1);
+        assert_eq!(shard_count(4, &limits(64)), 8);
+        assert_eq!(shard_count(4, &limits(1024)), 16);
+        assert_eq!(shard_count(3, &limits(1024)), 16);
+        assert_eq!(shard_count(64, &limits(1 << 20)), 64);
+        assert_eq!(shard_count(4, &limits(1)), 1);
+    }
+}

@@ -1,0 +1,323 @@
+//! One thread: an epoll of its own, the clients in it, and their turns.
+//!
+//! The epoll waits for a while in the kernel; when nobody has come by then, it is handed to the
+//! executor ([`Async::readable`]), which waits as long as it takes. So a busy thread makes one
+//! system call a wait and the machinery of timers and wakers is for quiet times.
+//!
+//! - V1: level-triggered. After a short read there is no second one: if there is more, epoll says
+//!   so again.
+//! - V2: of what epoll shows at once, ends come before requests: the locks of a client whose end
+//!   has been seen are free for every request executed after.
+//! - V3: an event for a client that has gone reaches nobody: a place that is taken again has
+//!   another name.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_io::Async;
+use latchd_core::wire::WireLimits;
+use latchd_core::{Connection, Instant};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use slab::Slab;
+
+use crate::acceptor::Acceptor;
+use crate::connection::{Client, End, INPUT_BYTES, Next, READABLE, Turn, is_ending};
+use crate::listen::Listener;
+use crate::mailbox::{Arrival, Message};
+use crate::server::Shared;
+
+/// How many events one wait can show.
+const EVENTS_PER_TURN: usize = 128;
+
+/// How long a thread waits in its own epoll before it hands it to the executor, whose wake-up takes
+/// a hop through another thread's reactor (measured: some 120 µs). A thread with a request a second
+/// never pays for that. Nothing else runs on the thread that would have to wait meanwhile.
+const LINGER: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// A worker's state.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    index: usize,
+    shared: Arc<Shared>,
+    epoll: Async<OwnedFd>,
+    acceptor: Option<Acceptor>,
+    clients: Slab<Client>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    now: Instant,
+}
+
+/// Whom an event is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Name {
+    Mailbox,
+    Listener(usize),
+    Client {
+        slot: usize,
+        /// Of the connection id, the lowest 30 bits (V3).
+        tag: u32,
+    },
+}
+
+impl Worker {
+    /// A worker; the one with listeners accepts for all.
+    ///
+    /// # Errors
+    /// The kernel's, if there are no descriptors left.
+    pub(crate) fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        listeners: Vec<Listener>,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &epoll,
+            shared.mailbox(index),
+            Name::Mailbox.encode(),
+            EventFlags::IN,
+        )?;
+        let acceptor = (!listeners.is_empty())
+            .then(|| Acceptor::new(listeners, |index| Name::Listener(index).encode()));
+        if let Some(acceptor) = &acceptor {
+            acceptor.enter(&epoll)?;
+        }
+        Ok(Self {
+            index,
+            now: shared.clock.now(),
+            shared,
+            epoll: Async::new_nonblocking(epoll)?,
+            acceptor,
+            clients: Slab::new(),
+            input: Vec::with_capacity(INPUT_BYTES),
+            output: Vec::new(),
+        })
+    }
+
+    /// Serves until the server stops; every lock of its clients is free then.
+    ///
+    /// # Errors
+    /// The kernel's, if it cannot wait. The clients' errors end only themselves.
+    pub(crate) async fn run(mut self) -> io::Result<()> {
+        let result = self.serve().await;
+        // New clients first: they could see locks of those that are about to be closed.
+        self.acceptor = None;
+        self.now = self.shared.clock.now();
+        for slot in self.slots(|_| true) {
+            self.end(slot, &End::Shutdown);
+        }
+        result
+    }
+
+    async fn serve(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        while !self.shared.is_stopping.load(Ordering::SeqCst) {
+            events.clear();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&LINGER)) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            if events.is_empty() {
+                self.epoll.readable().await?;
+                continue;
+            }
+            self.now = self.shared.clock.now();
+            for event in events.iter().filter(|event| is_ending(event.flags)) {
+                self.wake(*event);
+            }
+            for event in events.iter().filter(|event| !is_ending(event.flags)) {
+                self.wake(*event);
+            }
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, event: Event) {
+        match Name::decode(event.data) {
+            Name::Mailbox => self.read_mail(),
+            Name::Listener(listener) => self.accept(listener),
+            name @ Name::Client { slot, .. } => {
+                let is_meant = |client: &Client| Name::client(slot, client.number()) == name;
+                if self.clients.get(slot).is_some_and(is_meant) {
+                    self.advance(slot, event.flags);
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self, slot: usize, ready: EventFlags) {
+        let Some(client) = self.clients.get_mut(slot) else {
+            return;
+        };
+        let mut turn = Turn {
+            shared: &self.shared,
+            traffic: self.shared.census.traffic(self.index),
+            now: self.now,
+            input: &mut self.input,
+            output: &mut self.output,
+        };
+        let wanted = match client.advance(ready, &mut turn) {
+            Next::Input => READABLE,
+            Next::Output => EventFlags::OUT,
+            Next::End(end) => return self.end(slot, &end),
+        };
+        if let Some(events) = client.wait_for(wanted) {
+            let name = Name::client(slot, client.number());
+            if let Err(errno) = epoll::modify(&self.epoll, &*client, name.encode(), events) {
+                self.end(slot, &End::Failed(errno));
+            }
+        }
+    }
+
+    /// Takes a client out: its locks go first, then its socket.
+    fn end(&mut self, slot: usize, why: &End) {
+        let Some(mut client) = self.clients.try_remove(slot) else {
+            return;
+        };
+        client.release(&self.shared, self.now);
+        if self.shared.config.verbosity > 0 {
+            tracing::info!("<{} connection closed: {why}", client.number());
+        }
+        drop(client);
+        self.shared.count_closed(self.index);
+    }
+
+    fn read_mail(&mut self) {
+        for message in self.shared.mailbox(self.index).take() {
+            match message {
+                Message::Adopt(arrival) => self.adopt(arrival),
+                Message::Sweep => self.sweep(),
+                Message::Accept => {
+                    if let Some(acceptor) = &self.acceptor {
+                        acceptor.resume(&self.epoll, &self.shared);
+                    }
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        let Some(mut acceptor) = self.acceptor.take() else {
+            return;
+        };
+        let shared = Arc::clone(&self.shared);
+        let mut arrivals = Vec::new();
+        acceptor.accept(listener, &self.epoll, &shared, |arrival| {
+            arrivals.push(arrival);
+        });
+        self.acceptor = Some(acceptor);
+        for arrival in arrivals {
+            let worker = shared.assign();
+            if worker == self.index {
+                self.adopt(arrival);
+            } else {
+                shared.mailbox(worker).post(Message::Adopt(arrival));
+            }
+        }
+    }
+
+    fn adopt(&mut self, arrival: Arrival) {
+        let number = arrival.conn.number();
+        let entry = self.clients.vacant_entry();
+        let (slot, name) = (entry.key(), Name::client(entry.key(), number));
+        let wire = Connection::new(WireLimits::new(self.shared.config.value_bytes_max));
+        let client = entry.insert(Client::new(arrival, wire, self.now));
+        if self.shared.config.verbosity > 0 {
+            tracing::info!("<{number} new connection");
+        }
+        if let Err(errno) = epoll::add(&self.epoll, &*client, name.encode(), READABLE) {
+            self.end(slot, &End::Failed(errno));
+        }
+    }
+
+    fn sweep(&mut self) {
+        let Some(timeout) = self.shared.config.idle_timeout else {
+            return;
+        };
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let oldest_ms = self.now.as_millis().saturating_sub(timeout_ms);
+        for slot in self.slots(|client| client.last_active().as_millis() < oldest_ms) {
+            self.end(slot, &End::Idle);
+        }
+    }
+
+    fn slots(&self, are: impl Fn(&Client) -> bool) -> Vec<usize> {
+        self.clients
+            .iter()
+            .filter(|(_, client)| are(client))
+            .map(|(slot, _)| slot)
+            .collect()
+    }
+}
+
+impl Name {
+    /// The kind stands in the two highest bits, the tag in the next 30.
+    const MAILBOX: u64 = 1 << 62;
+    const LISTENER: u64 = 1 << 63;
+
+    fn client(slot: usize, conn: u64) -> Self {
+        // The cast drops what the mask drops.
+        #[allow(clippy::cast_possible_truncation)]
+        Self::Client {
+            slot,
+            tag: conn as u32 & (u32::MAX >> 2),
+        }
+    }
+
+    fn encode(self) -> EventData {
+        EventData::new_u64(match self {
+            Self::Mailbox => Self::MAILBOX,
+            Self::Listener(index) => Self::LISTENER | index as u64,
+            Self::Client { slot, tag } => (u64::from(tag) << 32) | slot as u64,
+        })
+    }
+
+    fn decode(data: EventData) -> Self {
+        let number = data.u64();
+        // Both casts keep the value: a slot and an index are far below 2^32, a tag has 30 bits.
+        #[allow(clippy::cast_possible_truncation)]
+        let (tag, place) = (
+            (number >> 32) as u32,
+            (number & u64::from(u32::MAX)) as usize,
+        );
+        if number & Self::LISTENER != 0 {
+            Self::Listener(place)
+        } else if number & Self::MAILBOX != 0 {
+            Self::Mailbox
+        } else {
+            Self::Client { slot: place, tag }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        for name in [
+            Name::Mailbox,
+            Name::Listener(0),
+            Name::Listener(3),
+            Name::client(0, 0),
+            Name::client(70_000, 1),
+            Name::client(5, u64::MAX),
+        ] {
+            assert_eq!(Name::decode(name.encode()), name);
+        }
+    }
+
+    #[test]
+    fn a_place_that_is_taken_again_has_another_name() {
+        assert_ne!(Name::client(5, 1), Name::client(5, 2));
+    }
+}

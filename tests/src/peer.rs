@@ -1,0 +1,61 @@
+//! A server as a transcript sees it: connections that take bytes and give bytes back.
+
+use std::io;
+use std::time::Duration;
+
+use crate::transcript::End;
+
+/// A server that a transcript is played against.
+pub trait Peer {
+    /// Sends bytes on a connection, which is opened at its first use. Bytes that the other side no
+    /// longer takes are dropped: what comes back tells.
+    ///
+    /// # Errors
+    /// The connection cannot be opened.
+    fn send(&mut self, conn: char, bytes: &[u8]) -> io::Result<()>;
+
+    /// Moves what has come back on a connection behind `buffer`. If nothing has, waits for it as
+    /// long as `patience` allows.
+    ///
+    /// # Errors
+    /// The connection cannot be opened.
+    fn receive(
+        &mut self,
+        conn: char,
+        buffer: &mut Vec<u8>,
+        patience: Patience,
+    ) -> io::Result<Received>;
+
+    /// Ends a connection from the client's side. Nothing is sent on it any more; after a half-close
+    /// what comes back can still be read.
+    ///
+    /// # Errors
+    /// The connection cannot be opened.
+    fn end(&mut self, conn: char, how: End) -> io::Result<()>;
+
+    /// Lets time pass.
+    fn wait(&mut self, span: Duration);
+
+    /// Whether time passes only by [`wait`](Peer::wait), so that seconds can be told exactly.
+    fn owns_time(&self) -> bool;
+}
+
+/// How long to wait for bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Patience {
+    /// Bytes are due: wait until it is certain that something is wrong.
+    Due,
+    /// None are due: wait long enough that those which should not come would have come.
+    NotDue,
+}
+
+/// What waiting for bytes brought.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Received {
+    /// Bytes: at least one.
+    Bytes,
+    /// None, and none will come: the server has closed.
+    Closed,
+    /// None so far.
+    Nothing,
+}

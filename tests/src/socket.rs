@@ -1,0 +1,260 @@
+//! A server behind a TCP address, and servers started for a test.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::peer::{Patience, Peer, Received};
+use crate::transcript::{Dialect, End};
+
+/// How long bytes that are due may take: far more than any server needs, so that only a wrong
+/// answer fails.
+const DUE: Duration = Duration::from_secs(10);
+/// How long we listen for bytes that should not come.
+const NOT_DUE: Duration = Duration::from_millis(60);
+/// How long a server has to notice that a client is gone, before another client speaks.
+const NOTICE: Duration = Duration::from_millis(60);
+/// How long a started server may take to listen.
+const START: Duration = Duration::from_secs(10);
+
+/// A server behind an address; each name of a connection is a TCP connection. What keeps the server
+/// running is dropped with the peer, if the peer is the only one who uses it.
+#[derive(Debug)]
+pub struct SocketPeer<K = ()> {
+    address: SocketAddr,
+    streams: BTreeMap<char, TcpStream>,
+    _keeper: K,
+}
+
+impl<K> SocketPeer<K> {
+    /// Plays against the server at `address`, which runs as long as `keeper` is there.
+    #[must_use]
+    pub fn new(address: SocketAddr, keeper: K) -> Self {
+        Self {
+            address,
+            streams: BTreeMap::new(),
+            _keeper: keeper,
+        }
+    }
+
+    fn stream(&mut self, conn: char) -> io::Result<&mut TcpStream> {
+        match self.streams.entry(conn) {
+            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let stream = TcpStream::connect(self.address)?;
+                stream.set_nodelay(true)?;
+                stream.set_write_timeout(Some(DUE))?;
+                Ok(entry.insert(stream))
+            }
+        }
+    }
+}
+
+impl<K> Peer for SocketPeer<K> {
+    fn send(&mut self, conn: char, bytes: &[u8]) -> io::Result<()> {
+        // A server that has closed takes no more; what it said before is still there to be read.
+        let _ = self.stream(conn)?.write_all(bytes);
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        conn: char,
+        buffer: &mut Vec<u8>,
+        patience: Patience,
+    ) -> io::Result<Received> {
+        let stream = self.stream(conn)?;
+        stream.set_read_timeout(Some(match patience {
+            Patience::Due => DUE,
+            Patience::NotDue => NOT_DUE,
+        }))?;
+        let mut chunk = [0; 16 << 10];
+        match stream.read(&mut chunk) {
+            Ok(0) => Ok(Received::Closed),
+            Ok(length) => {
+                buffer.extend_from_slice(&chunk[..length]);
+                Ok(Received::Bytes)
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ok(Received::Nothing),
+                _ => Ok(Received::Closed),
+            },
+        }
+    }
+
+    fn end(&mut self, conn: char, how: End) -> io::Result<()> {
+        match how {
+            End::Close => drop(self.streams.remove(&conn)),
+            // The server may have closed before us.
+            End::HalfClose => drop(self.stream(conn)?.shutdown(Shutdown::Write)),
+            End::Reset => {
+                if let Some(stream) = self.streams.remove(&conn) {
+                    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+                }
+            }
+        }
+        if how != End::HalfClose || self.streams.len() > 1 {
+            std::thread::sleep(NOTICE);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, span: Duration) {
+        std::thread::sleep(span);
+    }
+
+    fn owns_time(&self) -> bool {
+        false
+    }
+}
+
+/// A server process on a free port of the loopback interface; it ends with the value.
+#[derive(Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
+    child: Child,
+    /// Its own folder, if it needs one; goes with it.
+    folder: Option<PathBuf>,
+}
+
+impl Server {
+    /// Starts a memcached.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not listen.
+    pub fn memcached(program: &Path) -> io::Result<Self> {
+        Self::start(|port| {
+            let mut command = Command::new(program);
+            // memcached refuses to run as root unless told so, and takes no notice otherwise.
+            command.args([
+                "-l",
+                "127.0.0.1",
+                "-U",
+                "0",
+                "-u",
+                "root",
+                "-p",
+                &port.to_string(),
+            ]);
+            Ok((command, None))
+        })
+    }
+
+    /// Starts a yrmcds, with a folder of its own.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not listen.
+    pub fn yrmcds(program: &Path) -> io::Result<Self> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+
+        Self::start(|port| {
+            let number = STARTED.fetch_add(1, Ordering::Relaxed);
+            let name = format!("latchd-tests-yrmcds-{}-{number}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&folder)?;
+            let config = folder.join("yrmcds.conf");
+            let text = format!(
+                "port = {port}\nrepl_port = {}\ntemp_dir = {:?}\nbuckets = 10000\nworkers = 2\n\
+                 max_data_size = 1M\nmemory_limit = 64M\nlog.threshold = error\n",
+                free_port()?,
+                folder.display().to_string(),
+            );
+            std::fs::write(&config, text)?;
+            let mut command = Command::new(program);
+            command.arg("-f").arg(config);
+            Ok((command, Some(folder)))
+        })
+    }
+
+    fn start(
+        mut command: impl FnMut(u16) -> io::Result<(Command, Option<PathBuf>)>,
+    ) -> io::Result<Self> {
+        let port = free_port()?;
+        let (mut command, folder) = command(port)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("{:?}: {error}", command.get_program()),
+                )
+            })?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut server = Self {
+            address,
+            child,
+            folder,
+        };
+        let deadline = Instant::now() + START;
+        while TcpStream::connect(address).is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                return Err(io::Error::other(format!("the server has ended: {status}")));
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::other("the server does not listen"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(server)
+    }
+
+    /// The server as one that a transcript is played against, and that ends with it.
+    #[must_use]
+    pub fn into_peer(self) -> SocketPeer<Self> {
+        SocketPeer::new(self.address, self)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A server that has already ended cannot be killed, and that is as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// A port that nobody listens on at this moment.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port())
+}
+
+/// The program of this name on PATH.
+#[must_use]
+pub fn on_path(name: &str) -> Option<PathBuf> {
+    // Where Debian puts servers is not on every user's PATH.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|folder| folder.join(name))
+        .find(|program| program.is_file())
+}
+
+/// Which answers a memcached program gives: it says its version.
+///
+/// # Errors
+/// It cannot be started.
+pub fn memcached_dialect(program: &Path) -> io::Result<Dialect> {
+    let said = Command::new(program).arg("-V").output()?.stdout;
+    let said = String::from_utf8_lossy(&said);
+    let version = said
+        .trim()
+        .strip_prefix("memcached 1.6.")
+        .unwrap_or_default();
+    Ok(match version.parse::<u32>() {
+        Ok(patch) if patch < 40 => Dialect::Memcached1618,
+        _ => Dialect::Memcached1645,
+    })
+}
