@@ -221,14 +221,8 @@ fn delete_is_strict_as_in_1_6_18() {
 #[test]
 fn the_server_answers_about_itself() {
     check(&[
-        (
-            "version\r\n",
-            &format!("VERSION {VERSION}\r\n"),
-        ),
-        (
-            "version x noreply\r\n",
-            &format!("VERSION {VERSION}\r\n"),
-        ),
+        ("version\r\n", &format!("VERSION {VERSION}\r\n")),
+        ("version x noreply\r\n", &format!("VERSION {VERSION}\r\n")),
         ("verbosity 1\r\n", "OK\r\n"),
         ("verbosity\r\n", BAD_LINE),
         ("verbosity x\r\n", BAD_LINE),
