@@ -1,6 +1,7 @@
 //! What the tests of latchd share.
 
 pub mod generate;
+pub mod memory;
 pub mod oracle;
 pub mod peer;
 pub mod socket;

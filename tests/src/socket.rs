@@ -21,33 +21,23 @@ const NOTICE: Duration = Duration::from_millis(60);
 /// How long a started server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
-/// A server behind an address; each name of a connection is a TCP connection.
+/// A server behind an address; each name of a connection is a TCP connection. What keeps the server
+/// running is dropped with the peer, if the peer is the only one who uses it.
 #[derive(Debug)]
-pub struct SocketPeer {
+pub struct SocketPeer<K = ()> {
     address: SocketAddr,
     streams: BTreeMap<char, TcpStream>,
-    /// Ends with the peer, if the peer is the only one who uses it.
-    _server: Option<Server>,
+    _keeper: K,
 }
 
-impl SocketPeer {
-    /// Plays against a server that someone else started.
+impl<K> SocketPeer<K> {
+    /// Plays against the server at `address`, which runs as long as `keeper` is there.
     #[must_use]
-    pub fn new(address: SocketAddr) -> Self {
+    pub fn new(address: SocketAddr, keeper: K) -> Self {
         Self {
             address,
             streams: BTreeMap::new(),
-            _server: None,
-        }
-    }
-
-    /// Plays against a server that ends with the peer.
-    #[must_use]
-    pub fn owning(server: Server) -> Self {
-        Self {
-            address: server.address,
-            streams: BTreeMap::new(),
-            _server: Some(server),
+            _keeper: keeper,
         }
     }
 
@@ -64,7 +54,7 @@ impl SocketPeer {
     }
 }
 
-impl Peer for SocketPeer {
+impl<K> Peer for SocketPeer<K> {
     fn send(&mut self, conn: char, bytes: &[u8]) -> io::Result<()> {
         // A server that has closed takes no more; what it said before is still there to be read.
         let _ = self.stream(conn)?.write_all(bytes);
@@ -155,18 +145,6 @@ impl Server {
         })
     }
 
-    /// Starts a latchd.
-    ///
-    /// # Errors
-    /// It cannot be started, or does not listen.
-    pub fn latchd(program: &Path) -> io::Result<Self> {
-        Self::start(|port| {
-            let mut command = Command::new(program);
-            command.args(["-l", "127.0.0.1", "-p", &port.to_string()]);
-            Ok((command, None))
-        })
-    }
-
     /// Starts a yrmcds, with a folder of its own.
     ///
     /// # Errors
@@ -228,10 +206,10 @@ impl Server {
         Ok(server)
     }
 
-    /// The process id.
+    /// The server as one that a transcript is played against, and that ends with it.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    pub fn into_peer(self) -> SocketPeer<Self> {
+        SocketPeer::new(self.address, self)
     }
 }
 

@@ -230,7 +230,7 @@ pub enum Number {
         /// The variable that gets the number, if any.
         name: Option<String>,
     },
-    /// This number; or one less where a real clock may have gone on by a second.
+    /// This number; or one more or less where a real clock may have gone on by a second.
     Seconds(u64),
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use latchd_tests::memory::{Arrival, MemoryPeer};
 use latchd_tests::peer::Peer;
 use latchd_tests::socket::{Server, SocketPeer, memcached_dialect, on_path};
 use latchd_tests::transcript::run::{Failure, Outcome, run};
@@ -101,13 +102,62 @@ fn peer_program(variable: &str, name: &str) -> Option<PathBuf> {
 }
 
 #[test]
+fn the_core_answers_as_the_transcripts_say() {
+    let arrival = Arrival::Whole;
+    play_all("the core", Dialect::Latchd, || Ok(MemoryPeer::new(arrival)));
+}
+
+#[test]
+fn however_the_network_cuts_the_bytes_the_core_answers_the_same() {
+    for bytes in [1, 7] {
+        let arrival = Arrival::Cut { bytes };
+        play_all("the core, bytes cut", Dialect::Latchd, || {
+            Ok(MemoryPeer::new(arrival))
+        });
+    }
+}
+
+/// A latchd server in this process; ends with the value.
+struct Latchd(Option<latchd::Server>);
+
+impl Latchd {
+    fn start() -> io::Result<SocketPeer<Self>> {
+        let mut config = latchd::Config::default();
+        config.listen = vec![latchd::ListenAddress::loopback(0)];
+        let server = latchd::Server::start(config)?;
+        let address = server
+            .addresses()
+            .iter()
+            .find_map(|address| match address {
+                latchd::Address::Tcp(address) => Some(*address),
+                latchd::Address::Unix(_) => None,
+            })
+            .expect("it was told to listen on TCP");
+        Ok(SocketPeer::new(address, Self(Some(server))))
+    }
+}
+
+impl Drop for Latchd {
+    fn drop(&mut self) {
+        if let Some(server) = self.0.take() {
+            server.shutdown();
+        }
+    }
+}
+
+#[test]
+fn latchd_answers_as_the_transcripts_say() {
+    play_all("latchd", Dialect::Latchd, Latchd::start);
+}
+
+#[test]
 fn memcached_answers_as_the_transcripts_say() {
     let Some(program) = peer_program("LATCHD_TEST_MEMCACHED", "memcached") else {
         return;
     };
     let dialect = memcached_dialect(&program).expect("a memcached that says its version");
     play_all("memcached", dialect, || {
-        Server::memcached(&program).map(SocketPeer::owning)
+        Server::memcached(&program).map(Server::into_peer)
     });
 }
 
@@ -117,6 +167,6 @@ fn yrmcds_answers_as_the_transcripts_say() {
         return;
     };
     play_all("yrmcds", Dialect::Yrmcds, || {
-        Server::yrmcds(&program).map(SocketPeer::owning)
+        Server::yrmcds(&program).map(Server::into_peer)
     });
 }

@@ -1,5 +1,10 @@
 //! The rules by example, one core and two connections at a time.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "any other reply is a failure"
+)]
+
 use alloc::vec::Vec;
 
 use super::*;

@@ -53,7 +53,7 @@ fn play(mut arguments: impl Iterator<Item = String>) -> io::Result<bool> {
         let transcript = parse::parse(file, &text).map_err(|error| wrong(error.to_string()))?;
         let outcome = run::run(&transcript, dialect, || {
             flush(address)?;
-            Ok(SocketPeer::new(address))
+            Ok(SocketPeer::new(address, ()))
         })?;
         for failure in &outcome.failures {
             println!("{failure}");

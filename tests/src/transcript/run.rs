@@ -454,8 +454,8 @@ fn number_matches(
             (got > floor, format!("is above {floor}"))
         }
         Number::Seconds(seconds) => {
-            let ticked = !exact_time && got.checked_add(1) == Some(*seconds);
-            (got == *seconds || ticked, format!("is {seconds}"))
+            let tolerance = u64::from(!exact_time);
+            (got.abs_diff(*seconds) <= tolerance, format!("is {seconds}"))
         }
     };
     if holds {
