@@ -5,7 +5,7 @@
 //!
 //! Sources: memcached 1.6.45 `vendor/mcmc/mcmc.c` (`_mcmc_tokenize_meta`, `mcmc_toktou64`,
 //! `mcmc_tokto32`) and `util.c` (`safe_strtol`, `safe_strtoul`). Where we differ: docs/PROTOCOL.md,
-//! "Numbers".
+//! "Classic text".
 
 /// The line without its line end.
 pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {

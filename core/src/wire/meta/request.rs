@@ -5,7 +5,7 @@
 //! then the mode, the length of the value, the length of the opaque.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_m*_cmd`. Where we differ: docs/PROTOCOL.md,
-//! "Meta commands".
+//! "Meta text".
 
 use alloc::vec::Vec;
 
