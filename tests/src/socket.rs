@@ -79,10 +79,15 @@ impl<K> Peer for SocketPeer<K> {
                 buffer.extend_from_slice(&chunk[..length]);
                 Ok(Received::Bytes)
             }
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ok(Received::Nothing),
-                _ => Ok(Received::Closed),
-            },
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                Ok(Received::Nothing)
+            }
+            Err(_) => Ok(Received::Closed),
         }
     }
 
@@ -184,7 +189,7 @@ impl Server {
             .map_err(|error| {
                 io::Error::new(
                     error.kind(),
-                    format!("{:?}: {error}", command.get_program()),
+                    format!("{}: {error}", command.get_program().display()),
                 )
             })?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

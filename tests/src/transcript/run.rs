@@ -1,7 +1,7 @@
 //! Plays a scenario against a server and says where it first differs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io;
 
 use super::binary::{Packet, Response, literal_number};
@@ -412,8 +412,8 @@ impl Player<'_> {
     }
 
     fn note(&mut self, conn: char, direction: char, text: &str) {
-        self.log
-            .push_str(&format!("    {conn}{direction} {}\n", shortened(text)));
+        writeln!(self.log, "    {conn}{direction} {}", shortened(text))
+            .expect("a String takes what is written to it");
     }
 }
 
@@ -466,23 +466,18 @@ fn number_matches(
 }
 
 fn describe(pieces: &[Piece], variables: &BTreeMap<String, u64>) -> String {
-    let mut text = String::new();
-    for piece in pieces {
-        match piece {
-            Piece::Literal(literal) => text.push_str(&escaped(literal)),
-            Piece::Number(Number::Variable { name, plus }) => {
-                text.push_str(&match variables.get(name) {
-                    Some(value) => value.wrapping_add_signed(*plus).to_string(),
-                    None => format!("{{{name}}}"),
-                });
-            }
-            Piece::Number(Number::Above { floor, .. }) => text.push_str(&format!("{{>{floor}}}")),
-            Piece::Number(Number::Seconds(seconds)) => text.push_str(&format!("{{~{seconds}}}")),
-            Piece::Word => text.push_str("{any}"),
-            Piece::Rest => text.push_str("{line}"),
-        }
-    }
-    shortened(&text)
+    let shown = |piece: &Piece| match piece {
+        Piece::Literal(literal) => escaped(literal),
+        Piece::Number(Number::Variable { name, plus }) => match variables.get(name) {
+            Some(value) => value.wrapping_add_signed(*plus).to_string(),
+            None => format!("{{{name}}}"),
+        },
+        Piece::Number(Number::Above { floor, .. }) => format!("{{>{floor}}}"),
+        Piece::Number(Number::Seconds(seconds)) => format!("{{~{seconds}}}"),
+        Piece::Word => "{any}".to_owned(),
+        Piece::Rest => "{line}".to_owned(),
+    };
+    shortened(&pieces.iter().map(shown).collect::<String>())
 }
 
 fn shortened(text: &str) -> String {
