@@ -2,8 +2,9 @@
 //!
 //! Run it with `cargo run -p latchd-core --example embed`.
 
-use latchd_core::connection::{Progress, WireLimits};
+use latchd_core::connection::Progress;
 use latchd_core::engine::Config;
+use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Connection, Core, Event, Instant};
 
 /// One client at its end of a pipe.

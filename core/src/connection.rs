@@ -17,9 +17,7 @@ use crate::wire::limits::LINE_BYTES_MAX;
 use crate::wire::meta::Verb;
 use crate::wire::scan::without_line_end;
 use crate::wire::text::{BAD_FORMAT, LINE_TOO_LONG};
-use crate::wire::{
-    Answer, BINARY_MAGIC, Decoded, Envelope, VERSION, binary, classic, meta,
-};
+use crate::wire::{Answer, BINARY_MAGIC, Decoded, Envelope, VERSION, binary, classic, meta};
 
 pub use crate::wire::{KeyBuffer, WireLimits};
 
@@ -183,10 +181,12 @@ impl Connection {
     /// Notes where the next page of a listing begins, if one is under way.
     fn turn_page(&mut self, reply: &Reply<'_>) {
         if self.listing != Listing::None {
-            self.listing = match reply {
-                Reply::Keys(page) => page.next.map_or(Listing::Done, Listing::Page),
-                _ => Listing::Done,
+            let next = if let Reply::Keys(page) = reply {
+                page.next
+            } else {
+                None
             };
+            self.listing = next.map_or(Listing::Done, Listing::Page);
         }
     }
 
@@ -259,7 +259,9 @@ impl Connection {
         let decoded = match binary::request::decode(input, self.limits.value_bytes_max) {
             Ok(decoded) => decoded,
             Err(malformed) => {
-                return Step::Close { answer: Answer::packet_or_nothing(malformed.answer) };
+                return Step::Close {
+                    answer: Answer::packet_or_nothing(malformed.answer),
+                };
             }
         };
         match decoded {
@@ -267,11 +269,23 @@ impl Connection {
             binary::request::Decoded::Request { request, consumed } => {
                 self.next_packet(&request, consumed)
             }
-            binary::request::Decoded::Refused { answer, consumed, skip } => {
+            binary::request::Decoded::Refused {
+                answer,
+                consumed,
+                skip,
+            } => {
                 self.read_past(skip);
-                Step::Answer { consumed, answer: Answer::Packet(answer) }
+                Step::Answer {
+                    consumed,
+                    answer: Answer::Packet(answer),
+                }
             }
-            binary::request::Decoded::SetTooLarge { key, envelope, consumed, skip } => {
+            binary::request::Decoded::SetTooLarge {
+                key,
+                envelope,
+                consumed,
+                skip,
+            } => {
                 self.read_past(skip);
                 Step::Request {
                     consumed,
@@ -283,18 +297,16 @@ impl Connection {
     }
 
     /// What is to be done for a whole packet of `packet_bytes` bytes.
-    fn next_packet<'a>(
-        &mut self,
-        request: &binary::Request<'a>,
-        packet_bytes: usize,
-    ) -> Step<'a> {
+    fn next_packet<'a>(&mut self, request: &binary::Request<'a>, packet_bytes: usize) -> Step<'a> {
         self.at_least = 1;
         let cursor = match self.listing {
             Listing::None => ScanCursor::default(),
             Listing::Page(cursor) => cursor,
             Listing::Done => {
                 self.listing = Listing::None;
-                return Step::Skip { consumed: packet_bytes };
+                return Step::Skip {
+                    consumed: packet_bytes,
+                };
             }
         };
         match binary::lower::lower(request, VERSION, cursor) {
@@ -306,16 +318,23 @@ impl Connection {
                 } else {
                     packet_bytes
                 };
-                Step::Request { consumed, command, envelope: Envelope::Binary(envelope) }
+                Step::Request {
+                    consumed,
+                    command,
+                    envelope: Envelope::Binary(envelope),
+                }
             }
-            Some(Lowered::Answer(answer)) => {
-                Step::Answer { consumed: packet_bytes, answer: Answer::Packet(answer) }
-            }
-            Some(Lowered::Close { answer }) => {
-                Step::Close { answer: Answer::packet_or_nothing(answer) }
-            }
+            Some(Lowered::Answer(answer)) => Step::Answer {
+                consumed: packet_bytes,
+                answer: Answer::Packet(answer),
+            },
+            Some(Lowered::Close { answer }) => Step::Close {
+                answer: Answer::packet_or_nothing(answer),
+            },
             // Not from a decoded packet; what is malformed closes.
-            None => Step::Close { answer: Answer::Nothing },
+            None => Step::Close {
+                answer: Answer::Nothing,
+            },
         }
     }
 
@@ -450,3 +469,6 @@ impl Connection {
         (input.len() - rest.len(), progress)
     }
 }
+
+#[cfg(test)]
+mod tests;

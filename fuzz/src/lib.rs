@@ -5,8 +5,9 @@
 
 use arbitrary::Unstructured;
 use latchd_core::arbitrary::{Op, RequestKind, Stage, VALUE_BYTES_MAX, reachable};
-use latchd_core::connection::{Progress, WireLimits};
+use latchd_core::connection::Progress;
 use latchd_core::engine::Config;
+use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
 
 /// Every property by the name of its target.

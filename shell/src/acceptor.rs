@@ -3,9 +3,9 @@
 //! One worker accepts for all of them and hands each client to the worker with the fewest, so that
 //! they are spread evenly whatever the order they come in.
 //!
-//! - A1: at most [`connections_max`](crate::Config::connections_max) clients at a time. One more is
+//! - J1: at most [`connections_max`](crate::Config::connections_max) clients at a time. One more is
 //!   told so and closed, or is left waiting: memcached's two ways (`-o maxconns_fast`).
-//! - A2: when accepting is of no use (the limit, or no descriptors left), the listeners leave the
+//! - J2: when accepting is of no use (the limit, or no descriptors left), the listeners leave the
 //!   epoll until a client has gone or a tick has passed: a condition that lasts must not spin.
 
 use std::os::fd::AsFd;

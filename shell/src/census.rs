@@ -151,8 +151,8 @@ impl Census {
             line("pid", std::process::id()),
             line("uptime", uptime),
             line("time", unix_s),
-            line("version", env!("CARGO_PKG_VERSION")),
-            line("pointer_size", usize::BITS),
+            line("version", latchd_core::wire::VERSION),
+            line("libevent", "none"),
             line("rusage_user", seconds(user)),
             line("rusage_system", seconds(system)),
             line("max_connections", self.connections_max),
@@ -182,7 +182,6 @@ fn settings_lines(config: &Config) -> Vec<StatsLine> {
         .map(|unix| unix.path.display().to_string());
     let port = config.listen.first().map_or(0, |address| address.port);
     vec![
-        line("maxbytes", config.memory_bytes_max),
         line("maxconns", config.connections_max),
         line("tcpport", port),
         line("udpport", 0),
@@ -320,9 +319,14 @@ mod tests {
     #[test]
     fn time_used_is_seconds_and_six_digits() {
         assert_eq!(seconds(Duration::from_micros(1_000_042)), "1.000042");
-        let burn = std::time::Instant::now();
-        while burn.elapsed() < Duration::from_millis(50) {}
+    }
+
+    #[test]
+    fn time_used_goes_up_with_use() {
         let (user, system) = cpu_time();
-        assert!(user + system >= Duration::from_millis(20));
+        // Ends when it goes up: a clock that stands still would be seen as a test that hangs.
+        while cpu_time() == (user, system) {}
+        let (later_user, later_system) = cpu_time();
+        assert!(later_user + later_system > user + system);
     }
 }

@@ -4,7 +4,7 @@
 //! is only what cannot be helped, and is given back when it is empty:
 //!
 //! - B1: `rest`, input that is not a whole request yet. It grows by what has arrived, never by what
-//!   was announced, and at most to [`INPUT_BYTES`] or one request of the largest size.
+//!   was announced, and at most to one request of the largest size and [`INPUT_BYTES`].
 //! - B2: `pending`, output that the socket did not take. It holds at most [`OUTPUT_BYTES_MAX`] and
 //!   one reply. While there is any, nothing is read: a client that does not read is not read.
 //! - B3: a turn of one client reads at most [`INPUT_BYTES`] and writes once, so that the others'
@@ -33,6 +33,10 @@ pub(crate) const INPUT_BYTES: usize = 64 << 10;
 /// A request longer than this is collected in the client's own buffer, in bytes. A shorter one is
 /// copied back before the bytes that follow it, which leaves half of the input for those.
 const REQUEST_BYTES_SHARED_MAX: usize = INPUT_BYTES / 2;
+
+/// The least room for what is still to come of such a request, in bytes: how long a line will be
+/// is not known before its end.
+const COLLECTED_BYTES_MIN: usize = INPUT_BYTES / 4;
 
 /// Past this, output is sent before more is made, in bytes.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -211,8 +215,8 @@ impl Client {
     fn receive(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<usize> {
         let read = if self.collects() {
             let missing = self.needed - self.rest.len();
-            self.rest
-                .reserve_exact(missing.min(self.rest.len().max(INPUT_BYTES)));
+            let room = missing.clamp(COLLECTED_BYTES_MIN, self.rest.len().max(INPUT_BYTES));
+            self.rest.reserve_exact(room);
             read(&self.socket, &mut self.rest)?
         } else {
             turn.input.clear();

@@ -26,6 +26,9 @@ const TICK: Duration = Duration::from_millis(200);
 const TICKS_PER_SWEEP: u32 = 5;
 
 /// A running server. Dropping it ends it, as [`Server::shutdown`] does.
+///
+/// When an assertion of the core fails, the thread panics and the items of that shard are not
+/// touched again; a program that embeds a server does best to abort on panic, as `latchd` does.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,

@@ -1,5 +1,10 @@
 //! What the tests of latchd share.
 
+pub mod differential;
+pub mod generate;
+pub mod memory;
+pub mod oracle;
 pub mod peer;
 pub mod socket;
 pub mod transcript;
+pub mod trial;

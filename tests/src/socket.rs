@@ -21,26 +21,24 @@ const NOTICE: Duration = Duration::from_millis(60);
 /// How long a started server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
-/// A server behind an address; each name of a connection is a TCP connection.
+/// A server behind an address; each name of a connection is a TCP connection. What keeps the server
+/// running is dropped with the peer, if the peer is the only one who uses it.
 #[derive(Debug)]
-pub struct SocketPeer {
+pub struct SocketPeer<K = ()> {
     address: SocketAddr,
     streams: BTreeMap<char, TcpStream>,
-    /// Ends with the peer, if the peer is the only one who uses it.
-    _server: Option<Server>,
+    _keeper: K,
 }
 
-impl SocketPeer {
-    /// Plays against a server that someone else started.
+impl<K> SocketPeer<K> {
+    /// Plays against the server at `address`, which runs as long as `keeper` is there.
     #[must_use]
-    pub fn new(address: SocketAddr) -> Self {
-        Self { address, streams: BTreeMap::new(), _server: None }
-    }
-
-    /// Plays against a server that ends with the peer.
-    #[must_use]
-    pub fn owning(server: Server) -> Self {
-        Self { address: server.address, streams: BTreeMap::new(), _server: Some(server) }
+    pub fn new(address: SocketAddr, keeper: K) -> Self {
+        Self {
+            address,
+            streams: BTreeMap::new(),
+            _keeper: keeper,
+        }
     }
 
     fn stream(&mut self, conn: char) -> io::Result<&mut TcpStream> {
@@ -56,7 +54,7 @@ impl SocketPeer {
     }
 }
 
-impl Peer for SocketPeer {
+impl<K> Peer for SocketPeer<K> {
     fn send(&mut self, conn: char, bytes: &[u8]) -> io::Result<()> {
         // A server that has closed takes no more; what it said before is still there to be read.
         let _ = self.stream(conn)?.write_all(bytes);
@@ -81,10 +79,15 @@ impl Peer for SocketPeer {
                 buffer.extend_from_slice(&chunk[..length]);
                 Ok(Received::Bytes)
             }
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Ok(Received::Nothing),
-                _ => Ok(Received::Closed),
-            },
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                Ok(Received::Nothing)
+            }
+            Err(_) => Ok(Received::Closed),
         }
     }
 
@@ -133,19 +136,16 @@ impl Server {
         Self::start(|port| {
             let mut command = Command::new(program);
             // memcached refuses to run as root unless told so, and takes no notice otherwise.
-            command.args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-p", &port.to_string()]);
-            Ok((command, None))
-        })
-    }
-
-    /// Starts a latchd.
-    ///
-    /// # Errors
-    /// It cannot be started, or does not listen.
-    pub fn latchd(program: &Path) -> io::Result<Self> {
-        Self::start(|port| {
-            let mut command = Command::new(program);
-            command.args(["-l", "127.0.0.1", "-p", &port.to_string()]);
+            command.args([
+                "-l",
+                "127.0.0.1",
+                "-U",
+                "0",
+                "-u",
+                "root",
+                "-p",
+                &port.to_string(),
+            ]);
             Ok((command, None))
         })
     }
@@ -187,10 +187,17 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| {
-                io::Error::new(error.kind(), format!("{:?}: {error}", command.get_program()))
+                io::Error::new(
+                    error.kind(),
+                    format!("{}: {error}", command.get_program().display()),
+                )
             })?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut server = Self { address, child, folder };
+        let mut server = Self {
+            address,
+            child,
+            folder,
+        };
         let deadline = Instant::now() + START;
         while TcpStream::connect(address).is_err() {
             if let Some(status) = server.child.try_wait()? {
@@ -204,10 +211,10 @@ impl Server {
         Ok(server)
     }
 
-    /// The process id.
+    /// The server as one that a transcript is played against, and that ends with it.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    pub fn into_peer(self) -> SocketPeer<Self> {
+        SocketPeer::new(self.address, self)
     }
 }
 
@@ -224,7 +231,9 @@ impl Drop for Server {
 
 /// A port that nobody listens on at this moment.
 fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port())
 }
 
 /// The program of this name on PATH.
@@ -245,7 +254,10 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
 pub fn memcached_dialect(program: &Path) -> io::Result<Dialect> {
     let said = Command::new(program).arg("-V").output()?.stdout;
     let said = String::from_utf8_lossy(&said);
-    let version = said.trim().strip_prefix("memcached 1.6.").unwrap_or_default();
+    let version = said
+        .trim()
+        .strip_prefix("memcached 1.6.")
+        .unwrap_or_default();
     Ok(match version.parse::<u32>() {
         Ok(patch) if patch < 40 => Dialect::Memcached1618,
         _ => Dialect::Memcached1645,

@@ -69,7 +69,10 @@ impl Tags {
             .filter(|tag| !tag.is_empty())
             .map(str::to_owned)
             .collect();
-        match tags.iter().find(|tag| Dialect::Latchd.matches(tag).is_none()) {
+        match tags
+            .iter()
+            .find(|tag| Dialect::Latchd.matches(tag).is_none())
+        {
             Some(unknown) => Err(format!("there is no tag {unknown}")),
             None if tags.is_empty() => Err("a tag has a name".to_owned()),
             None => Ok(Self(tags)),
@@ -116,7 +119,11 @@ impl Scenario {
     /// Whether the scenario is for `dialect`.
     #[must_use]
     pub fn admits(&self, dialect: Dialect) -> bool {
-        if self.tags.is_empty() { dialect != Dialect::Yrmcds } else { self.tags.admit(dialect) }
+        if self.tags.is_empty() {
+            dialect != Dialect::Yrmcds
+        } else {
+            self.tags.admit(dialect)
+        }
     }
 }
 
@@ -223,7 +230,7 @@ pub enum Number {
         /// The variable that gets the number, if any.
         name: Option<String>,
     },
-    /// This number; or one less where a real clock may have gone on by a second.
+    /// This number; or one more or less where a real clock may have gone on by a second.
     Seconds(u64),
 }
 

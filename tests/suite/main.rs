@@ -1,3 +1,4 @@
 //! The tests of latchd that are not beside the code they test.
 
+mod properties;
 mod transcripts;

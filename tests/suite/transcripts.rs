@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use latchd_tests::memory::{Arrival, MemoryPeer};
 use latchd_tests::peer::Peer;
 use latchd_tests::socket::{Server, SocketPeer, memcached_dialect, on_path};
 use latchd_tests::transcript::run::{Failure, Outcome, run};
@@ -26,8 +27,11 @@ fn all() -> Vec<Transcript> {
     assert!(!files.is_empty(), "there are no transcripts");
     let read = |file: &PathBuf| {
         let text = std::fs::read_to_string(file).expect("a transcript that can be read");
-        let shown = file.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(file);
-        parse(&format!("tests/{}", shown.display()), &text).unwrap_or_else(|error| panic!("{error}"))
+        let shown = file
+            .strip_prefix(env!("CARGO_MANIFEST_DIR"))
+            .unwrap_or(file);
+        parse(&format!("tests/{}", shown.display()), &text)
+            .unwrap_or_else(|error| panic!("{error}"))
     };
     files.iter().map(read).collect()
 }
@@ -60,8 +64,11 @@ fn play_all<P: Peer>(
             });
         }
     });
-    let Outcome { passed, skipped, mut failures } =
-        total.into_inner().expect("no player panics");
+    let Outcome {
+        passed,
+        skipped,
+        mut failures,
+    } = total.into_inner().expect("no player panics");
     failures.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     println!(
         "transcripts against {server}: {passed} passed, {} failed, {skipped} for other servers",
@@ -70,14 +77,20 @@ fn play_all<P: Peer>(
     assert!(
         failures.is_empty(),
         "{}",
-        failures.iter().map(Failure::to_string).collect::<Vec<_>>().join("\n")
+        failures
+            .iter()
+            .map(Failure::to_string)
+            .collect::<Vec<_>>()
+            .join("\n")
     );
     assert!(passed > 0, "no transcript is for {server}");
 }
 
 /// The program of another server: named by the variable, or on PATH.
 fn peer_program(variable: &str, name: &str) -> Option<PathBuf> {
-    let program = std::env::var_os(variable).map(PathBuf::from).or_else(|| on_path(name));
+    let program = std::env::var_os(variable)
+        .map(PathBuf::from)
+        .or_else(|| on_path(name));
     if program.is_none() {
         assert!(
             std::env::var_os(REQUIRE_PEERS).is_none(),
@@ -89,14 +102,71 @@ fn peer_program(variable: &str, name: &str) -> Option<PathBuf> {
 }
 
 #[test]
+fn the_core_answers_as_the_transcripts_say() {
+    let arrival = Arrival::Whole;
+    play_all("the core", Dialect::Latchd, || Ok(MemoryPeer::new(arrival)));
+}
+
+#[test]
+fn however_the_network_cuts_the_bytes_the_core_answers_the_same() {
+    for bytes in [1, 7] {
+        let arrival = Arrival::Cut { bytes };
+        play_all("the core, bytes cut", Dialect::Latchd, || {
+            Ok(MemoryPeer::new(arrival))
+        });
+    }
+}
+
+/// A latchd server in this process; ends with the value.
+struct Latchd(Option<latchd::Server>);
+
+impl Latchd {
+    fn start() -> io::Result<SocketPeer<Self>> {
+        let mut config = latchd::Config::default();
+        config.listen = vec![latchd::ListenAddress::loopback(0)];
+        let server = latchd::Server::start(config)?;
+        let address = server
+            .addresses()
+            .iter()
+            .find_map(|address| match address {
+                latchd::Address::Tcp(address) => Some(*address),
+                latchd::Address::Unix(_) => None,
+            })
+            .expect("it was told to listen on TCP");
+        Ok(SocketPeer::new(address, Self(Some(server))))
+    }
+}
+
+impl Drop for Latchd {
+    fn drop(&mut self) {
+        if let Some(server) = self.0.take() {
+            server.shutdown();
+        }
+    }
+}
+
+#[test]
+fn latchd_answers_as_the_transcripts_say() {
+    play_all("latchd", Dialect::Latchd, Latchd::start);
+}
+
+#[test]
 fn memcached_answers_as_the_transcripts_say() {
-    let Some(program) = peer_program("LATCHD_TEST_MEMCACHED", "memcached") else { return };
+    let Some(program) = peer_program("LATCHD_TEST_MEMCACHED", "memcached") else {
+        return;
+    };
     let dialect = memcached_dialect(&program).expect("a memcached that says its version");
-    play_all("memcached", dialect, || Server::memcached(&program).map(SocketPeer::owning));
+    play_all("memcached", dialect, || {
+        Server::memcached(&program).map(Server::into_peer)
+    });
 }
 
 #[test]
 fn yrmcds_answers_as_the_transcripts_say() {
-    let Some(program) = peer_program("LATCHD_TEST_YRMCDSD", "yrmcdsd") else { return };
-    play_all("yrmcds", Dialect::Yrmcds, || Server::yrmcds(&program).map(SocketPeer::owning));
+    let Some(program) = peer_program("LATCHD_TEST_YRMCDSD", "yrmcdsd") else {
+        return;
+    };
+    play_all("yrmcds", Dialect::Yrmcds, || {
+        Server::yrmcds(&program).map(Server::into_peer)
+    });
 }

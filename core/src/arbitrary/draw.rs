@@ -11,13 +11,17 @@ use crate::key::KeyForm;
 use crate::time::Exptime;
 
 /// Spans that pass within a sequence or not at all, and dates before and after its beginning.
-const EXPTIMES: [Exptime; 8] = [
+const EXPTIMES: [Exptime; 12] = [
     Exptime::Never,
     Exptime::Never,
-    Exptime::Past,
+    Exptime::Never,
+    Exptime::Never,
+    Exptime::In { seconds: 60 },
+    Exptime::In { seconds: 60 },
+    Exptime::In { seconds: 59 },
     Exptime::In { seconds: 1 },
     Exptime::In { seconds: 2 },
-    Exptime::In { seconds: 60 },
+    Exptime::Past,
     Exptime::At {
         unix_s: UNIX_S_AT_START - 1,
     },

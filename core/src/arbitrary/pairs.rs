@@ -147,20 +147,34 @@ pub const fn reachable(request: RequestKind) -> &'static [ReplyKind] {
         Q::DeleteCas | Q::MarkStaleCas | Q::ClearCas | Q::ClearAndMarkStaleCas => {
             &[R::Deleted, R::NotFound, R::Exists, R::RefusedLocked]
         }
-        Q::Increment | Q::Decrement => &[
+        Q::Increment => &[
             R::Number,
             R::NotFound,
             R::RefusedLocked,
             R::RefusedNonNumeric,
             R::RefusedOutOfMemory,
         ],
-        Q::IncrementCas | Q::DecrementCas => &[
+        Q::IncrementCas => &[
             R::Number,
             R::NotFound,
             R::Exists,
             R::RefusedLocked,
             R::RefusedNonNumeric,
             R::RefusedOutOfMemory,
+        ],
+        // A number that does not grow needs no room.
+        Q::Decrement => &[
+            R::Number,
+            R::NotFound,
+            R::RefusedLocked,
+            R::RefusedNonNumeric,
+        ],
+        Q::DecrementCas => &[
+            R::Number,
+            R::NotFound,
+            R::Exists,
+            R::RefusedLocked,
+            R::RefusedNonNumeric,
         ],
         Q::IncrementElseCreate | Q::DecrementElseCreate => &[
             R::Number,

@@ -17,6 +17,7 @@ mod locks;
 mod read;
 mod recache;
 mod remove;
+mod view;
 mod write;
 
 #[cfg(test)]
@@ -24,7 +25,8 @@ mod tests;
 
 use core::fmt;
 
-pub use locks::LockTable;
+pub use locks::{Holding, LockTable};
+pub use view::View;
 
 use crate::command::{Command, Guard, Keys, NewCas};
 use crate::connection::Execute;

@@ -1,5 +1,10 @@
 //! The rules by example, one core and two connections at a time.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "any other reply is a failure"
+)]
+
 use alloc::vec::Vec;
 
 use super::*;
@@ -75,6 +80,14 @@ impl Bench {
 
 fn key(name: &str) -> Key<'_> {
     Key::new(name.as_bytes()).unwrap()
+}
+
+/// An `mg`: the one read that takes part in recaching.
+fn meta_get(name: &str) -> Get<'_> {
+    Get {
+        recaches: true,
+        ..Get::new(key(name))
+    }
 }
 
 fn lock(name: &str) -> Command<'_> {
@@ -334,7 +347,7 @@ fn of_all_gets_that_miss_exactly_one_wins() {
     let steps = TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 30 }));
     let get = Get {
         steps,
-        ..Get::new(key("k"))
+        ..meta_get("k")
     };
     let first = bench.hit(A, get);
     assert_eq!((first.win, first.value), (Win::Won, &b""[..]));
@@ -354,7 +367,7 @@ fn of_all_gets_that_miss_exactly_one_wins() {
 fn a_stale_store_of_a_lower_version_keeps_ttl_stale_and_win() {
     let mut bench = Bench::new();
     bench.ask(A, expiring("k", 100));
-    let low = bench.hit(A, Get::new(key("k"))).cas;
+    let low = bench.hit(A, meta_get("k")).cas;
     let stale = Removal::MarkStale {
         exptime: Some(Exptime::In { seconds: 30 }),
     };
@@ -363,14 +376,14 @@ fn a_stale_store_of_a_lower_version_keeps_ttl_stale_and_win() {
         ..Delete::new(key("k"))
     };
     assert_eq!(bench.ask(A, Command::Delete(mark)), Reply::Deleted);
-    assert_eq!(bench.hit(A, Get::new(key("k"))).win, Win::Won);
+    assert_eq!(bench.hit(A, meta_get("k")).win, Win::Won);
     let late = Set {
         guard: Guard::MatchElseStale(low),
         exptime: Exptime::In { seconds: 360 },
         ..Set::new(key("k"), b"late")
     };
     assert!(matches!(bench.ask(A, Command::Set(late)), Reply::Stored(_)));
-    let hit = bench.hit(B, Get::new(key("k")));
+    let hit = bench.hit(B, meta_get("k"));
     assert_eq!(
         (hit.value, hit.stale, hit.win),
         (&b"late"[..], true, Win::Sent)
@@ -387,7 +400,7 @@ fn emptying_an_item_keeps_its_version_and_its_win() {
             A,
             Get {
                 steps,
-                ..Get::new(key("k"))
+                ..meta_get("k")
             },
         )
         .cas;
@@ -402,7 +415,7 @@ fn emptying_an_item_keeps_its_version_and_its_win() {
             ..Delete::new(key("k"))
         }),
     );
-    let hit = bench.hit(B, Get::new(key("k")));
+    let hit = bench.hit(B, meta_get("k"));
     assert_eq!((hit.cas, hit.win, hit.value), (cas, Win::Sent, &b""[..]));
 }
 
@@ -477,4 +490,18 @@ fn a_clock_that_steps_back_revives_nothing() {
     assert_eq!(bench.value("k"), None);
     bench.now_ms = 0;
     assert_eq!(bench.value("k"), None);
+}
+
+#[test]
+fn a_read_that_cannot_recache_leaves_the_win_alone() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    let stale = Removal::MarkStale { exptime: None };
+    let mark = Delete {
+        removal: stale,
+        ..Delete::new(key("k"))
+    };
+    bench.ask(A, Command::Delete(mark));
+    assert_eq!(bench.hit(A, Get::new(key("k"))).win, Win::None);
+    assert_eq!(bench.hit(B, meta_get("k")).win, Win::Won);
 }

@@ -29,17 +29,23 @@ impl<S: Store> Core<S> {
             return Reply::Refused(Refusal::TooLarge);
         }
         let found = self.find_live(set.key);
-        match (set.lock, &found) {
-            (LockAfter::Keep, Some((_, meta))) if self.is_held_by_another(conn, set.key, meta) => {
-                return HELD_BY_ANOTHER;
+        match set.lock {
+            LockAfter::Keep => {
+                if let Some((_, meta)) = &found
+                    && self.is_held_by_another(conn, set.key, meta)
+                {
+                    return HELD_BY_ANOTHER;
+                }
             }
-            (LockAfter::Keep, _) => {}
             // Who must hold the lock is told whether he does, and not who else does.
-            (LockAfter::Release, Some(_)) if self.locks.owner(set.key) != Some(conn) => {
-                return Reply::Refused(Refusal::NotLocked);
+            LockAfter::Release => {
+                if found.is_none() {
+                    return Reply::NotFound;
+                }
+                if self.locks.owner(set.key) != Some(conn) {
+                    return Reply::Refused(Refusal::NotLocked);
+                }
             }
-            (LockAfter::Release, Some(_)) => {}
-            (LockAfter::Release, None) => return Reply::NotFound,
         }
         match self.judge(set, found) {
             Err(answer) => answer,

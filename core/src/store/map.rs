@@ -47,6 +47,35 @@ pub struct MapStore {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct MapSlot(u32);
 
+/// A [`MapStore`], laid open.
+#[derive(Clone, Debug)]
+pub struct MapView<'a> {
+    /// The items in the order in which their turn to be given up comes, then the locked ones by
+    /// key.
+    pub entries: Vec<MapEntry<'a>>,
+    /// The limit.
+    pub bytes_max: usize,
+    /// Whether items are given up for room.
+    pub evict: bool,
+    /// How many places for items there are, empty ones included.
+    pub slots: usize,
+    /// The place at which the next crawl begins.
+    pub crawled: usize,
+}
+
+/// One item of a [`MapView`].
+#[derive(Clone, Copy, Debug)]
+pub struct MapEntry<'a> {
+    /// Its key.
+    pub key: Key<'a>,
+    /// Its value.
+    pub value: &'a [u8],
+    /// The rest.
+    pub meta: &'a Meta,
+    /// The hits to its credit.
+    pub hits: u8,
+}
+
 #[derive(Clone, Debug)]
 struct Entry {
     /// The key, then the value.
@@ -132,19 +161,51 @@ impl MapStore {
         }
     }
 
-    /// The items in the order in which their turn to be given up comes, each with the hits to its
-    /// credit, then the locked ones by key: all that decides what the store does next.
-    pub fn in_eviction_order(&self) -> impl Iterator<Item = (Key<'_>, &[u8], &Meta, u8)> {
-        let queued = core::iter::successors(self.queue.oldest, |slot| self.entry(*slot).newer);
-        let locked = self
-            .index
+    /// Lays the store open: all that decides what it does next.
+    #[must_use]
+    pub fn view(&self) -> MapView<'_> {
+        let Self {
+            bytes_max,
+            evict,
+            index,
+            slots,
+            // Where the next new item goes, and with it the order of `keys` and of a crawl.
+            free: _,
+            queue,
+            // The sums of what the items take (M3).
+            bytes: _,
+            locked_bytes: _,
+            crawled,
+        } = self;
+        let queued = core::iter::successors(queue.oldest, |slot| self.entry(*slot).newer);
+        let locked = index
             .values()
             .copied()
             .filter(|slot| self.entry(*slot).meta.locked);
-        queued.chain(locked).map(|slot| {
-            let entry = self.entry(slot);
-            (entry.key(), entry.value(), &entry.meta, entry.hits)
-        })
+        let entries = queued.chain(locked).map(|slot| {
+            let Entry {
+                bytes: _,
+                key_bytes: _,
+                hits,
+                meta,
+                // The queue's own order, which is the order here.
+                older: _,
+                newer: _,
+            } = self.entry(slot);
+            MapEntry {
+                key: self.entry(slot).key(),
+                value: self.entry(slot).value(),
+                meta,
+                hits: *hits,
+            }
+        });
+        MapView {
+            entries: entries.collect(),
+            bytes_max: *bytes_max,
+            evict: *evict,
+            slots: slots.len(),
+            crawled: *crawled,
+        }
     }
 
     fn entry(&self, slot: MapSlot) -> &Entry {

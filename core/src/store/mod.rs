@@ -10,7 +10,7 @@
 
 mod map;
 
-pub use map::MapStore;
+pub use map::{MapEntry, MapStore, MapView};
 
 use crate::command::ScanCursor;
 use crate::item::Meta;

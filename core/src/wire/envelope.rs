@@ -8,8 +8,11 @@ use alloc::vec::Vec;
 use super::{binary, classic, meta};
 use crate::command::Command;
 
-/// What `version` shows.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What `version` shows: the memcached whose answers these are, then our own.
+///
+/// Clients go by the first number. libmemcached's conformance program, for one, takes a server below
+/// 1.6 to refuse arguments of `version` and `quit`, which memcached has let through since.
+pub const VERSION: &str = concat!("1.6.45-latchd-", env!("CARGO_PKG_VERSION"));
 
 /// How a request wants to be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

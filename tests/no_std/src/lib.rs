@@ -8,7 +8,7 @@ extern crate alloc;
 
 use core::alloc::{GlobalAlloc, Layout};
 
-use latchd_core::connection::WireLimits;
+use latchd_core::wire::WireLimits;
 use latchd_core::engine::Config;
 use latchd_core::{ConnId, Connection, Core, Event, Instant};
 

@@ -53,7 +53,7 @@ fn play(mut arguments: impl Iterator<Item = String>) -> io::Result<bool> {
         let transcript = parse::parse(file, &text).map_err(|error| wrong(error.to_string()))?;
         let outcome = run::run(&transcript, dialect, || {
             flush(address)?;
-            Ok(SocketPeer::new(address))
+            Ok(SocketPeer::new(address, ()))
         })?;
         for failure in &outcome.failures {
             println!("{failure}");
@@ -75,6 +75,9 @@ fn flush(address: SocketAddr) -> io::Result<()> {
     if &answer == b"OK\r\n" {
         Ok(())
     } else {
-        Err(io::Error::other(format!("flush_all: {}", String::from_utf8_lossy(&answer))))
+        Err(io::Error::other(format!(
+            "flush_all: {}",
+            String::from_utf8_lossy(&answer)
+        )))
     }
 }

@@ -1,6 +1,6 @@
 //! Binary packets with named fields, so that a transcript shows what is asked and answered.
 //!
-//! Written from the packet layout alone (memcached's protocol_binary.h for opcodes and statuses,
+//! Written from the packet layout alone (memcached's `protocol_binary.h` for opcodes and statuses,
 //! yrmcds `docs/locking.md` for its own) and apart from the core's wire code, which it checks.
 //!
 //! A field that a packet does not name is 0 or empty. Extras are the fields of [`EXTRAS`] that are
@@ -19,8 +19,13 @@ const REQUEST: u8 = 0x80;
 const RESPONSE: u8 = 0x81;
 
 /// Extras that have a name, in wire order, with their bytes.
-const EXTRAS: [(&str, usize); 5] =
-    [("delta", 8), ("initial", 8), ("flags", 4), ("exptime", 4), ("level", 4)];
+const EXTRAS: [(&str, usize); 5] = [
+    ("delta", 8),
+    ("initial", 8),
+    ("flags", 4),
+    ("exptime", 4),
+    ("level", 4),
+];
 
 const OPCODES: [(&str, u8); 54] = [
     ("get", 0x00),
@@ -120,8 +125,9 @@ impl Packet {
             .ok_or(format!("there is no opcode {name}"))?;
         let mut fields = Vec::new();
         for word in words {
-            let (field, value) =
-                word.split_once('=').ok_or(format!("{word} is not a field: name=value"))?;
+            let (field, value) = word
+                .split_once('=')
+                .ok_or(format!("{word} is not a field: name=value"))?;
             if !FIELDS.contains(&field) && !EXTRAS.iter().any(|(extra, _)| *extra == field) {
                 return Err(format!("there is no field {field}"));
             }
@@ -143,7 +149,9 @@ impl Packet {
         value_of: &dyn Fn(&Number) -> Result<u64, String>,
     ) -> Result<Vec<u8>, String> {
         let number = |field: &str| -> Result<Option<u64>, String> {
-            self.field(field).map(|pieces| number(pieces, value_of)).transpose()
+            self.field(field)
+                .map(|pieces| number(pieces, value_of))
+                .transpose()
         };
         let mut extras = Vec::new();
         for (name, bytes) in EXTRAS {
@@ -184,7 +192,7 @@ impl Packet {
     pub fn compare(
         &self,
         response: &Response,
-        matches: &mut dyn FnMut(&[Piece], u64) -> Result<(), String>,
+        matches: &mut NumberMatches<'_>,
     ) -> Result<(), String> {
         let mut check = |field: &str, got: u64| -> Result<(), String> {
             match self.field(field) {
@@ -209,7 +217,12 @@ impl Packet {
                 let (field, rest) = extras
                     .split_at_checked(bytes)
                     .ok_or(format!("{name}: there are no extras for it"))?;
-                check(name, field.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))?;
+                check(
+                    name,
+                    field
+                        .iter()
+                        .fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+                )?;
                 extras = rest;
             }
         }
@@ -226,9 +239,10 @@ impl Packet {
         compare_bytes("value", self.field("value"), &response.value)
     }
 
-    /// Whether a value that is larger than fits in a line is expected.
     fn field(&self, name: &str) -> Option<&[Piece]> {
-        self.fields.iter().find_map(|(field, pieces)| (field == name).then_some(pieces.as_slice()))
+        self.fields
+            .iter()
+            .find_map(|(field, pieces)| (field == name).then_some(pieces.as_slice()))
     }
 
     fn bytes(
@@ -249,6 +263,10 @@ impl Packet {
         Ok(bytes)
     }
 }
+
+/// Compares a number of a response with what is expected of it; may bind a variable to it. The error
+/// says why it differs.
+pub type NumberMatches<'a> = dyn FnMut(&[Piece], u64) -> Result<(), String> + 'a;
 
 /// A response, taken apart.
 #[derive(Clone, Debug)]
@@ -271,7 +289,9 @@ impl Response {
     pub fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let header = bytes.first_chunk::<HEADER_BYTES>()?;
         let at = |from: usize, bytes: usize| {
-            header[from..from + bytes].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+            header[from..from + bytes]
+                .iter()
+                .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
         };
         let size = |from, bytes| usize::try_from(at(from, bytes)).unwrap_or(usize::MAX);
         let end = HEADER_BYTES + size(8, 4);
@@ -302,7 +322,11 @@ impl Response {
             .find_map(|(name, status)| (*status == self.status).then(|| (*name).to_owned()))
             .unwrap_or_else(|| format!("{:#06x}", self.status));
         let numbers = [("opaque", u64::from(self.opaque)), ("cas", self.cas)];
-        let bytes = [("extras", &self.extras), ("key", &self.key), ("value", &self.value)];
+        let bytes = [
+            ("extras", &self.extras),
+            ("key", &self.key),
+            ("value", &self.value),
+        ];
         write!(text, " status={status}").expect("a String takes what is written to it");
         for (name, number) in numbers.into_iter().filter(|(_, number)| *number != 0) {
             write!(text, " {name}={number}").expect("a String takes what is written to it");
@@ -355,7 +379,11 @@ fn compare_bytes(field: &str, expected: Option<&[Piece]>, got: &[u8]) -> Result<
     if expected == got {
         Ok(())
     } else {
-        Err(format!("{field}: got \"{}\", expected \"{}\"", escaped(got), escaped(expected)))
+        Err(format!(
+            "{field}: got \"{}\", expected \"{}\"",
+            escaped(got),
+            escaped(expected)
+        ))
     }
 }
 
@@ -392,9 +420,10 @@ mod tests {
         assert_eq!(set[..24], header);
         assert_eq!(&set[24..], b"\0\0\0\x01\0\0\0\x02fooa b");
         assert_eq!(request("noop truncate=5"), [0x80, 0x0a, 0, 0, 0]);
-        assert_eq!(request("get key=k keylen=9 bodylen=0x100")[..12], [
-            0x80, 0, 0, 9, 0, 0, 0, 0, 0, 0, 1, 0
-        ]);
+        assert_eq!(
+            request("get key=k keylen=9 bodylen=0x100")[..12],
+            [0x80, 0, 0, 9, 0, 0, 0, 0, 0, 0, 1, 0]
+        );
     }
 
     #[test]
@@ -402,7 +431,10 @@ mod tests {
         let mut bytes = request("get magic=0x81 flags=5 value=hi cas=3");
         let (response, length) = Response::decode(&bytes).unwrap();
         assert_eq!(length, 30);
-        assert_eq!(response.describe(), "get status=ok cas=3 extras=\"\\x00\\x00\\x00\\x05\" value=\"hi\"");
+        assert_eq!(
+            response.describe(),
+            "get status=ok cas=3 extras=\"\\x00\\x00\\x00\\x05\" value=\"hi\""
+        );
         let mut exact = |pieces: &[Piece], got: u64| match pieces {
             [Piece::Literal(text)] if literal_number(text)? == got => Ok(()),
             _ => Err("other".to_owned()),

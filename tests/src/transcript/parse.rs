@@ -33,9 +33,15 @@ pub fn parse(file: &str, text: &str) -> Result<Transcript, Mistake> {
     let mut reason_given = false;
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;
-        let mistake = |what: String| Mistake { file: file.to_owned(), line: number, what };
+        let mistake = |what: String| Mistake {
+            file: file.to_owned(),
+            line: number,
+            what,
+        };
         if line.ends_with([' ', '\t']) {
-            return Err(mistake("a blank at the end cannot be seen: write \\x20".to_owned()));
+            return Err(mistake(
+                "a blank at the end cannot be seen: write \\x20".to_owned(),
+            ));
         }
         if line.is_empty() {
             reason_given = false;
@@ -59,7 +65,9 @@ pub fn parse(file: &str, text: &str) -> Result<Transcript, Mistake> {
         } else {
             let step = step(number, line).map_err(&mistake)?;
             if !step.tags.is_empty() && !reason_given {
-                return Err(mistake("a tag needs its reason: a comment above it".to_owned()));
+                return Err(mistake(
+                    "a tag needs its reason: a comment above it".to_owned(),
+                ));
             }
             match scenarios.last_mut() {
                 Some(scenario) => scenario.steps.push(step),
@@ -67,7 +75,10 @@ pub fn parse(file: &str, text: &str) -> Result<Transcript, Mistake> {
             }
         }
     }
-    Ok(Transcript { file: file.to_owned(), scenarios })
+    Ok(Transcript {
+        file: file.to_owned(),
+        scenarios,
+    })
 }
 
 /// `latchd yrmcds: reason`, the rest of a line that begins with `@`.
@@ -92,15 +103,25 @@ fn step(line: usize, text: &str) -> Result<Step, String> {
             [name @ b'A'..=b'Z'] => char::from(*name),
             _ => return Err(format!("{conn} is not the name of a connection")),
         };
-        return Ok(Step { line, tags: Tags::default(), action: Action::End { conn, how } });
+        return Ok(Step {
+            line,
+            tags: Tags::default(),
+            action: Action::End { conn, how },
+        });
     }
     if verb == "wait" {
-        let span = text.strip_prefix("wait ").and_then(|span| span.strip_suffix('s'));
+        let span = text
+            .strip_prefix("wait ")
+            .and_then(|span| span.strip_suffix('s'));
         let seconds: f64 = span
             .and_then(|span| span.parse().ok())
             .ok_or("how long? wait 2s".to_owned())?;
         let action = Action::Wait(Duration::from_secs_f64(seconds));
-        return Ok(Step { line, tags: Tags::default(), action });
+        return Ok(Step {
+            line,
+            tags: Tags::default(),
+            action,
+        });
     }
 
     let (conn, rest) = match text.as_bytes() {
@@ -114,9 +135,18 @@ fn step(line: usize, text: &str) -> Result<Step, String> {
         None => (mark, Tags::default()),
     };
     let action = match mark {
-        ">" => Action::Send { conn, pieces: line_pieces(text)? },
-        ">-" => Action::Send { conn, pieces: pieces(text)? },
-        ">bin" => Action::SendBinary { conn, packet: Packet::parse(text)? },
+        ">" => Action::Send {
+            conn,
+            pieces: line_pieces(text)?,
+        },
+        ">-" => Action::Send {
+            conn,
+            pieces: pieces(text)?,
+        },
+        ">bin" => Action::SendBinary {
+            conn,
+            packet: Packet::parse(text)?,
+        },
         "<" => Action::Expect {
             conn,
             expected: match text {
@@ -126,8 +156,14 @@ fn step(line: usize, text: &str) -> Result<Step, String> {
                 _ => Expected::Bytes(line_pieces(text)?),
             },
         },
-        "<-" => Action::Expect { conn, expected: Expected::Bytes(pieces(text)?) },
-        "<bin" => Action::Expect { conn, expected: Expected::Binary(Packet::parse(text)?) },
+        "<-" => Action::Expect {
+            conn,
+            expected: Expected::Bytes(pieces(text)?),
+        },
+        "<bin" => Action::Expect {
+            conn,
+            expected: Expected::Binary(Packet::parse(text)?),
+        },
         _ => return Err(format!("a line begins with > or <, not with {mark}")),
     };
     Ok(Step { line, tags, action })
@@ -155,12 +191,14 @@ pub fn pieces(text: &str) -> Result<Vec<Piece>, String> {
                 after
             }
             '{' => {
-                let (inside, after) =
-                    after.split_once('}').ok_or("a { without a }; write \\{".to_owned())?;
+                let (inside, after) = after
+                    .split_once('}')
+                    .ok_or("a { without a }; write \\{".to_owned())?;
                 match inside.split_once('*') {
                     Some((count, text)) => {
-                        let count: usize =
-                            count.parse().map_err(|_| format!("{count} is not a number"))?;
+                        let count: usize = count
+                            .parse()
+                            .map_err(|_| format!("{count} is not a number"))?;
                         push_literal(&mut pieces, &repeat(count, text));
                     }
                     None => pieces.push(wildcard(inside)?),
@@ -212,25 +250,45 @@ fn wildcard(text: &str) -> Result<Piece, String> {
         return Ok(Piece::Rest);
     }
     if let Some(seconds) = text.strip_prefix('~') {
-        let seconds = seconds.parse().map_err(|_| format!("{seconds} is not a number"))?;
+        let seconds = seconds
+            .parse()
+            .map_err(|_| format!("{seconds} is not a number"))?;
         return Ok(Piece::Number(Number::Seconds(seconds)));
     }
     if let Some((bound, floor)) = text.split_once('>') {
-        let bound = if bound.is_empty() { None } else { Some(name(bound)?) };
-        return Ok(Piece::Number(Number::Above { floor: name(floor)?, name: bound }));
+        let bound = if bound.is_empty() {
+            None
+        } else {
+            Some(name(bound)?)
+        };
+        return Ok(Piece::Number(Number::Above {
+            floor: name(floor)?,
+            name: bound,
+        }));
     }
     let (variable, plus) = match text.find(['+', '-']) {
         Some(at) => {
             let (variable, plus) = text.split_at(at);
-            (variable, plus.parse().map_err(|_| format!("{plus} is not a number"))?)
+            (
+                variable,
+                plus.parse()
+                    .map_err(|_| format!("{plus} is not a number"))?,
+            )
         }
         None => (text, 0),
     };
-    Ok(Piece::Number(Number::Variable { name: name(variable)?, plus }))
+    Ok(Piece::Number(Number::Variable {
+        name: name(variable)?,
+        plus,
+    }))
 }
 
 fn name(text: &str) -> Result<String, String> {
-    if text.is_empty() || !text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) {
+    if text.is_empty()
+        || !text
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+    {
         return Err(format!("{text} is not the name of a variable"));
     }
     Ok(text.to_owned())
@@ -261,13 +319,22 @@ mod tests {
 
     #[test]
     fn wildcards_are_told_apart() {
-        let variable = |name: &str, plus| Number::Variable { name: name.to_owned(), plus };
+        let variable = |name: &str, plus| Number::Variable {
+            name: name.to_owned(),
+            plus,
+        };
         assert_eq!(pieces("{x}").unwrap(), [Piece::Number(variable("x", 0))]);
         assert_eq!(pieces("{x-1}").unwrap(), [Piece::Number(variable("x", -1))]);
-        assert_eq!(pieces("{~30}").unwrap(), [Piece::Number(Number::Seconds(30))]);
+        assert_eq!(
+            pieces("{~30}").unwrap(),
+            [Piece::Number(Number::Seconds(30))]
+        );
         assert_eq!(
             pieces("{y>x}").unwrap(),
-            [Piece::Number(Number::Above { floor: "x".into(), name: Some("y".into()) })]
+            [Piece::Number(Number::Above {
+                floor: "x".into(),
+                name: Some("y".into())
+            })]
         );
         assert_eq!(pieces("{any}").unwrap(), [Piece::Word]);
     }
@@ -278,7 +345,10 @@ mod tests {
         assert_eq!(parse("f", with).unwrap().scenarios[0].steps.len(), 3);
         assert_eq!(parse("f", "== t\n> a\n<@latchd b\n").unwrap_err().line, 3);
         assert_eq!(parse("f", "@latchd\n== t\n").unwrap_err().line, 1);
-        assert_eq!(parse("f", "== t\n> a\n# r\n<@nobody b\n").unwrap_err().line, 4);
+        assert_eq!(
+            parse("f", "== t\n> a\n# r\n<@nobody b\n").unwrap_err().line,
+            4
+        );
     }
 
     #[test]
@@ -286,7 +356,13 @@ mod tests {
         let transcript = parse("f", "== t\nB> get a\nreset B\n> x\n").unwrap();
         let steps = &transcript.scenarios[0].steps;
         assert!(matches!(steps[0].action, Action::Send { conn: 'B', .. }));
-        assert!(matches!(steps[1].action, Action::End { conn: 'B', how: End::Reset }));
+        assert!(matches!(
+            steps[1].action,
+            Action::End {
+                conn: 'B',
+                how: End::Reset
+            }
+        ));
         assert!(matches!(steps[2].action, Action::Send { conn: 'A', .. }));
         assert!(parse("f", "== t\nclose BB\n").is_err());
     }

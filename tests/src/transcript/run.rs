@@ -1,7 +1,7 @@
 //! Plays a scenario against a server and says where it first differs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io;
 
 use super::binary::{Packet, Response, literal_number};
@@ -30,7 +30,14 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, line, title, expected, got, so_far } = self;
+        let Self {
+            file,
+            line,
+            title,
+            expected,
+            got,
+            so_far,
+        } = self;
         write!(
             formatter,
             "{file}:{line}: {title}\n  expected: {expected}\n  got:      {got}\n  so far:\n{so_far}"
@@ -100,11 +107,22 @@ pub fn play(
             so_far: player.log.clone(),
         })
     };
-    for step in scenario.steps.iter().filter(|step| step.tags.admit(dialect)) {
-        player.step(step).map_err(|difference| fail(&player, step.line, difference))?;
+    for step in scenario
+        .steps
+        .iter()
+        .filter(|step| step.tags.admit(dialect))
+    {
+        player
+            .step(step)
+            .map_err(|difference| fail(&player, step.line, difference))?;
     }
-    let last = scenario.steps.last().map_or(scenario.line, |step| step.line);
-    player.finish().map_err(|difference| fail(&player, last, difference))
+    let last = scenario
+        .steps
+        .last()
+        .map_or(scenario.line, |step| step.line);
+    player
+        .finish()
+        .map_err(|difference| fail(&player, last, difference))
 }
 
 /// What a line says, and what the server did.
@@ -115,13 +133,19 @@ struct Difference {
 
 impl From<io::Error> for Difference {
     fn from(error: io::Error) -> Self {
-        Self { expected: "a connection".to_owned(), got: error.to_string() }
+        Self {
+            expected: "a connection".to_owned(),
+            got: error.to_string(),
+        }
     }
 }
 
 impl From<String> for Difference {
     fn from(mistake: String) -> Self {
-        Self { expected: "a line that can be played".to_owned(), got: mistake }
+        Self {
+            expected: "a line that can be played".to_owned(),
+            got: mistake,
+        }
     }
 }
 
@@ -239,11 +263,17 @@ impl Player<'_> {
                             _ => Err(format!("got {got}")),
                         }
                     })
-                    .map_err(|expected| Difference { expected, got: described });
+                    .map_err(|expected| Difference {
+                        expected,
+                        got: described,
+                    });
             }
             if !self.fill(conn)? {
                 let got = escaped(self.received.get(&conn).map_or(&[][..], Vec::as_slice));
-                return Err(Difference { expected: "a packet".to_owned(), got });
+                return Err(Difference {
+                    expected: "a packet".to_owned(),
+                    got,
+                });
             }
         }
     }
@@ -261,7 +291,9 @@ impl Player<'_> {
                 }
                 Piece::Number(number) => {
                     let length = self.run_length(conn, at, |byte| byte.is_ascii_digit())?;
-                    let digits = self.received[&conn].get(at..at + length).unwrap_or_default();
+                    let digits = self.received[&conn]
+                        .get(at..at + length)
+                        .unwrap_or_default();
                     let exact = self.peer.owns_time();
                     match number_matches(&mut variables, exact, number, digits) {
                         Ok(()) => Some(length),
@@ -282,7 +314,10 @@ impl Player<'_> {
                 if let Some(why) = why {
                     got = format!("{got} ({why})");
                 }
-                return Err(Difference { expected: describe(pieces, &self.variables), got });
+                return Err(Difference {
+                    expected: describe(pieces, &self.variables),
+                    got,
+                });
             };
             at += length;
         }
@@ -347,8 +382,12 @@ impl Player<'_> {
 
     /// Closes our half of every connection and sees that the server has no more to say.
     fn finish(&mut self) -> Result<(), Difference> {
-        let open: Vec<char> =
-            self.received.keys().copied().filter(|conn| !self.ended.contains(conn)).collect();
+        let open: Vec<char> = self
+            .received
+            .keys()
+            .copied()
+            .filter(|conn| !self.ended.contains(conn))
+            .collect();
         for conn in open {
             self.peer.end(conn, End::HalfClose)?;
             self.note(conn, '>', "(end of the scenario)");
@@ -373,7 +412,8 @@ impl Player<'_> {
     }
 
     fn note(&mut self, conn: char, direction: char, text: &str) {
-        self.log.push_str(&format!("    {conn}{direction} {}\n", shortened(text)));
+        writeln!(self.log, "    {conn}{direction} {}", shortened(text))
+            .expect("a String takes what is written to it");
     }
 }
 
@@ -405,38 +445,39 @@ fn number_matches(
             (got == expected, format!("is {expected}"))
         }
         Number::Above { floor, name } => {
-            let floor = *variables.get(floor).ok_or(format!("{floor} has no value yet"))?;
+            let floor = *variables
+                .get(floor)
+                .ok_or(format!("{floor} has no value yet"))?;
             if let Some(name) = name {
                 variables.insert(name.clone(), got);
             }
             (got > floor, format!("is above {floor}"))
         }
         Number::Seconds(seconds) => {
-            let ticked = !exact_time && got.checked_add(1) == Some(*seconds);
-            (got == *seconds || ticked, format!("is {seconds}"))
+            let tolerance = u64::from(!exact_time);
+            (got.abs_diff(*seconds) <= tolerance, format!("is {seconds}"))
         }
     };
-    if holds { Ok(()) } else { Err(format!("{got}, expected: {rule}")) }
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("{got}, expected: {rule}"))
+    }
 }
 
 fn describe(pieces: &[Piece], variables: &BTreeMap<String, u64>) -> String {
-    let mut text = String::new();
-    for piece in pieces {
-        match piece {
-            Piece::Literal(literal) => text.push_str(&escaped(literal)),
-            Piece::Number(Number::Variable { name, plus }) => {
-                text.push_str(&match variables.get(name) {
-                    Some(value) => value.wrapping_add_signed(*plus).to_string(),
-                    None => format!("{{{name}}}"),
-                });
-            }
-            Piece::Number(Number::Above { floor, .. }) => text.push_str(&format!("{{>{floor}}}")),
-            Piece::Number(Number::Seconds(seconds)) => text.push_str(&format!("{{~{seconds}}}")),
-            Piece::Word => text.push_str("{any}"),
-            Piece::Rest => text.push_str("{line}"),
-        }
-    }
-    shortened(&text)
+    let shown = |piece: &Piece| match piece {
+        Piece::Literal(literal) => escaped(literal),
+        Piece::Number(Number::Variable { name, plus }) => match variables.get(name) {
+            Some(value) => value.wrapping_add_signed(*plus).to_string(),
+            None => format!("{{{name}}}"),
+        },
+        Piece::Number(Number::Above { floor, .. }) => format!("{{>{floor}}}"),
+        Piece::Number(Number::Seconds(seconds)) => format!("{{~{seconds}}}"),
+        Piece::Word => "{any}".to_owned(),
+        Piece::Rest => "{line}".to_owned(),
+    };
+    shortened(&pieces.iter().map(shown).collect::<String>())
 }
 
 fn shortened(text: &str) -> String {

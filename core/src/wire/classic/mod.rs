@@ -40,3 +40,6 @@ pub enum Envelope {
     /// `stats reset`.
     StatsReset,
 }
+
+#[cfg(test)]
+mod tests;

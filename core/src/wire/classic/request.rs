@@ -7,22 +7,21 @@
 //! Source: memcached 1.6.45 `proto_parser.c` (`process_request`, `process_update_cmd_start`) and
 //! `proto_text.c`; 1.6.18 `proto_text.c`, `process_delete_command`.
 
-use alloc::vec::Vec;
+mod encode;
+
+pub use encode::{Inexpressible, encode};
 
 use super::Envelope;
 use crate::command::{
-    Arithmetic, Command, Delete, Direction, Get, Guard, Keys, OnMissing, ScanCursor, Set, SetMode,
-    TtlStep, TtlSteps,
+    Arithmetic, Command, Delete, Direction, Get, Guard, OnMissing, Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::item::Cas;
-use crate::key::{KEY_BYTES_MAX, Key, KeyForm};
+use crate::key::{KEY_BYTES_MAX, Key};
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
 use crate::wire::limits::{ANNOUNCED_BYTES_MAX, TOKENS_MAX, WireLimits};
 use crate::wire::scan::{Tokens, i32_from, loose_i64_from, loose_u32_from, split_token, u64_from};
-use crate::wire::text::{
-    BAD_CHUNK, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, TOO_LARGE, put_line, put_number,
-};
+use crate::wire::text::{BAD_CHUNK, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, TOO_LARGE};
 use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
 
 /// Reads a request: `line` without its line end, and what has arrived behind it.
@@ -433,215 +432,4 @@ fn noreply(rest: &[u8], taken: usize) -> bool {
         .take(TOKENS_MAX.saturating_sub(taken))
         .last()
         == Some(NOREPLY)
-}
-
-/// The classic protocol has no words for this command or envelope.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Inexpressible;
-
-/// Appends the request that decodes to `command` and `envelope`.
-///
-/// # Errors
-/// [`Inexpressible`] if there is none: the key holds blanks or control bytes, an exptime is past
-/// 32 bits, or only a meta or binary command says this. Nothing has been appended then.
-pub fn encode(
-    command: &Command<'_>,
-    envelope: Envelope,
-    out: &mut Vec<u8>,
-) -> Result<(), Inexpressible> {
-    let start = out.len();
-    let written = put_request(command, envelope, out);
-    if written.is_none() {
-        out.truncate(start);
-    }
-    written.ok_or(Inexpressible)
-}
-
-fn put_request(command: &Command<'_>, envelope: Envelope, out: &mut Vec<u8>) -> Option<()> {
-    let noreply = match (command, envelope) {
-        (
-            Command::Get(get),
-            Envelope::Get {
-                with_cas,
-                last: true,
-            },
-        ) => {
-            let touch = touch_of(get).ok()?;
-            put_get(with_cas, touch, get.key, out)?;
-            false
-        }
-        (Command::Get(get), Envelope::Touch { noreply }) => {
-            put_verb("touch", get.key, out)?;
-            put_exptime(touch_of(get).ok()??, out)?;
-            noreply
-        }
-        (Command::Set(set), Envelope::Change { noreply }) => {
-            put_store(set, noreply, out)?;
-            return Some(());
-        }
-        (Command::Delete(delete), Envelope::Change { noreply }) => {
-            (*delete == Delete::new(delete.key)).then_some(())?;
-            put_verb("delete", delete.key, out)?;
-            noreply
-        }
-        (Command::Arithmetic(sum), Envelope::Arithmetic { noreply }) => {
-            (*sum == Arithmetic::new(sum.key, sum.direction, sum.delta)).then_some(())?;
-            let verb = match sum.direction {
-                Direction::Increment => "incr",
-                Direction::Decrement => "decr",
-            };
-            put_verb(verb, sum.key, out)?;
-            out.push(b' ');
-            put_number(out, sum.delta);
-            noreply
-        }
-        (Command::Lock { key }, Envelope::Change { noreply: false }) => {
-            put_verb("lock", *key, out)?;
-            false
-        }
-        (Command::Unlock { key }, Envelope::Change { noreply: false }) => {
-            put_verb("unlock", *key, out)?;
-            false
-        }
-        (Command::UnlockAll, Envelope::Change { noreply: false }) => {
-            out.extend_from_slice(b"unlock_all");
-            false
-        }
-        (Command::FlushAll { at }, Envelope::Change { noreply }) => {
-            out.extend_from_slice(b"flush_all");
-            put_exptime(*at, out)?;
-            noreply
-        }
-        (Command::Keys(Keys { prefix, cursor }), Envelope::Keys) => {
-            (*cursor == ScanCursor::default()).then_some(())?;
-            out.extend_from_slice(b"keys");
-            if !prefix.is_empty() {
-                put_word(prefix, out)?;
-            }
-            false
-        }
-        (Command::Stats(topic), Envelope::Stats(shown)) if *topic == shown => {
-            out.extend_from_slice(match topic {
-                StatsTopic::General => b"stats",
-                StatsTopic::Settings => b"stats settings",
-                StatsTopic::Items => b"stats items",
-                StatsTopic::Slabs => b"stats slabs",
-                StatsTopic::Sizes => b"stats sizes",
-                StatsTopic::Conns => b"stats conns",
-            });
-            false
-        }
-        (Command::StatsReset, Envelope::StatsReset) => {
-            out.extend_from_slice(b"stats reset");
-            false
-        }
-        _ => return None,
-    };
-    put_line(out, if noreply { " noreply" } else { "" });
-    Some(())
-}
-
-fn put_get(with_cas: bool, touch: Option<Exptime>, key: Key<'_>, out: &mut Vec<u8>) -> Option<()> {
-    match (touch, with_cas) {
-        (None, false) => return put_verb("get", key, out),
-        (None, true) => return put_verb("gets", key, out),
-        (Some(_), false) => out.extend_from_slice(b"gat"),
-        (Some(_), true) => out.extend_from_slice(b"gats"),
-    }
-    put_exptime(touch?, out)?;
-    put_word(key.as_bytes(), out)
-}
-
-/// The exptime of a get that is plain but for a touch; an error if it is more than that.
-fn touch_of(get: &Get<'_>) -> Result<Option<Exptime>, Inexpressible> {
-    let plain = Get {
-        steps: get.steps,
-        ..Get::new(get.key)
-    };
-    let mut steps = get.steps.iter();
-    match (*get == plain, steps.next(), steps.next()) {
-        (true, None, None) => Ok(None),
-        (true, Some(TtlStep::Touch(exptime)), None) => Ok(Some(exptime)),
-        _ => Err(Inexpressible),
-    }
-}
-
-fn put_store(set: &Set<'_>, noreply: bool, out: &mut Vec<u8>) -> Option<()> {
-    let Set {
-        key,
-        key_form,
-        value,
-        client_flags,
-        exptime,
-        mode,
-        guard,
-        ..
-    } = *set;
-    let plain = Set {
-        client_flags,
-        exptime,
-        mode,
-        guard,
-        ..Set::new(key, value)
-    };
-    (*set == plain && key_form == KeyForm::Plain).then_some(())?;
-    let (verb, cas) = match (mode, guard) {
-        (SetMode::Set, Guard::None) => ("set", None),
-        (SetMode::Set, Guard::Match(cas)) => ("cas", Some(cas.number())),
-        (SetMode::Set, Guard::Never) => ("cas", Some(0)),
-        (SetMode::Add, Guard::None) => ("add", None),
-        (SetMode::Replace, Guard::None) => ("replace", None),
-        (
-            SetMode::Append {
-                missing: OnMissing::Refuse,
-            },
-            Guard::None,
-        ) => ("append", None),
-        (
-            SetMode::Prepend {
-                missing: OnMissing::Refuse,
-            },
-            Guard::None,
-        ) => ("prepend", None),
-        _ => return None,
-    };
-    put_verb(verb, key, out)?;
-    out.push(b' ');
-    put_number(out, client_flags);
-    out.push(b' ');
-    put_number(out, exptime.to_wire());
-    out.push(b' ');
-    put_number(out, value.len());
-    if let Some(cas) = cas {
-        out.push(b' ');
-        put_number(out, cas);
-    }
-    put_line(out, if noreply { " noreply" } else { "" });
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-    Some(())
-}
-
-fn put_verb(verb: &str, key: Key<'_>, out: &mut Vec<u8>) -> Option<()> {
-    out.extend_from_slice(verb.as_bytes());
-    put_word(key.as_bytes(), out)
-}
-
-fn put_word(word: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    if word
-        .iter()
-        .any(|byte| byte.is_ascii_control() || *byte == b' ')
-    {
-        return None;
-    }
-    out.push(b' ');
-    out.extend_from_slice(word);
-    Some(())
-}
-
-fn put_exptime(exptime: Exptime, out: &mut Vec<u8>) -> Option<()> {
-    let seconds = i32::try_from(exptime.to_wire()).ok()?;
-    out.push(b' ');
-    put_number(out, seconds);
-    Some(())
 }

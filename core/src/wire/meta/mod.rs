@@ -8,6 +8,7 @@
 
 mod flag;
 mod key;
+mod options;
 pub mod reply;
 pub mod request;
 
@@ -49,3 +50,6 @@ pub struct Envelope<'a> {
     /// How long the value of `ms` is.
     pub(crate) value_bytes: usize,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,466 @@
+//! Conversations, byte for byte: what a client sends and what it is answered, with the real core.
+//! Each is held once with all bytes at once and once byte by byte.
+
+extern crate std;
+
+mod classic_text;
+mod meta_text;
+
+use std::string::String;
+use std::vec::Vec;
+use std::{format, vec};
+
+use quickcheck::{Arbitrary, Gen, quickcheck};
+
+use super::*;
+use crate::engine::Config;
+use crate::stats::{Report, Stats, StatsLine};
+use crate::{ConnId, Core, Event, Instant, Limits};
+
+const VALUE_BYTES_MAX: usize = 1 << 10;
+
+/// A core, and clients that each have a connection.
+struct Bench {
+    core: Core,
+    clients: Vec<Client>,
+    byte_by_byte: bool,
+}
+
+struct Client {
+    conn: ConnId,
+    connection: Connection,
+    input: Vec<u8>,
+    open: bool,
+}
+
+impl Bench {
+    fn new(clients: u64, byte_by_byte: bool) -> Self {
+        let mut limits = Limits::new(8 << 20, VALUE_BYTES_MAX);
+        limits.scan_items_max = 2;
+        let mut core = Core::new(Config::new(limits, 1_700_000_000));
+        let clients = (1..=clients)
+            .map(|number| {
+                let conn = ConnId::from_number(number);
+                core.handle(Instant::default(), Event::Opened(conn));
+                Client {
+                    conn,
+                    connection: Connection::new(WireLimits::new(VALUE_BYTES_MAX)),
+                    input: Vec::new(),
+                    open: true,
+                }
+            })
+            .collect();
+        Self {
+            core,
+            clients,
+            byte_by_byte,
+        }
+    }
+
+    fn send(&mut self, client: usize, bytes: &[u8]) -> Vec<u8> {
+        self.send_in_pieces(
+            client,
+            bytes,
+            if self.byte_by_byte {
+                1
+            } else {
+                bytes.len().max(1)
+            },
+        )
+    }
+
+    fn send_in_pieces(&mut self, client: usize, bytes: &[u8], piece: usize) -> Vec<u8> {
+        let Client {
+            conn,
+            connection,
+            input,
+            open,
+        } = &mut self.clients[client];
+        let mut out = Vec::new();
+        for piece in bytes.chunks(piece) {
+            if !*open {
+                break;
+            }
+            input.extend_from_slice(piece);
+            let mut core = self.core.at(Instant::default(), *conn);
+            let (consumed, progress) = connection.drive(input, &mut core, &mut out, usize::MAX);
+            input.drain(..consumed);
+            match progress {
+                Progress::NeedsInput { at_least } => assert!(at_least > input.len()),
+                Progress::OutputFull => panic!("there is no bound to reach"),
+                Progress::Close => *open = false,
+            }
+        }
+        out
+    }
+}
+
+/// Holds a conversation of one client, and checks each answer.
+fn check(lines: &[(&str, &str)]) {
+    for byte_by_byte in [false, true] {
+        let mut bench = Bench::new(1, byte_by_byte);
+        for (request, answer) in lines {
+            let answered = bench.send(0, request.as_bytes());
+            assert_eq!(
+                String::from_utf8_lossy(&answered),
+                *answer,
+                "to {request:?}"
+            );
+            assert!(
+                bench.clients[0].input.is_empty(),
+                "bytes are left over from {request:?}"
+            );
+        }
+    }
+}
+
+const BAD_LINE: &str = "CLIENT_ERROR bad command line format\r\n";
+
+#[test]
+fn a_connection_is_small_and_owns_nothing() {
+    assert!(
+        size_of::<Connection>() <= 64,
+        "{} bytes",
+        size_of::<Connection>()
+    );
+    assert!(!core::mem::needs_drop::<Connection>());
+}
+
+#[test]
+fn an_announced_value_is_waited_for_and_not_reserved() {
+    let mut connection = Connection::new(WireLimits::default());
+    let mut key_buffer = KeyBuffer::new();
+    let line = b"set a 0 0 1048576\r\n";
+    let Step::Incomplete { at_least } = connection.next(line, &mut key_buffer) else {
+        panic!("the value has not arrived")
+    };
+    assert_eq!(at_least, line.len() + 1_048_576 + 2);
+    assert!(
+        !core::mem::needs_drop::<Connection>(),
+        "nothing that could hold it"
+    );
+}
+
+#[test]
+fn statistics_are_lines_and_the_transport_adds_its_own() {
+    let mut stats = Stats::default();
+    stats.counters.cmd_set = 3;
+    stats.gauges.curr_items = 2;
+    let lines = vec![StatsLine {
+        name: "pid".into(),
+        value: "17".into(),
+    }];
+    let report = Report {
+        stats: &stats,
+        lines: &lines,
+    };
+    let shown = |topic| {
+        let mut out = Vec::new();
+        let envelope = Envelope::Classic(classic::Envelope::Stats(topic));
+        let mut connection = Connection::new(WireLimits::default());
+        connection.reply(&envelope, &Reply::Stats(report), &mut out);
+        String::from_utf8(out).unwrap()
+    };
+    let general = shown(crate::stats::StatsTopic::General);
+    assert!(general.starts_with("STAT pid 17\r\n"), "{general}");
+    assert!(general.contains("STAT cmd_set 3\r\n"), "{general}");
+    assert!(general.contains("STAT curr_items 2\r\n"), "{general}");
+    assert!(general.ends_with("\r\nEND\r\n"), "{general}");
+    let slabs = shown(crate::stats::StatsTopic::Slabs);
+    for name in ["1:cmd_set 3", "1:cas_hits 0", "1:cas_badval 0"] {
+        assert!(slabs.contains(&format!("STAT {name}\r\n")), "{slabs}");
+    }
+    assert!(shown(crate::stats::StatsTopic::Items).contains("STAT items:1:number 2\r\n"));
+}
+
+#[test]
+fn quit_and_browsers_end_the_connection_without_a_word() {
+    for line in ["quit\r\n", "quit now\r\n", "GET / HTTP/1.1\r\n"] {
+        let mut bench = Bench::new(1, false);
+        assert_eq!(bench.send(0, line.as_bytes()), b"");
+        assert!(!bench.clients[0].open, "{line:?}");
+    }
+    check(&[("HTTP/1.1\r\n", "ERROR\r\n")]);
+}
+
+#[test]
+fn a_line_has_2048_bytes_unless_it_gets_many_keys() {
+    for byte_by_byte in [false, true] {
+        let mut bench = Bench::new(1, byte_by_byte);
+        let mut line = vec![b'x'; 2048];
+        line.push(b'\n');
+        assert_eq!(bench.send(0, &line), b"ERROR\r\n");
+        assert!(bench.clients[0].open);
+
+        line.insert(0, b'x');
+        assert_eq!(bench.send(0, &line), b"CLIENT_ERROR line too long\r\n");
+        assert!(!bench.clients[0].open);
+    }
+}
+
+#[test]
+fn a_get_of_10_000_long_keys_is_answered() {
+    let mut bench = Bench::new(1, false);
+    let key = |number: usize| format!("{number:0250}");
+    let set = format!("set {} 0 0 1\r\nx\r\n", key(9_999));
+    assert_eq!(bench.send(0, set.as_bytes()), b"STORED\r\n");
+    let mut line = String::from("get");
+    for number in 0..10_000 {
+        line.push(' ');
+        line.push_str(&key(number));
+    }
+    line.push_str("\r\n");
+    let answer = format!("VALUE {} 0 1\r\nx\r\nEND\r\n", key(9_999));
+    assert_eq!(
+        bench.send_in_pieces(0, line.as_bytes(), 16_384),
+        answer.as_bytes()
+    );
+}
+
+#[test]
+fn a_get_without_an_end_closes() {
+    let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
+    let mut line = b"get ".to_vec();
+    line.resize(crate::wire::limits::GET_LINE_BYTES_MAX + 1, b'k');
+    let mut key_buffer = KeyBuffer::new();
+    let Step::Close { answer } = connection.next(&line, &mut key_buffer) else {
+        panic!("nothing else is left to do")
+    };
+    assert_eq!(answer, Answer::Line("CLIENT_ERROR line too long"));
+}
+
+#[test]
+fn a_bad_key_among_many_is_told_before_any_is_read() {
+    let mut bench = Bench::new(1, false);
+    let line = format!("gat 0 a {}\r\n", "k".repeat(251));
+    assert_eq!(bench.send(0, line.as_bytes()), BAD_LINE.as_bytes());
+    assert!(
+        String::from_utf8(bench.send(0, b"stats\r\n"))
+            .unwrap()
+            .contains("cmd_touch 0\r\n")
+    );
+}
+
+#[test]
+fn output_is_bounded_between_the_keys_of_a_get() {
+    let mut bench = Bench::new(1, false);
+    bench.send(0, b"set a 0 0 3\r\nabc\r\n");
+    let line = b"get a a a\r\n";
+    let Client {
+        conn, connection, ..
+    } = &mut bench.clients[0];
+    let mut all = Vec::new();
+    for (answer, consumed_then) in [
+        (&b"VALUE a 0 3\r\nabc\r\n"[..], 0),
+        (b"VALUE a 0 3\r\nabc\r\n", 0),
+        (b"VALUE a 0 3\r\nabc\r\nEND\r\n", line.len()),
+    ] {
+        let mut out = Vec::new();
+        let mut core = bench.core.at(Instant::default(), *conn);
+        let (consumed, progress) = connection.drive(line, &mut core, &mut out, 1);
+        assert_eq!((consumed, progress), (consumed_then, Progress::OutputFull));
+        assert_eq!(out, answer);
+        all.extend(out);
+    }
+}
+
+#[test]
+fn a_line_is_searched_once_however_slowly_it_comes() {
+    let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
+    let line = b"get aaaaaaaaaaaaaaaaaaaa";
+    for arrived in 1..=line.len() {
+        let Step::Incomplete { at_least } =
+            connection.next(&line[..arrived], &mut KeyBuffer::new())
+        else {
+            panic!("the line has no end")
+        };
+        assert_eq!(at_least, arrived + 1);
+        assert_eq!(connection.scanned as usize, arrived);
+    }
+}
+
+#[test]
+fn keys_are_listed_page_by_page() {
+    for byte_by_byte in [false, true] {
+        let mut bench = Bench::new(1, byte_by_byte);
+        for key in ["a1", "a2", "a3", "a4", "a5", "b1"] {
+            bench.send(0, format!("set {key} 0 0 1\r\nx\r\n").as_bytes());
+        }
+        let listed = String::from_utf8(bench.send(0, b"keys\r\nmn\r\n")).unwrap();
+        let (keys, end) = listed.split_at(6 * "VALUE a1\r\n".len());
+        let mut keys: Vec<&str> = keys.split_terminator("\r\n").collect();
+        keys.sort_unstable();
+        assert_eq!(
+            keys,
+            [
+                "VALUE a1", "VALUE a2", "VALUE a3", "VALUE a4", "VALUE a5", "VALUE b1"
+            ]
+        );
+        assert_eq!(end, "END\r\nMN\r\n");
+        assert_eq!(bench.send(0, b"keys b\r\n"), b"VALUE b1\r\nEND\r\n");
+        assert_eq!(bench.send(0, b"keys c\r\n"), b"END\r\n");
+    }
+}
+
+#[test]
+fn the_first_byte_tells_the_protocol() {
+    let mut noop = [0; 24];
+    (noop[0], noop[1]) = (BINARY_MAGIC, 0x0a);
+    for byte_by_byte in [false, true] {
+        let mut bench = Bench::new(2, byte_by_byte);
+        assert!(bench.send(0, &noop).starts_with(&[0x81, 0x0a]));
+        assert_eq!(bench.send(1, b"mn\r\n"), b"MN\r\n");
+        assert_eq!(
+            bench.send(1, b"\x80\r\nmn\r\n"),
+            format!("{BAD_LINE}MN\r\n").as_bytes()
+        );
+    }
+}
+
+/// Requests, whole and broken, in any order.
+#[derive(Clone, Debug)]
+struct Script(Vec<u8>);
+
+impl Arbitrary for Script {
+    fn arbitrary(g: &mut Gen) -> Self {
+        const PIECES: &[&[u8]] = &[
+            b"get a\r\n",
+            b"get a b  c\r\n",
+            b"gets a ab\r\n",
+            b"gat 100 a b\r\n",
+            b"gats -1 a\r\n",
+            b"set a 0 0 3\r\nabc\r\n",
+            b"set b 7 0 0\r\n\r\n",
+            b"set a 0 0 1 noreply\r\n5\r\n",
+            b"add c 1 10 2\r\n10\r\n",
+            b"append a 0 0 1\r\nx\r\n",
+            b"cas a 0 0 1 3\r\ny\r\n",
+            b"set a 0 0 3\r\nabcdef\r\n",
+            b"set a x 0 5\r\nmn\r\n!\r\n",
+            b"set a 0 0 5000\r\n",
+            b"delete a\r\n",
+            b"delete a 5\r\n",
+            b"incr c 7\r\n",
+            b"decr c 5\r\n",
+            b"touch a 9\r\n",
+            b"lock a\r\n",
+            b"unlock a\r\n",
+            b"unlock_all\r\n",
+            b"keys\r\n",
+            b"keys a\r\n",
+            b"flush_all\r\n",
+            b"stats items\r\n",
+            b"version\r\n",
+            b"mn\r\n",
+            b"mg a v t c k\r\n",
+            b"mg b v N30 R20 t q O1\r\n",
+            b"mg YQ== b k v\r\n",
+            b"ms a 2 T30 c s\r\nhi\r\n",
+            b"ms c 1 MA N0 I\r\nx\r\n",
+            b"ms a 2 y\r\nhi\r\n",
+            b"md a I T5\r\n",
+            b"md a x\r\n",
+            b"ma c N0 J5 v\r\n",
+            b"ma c MD t k q\r\n",
+            b"me a\r\n",
+            b"me YQ== b\r\n",
+            b"\r\n",
+            b"foo\r\n",
+            b"get ",
+            b"set a 0 0 ",
+            b"10\r\n",
+            b"\n",
+            b"abcdefghij",
+            b" ",
+            b"\x80",
+            b"quit\r\n",
+        ];
+        let mut bytes = Vec::new();
+        for _ in 0..usize::arbitrary(g) % 30 {
+            if u8::arbitrary(g) % 16 == 0 {
+                bytes.extend(Vec::<u8>::arbitrary(g));
+            } else {
+                bytes.extend_from_slice(g.choose(PIECES).unwrap());
+            }
+        }
+        Self(bytes)
+    }
+
+    fn shrink(&self) -> std::boxed::Box<dyn Iterator<Item = Self>> {
+        std::boxed::Box::new(self.0.shrink().map(Self))
+    }
+}
+
+/// What a new server answers to `bytes` that come in pieces of the given lengths, with the output
+/// bounded to `out_bytes_max` at a time.
+fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize) -> Vec<u8> {
+    let mut bench = Bench::new(1, false);
+    let Client {
+        conn,
+        connection,
+        input,
+        ..
+    } = &mut bench.clients[0];
+    let (mut all, mut rest) = (Vec::new(), bytes);
+    let mut pieces = pieces.iter().cycle();
+    while !rest.is_empty() {
+        let piece = pieces
+            .next()
+            .map_or(rest.len(), |piece| usize::from(*piece) + 1);
+        let (arrived, later) = rest.split_at(piece.min(rest.len()));
+        input.extend_from_slice(arrived);
+        rest = later;
+        loop {
+            let mut out = Vec::new();
+            let mut core = bench.core.at(Instant::default(), *conn);
+            let (consumed, progress) = connection.drive(input, &mut core, &mut out, out_bytes_max);
+            input.drain(..consumed);
+            all.extend(out);
+            match progress {
+                Progress::NeedsInput { at_least } => {
+                    assert!(at_least > input.len(), "waits for what has arrived");
+                    break;
+                }
+                Progress::OutputFull => {}
+                Progress::Close => return all,
+            }
+        }
+    }
+    all
+}
+
+quickcheck! {
+    /// However the network cuts the bytes, and however small the output, the answers are the same.
+    fn cuts_do_not_matter(script: Script, pieces: Vec<u8>) -> bool {
+        let whole = converse(&script.0, &[], usize::MAX);
+        converse(&script.0, &pieces, usize::MAX) == whole
+            && converse(&script.0, &[0], 1) == whole
+    }
+
+    /// No bytes panic, and every step but a request of several parts makes progress.
+    fn any_bytes_are_dealt_with(bytes: Vec<u8>) -> bool {
+        let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
+        let mut key_buffer = KeyBuffer::new();
+        let mut rest = &bytes[..];
+        let mut idle = 0;
+        loop {
+            let consumed = match connection.next(rest, &mut key_buffer) {
+                Step::Incomplete { at_least } => return at_least > rest.len(),
+                Step::Close { .. } => return true,
+                Step::Request { consumed, command, envelope } => {
+                    if let Command::Keys(_) = command {
+                        connection.reply(&envelope, &Reply::Ok, &mut Vec::new());
+                    }
+                    consumed
+                }
+                Step::Answer { consumed, .. } | Step::Skip { consumed } => {
+                    assert!(consumed > 0);
+                    consumed
+                }
+            };
+            idle = if consumed == 0 { idle + 1 } else { 0 };
+            assert!(idle <= bytes.len(), "no progress");
+            rest = &rest[consumed..];
+        }
+    }
+}

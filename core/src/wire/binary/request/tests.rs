@@ -1,0 +1,279 @@
+//! What a packet is taken for, and that it comes back.
+
+use super::*;
+use crate::wire::binary::testing::{AnyRequest, bytes_of};
+use quickcheck::quickcheck;
+
+const LIMIT: usize = 100;
+
+fn refused_at_header(input: &[u8]) -> (Status, bool) {
+    match decode(input, LIMIT) {
+        Ok(Decoded::Refused { answer, .. }) => (answer.status, false),
+        Err(Malformed {
+            answer: Some(answer),
+        }) => (answer.status, true),
+        other => panic!("taken: {other:?}"),
+    }
+}
+
+/// A header with nothing behind it.
+fn header(header: RequestHeader) -> Vec<u8> {
+    let mut out = Vec::new();
+    header.encode(&mut out);
+    out
+}
+
+const GET: RequestHeader = RequestHeader {
+    opcode: 0x00,
+    key_bytes: 1,
+    extras_bytes: 0,
+    body_bytes: 1,
+    opaque: 7,
+    cas: 0,
+};
+
+#[test]
+fn malformed_packets_are_known_by_their_header_and_close() {
+    let closes = |header_: RequestHeader| refused_at_header(&header(header_));
+    assert_eq!(
+        closes(RequestHeader {
+            key_bytes: 10,
+            body_bytes: 5,
+            ..GET
+        }),
+        (Status::UNKNOWN_COMMAND, true),
+        "key over body"
+    );
+    assert_eq!(
+        closes(RequestHeader {
+            extras_bytes: 2,
+            body_bytes: 2,
+            ..GET
+        }),
+        (Status::UNKNOWN_COMMAND, true),
+        "extras and key over body"
+    );
+    assert_eq!(
+        closes(RequestHeader {
+            key_bytes: 251,
+            body_bytes: 251,
+            ..GET
+        }),
+        (Status::INVALID, true),
+        "long key"
+    );
+    assert_eq!(
+        closes(RequestHeader {
+            body_bytes: u32::MAX,
+            ..GET
+        }),
+        (Status::INVALID, true),
+        "4 GiB"
+    );
+    assert_eq!(
+        closes(RequestHeader {
+            extras_bytes: 4,
+            body_bytes: 5,
+            ..GET
+        }),
+        (Status::INVALID, true),
+        "extras of get"
+    );
+    assert_eq!(
+        closes(RequestHeader {
+            key_bytes: 0,
+            body_bytes: 0,
+            ..GET
+        }),
+        (Status::INVALID, true),
+        "no key"
+    );
+    assert_eq!(
+        closes(RequestHeader {
+            body_bytes: 3,
+            ..GET
+        }),
+        (Status::INVALID, true),
+        "value of get"
+    );
+}
+
+#[test]
+fn a_wrong_first_byte_closes_without_a_word() {
+    for first in (0..=u8::MAX).filter(|byte| *byte != 0x80) {
+        assert_eq!(decode(&[first], LIMIT), Err(Malformed { answer: None }));
+    }
+}
+
+#[test]
+fn unknown_opcodes_are_answered_as_themselves_and_skipped() {
+    let input = header(RequestHeader {
+        opcode: 0x60,
+        body_bytes: 50,
+        ..GET
+    });
+    assert_eq!(
+        decode(&input, LIMIT),
+        Ok(Decoded::Refused {
+            answer: Answer::error(0x60, 7, Status::UNKNOWN_COMMAND),
+            consumed: HEADER_BYTES,
+            skip: 50
+        })
+    );
+}
+
+#[test]
+fn sasl_is_unknown_once_it_is_well_formed() {
+    let auth = RequestHeader {
+        opcode: 0x21,
+        key_bytes: 5,
+        body_bytes: 9,
+        ..GET
+    };
+    assert_eq!(
+        refused_at_header(&header(auth)),
+        (Status::UNKNOWN_COMMAND, false)
+    );
+    let no_mechanism = RequestHeader {
+        key_bytes: 0,
+        ..auth
+    };
+    assert_eq!(
+        refused_at_header(&header(no_mechanism)),
+        (Status::INVALID, true)
+    );
+}
+
+#[test]
+fn a_value_over_the_limit_is_refused_before_it_arrives() {
+    let value = [b'v'; LIMIT + 1];
+    let extras = Extras::Store {
+        client_flags: 0,
+        exptime: 0,
+    };
+    for (opcode, extras) in [
+        (Opcode::Add, extras),
+        (Opcode::ReplaceQ, extras),
+        (Opcode::Append, Extras::None),
+        (Opcode::RaU, extras),
+    ] {
+        let request = Request {
+            extras,
+            key: b"k",
+            value: &value,
+            ..Request::new(opcode)
+        };
+        let packet = bytes_of(&request);
+        assert_eq!(
+            decode(&packet[..HEADER_BYTES], LIMIT),
+            Ok(Decoded::Refused {
+                answer: Answer::error(opcode.byte(), 0, Status::TOO_LARGE),
+                consumed: HEADER_BYTES,
+                skip: packet.len() - HEADER_BYTES
+            })
+        );
+    }
+}
+
+#[test]
+fn a_set_over_the_limit_names_its_key_and_skips_its_value() {
+    let value = [b'v'; LIMIT + 1];
+    let extras = Extras::Store {
+        client_flags: 0,
+        exptime: 0,
+    };
+    let request = Request {
+        extras,
+        key: b"k",
+        value: &value,
+        ..Request::new(Opcode::SetQ)
+    };
+    let packet = bytes_of(&request);
+    let before_value = HEADER_BYTES + 8 + 1;
+    for cut in HEADER_BYTES..before_value {
+        assert_eq!(
+            decode(&packet[..cut], LIMIT),
+            Ok(Decoded::Incomplete {
+                at_least: before_value
+            })
+        );
+    }
+    let expected = Decoded::SetTooLarge {
+        key: Key::new(b"k").unwrap(),
+        envelope: request.envelope(),
+        consumed: before_value,
+        skip: LIMIT + 1,
+    };
+    assert_eq!(decode(&packet[..before_value], LIMIT), Ok(expected));
+    assert_eq!(decode(&packet, LIMIT), Ok(expected));
+}
+
+#[test]
+fn a_value_at_the_limit_is_taken() {
+    let value = [b'v'; LIMIT];
+    let request = Request {
+        key: b"k",
+        value: &value,
+        ..Request::new(Opcode::Append)
+    };
+    let packet = bytes_of(&request);
+    let consumed = packet.len();
+    assert_eq!(
+        decode(&packet, LIMIT),
+        Ok(Decoded::Request { request, consumed })
+    );
+}
+
+quickcheck! {
+    /// `decode(encode(x)) == x`, whatever stands behind it.
+    fn a_request_comes_back(any: AnyRequest, behind: Vec<u8>) -> bool {
+        let request = any.request();
+        let mut input = bytes_of(&request);
+        let consumed = input.len();
+        input.extend_from_slice(&behind);
+        decode(&input, usize::MAX) == Ok(Decoded::Request { request, consumed })
+    }
+
+    /// A packet that is cut short says how much is missing, and means nothing else.
+    fn a_request_cut_short_is_incomplete(any: AnyRequest) -> bool {
+        let packet = bytes_of(&any.request());
+        (0..packet.len()).all(|cut| {
+            let at_least = if cut < HEADER_BYTES { HEADER_BYTES } else { packet.len() };
+            decode(&packet[..cut], usize::MAX) == Ok(Decoded::Incomplete { at_least })
+        })
+    }
+
+    /// Whatever arrives: no panic, progress, and never more than a header and the limit gathered.
+    fn arbitrary_bytes_are_bounded(opcode: u8, lengths: (u16, u8, u32), behind: Vec<u8>) -> bool {
+        let (key_bytes, extras_bytes, body_bytes) = lengths;
+        let mut input = header(RequestHeader {
+            opcode,
+            key_bytes: key_bytes % 300,
+            extras_bytes: extras_bytes % 24,
+            body_bytes: if body_bytes % 4 == 0 { body_bytes } else { body_bytes % 400 },
+            ..GET
+        });
+        input.extend_from_slice(&behind);
+        match decode(&input, LIMIT) {
+            Ok(Decoded::Incomplete { at_least }) => {
+                input.len() < at_least && at_least <= HEADER_BYTES + 20 + KEY_BYTES_MAX + LIMIT
+            }
+            Ok(Decoded::Request { consumed, .. }
+                | Decoded::Refused { consumed, .. }
+                | Decoded::SetTooLarge { consumed, .. }) => {
+                (HEADER_BYTES..=input.len()).contains(&consumed)
+            }
+            Err(Malformed { answer }) => answer.is_some(),
+        }
+    }
+
+    /// Only the first byte can be so wrong that there is nothing to say.
+    fn arbitrary_bytes_are_answered(input: Vec<u8>) -> bool {
+        let mut behind_magic = alloc::vec![0x80];
+        behind_magic.extend_from_slice(&input);
+        let silent = Err(Malformed { answer: None });
+        let first_is_magic = input.first().is_none_or(|first| *first == 0x80);
+        (decode(&input, LIMIT) == silent) != first_is_magic
+            && decode(&behind_magic, LIMIT) != silent
+    }
+}

@@ -1,0 +1,431 @@
+//! Packets through a connection and a core, and back.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use quickcheck::quickcheck;
+
+use super::reply::{self, Packet};
+use super::testing::{AnyRequest, bytes_of};
+use super::{Extras, HEADER_BYTES, Opcode, Request, Status};
+use crate::connection::{Progress, WireLimits};
+use crate::engine::Config;
+use crate::{ConnId, Connection, Core, Event, Instant, Limits};
+
+const VALUE_BYTES_MAX: usize = 100;
+const STORE: Extras = Extras::Store {
+    client_flags: 7,
+    exptime: 0,
+};
+
+/// One core and two clients, whatever they speak.
+struct Bench {
+    core: Core,
+    clients: [Client; 2],
+}
+
+/// A client's end of the wire.
+struct Client {
+    connection: Connection,
+    /// What has arrived and is not consumed.
+    input: Vec<u8>,
+    closed: bool,
+}
+
+const A: usize = 0;
+const B: usize = 1;
+
+impl Bench {
+    fn new() -> Self {
+        let mut limits = Limits::new(1 << 20, VALUE_BYTES_MAX);
+        limits.scan_items_max = 3;
+        let mut core = Core::new(Config::new(limits, 1_700_000_000));
+        let clients = [A, B].map(|number| {
+            let conn = ConnId::from_number(number as u64);
+            core.handle(Instant::default(), Event::Opened(conn));
+            let connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
+            Client {
+                connection,
+                input: Vec::new(),
+                closed: false,
+            }
+        });
+        Self { core, clients }
+    }
+
+    /// What `client` is sent when `bytes` arrive from it.
+    fn send(&mut self, client: usize, bytes: &[u8]) -> Vec<u8> {
+        let conn = ConnId::from_number(client as u64);
+        let Client {
+            connection,
+            input,
+            closed,
+        } = &mut self.clients[client];
+        input.extend_from_slice(bytes);
+        let mut out = Vec::new();
+        let mut at = self.core.at(Instant::default(), conn);
+        let (consumed, progress) = connection.drive(input, &mut at, &mut out, usize::MAX);
+        input.drain(..consumed);
+        match progress {
+            Progress::NeedsInput { at_least } => {
+                assert!(at_least > input.len(), "waits for what is there");
+                assert!(
+                    at_least <= HEADER_BYTES + 8 + 250 + VALUE_BYTES_MAX,
+                    "gathers too much"
+                );
+            }
+            Progress::OutputFull => panic!("there is no bound here"),
+            Progress::Close => {
+                *closed = true;
+                self.core.handle(Instant::default(), Event::Closed(conn));
+            }
+        }
+        self.core.check();
+        out
+    }
+
+    /// Every packet that `client` is sent for these requests.
+    fn ask(&mut self, client: usize, requests: &[Request<'_>]) -> Vec<Owned> {
+        let bytes: Vec<u8> = requests.iter().flat_map(bytes_of).collect();
+        packets(&self.send(client, &bytes))
+    }
+}
+
+/// A [`Packet`] that owns its bytes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Owned {
+    opcode: u8,
+    status: Status,
+    opaque: u32,
+    has_cas: bool,
+    extras: Vec<u8>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+fn packets(mut bytes: &[u8]) -> Vec<Owned> {
+    let mut packets = Vec::new();
+    while let Some((packet, consumed)) = reply::decode(bytes, usize::MAX).unwrap() {
+        let Packet {
+            opcode,
+            status,
+            opaque,
+            cas,
+            extras,
+            key,
+            value,
+        } = packet;
+        packets.push(Owned {
+            opcode,
+            status,
+            opaque,
+            has_cas: cas.is_some(),
+            extras: extras.to_vec(),
+            key: key.to_vec(),
+            value: value.to_vec(),
+        });
+        bytes = &bytes[consumed..];
+    }
+    assert!(bytes.is_empty(), "half a packet was sent");
+    packets
+}
+
+fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Request<'a> {
+    Request {
+        extras: STORE,
+        key,
+        value,
+        ..Request::new(Opcode::Set)
+    }
+}
+
+fn of(opcode: Opcode, key: &[u8]) -> Request<'_> {
+    Request {
+        key,
+        ..Request::new(opcode)
+    }
+}
+
+fn statuses(packets: &[Owned]) -> Vec<(u8, u16)> {
+    packets
+        .iter()
+        .map(|packet| (packet.opcode, packet.status.number()))
+        .collect()
+}
+
+#[test]
+fn a_noop_tells_that_the_quiet_ones_before_it_are_done() {
+    let quiet = |opcode, opaque| Request {
+        opaque,
+        extras: STORE,
+        ..of(opcode, b"k")
+    };
+    let sent = Bench::new().ask(
+        A,
+        &[
+            quiet(Opcode::SetQ, 1),
+            Request {
+                opaque: 2,
+                ..of(Opcode::GetQ, b"missing")
+            },
+            Request {
+                opaque: 3,
+                ..of(Opcode::GetKQ, b"k")
+            },
+            quiet(Opcode::AddQ, 4),
+            Request {
+                opaque: 5,
+                ..of(Opcode::DeleteQ, b"missing")
+            },
+            Request {
+                opaque: 6,
+                ..Request::new(Opcode::Noop)
+            },
+        ],
+    );
+    let opaques: Vec<u32> = sent.iter().map(|packet| packet.opaque).collect();
+    assert_eq!(opaques, [3, 4, 5, 6]);
+    assert_eq!(
+        statuses(&sent),
+        [(0x0d, 0), (0x12, 2), (0x14, 1), (0x0a, 0)]
+    );
+    assert_eq!((&sent[0].key[..], sent[0].has_cas), (&b"k"[..], true));
+}
+
+#[test]
+fn a_lock_of_one_protocol_is_seen_in_the_other() {
+    let mut bench = Bench::new();
+    bench.ask(A, &[set(b"k", b"v"), of(Opcode::Lock, b"k")]);
+    assert_eq!(bench.send(B, b"set k 0 0 1\r\nx\r\nlock k\r\nget k\r\n"), {
+        b"LOCKED\r\nLOCKED\r\nVALUE k 7 1\r\nv\r\nEND\r\n"
+    });
+    assert_eq!(
+        statuses(&bench.ask(A, &[of(Opcode::Unlock, b"k")])),
+        [(0x42, 0)]
+    );
+    assert_eq!(bench.send(B, b"lock k\r\n"), b"OK\r\n");
+    let sent = bench.ask(
+        A,
+        &[
+            Request {
+                opcode: Opcode::SetQ,
+                ..set(b"k", b"x")
+            },
+            of(Opcode::LockQ, b"k"),
+            of(Opcode::LaGQ, b"k"),
+            of(Opcode::UnlockQ, b"k"),
+            Request {
+                opcode: Opcode::RaUQ,
+                ..set(b"k", b"x")
+            },
+        ],
+    );
+    assert_eq!(
+        statuses(&sent),
+        [
+            (0x11, 0x10),
+            (0x41, 0x10),
+            (0x47, 0x10),
+            (0x43, 0x11),
+            (0x4b, 0x11)
+        ]
+    );
+}
+
+#[test]
+fn the_end_of_a_connection_frees_its_locks() {
+    let mut bench = Bench::new();
+    bench.ask(
+        A,
+        &[
+            set(b"k", b"v"),
+            of(Opcode::LockQ, b"k"),
+            Request::new(Opcode::QuitQ),
+        ],
+    );
+    assert!(bench.clients[A].closed);
+    assert_eq!(
+        statuses(&bench.ask(B, &[of(Opcode::Lock, b"k")])),
+        [(0x40, 0)]
+    );
+}
+
+#[test]
+fn a_listing_goes_over_its_pages_and_ends_once() {
+    let mut bench = Bench::new();
+    let keys: Vec<Vec<u8>> = (0..20).map(|number| vec![b'k', b'a' + number]).collect();
+    for key in &keys {
+        bench.ask(A, &[set(key, b"v")]);
+    }
+    bench.ask(A, &[set(b"other", b"v")]);
+    let sent = bench.ask(
+        A,
+        &[
+            Request {
+                opaque: 1,
+                ..of(Opcode::Keys, b"k")
+            },
+            Request {
+                opaque: 2,
+                ..of(Opcode::Keys, b"none")
+            },
+            Request {
+                opaque: 3,
+                ..Request::new(Opcode::Noop)
+            },
+        ],
+    );
+    let (first, rest) = sent.split_at(keys.len());
+    let mut listed: Vec<Vec<u8>> = first.iter().map(|packet| packet.key.clone()).collect();
+    listed.sort_unstable();
+    assert_eq!(listed, keys);
+    assert!(first.iter().all(|packet| packet.opaque == 1));
+    let ends: Vec<(u32, usize)> = rest
+        .iter()
+        .map(|packet| (packet.opaque, packet.key.len()))
+        .collect();
+    assert_eq!(ends, [(1, 0), (2, 0), (3, 0)]);
+}
+
+#[test]
+fn a_set_over_the_limit_takes_the_old_value_with_it_unless_another_holds_it() {
+    let large = [b'v'; VALUE_BYTES_MAX + 1];
+    let mut bench = Bench::new();
+    bench.ask(
+        A,
+        &[
+            set(b"held", b"v"),
+            of(Opcode::Lock, b"held"),
+            set(b"free", b"v"),
+        ],
+    );
+    let sent = bench.ask(
+        B,
+        &[
+            set(b"free", &large),
+            Request {
+                opcode: Opcode::SetQ,
+                ..set(b"held", &large)
+            },
+            of(Opcode::Get, b"free"),
+            of(Opcode::Get, b"held"),
+        ],
+    );
+    assert_eq!(
+        statuses(&sent),
+        [(0x01, 3), (0x11, 3), (0x00, 1), (0x00, 0)]
+    );
+}
+
+#[test]
+fn other_values_over_the_limit_leave_the_item_alone() {
+    let large = [b'v'; VALUE_BYTES_MAX + 1];
+    let append = Request {
+        value: &large,
+        ..of(Opcode::AppendQ, b"k")
+    };
+    let sent = Bench::new().ask(
+        A,
+        &[
+            set(b"k", b"v"),
+            Request {
+                opcode: Opcode::Add,
+                ..set(b"k", &large)
+            },
+            Request {
+                opcode: Opcode::Replace,
+                ..set(b"k", &large)
+            },
+            append,
+            of(Opcode::Get, b"k"),
+        ],
+    );
+    assert_eq!(
+        statuses(&sent),
+        [(0x01, 0), (0x02, 3), (0x03, 3), (0x19, 3), (0x00, 0)]
+    );
+    assert_eq!(sent[4].value, b"v");
+}
+
+#[test]
+fn an_unknown_opcode_is_skipped_whole() {
+    let mut unknown = bytes_of(&Request {
+        opaque: 1,
+        ..set(b"key", b"value")
+    });
+    unknown[1] = 0x60;
+    let mut bench = Bench::new();
+    let noop = bytes_of(&Request {
+        opaque: 2,
+        ..Request::new(Opcode::Noop)
+    });
+    let sent = packets(&bench.send(A, &[unknown, noop].concat()));
+    assert_eq!(statuses(&sent), [(0x60, 0x81), (0x0a, 0)]);
+    assert_eq!((sent[0].opaque, sent[1].opaque), (1, 2));
+}
+
+#[test]
+fn a_malformed_packet_is_answered_and_closes() {
+    let noop = Request::new(Opcode::Noop);
+    let get_with_extras = Request {
+        extras: Extras::Level(0),
+        ..of(Opcode::Get, b"k")
+    };
+    let mut bench = Bench::new();
+    let sent = bench.ask(A, &[noop, get_with_extras, noop]);
+    assert_eq!(statuses(&sent), [(0x0a, 0), (0x00, 4)]);
+    assert!(bench.clients[A].closed);
+}
+
+#[test]
+fn a_wrong_magic_in_mid_stream_closes_without_a_word() {
+    let mut bench = Bench::new();
+    let mut bytes = bytes_of(&Request::new(Opcode::Noop));
+    bytes.extend_from_slice(b"get k\r\n");
+    assert_eq!(statuses(&packets(&bench.send(A, &bytes))), [(0x0a, 0)]);
+    assert!(bench.clients[A].closed);
+}
+
+#[test]
+fn a_gigabyte_that_is_refused_is_read_past_and_not_gathered() {
+    let mut bench = Bench::new();
+    let mut append = bytes_of(&of(Opcode::Append, b"k"));
+    let body_bytes: u32 = 1 << 30;
+    append[8..12].copy_from_slice(&body_bytes.to_be_bytes());
+    let sent = packets(&bench.send(A, &append[..HEADER_BYTES]));
+    assert_eq!(statuses(&sent), [(0x0e, 3)]);
+    let piece = vec![b'v'; 1 << 20];
+    for _ in 0..body_bytes as usize / piece.len() {
+        assert_eq!(bench.send(A, &piece), b"");
+        assert!(bench.clients[A].input.is_empty());
+    }
+    let noop = bytes_of(&Request::new(Opcode::Noop));
+    assert_eq!(statuses(&packets(&bench.send(A, &noop))), [(0x0a, 0)]);
+}
+
+#[test]
+fn quit_answers_what_came_before_it() {
+    let mut bench = Bench::new();
+    let sent = bench.ask(A, &[set(b"k", b"v"), Request::new(Opcode::Quit)]);
+    assert_eq!(statuses(&sent), [(0x01, 0), (0x07, 0)]);
+    assert!(bench.clients[A].closed);
+}
+
+quickcheck! {
+    /// However the network cuts the packets, the answers are the same.
+    fn cuts_do_not_matter(requests: Vec<AnyRequest>, pieces: Vec<u8>) -> bool {
+        let bytes: Vec<u8> =
+            requests.iter().flat_map(|any| bytes_of(&any.request())).collect();
+        let whole = Bench::new().send(A, &bytes);
+        let mut bench = Bench::new();
+        let (mut cut, mut rest) = (Vec::new(), bytes.as_slice());
+        let mut lengths = pieces.iter().chain(core::iter::repeat(&7)).map(|n| usize::from(*n) % 40 + 1);
+        while !rest.is_empty() && !bench.clients[A].closed {
+            let length = lengths.next().unwrap_or(1).min(rest.len());
+            let (piece, later) = rest.split_at(length);
+            cut.extend_from_slice(&bench.send(A, piece));
+            rest = later;
+        }
+        whole == cut
+    }
+}

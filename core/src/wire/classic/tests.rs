@@ -1,0 +1,396 @@
+//! What is written reads back: requests and responses of the classic protocol, both ways.
+
+extern crate std;
+
+use std::vec::Vec;
+use std::{format, vec};
+
+use quickcheck::{Arbitrary, Gen, quickcheck};
+
+use super::Envelope;
+use super::reply::Response;
+use super::request::{Inexpressible, decode, encode};
+use crate::command::{
+    Arithmetic, Command, Delete, Direction, Get, Guard, Keys, NewCas, OnMissing, ScanCursor, Set,
+    SetMode, TtlStep, TtlSteps,
+};
+use crate::item::Cas;
+use crate::key::{Key, KeyForm};
+use crate::reply::{Refusal, Reply, Stored};
+use crate::stats::StatsTopic;
+use crate::time::Exptime;
+use crate::wire::scan::without_line_end;
+use crate::wire::{Decoded, Envelope as AnyEnvelope, Malformed, WireLimits};
+
+/// The numbers and bytes of a request, from which any of them can be made.
+#[derive(Clone, Debug)]
+struct Draft {
+    shape: u8,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    client_flags: u32,
+    exptime: i32,
+    number: u64,
+    noreply: bool,
+    with_cas: bool,
+}
+
+impl Arbitrary for Draft {
+    fn arbitrary(g: &mut Gen) -> Self {
+        let word = Vec::<u8>::arbitrary(g);
+        let key: Vec<u8> = word
+            .into_iter()
+            .take(250)
+            .map(|byte| byte % 94 + 33)
+            .collect();
+        Self {
+            shape: u8::arbitrary(g),
+            key: if key.is_empty() { vec![b'k'] } else { key },
+            value: Arbitrary::arbitrary(g),
+            client_flags: Arbitrary::arbitrary(g),
+            exptime: Arbitrary::arbitrary(g),
+            number: Arbitrary::arbitrary(g),
+            noreply: Arbitrary::arbitrary(g),
+            with_cas: Arbitrary::arbitrary(g),
+        }
+    }
+}
+
+impl Draft {
+    fn request(&self) -> (Command<'_>, Envelope) {
+        let key = Key::new(&self.key).unwrap();
+        let exptime = Exptime::from_wire(i64::from(self.exptime));
+        let Self {
+            noreply, with_cas, ..
+        } = *self;
+        let touch = TtlSteps::one(TtlStep::Touch(exptime));
+        let change = Envelope::Change { noreply };
+        let loud = Envelope::Change { noreply: false };
+        let set = |mode, guard| {
+            let client_flags = self.client_flags;
+            Command::Set(Set {
+                client_flags,
+                exptime,
+                mode,
+                guard,
+                ..Set::new(key, &self.value)
+            })
+        };
+        let cas = Cas::new(self.number).map_or(Guard::Never, Guard::Match);
+        let sum = |direction| Command::Arithmetic(Arithmetic::new(key, direction, self.number));
+        let topic = |topic| (Command::Stats(topic), Envelope::Stats(topic));
+        match self.shape % 26 {
+            1 => (
+                Command::Get(Get {
+                    steps: touch,
+                    ..Get::new(key)
+                }),
+                Envelope::Get {
+                    with_cas,
+                    last: true,
+                },
+            ),
+            2 => (
+                Command::Get(Get {
+                    steps: touch,
+                    ..Get::new(key)
+                }),
+                Envelope::Touch { noreply },
+            ),
+            3 => (set(SetMode::Set, Guard::None), change),
+            4 => (set(SetMode::Set, cas), change),
+            5 => (set(SetMode::Add, Guard::None), change),
+            6 => (set(SetMode::Replace, Guard::None), change),
+            7 => (
+                set(
+                    SetMode::Append {
+                        missing: OnMissing::Refuse,
+                    },
+                    Guard::None,
+                ),
+                change,
+            ),
+            8 => (
+                set(
+                    SetMode::Prepend {
+                        missing: OnMissing::Refuse,
+                    },
+                    Guard::None,
+                ),
+                change,
+            ),
+            9 => (Command::Delete(Delete::new(key)), change),
+            10 => (sum(Direction::Increment), Envelope::Arithmetic { noreply }),
+            11 => (sum(Direction::Decrement), Envelope::Arithmetic { noreply }),
+            12 => (Command::Lock { key }, loud),
+            13 => (Command::Unlock { key }, loud),
+            14 => (Command::UnlockAll, loud),
+            15 => (Command::FlushAll { at: exptime }, change),
+            16 => (
+                Command::Keys(Keys {
+                    prefix: &self.key,
+                    cursor: ScanCursor::default(),
+                }),
+                Envelope::Keys,
+            ),
+            17 => (
+                Command::Keys(Keys {
+                    prefix: b"",
+                    cursor: ScanCursor::default(),
+                }),
+                Envelope::Keys,
+            ),
+            18 => topic(StatsTopic::General),
+            19 => topic(StatsTopic::Settings),
+            20 => topic(StatsTopic::Items),
+            21 => topic(StatsTopic::Slabs),
+            22 => topic(StatsTopic::Sizes),
+            23 => topic(StatsTopic::Conns),
+            24 => (Command::StatsReset, Envelope::StatsReset),
+            _ => (
+                Command::Get(Get::new(key)),
+                Envelope::Get {
+                    with_cas,
+                    last: true,
+                },
+            ),
+        }
+    }
+
+    fn response(&self) -> Response<'_> {
+        let key = &self.key[..];
+        match self.shape % 19 {
+            0 | 1 => Response::Value {
+                key,
+                client_flags: self.client_flags,
+                value: &self.value,
+                cas: if self.with_cas {
+                    Cas::new(self.number)
+                } else {
+                    None
+                },
+            },
+            2 => Response::Key(key),
+            3 => Response::Stat {
+                name: key,
+                value: key,
+            },
+            4 => Response::End,
+            5 => Response::Stored,
+            6 => Response::NotStored,
+            7 => Response::Exists,
+            8 => Response::NotFound,
+            9 => Response::Deleted,
+            10 => Response::Touched,
+            11 => Response::Ok,
+            12 => Response::Locked,
+            13 => Response::Reset,
+            14 => Response::Number(self.number),
+            15 => Response::Version(key),
+            16 => Response::Error,
+            17 => Response::ClientError(key),
+            _ => Response::ServerError(b"out of memory storing object"),
+        }
+    }
+}
+
+fn decoded(bytes: &[u8]) -> Decoded<'_> {
+    let line_bytes = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let (line, body) = bytes.split_at(line_bytes);
+    decode(without_line_end(line), body, &WireLimits::default())
+}
+
+quickcheck! {
+    fn a_request_that_is_written_reads_back(draft: Draft) -> bool {
+        let (command, envelope) = draft.request();
+        let mut bytes = Vec::new();
+        encode(&command, envelope, &mut bytes).unwrap();
+        let read = decoded(&bytes);
+        if let Command::Keys(Keys { prefix, .. }) = command {
+            return read == Decoded::Listing { prefix };
+        }
+        let body_bytes = if let Command::Set(set) = command { set.value.len() + 2 } else { 0 };
+        let envelope = AnyEnvelope::Classic(envelope);
+        read == Decoded::Request { command, envelope, body_bytes }
+    }
+
+    /// Also when it comes byte by byte: it is not there before it is there in full.
+    fn a_response_that_is_written_reads_back(draft: Draft) -> bool {
+        let response = draft.response();
+        let mut bytes = Vec::new();
+        response.encode(&mut bytes);
+        let whole = Response::decode(&bytes) == Ok(Some((response, bytes.len())));
+        whole && (0..bytes.len()).all(|cut| Response::decode(&bytes[..cut]) == Ok(None))
+    }
+
+    fn any_bytes_are_a_response_or_not(bytes: Vec<u8>) -> bool {
+        match Response::decode(&bytes) {
+            Ok(Some((_, consumed))) => consumed <= bytes.len(),
+            Ok(None) | Err(Malformed) => true,
+        }
+    }
+}
+
+#[test]
+fn a_request_is_the_line_a_person_would_type() {
+    let key = Key::new(b"k").unwrap();
+    let line = |command, envelope| {
+        let mut bytes = Vec::new();
+        encode(&command, envelope, &mut bytes).unwrap();
+        bytes
+    };
+    let change = Envelope::Change { noreply: false };
+    let guard = Guard::Match(Cas::new(9).unwrap());
+    let set = Set {
+        client_flags: 5,
+        guard,
+        ..Set::new(key, b"abc")
+    };
+    assert_eq!(line(Command::Set(set), change), b"cas k 5 0 3 9\r\nabc\r\n");
+    let steps = TtlSteps::one(TtlStep::Touch(Exptime::In { seconds: 30 }));
+    let get = Command::Get(Get {
+        steps,
+        ..Get::new(key)
+    });
+    let envelope = Envelope::Get {
+        with_cas: true,
+        last: true,
+    };
+    assert_eq!(line(get, envelope), b"gats 30 k\r\n");
+    assert_eq!(
+        line(get, Envelope::Touch { noreply: true }),
+        b"touch k 30 noreply\r\n"
+    );
+    assert_eq!(line(Command::Lock { key }, change), b"lock k\r\n");
+}
+
+#[test]
+fn what_the_protocol_cannot_say_is_not_written() {
+    let mut bytes = b"before".to_vec();
+    let mut refused = |command, envelope| {
+        assert_eq!(
+            encode(&command, envelope, &mut bytes),
+            Err(Inexpressible),
+            "{command:?}"
+        );
+        assert_eq!(bytes, b"before");
+    };
+    let key = Key::new(b"k").unwrap();
+    let change = Envelope::Change { noreply: false };
+    let get = Envelope::Get {
+        with_cas: false,
+        last: true,
+    };
+    for odd in ["a b", "a\r", "a\nb", "\0", "\t"] {
+        refused(
+            Command::Get(Get::new(Key::new(odd.as_bytes()).unwrap())),
+            get,
+        );
+    }
+    let is = NewCas::Is(Cas::new(1).unwrap());
+    refused(
+        Command::Set(Set {
+            new_cas: is,
+            ..Set::new(key, b"")
+        }),
+        change,
+    );
+    let key_form = KeyForm::Binary;
+    refused(
+        Command::Set(Set {
+            key_form,
+            ..Set::new(key, b"")
+        }),
+        change,
+    );
+    refused(
+        Command::Get(Get {
+            recaches: true,
+            ..Get::new(key)
+        }),
+        get,
+    );
+    let at = Exptime::At { unix_s: 1 << 31 };
+    refused(Command::FlushAll { at }, change);
+    refused(Command::Lock { key }, Envelope::Change { noreply: true });
+    refused(Command::Lock { key }, get);
+}
+
+#[test]
+fn a_reply_of_no_server_is_malformed() {
+    for bytes in [
+        "HELLO\r\n",
+        "\r\n",
+        "VALUE k x 1\r\nx\r\n",
+        "VALUE k 0 1\r\nxyz",
+        "-1\r\n",
+    ] {
+        assert_eq!(
+            Response::decode(bytes.as_bytes()),
+            Err(Malformed),
+            "{bytes:?}"
+        );
+    }
+    assert_eq!(Response::decode(&[b'1'; 5000]), Err(Malformed));
+}
+
+#[test]
+fn every_refusal_has_its_line() {
+    let shown = |envelope, refusal| {
+        let mut out = Vec::new();
+        super::reply::encode(envelope, &Reply::Refused(refusal), &mut out);
+        std::string::String::from_utf8(out).unwrap()
+    };
+    let change = Envelope::Change { noreply: false };
+    for (refusal, line) in [
+        (Refusal::Locked, "LOCKED"),
+        (
+            Refusal::NotLocked,
+            "CLIENT_ERROR object is not locked or not found",
+        ),
+        (
+            Refusal::NotLockedNotFound,
+            "CLIENT_ERROR object is not locked or not found",
+        ),
+        (Refusal::TooManyLocks, "SERVER_ERROR too many locks"),
+        (
+            Refusal::ConnectionClosed,
+            "SERVER_ERROR connection is closed",
+        ),
+        (Refusal::TooLarge, "SERVER_ERROR object too large for cache"),
+        (
+            Refusal::OutOfMemory,
+            "SERVER_ERROR out of memory storing object",
+        ),
+        (
+            Refusal::NonNumeric,
+            "CLIENT_ERROR cannot increment or decrement non-numeric value",
+        ),
+    ] {
+        assert_eq!(shown(change, refusal), format!("{line}\r\n"));
+        assert_eq!(shown(Envelope::Change { noreply: true }, refusal), "");
+    }
+    let sum = Envelope::Arithmetic { noreply: false };
+    assert_eq!(
+        shown(sum, Refusal::OutOfMemory),
+        "SERVER_ERROR out of memory\r\n"
+    );
+}
+
+#[test]
+fn a_reply_that_does_not_fit_is_said_to_be_one() {
+    let mut out = Vec::new();
+    super::reply::encode(Envelope::Touch { noreply: false }, &Reply::Miss, &mut out);
+    super::reply::encode(Envelope::Change { noreply: false }, &Reply::Miss, &mut out);
+    assert_eq!(
+        out,
+        b"NOT_FOUND\r\nSERVER_ERROR the reply does not fit the request\r\n"
+    );
+    out.clear();
+    let stored = Stored {
+        cas: Cas::new(1).unwrap(),
+        size: 0,
+    };
+    super::reply::encode(Envelope::Keys, &Reply::Stored(stored), &mut out);
+    assert_eq!(out, b"STORED\r\n");
+}

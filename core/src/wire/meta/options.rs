@@ -1,0 +1,236 @@
+//! The flags of a meta request, read in one pass and checked as a whole.
+//!
+//! Which error is told when there are several, in this order: a word that cannot be a flag, the
+//! key's length, the number of words, then the flags from left to right up to the first that is
+//! doubled or unknown, of which the last unreadable token is told.
+//!
+//! Source: memcached 1.6.45 `proto_parser.c`, `_meta_flag_preparse`, and `mcmc.c`,
+//! `_mcmc_tokenize_meta`.
+
+use super::flag::BadFlag;
+use super::{Envelope, Flag, KeyBuffer, Verb};
+use crate::command::{Guard, NewCas, TtlStep, TtlSteps};
+use crate::item::Cas;
+use crate::key::{Key, KeyForm};
+use crate::time::Exptime;
+use crate::wire::Envelope as AnyEnvelope;
+use crate::wire::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX, TOKENS_MAX};
+use crate::wire::scan::Tokens;
+use crate::wire::text::BAD_FORMAT;
+
+const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
+const TOO_MANY: &str = "CLIENT_ERROR options flags are too long";
+const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
+
+/// The flags of a request, read but not yet given a meaning.
+#[derive(Clone, Copy, Debug)]
+// Each bool is a flag of its own, and every combination can be asked for.
+#[allow(clippy::struct_excessive_bools)]
+pub(super) struct Options<'a> {
+    pub(super) key: Key<'a>,
+    pub(super) key_form: KeyForm,
+    pub(super) cas: Option<u64>,
+    pub(super) new_cas: NewCas,
+    pub(super) touch: Option<Exptime>,
+    pub(super) vivify: Option<Exptime>,
+    pub(super) steps: TtlSteps,
+    pub(super) client_flags: u32,
+    pub(super) mode: Option<u8>,
+    pub(super) delta: u64,
+    pub(super) initial: u64,
+    pub(super) invalidate: bool,
+    pub(super) clear: bool,
+    pub(super) bump: bool,
+    pub(super) quiet: bool,
+    pub(super) with_value: bool,
+    pub(super) long_opaque: bool,
+}
+
+pub(super) enum BadLine {
+    /// It was not even cut into words.
+    Words,
+    Flags(&'static str),
+}
+
+impl<'a> Options<'a> {
+    /// Reads the flags in `text`, before which `taken` words stand. Which of the TTL flags act for
+    /// this verb is for `is_step` to say.
+    #[inline]
+    pub(super) fn decode(
+        key: &'a [u8],
+        text: &'a [u8],
+        taken: usize,
+        key_buffer: &'a mut KeyBuffer,
+        is_step: fn(&TtlStep) -> bool,
+    ) -> Result<Self, BadLine> {
+        let plain_key = Key::new(key);
+        let mut flags = Self {
+            // The stand-in is never seen: without a legal key the answer is an error.
+            key: plain_key.or_else(|| Key::new(b"-")).ok_or(BadLine::Words)?,
+            key_form: KeyForm::Plain,
+            cas: None,
+            new_cas: NewCas::Next,
+            touch: None,
+            vivify: None,
+            steps: TtlSteps::NONE,
+            client_flags: 0,
+            mode: None,
+            delta: 1,
+            initial: 0,
+            invalidate: false,
+            clear: false,
+            bump: true,
+            quiet: false,
+            with_value: false,
+            long_opaque: false,
+        };
+        let mut key_buffer = plain_key.map(|_| key_buffer);
+        let mut seen = 0_u64;
+        let mut words = taken;
+        let mut fault = None;
+        let mut stopped = false;
+        for word in Tokens::new(text).take(TOKENS_MAX - taken) {
+            words += 1;
+            let Some(bit) = word.first().copied().and_then(flag_bit) else {
+                return Err(BadLine::Words);
+            };
+            if stopped {
+                continue;
+            }
+            if seen & bit != 0 {
+                (fault, stopped) = (Some(DUPLICATE), true);
+                continue;
+            }
+            seen |= bit;
+            match Flag::decode(word) {
+                Ok(Flag::BinaryKey) => {
+                    flags.key_form = KeyForm::Binary;
+                    match key_buffer.take().map(|buffer| buffer.decode(key)) {
+                        Some(Some(key)) => flags.key = key,
+                        Some(None) => fault = Some(BAD_KEY),
+                        None => {}
+                    }
+                }
+                Ok(flag) => flags.note(flag, is_step),
+                Err(bad) => {
+                    fault = Some(bad.text(fault));
+                    stopped = bad == BadFlag::Unknown;
+                }
+            }
+        }
+        if plain_key.is_none() {
+            fault = Some(BAD_FORMAT);
+        } else if words > META_TOKENS_MAX {
+            fault = Some(TOO_MANY);
+        }
+        fault.map_or(Ok(flags), |text| Err(BadLine::Flags(text)))
+    }
+
+    fn note(&mut self, flag: Flag<'_>, is_step: fn(&TtlStep) -> bool) {
+        let step = match flag {
+            Flag::Touch(exptime) => {
+                self.touch = Some(exptime);
+                TtlStep::Touch(exptime)
+            }
+            Flag::Vivify(exptime) => {
+                self.vivify = Some(exptime);
+                TtlStep::Vivify(exptime)
+            }
+            Flag::Recache(exptime) => TtlStep::Recache(exptime),
+            Flag::Cas(cas) => return self.cas = Some(cas),
+            Flag::NewCas(cas) => {
+                return self.new_cas = Cas::new(cas).map_or(NewCas::Next, NewCas::Is);
+            }
+            Flag::ClientFlags(client_flags) => return self.client_flags = client_flags,
+            Flag::Mode(mode) => return self.mode = Some(mode),
+            Flag::Delta(delta) => return self.delta = delta,
+            Flag::Initial(initial) => return self.initial = initial,
+            Flag::Opaque(opaque) => return self.long_opaque = opaque.len() > OPAQUE_BYTES_MAX,
+            Flag::Invalidate => return self.invalidate = true,
+            Flag::Clear => return self.clear = true,
+            Flag::NoBump => return self.bump = false,
+            Flag::Quiet => return self.quiet = true,
+            Flag::Value => return self.with_value = true,
+            // The reply reads these from the request again.
+            Flag::BinaryKey
+            | Flag::ShowCas
+            | Flag::ShowClientFlags
+            | Flag::ShowFetched
+            | Flag::ShowKey
+            | Flag::ShowLastAccess
+            | Flag::ShowSize
+            | Flag::ShowTtl
+            | Flag::Proxy => return,
+        };
+        if is_step(&step)
+            && let Some(steps) = self.steps.then(step)
+        {
+            self.steps = steps;
+        }
+    }
+
+    pub(super) fn envelope(
+        &self,
+        verb: Verb,
+        text: &'a [u8],
+        value_bytes: usize,
+    ) -> AnyEnvelope<'a> {
+        let Self {
+            key,
+            key_form,
+            quiet,
+            with_value,
+            ..
+        } = *self;
+        AnyEnvelope::Meta(Envelope {
+            verb,
+            key,
+            key_form,
+            flags: text,
+            quiet,
+            with_value,
+            value_bytes,
+        })
+    }
+
+    pub(super) fn exptime(&self) -> Exptime {
+        self.touch.unwrap_or_default()
+    }
+
+    /// `C` where 0 is a version that no item has.
+    pub(super) fn guard(&self) -> Guard {
+        self.cas.map_or(Guard::None, |cas| {
+            Cas::new(cas).map_or(Guard::Never, Guard::Match)
+        })
+    }
+
+    /// `C` where 0 means nothing.
+    pub(super) fn guard_unless_zero(&self) -> Guard {
+        self.cas
+            .and_then(Cas::new)
+            .map_or(Guard::None, Guard::Match)
+    }
+}
+
+/// A bit of its own for each letter that a flag may have; `None` for a byte that cannot begin one.
+/// A digit can, as far as cutting into words goes; it is an unknown flag later.
+pub(super) const fn flag_bit(byte: u8) -> Option<u64> {
+    match byte {
+        letter @ b'A'..=b'z' => Some(1 << (letter - b'A')),
+        b'0'..=b'9' => Some(1 << 63),
+        _ => None,
+    }
+}
+
+/// Every TTL flag acts in `mg`.
+pub(super) const fn every_step(_: &TtlStep) -> bool {
+    true
+}
+
+/// `R` means nothing to `ma`.
+pub(super) const fn no_recache(step: &TtlStep) -> bool {
+    match step {
+        TtlStep::Touch(_) | TtlStep::Vivify(_) => true,
+        TtlStep::Recache(_) => false,
+    }
+}

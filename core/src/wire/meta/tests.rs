@@ -1,0 +1,356 @@
+//! What is written reads back: requests and answers of the meta protocol, both ways.
+
+extern crate std;
+
+use std::string::ToString;
+use std::vec;
+use std::vec::Vec;
+
+use quickcheck::{Arbitrary, Gen, TestResult, quickcheck};
+
+use super::reply::{Code, Response, encode};
+use super::request::{Request, decode};
+use super::{Envelope, Flag, KeyBuffer, Verb};
+use crate::command::{
+    Arithmetic, Command, Direction, Get, Guard, LockAfter, NewCas, OnMissing, Set, SetMode,
+    TtlStep, TtlSteps,
+};
+use crate::engine::ConnId;
+use crate::item::Cas;
+use crate::key::{Key, KeyForm};
+use crate::reply::{Hit, Reply, TtlTrace, Win};
+use crate::time::Exptime;
+use crate::wire::scan::{Tokens, without_line_end};
+use crate::wire::{Decoded, Envelope as AnyEnvelope, Malformed, WireLimits};
+
+/// The numbers and bytes of a request: which flags it has, and in which order.
+#[derive(Clone, Debug)]
+struct Draft {
+    verb: u8,
+    key: Vec<u8>,
+    letters: Vec<u8>,
+    number: u64,
+    small: u32,
+    exptime: i32,
+    value: Vec<u8>,
+    truth: bool,
+}
+
+impl Arbitrary for Draft {
+    fn arbitrary(g: &mut Gen) -> Self {
+        let key: Vec<u8> = Vec::<u8>::arbitrary(g).into_iter().take(187).collect();
+        // The letters in an order of their own, and as many of them as a request may have.
+        let mut letters: Vec<(u8, u8)> = b"cCDEfFhIJklMNOqRstTuvxP"
+            .iter()
+            .map(|letter| (u8::arbitrary(g), *letter))
+            .collect();
+        letters.sort_unstable();
+        letters.truncate(usize::arbitrary(g) % 17);
+        Self {
+            verb: u8::arbitrary(g),
+            key: if key.is_empty() { vec![b'k'] } else { key },
+            letters: letters.into_iter().map(|(_, letter)| letter).collect(),
+            number: Arbitrary::arbitrary(g),
+            small: Arbitrary::arbitrary(g),
+            exptime: Arbitrary::arbitrary(g),
+            value: Arbitrary::arbitrary(g),
+            truth: Arbitrary::arbitrary(g),
+        }
+    }
+}
+
+impl Draft {
+    fn flags(&self, mode: u8) -> Vec<Flag<'static>> {
+        let exptime = Exptime::from_wire(i64::from(self.exptime));
+        let flag = |letter: &u8| match letter {
+            b'c' => Flag::ShowCas,
+            b'C' => Flag::Cas(self.number),
+            b'D' => Flag::Delta(self.number),
+            b'E' => Flag::NewCas(self.number),
+            b'f' => Flag::ShowClientFlags,
+            b'F' => Flag::ClientFlags(self.small),
+            b'h' => Flag::ShowFetched,
+            b'I' => Flag::Invalidate,
+            b'J' => Flag::Initial(self.number),
+            b'k' => Flag::ShowKey,
+            b'l' => Flag::ShowLastAccess,
+            b'M' => Flag::Mode(mode),
+            b'N' => Flag::Vivify(exptime),
+            b'O' => Flag::Opaque(b"opaque"),
+            b'q' => Flag::Quiet,
+            b'R' => Flag::Recache(exptime),
+            b's' => Flag::ShowSize,
+            b't' => Flag::ShowTtl,
+            b'T' => Flag::Touch(exptime),
+            b'u' => Flag::NoBump,
+            b'v' => Flag::Value,
+            b'x' => Flag::Clear,
+            _ => Flag::Proxy,
+        };
+        self.letters.iter().map(flag).collect()
+    }
+
+    fn has(&self, letter: u8) -> bool {
+        self.letters.contains(&letter)
+    }
+
+    fn verb(&self) -> (Verb, u8) {
+        match self.verb % 4 {
+            0 => (Verb::Get, b'S'),
+            1 => (Verb::Set, b'S'),
+            2 => (Verb::Delete, b'S'),
+            _ => (Verb::Arithmetic, b'D'),
+        }
+    }
+
+    fn hit(&self) -> Hit<'_> {
+        Hit {
+            key: &self.key,
+            key_form: KeyForm::Binary,
+            value: &self.value,
+            cas: Cas::new(self.number.max(1)).unwrap(),
+            client_flags: self.small,
+            ttl: TtlTrace([Some(1), Some(2), Some(3), None]),
+            last_access_s: self.small,
+            fetched: self.truth,
+            stale: false,
+            win: if self.truth { Win::Sent } else { Win::None },
+            unchanged: false,
+            locked_by: Some(ConnId::from_number(1)),
+            memory_bytes: 1,
+        }
+    }
+}
+
+fn decoded<'a>(verb: Verb, bytes: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+    let line_bytes = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let (line, body) = bytes.split_at(line_bytes);
+    let rest = &without_line_end(line)[2..];
+    decode(verb, rest, body, &WireLimits::default(), key_buffer)
+}
+
+quickcheck! {
+    /// Each flag reads back as itself, and the request as one with this key, value and envelope.
+    fn a_request_that_is_written_reads_back(draft: Draft) -> bool {
+        let (verb, mode) = draft.verb();
+        let (flags, key) = (draft.flags(mode), Key::new(&draft.key).unwrap());
+        let value = if verb == Verb::Set { &draft.value[..] } else { b"" };
+        let mut bytes = Vec::new();
+        Request { verb, key, flags: &flags, value }.encode(&mut bytes);
+        let mut key_buffer = KeyBuffer::new();
+        let Decoded::Request { command, envelope: AnyEnvelope::Meta(envelope), body_bytes } =
+            decoded(verb, &bytes, &mut key_buffer)
+        else {
+            return false;
+        };
+        let mut read = Tokens::new(envelope.flags).map(|word| Flag::decode(word).unwrap());
+        if envelope.key_form == KeyForm::Binary {
+            assert_eq!(read.next(), Some(Flag::BinaryKey));
+        }
+        assert!(read.eq(flags.iter().copied()));
+        if let Command::Set(set) = command {
+            assert_eq!((set.value, body_bytes), (value, value.len() + 2));
+        }
+        command.key() == Some(key)
+            && (envelope.key, envelope.verb) == (key, verb)
+            && (envelope.quiet, envelope.with_value) == (draft.has(b'q'), draft.has(b'v'))
+    }
+
+    /// What a hit shows is what the item is, word by word.
+    fn a_hit_that_is_written_reads_back(draft: Draft) -> TestResult {
+        if draft.has(b'C') {
+            return TestResult::discard();
+        }
+        let (flags, key) = (draft.flags(b'S'), Key::new(&draft.key).unwrap());
+        let mut request = Vec::new();
+        Request { verb: Verb::Get, key, flags: &flags, value: b"" }.encode(&mut request);
+        let mut key_buffer = KeyBuffer::new();
+        let Decoded::Request { envelope: AnyEnvelope::Meta(envelope), .. } =
+            decoded(Verb::Get, &request, &mut key_buffer)
+        else {
+            return TestResult::failed();
+        };
+        let (hit, mut bytes) = (draft.hit(), Vec::new());
+        encode(&envelope, &Reply::Hit(hit), &mut bytes);
+        let Ok(Some((response, consumed))) = Response::decode(&bytes) else {
+            return TestResult::failed();
+        };
+        assert_eq!(consumed, bytes.len());
+        for cut in 0..bytes.len() {
+            assert_eq!(Response::decode(&bytes[..cut]), Ok(None), "at {cut}");
+        }
+        let number = |letter| {
+            response.flag(letter).map(|token| std::str::from_utf8(token).unwrap().to_string())
+        };
+        let shown = |letter, number: u64| draft.has(letter).then(|| number.to_string());
+        assert_eq!(response.code == Code::Value, draft.has(b'v'));
+        assert_eq!(response.value, if draft.has(b'v') { hit.value } else { b"" });
+        assert_eq!(number(b'c'), shown(b'c', hit.cas.number()));
+        assert_eq!(number(b'f'), shown(b'f', u64::from(hit.client_flags)));
+        assert_eq!(number(b's'), shown(b's', hit.value.len() as u64));
+        assert_eq!(number(b'l'), shown(b'l', u64::from(hit.last_access_s)));
+        assert_eq!(number(b'h'), shown(b'h', u64::from(hit.fetched)));
+        assert_eq!(response.flag(b'O'), draft.has(b'O').then_some(&b"opaque"[..]));
+        assert_eq!(response.flag(b'Z'), draft.truth.then_some(&b""[..]));
+        if let Some(key) = response.flag(b'k') {
+            assert_eq!(KeyBuffer::new().decode(key).map(|key| key.as_bytes().to_vec()), Some(draft.key.clone()));
+        }
+        if let Some(place) = draft.letters.iter().position(|letter| *letter == b't') {
+            let steps =
+                draft.letters[..place].iter().filter(|letter| b"TNR".contains(letter)).count();
+            let ttl = hit.ttl.0[steps].map_or("-1".to_string(), |ttl| ttl.to_string());
+            assert_eq!(number(b't'), Some(ttl));
+        }
+        TestResult::passed()
+    }
+
+    fn any_bytes_are_an_answer_or_not(bytes: Vec<u8>) -> bool {
+        match Response::decode(&bytes) {
+            Ok(Some((_, consumed))) => consumed <= bytes.len(),
+            Ok(None) | Err(Malformed) => true,
+        }
+    }
+
+    fn any_flags_are_a_request_or_not(verb: u8, line: Vec<u8>) -> bool {
+        let verb = match verb % 5 {
+            0 => Verb::Get,
+            1 => Verb::Set,
+            2 => Verb::Delete,
+            3 => Verb::Arithmetic,
+            _ => Verb::Debug,
+        };
+        let mut key_buffer = KeyBuffer::new();
+        let read = decode(verb, &line, b"", &WireLimits::default(), &mut key_buffer);
+        !matches!(read, Decoded::Several { .. } | Decoded::Listing { .. } | Decoded::Close { .. })
+    }
+}
+
+/// The command of a line, without its body.
+fn command<'a>(line: &'a str, body: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Command<'a> {
+    let (word, rest) = line.split_at(2);
+    let verb = Verb::from_word(word.as_bytes()).unwrap();
+    let read = decode(
+        verb,
+        rest.as_bytes(),
+        body,
+        &WireLimits::default(),
+        key_buffer,
+    );
+    let Decoded::Request { command, .. } = read else {
+        panic!("{line:?} is a request")
+    };
+    command
+}
+
+const fn seconds(seconds: u32) -> Exptime {
+    Exptime::In { seconds }
+}
+
+#[test]
+fn flags_become_the_parts_of_a_command() {
+    let buffer = &mut KeyBuffer::new();
+    let key = Key::new(b"k").unwrap();
+    let cas = |number| Cas::new(number).unwrap();
+
+    let steps = TtlSteps::one(TtlStep::Touch(seconds(1)))
+        .then(TtlStep::Recache(Exptime::Past))
+        .and_then(|steps| steps.then(TtlStep::Vivify(Exptime::Never)))
+        .unwrap();
+    assert_eq!(
+        command("mg k u T1 R-5 C7 E9 N0", b"", buffer),
+        Command::Get(Get {
+            steps,
+            bump: false,
+            known_cas: Some(cas(7)),
+            new_cas: NewCas::Is(cas(9)),
+            recaches: true,
+            ..Get::new(key)
+        })
+    );
+    assert_eq!(
+        command("me k", b"", buffer),
+        Command::Get(Get {
+            bump: false,
+            ..Get::new(key)
+        })
+    );
+    assert_eq!(
+        command("ms k 2 T5 F6 C7 I E0", b"hi\r\n", buffer),
+        Command::Set(Set {
+            client_flags: 6,
+            exptime: seconds(5),
+            guard: Guard::MatchElseStale(cas(7)),
+            lock: LockAfter::Keep,
+            ..Set::new(key, b"hi")
+        })
+    );
+    assert_eq!(
+        command("ms k 0 MA T5 N6 C0", b"\r\n", buffer),
+        Command::Set(Set {
+            exptime: seconds(6),
+            mode: SetMode::Append {
+                missing: OnMissing::Create
+            },
+            ..Set::new(key, b"")
+        })
+    );
+    // `R` means nothing to `ma`, so it is no step, and `t` does not count it either.
+    assert_eq!(
+        command("ma k R5 N6 J7 D8 MD C9", b"", buffer),
+        Command::Arithmetic(Arithmetic {
+            initial: 7,
+            steps: TtlSteps::one(TtlStep::Vivify(seconds(6))),
+            guard: Guard::Match(cas(9)),
+            ..Arithmetic::new(key, Direction::Decrement, 8)
+        })
+    );
+}
+
+#[test]
+fn a_guard_of_0_is_one_that_no_item_meets() {
+    let buffer = &mut KeyBuffer::new();
+    let guard = |command: Command<'_>| {
+        if let Command::Set(set) = command {
+            return set.guard;
+        }
+        if let Command::Delete(delete) = command {
+            return delete.guard;
+        }
+        let Command::Arithmetic(sum) = command else {
+            panic!("{command:?} has no guard")
+        };
+        sum.guard
+    };
+    assert_eq!(guard(command("ms k 0 C0 I", b"\r\n", buffer)), Guard::Never);
+    assert_eq!(
+        guard(command("ms k 0 MR C0", b"\r\n", buffer)),
+        Guard::Never
+    );
+    assert_eq!(guard(command("ms k 0 ME C0", b"\r\n", buffer)), Guard::None);
+    assert_eq!(guard(command("ms k 0 MP C0", b"\r\n", buffer)), Guard::None);
+    assert_eq!(guard(command("md k C0", b"", buffer)), Guard::Never);
+    assert_eq!(guard(command("ma k C0", b"", buffer)), Guard::None);
+}
+
+#[test]
+fn the_answer_to_a_person_reads_back_as_far_as_its_code() {
+    let envelope = Envelope {
+        verb: Verb::Debug,
+        key: Key::new(b"k").unwrap(),
+        key_form: KeyForm::Plain,
+        flags: b"",
+        quiet: false,
+        with_value: false,
+        value_bytes: 0,
+    };
+    let mut bytes = Vec::new();
+    encode(&envelope, &Reply::Miss, &mut bytes);
+    let miss = Response {
+        code: Code::Miss,
+        flags: b"",
+        value: b"",
+    };
+    assert_eq!(Response::decode(&bytes), Ok(Some((miss, 4))));
+    assert_eq!(Response::decode(b"ERROR\r\n"), Err(Malformed));
+    assert_eq!(Response::decode(b"VA x\r\n"), Err(Malformed));
+}

@@ -1,0 +1,292 @@
+//! However a client dies, its locks are free at once, and another client gets them.
+//!
+//! Each way to die is tried many times on real sockets, with one worker thread and with four. A
+//! second client asks for the lock in a loop, and the time from the death to its `OK` is measured
+//! and printed: median and worst. At the median it is at most 50 ms.
+
+#![allow(clippy::unwrap_used)]
+
+mod client;
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use client::{Client, address, start};
+use latchd::UnixSocket;
+use rustix::net::sockopt::set_socket_linger;
+
+/// How often each death is died.
+const TRIALS: usize = 30;
+
+/// What the median may be.
+const MEDIAN_MAX: Duration = Duration::from_millis(50);
+
+/// What no trial may take, on a machine that does other things too.
+const WORST_MAX: Duration = Duration::from_secs(2);
+
+/// Lets a client that holds a lock die, and measures until another one has it.
+fn measure(threads: usize, name: &str, die: impl Fn(Client<TcpStream>)) {
+    let server = start(|config| config.threads = NonZeroUsize::new(threads).unwrap());
+    let address = address(&server);
+    let took = (0..TRIALS).map(|_| {
+        let holder = holder(address);
+        let mut waiter = Client::connect(address);
+        assert_eq!(waiter.ask("lock k"), "LOCKED");
+        let died = Instant::now();
+        die(holder);
+        obtain(&mut waiter, died)
+    });
+    judge(&format!("{name}, {threads} threads"), took.collect());
+}
+
+/// A client that holds the lock of `k`.
+fn holder(address: SocketAddr) -> Client<TcpStream> {
+    let mut holder = Client::connect(address);
+    holder.send("set k 0 0 1\r\nx\r\n");
+    assert_eq!(holder.line(), "STORED");
+    assert_eq!(holder.ask("lock k"), "OK");
+    holder
+}
+
+/// Asks until it has the lock, and gives it back. Returns how long it took.
+fn obtain<S: std::io::Read + std::io::Write>(waiter: &mut Client<S>, died: Instant) -> Duration {
+    loop {
+        let answer = waiter.ask("lock k");
+        let took = died.elapsed();
+        match answer.as_str() {
+            "OK" => {
+                assert_eq!(waiter.ask("unlock k"), "OK");
+                return took;
+            }
+            "LOCKED" => assert!(took < WORST_MAX, "the lock has outlived its client"),
+            answer => panic!("{answer}"),
+        }
+    }
+}
+
+fn judge(name: &str, mut took: Vec<Duration>) {
+    took.sort();
+    let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
+    println!(
+        "{name:40} median {median:>10.1?}  worst {worst:>10.1?}  of {}",
+        took.len()
+    );
+    assert!(median <= MEDIAN_MAX, "{name}: {median:?} at the median");
+}
+
+fn measure_all(name: &str, die: impl Fn(Client<TcpStream>)) {
+    for threads in [1, 4] {
+        measure(threads, name, &die);
+    }
+}
+
+#[test]
+fn quit() {
+    measure_all("quit", |mut holder| {
+        holder.send("quit\r\n");
+        std::mem::forget(holder); // It stays open on this side: only the request counts.
+    });
+}
+
+#[test]
+fn close() {
+    measure_all("close", drop);
+}
+
+#[test]
+fn half_close() {
+    measure_all("half-close", |mut holder| {
+        holder.socket().shutdown(Shutdown::Write).unwrap();
+        std::mem::forget(holder);
+    });
+}
+
+#[test]
+fn reset() {
+    measure_all("reset", |holder| {
+        let socket = holder.into_socket();
+        set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+        drop(socket);
+    });
+}
+
+#[test]
+fn reset_while_answers_wait_to_be_sent() {
+    measure_all("reset, answers unread", |mut holder| {
+        holder.send(format!("set big 0 0 500000\r\n{}\r\n", "v".repeat(500_000)));
+        assert_eq!(holder.line(), "STORED");
+        holder.send("mg big v\r\n".repeat(40));
+        let socket = holder.into_socket();
+        set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+        drop(socket);
+    });
+}
+
+#[test]
+fn half_a_request_and_close() {
+    measure_all("close in mid-request", |mut holder| {
+        holder.send("set k 0 0 100\r\nabc");
+        drop(holder);
+    });
+}
+
+#[test]
+fn an_error_that_closes() {
+    measure_all("line too long", |mut holder| {
+        holder.send("x".repeat(5_000));
+        std::mem::forget(holder);
+    });
+}
+
+#[test]
+fn kill_of_the_process() {
+    measure_all("kill -9", |holder| {
+        // The child has the socket for its standard input, and nobody else has it.
+        let socket = OwnedFd::from(holder.into_socket());
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .stdin(Stdio::from(socket))
+            .spawn()
+            .unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
+}
+
+#[test]
+fn close_of_a_unix_socket() {
+    for threads in [1, 4] {
+        let name = format!("latchd-death-{}-{threads}", std::process::id());
+        let path: PathBuf = std::env::temp_dir().join(name);
+        let _server = start(|config| {
+            config.threads = NonZeroUsize::new(threads).unwrap();
+            config.unix_socket = Some(UnixSocket {
+                path: path.clone(),
+                mode: 0o700,
+            });
+        });
+        let took = (0..TRIALS).map(|_| {
+            let mut holder = Client::connect_unix(&path);
+            holder.send("set k 0 0 1\r\nx\r\n");
+            assert_eq!(holder.line(), "STORED");
+            assert_eq!(holder.ask("lock k"), "OK");
+            let mut waiter = Client::connect_unix(&path);
+            let died = Instant::now();
+            drop(holder);
+            obtain(&mut waiter, died)
+        });
+        judge(
+            &format!("close of a Unix socket, {threads} threads"),
+            took.collect(),
+        );
+    }
+}
+
+#[test]
+fn idle_timeout() {
+    let server = start(|config| config.idle_timeout = Some(Duration::from_secs(1)));
+    let address = address(&server);
+    let mut holder = holder(address);
+    let silent_since = Instant::now();
+    let mut waiter = Client::connect(address);
+    while waiter.ask("lock k") == "LOCKED" {
+        assert!(
+            silent_since.elapsed() < Duration::from_secs(5),
+            "the timeout does not come"
+        );
+    }
+    let held = silent_since.elapsed();
+    println!("idle for 1 s: released after {held:.1?}");
+    assert!(held >= Duration::from_millis(990), "{held:?} is too early");
+    assert!(held <= Duration::from_millis(3_500), "{held:?} is too late");
+    assert_eq!(holder.line(), "", "it is closed");
+    assert_eq!(waiter.ask("mn"), "MN", "who talks is not closed");
+}
+
+#[test]
+fn at_the_connection_limit() {
+    for reject in [true, false] {
+        let server = start(|config| {
+            config.connections_max = 2;
+            config.reject_past_limit = reject;
+        });
+        let address = address(&server);
+        let mut waiter = Client::connect(address);
+        assert_eq!(waiter.ask("mn"), "MN");
+        let took = (0..TRIALS).map(|_| {
+            // Turned away until the server has seen the last holder's end.
+            let mut holder = loop {
+                let mut holder = Client::connect(address);
+                holder.send("set k 0 0 1\r\nx\r\n");
+                if holder.line() == "STORED" {
+                    break holder;
+                }
+            };
+            assert_eq!(holder.ask("lock k"), "OK");
+            let queued = (!reject).then(|| Client::connect(address));
+            let died = Instant::now();
+            drop(holder);
+            let took = obtain(&mut waiter, died);
+            if let Some(mut queued) = queued {
+                assert_eq!(queued.ask("mn"), "MN", "who waited is let in");
+            }
+            took
+        });
+        let name = if reject {
+            "close at the limit, refusing"
+        } else {
+            "close at the limit, waiting"
+        };
+        judge(name, took.collect());
+    }
+}
+
+#[test]
+fn the_last_request_of_a_dying_client_is_executed() {
+    let server = start(|_| {});
+    let address = address(&server);
+    for trial in 0..TRIALS {
+        let mut holder = holder(address);
+        let mut waiter = Client::connect(address);
+        holder.send(format!(
+            "set k 0 0 {}\r\n{trial}\r\n",
+            trial.to_string().len()
+        ));
+        drop(holder);
+        obtain(&mut waiter, Instant::now());
+        assert_eq!(
+            waiter.ask("mg k v"),
+            format!("VA {}", trial.to_string().len())
+        );
+        assert_eq!(waiter.line(), trial.to_string());
+    }
+}
+
+#[test]
+fn every_lock_of_a_dead_client_is_free_when_one_is() {
+    let server = start(|config| config.threads = NonZeroUsize::new(4).unwrap());
+    let address = address(&server);
+    let mut waiter = Client::connect(address);
+    for trial in 0..TRIALS {
+        let mut holder = Client::connect(address);
+        for key in 0..50 {
+            holder.send(format!("set k{key} 0 0 1\r\nx\r\n"));
+            assert_eq!(holder.line(), "STORED");
+            assert_eq!(holder.ask(&format!("lock k{key}")), "OK");
+        }
+        drop(holder);
+        let first = trial % 50;
+        let died = Instant::now();
+        while waiter.ask(&format!("lock k{first}")) == "LOCKED" {
+            assert!(died.elapsed() < WORST_MAX);
+        }
+        for key in (0..50).filter(|key| *key != first) {
+            assert_eq!(waiter.ask(&format!("lock k{key}")), "OK", "k{key}");
+        }
+        assert_eq!(waiter.ask("unlock_all"), "OK");
+    }
+}

@@ -1,0 +1,250 @@
+//! The program: flags, signals, exit codes.
+
+#![allow(clippy::unwrap_used)]
+
+mod client;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use client::Client;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The program with flags; its standard error is to be read.
+fn latchd(flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
+    command
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A program that runs, and the line with which it said so.
+struct Running {
+    child: Child,
+    log: BufReader<std::process::ChildStderr>,
+    greeting: String,
+}
+
+impl Running {
+    fn start(flags: &[&str]) -> Self {
+        let mut child = latchd(flags).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut greeting = String::new();
+        while !greeting.contains("listening on") {
+            greeting.clear();
+            assert_ne!(log.read_line(&mut greeting).unwrap(), 0, "it has ended");
+        }
+        Self {
+            child,
+            log,
+            greeting,
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        let (_, rest) = self.greeting.split_once("listening on ").unwrap();
+        rest.split([',', ';']).next().unwrap().parse().unwrap()
+    }
+
+    /// Sends a signal and returns the exit code.
+    fn end(self, signal: Signal) -> Option<i32> {
+        self.end_with_log(signal).0
+    }
+
+    /// Sends a signal and returns the exit code and what was logged after the greeting.
+    fn end_with_log(mut self, signal: Signal) -> (Option<i32>, String) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let code = self.child.wait().unwrap().code();
+        let mut log = String::new();
+        self.log.read_to_string(&mut log).unwrap();
+        (code, log)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended already unless the test has failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run(flags: &[&str]) -> Output {
+    latchd(flags).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn it_serves_until_it_is_told_to_stop() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let latchd = Running::start(&["-l", "127.0.0.1:0", "-t", "2"]);
+        let mut client = Client::connect(latchd.address());
+        assert_eq!(client.ask("mn"), "MN");
+        assert_eq!(latchd.end(signal), Some(0));
+        assert_eq!(client.line(), "");
+    }
+}
+
+#[test]
+fn a_unix_socket_is_removed_at_the_end_and_replaced_after_a_kill() {
+    let path: PathBuf = std::env::temp_dir().join(format!("latchd-program-{}", std::process::id()));
+    let flags = ["-s", path.to_str().unwrap()];
+    let killed = Running::start(&flags);
+    let live = run(&flags);
+    assert_eq!(live.status.code(), Some(71), "{}", text(&live.stderr));
+    assert_eq!(killed.end(Signal::KILL), None);
+    assert!(path.exists());
+    let latchd = Running::start(&flags);
+    assert_eq!(Client::connect_unix(&path).ask("mn"), "MN");
+    assert_eq!(latchd.end(Signal::TERM), Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_port_in_use_is_one_line_and_code_71() {
+    let first = Running::start(&["-l", "127.0.0.1:0"]);
+    let taken = first.address().to_string();
+    let second = run(&["-l", &taken]);
+    assert_eq!(second.status.code(), Some(71));
+    let message = text(&second.stderr);
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(
+        message.contains(&taken) && message.contains("-p"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_bad_flag_is_code_2() {
+    for flags in [&["--nonsense"][..], &["-p", "70000"], &["-S"], &["-m", "1"]] {
+        let output = run(flags);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}");
+        assert!(text(&output.stderr).contains("error:"), "{flags:?}");
+    }
+}
+
+#[test]
+fn version_and_help_are_told() {
+    let version = run(&["-V"]);
+    assert_eq!(
+        text(&version.stdout),
+        concat!("latchd ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+    let help = run(&["-h"]);
+    assert!(help.status.success());
+    for flag in [
+        "-p", "-l", "-s", "-a", "-m", "-M", "-c", "-t", "-I", "-v", "-o", "-h", "-V",
+    ] {
+        assert!(text(&help.stdout).contains(&format!(" {flag}")), "{flag}");
+    }
+}
+
+#[test]
+fn flags_without_meaning_are_one_warning() {
+    let mut child = latchd(&["-l", "127.0.0.1:0", "-k", "-R", "20", "-U", "0"])
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let (mut warning, mut greeting) = (String::new(), String::new());
+    log.read_line(&mut warning).unwrap();
+    log.read_line(&mut greeting).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        warning.contains("WARN") && warning.contains("-k, -R"),
+        "{warning}"
+    );
+    assert!(greeting.contains("listening on"), "{greeting}");
+}
+
+#[test]
+fn v_shows_connections_vv_requests_and_vvv_locks() {
+    for (flag, shown, hidden) in [
+        (
+            "-v",
+            &["<1 new connection", "<1 connection closed"][..],
+            &["lock k", "Locked"][..],
+        ),
+        (
+            "-vv",
+            &["<1 set k 0 0 1\\r\\nx", ">1 STORED", "<1 lock k", ">1 OK"],
+            &["1 Locked k"],
+        ),
+        ("-vvv", &["<1 lock k", "1 Locked k", "1 Unlocked all"], &[]),
+    ] {
+        let latchd = Running::start(&["-l", "127.0.0.1:0", flag]);
+        let mut client = Client::connect(latchd.address());
+        client.send("set k 0 0 1\r\nx\r\n");
+        assert_eq!(client.line(), "STORED");
+        assert_eq!(client.ask("lock k"), "OK");
+        assert_eq!(client.ask("unlock_all"), "OK");
+        assert_eq!(client.ask("quit"), "");
+        let (code, log) = latchd.end_with_log(Signal::TERM);
+        assert_eq!(code, Some(0));
+        assert!(shown.iter().all(|text| log.contains(text)), "{flag}: {log}");
+        assert!(
+            !hidden.iter().any(|text| log.contains(text)),
+            "{flag}: {log}"
+        );
+    }
+}
+
+#[test]
+fn too_few_descriptors_are_said_in_numbers() {
+    // The shell lowers its own hard limit, which the program inherits.
+    let program = env!("CARGO_BIN_EXE_latchd");
+    let script = format!("ulimit -n 100; exec {program} -l 127.0.0.1:0 -c 5000 -t 1");
+    let mut child = Command::new("sh")
+        .args(["-c", &script])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        line.contains("WARN") && line.contains("5000") && line.contains("100"),
+        "{line}"
+    );
+}
+
+#[test]
+fn connections_wait_when_descriptors_run_out() {
+    let program = env!("CARGO_BIN_EXE_latchd");
+    let script = format!("ulimit -n 30; exec {program} -l 127.0.0.1:0 -t 1 2>&1");
+    let mut child = Command::new("sh")
+        .args(["-c", &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stdout.take().unwrap());
+    let mut greeting = String::new();
+    while !greeting.contains("listening on") {
+        greeting.clear();
+        assert_ne!(log.read_line(&mut greeting).unwrap(), 0);
+    }
+    let (_, rest) = greeting.split_once("listening on ").unwrap();
+    let address: SocketAddr = rest.split(';').next().unwrap().parse().unwrap();
+    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        client.send("mn\r\n");
+    }
+    // As each that was answered goes, one that waits comes in.
+    for mut client in clients {
+        assert_eq!(client.line(), "MN");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

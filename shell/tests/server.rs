@@ -1,0 +1,340 @@
+//! A server in this process, over real sockets.
+
+#![allow(clippy::unwrap_used)]
+
+mod client;
+
+use std::io::{ErrorKind, Read, Write};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use client::{Client, address, start};
+use latchd::{Config, ListenAddress, Server, UnixSocket};
+
+#[test]
+fn a_server_answers_and_ends() {
+    let server = start(|_| {});
+    let address = address(&server);
+    let mut client = Client::connect(address);
+    client.send("set k 5 0 5\r\nhello\r\nget k\r\n");
+    assert_eq!(client.line(), "STORED");
+    assert_eq!(client.line(), "VALUE k 5 5");
+    assert_eq!(client.line(), "hello");
+    assert_eq!(client.line(), "END");
+    server.shutdown();
+    assert_eq!(client.line(), "", "the connection is closed");
+    assert_eq!(
+        std::net::TcpStream::connect(address).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
+}
+
+#[test]
+fn clients_on_different_threads_share_items_and_locks() {
+    let server = start(|config| config.threads = NonZeroUsize::new(4).unwrap());
+    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address(&server))).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(format!("set k{number} 0 0 1\r\n{number}\r\n"));
+        assert_eq!(client.line(), "STORED");
+        assert_eq!(client.ask(&format!("lock k{number}")), "OK");
+    }
+    for client in &mut clients {
+        for number in 0..8 {
+            assert_eq!(client.ask(&format!("mg k{number} v")), "VA 1");
+            assert_eq!(client.line(), number.to_string());
+            assert_eq!(client.ask(&format!("lock k{number}")), "LOCKED");
+        }
+    }
+    let mut cas: Vec<String> = (0..8)
+        .map(|number| clients[0].ask(&format!("mg k{number} c")))
+        .collect();
+    cas.sort();
+    cas.dedup();
+    assert_eq!(cas.len(), 8, "every version has a number of its own");
+    assert_eq!(clients[0].ask("unlock_all"), "OK");
+    assert_eq!(clients[1].ask("lock k0"), "OK");
+    assert_eq!(clients[0].stat("locks_held"), "8");
+}
+
+#[test]
+fn bytes_cut_anywhere_give_the_same_answers() {
+    let server = start(|_| {});
+    let mut client = Client::connect(address(&server));
+    for byte in b"set k 0 0 3\r\nabc\r\nget k\r\nget none\r\n" {
+        client.send([*byte]);
+    }
+    assert_eq!(
+        client.bytes(36),
+        b"STORED\r\nVALUE k 0 3\r\nabc\r\nEND\r\nEND\r\n"
+    );
+}
+
+#[test]
+fn a_large_value_goes_in_and_out_in_whatever_pieces() {
+    let server = start(|_| {});
+    let mut client = Client::connect(address(&server));
+    let value: Vec<u8> = (0..1_000_000_u32).map(|n| b'a' + (n % 23) as u8).collect();
+    for piece in [1_000_000, 100_001, 7_919] {
+        client.send(format!("set k 0 0 {}\r\n", value.len()));
+        value.chunks(piece).for_each(|bytes| client.send(bytes));
+        client.send("\r\nget k\r\n");
+        assert_eq!(client.line(), "STORED");
+        assert_eq!(client.line(), format!("VALUE k 0 {}", value.len()));
+        assert!(client.bytes(value.len()) == value, "in pieces of {piece}");
+        assert_eq!(client.line(), "");
+        assert_eq!(client.line(), "END");
+    }
+}
+
+#[test]
+fn large_values_in_a_row_are_told_apart() {
+    let server = start(|_| {});
+    let mut client = Client::connect(address(&server));
+    let mut requests = Vec::new();
+    for size in [40_000, 10, 70_000, 200_000, 1, 33_000, 33_000] {
+        write!(requests, "set k{size} 0 0 {size}\r\n").unwrap();
+        requests.resize(requests.len() + size, b'v');
+        requests.extend_from_slice(b"\r\n");
+    }
+    client.send(&requests);
+    for _ in 0..7 {
+        assert_eq!(client.line(), "STORED");
+    }
+    assert_eq!(client.ask("mg k33000 s"), "HD s33000");
+}
+
+#[test]
+fn a_get_of_many_keys_is_one_line() {
+    let server = start(|_| {});
+    let mut client = Client::connect(address(&server));
+    let keys: Vec<String> = (0..10_000)
+        .map(|number| format!("key{number:06}"))
+        .collect();
+    client.send("set key000777 0 0 1\r\nx\r\n");
+    assert_eq!(client.line(), "STORED");
+    client.send(format!("get {}\r\n", keys.join(" ")));
+    assert_eq!(client.line(), "VALUE key000777 0 1");
+    assert_eq!(client.line(), "x");
+    assert_eq!(client.line(), "END");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read() {
+    const VALUE_BYTES: usize = 100_000;
+    const ROUNDS: usize = 640;
+    let server = start(|_| {});
+    let mut client = Client::connect(address(&server));
+    let value = "v".repeat(VALUE_BYTES);
+    let round = format!("set k 0 0 {VALUE_BYTES} noreply\r\n{value}\r\nmg k v\r\n").into_bytes();
+    let requests = round.repeat(ROUNDS);
+
+    client.socket().set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    let mut stuck_since = Instant::now();
+    while sent < requests.len() && stuck_since.elapsed() < Duration::from_millis(300) {
+        match client.socket().write(&requests[sent..]) {
+            Ok(bytes) => (sent, stuck_since) = (sent + bytes, Instant::now()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+    assert!(sent < requests.len(), "the server reads on");
+    let mut other = Client::connect(address(&server));
+    let (read, written) = (other.stat("bytes_read"), other.stat("bytes_written"));
+    println!("stuck after {sent} bytes; {read} read, {written} written");
+    assert!(
+        written.parse::<usize>().unwrap() < 16 << 20,
+        "what the two sockets can hold"
+    );
+
+    // Once the client reads, everything is answered.
+    client.socket().set_nonblocking(false).unwrap();
+    let begun = sent.div_ceil(round.len());
+    let mut socket = client.socket().try_clone().unwrap();
+    let rest = requests[sent..begun * round.len()].to_vec();
+    let sender = std::thread::spawn(move || socket.write_all(&rest).unwrap());
+    let answer = format!("VA {VALUE_BYTES}\r\n{value}\r\n").into_bytes();
+    for _ in 0..begun {
+        assert!(client.bytes(answer.len()) == answer);
+    }
+    sender.join().unwrap();
+    assert_eq!(client.ask("mn"), "MN");
+}
+
+#[test]
+fn a_busy_client_does_not_hold_up_the_others() {
+    let server = start(|_| {});
+    let mut busy = Client::connect(address(&server));
+    busy.send(format!("set k 0 0 100\r\n{}\r\n", "v".repeat(100)));
+    assert_eq!(busy.line(), "STORED");
+    let mut reading = Client::connect(address(&server));
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stop = std::sync::Arc::clone(&done);
+    let mut sink = busy.socket().try_clone().unwrap();
+    let drain = std::thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 20];
+        while sink.read(&mut buffer).is_ok_and(|read| read > 0) {}
+    });
+    let flood = std::thread::spawn(move || {
+        let requests = b"mg k v\r\n".repeat(10_000);
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            busy.send(&requests);
+        }
+        busy.socket().shutdown(std::net::Shutdown::Both).unwrap();
+    });
+    let mut worst = Duration::ZERO;
+    for _ in 0..200 {
+        let asked = Instant::now();
+        assert_eq!(reading.ask("mg none"), "EN");
+        worst = worst.max(asked.elapsed());
+    }
+    done.store(true, std::sync::atomic::Ordering::Relaxed);
+    flood.join().unwrap();
+    drain.join().unwrap();
+    println!("beside a flood, the slowest of 200 answers took {worst:?}");
+    assert!(worst < Duration::from_secs(1), "{worst:?}");
+}
+
+#[test]
+fn connections_come_and_go_and_leave_nothing() {
+    let server = start(|config| config.threads = NonZeroUsize::new(2).unwrap());
+    let mut watcher = Client::connect(address(&server));
+    for round in 0..1_000 {
+        let mut client = Client::connect(address(&server));
+        if round % 2 == 0 {
+            assert_eq!(client.ask("mn"), "MN");
+        }
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while watcher.stat("curr_connections") != "1" {
+        assert!(
+            Instant::now() < deadline,
+            "{}",
+            watcher.stat("curr_connections")
+        );
+    }
+    assert_eq!(watcher.stat("total_connections"), "1001");
+}
+
+#[test]
+fn past_the_limit_a_client_is_told_so_and_closed() {
+    let server = start(|config| config.connections_max = 2);
+    let mut first = Client::connect(address(&server));
+    let mut second = Client::connect(address(&server));
+    assert_eq!(
+        (first.ask("mn"), second.ask("mn")),
+        ("MN".into(), "MN".into())
+    );
+    let mut third = Client::connect(address(&server));
+    assert_eq!(third.rest(), b"ERROR Too many open connections\r\n");
+    assert_eq!(first.stat("rejected_connections"), "1");
+    assert_eq!(second.ask("quit"), "");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while first.stat("curr_connections") != "1" {
+        assert!(Instant::now() < deadline);
+    }
+    assert_eq!(Client::connect(address(&server)).ask("mn"), "MN");
+}
+
+#[test]
+fn past_the_limit_a_client_can_be_left_to_wait() {
+    let server = start(|config| {
+        config.connections_max = 1;
+        config.reject_past_limit = false;
+    });
+    let mut first = Client::connect(address(&server));
+    assert_eq!(first.ask("mn"), "MN");
+    let mut second = Client::connect(address(&server));
+    second.send("mn\r\n");
+    second
+        .socket()
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .unwrap();
+    assert_eq!(
+        second.socket().read(&mut [0]).unwrap_err().kind(),
+        ErrorKind::WouldBlock
+    );
+    assert_eq!(first.stat("accepting_conns"), "0");
+    drop(first);
+    second
+        .socket()
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    assert_eq!(second.line(), "MN");
+    assert_eq!(
+        second.stat("listen_disabled_num"),
+        "2",
+        "full, and full again"
+    );
+}
+
+#[test]
+fn a_unix_socket_and_tcp_reach_the_same_items() {
+    let path = PathBuf::from(format!(
+        "{}/latchd-both-{}",
+        std::env::temp_dir().display(),
+        std::process::id()
+    ));
+    let server = start(|config| {
+        config.unix_socket = Some(UnixSocket {
+            path: path.clone(),
+            mode: 0o700,
+        });
+    });
+    let mut unix = Client::connect_unix(&path);
+    unix.send("set k 0 0 1\r\nx\r\n");
+    assert_eq!(unix.line(), "STORED");
+    assert_eq!(Client::connect(address(&server)).ask("mg k s"), "HD s1");
+    server.shutdown();
+    assert!(!path.exists());
+}
+
+#[test]
+fn an_item_is_gone_a_quarter_second_after_its_ttl() {
+    let server = start(|_| {});
+    let mut client = Client::connect(address(&server));
+    let sent = Instant::now();
+    client.send("set k 0 1 1\r\nx\r\n");
+    assert_eq!(client.line(), "STORED");
+    let stored = Instant::now();
+    loop {
+        let asked = stored.elapsed();
+        if client.ask("mg k s") != "HD s1" {
+            break;
+        }
+        assert!(
+            asked < Duration::from_millis(1_260),
+            "T2: a hit at {asked:?}"
+        );
+    }
+    assert!(sent.elapsed() >= Duration::from_secs(1), "T1");
+}
+
+#[test]
+fn a_server_that_cannot_start_leaves_nothing_behind() {
+    let server = start(|_| {});
+    let port = address(&server).port();
+    let mut config = Config::default();
+    config.listen = vec![ListenAddress::loopback(0), ListenAddress::loopback(port)];
+    assert_eq!(
+        Server::start(config).unwrap_err().kind(),
+        ErrorKind::AddrInUse
+    );
+    let mut config = Config::default();
+    config.threads = NonZeroUsize::new(1_000).unwrap();
+    assert_eq!(
+        Server::start(config).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
+}
+
+#[test]
+fn stats_can_be_set_back() {
+    let server = start(|_| {});
+    let mut client = Client::connect(address(&server));
+    assert_eq!(client.ask("mn"), "MN");
+    assert_ne!(client.stat("bytes_read"), "0");
+    assert_eq!(client.ask("stats reset"), "RESET");
+    assert_eq!(client.stat("total_connections"), "0");
+    assert_eq!(client.stat("curr_connections"), "1");
+}

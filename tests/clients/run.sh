@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Runs other people's clients against a server, and counts what holds.
+#
+#   run.sh [--text] SERVER-PROGRAM    starts the program as `PROGRAM -l 127.0.0.1 -p PORT`
+#   run.sh [--text] --address HOST:PORT   uses a server that is there; everything in it is flushed
+#
+# --text leaves out the clients of the binary protocol. EXTRA_ARGS holds more arguments for the
+# program. What the clients need is installed below $LATCHD_CLIENTS_DIR (default: target/clients);
+# Debian must have libmemcached-tools, libmemcached-dev, python3-venv and npm.
+#
+# Prints one line a fact and at the end `N passed, N failed`; exits 1 if a fact does not hold, and
+# 2 if it cannot begin.
+
+set -u -o pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+folder=${LATCHD_CLIENTS_DIR:-$here/../../target/clients}
+binary=yes
+server=
+address=
+
+give_up() {
+    echo "run.sh: $*" >&2
+    exit 2
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+        --text) binary=no ;;
+        --address) address=${2:-} && shift ;;
+        -*) give_up "there is no option $1" ;;
+        *) server=$1 ;;
+    esac
+    shift
+done
+[ -n "$server$address" ] || give_up "which server? A program, or --address HOST:PORT"
+
+mkdir -p "$folder" || give_up "cannot make $folder"
+folder=$(cd "$folder" && pwd)
+output=$folder/output.txt
+: >"$output"
+
+# The programs the clients are, at the versions the scripts were written against.
+command -v memccapable >/dev/null || give_up "memccapable is missing (Debian: libmemcached-tools)"
+if [ ! -e "$folder/python/ready" ]; then
+    python3 -m venv "$folder/python" || give_up "no venv (Debian: python3-venv)"
+    packages=(pymemcache==4.0.0 meta-memcache==4.3.0)
+    [ $binary = yes ] && packages+=(pylibmc==1.6.3 python-binary-memcached==0.33.0)
+    "$folder/python/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2 ||
+        give_up "the Python clients cannot be installed"
+    [ $binary = yes ] && touch "$folder/python/ready"
+fi
+if [ $binary = yes ] && [ ! -e "$folder/node/node_modules/memjs" ]; then
+    npm install --silent --no-audit --no-fund --prefix "$folder/node" memjs@1.3.2 >&2 ||
+        give_up "memjs cannot be installed"
+fi
+
+pid=
+stop() {
+    if [ -n "$pid" ]; then
+        kill "$pid" 2>/dev/null
+        wait "$pid" 2>/dev/null
+        pid=
+    fi
+}
+trap stop EXIT
+
+if [ -n "$server" ]; then
+    free_port='import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+    port=$(python3 -c "$free_port")
+    # shellcheck disable=SC2086 # EXTRA_ARGS is a list
+    "$server" -l 127.0.0.1 -p "$port" ${EXTRA_ARGS:-} >"$folder/server.txt" 2>&1 &
+    pid=$!
+    address=127.0.0.1:$port
+fi
+host=${address%:*}
+port=${address##*:}
+for _ in $(seq 100); do
+    (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null && break
+    sleep 0.1
+done
+(exec 3<>"/dev/tcp/$host/$port") 2>/dev/null || give_up "nobody listens on $address"
+
+# Runs a script of facts; its lines are counted at the end.
+facts() {
+    local name=$1
+    shift
+    echo "# $name"
+    timeout 120 "$@" 2>&1 | sed -u "s/^\(ok\|not ok\) - /\1 - $name: /" | tee -a "$output"
+    local code=${PIPESTATUS[0]}
+    if [ "$code" -gt 1 ]; then
+        echo "not ok - $name: ended with $code" | tee -a "$output"
+    fi
+}
+
+# memccapable prints `NAME  [pass]` or `NAME  [FAIL]`, in this form or with colours.
+capable() {
+    timeout 120 memccapable -h "$host" -p "$port" "$@" 2>&1 |
+        sed -u -e 's/\x1b\[[0-9;]*m//g' \
+            -e 's/^\(.*[^ ]\) *\[pass\]$/ok - \1/' \
+            -e 's/^\(.*[^ ]\) *\[FAIL\].*$/not ok - \1: memccapable says FAIL/' \
+            -e 's/^\(.*[^ ]\) *\[skip\].*$/not ok - \1: memccapable skipped it/'
+}
+export -f capable
+export host port
+
+python=$folder/python/bin/python
+if [ $binary = yes ]; then
+    facts memccapable bash -c capable
+else
+    facts memccapable bash -c 'capable -a'
+fi
+facts pymemcache "$python" "$here/pymemcache_text.py" "$host" "$port"
+facts meta-memcache "$python" "$here/meta_memcache_stampede.py" "$host" "$port"
+if [ $binary = yes ]; then
+    facts pylibmc "$python" "$here/pylibmc_binary.py" "$host" "$port"
+    facts bmemcached "$python" "$here/bmemcached_binary.py" "$host" "$port"
+    NODE_PATH=$folder/node/node_modules facts memjs node "$here/memjs_binary.js" "$host" "$port"
+fi
+stop
+
+passed=$(grep -c '^ok - ' "$output")
+failed=$(grep -c '^not ok - ' "$output")
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

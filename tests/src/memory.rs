@@ -1,0 +1,188 @@
+//! The core as a server: connections without sockets, and a clock that is moved by hand.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use latchd_core::connection::Progress;
+use latchd_core::engine::Config;
+use latchd_core::wire::WireLimits;
+use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
+
+use crate::peer::{Patience, Peer, Received};
+use crate::transcript::End;
+
+/// Where the clock starts: not at a whole second, and not at 0.
+const START_MS: u64 = 123_457;
+/// Where the wall clock stands at the monotonic 0: November 2023.
+const UNIX_S_AT_START: u64 = 1_700_000_000;
+/// How much may wait to be read before a connection pauses, as in the server.
+const OUT_BYTES_MAX: usize = 64 << 10;
+/// How much time goes by between two ticks.
+const TICK_MS: u64 = 250;
+
+/// How bytes arrive. However they do, the answers are the same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Arrival {
+    /// As they were sent.
+    Whole,
+    /// A few at a time, with a call of the connection for each few.
+    Cut {
+        /// How many.
+        bytes: usize,
+    },
+}
+
+/// A core, its clients, and their time.
+#[derive(Debug)]
+pub struct MemoryPeer {
+    core: Core,
+    now_ms: u64,
+    arrival: Arrival,
+    clients: BTreeMap<char, Client>,
+    opened: u64,
+}
+
+#[derive(Debug)]
+struct Client {
+    id: ConnId,
+    connection: Connection,
+    /// Arrived, and not yet done with.
+    input: Vec<u8>,
+    /// How long `input` must be before the connection looks at it again.
+    at_least: usize,
+    /// On the way to the client.
+    output: Vec<u8>,
+    closed: bool,
+}
+
+impl MemoryPeer {
+    /// An empty core.
+    #[must_use]
+    pub fn new(arrival: Arrival) -> Self {
+        Self {
+            core: Core::new(Config::new(Limits::default(), UNIX_S_AT_START)),
+            now_ms: START_MS,
+            arrival,
+            clients: BTreeMap::new(),
+            opened: 0,
+        }
+    }
+
+    fn client(&mut self, conn: char) -> &mut Client {
+        self.clients.entry(conn).or_insert_with(|| {
+            self.opened += 1;
+            let id = ConnId::from_number(self.opened);
+            self.core
+                .handle(Instant::from_millis(self.now_ms), Event::Opened(id));
+            Client {
+                id,
+                connection: Connection::new(WireLimits::new(self.core.limits().value_bytes_max)),
+                input: Vec::new(),
+                at_least: 0,
+                output: Vec::new(),
+                closed: false,
+            }
+        })
+    }
+
+    fn arrive(&mut self, conn: char, bytes: &[u8]) {
+        let now = Instant::from_millis(self.now_ms);
+        let Some(client) = self.clients.get_mut(&conn) else {
+            return;
+        };
+        client.input.extend_from_slice(bytes);
+        while !client.closed && client.input.len() >= client.at_least {
+            let mut out = Vec::new();
+            let mut core = self.core.at(now, client.id);
+            let (done, progress) =
+                client
+                    .connection
+                    .drive(&client.input, &mut core, &mut out, OUT_BYTES_MAX);
+            client.input.drain(..done);
+            client.output.append(&mut out);
+            match progress {
+                Progress::NeedsInput { at_least } => {
+                    assert!(
+                        at_least > client.input.len(),
+                        "a connection that waits for what it has waits for ever"
+                    );
+                    client.at_least = at_least;
+                }
+                Progress::OutputFull => client.at_least = 0,
+                Progress::Close => {
+                    client.closed = true;
+                    self.core.handle(now, Event::Closed(client.id));
+                }
+            }
+        }
+        self.core.check();
+    }
+
+    fn close(&mut self, conn: char) {
+        let now = Instant::from_millis(self.now_ms);
+        if let Some(client) = self.clients.get_mut(&conn)
+            && !client.closed
+        {
+            client.closed = true;
+            self.core.handle(now, Event::Closed(client.id));
+            self.core.check();
+        }
+    }
+}
+
+impl Peer for MemoryPeer {
+    fn send(&mut self, conn: char, bytes: &[u8]) -> io::Result<()> {
+        self.client(conn);
+        match self.arrival {
+            Arrival::Whole => self.arrive(conn, bytes),
+            Arrival::Cut { bytes: length } => {
+                for few in bytes.chunks(length) {
+                    self.arrive(conn, few);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        conn: char,
+        buffer: &mut Vec<u8>,
+        _patience: Patience,
+    ) -> io::Result<Received> {
+        let client = self.client(conn);
+        if client.output.is_empty() {
+            return Ok(if client.closed {
+                Received::Closed
+            } else {
+                Received::Nothing
+            });
+        }
+        buffer.append(&mut client.output);
+        Ok(Received::Bytes)
+    }
+
+    fn end(&mut self, conn: char, how: End) -> io::Result<()> {
+        self.client(conn);
+        self.close(conn);
+        if how != End::HalfClose {
+            self.clients.remove(&conn);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, span: Duration) {
+        let end_ms = self.now_ms + u64::try_from(span.as_millis()).unwrap_or(u64::MAX / 2);
+        while self.now_ms < end_ms {
+            self.now_ms = (self.now_ms + TICK_MS).min(end_ms);
+            self.core
+                .handle(Instant::from_millis(self.now_ms), Event::Tick);
+        }
+        self.core.check();
+    }
+
+    fn owns_time(&self) -> bool {
+        true
+    }
+}

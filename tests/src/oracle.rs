@@ -1,0 +1,424 @@
+//! What latchd should answer, written a second time: slowly, plainly, and without a look at the
+//! engine.
+//!
+//! Items are a map with every property of an item spelled out; a lock is an entry in a second map;
+//! time is in milliseconds. It evicts nothing of itself; who compares it with a core that does tells it
+//! ([`Oracle::evict`]). It shares the types of commands with the core, and no code that decides anything.
+//!
+//! Source: the protocol page of latchd (docs/PROTOCOL.md), memcached's `doc/protocol.txt`, and the
+//! lock specification of yrmcds.
+
+mod answer;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use latchd_core::command::{Command, Get, NewCas, TtlStep, TtlSteps};
+use latchd_core::key::KeyForm;
+use latchd_core::time::Exptime;
+use latchd_core::{ConnId, Event, Limits, Refusal};
+
+pub use answer::{Answer, Counts, Seen, Win};
+
+/// Time is looked at in quarters of a second.
+const QUARTER_MS: u64 = 250;
+
+/// The naive model of a server.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    limits: Limits,
+    now_ms: u64,
+    unix_ms_at_start: u64,
+    items: BTreeMap<Vec<u8>, Item>,
+    locks: BTreeMap<Vec<u8>, ConnId>,
+    open: BTreeSet<ConnId>,
+    cas_last: u64,
+    flush_due_ms: Option<u64>,
+    counts: Counts,
+}
+
+/// Everything there is to know of an item.
+#[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Item {
+    /// What was stored.
+    pub value: Vec<u8>,
+    /// The client's own number.
+    pub client_flags: u32,
+    /// The version.
+    pub cas: u64,
+    /// When it is gone: milliseconds since the start, on a quarter of a second. `None` is never.
+    pub gone_at_ms: Option<u64>,
+    /// When it was stored or fetched last.
+    pub accessed_ms: u64,
+    /// Somebody fetched it since it was stored.
+    pub fetched: bool,
+    /// Marked out of date.
+    pub stale: bool,
+    /// Somebody was told to recache it.
+    pub won: bool,
+    /// Its key was written in base64.
+    pub key_form: KeyForm,
+    /// A `flush_all` passed while it was held: it goes when it is unlocked.
+    pub doomed: bool,
+}
+
+impl Oracle {
+    /// An empty server at time 0.
+    #[must_use]
+    pub fn new(limits: Limits, unix_s_at_start: u64) -> Self {
+        Self {
+            limits,
+            now_ms: 0,
+            unix_ms_at_start: unix_s_at_start * 1000,
+            items: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            open: BTreeSet::new(),
+            cas_last: 0,
+            flush_due_ms: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// What happens when `event` happens at `now_ms`; the answer, if it is a request.
+    pub fn handle(&mut self, now_ms: u64, event: &Event<'_>) -> Option<Answer> {
+        self.now_ms = self.now_ms.max(now_ms);
+        if self.flush_due_ms.is_some_and(|due| due <= self.now_ms) {
+            self.flush();
+        }
+        match event {
+            Event::Opened(conn) => {
+                self.open.insert(*conn);
+                None
+            }
+            Event::Closed(conn) => {
+                self.counts.lock_died += self.unlock_every(*conn);
+                self.open.remove(conn);
+                None
+            }
+            Event::Tick => None,
+            Event::WallClock { unix_s_at_start } => {
+                self.unix_ms_at_start = unix_s_at_start * 1000;
+                None
+            }
+            Event::Received(conn, command) => Some(self.answer(*conn, command)),
+        }
+    }
+
+    /// The item of a key, if a client could see it.
+    #[must_use]
+    pub fn visible(&self, key: &[u8]) -> Option<&Item> {
+        let item = self.items.get(key)?;
+        let held = self.locks.contains_key(key);
+        (held || !self.is_gone(item)).then_some(item)
+    }
+
+    /// Who holds the lock of a key.
+    #[must_use]
+    pub fn holder(&self, key: &[u8]) -> Option<ConnId> {
+        self.locks.get(key).copied()
+    }
+
+    /// Every item that a client could see.
+    pub fn items(&self) -> impl Iterator<Item = (&[u8], &Item)> {
+        self.items
+            .keys()
+            .filter_map(|key| Some((key.as_slice(), self.visible(key)?)))
+    }
+
+    /// The item was given up for room.
+    pub fn evict(&mut self, key: &[u8]) {
+        self.items.remove(key);
+    }
+
+    fn answer(&mut self, conn: ConnId, command: &Command<'_>) -> Answer {
+        // An item that is gone and not held might as well never have been.
+        if let Some(key) = command.key() {
+            let key = key.as_bytes();
+            if self.visible(key).is_none() {
+                self.items.remove(key);
+            }
+        }
+        match command {
+            Command::Get(get) => self.get(conn, get),
+            Command::Set(set) => self.set(conn, set),
+            Command::SetTooLarge { key } => {
+                if !self.refuses(conn, key.as_bytes()) {
+                    self.take_out(key.as_bytes());
+                }
+                Answer::Refused(Refusal::TooLarge)
+            }
+            Command::Delete(delete) => self.delete(conn, delete),
+            Command::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
+            Command::Lock { key } => {
+                if !self.items.contains_key(key.as_bytes()) {
+                    return Answer::NotFound;
+                }
+                match self.lock(conn, key.as_bytes()) {
+                    Ok(()) => Answer::Locked,
+                    Err(refusal) => Answer::Refused(refusal),
+                }
+            }
+            Command::Unlock { key } => {
+                if !self.items.contains_key(key.as_bytes()) {
+                    return Answer::Refused(Refusal::NotLockedNotFound);
+                }
+                if self.holder(key.as_bytes()) != Some(conn) {
+                    return Answer::Refused(Refusal::NotLocked);
+                }
+                self.unlock(key.as_bytes());
+                self.counts.lock_released += 1;
+                Answer::Unlocked
+            }
+            Command::UnlockAll => {
+                self.counts.lock_released += self.unlock_every(conn);
+                Answer::Unlocked
+            }
+            Command::FlushAll { at } => {
+                match self.moment(*at) {
+                    Some(at_ms) if at_ms > self.now_ms => self.flush_due_ms = Some(at_ms),
+                    // "Never" and "already past" are both "at once" here.
+                    Some(_) | None => self.flush(),
+                }
+                Answer::Ok
+            }
+            Command::Keys(keys) => Answer::Keys(
+                self.items
+                    .keys()
+                    .filter(|key| key.starts_with(keys.prefix) && self.visible(key).is_some())
+                    .cloned()
+                    .collect(),
+            ),
+            Command::Stats(_) => Answer::Stats(Counts {
+                locks_held: self.locks.len() as u64,
+                lock_holders: self.locks.values().collect::<BTreeSet<_>>().len() as u64,
+                ..self.counts
+            }),
+            Command::StatsReset => {
+                self.counts = Counts::default();
+                Answer::Ok
+            }
+        }
+    }
+
+    fn get(&mut self, conn: ConnId, get: &Get<'_>) -> Answer {
+        let key = get.key.as_bytes();
+        let made = !self.items.contains_key(key);
+        if made {
+            if get.lock || !get.steps.vivifies() {
+                return Answer::Miss;
+            }
+            let cas = self.version(get.new_cas);
+            self.items.insert(
+                key.to_vec(),
+                self.fresh(b"", 0, Exptime::Never, get.key_form, cas),
+            );
+        }
+        if get.lock
+            && let Err(refusal) = self.lock(conn, key)
+        {
+            return Answer::Refused(refusal);
+        }
+        let before = self.items[key].clone();
+        let (gone_at_ms, ttls, short) = self.walk(before.gone_at_ms, &get.steps, made);
+        let win = match (get.recaches, before.won, made || before.stale || short) {
+            (true, true, _) => Win::Sent,
+            (true, false, true) => Win::Won,
+            (true, false, false) | (false, _, _) => Win::None,
+        };
+        match win {
+            Win::Won => self.counts.win_sent += 1,
+            Win::Sent => self.counts.win_waits += 1,
+            Win::None => {}
+        }
+        let now_ms = self.now_ms;
+        let item = self.items.get_mut(key).expect("found or made above");
+        item.gone_at_ms = gone_at_ms;
+        item.won |= win == Win::Won;
+        if get.bump {
+            item.fetched = true;
+            item.accessed_ms = now_ms;
+        }
+        Answer::Hit(Seen {
+            key: key.to_vec(),
+            key_form: before.key_form,
+            value: before.value,
+            cas: before.cas,
+            client_flags: before.client_flags,
+            ttls,
+            last_access_s: (quarter(now_ms) - quarter(before.accessed_ms)) / 1000,
+            fetched: before.fetched,
+            stale: before.stale,
+            win,
+            unchanged: get.known_cas.is_some_and(|cas| cas.number() == before.cas),
+            locked_by: self.holder(key),
+        })
+    }
+
+    /// Follows the TTL through the steps of a command: when the item is gone in the end, the TTL
+    /// shown before, between and after the steps, and whether an `R` found it short.
+    fn walk(
+        &self,
+        gone_at_ms: Option<u64>,
+        steps: &TtlSteps,
+        made: bool,
+    ) -> (Option<u64>, Vec<Option<u64>>, bool) {
+        let mut gone_at_ms = gone_at_ms;
+        let mut short = false;
+        let mut shown = vec![self.seconds_left(gone_at_ms)];
+        for step in steps.iter() {
+            match step {
+                TtlStep::Touch(exptime) => gone_at_ms = self.gone_at(exptime),
+                TtlStep::Vivify(exptime) if made => gone_at_ms = self.gone_at(exptime),
+                TtlStep::Vivify(_) => {}
+                TtlStep::Recache(exptime) => {
+                    short |= match (gone_at_ms, exptime) {
+                        (None, _) | (_, Exptime::Never | Exptime::Past) => false,
+                        (Some(_), Exptime::In { seconds }) => {
+                            self.seconds_left(gone_at_ms) < Some(u64::from(seconds))
+                        }
+                        (Some(at_ms), Exptime::At { .. }) => {
+                            self.gone_at(exptime).is_some_and(|date_ms| at_ms < date_ms)
+                        }
+                    };
+                }
+            }
+            shown.push(self.seconds_left(gone_at_ms));
+        }
+        (gone_at_ms, shown, short)
+    }
+
+    /// Whether `conn` may not change the item of `key`, because another one holds it.
+    fn refuses(&mut self, conn: ConnId, key: &[u8]) -> bool {
+        let refuses = self.locks.get(key).is_some_and(|owner| *owner != conn);
+        self.counts.lock_refusals += u64::from(refuses);
+        refuses
+    }
+
+    fn lock(&mut self, conn: ConnId, key: &[u8]) -> Result<(), Refusal> {
+        if !self.open.contains(&conn) {
+            return Err(Refusal::ConnectionClosed);
+        }
+        if self.locks.contains_key(key) {
+            self.counts.lock_contended += 1;
+            return Err(Refusal::Locked);
+        }
+        let held = self.locks.values().filter(|owner| **owner == conn).count();
+        if held >= self.limits.locks_per_connection_max {
+            return Err(Refusal::TooManyLocks);
+        }
+        self.locks.insert(key.to_vec(), conn);
+        self.counts.lock_granted += 1;
+        Ok(())
+    }
+
+    /// Ends a lock; what it has held off happens.
+    fn unlock(&mut self, key: &[u8]) {
+        self.locks.remove(key);
+        if self
+            .items
+            .get(key)
+            .is_some_and(|item| item.doomed || self.is_gone(item))
+        {
+            self.items.remove(key);
+        }
+    }
+
+    fn unlock_every(&mut self, conn: ConnId) -> u64 {
+        let keys: Vec<Vec<u8>> = self
+            .locks
+            .iter()
+            .filter(|(_, owner)| **owner == conn)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in &keys {
+            self.unlock(key);
+        }
+        keys.len() as u64
+    }
+
+    fn flush(&mut self) {
+        self.flush_due_ms = None;
+        let locks = &self.locks;
+        self.items.retain(|key, _| locks.contains_key(key));
+        for item in self.items.values_mut() {
+            item.doomed = true;
+        }
+    }
+
+    /// The item and its lock, if any, are no more.
+    fn take_out(&mut self, key: &[u8]) {
+        self.items.remove(key);
+        self.locks.remove(key);
+    }
+
+    fn fresh(
+        &self,
+        value: &[u8],
+        client_flags: u32,
+        exptime: Exptime,
+        key_form: KeyForm,
+        cas: u64,
+    ) -> Item {
+        Item {
+            value: value.to_vec(),
+            client_flags,
+            cas,
+            gone_at_ms: self.gone_at(exptime),
+            accessed_ms: self.now_ms,
+            fetched: false,
+            stale: false,
+            won: false,
+            key_form,
+            doomed: false,
+        }
+    }
+
+    /// The version of a change that happens.
+    fn version(&mut self, new_cas: NewCas) -> u64 {
+        match new_cas {
+            NewCas::Is(cas) => cas.number(),
+            NewCas::Next => {
+                self.cas_last += 1;
+                self.cas_last
+            }
+        }
+    }
+
+    /// The moment an exptime names, to the millisecond; now for one that has passed, `None` for
+    /// never.
+    fn moment(&self, exptime: Exptime) -> Option<u64> {
+        let at_ms = match exptime {
+            Exptime::Never => return None,
+            Exptime::Past => 0,
+            Exptime::In { seconds } => self.now_ms + u64::from(seconds) * 1000,
+            Exptime::At { unix_s } => (unix_s * 1000).saturating_sub(self.unix_ms_at_start),
+        };
+        Some(at_ms.max(self.now_ms))
+    }
+
+    /// When an item with this exptime is gone: with the first quarter that begins no earlier, or
+    /// with this one if the moment has passed.
+    fn gone_at(&self, exptime: Exptime) -> Option<u64> {
+        let at_ms = self.moment(exptime)?;
+        Some(if at_ms == self.now_ms {
+            quarter(at_ms)
+        } else {
+            at_ms.div_ceil(QUARTER_MS) * QUARTER_MS
+        })
+    }
+
+    fn is_gone(&self, item: &Item) -> bool {
+        item.gone_at_ms.is_some_and(|at_ms| at_ms <= self.now_ms)
+    }
+
+    /// The TTL as a client sees it: to the nearest second, of the quarters that are left.
+    fn seconds_left(&self, gone_at_ms: Option<u64>) -> Option<u64> {
+        gone_at_ms.map(|at_ms| (at_ms.saturating_sub(quarter(self.now_ms)) + 500) / 1000)
+    }
+}
+
+/// The beginning of the quarter that a moment lies in.
+const fn quarter(ms: u64) -> u64 {
+    ms - ms % QUARTER_MS
+}

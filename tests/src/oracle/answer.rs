@@ -1,0 +1,135 @@
+//! An answer as it is compared: the reply of the core without what only its store knows.
+
+use std::collections::BTreeSet;
+
+use latchd_core::key::KeyForm;
+use latchd_core::reply::{Reply, TtlTrace};
+use latchd_core::{ConnId, Refusal};
+
+/// The answer to a request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[allow(missing_docs)] // As `Reply` has them.
+pub enum Answer {
+    Hit(Seen),
+    Miss,
+    Stored {
+        cas: u64,
+        size: usize,
+    },
+    NotStored,
+    Exists,
+    NotFound,
+    Deleted,
+    Number {
+        value: u64,
+        cas: u64,
+        ttls: Vec<Option<u64>>,
+    },
+    Locked,
+    Unlocked,
+    Ok,
+    Keys(BTreeSet<Vec<u8>>),
+    Stats(Counts),
+    Refused(Refusal),
+}
+
+/// What a get shows of an item.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[allow(missing_docs)] // As `Hit` has them.
+pub struct Seen {
+    pub key: Vec<u8>,
+    pub key_form: KeyForm,
+    pub value: Vec<u8>,
+    pub cas: u64,
+    pub client_flags: u32,
+    /// Before the first step, after it, and so on: one more than there are steps.
+    pub ttls: Vec<Option<u64>>,
+    pub last_access_s: u64,
+    pub fetched: bool,
+    pub stale: bool,
+    pub win: Win,
+    pub unchanged: bool,
+    pub locked_by: Option<ConnId>,
+}
+
+pub use latchd_core::reply::Win;
+
+/// The counters that say something about locks and wins.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[allow(missing_docs)] // As `Counters` and `Gauges` have them.
+pub struct Counts {
+    pub lock_granted: u64,
+    pub lock_contended: u64,
+    pub lock_released: u64,
+    pub lock_died: u64,
+    pub lock_refusals: u64,
+    pub win_sent: u64,
+    pub win_waits: u64,
+    pub stale_marks: u64,
+    pub locks_held: u64,
+    pub lock_holders: u64,
+}
+
+impl Answer {
+    /// The answer that a reply of the core is, to a request with so many
+    /// [steps](latchd_core::command::TtlSteps). Of a page of keys, it is that page.
+    #[must_use]
+    pub fn of(reply: &Reply<'_>, steps: usize) -> Self {
+        let ttls = |trace: &TtlTrace| {
+            (0..=steps)
+                .map(|taken| trace.after(taken).map(u64::from))
+                .collect()
+        };
+        match reply {
+            Reply::Hit(hit) => Self::Hit(Seen {
+                key: hit.key.to_vec(),
+                key_form: hit.key_form,
+                value: hit.value.to_vec(),
+                cas: hit.cas.number(),
+                client_flags: hit.client_flags,
+                ttls: ttls(&hit.ttl),
+                last_access_s: hit.last_access_s.into(),
+                fetched: hit.fetched,
+                stale: hit.stale,
+                win: hit.win,
+                unchanged: hit.unchanged,
+                locked_by: hit.locked_by,
+            }),
+            Reply::Miss => Self::Miss,
+            Reply::Stored(stored) => Self::Stored {
+                cas: stored.cas.number(),
+                size: stored.size,
+            },
+            Reply::NotStored => Self::NotStored,
+            Reply::Exists => Self::Exists,
+            Reply::NotFound => Self::NotFound,
+            Reply::Deleted => Self::Deleted,
+            Reply::Number(number) => Self::Number {
+                value: number.value,
+                cas: number.cas.number(),
+                ttls: ttls(&number.ttl),
+            },
+            Reply::Locked => Self::Locked,
+            Reply::Unlocked => Self::Unlocked,
+            Reply::Ok => Self::Ok,
+            Reply::Keys(page) => Self::Keys(page.keys.iter().map(|key| key.to_vec()).collect()),
+            Reply::Stats(report) => {
+                let counters = &report.stats.counters;
+                let gauges = &report.stats.gauges;
+                Self::Stats(Counts {
+                    lock_granted: counters.lock_granted,
+                    lock_contended: counters.lock_contended,
+                    lock_released: counters.lock_released,
+                    lock_died: counters.lock_died,
+                    lock_refusals: counters.lock_refusals,
+                    win_sent: counters.win_sent,
+                    win_waits: counters.win_waits,
+                    stale_marks: counters.stale_marks,
+                    locks_held: gauges.locks_held,
+                    lock_holders: gauges.lock_holders,
+                })
+            }
+            Reply::Refused(refusal) => Self::Refused(*refusal),
+        }
+    }
+}

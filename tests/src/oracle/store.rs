@@ -1,0 +1,213 @@
+//! The changes: set, delete and arithmetic.
+
+use latchd_core::command::{
+    Arithmetic, Delete, Direction, Guard, LockAfter, NewCas, OnMissing, Removal, Set, SetMode,
+};
+use latchd_core::time::Exptime;
+use latchd_core::{ConnId, Refusal};
+
+use super::{Answer, Item, Oracle};
+
+impl Oracle {
+    pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> Answer {
+        let key = set.key.as_bytes();
+        let old = self.items.get(key).cloned();
+        if set.lock == LockAfter::Release {
+            if old.is_none() {
+                return Answer::NotFound;
+            }
+            if self.holder(key) != Some(conn) {
+                return Answer::Refused(Refusal::NotLocked);
+            }
+        } else if self.refuses(conn, key) {
+            return Answer::Refused(Refusal::Locked);
+        }
+
+        let joined = |old: &Item| match set.mode {
+            SetMode::Append { .. } => [&old.value, set.value].concat(),
+            SetMode::Prepend { .. } => [set.value, &old.value].concat(),
+            SetMode::Set | SetMode::Add | SetMode::Replace => set.value.to_vec(),
+        };
+        let whole = matches!(set.mode, SetMode::Set | SetMode::Add | SetMode::Replace);
+        // A comparison makes a set or replace a `cas`, which misses in its own way.
+        let compares = set.guard != Guard::None;
+        let mut stays_stale = false;
+        match (&old, set.mode) {
+            (None, SetMode::Set | SetMode::Replace) if compares => return Answer::NotFound,
+            (Some(_), SetMode::Add)
+            | (
+                None,
+                SetMode::Replace
+                | SetMode::Append {
+                    missing: OnMissing::Refuse,
+                }
+                | SetMode::Prepend {
+                    missing: OnMissing::Refuse,
+                },
+            ) => return Answer::NotStored,
+            (None, _) => {}
+            (Some(old), _) => match set.guard {
+                Guard::None => {}
+                Guard::Match(cas) if cas.number() == old.cas => {}
+                Guard::MatchElseStale(cas) if cas.number() == old.cas => {}
+                Guard::MatchElseStale(cas) if cas.number() < old.cas && whole => stays_stale = true,
+                Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never => return Answer::Exists,
+            },
+        }
+        let value = old.as_ref().map_or(set.value.to_vec(), joined);
+        if value.len() > self.limits.value_bytes_max {
+            return Answer::NotStored;
+        }
+
+        let cas = self.version(set.new_cas);
+        let mut item = self.fresh(&value, set.client_flags, set.exptime, set.key_form, cas);
+        if let Some(old) = old {
+            if stays_stale {
+                item.stale = true;
+                item.won = old.won;
+                item.gone_at_ms = old.gone_at_ms;
+            }
+            if !whole {
+                item.client_flags = old.client_flags;
+                item.gone_at_ms = old.gone_at_ms;
+                item.key_form = old.key_form;
+                item.doomed = old.doomed;
+            }
+        }
+        self.items.insert(key.to_vec(), item);
+        if set.lock == LockAfter::Release {
+            self.unlock(key);
+            self.counts.lock_released += 1;
+        }
+        Answer::Stored {
+            cas,
+            size: value.len(),
+        }
+    }
+
+    pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> Answer {
+        let key = delete.key.as_bytes();
+        if self.refuses(conn, key) {
+            return Answer::Refused(Refusal::Locked);
+        }
+        let Some(old) = self.items.get(key).cloned() else {
+            return Answer::NotFound;
+        };
+        if !passes(delete.guard, &old) {
+            return Answer::Exists;
+        }
+        let emptied = |exptime: Exptime, client_flags: u32, oracle: &Self| Item {
+            // Nobody has replaced the value, so whoever was told to still may.
+            won: old.won,
+            doomed: old.doomed,
+            ..oracle.fresh(b"", client_flags, exptime, delete.key_form, old.cas)
+        };
+        let item = match delete.removal {
+            Removal::Remove => {
+                self.take_out(key);
+                return Answer::Deleted;
+            }
+            Removal::MarkStale { exptime } => Item {
+                gone_at_ms: exptime.map_or(old.gone_at_ms, |exptime| self.gone_at(exptime)),
+                stale: true,
+                won: false,
+                cas: self.version(delete.new_cas),
+                ..old
+            },
+            Removal::Clear {
+                exptime,
+                client_flags,
+            } => {
+                let item = emptied(exptime, client_flags, self);
+                let cas = match delete.new_cas {
+                    NewCas::Is(cas) => cas.number(),
+                    NewCas::Next => item.cas,
+                };
+                Item { cas, ..item }
+            }
+            Removal::ClearAndMarkStale {
+                exptime,
+                client_flags,
+            } => Item {
+                stale: true,
+                won: false,
+                cas: self.version(delete.new_cas),
+                ..emptied(exptime, client_flags, self)
+            },
+        };
+        self.counts.stale_marks += u64::from(item.stale);
+        self.items.insert(key.to_vec(), item);
+        Answer::Deleted
+    }
+
+    pub(super) fn arithmetic(&mut self, conn: ConnId, request: &Arithmetic<'_>) -> Answer {
+        let key = request.key.as_bytes();
+        if self.refuses(conn, key) {
+            return Answer::Refused(Refusal::Locked);
+        }
+        let (number, mut item) = match self.items.get(key).cloned() {
+            None if !request.steps.vivifies() => return Answer::NotFound,
+            None => {
+                let digits = request.initial.to_string();
+                let item = self.fresh(digits.as_bytes(), 0, Exptime::Never, request.key_form, 0);
+                let (gone_at_ms, ttls, _) = self.walk(None, &request.steps, true);
+                let cas = self.version(request.new_cas);
+                self.items.insert(
+                    key.to_vec(),
+                    Item {
+                        cas,
+                        gone_at_ms,
+                        ..item
+                    },
+                );
+                return Answer::Number {
+                    value: request.initial,
+                    cas,
+                    ttls,
+                };
+            }
+            Some(old) if old.value.is_empty() => return Answer::Refused(Refusal::NonNumeric),
+            Some(old) if !passes(request.guard, &old) => return Answer::Exists,
+            Some(old) => match leading_number(&old.value) {
+                None => return Answer::Refused(Refusal::NonNumeric),
+                Some(number) => (number, old),
+            },
+        };
+        let value = match request.direction {
+            Direction::Increment => number.wrapping_add(request.delta),
+            Direction::Decrement => number.saturating_sub(request.delta),
+        };
+        let width = item.value.len();
+        item.value = format!("{value:<width$}").into_bytes();
+        item.cas = self.version(request.new_cas);
+        item.accessed_ms = self.now_ms;
+        item.stale = false;
+        item.won = false;
+        let (gone_at_ms, ttls, _) = self.walk(item.gone_at_ms, &request.steps, false);
+        item.gone_at_ms = gone_at_ms;
+        let cas = item.cas;
+        self.items.insert(key.to_vec(), item);
+        Answer::Number { value, cas, ttls }
+    }
+}
+
+fn passes(guard: Guard, item: &Item) -> bool {
+    match guard {
+        Guard::None => true,
+        Guard::Match(cas) | Guard::MatchElseStale(cas) => cas.number() == item.cas,
+        Guard::Never => false,
+    }
+}
+
+/// The number at the beginning of a value, as C's `strtoull` reads it, but for minus signs.
+fn leading_number(value: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(value).ok()?;
+    let word = text.split_ascii_whitespace().next()?;
+    let digits = word.strip_prefix('+').unwrap_or(word);
+    // `parse` takes a sign of its own.
+    if digits.starts_with('+') {
+        None
+    } else {
+        digits.parse().ok()
+    }
+}

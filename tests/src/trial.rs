@@ -1,0 +1,267 @@
+//! The core beside the oracle: the same events to both, and everything that can be seen compared
+//! after each.
+//!
+//! - T1: both give the same answer.
+//! - T2: both have the same items, property by property, seen or not by a client yet.
+//! - T3: the core's own invariants hold ([`Core::check`]), and its memory limit does.
+//!
+//! Where memory is scarce the core may do two things that the oracle does not: refuse what needs
+//! room (then nothing has changed), and give up an item that nobody holds and that it was not just
+//! told to keep.
+
+use std::collections::BTreeSet;
+
+use latchd_core::arbitrary::{CLIENTS, Client, KEYS, Op, Pairs, Stage, UNIX_S_AT_START};
+use latchd_core::command::{Command, Keys, TtlSteps};
+use latchd_core::engine::Config;
+use latchd_core::item::Meta;
+use latchd_core::reply::Reply;
+use latchd_core::{ConnId, Core, Event, Instant, Key, Limits, Refusal, Store};
+
+use crate::oracle::{Answer, Item, Oracle};
+
+/// A core and an oracle that have seen the same events.
+#[derive(Debug)]
+pub struct Trial<S> {
+    core: Core<S>,
+    oracle: Oracle,
+    stage: Stage,
+    room: Room,
+}
+
+/// Whether there is room for every item.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Room {
+    /// There is: the core has no excuse.
+    Ample,
+    /// There is not.
+    Scarce,
+}
+
+/// Where the two part, in words.
+pub type Difference = String;
+
+impl<S: Store> Trial<S> {
+    /// Both are empty, and every client is connected.
+    #[must_use]
+    pub fn new(limits: Limits, store: S, room: Room) -> Self {
+        let mut trial = Self {
+            core: Core::with_store(Config::new(limits, UNIX_S_AT_START), store),
+            oracle: Oracle::new(limits, UNIX_S_AT_START),
+            stage: Stage::new(),
+            room,
+        };
+        for number in 0..CLIENTS {
+            let client = Client::new(u8::try_from(number).expect("a few"));
+            let opened = trial.step(&Op::Open { client }, &mut Pairs::default());
+            opened.expect("nothing has happened yet");
+        }
+        trial
+    }
+
+    /// Plays a sequence. Pairs of requests and replies are noted in `pairs`.
+    ///
+    /// # Errors
+    /// Where the core and the oracle part.
+    pub fn play<'a>(
+        &mut self,
+        ops: impl IntoIterator<Item = &'a Op>,
+        pairs: &mut Pairs,
+    ) -> Result<(), Difference> {
+        ops.into_iter().try_for_each(|op| self.step(op, pairs))
+    }
+
+    /// Plays one operation.
+    ///
+    /// # Errors
+    /// As [`play`](Self::play).
+    pub fn step(&mut self, op: &Op, pairs: &mut Pairs) -> Result<(), Difference> {
+        let Some(event) = self.stage.enact(op) else {
+            return Ok(());
+        };
+        let now = self.stage.clock().now;
+        let mut before = None;
+        if self.room == Room::Scarce {
+            // Up to now, and not up to the event.
+            self.oracle.handle(now.as_millis(), &Event::Tick);
+            before = Some(self.oracle.clone());
+        }
+        let expected = self.oracle.handle(now.as_millis(), &event);
+        let reply = self.core.handle(now, event);
+        if let (Op::Request { request, .. }, Some(reply)) = (op, &reply) {
+            pairs.note(request, reply);
+            self.stage.learn(request, reply);
+        }
+        let answer = match (event, reply) {
+            (Event::Received(conn, Command::Keys(keys)), Some(Reply::Keys(page))) => {
+                let first = page.keys.iter().map(|key| key.to_vec()).collect();
+                let next = page.next;
+                Some(all_pages(&mut self.core, now, conn, keys, first, next)?)
+            }
+            (Event::Received(_, command), Some(reply)) => {
+                Some(Answer::of(&reply, steps(&command).len()))
+            }
+            (_, reply) => reply.map(|reply| Answer::of(&reply, 0)),
+        };
+        match (before, &answer) {
+            (Some(before), Some(Answer::Refused(Refusal::OutOfMemory | Refusal::TooManyLocks)))
+                if needs_room(&event) =>
+            {
+                self.oracle = before;
+            }
+            _ if answer == expected => {}
+            _ => return Err(format!("expected {expected:?}\n     got {answer:?}")),
+        }
+        self.compare_items(&event)?;
+        let (used, limit) = (
+            self.core.store().usage().bytes,
+            self.core.limits().memory_bytes_max,
+        );
+        if used > limit {
+            return Err(format!("{used} bytes are used, and {limit} may be"));
+        }
+        self.core.check();
+        Ok(())
+    }
+
+    /// T2, after `event`.
+    fn compare_items(&mut self, event: &Event<'_>) -> Result<(), Difference> {
+        let just_kept = match event {
+            Event::Received(_, command) => command.key(),
+            Event::Opened(_) | Event::Closed(_) | Event::Tick | Event::WallClock { .. } => None,
+        };
+        let mut evicted = Vec::new();
+        for (bytes, item) in self.oracle.items() {
+            let key = Key::new(bytes).expect("it was made from a key");
+            let holder = self.oracle.holder(bytes);
+            let may_be_gone = self.room == Room::Scarce && holder.is_none();
+            match self.live(key) {
+                Some((meta, value))
+                    if is_same(&meta, value, item)
+                        && meta.locked == holder.is_some()
+                        && self.core.locks().owner(key) == holder => {}
+                None if may_be_gone && just_kept != Some(key) => evicted.push(bytes.to_vec()),
+                there => {
+                    let key = String::from_utf8_lossy(bytes);
+                    return Err(format!(
+                        "item {key}: expected {item:?} held by {holder:?}\n         got {there:?}"
+                    ));
+                }
+            }
+        }
+        for key in evicted {
+            self.oracle.evict(&key);
+        }
+        for bytes in KEYS {
+            let key = Key::new(bytes).expect("a legal key");
+            if let (Some(there), None) = (self.live(key), self.oracle.visible(bytes)) {
+                let key = String::from_utf8_lossy(bytes);
+                return Err(format!("item {key}: expected none\n         got {there:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The item of a key in the core, if a client could see it. One that is gone may lie about
+    /// until somebody comes across it.
+    fn live(&self, key: Key<'_>) -> Option<(Meta, &[u8])> {
+        let store = self.core.store();
+        let slot = store.find(key)?;
+        let meta = store.meta(slot);
+        let tick = self.core.clock().tick();
+        let gone = meta
+            .deadline
+            .is_some_and(|deadline| deadline.has_passed(tick));
+        (meta.locked || !gone).then(|| (meta, store.value(slot)))
+    }
+}
+
+/// Whether a request may be refused for want of room: it stores, or makes a lock pin an item.
+fn needs_room(event: &Event<'_>) -> bool {
+    match event {
+        Event::Received(_, command) => match command {
+            Command::Get(get) => get.lock || get.steps.vivifies(),
+            Command::Set(_)
+            | Command::Delete(_)
+            | Command::Arithmetic(_)
+            | Command::Lock { .. } => true,
+            Command::SetTooLarge { .. }
+            | Command::Unlock { .. }
+            | Command::UnlockAll
+            | Command::FlushAll { .. }
+            | Command::Keys(_)
+            | Command::Stats(_)
+            | Command::StatsReset => false,
+        },
+        Event::Opened(_) | Event::Closed(_) | Event::Tick | Event::WallClock { .. } => false,
+    }
+}
+
+fn is_same(meta: &Meta, value: &[u8], item: &Item) -> bool {
+    let Meta {
+        cas,
+        deadline,
+        last_access,
+        client_flags,
+        key_form,
+        fetched,
+        stale,
+        win_sent,
+        locked: _,
+    } = *meta;
+    let quarter_ms = latchd_core::time::TICK_MS;
+    value == item.value
+        && cas.number() == item.cas
+        && deadline.map(|at| u64::from(at.tick().count()) * quarter_ms) == item.gone_at_ms
+        && u64::from(last_access.count()) == item.accessed_ms / quarter_ms
+        && client_flags == item.client_flags
+        && key_form == item.key_form
+        && fetched == item.fetched
+        && stale == item.stale
+        && win_sent == item.won
+}
+
+/// Every page of a listing: pages promise no order and no moment, and nothing happens between them
+/// here.
+fn all_pages<S: Store>(
+    core: &mut Core<S>,
+    now: Instant,
+    conn: ConnId,
+    keys: Keys<'_>,
+    mut all: BTreeSet<Vec<u8>>,
+    mut next: Option<latchd_core::command::ScanCursor>,
+) -> Result<Answer, Difference> {
+    let mut pages = 1;
+    while let Some(cursor) = next {
+        pages += 1;
+        if pages > 1_000 {
+            return Err("a listing of a few keys has no end".into());
+        }
+        let command = Command::Keys(Keys { cursor, ..keys });
+        match core.handle(now, Event::Received(conn, command)) {
+            Some(Reply::Keys(page)) => {
+                all.extend(page.keys.iter().map(|key| key.to_vec()));
+                next = page.next;
+            }
+            other => return Err(format!("a page of keys is {other:?}")),
+        }
+    }
+    Ok(Answer::Keys(all))
+}
+
+const fn steps<'a>(command: &'a Command<'_>) -> &'a TtlSteps {
+    match command {
+        Command::Get(get) => &get.steps,
+        Command::Arithmetic(arithmetic) => &arithmetic.steps,
+        Command::Set(_)
+        | Command::SetTooLarge { .. }
+        | Command::Delete(_)
+        | Command::Lock { .. }
+        | Command::Unlock { .. }
+        | Command::UnlockAll
+        | Command::FlushAll { .. }
+        | Command::Keys(_)
+        | Command::Stats(_)
+        | Command::StatsReset => &TtlSteps::NONE,
+    }
+}

@@ -1,0 +1,170 @@
+//! The engine against the oracle, on random sequences of operations.
+//!
+//! `LATCHD_SEQUENCES` says how many sequences each property plays (40 000 if it is not set), and
+//! `LATCHD_SEED` where their random numbers start.
+
+use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use latchd_core::arbitrary::{Op, Pairs, ReplyKind, RequestKind, VALUE_BYTES_MAX};
+use latchd_core::{Limits, MapStore};
+use latchd_tests::generate::Step;
+use latchd_tests::trial::{Room, Trial};
+use quickcheck::{Gen, QuickCheck, TestResult, Testable};
+
+/// The longest sequence.
+const OPS_MAX: usize = 100;
+
+fn number_from(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).map_or(otherwise, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is a number"))
+    })
+}
+
+/// How many parts a property is played in, each with random numbers of its own: the sequences are
+/// the same however many cores the machine has.
+const PARTS: u64 = 8;
+
+/// Plays a property on every core of the machine.
+fn check_on_all_cores<P: Testable + Clone + Send + Sync>(property: &P) {
+    let sequences = number_from("LATCHD_SEQUENCES", 40_000).div_ceil(PARTS);
+    let seed = number_from("LATCHD_SEED", 1).wrapping_mul(1_000);
+    let next_part = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                loop {
+                    let part = next_part.fetch_add(1, Ordering::Relaxed);
+                    if part >= PARTS {
+                        break;
+                    }
+                    QuickCheck::new()
+                        .rng(Gen::from_size_and_seed(OPS_MAX, seed.wrapping_add(part)))
+                        .tests(sequences)
+                        .max_tests(sequences)
+                        .min_tests_passed(sequences)
+                        .quickcheck(property.clone());
+                }
+            });
+        }
+    });
+}
+
+/// Limits that leave room for every item, and can be reached by locks and by appends.
+fn ample() -> Limits {
+    let mut limits = Limits::new(1 << 20, VALUE_BYTES_MAX);
+    limits.locks_per_connection_max = 2;
+    limits.scan_items_max = 2;
+    limits.crawl_items_max = 2;
+    limits
+}
+
+/// What a sequence came to: a panic of the core is a difference like any other.
+fn outcome(play: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(play)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!(
+            "the core asserts: {}",
+            words.unwrap_or("something")
+        ))
+    })
+}
+
+/// A sequence and its end, for a person to read.
+fn told(ops: &[Op], difference: &str) -> String {
+    let lines: Vec<String> = ops.iter().map(|op| format!("  {op:?}\n")).collect();
+    format!("after\n{}{difference}\n", lines.concat())
+}
+
+/// For any sequence of operations, the engine answers what the oracle answers, and keeps what the
+/// oracle keeps.
+#[test]
+fn the_engine_does_what_the_oracle_does() {
+    static SEEN: Mutex<Option<Pairs>> = Mutex::new(None);
+
+    #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
+    fn property(steps: Vec<Step>) -> TestResult {
+        let ops: Vec<Op> = steps.iter().map(|step| step.0).collect();
+        let mut pairs = Pairs::default();
+        let limits = ample();
+        let outcome = outcome(|| {
+            Trial::new(limits, MapStore::new(&limits), Room::Ample).play(&ops, &mut pairs)
+        });
+        let mut seen = SEEN.lock().expect("nobody panics here");
+        seen.get_or_insert_default().add(&pairs);
+        match outcome {
+            Ok(()) => TestResult::passed(),
+            Err(difference) => TestResult::error(told(&ops, &difference)),
+        }
+    }
+
+    check_on_all_cores(&(property as fn(Vec<Step>) -> TestResult));
+    let seen = SEEN
+        .lock()
+        .expect("nobody panics here")
+        .take()
+        .expect("something was played");
+    // The oracle gives nothing up, so it is played with room enough.
+    assert_seen(&seen, |_, reply| reply == ReplyKind::RefusedOutOfMemory);
+}
+
+/// However scarce memory is, for any sequence of operations: a locked item does not vanish, an item
+/// that is there is the one that was stored last, and limits hold.
+#[test]
+fn scarce_memory_breaks_no_promise() {
+    static SEEN: Mutex<Option<Pairs>> = Mutex::new(None);
+
+    #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
+    fn property(steps: Vec<Step>) -> TestResult {
+        let ops: Vec<Op> = steps.iter().map(|step| step.0).collect();
+        let mut pairs = Pairs::default();
+        let limits = scarce();
+        let outcome = outcome(|| {
+            Trial::new(limits, MapStore::new(&limits), Room::Scarce).play(&ops, &mut pairs)
+        });
+        let mut seen = SEEN.lock().expect("nobody panics here");
+        seen.get_or_insert_default().add(&pairs);
+        match outcome {
+            Ok(()) => TestResult::passed(),
+            Err(difference) => TestResult::error(told(&ops, &difference)),
+        }
+    }
+
+    check_on_all_cores(&(property as fn(Vec<Step>) -> TestResult));
+    let seen = SEEN
+        .lock()
+        .expect("nobody panics here")
+        .take()
+        .expect("something was played");
+    assert_seen(&seen, |_, _| false);
+}
+
+/// Limits within which about two of the items of the alphabet have room, and locks may pin two that
+/// are short: then not a digit more.
+fn scarce() -> Limits {
+    let mut limits = Limits::new(400, VALUE_BYTES_MAX);
+    limits.locked_bytes_max = 296;
+    limits.scan_items_max = 2;
+    limits.crawl_items_max = 2;
+    limits
+}
+
+/// P1 and P2 of the table of pairs.
+fn assert_seen(seen: &Pairs, left_out: impl Fn(RequestKind, ReplyKind) -> bool) {
+    println!("{seen}");
+    let impossible: Vec<_> = seen.impossible().collect();
+    assert!(
+        impossible.is_empty(),
+        "not in the table of pairs: {impossible:?}"
+    );
+    let missing: Vec<_> = seen.missing(left_out).collect();
+    assert!(
+        missing.is_empty(),
+        "in the table of pairs and never seen: {missing:?}"
+    );
+}
