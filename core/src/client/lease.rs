@@ -175,9 +175,12 @@ pub struct Lease {
 
 impl Lease {
     /// A lease that has not been asked for. `key` is the item's, `value` what is stored in it.
-    #[must_use]
-    pub fn new(key: Key<'_>, value: TokenValue, terms: Terms) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// [`TermsError`] if the server cannot measure the ttl.
+    pub fn new(key: Key<'_>, value: TokenValue, terms: Terms) -> Result<Self, TermsError> {
+        check_ttl(terms.ttl)?;
+        Ok(Self {
             key: key.as_bytes().into(),
             value,
             retries: terms.retry.begin(terms.seed),
@@ -196,7 +199,7 @@ impl Lease {
             refresh: Refresh::None,
             measure_asked: false,
             news: VecDeque::new(),
-        }
+        })
     }
 
     /// Begins to obtain it. Ends in [`Obtained`](LeaseNews::Obtained),
@@ -316,12 +319,6 @@ impl Lease {
     #[must_use]
     pub const fn number(&self) -> Option<Cas> {
         self.number
-    }
-
-    /// Whether nothing is under way and nothing is held.
-    #[must_use]
-    pub(super) fn is_idle(&self) -> bool {
-        self.goal == Goal::None && self.turn == Turn::Rest && self.news.is_empty()
     }
 
     fn begin(&mut self, query: Query, at: Instant) {
