@@ -20,7 +20,8 @@ fn main() -> ExitCode {
     let commands: u64 = std::env::args()
         .nth(2)
         .map_or(200_000, |n| n.parse().expect("a number"));
-    let server = Server::memcached(&program).expect("it starts");
+    let server = Server::memcached_with(&program, &["-o", "no_lru_maintainer,no_lru_crawler"])
+        .expect("it starts");
     let dialect = if program.starts_with("/usr") {
         Dialect::MemcachedBefore1640
     } else {
