@@ -5,6 +5,7 @@ extern crate alloc;
 
 #[cfg(feature = "arbitrary")]
 pub mod arbitrary;
+pub mod client;
 pub mod command;
 pub mod connection;
 pub mod engine;

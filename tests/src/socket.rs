@@ -139,6 +139,14 @@ impl Server {
     /// # Errors
     /// It cannot be started, or does not listen.
     pub fn memcached(program: &Path) -> io::Result<Self> {
+        Self::memcached_with(program, &[])
+    }
+
+    /// Starts a memcached with more options.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not listen.
+    pub fn memcached_with(program: &Path, options: &[&str]) -> io::Result<Self> {
         Self::start(|port| {
             let mut command = Command::new(program);
             // memcached refuses to run as root unless told so, and takes no notice otherwise.
@@ -152,6 +160,7 @@ impl Server {
                 "-p",
                 &port.to_string(),
             ]);
+            command.args(options);
             Ok((command, None))
         })
     }

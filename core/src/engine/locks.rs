@@ -52,6 +52,21 @@ impl LockTable {
             .map(|(key, holding)| (Key::new(key).expect("it was made from a key"), *holding))
     }
 
+    /// Every open connection that was announced, each with the keys it holds.
+    pub(super) fn connections(
+        &self,
+    ) -> impl Iterator<Item = (ConnId, impl Iterator<Item = Key<'_>>)> {
+        // V1: both fields are shown, this one here and the other by `iter`.
+        let Self { by_key: _, by_conn } = self;
+        by_conn.iter().map(|(conn, keys)| {
+            let keys = keys.iter();
+            (
+                *conn,
+                keys.map(|key| Key::new(key).expect("it was made from a key")),
+            )
+        })
+    }
+
     /// Every open connection that was announced.
     pub fn open_connections(&self) -> impl Iterator<Item = ConnId> {
         self.by_conn.keys().copied()

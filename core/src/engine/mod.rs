@@ -17,6 +17,7 @@ mod locks;
 mod read;
 mod recache;
 mod remove;
+mod view;
 mod write;
 
 #[cfg(test)]
@@ -24,7 +25,8 @@ mod tests;
 
 use core::fmt;
 
-pub use locks::LockTable;
+pub use locks::{Holding, LockTable};
+pub use view::View;
 
 use crate::command::{Command, Guard, Keys, NewCas};
 use crate::connection::Execute;
@@ -33,7 +35,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::reply::{KeysPage, Refusal, Reply};
 use crate::stats::{Gauges, Report, Stats};
-use crate::store::{MapStore, Store};
+use crate::store::{HashSeed, MapStore, Store};
 use crate::time::{Clock, Exptime, Instant};
 
 /// Names a connection. Never reused while the process lives, unlike a file descriptor: a late
@@ -92,6 +94,9 @@ pub struct Config {
     pub cas_first: Cas,
     /// How far each CAS is from the one before, so that several cores can share the numbers.
     pub cas_stride: u32,
+    /// What its hashes depend on besides the keys. A server takes it from the system's randomness,
+    /// so that no client can choose keys that are slow to find.
+    pub hash_seed: HashSeed,
 }
 
 impl Config {
@@ -103,6 +108,7 @@ impl Config {
             unix_s_at_start,
             cas_first: Cas::FIRST,
             cas_stride: 1,
+            hash_seed: [0, 0],
         }
     }
 
@@ -114,6 +120,13 @@ impl Config {
             None => Cas::FIRST,
         };
         self.cas_stride = count;
+        self
+    }
+
+    /// The same with another hash seed.
+    #[must_use]
+    pub const fn seeded(mut self, hash_seed: HashSeed) -> Self {
+        self.hash_seed = hash_seed;
         self
     }
 }
@@ -141,7 +154,10 @@ impl Core<MapStore> {
     /// A core on the reference store.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self::with_store(config, MapStore::new(&config.limits))
+        Self::with_store(
+            config,
+            MapStore::with_seed(&config.limits, config.hash_seed),
+        )
     }
 }
 
@@ -154,6 +170,7 @@ impl<S: Store> Core<S> {
             unix_s_at_start,
             cas_first,
             cas_stride,
+            hash_seed: _,
         } = config;
         Self {
             store,

@@ -1,0 +1,299 @@
+//! Every way in which latchd's answers may differ from a peer's, with the reason.
+//!
+//! An entry says as exactly as it can when it applies. The reasons are those of docs/PROTOCOL.md;
+//! where an entry is the drift of an older memcached, it applies to that dialect only.
+
+use super::Dialect;
+use super::reply::{Message, Part};
+
+/// Two answers that differ.
+#[derive(Clone, Copy, Debug)]
+pub struct Differing<'a> {
+    /// The request, as latchd was sent it.
+    pub request: &'a [u8],
+    /// What the peer answers.
+    pub theirs: &'a [Message],
+    /// What latchd answers.
+    pub ours: &'a [Message],
+    /// Who the peer is.
+    pub dialect: Dialect,
+    /// The entry that the request itself names.
+    pub allows: Option<&'static str>,
+}
+
+/// One way.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// What it is called in the report.
+    pub id: &'static str,
+    /// Why it is so.
+    pub reason: &'static str,
+    /// Whether it explains a difference.
+    pub explains: fn(&Differing<'_>) -> bool,
+}
+
+/// Noted by the comparison itself: the time of the last access is coarser on the peer.
+pub const ACCESS_TIME: &str = "access-time";
+/// Noted by the comparison itself: what an item takes of memory, and where.
+pub const ITEM_SIZE: &str = "item-size";
+
+/// Noted by the comparison itself: the TTL of an item that has already expired.
+pub const PAST_TTL: &str = "past-ttl";
+
+/// Why the comparison itself lets something through.
+pub const NOTES: [(&str, &str); 3] = [
+    (
+        ACCESS_TIME,
+        "memcached notes an access only now and then (items.c, do_item_bump)",
+    ),
+    (ITEM_SIZE, "slab class and item size are each server's own"),
+    (
+        PAST_TTL,
+        "an item shown as it expires has a TTL of 0; memcached shows 2^32 less some seconds",
+    ),
+];
+
+/// All of them.
+pub const LIST: &[Entry] = &[
+    Entry {
+        id: "delete-extra-words",
+        reason: "delete answers what lies behind the key as 1.6.18 does: 1.6.45 fails memccapable",
+        explains: |d| {
+            d.dialect == Dialect::Memcached
+                && d.verb() == b"delete"
+                && d.words() > 2
+                && (d.we_say(b"CLIENT_ERROR bad command line format.  Usage") || d.we_say(b"ERROR"))
+        },
+    },
+    Entry {
+        id: "opaque-32",
+        reason: "an opaque has up to 32 bytes, as the documentation says; the code counts the `O`",
+        explains: |d| {
+            d.they_say(b"CLIENT_ERROR opaque token too long")
+                && d.request_words()
+                    .any(|word| word.starts_with(b"O") && word.len() == 33)
+        },
+    },
+    Entry {
+        id: "counting-is-no-fetch",
+        reason: "a number keeps that it was fetched; memcached forgets when it gains a digit",
+        explains: |d| {
+            (d.verb() == b"mg" || d.verb() == b"me")
+                && d.parts_differ(|theirs, ours| {
+                    is_word(theirs, b"h0") && is_word(ours, b"h1")
+                        || is_word(theirs, b"fetch=no") && is_word(ours, b"fetch=yes")
+                        || matches!((theirs, ours), (Part::Cas(_), Part::Cas(_)))
+                        || matches!((theirs, ours), (Part::Size(_), Part::Size(_)))
+                })
+        },
+    },
+    Entry {
+        id: "clear-keeps-win",
+        reason: "`md x` hands out no second win for one version (docs/PROTOCOL.md, `md`)",
+        explains: |d| d.verb() == b"mg" && d.we_add(b"Z"),
+    },
+    Entry {
+        id: "binary-key-mark",
+        reason: "an item that a meta command makes by the way keeps that its key is in base64",
+        explains: |d| {
+            let base64 = |part: &Part| matches!(part, Part::Same(word) if word.starts_with(b"k"));
+            d.request_words().any(|word| word == b"b")
+                && d.we_add(b"b")
+                && d.ours.iter().flatten().any(base64)
+        },
+    },
+    Entry {
+        id: "counting-ends-staleness",
+        reason: "counting stores a new value, so it ends win and staleness however long it is",
+        explains: |d| d.verb() == b"mg" && d.theirs_only_has(&[b"X", b"W", b"Z"]),
+    },
+    Entry {
+        id: "counting-loses-flags",
+        reason: "`T` and `E` of `ma` hold for the item as it is then; memcached sets them on the \
+                 item that was there before the number gained a digit",
+        explains: |d| d.allows == Some("counting-loses-flags") && d.verb() == b"mg",
+    },
+    Entry {
+        id: "exptime-beyond-32-bits",
+        reason: "a date far away is that date; memcached keeps the low 32 bits, a date in 2008",
+        explains: |d| d.allows == Some("exptime-beyond-32-bits") && d.verb() == b"get",
+    },
+    Entry {
+        id: "long-key-in-get",
+        reason: "one error line; 1.6.45 sends an empty line behind it",
+        explains: |d| {
+            d.verb().starts_with(b"g")
+                && d.they_say(b"CLIENT_ERROR bad command line format")
+                && d.ours == &d.theirs[..1]
+        },
+    },
+    Entry {
+        id: "old-error-wording",
+        reason: "1.6.40 made many an `ERROR` a `CLIENT_ERROR bad command line format`",
+        explains: |d| d.is_old() && d.theirs.len() == d.ours.len() && d.begin_alike_but_for_wording(),
+    },
+    Entry {
+        id: "old-body-as-commands",
+        reason: "before 1.6.40 the body behind a bad request line was read as commands",
+        explains: |d| {
+            d.is_old()
+                && d.theirs.len() > d.ours.len()
+                && says(d.ours, b"CLIENT_ERROR")
+                && d.begin_alike_but_for_wording()
+                && d.theirs[d.ours.len()..].iter().all(|extra| is_line(extra, b"ERROR"))
+        },
+    },
+    Entry {
+        id: "old-debug-ttl",
+        reason: "before 1.6.40 `me` showed a TTL below 0",
+        explains: |d| {
+            d.is_old()
+                && d.verb() == b"me"
+                && d.parts_differ(|theirs, ours| match (theirs, ours) {
+                    (Part::Ttl(theirs), Part::Ttl(ours)) => theirs.abs_diff(-*ours) <= 1,
+                    (Part::Cas(_), Part::Cas(_)) | (Part::Size(_), Part::Size(_)) => true,
+                    (Part::Age(_), Part::Age(_)) => true,
+                    _ => is_word(theirs, b"fetch=no") && is_word(ours, b"fetch=yes"),
+                })
+        },
+    },
+    Entry {
+        id: "old-quiet-create",
+        reason: "before 1.6.40 `ma N q` answered when it made the item",
+        explains: |d| {
+            d.is_old() && d.verb() == b"ma" && d.they_say(b"HD") && d.ours.is_empty()
+        },
+    },
+    Entry {
+        id: "old-flag-errors",
+        reason: "1.6.40 gave `md` errors of its own, and `ma` and unknown flags others than before",
+        explains: |d| {
+            d.is_old()
+                && d.verb().starts_with(b"m")
+                && (d.they_say(b"CLIENT_ERROR invalid or duplicate flag")
+                    || d.they_say(b"CLIENT_ERROR invalid flag")
+                    || d.verb() == b"ma" && d.they_say(b"CLIENT_ERROR bad command line format"))
+                && d.we_say(b"CLIENT_ERROR")
+        },
+    },
+    Entry {
+        id: "old-mode-length",
+        reason: "before 1.6.40 a mode of no or several letters was an error of its own",
+        explains: |d| {
+            d.is_old()
+                && d.they_say(b"CLIENT_ERROR incorrect length for M token")
+                && d.we_say(b"CLIENT_ERROR invalid mode for ms M token")
+        },
+    },
+    Entry {
+        id: "old-verbosity",
+        reason: "before 1.6.40 `verbosity` took one word",
+        explains: |d| d.is_old() && d.verb() == b"verbosity" && d.words() > 2 && d.we_say(b"OK"),
+    },
+    Entry {
+        id: "old-gat-without-key",
+        reason: "before 1.6.40 `gat` without a key found none",
+        explains: |d| {
+            d.is_old() && d.verb() == b"gat" && d.words() == 2 && d.they_say(b"END")
+        },
+    },
+    Entry {
+        id: "old-leading-blanks",
+        reason: "before 1.6.40 blanks before a command did not matter",
+        explains: |d| d.is_old() && d.request.starts_with(b" ") && d.we_say(b"ERROR"),
+    },
+    Entry {
+        id: "line-too-long",
+        reason: "the client is told why the connection closes; memcached closes without a word",
+        explains: |d| d.theirs.is_empty() && d.we_say(b"CLIENT_ERROR line too long"),
+    },
+];
+
+impl<'a> Differing<'a> {
+    /// The words of the request's line.
+    fn request_words(&self) -> impl Iterator<Item = &'a [u8]> {
+        let line = self
+            .request
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        line.split(|byte| *byte == b' ')
+            .filter(|word| !word.is_empty())
+    }
+
+    fn is_old(&self) -> bool {
+        self.dialect == Dialect::MemcachedBefore1640
+    }
+
+    fn words(&self) -> usize {
+        self.request_words().count()
+    }
+
+    fn verb(&self) -> &'a [u8] {
+        self.request_words().next().unwrap_or_default()
+    }
+
+    fn we_say(&self, beginning: &[u8]) -> bool {
+        says(self.ours, beginning)
+    }
+
+    fn they_say(&self, beginning: &[u8]) -> bool {
+        says(self.theirs, beginning)
+    }
+
+    /// Whether the peer's first answers are latchd's, or `ERROR` where latchd says more.
+    fn begin_alike_but_for_wording(&self) -> bool {
+        self.theirs.len() >= self.ours.len()
+            && self.theirs.iter().zip(self.ours).all(|(theirs, ours)| {
+                theirs == ours
+                    || is_line(theirs, b"ERROR")
+                        && is_line(ours, b"CLIENT_ERROR bad command line format")
+            })
+    }
+
+    /// Whether the answers have the same parts but for some, all of which `alike` explains.
+    fn parts_differ(&self, alike: fn(&Part, &Part) -> bool) -> bool {
+        let theirs: Vec<&Part> = self.theirs.iter().flatten().collect();
+        let ours: Vec<&Part> = self.ours.iter().flatten().collect();
+        theirs.len() == ours.len()
+            && theirs
+                .iter()
+                .zip(ours)
+                .all(|(theirs, ours)| *theirs == ours || alike(theirs, ours))
+    }
+
+    /// Whether latchd's answer has this word more than the peer's.
+    fn we_add(&self, word: &[u8]) -> bool {
+        let has = |messages: &[Message]| messages.iter().flatten().any(|part| is_word(part, word));
+        has(self.ours) && !has(self.theirs)
+    }
+
+    /// Whether the peer's answer is latchd's and some of these words.
+    fn theirs_only_has(&self, words: &[&[u8]]) -> bool {
+        let extra = |part: &&Part| words.iter().any(|word| is_word(part, word));
+        let theirs: Vec<&Part> = self
+            .theirs
+            .iter()
+            .flatten()
+            .filter(|part| !extra(part))
+            .collect();
+        let ours: Vec<&Part> = self.ours.iter().flatten().collect();
+        theirs == ours && self.theirs.iter().flatten().any(|part| extra(&part))
+    }
+}
+
+fn is_word(part: &Part, word: &[u8]) -> bool {
+    matches!(part, Part::Same(bytes) if bytes == word)
+}
+
+fn is_line(message: &Message, line: &[u8]) -> bool {
+    matches!(message.as_slice(), [part] if is_word(part, line))
+}
+
+fn says(messages: &[Message], beginning: &[u8]) -> bool {
+    matches!(
+        messages.first().map(Vec::as_slice),
+        Some([Part::Same(line), ..]) if line.starts_with(beginning)
+    )
+}

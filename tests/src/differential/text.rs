@@ -1,0 +1,514 @@
+//! Random streams of classic and meta text.
+//!
+//! Keys beginning with `k` hold words, those with `n` numbers. Where memcached and latchd are known
+//! to part for good (counting in a stale item, `md x` on one that was won) the stream does not go,
+//! since nothing after it could be compared; [`probes`](super::probes) go there, with keys that are
+//! used once.
+//!
+//! TTLs are so far apart that a second more or less changes no answer.
+
+use super::cas::{CasBook, CasPair};
+use super::{Dialect, Piece, Request, probes};
+use crate::generate::Random;
+
+const WORD_KEYS: u64 = 24;
+const NUMBER_KEYS: u64 = 8;
+
+/// A source of requests.
+#[derive(Debug)]
+pub struct TextStream {
+    random: Random,
+    dialect: Dialect,
+    probes: u64,
+}
+
+/// What a request is written into.
+pub(super) struct Draft {
+    request: Request,
+}
+
+impl Draft {
+    pub(super) fn new(key: Option<&str>) -> Self {
+        let request = Request {
+            pieces: Vec::new(),
+            key: key.map(str::to_owned),
+            made_up_cas: false,
+            alone: false,
+            allows: None,
+        };
+        Self { request }
+    }
+
+    pub(super) fn push(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
+        if let Some(Piece::Bytes(bytes)) = self.request.pieces.last_mut() {
+            bytes.extend_from_slice(text.as_ref());
+        } else {
+            self.request
+                .pieces
+                .push(Piece::Bytes(text.as_ref().to_vec()));
+        }
+        self
+    }
+
+    pub(super) fn push_cas(&mut self, pair: CasPair, binary: bool) -> &mut Self {
+        let CasPair { theirs, ours } = pair;
+        self.request.pieces.push(Piece::Cas {
+            theirs,
+            ours,
+            binary,
+        });
+        self
+    }
+
+    pub(super) fn made_up_cas(&mut self) {
+        self.request.made_up_cas = true;
+    }
+
+    pub(super) fn alone(&mut self) {
+        self.request.alone = true;
+    }
+
+    pub(super) fn done(self) -> Request {
+        self.request
+    }
+}
+
+impl TextStream {
+    /// The stream of a seed.
+    #[must_use]
+    pub fn new(seed: u64, dialect: Dialect) -> Self {
+        Self {
+            random: Random::new(seed),
+            dialect,
+            probes: 0,
+        }
+    }
+
+    /// The next requests: about `size` of them.
+    pub fn batch(&mut self, book: &CasBook, size: usize) -> Vec<Request> {
+        let mut batch = Vec::new();
+        while batch.len() < size {
+            if self.random.chance(1, 25) {
+                self.probes += 1;
+                batch.extend(probes::draw(&mut self.random, self.dialect, self.probes));
+            } else {
+                batch.push(self.request(book));
+            }
+        }
+        batch
+    }
+
+    fn request(&mut self, book: &CasBook) -> Request {
+        match self.random.below(100) {
+            0..=11 => self.get(),
+            12..=15 => self.get_and_touch(),
+            16..=33 => self.store(book),
+            34..=38 => self.delete(),
+            39..=44 => self.count(),
+            45..=47 => self.touch(),
+            48..=68 => self.meta_get(book),
+            69..=80 => self.meta_set(book),
+            81..=87 => self.meta_delete(book),
+            88..=95 => self.meta_arithmetic(book),
+            96 => self.debug(),
+            97..=98 => self.trifle(),
+            _ => self.flush(),
+        }
+    }
+
+    fn is_old(&self) -> bool {
+        self.dialect == Dialect::MemcachedBefore1640
+    }
+
+    fn word_key(&mut self) -> String {
+        format!("k{}", self.random.below(WORD_KEYS))
+    }
+
+    fn number_key(&mut self) -> String {
+        format!("n{}", self.random.below(NUMBER_KEYS))
+    }
+
+    fn key(&mut self) -> String {
+        if self.random.chance(1, 4) {
+            self.number_key()
+        } else {
+            self.word_key()
+        }
+    }
+
+    fn exptime(&mut self) -> &'static str {
+        const EXPTIMES: [&str; 9] = [
+            "0",
+            "0",
+            "0",
+            "100",
+            "1000",
+            "10000",
+            "2592000",
+            "-1",
+            "1000000000",
+        ];
+        *self.random.choose(&EXPTIMES)
+    }
+
+    fn noreply(&mut self) -> &'static str {
+        if self.random.chance(1, 10) {
+            " noreply"
+        } else {
+            ""
+        }
+    }
+
+    fn flags(&mut self) -> &'static str {
+        *self.random.choose(&["0", "0", "5", "65535", "4294967295"])
+    }
+
+    /// A value that fits the key.
+    fn value(&mut self, key: &str) -> Vec<u8> {
+        const WORDS: [&[u8]; 7] = [
+            b"",
+            b"v",
+            b"hello",
+            b"END",
+            b"with blanks in it",
+            b"a\r\nb",
+            b"HD\r\nVALUE x 0 0\r\n",
+        ];
+        const NUMBERS: [&[u8]; 10] = [
+            b"0",
+            b"1",
+            b"9",
+            b"10",
+            b"99",
+            b"18446744073709551615",
+            b"007",
+            b"5 ",
+            b" 7",
+            b"12x",
+        ];
+        if key.starts_with('n') {
+            return self.random.choose(&NUMBERS).to_vec();
+        }
+        if self.random.chance(1, 30) {
+            return vec![b'z'; 1_000 + usize::try_from(self.random.below(9_000)).unwrap_or(0)];
+        }
+        self.random.choose(&WORDS).to_vec()
+    }
+
+    fn get(&mut self) -> Request {
+        let verb = *self.random.choose(&["get", "gets"]);
+        let first = self.key();
+        let several = self.random.chance(1, 4);
+        // Versions are told for one key only: of several, an answer does not say which is missing.
+        let mut draft = Draft::new((!several).then_some(&first));
+        draft.push(format!("{verb} {first}"));
+        if several {
+            for _ in 0..=self.random.below(3) {
+                draft.push(format!(" {}", self.key()));
+            }
+        }
+        draft.push("\r\n");
+        draft.done()
+    }
+
+    fn get_and_touch(&mut self) -> Request {
+        let verb = *self.random.choose(&["gat", "gats"]);
+        let key = self.key();
+        let mut draft = Draft::new(Some(&key));
+        draft.push(format!("{verb} {} {key}\r\n", self.exptime()));
+        draft.done()
+    }
+
+    fn touch(&mut self) -> Request {
+        let key = self.key();
+        let mut draft = Draft::new(Some(&key));
+        draft.push(format!(
+            "touch {key} {}{}\r\n",
+            self.exptime(),
+            self.noreply()
+        ));
+        draft.done()
+    }
+
+    fn store(&mut self, book: &CasBook) -> Request {
+        const VERBS: [&str; 9] = [
+            "set", "set", "set", "add", "replace", "append", "prepend", "cas", "cas",
+        ];
+        let verb = *self.random.choose(&VERBS);
+        let key = self.key();
+        // What is put before or behind a number may make it something else, for good.
+        let value = match verb {
+            "append" | "prepend" => self.random.choose(&[&b""[..], b"1", b"x"]).to_vec(),
+            _ => self.value(&key),
+        };
+        let mut draft = Draft::new(Some(&key));
+        draft.push(format!(
+            "{verb} {key} {} {} {}",
+            self.flags(),
+            self.exptime(),
+            value.len()
+        ));
+        if verb == "cas" {
+            draft.push(" ");
+            self.push_cas(&mut draft, &key, book);
+        }
+        draft
+            .push(self.noreply())
+            .push("\r\n")
+            .push(&value)
+            .push("\r\n");
+        draft.done()
+    }
+
+    /// A version of the key, or one that no item has.
+    fn push_cas(&mut self, draft: &mut Draft, key: &str, book: &CasBook) {
+        let known = book.any(key, &mut self.random);
+        match known {
+            Some(pair) if !self.random.chance(1, 8) => draft.push_cas(pair, false),
+            Some(_) | None => {
+                draft.push(
+                    *self
+                        .random
+                        .choose(&["0", "18446744073709551615", "999999999999999"]),
+                )
+            }
+        };
+    }
+
+    fn delete(&mut self) -> Request {
+        let key = self.key();
+        let mut draft = Draft::new(Some(&key));
+        let rest = *self.random.choose(&["", "", "", " 0", " noreply"]);
+        draft.push(format!("delete {key}{rest}\r\n"));
+        draft.done()
+    }
+
+    fn count(&mut self) -> Request {
+        let verb = *self.random.choose(&["incr", "decr"]);
+        let key = if self.random.chance(1, 8) {
+            self.word_key()
+        } else {
+            self.number_key()
+        };
+        let mut draft = Draft::new(Some(&key));
+        let delta = *self
+            .random
+            .choose(&["1", "0", "5", "10", "100", "18446744073709551615"]);
+        draft
+            .push(format!("{verb} {key} {delta}{}\r\n", self.noreply()))
+            .alone();
+        draft.done()
+    }
+
+    /// Flags in any order, each as likely as not as often as `times` of `of`.
+    fn some_of(&mut self, flags: &[String], times: u64, of: u64) -> Vec<String> {
+        let mut chosen: Vec<String> = flags
+            .iter()
+            .filter(|_| self.random.chance(times, of))
+            .cloned()
+            .collect();
+        for last in (1..chosen.len()).rev() {
+            let with = usize::try_from(self.random.below(last as u64 + 1)).unwrap_or(0);
+            chosen.swap(last, with);
+        }
+        chosen
+    }
+
+    fn opaque(&mut self) -> String {
+        const TOKENS: [&str; 4] = ["O1", "Oabc", "O12345678901234567890", "O"];
+        (*self.random.choose(&TOKENS)).to_owned()
+    }
+
+    fn meta_get(&mut self, book: &CasBook) -> Request {
+        let key = self.key();
+        let is_word = key.starts_with('k');
+        let mut draft = Draft::new(Some(&key));
+        draft.push(format!("mg {key}"));
+        let mut flags: Vec<String> = ["k", "s", "t", "f", "c", "l", "u"]
+            .iter()
+            .map(|flag| (*flag).to_owned())
+            .collect();
+        flags.push(self.opaque());
+        if is_word {
+            flags.push("h".into());
+        }
+        if self.random.chance(1, 6) {
+            flags.push(format!("T{}", self.exptime()));
+        }
+        if is_word && self.random.chance(1, 4) {
+            flags.push(format!(
+                "N{}",
+                self.random.choose(&["0", "100", "1000", "10000"])
+            ));
+        }
+        if is_word && self.random.chance(1, 3) {
+            flags.push(format!(
+                "R{}",
+                self.random
+                    .choose(&["0", "50", "500", "5000", "50000", "-1"])
+            ));
+        }
+        for flag in self.some_of(&flags, 1, 2) {
+            draft.push(format!(" {flag}"));
+        }
+        if self.dialect == Dialect::Memcached && self.random.chance(1, 10) {
+            draft.push(" C");
+            self.push_cas(&mut draft, &key, book);
+        }
+        if self.random.chance(1, 2) {
+            draft.push(" v");
+        }
+        if self.random.chance(1, 8) {
+            draft.push(" q");
+        }
+        draft.push("\r\n");
+        draft.done()
+    }
+
+    fn meta_set(&mut self, book: &CasBook) -> Request {
+        let key = self.key();
+        let mut draft = Draft::new(Some(&key));
+        // Before 1.6.40 a mode of several letters was an error of its own.
+        let mode = *self.random.choose(if self.is_old() {
+            &["", "", "", "MS", "ME", "MA", "MP", "MR", "Ma", "Me"][..]
+        } else {
+            &["", "", "", "MS", "MSet", "ME", "MA", "MP", "MR", "Ma", "Me"][..]
+        });
+        let joins = mode.starts_with("MA") || mode.starts_with("MP") || mode == "Ma";
+        let value = if joins {
+            self.random.choose(&[&b""[..], b"1", b"x"]).to_vec()
+        } else {
+            self.value(&key)
+        };
+        draft.push(format!("ms {key} {}", value.len()));
+        let mut flags = vec!["k".to_owned(), "c".to_owned(), self.opaque()];
+        flags.push(format!("T{}", self.exptime()));
+        flags.push(format!("F{}", self.flags()));
+        if self.dialect == Dialect::Memcached {
+            flags.push("s".into());
+        }
+        // Before 1.6.40 no append made an item.
+        let creates = joins && !self.is_old() && self.random.chance(1, 2);
+        let compares = self.random.chance(1, 3);
+        if creates {
+            flags.push("N100".into());
+        }
+        for flag in self.some_of(&flags, 1, 2) {
+            draft.push(format!(" {flag}"));
+        }
+        if !mode.is_empty() {
+            draft.push(format!(" {mode}"));
+        }
+        if compares {
+            draft.push(" C");
+            self.push_cas(&mut draft, &key, book);
+            // A number that stays stale would be counted in.
+            if key.starts_with('k') && self.random.chance(1, 3) {
+                draft.push(" I");
+            }
+        }
+        self.push_made_up(&mut draft);
+        if self.random.chance(1, 8) {
+            draft.push(" q");
+        }
+        draft.push("\r\n").push(&value).push("\r\n");
+        draft.done()
+    }
+
+    /// `E`, sometimes: a number that no server gives by itself.
+    fn push_made_up(&mut self, draft: &mut Draft) {
+        if self.dialect == Dialect::Memcached && self.random.chance(1, 15) {
+            let cas = 1_000_000_000_000 + self.random.below(1 << 40);
+            draft.push(format!(" E{cas}"));
+            draft.made_up_cas();
+        }
+    }
+
+    fn meta_delete(&mut self, book: &CasBook) -> Request {
+        let key = self.key();
+        let is_word = key.starts_with('k');
+        let mut draft = Draft::new(Some(&key));
+        draft.push(format!("md {key}"));
+        let mut flags = vec!["k".to_owned(), "q".to_owned(), self.opaque()];
+        if is_word {
+            flags.push("I".into());
+            flags.push(format!("T{}", self.exptime()));
+        }
+        for flag in self.some_of(&flags, 1, 2) {
+            draft.push(format!(" {flag}"));
+        }
+        if self.random.chance(1, 3) {
+            draft.push(" C");
+            self.push_cas(&mut draft, &key, book);
+        }
+        draft.push("\r\n");
+        draft.done()
+    }
+
+    fn meta_arithmetic(&mut self, book: &CasBook) -> Request {
+        let key = self.number_key();
+        let mut draft = Draft::new(Some(&key));
+        draft.push(format!("ma {key}"));
+        let mut flags: Vec<String> = ["k", "t", "c", "v"]
+            .iter()
+            .map(|flag| (*flag).to_owned())
+            .collect();
+        flags.push(self.opaque());
+        let mode = *self.random.choose(if self.is_old() {
+            &["MI", "M+", "MD", "M-"][..]
+        } else {
+            &["MI", "M+", "MD", "M-", "Mincr", "MDecr"][..]
+        });
+        flags.push(mode.to_owned());
+        flags.push(format!("D{}", self.random.choose(&["1", "0", "7", "1000"])));
+        flags.push(format!(
+            "J{}",
+            self.random.choose(&["0", "13", "18446744073709551615"])
+        ));
+        flags.push(format!("N{}", self.random.choose(&["0", "100", "1000"])));
+        for flag in self.some_of(&flags, 1, 2) {
+            draft.push(format!(" {flag}"));
+        }
+        if self.random.chance(1, 4) {
+            draft.push(" C");
+            self.push_cas(&mut draft, &key, book);
+        }
+        draft.push("\r\n").alone();
+        draft.done()
+    }
+
+    fn debug(&mut self) -> Request {
+        let key = self.key();
+        let mut draft = Draft::new(Some(&key));
+        draft.push(format!("me {key}\r\n"));
+        draft.done()
+    }
+
+    /// What neither reads nor changes an item.
+    fn trifle(&mut self) -> Request {
+        const TRIFLES: [&str; 9] = [
+            "mn\r\n",
+            "mn foo\r\n",
+            "verbosity 0\r\n",
+            "verbosity 0 noreply\r\n",
+            "get nothing-there\r\n",
+            "mg nothing-there v k O9\r\n",
+            "touch nothing-there 0\r\n",
+            "get  k0  k1 \r\n",
+            "incr nothing-there 1\n",
+        ];
+        Request::new(*self.random.choose(&TRIFLES))
+    }
+
+    fn flush(&mut self) -> Request {
+        if self.random.chance(1, 4) {
+            let text =
+                *self
+                    .random
+                    .choose(&["flush_all\r\n", "flush_all 0\r\n", "flush_all noreply\r\n"]);
+            Request::new(text)
+        } else {
+            self.get()
+        }
+    }
+}
