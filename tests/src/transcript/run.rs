@@ -243,30 +243,40 @@ impl Player<'_> {
     }
 
     fn expect_packet(&mut self, conn: char, packet: &Packet) -> Result<(), Difference> {
+        let any_packets = self.any_lines.remove(&conn);
         loop {
-            let bytes = self.received.entry(conn).or_default();
-            if let Some((response, length)) = Response::decode(bytes) {
-                bytes.drain(..length);
-                let described = response.describe();
-                self.note(conn, '<', &described);
-                let exact_time = self.peer.owns_time();
-                let variables = &mut self.variables;
-                return packet
-                    .compare(&response, &mut |pieces, got| {
-                        let digits = got.to_string();
-                        match pieces {
-                            [Piece::Literal(text)] if literal_number(text)? == got => Ok(()),
-                            [Piece::Word] => Ok(()),
-                            [Piece::Number(number)] => {
-                                number_matches(variables, exact_time, number, digits.as_bytes())
-                            }
-                            _ => Err(format!("got {got}")),
-                        }
-                    })
-                    .map_err(|expected| Difference {
+            let (response, length) = self.next_packet(conn)?;
+            let described = response.describe();
+            let exact_time = self.peer.owns_time();
+            let variables = &mut self.variables;
+            let compared = packet.compare(&response, &mut |pieces, got| match pieces {
+                [Piece::Literal(text)] if literal_number(text)? == got => Ok(()),
+                [Piece::Word] => Ok(()),
+                [Piece::Number(number)] => {
+                    number_matches(variables, exact_time, number, got.to_string().as_bytes())
+                }
+                _ => Err(format!("got {got}")),
+            });
+            self.received.entry(conn).or_default().drain(..length);
+            self.note(conn, '<', &described);
+            match compared {
+                Ok(()) => return Ok(()),
+                Err(_) if any_packets => {}
+                Err(expected) => {
+                    return Err(Difference {
                         expected,
                         got: described,
                     });
+                }
+            }
+        }
+    }
+
+    fn next_packet(&mut self, conn: char) -> Result<(Response, usize), Difference> {
+        loop {
+            let bytes = self.received.entry(conn).or_default();
+            if let Some(found) = Response::decode(bytes) {
+                return Ok(found);
             }
             if !self.fill(conn)? {
                 let got = escaped(self.received.get(&conn).map_or(&[][..], Vec::as_slice));
