@@ -290,8 +290,8 @@ impl MapStore {
         while self.bytes + need > self.bytes_max {
             #[cfg(feature = "seeded-bugs")]
             if self.evicts_held && self.queue.oldest.is_none() {
-                let held = self.index.values().next().copied();
-                self.remove(held.expect("something takes the bytes"));
+                let held = self.index.iter(|slot| self.entry(slot).key()).next();
+                self.remove(held.expect("something takes the bytes").0);
                 continue;
             }
             let slot = self
