@@ -9,12 +9,16 @@ mod expected;
 pub mod explore;
 pub mod invariants;
 mod locks;
+pub mod report;
 mod rules;
 pub mod search;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded;
 pub mod setup;
 mod shards;
 mod snapshot;
 mod stampede;
+mod transcript;
 pub mod world;
 
 pub use action::{Action, Verb};

@@ -14,7 +14,7 @@ use crate::answer::Answer;
 use crate::expected::{self, Expected};
 use crate::invariants::{Invariant, Witness, Witnesses};
 use crate::setup::{Room, Setup};
-use crate::snapshot::{Seen, Snapshot};
+use crate::snapshot::{Seen, Snapshot, described};
 use crate::world::{Fault, Ghost};
 
 /// Why something has changed.
@@ -133,7 +133,13 @@ impl Change<'_> {
             demand(
                 Invariant::RefusedIsNothing,
                 before.map(Seen::told) == after.map(Seen::told),
-                || format!("{answer:?} has made {before:?} into {after:?}"),
+                || {
+                    format!(
+                        "{answer:?} has made {} into {}",
+                        described(before),
+                        described(after)
+                    )
+                },
             )?;
         }
         let (before, after) = (
@@ -170,7 +176,7 @@ impl Change<'_> {
             let after = self.after.items[key];
             let Some(after) = after else {
                 return demand(Invariant::HeldIsSafe, false, || {
-                    format!("{before:?} is gone")
+                    format!("{} is gone", described(Some(before)))
                 });
             };
             // A lock does not protect the TTL: whoever may read may touch (docs/PROTOCOL.md, "Locks").
@@ -179,7 +185,11 @@ impl Change<'_> {
                 ..after
             };
             demand(Invariant::HeldIsSafe, same.told() == before.told(), || {
-                format!("{before:?} has become {after:?}")
+                format!(
+                    "{} has become {}",
+                    described(Some(before)),
+                    described(after.into())
+                )
             })?;
             if before.is_past(self.now_ms) {
                 self.witnessed.add(Witness::HeldPastTtl);
@@ -218,7 +228,10 @@ impl Change<'_> {
         };
         let wanted = |holds: bool, words: &str| {
             demand(Invariant::LockAnswers, holds, || {
-                format!("{answer:?} to {conn}, though {words}: {item:?}")
+                format!(
+                    "{answer:?} to connection {conn}; {words}: {}",
+                    described(item)
+                )
             })
         };
         match command {
@@ -229,7 +242,14 @@ impl Change<'_> {
                     Some(None) => matches!(answer, Answer::NotFound | Answer::Miss),
                     Some(Some(refusal)) => answer == Answer::Refused(refusal),
                 };
-                wanted(is_right, &format!("{obstacle:?} stands in the way"))?;
+                wanted(
+                    is_right,
+                    &match obstacle {
+                        None => "nothing stands in the way".to_owned(),
+                        Some(None) => "there is nothing to lock".to_owned(),
+                        Some(Some(refusal)) => format!("{refusal:?} is due"),
+                    },
+                )?;
                 let who = owner.map(|owner| owner == conn);
                 match (answer, who) {
                     (Answer::Refused(Refusal::Locked), Some(true)) => {
@@ -335,7 +355,7 @@ impl Change<'_> {
             });
         }
         demand(Invariant::ReadsAreFree, is_right, || {
-            format!("{answer:?} of {item:?}")
+            format!("{answer:?} of {}", described(item))
         })
     }
 
@@ -389,7 +409,7 @@ impl Change<'_> {
         demand(
             Invariant::Guards,
             if fits { !is_wrong_version } else { !is_done },
-            || format!("{answer:?} to {guard:?}: {seen:?}"),
+            || format!("{answer:?} to {guard:?}: {}", described(Some(seen))),
         )
     }
 
@@ -439,7 +459,7 @@ impl Change<'_> {
             }
             let given = self.given;
             demand(Invariant::VersionsGrow, item.cas > given, || {
-                format!("{} is given to {item:?} after {given}", item.cas)
+                format!("{} is given after {given}", item.cas)
             })?;
             // Each of several cores has numbers of its own.
             let (shards, shard) = (self.setup.shards as u64, self.shard as u64);
@@ -485,7 +505,7 @@ impl Change<'_> {
                     self.ghosts[key] = Ghost::default();
                     let after = self.after.items[key];
                     demand(Invariant::Flush, after.is_none(), || {
-                        format!("{after:?} is left")
+                        format!("{} is left", described(after))
                     })?;
                 }
             }
@@ -536,7 +556,11 @@ impl Change<'_> {
             "somebody has the win already".to_owned()
         })?;
         demand(Invariant::WinIsFound, hit.win == expected, || {
-            format!("{:?}, and {expected:?} is due: {item:?}", hit.win)
+            format!(
+                "{:?}, and {expected:?} is due: {}",
+                hit.win,
+                described(item)
+            )
         })?;
         self.ghosts[key].win_out |= hit.win == Win::Won;
         Ok(())
@@ -572,7 +596,13 @@ impl Change<'_> {
         demand(
             invariant,
             after.map(Seen::told) == item.map(Seen::told),
-            || format!("{answer:?}: {item:?} is due, and {after:?} is there; before: {before:?}"),
+            || {
+                format!(
+                    "{answer:?}: {} is due, and {} is there",
+                    described(item),
+                    described(after)
+                )
+            },
         )
     }
 
@@ -594,7 +624,7 @@ impl Change<'_> {
             let Some(before) = self.before.items[key] else {
                 let after = self.after.items[key];
                 demand(Invariant::OthersUntouched, after.is_none(), || {
-                    format!("{after:?} out of nothing")
+                    format!("{} out of nothing", described(after))
                 })?;
                 continue;
             };
@@ -626,7 +656,13 @@ impl Change<'_> {
             demand(
                 invariant,
                 after.map(Seen::told) == Some(before.told()),
-                || format!("{before:?} has become {after:?}"),
+                || {
+                    format!(
+                        "{} has become {}",
+                        described(Some(before)),
+                        described(after.into())
+                    )
+                },
             )?;
         }
         Ok(())
@@ -673,7 +709,13 @@ impl Change<'_> {
             demand(
                 Invariant::LockEnds,
                 after.map(Seen::told) == due.map(Seen::told),
-                || format!("{due:?} is due, and {after:?} is there"),
+                || {
+                    format!(
+                        "{} is due, and {} is there",
+                        described(due),
+                        described(after)
+                    )
+                },
             )?;
         }
         Ok(())

@@ -162,6 +162,20 @@ impl World {
         &self.canonical
     }
 
+    /// The value that the next request brings: as many digits as every value has, and another
+    /// number each time.
+    pub(crate) fn next_value(&self) -> String {
+        let value = format!("{}", 1000 + (self.values + 1) % 8000);
+        debug_assert_eq!(value.len(), VALUE_BYTES);
+        value
+    }
+
+    /// The version of a key that a client was told last.
+    pub(crate) fn version(&self, client: usize, key: usize) -> Option<u64> {
+        let version = self.clients.get(client)?.versions.get(key)?;
+        version.map(Cas::number)
+    }
+
     /// Everything that can happen next, in a fixed order.
     pub fn actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
         if self.fault.is_some() {
@@ -177,7 +191,7 @@ impl World {
             if verb.scope() == Scope::World {
                 actions.push(action(0, 0));
             }
-            if verb.scope() == Scope::Key && self.last_ended.is_some() {
+            if verb.scope() == Scope::Key {
                 actions.extend((0..setup.keys).map(|key| action(0, key)));
             }
             for (index, client) in self.clients.iter().enumerate().take(setup.clients) {
@@ -267,9 +281,8 @@ impl World {
                 self.ask(setup, nobody, None, action.verb, PRESSURE_KEY);
             }
             Verb::LateLock => {
-                let dead = self
-                    .last_ended
-                    .expect("it is only then that one can be late");
+                // As good as dead is who was never there.
+                let dead = self.last_ended.unwrap_or(ConnId::from_number(0));
                 self.ask(setup, dead, None, action.verb, action.key());
             }
             Verb::Lock
@@ -332,10 +345,8 @@ impl World {
         if let Some(who) = who {
             self.announce(who, shard);
         }
+        let value = self.next_value();
         self.values += 1;
-        // As many digits as every value has, and another number each time.
-        let value = format!("{}", 1000 + self.values % 8000);
-        debug_assert_eq!(value.len(), VALUE_BYTES);
         let version = who.and_then(|who| self.clients[who].versions[number]);
         let command = verb
             .command(key(number), version, setup.ttl_s, value.as_bytes())

@@ -7,6 +7,21 @@
 //! `mcmc_tokto32`) and `util.c` (`safe_strtol`, `safe_strtoul`). Where we differ: docs/PROTOCOL.md,
 //! "Classic text".
 
+use crate::key::Key;
+
+/// A word as a key: 1 to 250 bytes, none of them a control byte (below 0x20, or 0x7f).
+///
+/// memcached's description forbids them and its code lets them through; here they are refused.
+/// Source: memcached 1.6.45 `doc/protocol.txt`, "Keys".
+#[inline]
+pub(crate) fn text_key(word: &[u8]) -> Option<Key<'_>> {
+    // Looks at every byte without a way out, so that the compiler can look at many at once.
+    let controls = word
+        .iter()
+        .fold(false, |seen, byte| seen | (*byte < b' ') | (*byte == 0x7f));
+    Key::new(word).filter(|_| !controls)
+}
+
 /// The line without its line end.
 pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);

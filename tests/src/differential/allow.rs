@@ -4,6 +4,7 @@
 //! where an entry is the drift of an older memcached, it applies to that dialect only.
 
 use super::Dialect;
+use super::binary::opcode as op;
 use super::reply::{Message, Part};
 
 /// Two answers that differ.
@@ -203,6 +204,25 @@ pub const LIST: &[Entry] = &[
         explains: |d| d.is_old() && d.request.starts_with(b" ") && d.we_say(b"ERROR"),
     },
     Entry {
+        id: "binary-unknown-with-body",
+        reason: "an unknown command is read past whole; memcached then waits for its body once more",
+        explains: |d| {
+            d.is_binary()
+                && d.theirs.len() == 1
+                && d.theirs.first() == d.ours.first()
+                && d.theirs.first().is_some_and(|message| status(message) == Some(0x81))
+        },
+    },
+    Entry {
+        id: "binary-verbosity",
+        reason: "verbosity is a command of the binary protocol; memcached does not know it",
+        explains: |d| {
+            d.request.get(1) == Some(&op::VERBOSITY)
+                && d.theirs.first().is_some_and(|message| status(message) == Some(0x81))
+                && d.ours.first().is_some_and(|message| status(message) == Some(0))
+        },
+    },
+    Entry {
         id: "line-too-long",
         reason: "the client is told why the connection closes; memcached closes without a word",
         explains: |d| d.theirs.is_empty() && d.we_say(b"CLIENT_ERROR line too long"),
@@ -224,6 +244,10 @@ impl<'a> Differing<'a> {
 
     fn is_old(&self) -> bool {
         self.dialect == Dialect::MemcachedBefore1640
+    }
+
+    fn is_binary(&self) -> bool {
+        self.request.first() == Some(&0x80)
     }
 
     fn words(&self) -> usize {
@@ -285,6 +309,16 @@ impl<'a> Differing<'a> {
 
 fn is_word(part: &Part, word: &[u8]) -> bool {
     matches!(part, Part::Same(bytes) if bytes == word)
+}
+
+/// The status of a binary answer.
+fn status(message: &Message) -> Option<u16> {
+    match message.first() {
+        Some(Part::Same(header)) if header.first() == Some(&0x81) => {
+            Some(u16::from_be_bytes(header.get(6..8)?.try_into().ok()?))
+        }
+        _ => None,
+    }
 }
 
 fn is_line(message: &Message, line: &[u8]) -> bool {

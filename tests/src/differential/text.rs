@@ -23,12 +23,12 @@ pub struct TextStream {
 }
 
 /// What a request is written into.
-pub(super) struct Draft {
+pub struct Draft {
     request: Request,
 }
 
 impl Draft {
-    pub(super) fn new(key: Option<&str>) -> Self {
+    pub fn new(key: Option<&str>) -> Self {
         let request = Request {
             pieces: Vec::new(),
             key: key.map(str::to_owned),
@@ -39,7 +39,7 @@ impl Draft {
         Self { request }
     }
 
-    pub(super) fn push(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
+    pub fn push(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
         if let Some(Piece::Bytes(bytes)) = self.request.pieces.last_mut() {
             bytes.extend_from_slice(text.as_ref());
         } else {
@@ -50,7 +50,7 @@ impl Draft {
         self
     }
 
-    pub(super) fn push_cas(&mut self, pair: CasPair, binary: bool) -> &mut Self {
+    pub fn push_cas(&mut self, pair: CasPair, binary: bool) -> &mut Self {
         let CasPair { theirs, ours } = pair;
         self.request.pieces.push(Piece::Cas {
             theirs,
@@ -60,15 +60,15 @@ impl Draft {
         self
     }
 
-    pub(super) fn made_up_cas(&mut self) {
+    pub fn made_up_cas(&mut self) {
         self.request.made_up_cas = true;
     }
 
-    pub(super) fn alone(&mut self) {
+    pub fn alone(&mut self) {
         self.request.alone = true;
     }
 
-    pub(super) fn done(self) -> Request {
+    pub fn done(self) -> Request {
         self.request
     }
 }

@@ -20,7 +20,7 @@ use crate::key::{Key, KeyForm};
 use crate::time::Exptime;
 use crate::wire::classic::request::announced_bytes_from;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
-use crate::wire::scan::{Tokens, split_token};
+use crate::wire::scan::{Tokens, split_token, text_key};
 use crate::wire::text::{BAD_CHUNK, BAD_FORMAT, put_line, put_number};
 use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
 
@@ -85,7 +85,7 @@ fn bad_line(bad: &BadLine, body_bytes: usize) -> Decoded<'static> {
 }
 
 fn decode_get<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
-    let Some(key) = Key::new(key) else {
+    let Some(key) = text_key(key) else {
         return bad_line(&long_key(text, 2), 0);
     };
     let mut flags = Options::new(Verb::Get, key);
@@ -130,7 +130,7 @@ fn decode_set<'a>(
         answer: Answer::Line(line),
         body_bytes,
     };
-    let Some(key) = Key::new(key) else {
+    let Some(key) = text_key(key) else {
         return bad_line(&long_key(text, 3), body_bytes);
     };
     let mut flags = Options::new(Verb::Set, key);
@@ -210,7 +210,7 @@ fn set_mode(flags: &Options<'_>) -> Option<(SetMode, Exptime)> {
 }
 
 fn decode_delete<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
-    let Some(key) = Key::new(key) else {
+    let Some(key) = text_key(key) else {
         return bad_line(&long_key(text, 2), 0);
     };
     let mut flags = Options::new(Verb::Delete, key);
@@ -258,7 +258,7 @@ fn decode_arithmetic<'a>(
         // Whatever it was: memcached tells no more here.
         BadLine::Flags(_) => Decoded::line(BAD_ARITHMETIC),
     };
-    let Some(key) = Key::new(key) else {
+    let Some(key) = text_key(key) else {
         return bad_line(&long_key(text, 2));
     };
     let mut flags = Options::new(Verb::Arithmetic, key);
@@ -298,7 +298,7 @@ fn decode_debug<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer
         return Decoded::line(BAD_FORMAT);
     }
     let (plain, key_form) = (
-        Key::new(key),
+        text_key(key),
         if binary {
             KeyForm::Binary
         } else {
