@@ -5,7 +5,8 @@ use std::fmt::{self, Write as _};
 use std::io;
 
 use super::binary::{Packet, Response, literal_number};
-use super::{Action, Dialect, End, Expected, Number, Piece, Scenario, Step, Transcript, escaped};
+use super::number::Variables;
+use super::{Action, Dialect, End, Expected, Piece, Scenario, Step, Transcript, escaped};
 use crate::peer::{Patience, Peer, Received};
 
 /// What is shown of a long line.
@@ -93,7 +94,7 @@ pub fn play(
         peer,
         received: BTreeMap::new(),
         ended: BTreeSet::new(),
-        variables: BTreeMap::new(),
+        variables: Variables::default(),
         any_lines: BTreeSet::new(),
         log: String::new(),
     };
@@ -155,7 +156,7 @@ struct Player<'a> {
     received: BTreeMap<char, Vec<u8>>,
     /// Connections of which nothing more is expected.
     ended: BTreeSet<char>,
-    variables: BTreeMap<String, u64>,
+    variables: Variables,
     /// Connections on which any number of lines may come before the one expected next.
     any_lines: BTreeSet<char>,
     log: String,
@@ -171,7 +172,7 @@ impl Player<'_> {
                 self.peer.send(*conn, &bytes)?;
             }
             Action::SendBinary { conn, packet } => {
-                let bytes = packet.request(&|number| value_of(&self.variables, number))?;
+                let bytes = packet.request(&|number| self.variables.value_of(number))?;
                 self.note(*conn, '>', &escaped(&bytes));
                 self.received.entry(*conn).or_default();
                 self.peer.send(*conn, &bytes)?;
@@ -252,9 +253,7 @@ impl Player<'_> {
             let compared = packet.compare(&response, &mut |pieces, got| match pieces {
                 [Piece::Literal(text)] if literal_number(text)? == got => Ok(()),
                 [Piece::Word] => Ok(()),
-                [Piece::Number(number)] => {
-                    number_matches(variables, exact_time, number, got.to_string().as_bytes())
-                }
+                [Piece::Number(number)] => variables.compare(exact_time, number, got),
                 _ => Err(format!("got {got}")),
             });
             self.received.entry(conn).or_default().drain(..length);
@@ -305,7 +304,7 @@ impl Player<'_> {
                         .get(at..at + length)
                         .unwrap_or_default();
                     let exact = self.peer.owns_time();
-                    match number_matches(&mut variables, exact, number, digits) {
+                    match variables.compare_digits(exact, number, digits) {
                         Ok(()) => Some(length),
                         Err(reason) => {
                             why = Some(reason);
@@ -325,7 +324,7 @@ impl Player<'_> {
                     got = format!("{got} ({why})");
                 }
                 return Err(Difference {
-                    expected: describe(pieces, &self.variables),
+                    expected: shortened(&self.variables.describe(pieces)),
                     got,
                 });
             };
@@ -412,7 +411,7 @@ impl Player<'_> {
             match piece {
                 Piece::Literal(literal) => bytes.extend_from_slice(literal),
                 Piece::Number(number) => {
-                    let value = value_of(&self.variables, number)?;
+                    let value = self.variables.value_of(number)?;
                     bytes.extend_from_slice(value.to_string().as_bytes());
                 }
                 Piece::Word | Piece::Rest => return Err("a request has no wildcards".to_owned()),
@@ -427,69 +426,6 @@ impl Player<'_> {
     }
 }
 
-fn value_of(variables: &BTreeMap<String, u64>, number: &Number) -> Result<u64, String> {
-    match number {
-        Number::Variable { name, plus } => variables
-            .get(name)
-            .map(|value| value.wrapping_add_signed(*plus))
-            .ok_or(format!("{name} has no value yet")),
-        Number::Above { .. } | Number::Seconds(_) => Err("a request has no wildcards".to_owned()),
-    }
-}
-
-/// Compares a number with what is expected of it, and binds the variable that has no value yet.
-fn number_matches(
-    variables: &mut BTreeMap<String, u64>,
-    exact_time: bool,
-    number: &Number,
-    digits: &[u8],
-) -> Result<(), String> {
-    let got = literal_number(digits)?;
-    let (holds, rule) = match number {
-        Number::Variable { name, plus: 0 } if !variables.contains_key(name) => {
-            variables.insert(name.clone(), got);
-            (true, String::new())
-        }
-        Number::Variable { .. } => {
-            let expected = value_of(variables, number)?;
-            (got == expected, format!("is {expected}"))
-        }
-        Number::Above { floor, name } => {
-            let floor = *variables
-                .get(floor)
-                .ok_or(format!("{floor} has no value yet"))?;
-            if let Some(name) = name {
-                variables.insert(name.clone(), got);
-            }
-            (got > floor, format!("is above {floor}"))
-        }
-        Number::Seconds(seconds) => {
-            let tolerance = u64::from(!exact_time);
-            (got.abs_diff(*seconds) <= tolerance, format!("is {seconds}"))
-        }
-    };
-    if holds {
-        Ok(())
-    } else {
-        Err(format!("{got}, expected: {rule}"))
-    }
-}
-
-fn describe(pieces: &[Piece], variables: &BTreeMap<String, u64>) -> String {
-    let shown = |piece: &Piece| match piece {
-        Piece::Literal(literal) => escaped(literal),
-        Piece::Number(Number::Variable { name, plus }) => match variables.get(name) {
-            Some(value) => value.wrapping_add_signed(*plus).to_string(),
-            None => format!("{{{name}}}"),
-        },
-        Piece::Number(Number::Above { floor, .. }) => format!("{{>{floor}}}"),
-        Piece::Number(Number::Seconds(seconds)) => format!("{{~{seconds}}}"),
-        Piece::Word => "{any}".to_owned(),
-        Piece::Rest => "{line}".to_owned(),
-    };
-    shortened(&pieces.iter().map(shown).collect::<String>())
-}
-
 fn shortened(text: &str) -> String {
     match text.get(..SHOWN_BYTES_MAX) {
         Some(start) if text.len() > SHOWN_BYTES_MAX => {
@@ -500,109 +436,4 @@ fn shortened(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memory::{Arrival, MemoryPeer};
-    use crate::transcript::parse::parse;
-
-    /// The line at which a scenario of this text fails against an empty core, and what it got.
-    fn failure(text: &str) -> Option<(usize, String)> {
-        let transcript = parse("f.txt", &format!("== t\n{text}")).unwrap();
-        let scenario = &transcript.scenarios[0];
-        let mut peer = MemoryPeer::new(Arrival::Whole);
-        let failure = play("f.txt", scenario, Dialect::Latchd, &mut peer).err()?;
-        assert!(
-            failure
-                .to_string()
-                .starts_with(&format!("f.txt:{}: t", failure.line))
-        );
-        Some((failure.line, failure.got))
-    }
-
-    #[test]
-    fn what_comes_back_as_written_passes() {
-        assert_eq!(failure("> mn\n< MN\n"), None);
-        assert_eq!(
-            failure("> ms a 1 c\n> x\n< HD c{x}\n> mg a c\n< HD c{x}\n"),
-            None
-        );
-        assert_eq!(failure(">bin noop opaque=7\n<bin noop opaque=7\n"), None);
-        assert_eq!(
-            failure("> version\n< VERSION {line}\n> mn\n< {any}\n"),
-            None
-        );
-        assert_eq!(failure("> stats\n< ...\n< END\n"), None);
-        assert_eq!(failure("> quit\n< closed\n"), None);
-        assert_eq!(failure("> mg a q\n< nothing\n"), None);
-    }
-
-    #[test]
-    fn what_comes_back_otherwise_fails_at_its_line() {
-        assert_eq!(failure("> mn\n< MX\n"), Some((3, "MN\\r\\n".to_owned())));
-        assert_eq!(failure("> mn\n> mn\n< MN\n< M\n").unwrap().0, 5);
-        assert_eq!(
-            failure("> mg a v q\n< EN\n"),
-            Some((3, "nothing".to_owned()))
-        );
-        assert_eq!(failure("> mn\n< nothing\n").unwrap().0, 3);
-        assert_eq!(failure("> mn\n< MN\n< closed\n").unwrap().0, 4);
-        assert_eq!(failure("> stats\n< ...\n< STAT none 1\n").unwrap().0, 4);
-        assert_eq!(
-            failure(">bin noop opaque=7\n<bin noop opaque=8\n")
-                .unwrap()
-                .0,
-            3
-        );
-        assert_eq!(failure(">bin noop\n<bin noop key=a\n").unwrap().0, 3);
-        assert_eq!(failure("> mn\n<bin noop\n").unwrap().0, 3);
-    }
-
-    #[test]
-    fn a_variable_is_compared_once_it_has_a_value() {
-        let set = "> ms a 1 c\n> x\n< HD c{x}\n";
-        assert_eq!(
-            failure(&format!("{set}> mg a c\n< HD c{{x+1}}\n"))
-                .unwrap()
-                .0,
-            6
-        );
-        assert_eq!(
-            failure(&format!("{set}> mg a c\n< HD c{{>x}}\n"))
-                .unwrap()
-                .0,
-            6
-        );
-        assert_eq!(
-            failure(&format!("{set}{}", set.replace("{x}", "{>x}"))),
-            None
-        );
-        assert_eq!(
-            failure("> mg a C{x}\n").unwrap().0,
-            2,
-            "it has no value to send"
-        );
-    }
-
-    #[test]
-    fn bytes_that_nobody_expected_fail_at_the_end() {
-        assert_eq!(failure("> mn\n"), Some((2, "MN\\r\\n".to_owned())));
-        assert_eq!(failure("> mn\n< MN\nB> mn\n").unwrap().1, "MN\\r\\n");
-    }
-
-    #[test]
-    fn time_passes_only_where_a_transcript_says_so() {
-        let set = "> ms a 1 T30\n> x\n< HD\n";
-        assert_eq!(failure(&format!("{set}> mg a t\n< HD t{{~30}}\n")), None);
-        assert_eq!(
-            failure(&format!("{set}wait 3s\n> mg a t\n< HD t{{~27}}\n")),
-            None
-        );
-        assert_eq!(
-            failure(&format!("{set}wait 3s\n> mg a t\n< HD t{{~28}}\n"))
-                .unwrap()
-                .0,
-            7
-        );
-        assert_eq!(failure(&format!("{set}wait 31s\n> mg a\n< EN\n")), None);
-    }
-}
+mod tests;
