@@ -151,7 +151,7 @@ impl Census {
             line("pid", std::process::id()),
             line("uptime", uptime),
             line("time", unix_s),
-            line("version", env!("CARGO_PKG_VERSION")),
+            line("version", latchd_core::wire::VERSION),
             line("libevent", "none"),
             line("rusage_user", seconds(user)),
             line("rusage_system", seconds(system)),

@@ -124,7 +124,7 @@ def errors(client):
 
 
 def server(client):
-    ok("version", client.version().startswith(b"1."), client.version())
+    ok("version", client.version()[:1].isdigit(), client.version())
     stats = client.stats()
     ok("stats", b"cmd_get" in stats and b"curr_items" in stats, stats.keys())
     equal("flush_all", client.flush_all(noreply=False), True)

@@ -1,6 +1,6 @@
 //! Binary packets with named fields, so that a transcript shows what is asked and answered.
 //!
-//! Written from the packet layout alone (memcached's protocol_binary.h for opcodes and statuses,
+//! Written from the packet layout alone (memcached's `protocol_binary.h` for opcodes and statuses,
 //! yrmcds `docs/locking.md` for its own) and apart from the core's wire code, which it checks.
 //!
 //! A field that a packet does not name is 0 or empty. Extras are the fields of [`EXTRAS`] that are
@@ -192,7 +192,7 @@ impl Packet {
     pub fn compare(
         &self,
         response: &Response,
-        matches: &mut dyn FnMut(&[Piece], u64) -> Result<(), String>,
+        matches: &mut NumberMatches<'_>,
     ) -> Result<(), String> {
         let mut check = |field: &str, got: u64| -> Result<(), String> {
             match self.field(field) {
@@ -239,7 +239,6 @@ impl Packet {
         compare_bytes("value", self.field("value"), &response.value)
     }
 
-    /// Whether a value that is larger than fits in a line is expected.
     fn field(&self, name: &str) -> Option<&[Piece]> {
         self.fields
             .iter()
@@ -264,6 +263,10 @@ impl Packet {
         Ok(bytes)
     }
 }
+
+/// Compares a number of a response with what is expected of it; may bind a variable to it. The error
+/// says why it differs.
+pub type NumberMatches<'a> = dyn FnMut(&[Piece], u64) -> Result<(), String> + 'a;
 
 /// A response, taken apart.
 #[derive(Clone, Debug)]

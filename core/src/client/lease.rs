@@ -1,0 +1,752 @@
+//! A lock that the server ends by time: an item with a token, which only its holder changes.
+//!
+//! Four requests are all there is to it, and any memcached with meta commands serves them:
+//!
+//! | | request | done | in the way |
+//! | --- | --- | --- | --- |
+//! | add | `ms KEY <len> ME T<exptime> c` | `HD c<cas>` | `NS` |
+//! | ask | `mg KEY v c t` | `VA … c<cas> t<ttl>` | `EN` |
+//! | renew | `ms KEY <len> C<cas> T<exptime> c` | `HD c<cas>` | `EX`, `NF` |
+//! | remove | `md KEY C<cas>` | `HD` | `EX`, `NF` |
+//!
+//! - C1: the item is changed and removed only by the version that we know to be ours, so a holder
+//!   who comes late changes nothing of its successor's.
+//! - C2: a holder believes in its lock from an answer on until `ttl` after the request was *sent*,
+//!   and never again after it was told that the lock is lost.
+//! - C3: what became of a request whose answer is missing is asked, not guessed; the whole token
+//!   decides. An obtain that learns this way that the item is ours renews it before it believes.
+//! - C4: one request is unanswered at a time.
+//!
+//! What is not known to the server's side of C1: a server that evicts the item, or restarts, gives
+//! the lock away while we believe. The number of the grant ([`Lease::number`]) lets the resource
+//! itself refuse a late holder, as long as the server does not restart.
+//!
+//! Source of the requests: memcached 1.6.45 `doc/protocol.txt`; all of them work on 1.6.18.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use super::link::{Failure, Loss, Machine, NotObtained, Step};
+use super::retry::Retries;
+use super::session::{Answer, Flags, Request};
+use super::tenure::{OnDisconnect, RECONNECT, Terms, TermsError, check_ttl, exptime_for, millis};
+use super::token::{Token, TokenValue};
+use crate::item::Cas;
+use crate::key::Key;
+use crate::time::Instant;
+use crate::wire::meta::reply::{Code, Response};
+use crate::wire::meta::{Flag, Verb};
+
+/// How long after the deadline of an obtain the answer to its last try may take.
+const LAST_TRY: Duration = Duration::from_millis(100);
+
+/// What a lease has to tell.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum LeaseNews {
+    /// It is ours.
+    Obtained,
+    /// It is not ours, and we have stopped trying.
+    NotObtained(NotObtained),
+    /// A refresh that was asked for succeeded.
+    Refreshed,
+    /// A refresh or a measurement that was asked for could not be done, but the lease is still ours
+    /// for now.
+    Undone(Failure),
+    /// It was ours until this moment, and is free.
+    Released,
+    /// There was nothing of ours to refresh, release or measure.
+    NotHeld,
+    /// The server says that it lasts as long as this; what was asked with
+    /// [`measure`](Lease::measure).
+    Lasts(Duration),
+    /// It is not ours any more, or may not be. Nothing follows but the answer to a release.
+    Lost(Loss),
+    /// Nothing is known: the obtain or the release has ended without an answer.
+    Failed(Failure),
+}
+
+/// What is wanted of the lease.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Goal {
+    /// Nothing.
+    None,
+    /// To have it.
+    Obtain {
+        /// When to stop trying.
+        until: Instant,
+    },
+    /// To keep it.
+    Hold,
+    /// To give it back.
+    Release {
+        /// When to stop trying.
+        until: Instant,
+    },
+}
+
+/// A [`Step`] that borrows nothing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Move {
+    Connect,
+    Disconnect,
+    Send(Query),
+    Tell(LeaseNews),
+    Wait { until: Option<Instant> },
+}
+
+/// One of the four requests.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) enum Query {
+    Add,
+    Ask,
+    Renew,
+    Remove,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Turn {
+    /// Nobody's.
+    Rest,
+    /// Ours: this is to be sent.
+    Due { query: Query, at: Instant },
+    /// The server's. A store was for `ttl`.
+    Awaiting {
+        query: Query,
+        sent: Instant,
+        ttl: Duration,
+    },
+}
+
+/// Whether there is a connection.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Wire {
+    Down { retry_at: Instant },
+    Up,
+}
+
+/// How far a refresh that the caller asked for has come.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Refresh {
+    None,
+    /// What is under way was sent before.
+    Asked,
+    /// What is under way serves it.
+    Sent,
+}
+
+/// A belief in the lock (C2).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Belief {
+    /// When it ends.
+    deadline: Instant,
+    /// When it began.
+    since: Instant,
+}
+
+/// One leased lock.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Lease {
+    key: Box<[u8]>,
+    value: TokenValue,
+    terms: Terms,
+    retries: Retries,
+    goal: Goal,
+    turn: Turn,
+    wire: Wire,
+    belief: Option<Belief>,
+    /// The version of the item that is ours, as far as we know.
+    cas: Option<Cas>,
+    /// The version it had when it was obtained.
+    number: Option<Cas>,
+    /// An add went unanswered, so an item with our token may turn up (C3).
+    unresolved: bool,
+    /// A remove went unanswered while we believed, so the item may be gone by our own hand.
+    removal_unresolved: bool,
+    /// When the watchdog next renews.
+    renew_at: Option<Instant>,
+    /// The caller asked for a refresh, and has not been told of its end.
+    refresh: Refresh,
+    /// The caller asked what the server says of the ttl.
+    measure_asked: bool,
+    news: VecDeque<LeaseNews>,
+}
+
+impl Lease {
+    /// A lease that has not been asked for. `key` is the item's, `value` what is stored in it.
+    ///
+    /// # Errors
+    /// [`TermsError`] if the server cannot measure the ttl.
+    pub fn new(key: Key<'_>, value: TokenValue, terms: Terms) -> Result<Self, TermsError> {
+        check_ttl(terms.ttl)?;
+        Ok(Self {
+            key: key.as_bytes().into(),
+            value,
+            retries: terms.retry.begin(terms.seed),
+            terms,
+            goal: Goal::None,
+            turn: Turn::Rest,
+            wire: Wire::Down {
+                retry_at: Instant::default(),
+            },
+            belief: None,
+            cas: None,
+            number: None,
+            unresolved: false,
+            removal_unresolved: false,
+            renew_at: None,
+            refresh: Refresh::None,
+            measure_asked: false,
+            news: VecDeque::new(),
+        })
+    }
+
+    /// Begins to obtain it. Ends in [`Obtained`](LeaseNews::Obtained),
+    /// [`NotObtained`](LeaseNews::NotObtained) or [`Failed`](LeaseNews::Failed).
+    pub fn obtain(&mut self, now: Instant) {
+        let patience = self.terms.deadline.unwrap_or(self.terms.ttl);
+        self.obtain_until(now, after(now, patience));
+    }
+
+    /// As [`obtain`](Self::obtain), with a deadline that others share.
+    pub(super) fn obtain_until(&mut self, now: Instant, until: Instant) {
+        if self.goal != Goal::None {
+            return;
+        }
+        self.retries = self.terms.retry.begin(self.terms.seed);
+        self.removal_unresolved = false;
+        self.goal = Goal::Obtain { until };
+        // An answer from before is waited for: it may even say that the item is ours (C4).
+        if self.turn == Turn::Rest {
+            self.begin(Query::Add, now);
+        }
+    }
+
+    /// Asks for `ttl` from now on, and from then on with every renewal. Ends in
+    /// [`Refreshed`](LeaseNews::Refreshed), [`Undone`](LeaseNews::Undone),
+    /// [`Lost`](LeaseNews::Lost) or [`NotHeld`](LeaseNews::NotHeld).
+    ///
+    /// # Errors
+    /// [`TermsError`] if the server cannot measure `ttl`; nothing is asked then.
+    pub fn refresh(&mut self, now: Instant, ttl: Duration) -> Result<(), TermsError> {
+        check_ttl(ttl)?;
+        if !self.is_held(now) {
+            self.news.push_back(LeaseNews::NotHeld);
+            return Ok(());
+        }
+        self.terms.ttl = ttl;
+        self.refresh = Refresh::Asked;
+        if self.turn == Turn::Rest {
+            self.begin(Query::Renew, now);
+        }
+        Ok(())
+    }
+
+    /// Asks the server how long it lasts. Ends in [`Lasts`](LeaseNews::Lasts),
+    /// [`Lost`](LeaseNews::Lost), [`NotHeld`](LeaseNews::NotHeld) or
+    /// [`Undone`](LeaseNews::Undone).
+    pub fn measure(&mut self, now: Instant) {
+        if !self.is_held(now) {
+            return self.news.push_back(LeaseNews::NotHeld);
+        }
+        self.measure_asked = true;
+        if self.turn == Turn::Rest {
+            self.begin(Query::Ask, now);
+        }
+    }
+
+    /// Gives it back. Ends in [`Released`](LeaseNews::Released), [`NotHeld`](LeaseNews::NotHeld) or
+    /// [`Failed`](LeaseNews::Failed). An obtain that is under way is broken off, and what it may
+    /// have got is given back.
+    pub fn release(&mut self, now: Instant) {
+        match self.goal {
+            Goal::Release { .. } => return,
+            // An item that may be ours is looked for; without one there is nothing to give back.
+            Goal::None if self.cas.is_none() && !self.unresolved => {
+                return self.news.push_back(LeaseNews::NotHeld);
+            }
+            Goal::None | Goal::Obtain { .. } | Goal::Hold => {}
+        }
+        self.goal = Goal::Release {
+            until: after(now, self.terms.reply_timeout.saturating_mul(2)),
+        };
+        match self.turn {
+            Turn::Awaiting { .. } => {}
+            Turn::Rest | Turn::Due { .. } if self.cas.is_some() => self.begin(Query::Remove, now),
+            Turn::Rest | Turn::Due { .. } if self.unresolved => self.begin(Query::Ask, now),
+            Turn::Rest | Turn::Due { .. } => self.end(LeaseNews::NotHeld),
+        }
+    }
+
+    /// The item's key.
+    #[must_use]
+    pub const fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// What tells us from other holders.
+    #[must_use]
+    pub const fn token(&self) -> &Token {
+        self.value.token()
+    }
+
+    /// The note that others can read.
+    #[must_use]
+    pub const fn metadata(&self) -> &[u8] {
+        self.value.metadata()
+    }
+
+    /// Whether it is ours at this moment, as far as we can know (C2).
+    #[must_use]
+    pub fn is_held(&self, now: Instant) -> bool {
+        self.goal == Goal::Hold && self.belief.is_some_and(|belief| now < belief.deadline)
+    }
+
+    /// How long it is ours without a renewal, by the local clock; 0 if it is not.
+    #[must_use]
+    pub fn remaining(&self, now: Instant) -> Duration {
+        match self.belief {
+            Some(belief) if self.is_held(now) => {
+                Duration::from_millis(belief.deadline.as_millis() - now.as_millis())
+            }
+            Some(_) | None => Duration::ZERO,
+        }
+    }
+
+    /// The number of the grant: on one run of a server, a later holder's is higher. Renewals do not
+    /// change it. `None` before it was obtained.
+    #[must_use]
+    pub const fn number(&self) -> Option<Cas> {
+        self.number
+    }
+
+    fn begin(&mut self, query: Query, at: Instant) {
+        self.turn = Turn::Due { query, at };
+    }
+
+    /// The goal is reached or given up.
+    fn end(&mut self, news: LeaseNews) {
+        self.goal = Goal::None;
+        self.belief = None;
+        self.renew_at = None;
+        self.refresh = Refresh::None;
+        self.measure_asked = false;
+        if !matches!(self.turn, Turn::Awaiting { .. }) {
+            self.turn = Turn::Rest;
+        }
+        self.news.push_back(news);
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        if loss == Loss::Taken {
+            self.cas = None;
+        }
+        self.end(LeaseNews::Lost(loss));
+    }
+
+    /// A store for `ttl` that was sent at `sent` has made the item ours, with version `cas`.
+    fn grip(&mut self, cas: Cas, (sent, ttl): (Instant, Duration), now: Instant) {
+        self.cas = Some(cas);
+        let deadline = after(sent, ttl);
+        match self.goal {
+            Goal::Obtain { .. } | Goal::Hold if now >= deadline => self.begin(Query::Renew, now),
+            Goal::Obtain { .. } => {
+                self.unresolved = false;
+                self.number = Some(cas);
+                self.goal = Goal::Hold;
+                self.believe(
+                    Belief {
+                        deadline,
+                        since: now,
+                    },
+                    sent,
+                );
+                self.news.push_back(LeaseNews::Obtained);
+            }
+            Goal::Hold => {
+                let since = self.belief.map_or(now, |belief| belief.since);
+                self.believe(Belief { deadline, since }, sent);
+                match core::mem::replace(&mut self.refresh, Refresh::None) {
+                    Refresh::Sent => self.news.push_back(LeaseNews::Refreshed),
+                    Refresh::Asked => {
+                        self.refresh = Refresh::Asked;
+                        return self.begin(Query::Renew, now);
+                    }
+                    Refresh::None => {}
+                }
+                if self.measure_asked {
+                    self.begin(Query::Ask, now);
+                }
+            }
+            Goal::Release { .. } => self.begin(Query::Remove, now),
+            Goal::None => {}
+        }
+    }
+
+    fn believe(&mut self, mut belief: Belief, sent: Instant) {
+        if let Some(end) = self.hold_end(belief.since) {
+            belief.deadline = belief.deadline.min(end);
+        }
+        self.belief = Some(belief);
+        self.renew_at = self.terms.watchdog.map(|_| after(sent, self.terms.ttl / 3));
+    }
+
+    /// Somebody else has it.
+    fn back_off(&mut self, now: Instant, until: Instant) {
+        self.cas = None;
+        match self.retries.next_wait() {
+            _ if now >= until => self.end(LeaseNews::NotObtained(NotObtained::Deadline)),
+            Some(wait) => self.begin(Query::Add, after(now, wait).min(until)),
+            None => self.end(LeaseNews::NotObtained(NotObtained::Held)),
+        }
+    }
+
+    /// A renewal or a question did not work out, and it says nothing of whose the lease is.
+    fn put_off(&mut self, now: Instant, failure: Failure) {
+        self.renew_at = self.terms.watchdog.map(|_| after(now, self.terms.ttl / 10));
+        if core::mem::replace(&mut self.refresh, Refresh::None) != Refresh::None {
+            self.news.push_back(LeaseNews::Undone(failure.clone()));
+        }
+        if core::mem::take(&mut self.measure_asked) {
+            self.news.push_back(LeaseNews::Undone(failure));
+        }
+    }
+
+    fn added(&mut self, now: Instant, stored: (Instant, Duration), answer: &Answer<'_>) {
+        // What shows our own token from an earlier obtain is taken over, but not broken off.
+        let own = self.terms.own_token && matches!(self.goal, Goal::Obtain { .. });
+        match (answer.code(), cas_of(answer)) {
+            (Some(Code::Done), Some(cas)) => return self.grip(cas, stored, now),
+            (Some(Code::NotStored), _) if own || self.unresolved => {
+                return self.begin(Query::Ask, now);
+            }
+            (Some(Code::NotStored | Code::Locked), _) => {}
+            _ => return self.fail(now, answer),
+        }
+        match self.goal {
+            Goal::Obtain { until } => self.back_off(now, until),
+            Goal::Release { .. } => self.end(LeaseNews::NotHeld),
+            Goal::Hold | Goal::None => {}
+        }
+    }
+
+    fn asked(&mut self, now: Instant, answer: &Answer<'_>) {
+        let ours = match answer {
+            Answer::Meta(Response {
+                code: Code::Value,
+                value,
+                ..
+            }) if self.token().owns(value) => cas_of(answer),
+            Answer::Meta(Response {
+                code: Code::Value | Code::Miss,
+                ..
+            }) => None,
+            Answer::Meta(_) | Answer::Classic(_) | Answer::Silent => return self.fail(now, answer),
+        };
+        if let Some(cas) = ours {
+            self.cas = Some(cas);
+            match self.goal {
+                Goal::Hold if self.measure_asked => {
+                    self.measure_asked = false;
+                    let left = answer.number(b't').unwrap_or_default();
+                    self.news
+                        .push_back(LeaseNews::Lasts(Duration::from_secs(left)));
+                    // A renewal may have been broken off by the disconnect before this.
+                    let due = self.terms.watchdog.is_some() && self.renew_at.is_none();
+                    if self.refresh != Refresh::None || (due && !self.is_capped(now)) {
+                        self.begin(Query::Renew, now);
+                    }
+                }
+                Goal::Obtain { .. } | Goal::Hold => self.begin(Query::Renew, now),
+                Goal::Release { .. } => self.begin(Query::Remove, now),
+                Goal::None => {}
+            }
+            return;
+        }
+        let missing = answer.code() == Some(Code::Miss);
+        match self.goal {
+            // It went between the two requests: the add is worth repeating at once.
+            Goal::Obtain { until } if missing && now < until => self.begin(Query::Add, now),
+            Goal::Obtain { until } => self.back_off(now, until),
+            Goal::Hold => self.lose(Loss::Taken),
+            Goal::Release { .. } => {
+                self.cas = None;
+                self.unresolved = false;
+                let gone = self.removal_unresolved;
+                self.end(if gone {
+                    LeaseNews::Released
+                } else {
+                    LeaseNews::NotHeld
+                });
+            }
+            Goal::None => self.cas = None,
+        }
+    }
+
+    fn renewed(&mut self, now: Instant, stored: (Instant, Duration), answer: &Answer<'_>) {
+        match (answer.code(), cas_of(answer)) {
+            (Some(Code::Done), Some(cas)) => self.grip(cas, stored, now),
+            // A renewal of ours that went unanswered may have come after all (C3).
+            (Some(Code::Exists | Code::NotFound), _) => self.begin(Query::Ask, now),
+            (Some(Code::Locked), _) => match self.goal {
+                Goal::Obtain { until } => self.back_off(now, until),
+                Goal::Hold => self.put_off(now, Failure::from_answer(answer)),
+                Goal::Release { .. } => self.begin(Query::Remove, now),
+                Goal::None => {}
+            },
+            // A memcached that cannot store gives the old item up as well.
+            _ if self.goal == Goal::Hold => {
+                self.put_off(now, Failure::from_answer(answer));
+                self.begin(Query::Ask, now);
+            }
+            _ => self.fail(now, answer),
+        }
+    }
+
+    fn removed(&mut self, now: Instant, answer: &Answer<'_>) {
+        let news = match answer.code() {
+            Some(Code::Done) => LeaseNews::Released,
+            Some(Code::NotFound) => LeaseNews::NotHeld,
+            Some(Code::Exists) => return self.begin(Query::Ask, now),
+            _ => return self.fail(now, answer),
+        };
+        self.cas = None;
+        match self.goal {
+            Goal::Release { .. } => self.end(news),
+            // The release was given up, and the next obtain has begun.
+            Goal::Obtain { .. } => self.begin(Query::Add, now),
+            Goal::Hold | Goal::None => {}
+        }
+    }
+
+    /// The server gave an answer that none of the four requests has.
+    fn fail(&mut self, now: Instant, answer: &Answer<'_>) {
+        let failure = Failure::from_answer(answer);
+        match self.goal {
+            Goal::Obtain { .. } | Goal::Release { .. } => self.end(LeaseNews::Failed(failure)),
+            Goal::Hold => self.put_off(now, failure),
+            Goal::None => {}
+        }
+    }
+
+    /// What time alone does.
+    fn pass_time(&mut self, now: Instant) {
+        match (self.goal, self.belief) {
+            (Goal::Hold, Some(belief)) if now >= belief.deadline => {
+                self.lose(if self.is_capped(now) {
+                    Loss::HeldTooLong
+                } else {
+                    Loss::Expired
+                });
+            }
+            (Goal::Obtain { until }, _) if now >= after(until, LAST_TRY) => {
+                if let Turn::Awaiting {
+                    query: Query::Add, ..
+                } = self.turn
+                {
+                    self.unresolved = true;
+                }
+                self.end(LeaseNews::NotObtained(NotObtained::Deadline));
+            }
+            (Goal::Release { until }, _) if now >= until => {
+                self.end(LeaseNews::Failed(Failure::NoAnswer));
+            }
+            _ => {}
+        }
+    }
+
+    /// When a hold that began at `since` has lasted as long as it may.
+    fn hold_end(&self, since: Instant) -> Option<Instant> {
+        let hold_max = self.terms.watchdog?.hold_max?;
+        Some(after(since, hold_max))
+    }
+
+    /// Whether it has been held as long as it may.
+    fn is_capped(&self, now: Instant) -> bool {
+        let end = self.belief.and_then(|belief| self.hold_end(belief.since));
+        end.is_some_and(|end| now >= end)
+    }
+
+    /// When something next happens by time alone.
+    fn wake(&self) -> Option<Instant> {
+        let goal = match self.goal {
+            Goal::Obtain { until } => Some(after(until, LAST_TRY)),
+            Goal::Release { until } => Some(until),
+            Goal::Hold => self.belief.map(|belief| belief.deadline),
+            Goal::None => None,
+        };
+        let turn = match self.turn {
+            Turn::Awaiting { sent, .. } => Some(after(sent, self.terms.reply_timeout)),
+            Turn::Due { at, .. } => Some(match self.wire {
+                Wire::Down { retry_at } => at.max(retry_at),
+                Wire::Up => at,
+            }),
+            Turn::Rest => self.renew_at,
+        };
+        match (goal, turn) {
+            (Some(goal), Some(turn)) => Some(goal.min(turn)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// A request goes out, and from here on the server may act on it.
+    fn sending(&mut self, query: Query, now: Instant) {
+        let ttl = self.terms.ttl;
+        self.turn = Turn::Awaiting {
+            query,
+            sent: now,
+            ttl,
+        };
+        if query != Query::Renew {
+            return;
+        }
+        if self.refresh == Refresh::Asked {
+            self.refresh = Refresh::Sent;
+        }
+        // It may be for less than what we believe, and its answer may never come.
+        if let Some(belief) = &mut self.belief {
+            belief.deadline = belief.deadline.min(after(now, ttl));
+        }
+    }
+
+    /// The request that a [`Move::Send`] asks to be sent.
+    pub(super) fn request(&self, query: Query) -> Request<'_> {
+        let key = Key::new(&self.key).expect("these bytes were taken from a key");
+        let touch = Flag::Touch(exptime_for(self.terms.ttl));
+        let cas = Flag::Cas(self.cas.map_or(0, Cas::number));
+        let store = |first| Request::Meta {
+            verb: Verb::Set,
+            key,
+            flags: Flags::of([first, touch, Flag::ShowCas]),
+            value: self.value.as_bytes(),
+        };
+        match query {
+            Query::Add => store(Flag::Mode(b'E')),
+            Query::Renew => store(cas),
+            Query::Ask => {
+                let flags = Flags::of([Flag::Value, Flag::ShowCas, Flag::ShowTtl]);
+                Request::meta(Verb::Get, key, flags)
+            }
+            Query::Remove => Request::meta(Verb::Delete, key, Flags::of([cas])),
+        }
+    }
+
+    /// Says what to do next, with nothing borrowed.
+    pub(super) fn advance(&mut self, now: Instant) -> Move {
+        self.pass_time(now);
+        if let Some(news) = self.news.pop_front() {
+            return Move::Tell(news);
+        }
+        if self.turn == Turn::Rest
+            && self.goal == Goal::Hold
+            && self.renew_at.is_some_and(|at| now >= at)
+        {
+            self.renew_at = None;
+            if !self.is_capped(now) {
+                self.begin(Query::Renew, now);
+            }
+        }
+        match self.turn {
+            Turn::Due { query, at } if now >= at => match self.wire {
+                Wire::Down { retry_at } if now >= retry_at => return Move::Connect,
+                Wire::Down { .. } => {}
+                Wire::Up => {
+                    self.sending(query, now);
+                    return Move::Send(query);
+                }
+            },
+            Turn::Awaiting { sent, .. } if now >= after(sent, self.terms.reply_timeout) => {
+                return Move::Disconnect;
+            }
+            Turn::Due { .. } | Turn::Awaiting { .. } | Turn::Rest => {}
+        }
+        Move::Wait { until: self.wake() }
+    }
+}
+
+impl Machine for Lease {
+    type News = LeaseNews;
+
+    fn poll(&mut self, now: Instant) -> Step<'_, LeaseNews> {
+        match self.advance(now) {
+            Move::Connect => Step::Connect,
+            Move::Disconnect => Step::Disconnect,
+            Move::Send(query) => Step::Send(self.request(query)),
+            Move::Tell(news) => Step::Tell(news),
+            Move::Wait { until } => Step::Wait { until },
+        }
+    }
+
+    fn connected(&mut self, _: Instant) {
+        self.wire = Wire::Up;
+    }
+
+    fn disconnected(&mut self, now: Instant) {
+        let had_none = matches!(self.wire, Wire::Down { .. });
+        self.wire = Wire::Down {
+            retry_at: if had_none { after(now, RECONNECT) } else { now },
+        };
+        let unanswered = match self.turn {
+            Turn::Awaiting { query, .. } => Some(query),
+            Turn::Due { .. } | Turn::Rest => None,
+        };
+        if unanswered.is_some() {
+            self.turn = Turn::Rest;
+        }
+        if self.refresh == Refresh::Sent {
+            self.refresh = Refresh::Asked;
+        }
+        match self.goal {
+            Goal::Obtain { .. } | Goal::Release { .. } if had_none => {
+                self.end(LeaseNews::Failed(Failure::Disconnected));
+            }
+            Goal::Obtain { .. } => match unanswered {
+                Some(Query::Add) => {
+                    self.unresolved = true;
+                    self.begin(Query::Ask, now);
+                }
+                Some(Query::Ask | Query::Renew | Query::Remove) => self.begin(Query::Ask, now),
+                None => {}
+            },
+            Goal::Hold => match self.terms.on_disconnect {
+                OnDisconnect::Lost => self.lose(Loss::Disconnected),
+                OnDisconnect::Ask => self.begin(Query::Ask, now),
+            },
+            Goal::Release { .. } => {
+                self.removal_unresolved |= unanswered == Some(Query::Remove);
+                self.begin(Query::Ask, now);
+            }
+            Goal::None => self.unresolved |= unanswered == Some(Query::Add),
+        }
+    }
+
+    fn reply(&mut self, now: Instant, answer: &Answer<'_>) {
+        let Turn::Awaiting { query, sent, ttl } = self.turn else {
+            return;
+        };
+        self.turn = Turn::Rest;
+        // A belief that ran out before this moment is not to be saved by what comes now (C2).
+        self.pass_time(now);
+        match query {
+            Query::Add => self.added(now, (sent, ttl), answer),
+            Query::Ask => self.asked(now, answer),
+            Query::Renew => self.renewed(now, (sent, ttl), answer),
+            Query::Remove => self.removed(now, answer),
+        }
+    }
+}
+
+/// The moment `span` after `start`.
+pub(super) fn after(start: Instant, span: Duration) -> Instant {
+    Instant::from_millis(start.as_millis().saturating_add(millis(span)))
+}
+
+/// The version that an answer shows.
+fn cas_of(answer: &Answer<'_>) -> Option<Cas> {
+    Cas::new(answer.number(b'c')?)
+}
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

@@ -1,0 +1,413 @@
+//! A lease against a server of a few lines, every message by hand.
+
+extern crate std;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::client::{Retry, Session, Watchdog};
+
+const fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+fn terms() -> Terms {
+    Terms {
+        watchdog: None,
+        ..Terms::new(Duration::from_secs(3)).unwrap()
+    }
+}
+
+fn lease(terms: Terms) -> Lease {
+    let value = TokenValue::new(Token::new(b"me").unwrap(), b"").unwrap();
+    let mut lease = Lease::new(Key::new(b"k").unwrap(), value, terms).unwrap();
+    lease.connected(at(0));
+    lease
+}
+
+/// What it does next, as text: the bytes it sends, or the step.
+fn step(lease: &mut Lease, ms: u64) -> String {
+    match lease.poll(at(ms)) {
+        Step::Send(request) => {
+            let mut out = Vec::new();
+            Session::new().send(&request, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        }
+        Step::Wait { until: Some(until) } => std::format!("wait {}", until.as_millis()),
+        other @ (Step::Connect | Step::Disconnect | Step::Tell(_) | Step::Wait { .. }) => {
+            std::format!("{other:?}")
+        }
+    }
+}
+
+/// The server says this at that moment.
+fn say(lease: &mut Lease, ms: u64, bytes: &str) {
+    // Which request it answers does not matter to a session: all those of a lease are meta ones.
+    let mut session = Session::new();
+    session
+        .send(&lease.request(Query::Ask), &mut Vec::new())
+        .unwrap();
+    let received = session.receive(bytes.as_bytes()).unwrap().unwrap();
+    assert_eq!(received.consumed, bytes.len());
+    lease.reply(at(ms), &received.answer);
+}
+
+fn held(terms: Terms) -> Lease {
+    let mut lease = lease(terms);
+    lease.obtain(at(0));
+    assert_eq!(step(&mut lease, 0), "ms k 2 ME T5 c\r\nme\r\n");
+    say(&mut lease, 10, "HD c7\r\n");
+    assert_eq!(step(&mut lease, 10), "Tell(Obtained)");
+    lease
+}
+
+const MINE: &str = "VA 2 c9 t4\r\nme\r\n";
+const OTHERS: &str = "VA 3 c9 t4\r\nmee\r\n";
+
+#[test]
+fn it_is_ours_from_the_answer_until_a_ttl_after_the_request() {
+    let lease = held(terms());
+    assert!(lease.is_held(at(2_999)));
+    assert!(!lease.is_held(at(3_000)));
+    assert_eq!(lease.remaining(at(1_000)), Duration::from_secs(2));
+    assert_eq!(lease.number(), Cas::new(7));
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_renewed_before_it_is_believed() {
+    let mut lease = lease(Terms {
+        deadline: Some(Duration::from_secs(60)),
+        ..terms()
+    });
+    lease.obtain(at(0));
+    step(&mut lease, 0);
+    say(&mut lease, 3_000, "HD c7\r\n");
+    assert!(!lease.is_held(at(3_000)));
+    assert_eq!(step(&mut lease, 3_000), "ms k 2 C7 T5 c\r\nme\r\n");
+    say(&mut lease, 3_001, "HD c8\r\n");
+    assert_eq!(step(&mut lease, 3_001), "Tell(Obtained)");
+    assert!(lease.is_held(at(5_999)) && !lease.is_held(at(6_000)));
+}
+
+#[test]
+fn somebody_elses_is_waited_for_as_the_strategy_says() {
+    let mut lease = lease(Terms {
+        retry: Retry::linear(Duration::from_secs(1)),
+        deadline: Some(Duration::from_millis(1_500)),
+        ..terms()
+    });
+    lease.obtain(at(0));
+    let add = "ms k 2 ME T5 c\r\nme\r\n";
+    assert_eq!(step(&mut lease, 0), add);
+    say(&mut lease, 0, "NS c0\r\n");
+    assert_eq!(step(&mut lease, 0), "wait 1000");
+    assert_eq!(step(&mut lease, 1_000), add);
+    say(&mut lease, 1_000, "NS c0\r\n");
+    assert_eq!(step(&mut lease, 1_000), "wait 1500");
+    // The last try is at the deadline, even if the timer is late.
+    assert_eq!(step(&mut lease, 1_503), add);
+    say(&mut lease, 1_504, "NS c0\r\n");
+    assert_eq!(step(&mut lease, 1_504), "Tell(NotObtained(Deadline))");
+
+    // The next obtain has all its tries again.
+    lease.obtain(at(5_000));
+    assert_eq!(step(&mut lease, 5_000), add);
+    say(&mut lease, 5_000, "NS c0\r\n");
+    assert_eq!(step(&mut lease, 5_000), "wait 6000");
+}
+
+#[test]
+fn without_a_strategy_one_refusal_is_final() {
+    let mut lease = lease(terms());
+    lease.obtain(at(0));
+    step(&mut lease, 0);
+    say(&mut lease, 0, "NS c0\r\n");
+    assert_eq!(step(&mut lease, 0), "Tell(NotObtained(Held))");
+    assert_eq!((lease.goal, lease.turn), (Goal::None, Turn::Rest));
+}
+
+#[test]
+fn a_lost_answer_to_an_add_is_asked_after() {
+    for (answer, next) in [
+        (MINE, "ms k 2 C9 T5 c\r\nme\r\n"),
+        ("EN\r\n", "ms k 2 ME T5 c\r\nme\r\n"),
+        (OTHERS, "Tell(NotObtained(Held))"),
+    ] {
+        let mut lease = lease(terms());
+        lease.obtain(at(0));
+        step(&mut lease, 0);
+        lease.disconnected(at(5));
+        assert_eq!(step(&mut lease, 5), "Connect");
+        lease.connected(at(6));
+        assert_eq!(step(&mut lease, 6), "mg k v c t\r\n");
+        say(&mut lease, 7, answer);
+        assert!(!lease.is_held(at(7)));
+        assert_eq!(step(&mut lease, 7), next);
+    }
+}
+
+#[test]
+fn an_own_token_takes_over_what_shows_it_whole() {
+    let own = Terms {
+        own_token: true,
+        ..terms()
+    };
+    let mut mine = lease(own.clone());
+    mine.obtain(at(0));
+    step(&mut mine, 0);
+    say(&mut mine, 0, "NS c0\r\n");
+    assert_eq!(step(&mut mine, 0), "mg k v c t\r\n");
+    say(&mut mine, 0, MINE);
+    assert_eq!(step(&mut mine, 0), "ms k 2 C9 T5 c\r\nme\r\n");
+    say(&mut mine, 0, "HD c10\r\n");
+    assert_eq!(step(&mut mine, 0), "Tell(Obtained)");
+
+    let mut others = lease(own);
+    others.obtain(at(0));
+    step(&mut others, 0);
+    say(&mut others, 0, "NS c0\r\n");
+    step(&mut others, 0);
+    say(&mut others, 0, OTHERS);
+    assert_eq!(step(&mut others, 0), "Tell(NotObtained(Held))");
+}
+
+#[test]
+fn a_refresh_counts_from_when_it_was_sent() {
+    let mut lease = held(terms());
+    lease.refresh(at(1_000), Duration::from_secs(10)).unwrap();
+    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 T12 c\r\nme\r\n");
+    say(&mut lease, 1_900, "HD c8\r\n");
+    assert_eq!(step(&mut lease, 1_900), "Tell(Refreshed)");
+    assert!(lease.is_held(at(10_999)) && !lease.is_held(at(11_000)));
+    assert_eq!(lease.number(), Cas::new(7));
+}
+
+#[test]
+fn a_refresh_for_less_is_believed_from_its_sending_on() {
+    let mut lease = held(
+        Terms {
+            ttl: Duration::from_secs(60),
+            ..terms()
+        }
+        .with_first_ttl(),
+    );
+    lease.refresh(at(1_000), Duration::from_secs(1)).unwrap();
+    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 T3 c\r\nme\r\n");
+    assert!(lease.is_held(at(1_999)) && !lease.is_held(at(2_000)));
+    assert_eq!(step(&mut lease, 2_000), "Tell(Lost(Expired))");
+    // The answer comes, and it brings nothing back.
+    say(&mut lease, 2_001, "HD c8\r\n");
+    assert!(!lease.is_held(at(2_001)));
+}
+
+impl Terms {
+    /// `held` spells out the add of a 3 s lease.
+    fn with_first_ttl(mut self) -> Self {
+        self.ttl = Duration::from_secs(3);
+        self
+    }
+}
+
+#[test]
+fn a_refresh_that_meets_a_renewal_under_way_is_sent_again() {
+    let mut lease = held(Terms {
+        watchdog: Some(Watchdog::DEFAULT),
+        ..terms()
+    });
+    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 T5 c\r\nme\r\n");
+    lease.refresh(at(1_001), Duration::from_secs(60)).unwrap();
+    say(&mut lease, 1_002, "HD c8\r\n");
+    // The answer was for 3 s, and must not be taken for 60.
+    assert!(!lease.is_held(at(4_000)));
+    assert_eq!(step(&mut lease, 1_002), "ms k 2 C8 T62 c\r\nme\r\n");
+    say(&mut lease, 1_003, "HD c9\r\n");
+    assert_eq!(step(&mut lease, 1_003), "Tell(Refreshed)");
+}
+
+#[test]
+fn a_refresh_of_what_is_not_ours_any_more_loses_it() {
+    for (refusal, question) in [("EX c0\r\n", OTHERS), ("NF c0\r\n", "EN\r\n")] {
+        let mut lease = held(terms());
+        lease.refresh(at(100), Duration::from_secs(3)).unwrap();
+        step(&mut lease, 100);
+        say(&mut lease, 101, refusal);
+        assert_eq!(step(&mut lease, 101), "mg k v c t\r\n");
+        say(&mut lease, 102, question);
+        assert_eq!(step(&mut lease, 102), "Tell(Lost(Taken))");
+        assert!(!lease.is_held(at(102)));
+        lease.release(at(103));
+        assert_eq!(step(&mut lease, 103), "Tell(NotHeld)");
+    }
+}
+
+#[test]
+fn a_refresh_the_server_has_no_room_for_is_told_and_asked_after() {
+    let mut lease = held(terms());
+    lease.refresh(at(100), Duration::from_secs(3)).unwrap();
+    step(&mut lease, 100);
+    say(&mut lease, 101, "SERVER_ERROR out of memory\r\n");
+    assert!(step(&mut lease, 101).starts_with("Tell(Undone(Refused("));
+    assert_eq!(step(&mut lease, 101), "mg k v c t\r\n");
+    say(&mut lease, 102, "EN\r\n");
+    assert_eq!(step(&mut lease, 102), "Tell(Lost(Taken))");
+}
+
+#[test]
+fn nothing_is_refreshed_that_is_not_held_and_no_ttl_that_cannot_be_measured() {
+    let mut lease = lease(terms());
+    lease.refresh(at(0), Duration::from_secs(3)).unwrap();
+    assert_eq!(step(&mut lease, 0), "Tell(NotHeld)");
+    assert_eq!(
+        lease.refresh(at(0), Duration::from_millis(999)),
+        Err(TermsError::TtlTooShort)
+    );
+}
+
+#[test]
+fn a_release_removes_only_the_version_that_is_ours() {
+    for (answer, news) in [("HD\r\n", "Tell(Released)"), ("NF\r\n", "Tell(NotHeld)")] {
+        let mut lease = held(terms());
+        lease.release(at(100));
+        assert!(!lease.is_held(at(100)));
+        assert_eq!(step(&mut lease, 100), "md k C7\r\n");
+        say(&mut lease, 101, answer);
+        assert_eq!(step(&mut lease, 101), news);
+        assert_eq!((lease.goal, lease.turn), (Goal::None, Turn::Rest));
+    }
+    let mut lease = held(terms());
+    lease.release(at(100));
+    step(&mut lease, 100);
+    say(&mut lease, 101, "EX\r\n");
+    assert_eq!(step(&mut lease, 101), "mg k v c t\r\n");
+    say(&mut lease, 102, OTHERS);
+    assert_eq!(step(&mut lease, 102), "Tell(NotHeld)");
+}
+
+#[test]
+fn a_lost_answer_to_a_release_is_asked_after() {
+    for (answer, next) in [
+        (MINE, "md k C9\r\n"),
+        ("EN\r\n", "Tell(Released)"),
+        (OTHERS, "Tell(Released)"),
+    ] {
+        let mut lease = held(terms());
+        lease.release(at(100));
+        step(&mut lease, 100);
+        lease.disconnected(at(101));
+        assert_eq!(step(&mut lease, 101), "Connect");
+        lease.connected(at(102));
+        assert_eq!(step(&mut lease, 102), "mg k v c t\r\n");
+        say(&mut lease, 103, answer);
+        assert_eq!(step(&mut lease, 103), next);
+    }
+}
+
+#[test]
+fn a_release_that_nobody_answers_ends_all_the_same() {
+    let mut lease = held(terms());
+    lease.release(at(0));
+    step(&mut lease, 0);
+    assert_eq!(step(&mut lease, 5_000), "Disconnect");
+    lease.disconnected(at(5_000));
+    assert_eq!(step(&mut lease, 5_000), "Connect");
+    lease.disconnected(at(5_001));
+    assert_eq!(step(&mut lease, 5_001), "Tell(Failed(Disconnected))");
+}
+
+#[test]
+fn an_obtain_that_is_broken_off_gives_back_what_it_gets() {
+    let mut lease = lease(terms());
+    lease.obtain(at(0));
+    step(&mut lease, 0);
+    lease.release(at(1));
+    say(&mut lease, 2, "HD c7\r\n");
+    assert!(!lease.is_held(at(2)));
+    assert_eq!(step(&mut lease, 2), "md k C7\r\n");
+    say(&mut lease, 3, "HD\r\n");
+    assert_eq!(step(&mut lease, 3), "Tell(Released)");
+}
+
+#[test]
+fn what_comes_after_the_deadline_of_an_obtain_can_be_given_back() {
+    let mut lease = lease(terms());
+    lease.obtain(at(0));
+    step(&mut lease, 0);
+    assert_eq!(step(&mut lease, 3_100), "Tell(NotObtained(Deadline))");
+    lease.release(at(3_100));
+    say(&mut lease, 3_200, "HD c7\r\n");
+    assert_eq!(step(&mut lease, 3_200), "md k C7\r\n");
+    say(&mut lease, 3_201, "HD\r\n");
+    assert_eq!(step(&mut lease, 3_201), "Tell(Released)");
+}
+
+#[test]
+fn the_watchdog_renews_at_a_third_and_stops_at_its_cap() {
+    let mut lease = held(Terms {
+        watchdog: Some(Watchdog {
+            hold_max: Some(Duration::from_millis(3_490)),
+        }),
+        ..terms()
+    });
+    assert_eq!(step(&mut lease, 10), "wait 1000");
+    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 T5 c\r\nme\r\n");
+    say(&mut lease, 1_001, "HD c8\r\n");
+    assert_eq!(step(&mut lease, 1_001), "wait 2000");
+    assert_eq!(step(&mut lease, 2_000), "ms k 2 C8 T5 c\r\nme\r\n");
+    say(&mut lease, 2_001, "HD c9\r\n");
+    assert!(lease.is_held(at(3_499)));
+    assert_eq!(step(&mut lease, 3_500), "Tell(Lost(HeldTooLong))");
+    // It may still be given back early.
+    lease.release(at(3_501));
+    assert_eq!(step(&mut lease, 3_501), "md k C9\r\n");
+}
+
+#[test]
+fn a_disconnect_loses_it_or_is_asked_after() {
+    let mut lost = held(terms());
+    lost.disconnected(at(100));
+    assert_eq!(step(&mut lost, 100), "Tell(Lost(Disconnected))");
+
+    let mut asks = held(Terms {
+        on_disconnect: OnDisconnect::Ask,
+        ..terms()
+    });
+    asks.disconnected(at(100));
+    assert!(asks.is_held(at(100)));
+    assert_eq!(step(&mut asks, 100), "Connect");
+    asks.disconnected(at(101));
+    assert_eq!(step(&mut asks, 101), "wait 201");
+    assert_eq!(step(&mut asks, 201), "Connect");
+    asks.connected(at(202));
+    assert_eq!(step(&mut asks, 202), "mg k v c t\r\n");
+    say(&mut asks, 203, MINE);
+    assert_eq!(step(&mut asks, 203), "ms k 2 C9 T5 c\r\nme\r\n");
+    say(&mut asks, 204, "HD c10\r\n");
+    assert!(asks.is_held(at(3_202)));
+}
+
+#[test]
+fn the_server_can_be_asked_how_long_it_lasts() {
+    let mut lease = held(terms());
+    lease.measure(at(100));
+    assert_eq!(step(&mut lease, 100), "mg k v c t\r\n");
+    say(&mut lease, 101, MINE);
+    assert_eq!(step(&mut lease, 101), "Tell(Lasts(4s))");
+    lease.measure(at(102));
+    step(&mut lease, 102);
+    say(&mut lease, 103, "EN\r\n");
+    assert_eq!(step(&mut lease, 103), "Tell(Lost(Taken))");
+}
+
+#[test]
+fn what_the_server_refuses_is_a_failure_and_not_a_lock_of_somebody_else() {
+    let mut lease = lease(terms());
+    lease.obtain(at(0));
+    step(&mut lease, 0);
+    say(
+        &mut lease,
+        0,
+        "SERVER_ERROR out of memory storing object\r\n",
+    );
+    assert!(step(&mut lease, 0).starts_with("Tell(Failed(Refused("));
+}

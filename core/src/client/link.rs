@@ -1,0 +1,146 @@
+//! How a machine of the client and whoever drives it talk.
+//!
+//! The driver asks for the next [`Step`], does it, and reports what came of it. A machine never
+//! waits and never fails by itself: whatever the network does reaches it as
+//! [`connected`](Machine::connected), [`reply`](Machine::reply),
+//! [`disconnected`](Machine::disconnected) or the passing of time in [`poll`](Machine::poll).
+//!
+//! - D1: a request counts as sent at the moment of the `poll` that handed it out, so before its
+//!   first byte left. What a machine believes about time can then only be too modest.
+//! - D2: replies are reported in the order of the requests, and each once.
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use super::session::{Answer, Request};
+use crate::time::Instant;
+
+/// A state machine of the client.
+pub trait Machine {
+    /// What it has to tell.
+    type News;
+
+    /// Says what to do next. `now` never goes back.
+    fn poll(&mut self, now: Instant) -> Step<'_, Self::News>;
+
+    /// There is a connection, and nothing has been sent on it.
+    fn connected(&mut self, now: Instant);
+
+    /// The connection is gone, or could not be had: what was sent and not answered never will be.
+    fn disconnected(&mut self, now: Instant);
+
+    /// The oldest unanswered request was answered.
+    fn reply(&mut self, now: Instant, answer: &Answer<'_>);
+}
+
+/// What a driver is to do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a step is handed over and done, not kept"
+)]
+pub enum Step<'a, News> {
+    /// Open a connection, then call [`connected`](Machine::connected), or
+    /// [`disconnected`](Machine::disconnected) if there is none to be had.
+    Connect,
+    /// Close the connection: it has not answered for too long. Then call
+    /// [`disconnected`](Machine::disconnected).
+    Disconnect,
+    /// Send this, and poll again.
+    Send(Request<'a>),
+    /// Hand this to the caller, and poll again.
+    Tell(News),
+    /// Wait for a reply, a disconnect or the caller, and poll again at this moment at the latest.
+    Wait {
+        /// `None` is never.
+        until: Option<Instant>,
+    },
+}
+
+/// Why something could not be found out or done, and it is nobody else's lock that was in the way.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Failure {
+    /// There was no connection to be had, or it broke.
+    Disconnected,
+    /// The server did not answer in time.
+    NoAnswer,
+    /// The server refused, in these words.
+    Refused(Box<str>),
+    /// The server answered something that is no answer to the request.
+    Unexpected,
+}
+
+impl Failure {
+    /// The failure that an answer stands for which is not among the expected ones.
+    pub(super) fn from_answer(answer: &Answer<'_>) -> Self {
+        match answer.refusal() {
+            Some(words) => Self::Refused(words),
+            None => Self::Unexpected,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disconnected => formatter.write_str("no connection to the server"),
+            Self::NoAnswer => formatter.write_str("the server does not answer"),
+            Self::Refused(words) => write!(formatter, "the server refused: {words}"),
+            Self::Unexpected => formatter.write_str("the server's answer makes no sense"),
+        }
+    }
+}
+
+impl core::error::Error for Failure {}
+
+/// Why a lock was not obtained.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum NotObtained {
+    /// Somebody else holds it, and the retry strategy has no more tries.
+    Held,
+    /// The deadline has passed.
+    Deadline,
+    /// There is no item with this key, and a connection-bound lock is an item's.
+    NoItem,
+}
+
+impl fmt::Display for NotObtained {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Held => "somebody else holds the lock",
+            Self::Deadline => "the lock was not free before the deadline",
+            Self::NoItem => "there is no item to lock",
+        })
+    }
+}
+
+impl core::error::Error for NotObtained {}
+
+/// Why a lock that was held is not, or may not be, held any more.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The connection broke.
+    Disconnected,
+    /// The server says that it is not ours any more.
+    Taken,
+    /// The ttl has run out by the local clock, and no renewal was confirmed in time.
+    Expired,
+    /// It was held as long as its [`hold_max`](super::Watchdog::hold_max) allows.
+    HeldTooLong,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Disconnected => "the connection broke",
+            Self::Taken => "the server says that it is not ours any more",
+            Self::Expired => "its ttl ran out",
+            Self::HeldTooLong => "it was held as long as was allowed",
+        })
+    }
+}
+
+impl core::error::Error for Loss {}

@@ -1,0 +1,35 @@
+//! The client half, without I/O: what to send, what an answer means, and when to wake.
+//!
+//! A [`Session`] mirrors the server's [`Connection`](crate::Connection): it encodes requests and
+//! decodes replies with the same wire modules. On top of it stand four state machines, each behind
+//! the one door [`Machine`]:
+//!
+//! - [`Lease`]: a lock that the server ends by time. It works on any memcached that knows meta
+//!   commands.
+//! - [`Leases`]: several of them, all or none.
+//! - [`Bound`]: a lock that latchd ends with the connection.
+//! - [`Recompute`]: read a value, or be the one who computes it.
+//!
+//! There is no clock and no randomness here: every call takes the moment it is made at, and tokens
+//! and jitter are made of bytes that the caller drew. So the same events give the same requests,
+//! and the model checks the machines that ship.
+
+mod bound;
+mod lease;
+mod leases;
+mod link;
+mod recompute;
+mod retry;
+mod session;
+mod tenure;
+mod token;
+
+pub use bound::{Bound, BoundNews, BoundTerms, Item, Mark, MissingItem};
+pub use lease::{Lease, LeaseNews};
+pub use leases::{Leases, LeasesNews};
+pub use link::{Failure, Loss, Machine, NotObtained, Step};
+pub use recompute::{Losers, Recompute, RecomputeNews, RecomputeTerms};
+pub use retry::{Retries, Retry};
+pub use session::{Answer, Flags, PENDING_MAX, Received, Request, SendError, Session, Ticket};
+pub use tenure::{OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, Watchdog, exptime_for};
+pub use token::{METADATA_BYTES_MAX, TOKEN_BYTES_MAX, Token, TokenError, TokenValue};

@@ -1,0 +1,215 @@
+//! When to try again what did not succeed.
+//!
+//! A [`Retry`] is a plain value that says how; [`Retries`] is one use of it and does the counting.
+//! A use begins with the obtain it serves: two obtains with the same strategy never share a count
+//! (redislock's `LimitRetry` and `ExponentialBackoff` keep theirs in the strategy, so that a
+//! strategy used twice has fewer tries left the second time).
+
+use core::time::Duration;
+
+/// How often and how fast to try again.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Retry {
+    pace: Pace,
+    tries_max: Option<u32>,
+    jitter: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Pace {
+    Never,
+    Linear { every: Duration },
+    Exponential { min: Duration, max: Duration },
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
+impl Retry {
+    /// Does not try again.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            pace: Pace::Never,
+            tries_max: None,
+            jitter: false,
+        }
+    }
+
+    /// Tries again every `every`; 0 is [`none`](Self::none).
+    #[must_use]
+    pub const fn linear(every: Duration) -> Self {
+        Self {
+            pace: Pace::Linear { every },
+            tries_max: None,
+            jitter: false,
+        }
+    }
+
+    /// Waits `min`, then twice as long each time, and never longer than `max`. If `max` is less
+    /// than `min`, every wait is `max`; 0 is [`none`](Self::none).
+    #[must_use]
+    pub const fn exponential(min: Duration, max: Duration) -> Self {
+        Self {
+            pace: Pace::Exponential { min, max },
+            tries_max: None,
+            jitter: false,
+        }
+    }
+
+    /// As `self`, but tries again at most `tries` times.
+    #[must_use]
+    pub const fn limited(mut self, tries: u32) -> Self {
+        self.tries_max = Some(tries);
+        self
+    }
+
+    /// As `self`, but each wait is drawn from its upper half, so that clients that failed together
+    /// do not come back together.
+    #[must_use]
+    pub const fn with_jitter(mut self) -> Self {
+        self.jitter = true;
+        self
+    }
+
+    /// Begins a use of the strategy. `seed` is what the jitter is drawn from.
+    #[must_use]
+    pub const fn begin(self, seed: u64) -> Retries {
+        Retries {
+            retry: self,
+            tries: 0,
+            state: seed,
+        }
+    }
+}
+
+/// One use of a [`Retry`].
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Retries {
+    retry: Retry,
+    /// How many waits have been handed out.
+    tries: u32,
+    /// Of the jitter's generator.
+    state: u64,
+}
+
+impl Retries {
+    /// How long to wait before the next try; `None` is to give up.
+    pub fn next_wait(&mut self) -> Option<Duration> {
+        if self.retry.tries_max.is_some_and(|max| self.tries >= max) {
+            return None;
+        }
+        let wait = match self.retry.pace {
+            Pace::Never => return None,
+            Pace::Linear { every } => every,
+            Pace::Exponential { min, max } => {
+                let factor = 1_u32.checked_shl(self.tries).unwrap_or(u32::MAX);
+                min.saturating_mul(factor).min(max)
+            }
+        };
+        if wait.is_zero() {
+            return None;
+        }
+        self.tries = self.tries.saturating_add(1);
+        Some(if self.retry.jitter {
+            let half = wait / 2;
+            (half + self.part_of(wait.saturating_sub(half))).max(Duration::from_millis(1))
+        } else {
+            wait
+        })
+    }
+
+    /// An even draw between 0 and `span`.
+    fn part_of(&mut self, span: Duration) -> Duration {
+        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        let draw = self.draw();
+        // The product of two u64, shifted down by 64 bits, is below the first of them.
+        let part = (u128::from(micros) * u128::from(draw)) >> 64;
+        Duration::from_micros(u64::try_from(part).unwrap_or(micros))
+    }
+
+    /// The next number of splitmix64. Source: Steele, Lea and Flood, "Fast splittable pseudorandom
+    /// number generators", 2014.
+    const fn draw(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use quickcheck::quickcheck;
+
+    use super::*;
+
+    fn waits(retry: Retry, count: usize) -> Vec<u64> {
+        let mut retries = retry.begin(7);
+        core::iter::from_fn(|| retries.next_wait())
+            .take(count)
+            .map(|wait| u64::try_from(wait.as_millis()).unwrap())
+            .collect()
+    }
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn none_gives_up_at_once() {
+        assert_eq!(waits(Retry::none(), 5), []);
+        assert_eq!(waits(Retry::linear(ms(0)), 5), []);
+        assert_eq!(waits(Retry::exponential(ms(0), ms(0)), 5), []);
+    }
+
+    #[test]
+    fn linear_keeps_its_pace() {
+        assert_eq!(waits(Retry::linear(ms(100)), 3), [100, 100, 100]);
+    }
+
+    #[test]
+    fn exponential_doubles_from_min_up_to_max() {
+        assert_eq!(
+            waits(Retry::exponential(ms(16), ms(100)), 5),
+            [16, 32, 64, 100, 100]
+        );
+        assert_eq!(waits(Retry::exponential(ms(16), ms(10)), 2), [10, 10]);
+        // Past the width of the counter it stays at max.
+        assert_eq!(
+            waits(Retry::exponential(ms(1), ms(50)), 100).last(),
+            Some(&50)
+        );
+    }
+
+    #[test]
+    fn a_limit_counts_anew_in_every_use() {
+        let retry = Retry::linear(ms(10)).limited(2);
+        assert_eq!(waits(retry, 9), [10, 10]);
+        assert_eq!(waits(retry, 9), [10, 10]);
+        assert_eq!(waits(retry.limited(0), 9), []);
+    }
+
+    quickcheck! {
+        fn jitter_stays_in_the_upper_half(seed: u64, every_ms: u16) -> bool {
+            let every = ms(u64::from(every_ms).max(2));
+            let mut retries = Retry::linear(every).with_jitter().begin(seed);
+            (0..20).all(|_| {
+                let wait = retries.next_wait().unwrap();
+                wait >= every / 2 && wait <= every
+            })
+        }
+
+        fn two_seeds_do_not_come_back_together(seed: u64) -> bool {
+            let retry = Retry::linear(ms(60_000)).with_jitter();
+            retry.begin(seed).next_wait() != retry.begin(seed.wrapping_add(1)).next_wait()
+        }
+    }
+}

@@ -1,0 +1,633 @@
+//! The client's side of one connection: requests become bytes, bytes become answers.
+//!
+//! - S1: answers come in the order of the requests, and each request ends once.
+//! - S2: at most [`PENDING_MAX`] requests are unanswered; one more is refused, and nothing of it is
+//!   encoded.
+//! - S3: a quiet meta request carries its number as opaque. An answer with a later number says that
+//!   the ones before it were served in silence.
+//!
+//! Bytes may be cut anywhere: the driver keeps what is not consumed and offers it again with more
+//! behind it. What no server answers breaks the session for good, since nobody knows any more which
+//! answer belongs to what.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::command::Command;
+use crate::key::Key;
+use crate::wire::meta::reply::Code;
+use crate::wire::meta::{Flag, Verb};
+use crate::wire::{Malformed, classic, meta, scan};
+
+/// Requests that may be unanswered at a time.
+pub const PENDING_MAX: usize = 1024;
+
+/// Flags that a request of this client can have, the opaque of a quiet one among them.
+const FLAGS_MAX: usize = 8;
+
+/// The longest refusal that is kept, in bytes.
+const REFUSAL_BYTES_MAX: usize = 256;
+
+/// What a client asks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Request<'a> {
+    /// A meta command.
+    Meta {
+        /// Which one.
+        verb: Verb,
+        /// Of which item.
+        key: Key<'a>,
+        /// What to do and what to show.
+        flags: Flags<'a>,
+        /// What `ms` stores; empty otherwise.
+        value: &'a [u8],
+    },
+    /// A command of the classic protocol that is answered.
+    Classic {
+        /// What is asked.
+        command: Command<'a>,
+        /// In which form.
+        envelope: classic::Envelope,
+    },
+    /// `mn`: answered when everything before it is.
+    Noop,
+}
+
+impl<'a> Request<'a> {
+    /// A meta request without a value.
+    pub(super) const fn meta(verb: Verb, key: Key<'a>, flags: Flags<'a>) -> Self {
+        Self::Meta {
+            verb,
+            key,
+            flags,
+            value: &[],
+        }
+    }
+
+    /// A change of the classic protocol.
+    pub(super) const fn change(command: Command<'a>) -> Self {
+        Self::Classic {
+            command,
+            envelope: classic::Envelope::Change { noreply: false },
+        }
+    }
+}
+
+/// The flags of a meta request, at most eight.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Flags<'a> {
+    flags: [Flag<'a>; FLAGS_MAX],
+    len: usize,
+}
+
+impl<'a> Flags<'a> {
+    /// These flags; `None` if there are more than seven (a quiet request takes one more for its
+    /// opaque).
+    #[must_use]
+    pub fn new(flags: &[Flag<'a>]) -> Option<Self> {
+        if flags.len() >= FLAGS_MAX {
+            return None;
+        }
+        let mut list = [Flag::Quiet; FLAGS_MAX];
+        for (slot, flag) in list.iter_mut().zip(flags) {
+            *slot = *flag;
+        }
+        Some(Self {
+            flags: list,
+            len: flags.len(),
+        })
+    }
+
+    /// These flags, which the compiler has counted.
+    pub(super) fn of<const N: usize>(flags: [Flag<'a>; N]) -> Self {
+        const { assert!(N < FLAGS_MAX) };
+        let mut list = [Flag::Quiet; FLAGS_MAX];
+        for (slot, flag) in list.iter_mut().zip(flags) {
+            *slot = flag;
+        }
+        Self {
+            flags: list,
+            len: N,
+        }
+    }
+
+    /// The flags in order.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Flag<'a>] {
+        self.flags.get(..self.len).unwrap_or_default()
+    }
+
+    /// These flags and one behind them, which always has room.
+    fn with(mut self, flag: Flag<'a>) -> Self {
+        if let Some(slot) = self.flags.get_mut(self.len) {
+            *slot = flag;
+            self.len += 1;
+        }
+        self
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.as_slice().contains(&Flag::Quiet)
+    }
+}
+
+/// Which request an answer belongs to: they count up from 0 on each connection.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Ticket(u64);
+
+/// What a server answers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Answer<'a> {
+    /// To a meta command.
+    Meta(meta::reply::Response<'a>),
+    /// To a classic command, or an error line to any.
+    Classic(classic::reply::Response<'a>),
+    /// A quiet request had nothing to say.
+    Silent,
+}
+
+impl Answer<'_> {
+    /// The words of an error line, made printable; `None` if this is none.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Box<str>> {
+        use classic::reply::Response;
+        let (kind, words) = match self {
+            Self::Classic(Response::Error) => ("ERROR", &b""[..]),
+            Self::Classic(Response::ClientError(words)) => ("CLIENT_ERROR ", *words),
+            Self::Classic(Response::ServerError(words)) => ("SERVER_ERROR ", *words),
+            Self::Classic(_) | Self::Meta(_) | Self::Silent => return None,
+        };
+        let words = words.get(..REFUSAL_BYTES_MAX).unwrap_or(words);
+        let mut text = String::from(kind);
+        text.extend(words.iter().map(|byte| match byte {
+            b' '..=b'~' => char::from(*byte),
+            _ => '?',
+        }));
+        Some(text.into())
+    }
+
+    /// The code of a meta answer; `None` for any other answer.
+    #[must_use]
+    pub const fn code(&self) -> Option<Code> {
+        match self {
+            Self::Meta(response) => Some(response.code),
+            Self::Classic(_) | Self::Silent => None,
+        }
+    }
+
+    /// The number behind a flag of a meta answer.
+    #[must_use]
+    pub fn number(&self, letter: u8) -> Option<u64> {
+        match self {
+            Self::Meta(response) => scan::u64_from(response.flag(letter)?),
+            Self::Classic(_) | Self::Silent => None,
+        }
+    }
+
+    /// Whether a meta answer has this flag.
+    #[must_use]
+    pub fn has(&self, letter: u8) -> bool {
+        match self {
+            Self::Meta(response) => response.flag(letter).is_some(),
+            Self::Classic(_) | Self::Silent => false,
+        }
+    }
+}
+
+/// An answer, and whose it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Received<'a> {
+    /// The request it belongs to.
+    pub ticket: Ticket,
+    /// What the server said.
+    pub answer: Answer<'a>,
+    /// Whether the request is answered in full. A `get` has a value and then its end.
+    pub last: bool,
+    /// Bytes of input that are done with.
+    pub consumed: usize,
+}
+
+/// Why a request was not encoded.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// [`PENDING_MAX`] requests are unanswered.
+    TooMany,
+    /// No request says this: a key with blanks in a classic command, or a `noreply`, which no
+    /// answer could be matched with.
+    Inexpressible,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::TooMany => "too many requests are unanswered",
+            Self::Inexpressible => "no request says this",
+        })
+    }
+}
+
+impl core::error::Error for SendError {}
+
+/// What the answer to a request looks like.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Shape {
+    Meta { quiet: bool },
+    Noop,
+    Line,
+    Values,
+}
+
+/// The client's side of one connection.
+#[derive(Clone, Debug, Default)]
+pub struct Session {
+    pending: VecDeque<Shape>,
+    /// The ticket of the oldest pending request.
+    first: u64,
+}
+
+impl Session {
+    /// The session of a connection that was just opened.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            pending: VecDeque::new(),
+            first: 0,
+        }
+    }
+
+    /// How many requests are unanswered.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Appends the bytes of a request to `out`.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing has been appended then.
+    pub fn send(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<Ticket, SendError> {
+        if self.pending.len() >= PENDING_MAX {
+            return Err(SendError::TooMany);
+        }
+        let ticket = self.first + self.pending.len() as u64;
+        let shape = match request {
+            Request::Meta {
+                verb,
+                key,
+                flags,
+                value,
+            } => {
+                let quiet = flags.is_quiet();
+                let mut digits = itoa::Buffer::new();
+                let flags = if quiet {
+                    flags.with(Flag::Opaque(digits.format(ticket).as_bytes()))
+                } else {
+                    *flags
+                };
+                meta::request::Request {
+                    verb: *verb,
+                    key: *key,
+                    flags: flags.as_slice(),
+                    value,
+                }
+                .encode(out);
+                Shape::Meta { quiet }
+            }
+            Request::Classic { command, envelope } => {
+                let shape = shape_of(*envelope).ok_or(SendError::Inexpressible)?;
+                classic::request::encode(command, *envelope, out)
+                    .map_err(|_| SendError::Inexpressible)?;
+                shape
+            }
+            Request::Noop => {
+                meta::request::encode_noop(out);
+                Shape::Noop
+            }
+        };
+        self.pending.push_back(shape);
+        Ok(Ticket(ticket))
+    }
+
+    /// Reads the next answer off the front of `input`; `None` if it is not there in full.
+    ///
+    /// # Errors
+    /// [`Malformed`] if no server answers this to what was asked, or if answers come that nobody
+    /// asked for. The connection is of no use then.
+    pub fn receive<'a>(&mut self, input: &'a [u8]) -> Result<Option<Received<'a>>, Malformed> {
+        if input.is_empty() {
+            return Ok(None);
+        }
+        let Some(shape) = self.pending.front().copied() else {
+            return Err(Malformed);
+        };
+        let Some((answer, consumed)) = decode(shape, input)? else {
+            return Ok(None);
+        };
+        if let Shape::Meta { quiet: true } = shape {
+            return self.receive_quiet(answer, consumed).map(Some);
+        }
+        let last = match shape {
+            Shape::Meta { .. } | Shape::Noop | Shape::Line => true,
+            Shape::Values => ends_values(&answer),
+        };
+        Ok(Some(self.received(answer, last, consumed)))
+    }
+
+    /// The oldest request is quiet, and something was answered: to it, or to a later one.
+    fn receive_quiet<'a>(
+        &mut self,
+        answer: Answer<'a>,
+        consumed: usize,
+    ) -> Result<Received<'a>, Malformed> {
+        match answer {
+            Answer::Meta(response) if response.code == Code::Noop => {}
+            Answer::Meta(response) => {
+                let number = response.flag(b'O').and_then(scan::u64_from);
+                // An answer without a number belongs to a later request that is not quiet.
+                if number == Some(self.first) {
+                    return Ok(self.received(answer, true, consumed));
+                }
+                if number.is_some_and(|number| number < self.first) {
+                    return Err(Malformed);
+                }
+            }
+            // An error line does not say whose it is; and of a classic answer nobody knows either.
+            Answer::Classic(_) | Answer::Silent => return Err(Malformed),
+        }
+        // A later answer is here, and it is left where it is until its request is the oldest one.
+        if self.pending.len() < 2 {
+            return Err(Malformed);
+        }
+        Ok(self.received(Answer::Silent, true, 0))
+    }
+
+    fn received<'a>(&mut self, answer: Answer<'a>, last: bool, consumed: usize) -> Received<'a> {
+        let ticket = Ticket(self.first);
+        if last {
+            self.pending.pop_front();
+            self.first += 1;
+        }
+        Received {
+            ticket,
+            answer,
+            last,
+            consumed,
+        }
+    }
+}
+
+const fn shape_of(envelope: classic::Envelope) -> Option<Shape> {
+    use classic::Envelope;
+    match envelope {
+        Envelope::Get { .. } | Envelope::Keys | Envelope::Stats(_) => Some(Shape::Values),
+        Envelope::StatsReset
+        | Envelope::Touch { noreply: false }
+        | Envelope::Change { noreply: false }
+        | Envelope::Arithmetic { noreply: false } => Some(Shape::Line),
+        Envelope::Touch { noreply: true }
+        | Envelope::Change { noreply: true }
+        | Envelope::Arithmetic { noreply: true } => None,
+    }
+}
+
+/// Whether an answer of several parts is over.
+const fn ends_values(answer: &Answer<'_>) -> bool {
+    use classic::reply::Response;
+    !matches!(
+        answer,
+        Answer::Classic(Response::Value { .. } | Response::Key(_) | Response::Stat { .. })
+    )
+}
+
+/// Reads an answer to a request with this shape, or an error line.
+fn decode(shape: Shape, input: &[u8]) -> Result<Option<(Answer<'_>, usize)>, Malformed> {
+    let classic = || {
+        let read = classic::reply::Response::decode(input)?;
+        Ok(read.map(|(response, consumed)| (Answer::Classic(response), consumed)))
+    };
+    let meta = || {
+        let read = meta::reply::Response::decode(input)?;
+        Ok(read.map(|(response, consumed)| (Answer::Meta(response), consumed)))
+    };
+    // `E` may become `EN`, `EX` or `ERROR`, and the two decoders want a whole line anyway.
+    let is_error = [&b"ERR"[..], b"CLI", b"SER"]
+        .iter()
+        .any(|word| input.starts_with(word));
+    match shape {
+        Shape::Line | Shape::Values => classic(),
+        Shape::Meta { .. } | Shape::Noop if is_error => classic(),
+        Shape::Meta { quiet: true } => meta(),
+        Shape::Meta { quiet: false } => match meta()? {
+            Some((Answer::Meta(response), _)) if response.code == Code::Noop => Err(Malformed),
+            read => Ok(read),
+        },
+        Shape::Noop => match meta()? {
+            Some((Answer::Meta(response), _)) if response.code != Code::Noop => Err(Malformed),
+            read => Ok(read),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quickcheck::quickcheck;
+
+    use super::*;
+    use crate::command::{Get, Set};
+
+    fn key() -> Key<'static> {
+        Key::new(b"k").unwrap()
+    }
+
+    fn quiet_get<'a>() -> Request<'a> {
+        let flags = Flags::new(&[Flag::Value, Flag::Quiet]).unwrap();
+        Request::meta(Verb::Get, key(), flags)
+    }
+
+    fn gets<'a>() -> Request<'a> {
+        Request::Classic {
+            command: Command::Get(Get::new(key())),
+            envelope: classic::Envelope::Get {
+                with_cas: true,
+                last: true,
+            },
+        }
+    }
+
+    fn lock<'a>() -> Request<'a> {
+        Request::change(Command::Lock { key: key() })
+    }
+
+    #[test]
+    fn requests_are_bytes_that_a_server_knows() {
+        let mut session = Session::new();
+        let mut out = Vec::new();
+        session.send(&lock(), &mut out).unwrap();
+        session.send(&gets(), &mut out).unwrap();
+        session
+            .send(
+                &Request::change(Command::Set(Set::new(key(), b"new"))),
+                &mut out,
+            )
+            .unwrap();
+        session.send(&quiet_get(), &mut out).unwrap();
+        session.send(&Request::Noop, &mut out).unwrap();
+        assert_eq!(
+            out,
+            b"lock k\r\ngets k\r\nset k 0 0 3\r\nnew\r\nmg k v q O3\r\nmn\r\n"
+        );
+    }
+
+    #[test]
+    fn answers_end_their_requests_in_order() {
+        let mut session = Session::new();
+        let mut out = Vec::new();
+        session.send(&gets(), &mut out).unwrap();
+        session.send(&lock(), &mut out).unwrap();
+        let input = b"VALUE k 0 2 7\r\nhi\r\nEND\r\nLOCKED\r\n";
+        let value = session.receive(input).unwrap().unwrap();
+        assert!(!value.last);
+        let rest = &input[value.consumed..];
+        let end = session.receive(rest).unwrap().unwrap();
+        assert!(end.last && end.ticket == Ticket(0));
+        let rest = &rest[end.consumed..];
+        let locked = session.receive(rest).unwrap().unwrap();
+        assert_eq!(locked.ticket, Ticket(1));
+        assert_eq!(
+            locked.answer,
+            Answer::Classic(classic::reply::Response::Locked)
+        );
+        assert_eq!(session.pending(), 0);
+    }
+
+    #[test]
+    fn silence_is_told_by_a_later_number() {
+        let mut session = Session::new();
+        let mut out = Vec::new();
+        for _ in 0..3 {
+            session.send(&quiet_get(), &mut out).unwrap();
+        }
+        session.send(&Request::Noop, &mut out).unwrap();
+        let mut input = &b"VA 2 O1\r\nhi\r\nMN\r\n"[..];
+        let mut told = Vec::new();
+        while session.pending() > 0 {
+            let received = session.receive(input).unwrap().unwrap();
+            told.push((received.ticket.0, received.answer.code()));
+            input = &input[received.consumed..];
+        }
+        assert_eq!(
+            told,
+            [
+                (0, None),
+                (1, Some(Code::Value)),
+                (2, None),
+                (3, Some(Code::Noop))
+            ]
+        );
+    }
+
+    #[test]
+    fn answers_that_nobody_asked_for_break_the_session() {
+        assert_eq!(Session::new().receive(b"HD\r\n"), Err(Malformed));
+        let mut session = Session::new();
+        session.send(&lock(), &mut Vec::new()).unwrap();
+        assert_eq!(session.receive(b"HD\r\n"), Err(Malformed));
+        let mut session = Session::new();
+        session.send(&quiet_get(), &mut Vec::new()).unwrap();
+        assert_eq!(session.receive(b"HD O7\r\n"), Err(Malformed));
+        let mut session = Session::new();
+        session.send(&Request::Noop, &mut Vec::new()).unwrap();
+        assert_eq!(session.receive(b"HD\r\n"), Err(Malformed));
+    }
+
+    #[test]
+    fn an_error_line_answers_any_request_that_is_not_quiet() {
+        let mut session = Session::new();
+        let flags = Flags::new(&[Flag::Value]).unwrap();
+        session
+            .send(&Request::meta(Verb::Get, key(), flags), &mut Vec::new())
+            .unwrap();
+        let received = session
+            .receive(b"SERVER_ERROR out\tof memory\r\n")
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            received.answer.refusal().as_deref(),
+            Some("SERVER_ERROR out?of memory")
+        );
+        session.send(&quiet_get(), &mut Vec::new()).unwrap();
+        assert_eq!(session.receive(b"ERROR\r\n"), Err(Malformed));
+    }
+
+    #[test]
+    fn what_cannot_be_matched_or_kept_is_refused() {
+        let mut session = Session::new();
+        let mut out = Vec::new();
+        let noreply = Request::Classic {
+            command: Command::Set(Set::new(key(), b"")),
+            envelope: classic::Envelope::Change { noreply: true },
+        };
+        assert_eq!(
+            session.send(&noreply, &mut out),
+            Err(SendError::Inexpressible)
+        );
+        let blank = Request::change(Command::Lock {
+            key: Key::new(b"a b").unwrap(),
+        });
+        assert_eq!(
+            session.send(&blank, &mut out),
+            Err(SendError::Inexpressible)
+        );
+        assert_eq!((out.len(), session.pending()), (0, 0));
+        for _ in 0..PENDING_MAX {
+            session.send(&Request::Noop, &mut out).unwrap();
+        }
+        let before = out.len();
+        assert_eq!(
+            session.send(&Request::Noop, &mut out),
+            Err(SendError::TooMany)
+        );
+        assert_eq!(out.len(), before);
+    }
+
+    quickcheck! {
+        /// However the network cuts the bytes, the answers are the same.
+        fn cuts_do_not_matter(cut: usize) -> bool {
+            let input = b"VALUE k 0 2 7\r\nhi\r\nEND\r\nVA 2 O1\r\nhi\r\nCLIENT_ERROR no\r\nMN\r\n";
+            let read = |arrivals: &[usize]| {
+                let mut session = Session::new();
+                let mut out = Vec::new();
+                let plain = Flags::new(&[Flag::Value]).unwrap();
+                for request in [gets(), quiet_get(), Request::meta(Verb::Get, key(), plain)] {
+                    session.send(&request, &mut out).unwrap();
+                }
+                session.send(&Request::Noop, &mut out).unwrap();
+                let mut told = Vec::new();
+                let mut start = 0;
+                for arrived in arrivals {
+                    while let Some(received) = session.receive(&input[start..*arrived]).unwrap() {
+                        start += received.consumed;
+                        told.push((received.ticket, received.last, received.answer));
+                    }
+                }
+                assert_eq!(session.pending(), 0);
+                told.len()
+            };
+            let cut = cut % input.len();
+            read(&[cut, input.len()]) == read(&[input.len()])
+        }
+
+        fn no_bytes_panic(bytes: Vec<u8>) -> bool {
+            for request in [gets(), quiet_get(), lock(), Request::Noop] {
+                let mut session = Session::new();
+                session.send(&request, &mut Vec::new()).unwrap();
+                let _ = session.receive(&bytes);
+            }
+            true
+        }
+    }
+}

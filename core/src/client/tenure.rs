@@ -1,0 +1,179 @@
+//! For how long a lease is asked, believed and renewed.
+//!
+//! - T1: the holder believes for `ttl`, counted by its own clock from when the request was sent.
+//! - T2: the server is asked for more than `ttl`, so that it lets go later than the holder does
+//!   ([`exptime_for`]).
+//!
+//! A memcached counts in whole seconds that begin when it likes, so an item may be gone up to a
+//! second before its exptime; and two clocks do not run equally fast. T2 pays for both.
+
+use core::fmt;
+use core::time::Duration;
+
+use super::retry::Retry;
+use crate::time::{Exptime, RELATIVE_EXPTIME_MAX_S};
+
+/// The shortest ttl: what the server can tell apart.
+pub const TTL_MIN: Duration = Duration::from_secs(1);
+
+/// The longest ttl: what is asked for it must still be a span and not a date.
+pub const TTL_MAX: Duration = Duration::from_secs(29 * 24 * 60 * 60);
+
+/// How much faster than the holder's clock the server's may run: one part in this many.
+const DRIFT_PART: u64 = 100;
+
+/// The time between two tries to reach a server again.
+pub(super) const RECONNECT: Duration = Duration::from_millis(100);
+
+/// The exptime that a server is asked for so that a lease outlives the belief in it: one second
+/// and one percent more than `ttl`, rounded up to a second.
+///
+/// The second is what a memcached may take off (its clock ticks once a second, and the exptime
+/// counts from the last tick); the percent is what two clocks may drift apart.
+#[must_use]
+pub fn exptime_for(ttl: Duration) -> Exptime {
+    let ttl_ms = millis(ttl);
+    let asked_s = (ttl_ms + ttl_ms.div_ceil(DRIFT_PART)).div_ceil(1000) + 1;
+    let seconds = u32::try_from(asked_s).unwrap_or(u32::MAX);
+    debug_assert!(
+        i64::from(seconds) <= RELATIVE_EXPTIME_MAX_S,
+        "Terms bound the ttl"
+    );
+    Exptime::In { seconds }
+}
+
+/// Whole milliseconds, rounded down: a belief ends early rather than late.
+pub(super) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a lease is asked for, and how it is kept.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub struct Terms {
+    /// How long each obtain and each renewal holds, [`TTL_MIN`] to [`TTL_MAX`].
+    pub ttl: Duration,
+    /// When to try again while somebody else holds it.
+    pub retry: Retry,
+    /// How long to go on trying; `None` is as long as the ttl. At the deadline there is a last try.
+    pub deadline: Option<Duration>,
+    /// What renews it; `None` leaves that to the caller.
+    pub watchdog: Option<Watchdog>,
+    /// What a broken connection means for a lease that is held.
+    pub on_disconnect: OnDisconnect,
+    /// How long the server may take to answer before the connection counts as broken.
+    pub reply_timeout: Duration,
+    /// What jitter is drawn from: any number that differs between clients.
+    pub seed: u64,
+    /// The token was given by the caller, so an item that shows it is ours from an earlier obtain.
+    pub own_token: bool,
+}
+
+impl Terms {
+    /// A lease of `ttl` with a watchdog, for which is tried once.
+    ///
+    /// # Errors
+    /// [`TermsError`] if the server cannot measure `ttl`.
+    pub const fn new(ttl: Duration) -> Result<Self, TermsError> {
+        let terms = Self {
+            ttl,
+            retry: Retry::none(),
+            deadline: None,
+            watchdog: Some(Watchdog::DEFAULT),
+            on_disconnect: OnDisconnect::Lost,
+            reply_timeout: Duration::from_secs(5),
+            seed: 0,
+            own_token: false,
+        };
+        match check_ttl(ttl) {
+            Ok(()) => Ok(terms),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a server can measure `ttl`.
+pub(super) const fn check_ttl(ttl: Duration) -> Result<(), TermsError> {
+    if ttl.as_millis() < TTL_MIN.as_millis() {
+        Err(TermsError::TtlTooShort)
+    } else if ttl.as_millis() > TTL_MAX.as_millis() {
+        Err(TermsError::TtlTooLong)
+    } else {
+        Ok(())
+    }
+}
+
+/// Renews a lease at a third of its ttl, so that two renewals may fail before it runs out.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Watchdog {
+    /// How long a lease may be held at all, counted from when it was obtained; `None` is for ever.
+    /// A holder that hangs would otherwise be renewed until someone notices.
+    pub hold_max: Option<Duration>,
+}
+
+impl Watchdog {
+    /// A watchdog without a cap.
+    pub const DEFAULT: Self = Self { hold_max: None };
+}
+
+/// What a broken connection means for a lease that is held.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum OnDisconnect {
+    /// It is lost. A server that restarted has forgotten it, and this is the first we hear of it.
+    #[default]
+    Lost,
+    /// The server is asked over a new connection; it stays held as long as its deadline allows.
+    Ask,
+}
+
+/// Why a lease cannot be had on these terms.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum TermsError {
+    /// The ttl is under [`TTL_MIN`].
+    TtlTooShort,
+    /// The ttl is over [`TTL_MAX`].
+    TtlTooLong,
+    /// There is no key, or one is there twice.
+    Keys,
+}
+
+impl fmt::Display for TermsError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::TtlTooShort => "a ttl is at least one second: servers count in seconds",
+            Self::TtlTooLong => "a ttl is at most 29 days: a longer exptime would be a date",
+            Self::Keys => "the keys of a lock must be there, and differ",
+        })
+    }
+}
+
+impl core::error::Error for TermsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_is_asked_for_more_than_is_believed() {
+        let asked = |ms| exptime_for(Duration::from_millis(ms)).to_wire();
+        assert_eq!(asked(1_000), 3); // 1.01 s is 2 whole ones, and one for the tick
+        assert_eq!(asked(1_500), 3);
+        assert_eq!(asked(30_000), 32);
+        assert_eq!(asked(200_000), 203);
+    }
+
+    #[test]
+    fn the_longest_ttl_is_still_a_span_on_the_wire() {
+        assert!(exptime_for(TTL_MAX).to_wire() <= RELATIVE_EXPTIME_MAX_S);
+    }
+
+    #[test]
+    fn a_ttl_that_servers_cannot_measure_is_refused() {
+        let terms = |ms| Terms::new(Duration::from_millis(ms)).map(|terms| terms.ttl);
+        assert_eq!(terms(999), Err(TermsError::TtlTooShort));
+        assert_eq!(terms(0), Err(TermsError::TtlTooShort));
+        assert!(terms(1_000).is_ok());
+        assert_eq!(terms(u64::MAX), Err(TermsError::TtlTooLong));
+    }
+}

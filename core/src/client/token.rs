@@ -1,0 +1,169 @@
+//! Who holds a lease: a token, and a note for people beside it.
+//!
+//! The value of a leased item is the token, and if there is metadata, a blank and the metadata. A
+//! token holds no blank, so the first blank ends it and two tokens compare whole. (redislock stores
+//! both without a mark between them and compares a prefix, so that the token `ab` takes a lock that
+//! is held by `abc`.)
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+/// The longest token in bytes.
+pub const TOKEN_BYTES_MAX: usize = 250;
+
+/// The longest metadata in bytes: small enough that a lock never competes with the cache for room.
+pub const METADATA_BYTES_MAX: usize = 64 << 10;
+
+/// What tells one holder from every other: 1 to [`TOKEN_BYTES_MAX`] bytes, none of them a blank or
+/// a control byte.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Token(Box<[u8]>);
+
+impl Token {
+    /// A token that nobody else has, made of random bytes: 22 characters.
+    #[must_use]
+    pub fn from_random(random: [u8; 16]) -> Self {
+        Self(URL_SAFE_NO_PAD.encode(random).into_bytes().into())
+    }
+
+    /// A token of the caller's own. Whoever shows the same token takes over the lease.
+    ///
+    /// # Errors
+    /// [`TokenError::Token`] if it is empty or too long, or holds a blank or a control byte.
+    pub fn new(bytes: &[u8]) -> Result<Self, TokenError> {
+        let odd = |byte: &u8| *byte == b' ' || byte.is_ascii_control();
+        if bytes.is_empty() || bytes.len() > TOKEN_BYTES_MAX || bytes.iter().any(odd) {
+            return Err(TokenError::Token);
+        }
+        Ok(Self(bytes.into()))
+    }
+
+    /// The token's bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether an item with this value belongs to the holder of this token.
+    #[must_use]
+    pub fn owns(&self, value: &[u8]) -> bool {
+        value.split(|byte| *byte == b' ').next() == Some(self.as_bytes())
+    }
+}
+
+/// What a leased item stores: a token, and metadata behind it.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct TokenValue {
+    token: Token,
+    metadata: Box<[u8]>,
+    bytes: Box<[u8]>,
+}
+
+impl TokenValue {
+    /// Puts the two together.
+    ///
+    /// # Errors
+    /// [`TokenError::Metadata`] if it is longer than [`METADATA_BYTES_MAX`].
+    pub fn new(token: Token, metadata: &[u8]) -> Result<Self, TokenError> {
+        if metadata.len() > METADATA_BYTES_MAX {
+            return Err(TokenError::Metadata);
+        }
+        let mut bytes = Vec::with_capacity(token.0.len() + 1 + metadata.len());
+        bytes.extend_from_slice(&token.0);
+        if !metadata.is_empty() {
+            bytes.push(b' ');
+            bytes.extend_from_slice(metadata);
+        }
+        Ok(Self {
+            token,
+            metadata: metadata.into(),
+            bytes: bytes.into(),
+        })
+    }
+
+    /// Who holds it.
+    #[must_use]
+    pub const fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// The note beside it; empty if there is none.
+    #[must_use]
+    pub const fn metadata(&self) -> &[u8] {
+        &self.metadata
+    }
+
+    /// What is stored.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Why something cannot be stored in a lease.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// The token is empty, too long, or holds a blank or a control byte.
+    Token,
+    /// The metadata is too long.
+    Metadata,
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token => write!(
+                formatter,
+                "a token is 1 to {TOKEN_BYTES_MAX} bytes without blanks and control bytes"
+            ),
+            Self::Metadata => write!(formatter, "metadata is at most {METADATA_BYTES_MAX} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for TokenError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_owns_its_value_and_no_longer_one() {
+        let token = Token::new(b"ab").unwrap();
+        assert!(token.owns(b"ab"));
+        assert!(token.owns(b"ab build 7"));
+        assert!(!token.owns(b"abc"));
+        assert!(!token.owns(b"abc ab"));
+        assert!(!token.owns(b"a"));
+        assert!(!token.owns(b""));
+    }
+
+    #[test]
+    fn a_value_is_token_blank_metadata() {
+        let value = |metadata: &[u8]| {
+            TokenValue::new(Token::new(b"tok").unwrap(), metadata)
+                .unwrap()
+                .as_bytes()
+                .to_vec()
+        };
+        assert_eq!(value(b""), b"tok");
+        assert_eq!(value(b"build 7"), b"tok build 7");
+    }
+
+    #[test]
+    fn what_could_be_mistaken_is_refused() {
+        for bytes in [&b""[..], b"a b", b"a\r\nb", &[b'a'; TOKEN_BYTES_MAX + 1]] {
+            assert_eq!(Token::new(bytes), Err(TokenError::Token));
+        }
+        let token = Token::from_random([0xff; 16]);
+        assert_eq!(token.as_bytes().len(), 22);
+        assert!(Token::new(token.as_bytes()).is_ok());
+        let metadata = alloc::vec![b'm'; METADATA_BYTES_MAX + 1];
+        assert_eq!(TokenValue::new(token, &metadata), Err(TokenError::Metadata));
+    }
+}

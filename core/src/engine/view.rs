@@ -1,0 +1,73 @@
+//! Everything that decides what a core does next, laid open for those who compare states: the
+//! model.
+//!
+//! - V1: every field of the core, its lock table and its reference store is named here, without
+//!   `..`: one that is added does not compile until somebody has decided whether it decides
+//!   anything.
+//!
+//! What a view leaves out, it leaves out by name, with the reason beside it.
+
+use alloc::vec::Vec;
+
+use super::locks::Holding;
+use super::{ConnId, Core};
+use crate::item::Cas;
+use crate::key::Key;
+use crate::limits::Limits;
+use crate::store::{MapStore, MapView};
+use crate::time::{Clock, Instant};
+
+/// A core on the reference store, laid open.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// The items, in the order in which the store would give them up.
+    pub store: MapView<'a>,
+    /// Every lock, by key.
+    pub locks: Vec<(Key<'a>, Holding)>,
+    /// Every open connection, with the keys it holds as far as it knows.
+    pub connections: Vec<(ConnId, Vec<Key<'a>>)>,
+    /// The bounds.
+    pub limits: &'a Limits,
+    /// The time as the last event left it.
+    pub clock: Clock,
+    /// The CAS that the next change gets.
+    pub next_cas: Cas,
+    /// How far the one after it is.
+    pub cas_stride: u32,
+    /// When a `flush_all` is still to take effect.
+    pub flush_at: Option<Instant>,
+}
+
+impl Core<MapStore> {
+    /// Lays the core open.
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        let Self {
+            store,
+            locks,
+            limits,
+            clock,
+            next_cas,
+            cas_stride,
+            flush_at,
+            // Counted and reported, and read by no rule.
+            stats: _,
+            // The same from beginning to end.
+            #[cfg(feature = "seeded-bugs")]
+                seeded_bug: _,
+        } = self;
+        View {
+            store: store.view(),
+            locks: locks.iter().collect(),
+            connections: locks
+                .connections()
+                .map(|(conn, keys)| (conn, keys.collect()))
+                .collect(),
+            limits,
+            clock: *clock,
+            next_cas: *next_cas,
+            cas_stride: *cas_stride,
+            flush_at: *flush_at,
+        }
+    }
+}
