@@ -234,9 +234,17 @@ const SCRIPTS: &[Script] = &[
     ]),
     any(&["ms @ 1\r\n9\r\n", "ma @ T100 t\r\n", "mg @ t v\r\n"]).allowing("counting-loses-flags"),
     any(&["ms @ 1\r\n8\r\n", "ma @ T100 t\r\n", "mg @ t v\r\n"]),
-    new(&["ms @ 1\r\n9\r\n", "ma @ E500000004444 c\r\n", "mg @ v C500000004444\r\n"])
-        .allowing("counting-loses-flags"),
-    new(&["ms @ 1\r\n8\r\n", "ma @ E500000004444 c\r\n", "mg @ v C500000004444\r\n"]),
+    new(&[
+        "ms @ 1\r\n9\r\n",
+        "ma @ E500000004444 c\r\n",
+        "mg @ v C500000004444\r\n",
+    ])
+    .allowing("counting-loses-flags"),
+    new(&[
+        "ms @ 1\r\n8\r\n",
+        "ma @ E500000004444 c\r\n",
+        "mg @ v C500000004444\r\n",
+    ]),
     any(&[
         "ms @ 1\r\nv\r\n",
         "md @ I\r\n",
