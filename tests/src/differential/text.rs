@@ -22,12 +22,15 @@ pub struct TextStream {
     probes: u64,
 }
 
-/// What a request is written into.
+/// A request that is being written.
+#[derive(Debug)]
 pub struct Draft {
     request: Request,
 }
 
 impl Draft {
+    /// An empty one, about a key or none.
+    #[must_use]
     pub fn new(key: Option<&str>) -> Self {
         let request = Request {
             pieces: Vec::new(),
@@ -39,6 +42,7 @@ impl Draft {
         Self { request }
     }
 
+    /// Adds bytes.
     pub fn push(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
         if let Some(Piece::Bytes(bytes)) = self.request.pieces.last_mut() {
             bytes.extend_from_slice(text.as_ref());
@@ -50,6 +54,7 @@ impl Draft {
         self
     }
 
+    /// Adds a version, for each server the one it gave.
     pub fn push_cas(&mut self, pair: CasPair, binary: bool) -> &mut Self {
         let CasPair { theirs, ours } = pair;
         self.request.pieces.push(Piece::Cas {
@@ -60,14 +65,18 @@ impl Draft {
         self
     }
 
+    /// See [`Request::made_up_cas`].
     pub fn made_up_cas(&mut self) {
         self.request.made_up_cas = true;
     }
 
+    /// See [`Request::alone`].
     pub fn alone(&mut self) {
         self.request.alone = true;
     }
 
+    /// The request.
+    #[must_use]
     pub fn done(self) -> Request {
         self.request
     }
@@ -148,7 +157,7 @@ impl TextStream {
             "-1",
             "1000000000",
         ];
-        *self.random.choose(&EXPTIMES)
+        self.random.choose::<&str>(&EXPTIMES)
     }
 
     fn noreply(&mut self) -> &'static str {
@@ -160,7 +169,8 @@ impl TextStream {
     }
 
     fn flags(&mut self) -> &'static str {
-        *self.random.choose(&["0", "0", "5", "65535", "4294967295"])
+        self.random
+            .choose::<&str>(&["0", "0", "5", "65535", "4294967295"])
     }
 
     /// A value that fits the key.
