@@ -73,7 +73,12 @@ impl Request {
     /// A request that is the same to both.
     #[must_use]
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
-        Self { pieces: vec![Piece::Bytes(bytes.into())], key: None, made_up_cas: false, alone: false }
+        Self {
+            pieces: vec![Piece::Bytes(bytes.into())],
+            key: None,
+            made_up_cas: false,
+            alone: false,
+        }
     }
 
     /// The bytes that one of the two is sent.
@@ -83,7 +88,11 @@ impl Request {
         for piece in &self.pieces {
             match piece {
                 Piece::Bytes(same) => bytes.extend_from_slice(same),
-                Piece::Cas { theirs, ours, binary } => {
+                Piece::Cas {
+                    theirs,
+                    ours,
+                    binary,
+                } => {
                     let number = if side == Side::Theirs { *theirs } else { *ours };
                     if *binary {
                         bytes.extend_from_slice(&number.to_be_bytes());

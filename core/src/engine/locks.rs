@@ -53,7 +53,9 @@ impl LockTable {
     }
 
     /// Every open connection that was announced, each with the keys it holds.
-    pub(super) fn connections(&self) -> impl Iterator<Item = (ConnId, impl Iterator<Item = Key<'_>>)> {
+    pub(super) fn connections(
+        &self,
+    ) -> impl Iterator<Item = (ConnId, impl Iterator<Item = Key<'_>>)> {
         // V1: both fields are shown, this one here and the other by `iter`.
         let Self { by_key: _, by_conn } = self;
         by_conn.iter().map(|(conn, keys)| {

@@ -12,10 +12,20 @@ use latchd_tests::differential::{Dialect, Request, allow};
 use latchd_tests::socket::{Server, on_path};
 
 fn main() -> ExitCode {
-    let program = PathBuf::from(std::env::args().nth(1).unwrap_or("/usr/bin/memcached".into()));
-    let commands: u64 = std::env::args().nth(2).map_or(200_000, |n| n.parse().expect("a number"));
+    let program = PathBuf::from(
+        std::env::args()
+            .nth(1)
+            .unwrap_or("/usr/bin/memcached".into()),
+    );
+    let commands: u64 = std::env::args()
+        .nth(2)
+        .map_or(200_000, |n| n.parse().expect("a number"));
     let server = Server::memcached(&program).expect("it starts");
-    let dialect = if program.starts_with("/usr") { Dialect::MemcachedBefore1640 } else { Dialect::Memcached };
+    let dialect = if program.starts_with("/usr") {
+        Dialect::MemcachedBefore1640
+    } else {
+        Dialect::Memcached
+    };
     let mut theirs = Socket::new(server.address);
     let mut ours = Local::new();
     let wire = TextWire { dialect };
@@ -29,9 +39,17 @@ fn main() -> ExitCode {
     for line in probes::LAST_WORDS {
         run.exchange_last(&Request::new(*line)).unwrap();
     }
-    run.exchange_last(&Request::new(probes::endless_line())).unwrap();
-    println!("{} commands, {} answers", run.tally.commands, run.tally.answers);
-    for (id, n) in &run.tally.explained { println!("{id} {n}"); }
-    for u in &run.tally.unexplained { println!("UNEXPLAINED {u}\n"); }
+    run.exchange_last(&Request::new(probes::endless_line()))
+        .unwrap();
+    println!(
+        "{} commands, {} answers",
+        run.tally.commands, run.tally.answers
+    );
+    for (id, n) in &run.tally.explained {
+        println!("{id} {n}");
+    }
+    for u in &run.tally.unexplained {
+        println!("UNEXPLAINED {u}\n");
+    }
     ExitCode::SUCCESS
 }

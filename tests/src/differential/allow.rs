@@ -40,9 +40,15 @@ pub const PAST_TTL: &str = "past-ttl";
 
 /// Why the comparison itself lets something through.
 pub const NOTES: [(&str, &str); 3] = [
-    (ACCESS_TIME, "memcached notes an access only now and then (items.c, do_item_bump)"),
+    (
+        ACCESS_TIME,
+        "memcached notes an access only now and then (items.c, do_item_bump)",
+    ),
     (ITEM_SIZE, "slab class and item size are each server's own"),
-    (PAST_TTL, "an item shown as it expires has a TTL of 0; memcached shows 2^32 less some seconds"),
+    (
+        PAST_TTL,
+        "an item shown as it expires has a TTL of 0; memcached shows 2^32 less some seconds",
+    ),
 ];
 
 /// All of them.
@@ -62,15 +68,19 @@ pub const LIST: &[Entry] = &[
         reason: "an opaque has up to 32 bytes, as the documentation says; the code counts the `O`",
         explains: |d| {
             d.they_say(b"CLIENT_ERROR opaque token too long")
-                && d.request_words().any(|word| word.starts_with(b"O") && word.len() == 33)
+                && d.request_words()
+                    .any(|word| word.starts_with(b"O") && word.len() == 33)
         },
     },
     Entry {
         id: "counting-is-no-fetch",
         reason: "a number keeps that it was fetched; memcached forgets when it gains a digit",
-        explains: |d| d.verb() == b"mg" && d.parts_differ(|theirs, ours| {
-            theirs == &Part::Same(b"h0".to_vec()) && ours == &Part::Same(b"h1".to_vec())
-        }),
+        explains: |d| {
+            d.verb() == b"mg"
+                && d.parts_differ(|theirs, ours| {
+                    theirs == &Part::Same(b"h0".to_vec()) && ours == &Part::Same(b"h1".to_vec())
+                })
+        },
     },
     Entry {
         id: "clear-keeps-win",
@@ -90,9 +100,7 @@ pub const LIST: &[Entry] = &[
     Entry {
         id: "counting-ends-staleness",
         reason: "counting stores a new value, so it ends win and staleness however long it is",
-        explains: |d| {
-            d.verb() == b"mg" && d.theirs_only_has(&[b"X", b"W", b"Z"])
-        },
+        explains: |d| d.verb() == b"mg" && d.theirs_only_has(&[b"X", b"W", b"Z"]),
     },
     Entry {
         id: "long-key-in-get",
@@ -113,9 +121,14 @@ pub const LIST: &[Entry] = &[
 impl<'a> Differing<'a> {
     /// The words of the request's line.
     fn request_words(&self) -> impl Iterator<Item = &'a [u8]> {
-        let line = self.request.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = self
+            .request
+            .split(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or_default();
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        line.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
+        line.split(|byte| *byte == b' ')
+            .filter(|word| !word.is_empty())
     }
 
     fn words(&self) -> usize {
@@ -139,7 +152,10 @@ impl<'a> Differing<'a> {
         let theirs: Vec<&Part> = self.theirs.iter().flatten().collect();
         let ours: Vec<&Part> = self.ours.iter().flatten().collect();
         theirs.len() == ours.len()
-            && theirs.iter().zip(ours).all(|(theirs, ours)| *theirs == ours || alike(theirs, ours))
+            && theirs
+                .iter()
+                .zip(ours)
+                .all(|(theirs, ours)| *theirs == ours || alike(theirs, ours))
     }
 
     /// Whether latchd's answer has this word more than the peer's.
@@ -151,8 +167,12 @@ impl<'a> Differing<'a> {
     /// Whether the peer's answer is latchd's and some of these words.
     fn theirs_only_has(&self, words: &[&[u8]]) -> bool {
         let extra = |part: &&Part| words.iter().any(|word| is_word(part, word));
-        let theirs: Vec<&Part> =
-            self.theirs.iter().flatten().filter(|part| !extra(part)).collect();
+        let theirs: Vec<&Part> = self
+            .theirs
+            .iter()
+            .flatten()
+            .filter(|part| !extra(part))
+            .collect();
         let ours: Vec<&Part> = self.ours.iter().flatten().collect();
         theirs == ours && self.theirs.iter().flatten().any(|part| extra(&part))
     }

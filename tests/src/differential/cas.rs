@@ -30,7 +30,10 @@ impl CasBook {
     /// For a peer that counts the versions of each item by itself.
     #[must_use]
     pub fn repeating() -> Self {
-        Self { repeats: true, ..Self::default() }
+        Self {
+            repeats: true,
+            ..Self::default()
+        }
     }
 
     /// Takes in that both servers told a version of `key` at the same place.
@@ -77,6 +80,10 @@ impl CasBook {
     /// Any version of a key, the last one more often than not.
     pub fn any(&self, key: &str, random: &mut Random) -> Option<CasPair> {
         let versions = self.by_key.get(key)?;
-        if random.chance(2, 3) { versions.last().copied() } else { Some(*random.choose(versions)) }
+        if random.chance(2, 3) {
+            versions.last().copied()
+        } else {
+            Some(*random.choose(versions))
+        }
     }
 }

@@ -42,7 +42,10 @@ impl Socket {
     /// The server at `address`.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, streams: HashMap::new() }
+        Self {
+            address,
+            streams: HashMap::new(),
+        }
     }
 
     fn stream(&mut self, conn: u32) -> io::Result<&mut TcpStream> {
@@ -53,7 +56,9 @@ impl Socket {
             stream.set_write_timeout(Some(PATIENCE))?;
             self.streams.insert(conn, stream);
         }
-        self.streams.get_mut(&conn).ok_or_else(|| io::Error::other("it was put there"))
+        self.streams
+            .get_mut(&conn)
+            .ok_or_else(|| io::Error::other("it was put there"))
     }
 }
 
@@ -126,7 +131,12 @@ impl Local {
 impl Link for Local {
     fn send(&mut self, conn: u32, bytes: &[u8]) -> io::Result<()> {
         let now = self.now();
-        let Self { core, clients, opened, .. } = self;
+        let Self {
+            core,
+            clients,
+            opened,
+            ..
+        } = self;
         let client = clients.entry(conn).or_insert_with(|| {
             *opened += 1;
             let id = ConnId::from_number(*opened);
@@ -144,12 +154,10 @@ impl Link for Local {
         }
         client.input.extend_from_slice(bytes);
         let mut execute = core.at(now, client.id);
-        let (consumed, progress) = client.connection.drive(
-            &client.input,
-            &mut execute,
-            &mut client.output,
-            usize::MAX,
-        );
+        let (consumed, progress) =
+            client
+                .connection
+                .drive(&client.input, &mut execute, &mut client.output, usize::MAX);
         client.input.drain(..consumed);
         if progress == Progress::Close {
             client.closed = true;
@@ -159,7 +167,9 @@ impl Link for Local {
     }
 
     fn receive(&mut self, conn: u32, buffer: &mut Vec<u8>) -> io::Result<bool> {
-        let Some(client) = self.clients.get_mut(&conn) else { return Ok(false) };
+        let Some(client) = self.clients.get_mut(&conn) else {
+            return Ok(false);
+        };
         buffer.append(&mut client.output);
         // It answers at once or not at all.
         Ok(false)

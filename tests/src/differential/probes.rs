@@ -18,15 +18,33 @@ const SCRIPTS: &[&[&str]] = &[
     &["set @ 0 0 99999999999\r\n", "get @\r\n"],
     &["set @ 0 0\r\n", "get @\r\n"],
     &["set @\r\n", "set\r\n"],
-    &["cas @ 0 0 1\r\nv\r\n", "cas @ 0 0 1 x\r\nv\r\n", "cas @ 0 0 1 -1\r\nv\r\n"],
+    &[
+        "cas @ 0 0 1\r\nv\r\n",
+        "cas @ 0 0 1 x\r\nv\r\n",
+        "cas @ 0 0 1 -1\r\nv\r\n",
+    ],
     &["set @ 0 0 1 noreplyx\r\nv\r\n", "get @\r\n"],
-    &["incr @\r\n", "incr @ x\r\n", "incr @ -1\r\n", "incr @ 18446744073709551616\r\n"],
-    &["set @ 0 0 1\r\nx\r\n", "incr @ 1\r\n", "decr @ 1\r\n", "get @\r\n"],
+    &[
+        "incr @\r\n",
+        "incr @ x\r\n",
+        "incr @ -1\r\n",
+        "incr @ 18446744073709551616\r\n",
+    ],
+    &[
+        "set @ 0 0 1\r\nx\r\n",
+        "incr @ 1\r\n",
+        "decr @ 1\r\n",
+        "get @\r\n",
+    ],
     &["set @ 0 0 2\r\n-1\r\n", "incr @ 1\r\n"],
     &["set @ 0 0 2\r\n+1\r\n", "incr @ 1\r\n", "get @\r\n"],
     &["set @ 0 0 3\r\n7 8\r\n", "incr @ 1\r\n", "get @\r\n"],
     &["set @ 0 0 20\r\n99999999999999999999\r\n", "incr @ 1\r\n"],
-    &["set @ 0 0 25\r\n0000000000000000000000001\r\n", "incr @ 1\r\n", "get @\r\n"],
+    &[
+        "set @ 0 0 25\r\n0000000000000000000000001\r\n",
+        "incr @ 1\r\n",
+        "get @\r\n",
+    ],
     &["touch @\r\n", "touch @ x\r\n", "touch @ 1 x\r\n"],
     &["gat\r\n", "gat 0\r\n", "gat x @\r\n", "gats x @\r\n"],
     &["flush_all x\r\n", "flush_all 0 x\r\n"],
@@ -39,57 +57,228 @@ const SCRIPTS: &[&[&str]] = &[
     &["ms @ 1 q\r\nabc\r\n"],
     &["ms @ 2 c k O9\r\nab\r\n", "mg @ v c\r\n"],
     // Keys.
-    &["get #\r\n", "gets #\r\n", "gat 0 #\r\n", "get @ #\r\n", "get # @\r\n"],
+    &[
+        "get #\r\n",
+        "gets #\r\n",
+        "gat 0 #\r\n",
+        "get @ #\r\n",
+        "get # @\r\n",
+    ],
     &["delete #\r\n", "touch # 0\r\n", "incr # 1\r\n"],
-    &["set # 0 0 1\r\nv\r\n", "mg # v\r\n", "md #\r\n", "ma #\r\n", "ms # 1\r\nv\r\n", "me #\r\n"],
+    &[
+        "set # 0 0 1\r\nv\r\n",
+        "mg # v\r\n",
+        "md #\r\n",
+        "ma #\r\n",
+        "ms # 1\r\nv\r\n",
+        "me #\r\n",
+    ],
     // Unknown commands, empty lines.
-    &["nonsense\r\n", "get\r\n", "gets\r\n", "mg\r\n", "md\r\n", "ma\r\n", "me\r\n"],
+    &[
+        "nonsense\r\n",
+        "get\r\n",
+        "gets\r\n",
+        "mg\r\n",
+        "md\r\n",
+        "ma\r\n",
+        "me\r\n",
+    ],
     &["\r\n", " \r\n", "  get @\r\n", "GET @\r\n", "getx @\r\n"],
-    &["delete\r\n", "incr\r\n", "touch\r\n", "decr\r\n", "append\r\n"],
+    &[
+        "delete\r\n",
+        "incr\r\n",
+        "touch\r\n",
+        "decr\r\n",
+        "append\r\n",
+    ],
     &["set @ 0 0 1\r\nv\r\n", "delete @ 5\r\n"],
     &["set @ 0 0 1\r\nv\r\n", "delete @ b\r\n"],
     &["set @ 0 0 1\r\nv\r\n", "delete @ 0\r\n", "get @\r\n"],
-    &["delete @ b c\r\n", "delete @ 0 noreply\r\n", "delete @ 0 0 0\r\n"],
+    &[
+        "delete @ b c\r\n",
+        "delete @ 0 noreply\r\n",
+        "delete @ 0 0 0\r\n",
+    ],
     // Too large.
-    &["set @ 0 0 1\r\nv\r\n", "set @ 0 0 1048577\r\n~\r\n", "get @\r\n"],
+    &[
+        "set @ 0 0 1\r\nv\r\n",
+        "set @ 0 0 1048577\r\n~\r\n",
+        "get @\r\n",
+    ],
     &["ms @ 1\r\nv\r\n", "ms @ 1048577\r\n~\r\n", "mg @ v\r\n"],
-    &["set @ 0 0 600000\r\n^\r\n", "append @ 0 0 600000\r\n^\r\n", "gets @\r\n"],
+    &[
+        "set @ 0 0 600000\r\n^\r\n",
+        "append @ 0 0 600000\r\n^\r\n",
+        "gets @\r\n",
+    ],
     // Meta flags.
-    &["mg @ v v\r\n", "mg @ !\r\n", "mg @ Tx\r\n", "mg @ T\r\n", "mg @ Nx\r\n", "mg @ R\r\n"],
-    &["mg @ O1234567890123456789012345678901\r\n", "mg @ O12345678901234567890123456789012\r\n"],
+    &[
+        "mg @ v v\r\n",
+        "mg @ !\r\n",
+        "mg @ Tx\r\n",
+        "mg @ T\r\n",
+        "mg @ Nx\r\n",
+        "mg @ R\r\n",
+    ],
+    &[
+        "mg @ O1234567890123456789012345678901\r\n",
+        "mg @ O12345678901234567890123456789012\r\n",
+    ],
     &["mg @ O123456789012345678901234567890123 k\r\n"],
-    &["ms @ 1 Fx\r\nv\r\n", "ms @ 1 Tx\r\nv\r\n", "ms @ 1 Cx\r\nv\r\n", "mg @ v\r\n"],
+    &[
+        "ms @ 1 Fx\r\nv\r\n",
+        "ms @ 1 Tx\r\nv\r\n",
+        "ms @ 1 Cx\r\nv\r\n",
+        "mg @ v\r\n",
+    ],
     &["ms @ 1 MX\r\nv\r\n", "ms @ 1 M\r\nv\r\n", "mg @ v\r\n"],
-    &["ma @ MX\r\n", "ma @ M\r\n", "ma @ Dx\r\n", "ma @ Jx N0\r\n", "ma @ Nx\r\n", "ma @ q q\r\n"],
+    &[
+        "ma @ MX\r\n",
+        "ma @ M\r\n",
+        "ma @ Dx\r\n",
+        "ma @ Jx N0\r\n",
+        "ma @ Nx\r\n",
+        "ma @ q q\r\n",
+    ],
     &["md @ Cx\r\n", "md @ Tx I\r\n", "md @ q q\r\n", "md @ !\r\n"],
     &["mg @ a b c d e f g h i j k l m n o p q r s t u v w x y z\r\n"],
     &["mg @ k s t f c l h u v q O1 T30 N30 R30 P1 L1 Z W X\r\n"],
-    &["mg @ P1 L2\r\n", "ms @ 1 P1 L2\r\nv\r\n", "md @ P1 L2\r\n", "ma @ P1 L2\r\n"],
-    &["mg b b\r\n", "ms b 1 b\r\nv\r\n", "md b b\r\n", "ma b b\r\n"],
-    &["ms QUJD 1 b k\r\nv\r\n", "mg QUJD b k v\r\n", "mg ABC v\r\n", "md QUJD b k\r\n"],
+    &[
+        "mg @ P1 L2\r\n",
+        "ms @ 1 P1 L2\r\nv\r\n",
+        "md @ P1 L2\r\n",
+        "ma @ P1 L2\r\n",
+    ],
+    &[
+        "mg b b\r\n",
+        "ms b 1 b\r\nv\r\n",
+        "md b b\r\n",
+        "ma b b\r\n",
+    ],
+    &[
+        "ms QUJD 1 b k\r\nv\r\n",
+        "mg QUJD b k v\r\n",
+        "mg ABC v\r\n",
+        "md QUJD b k\r\n",
+    ],
     // Rows of the protocol page that say "we do not", or that are new.
-    &["ms @ 1 T30\r\nv\r\n", "mg @ T60 t\r\n", "mg @ t T90\r\n", "mg @ t\r\n"],
-    &["mg @ t N30 v\r\n", "mg @ N30 t v\r\n", "get @\r\n", "add @ 0 0 1\r\nv\r\n"],
+    &[
+        "ms @ 1 T30\r\nv\r\n",
+        "mg @ T60 t\r\n",
+        "mg @ t T90\r\n",
+        "mg @ t\r\n",
+    ],
+    &[
+        "mg @ t N30 v\r\n",
+        "mg @ N30 t v\r\n",
+        "get @\r\n",
+        "add @ 0 0 1\r\nv\r\n",
+    ],
     &["mg @ N-1 t v\r\n", "mg @ v\r\n"],
     &["mg @ N0 t\r\n", "mg @ t\r\n"],
     &["ms @ 1\r\n1\r\n", "md @ I\r\n", "ma @\r\n", "mg @ v\r\n"],
-    &["ms @ 1\r\n1\r\n", "md @ I\r\n", "mg @\r\n", "incr @ 1\r\n", "mg @ v\r\n"],
-    &["ms @ 1\r\n9\r\n", "mg @ v h\r\n", "incr @ 1\r\n", "mg @ h v\r\n"],
-    &["ms @ 2\r\n10\r\n", "mg @ v h\r\n", "incr @ 1\r\n", "mg @ h v\r\n"],
-    &["ms @ 1\r\nv\r\n", "md @ I\r\n", "get @\r\n", "me @\r\n", "mg @\r\n", "mg @\r\n"],
-    &["ms @ 1\r\nv\r\n", "md @ I T30\r\n", "mg @ t\r\n", "md @ I\r\n", "mg @ t\r\n", "mg @\r\n"],
+    &[
+        "ms @ 1\r\n1\r\n",
+        "md @ I\r\n",
+        "mg @\r\n",
+        "incr @ 1\r\n",
+        "mg @ v\r\n",
+    ],
+    &[
+        "ms @ 1\r\n9\r\n",
+        "mg @ v h\r\n",
+        "incr @ 1\r\n",
+        "mg @ h v\r\n",
+    ],
+    &[
+        "ms @ 2\r\n10\r\n",
+        "mg @ v h\r\n",
+        "incr @ 1\r\n",
+        "mg @ h v\r\n",
+    ],
+    &[
+        "ms @ 1\r\nv\r\n",
+        "md @ I\r\n",
+        "get @\r\n",
+        "me @\r\n",
+        "mg @\r\n",
+        "mg @\r\n",
+    ],
+    &[
+        "ms @ 1\r\nv\r\n",
+        "md @ I T30\r\n",
+        "mg @ t\r\n",
+        "md @ I\r\n",
+        "mg @ t\r\n",
+        "mg @\r\n",
+    ],
     &["ms @ 1 F7 T30\r\nv\r\n", "md @ x\r\n", "mg @ s t f v h\r\n"],
-    &["ms @ 1 F7 T30\r\nv\r\n", "md @ x F9 T60\r\n", "mg @ s t f v h\r\n"],
-    &["ms @ 1 T30\r\nv\r\n", "mg @ R60\r\n", "md @ x\r\n", "mg @ s\r\n"],
-    &["ms @ 1\r\nv\r\n", "md @ x I\r\n", "mg @ v\r\n", "mg @ v\r\n"],
-    &["ms @ 1 E77777\r\nv\r\n", "mg @ c\r\n", "ms @ 1 C77777 E88888\r\nw\r\n", "mg @ c v\r\n"],
-    &["ms @ 1 E77777\r\nv\r\n", "mg @ C77777 v\r\n", "mg @ C1 v\r\n"],
-    &["ms @ 1 E77777\r\nv\r\n", "ms @ 1 C70000 I T360\r\nw\r\n", "mg @ t v\r\n", "mg @ t v\r\n"],
-    &["ms @ 1 E77777\r\nv\r\n", "ms @ 1 C80000 I\r\nw\r\n", "ms @ 1 C0\r\nw\r\n", "mg @ v\r\n"],
-    &["ms @ 1 C0\r\nw\r\n", "ms @ 1 C5 ME\r\nw\r\n", "mg @ v\r\n", "ms @ 1 C5 MA\r\nw\r\n"],
-    &["ms @ 1 MA\r\nw\r\n", "ms @ 1 MA N30 c s\r\nw\r\n", "ms @ 1 MP s\r\nx\r\n", "mg @ t v\r\n"],
-    &["ms @ 1\r\nv\r\n", "md @ C0\r\n", "md @ C0 q\r\n", "md @\r\n", "md @ C0\r\n"],
-    &["ma @\r\n", "ma @ N30 J5 v t\r\n", "ma @ N30 J5 v t q\r\n", "ma @ C0 v\r\n", "ma @ q\r\n"],
+    &[
+        "ms @ 1 F7 T30\r\nv\r\n",
+        "md @ x F9 T60\r\n",
+        "mg @ s t f v h\r\n",
+    ],
+    &[
+        "ms @ 1 T30\r\nv\r\n",
+        "mg @ R60\r\n",
+        "md @ x\r\n",
+        "mg @ s\r\n",
+    ],
+    &[
+        "ms @ 1\r\nv\r\n",
+        "md @ x I\r\n",
+        "mg @ v\r\n",
+        "mg @ v\r\n",
+    ],
+    &[
+        "ms @ 1 E77777\r\nv\r\n",
+        "mg @ c\r\n",
+        "ms @ 1 C77777 E88888\r\nw\r\n",
+        "mg @ c v\r\n",
+    ],
+    &[
+        "ms @ 1 E77777\r\nv\r\n",
+        "mg @ C77777 v\r\n",
+        "mg @ C1 v\r\n",
+    ],
+    &[
+        "ms @ 1 E77777\r\nv\r\n",
+        "ms @ 1 C70000 I T360\r\nw\r\n",
+        "mg @ t v\r\n",
+        "mg @ t v\r\n",
+    ],
+    &[
+        "ms @ 1 E77777\r\nv\r\n",
+        "ms @ 1 C80000 I\r\nw\r\n",
+        "ms @ 1 C0\r\nw\r\n",
+        "mg @ v\r\n",
+    ],
+    &[
+        "ms @ 1 C0\r\nw\r\n",
+        "ms @ 1 C5 ME\r\nw\r\n",
+        "mg @ v\r\n",
+        "ms @ 1 C5 MA\r\nw\r\n",
+    ],
+    &[
+        "ms @ 1 MA\r\nw\r\n",
+        "ms @ 1 MA N30 c s\r\nw\r\n",
+        "ms @ 1 MP s\r\nx\r\n",
+        "mg @ t v\r\n",
+    ],
+    &[
+        "ms @ 1\r\nv\r\n",
+        "md @ C0\r\n",
+        "md @ C0 q\r\n",
+        "md @\r\n",
+        "md @ C0\r\n",
+    ],
+    &[
+        "ma @\r\n",
+        "ma @ N30 J5 v t\r\n",
+        "ma @ N30 J5 v t q\r\n",
+        "ma @ C0 v\r\n",
+        "ma @ q\r\n",
+    ],
     &["ma @ N30 q\r\n", "mg @ v\r\n"],
     &["ms @ 0\r\n\r\n", "ma @ C999999999999\r\n", "ma @\r\n"],
     &["ms @ 1 S5\r\nv\r\n", "mg @ v\r\n"],
@@ -118,7 +307,12 @@ pub fn draw(random: &mut Random, dialect: Dialect, number: u64) -> Vec<Request> 
                 text = text.replace('^', &"x".repeat(600_000));
             }
             let alone = must_be_alone(&text);
-            Request { key: Some(key.clone()), made_up_cas: true, alone, ..Request::new(text) }
+            Request {
+                key: Some(key.clone()),
+                made_up_cas: true,
+                alone,
+                ..Request::new(text)
+            }
         })
         .collect()
 }
@@ -126,13 +320,21 @@ pub fn draw(random: &mut Random, dialect: Dialect, number: u64) -> Vec<Request> 
 /// Counting (see [`Request::alone`]); and a classic get of a key that is too long, since memcached
 /// then forgets the answers that wait to be sent (`proto_text.c`, `process_get_command_err`).
 fn must_be_alone(line: &str) -> bool {
-    let is_get = ["get ", "gets ", "gat ", "gats "].iter().any(|verb| line.starts_with(verb));
-    let counts = ["incr ", "decr ", "ma "].iter().any(|verb| line.starts_with(verb));
+    let is_get = ["get ", "gets ", "gat ", "gats "]
+        .iter()
+        .any(|verb| line.starts_with(verb));
+    let counts = ["incr ", "decr ", "ma "]
+        .iter()
+        .any(|verb| line.starts_with(verb));
     counts || is_get && line.len() > 250
 }
 
 /// Requests that end a connection, each whole.
-pub const LAST_WORDS: &[&[u8]] = &[b"quit\r\n", b"quit now\r\n", b"get k0\r\nquit\r\nget k1\r\n"];
+pub const LAST_WORDS: &[&[u8]] = &[
+    b"quit\r\n",
+    b"quit now\r\n",
+    b"get k0\r\nquit\r\nget k1\r\n",
+];
 
 /// A line that is too long and has no end.
 #[must_use]

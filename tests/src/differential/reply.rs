@@ -50,7 +50,9 @@ impl Wire for TextWire {
         match words.as_slice() {
             [b"VALUE", key, flags, length, rest @ ..] => {
                 data_bytes = number(length);
-                parts.push(Part::Same([b"VALUE ", *key, b" ", flags, b" ", length].concat()));
+                parts.push(Part::Same(
+                    [b"VALUE ", *key, b" ", flags, b" ", length].concat(),
+                ));
                 parts.extend(rest.iter().map(|word| {
                     number(word).map_or(Part::Same(word.to_vec()), |cas| Part::Cas(cas as u64))
                 }));
@@ -60,7 +62,10 @@ impl Wire for TextWire {
                 parts.push(Part::Same([b"VA ", *length].concat()));
                 parts.extend(tokens.iter().map(|token| meta_token(token)));
             }
-            [code @ (b"HD" | b"EN" | b"NF" | b"NS" | b"EX" | b"LK"), tokens @ ..] => {
+            [
+                code @ (b"HD" | b"EN" | b"NF" | b"NS" | b"EX" | b"LK"),
+                tokens @ ..,
+            ] => {
                 parts.push(Part::Same(code.to_vec()));
                 parts.extend(tokens.iter().map(|token| meta_token(token)));
             }
@@ -131,7 +136,9 @@ fn debug_field(field: &[u8]) -> Part {
 
 fn number(digits: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(digits).ok()?;
-    text.parse::<i64>().ok().or_else(|| text.parse::<u64>().ok().map(u64::cast_signed))
+    text.parse::<i64>()
+        .ok()
+        .or_else(|| text.parse::<u64>().ok().map(u64::cast_signed))
 }
 
 /// An answer, for a person to read.

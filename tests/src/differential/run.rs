@@ -132,7 +132,10 @@ impl<'a> Run<'a> {
             self.history.push_back(Told {
                 conn,
                 request: request.bytes(Side::Ours),
-                answer: ours.get(&number).map(|answer| shown(answer)).unwrap_or_default(),
+                answer: ours
+                    .get(&number)
+                    .map(|answer| shown(answer))
+                    .unwrap_or_default(),
                 key: request.key,
             });
             if self.history.len() > HISTORY_MAX {
@@ -252,8 +255,16 @@ impl<'a> Run<'a> {
             return;
         }
         let bytes = request.bytes(Side::Ours);
-        let differing = Differing { request: &bytes, theirs, ours, dialect: self.dialect };
-        match allow::LIST.iter().find(|entry| (entry.explains)(&differing)) {
+        let differing = Differing {
+            request: &bytes,
+            theirs,
+            ours,
+            dialect: self.dialect,
+        };
+        match allow::LIST
+            .iter()
+            .find(|entry| (entry.explains)(&differing))
+        {
             Some(entry) => *self.tally.explained.entry(entry.id).or_default() += 1,
             None => self.unexplained(request, theirs, ours, "the answers differ"),
         }
@@ -266,7 +277,10 @@ impl<'a> Run<'a> {
             if let (Part::Cas(theirs), Part::Cas(ours)) = pair
                 && *theirs != 0
             {
-                let pair = CasPair { theirs: *theirs, ours: *ours };
+                let pair = CasPair {
+                    theirs: *theirs,
+                    ours: *ours,
+                };
                 if let Err(why) = self.book.learn(key, pair, request.made_up_cas) {
                     return Some(why);
                 }
@@ -284,9 +298,20 @@ impl<'a> Run<'a> {
             told.key.as_deref() == Some(name)
                 || words().any(|word| word == name.as_bytes() || word == b"flush_all")
         };
-        let replay: Vec<&Told> = self.history.iter().rev().filter(about).take(REPLAY_MAX).collect();
+        let replay: Vec<&Told> = self
+            .history
+            .iter()
+            .rev()
+            .filter(about)
+            .take(REPLAY_MAX)
+            .collect();
         for told in replay.into_iter().rev() {
-            let Told { conn, request, answer, .. } = told;
+            let Told {
+                conn,
+                request,
+                answer,
+                ..
+            } = told;
             let _ = writeln!(text, "  {conn}> {}   -> {answer}", printable(request));
         }
         let _ = writeln!(text, "  => {}", printable(&request.bytes(Side::Ours)));

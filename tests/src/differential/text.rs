@@ -42,14 +42,20 @@ impl Draft {
         if let Some(Piece::Bytes(bytes)) = self.request.pieces.last_mut() {
             bytes.extend_from_slice(text.as_ref());
         } else {
-            self.request.pieces.push(Piece::Bytes(text.as_ref().to_vec()));
+            self.request
+                .pieces
+                .push(Piece::Bytes(text.as_ref().to_vec()));
         }
         self
     }
 
     pub(super) fn push_cas(&mut self, pair: CasPair, binary: bool) -> &mut Self {
         let CasPair { theirs, ours } = pair;
-        self.request.pieces.push(Piece::Cas { theirs, ours, binary });
+        self.request.pieces.push(Piece::Cas {
+            theirs,
+            ours,
+            binary,
+        });
         self
     }
 
@@ -70,7 +76,11 @@ impl TextStream {
     /// The stream of a seed.
     #[must_use]
     pub fn new(seed: u64, dialect: Dialect) -> Self {
-        Self { random: Random::new(seed), dialect, probes: 0 }
+        Self {
+            random: Random::new(seed),
+            dialect,
+            probes: 0,
+        }
     }
 
     /// The next requests: about `size` of them.
@@ -114,17 +124,34 @@ impl TextStream {
     }
 
     fn key(&mut self) -> String {
-        if self.random.chance(1, 4) { self.number_key() } else { self.word_key() }
+        if self.random.chance(1, 4) {
+            self.number_key()
+        } else {
+            self.word_key()
+        }
     }
 
     fn exptime(&mut self) -> &'static str {
-        const EXPTIMES: [&str; 9] =
-            ["0", "0", "0", "100", "1000", "10000", "2592000", "-1", "1000000000"];
+        const EXPTIMES: [&str; 9] = [
+            "0",
+            "0",
+            "0",
+            "100",
+            "1000",
+            "10000",
+            "2592000",
+            "-1",
+            "1000000000",
+        ];
         *self.random.choose(&EXPTIMES)
     }
 
     fn noreply(&mut self) -> &'static str {
-        if self.random.chance(1, 10) { " noreply" } else { "" }
+        if self.random.chance(1, 10) {
+            " noreply"
+        } else {
+            ""
+        }
     }
 
     fn flags(&mut self) -> &'static str {
@@ -133,8 +160,15 @@ impl TextStream {
 
     /// A value that fits the key.
     fn value(&mut self, key: &str) -> Vec<u8> {
-        const WORDS: [&[u8]; 7] =
-            [b"", b"v", b"hello", b"END", b"with blanks in it", b"a\r\nb", b"HD\r\nVALUE x 0 0\r\n"];
+        const WORDS: [&[u8]; 7] = [
+            b"",
+            b"v",
+            b"hello",
+            b"END",
+            b"with blanks in it",
+            b"a\r\nb",
+            b"HD\r\nVALUE x 0 0\r\n",
+        ];
         const NUMBERS: [&[u8]; 10] = [
             b"0",
             b"1",
@@ -183,13 +217,18 @@ impl TextStream {
     fn touch(&mut self) -> Request {
         let key = self.key();
         let mut draft = Draft::new(Some(&key));
-        draft.push(format!("touch {key} {}{}\r\n", self.exptime(), self.noreply()));
+        draft.push(format!(
+            "touch {key} {}{}\r\n",
+            self.exptime(),
+            self.noreply()
+        ));
         draft.done()
     }
 
     fn store(&mut self, book: &CasBook) -> Request {
-        const VERBS: [&str; 9] =
-            ["set", "set", "set", "add", "replace", "append", "prepend", "cas", "cas"];
+        const VERBS: [&str; 9] = [
+            "set", "set", "set", "add", "replace", "append", "prepend", "cas", "cas",
+        ];
         let verb = *self.random.choose(&VERBS);
         let key = self.key();
         // What is put before or behind a number may make it something else, for good.
@@ -198,12 +237,21 @@ impl TextStream {
             _ => self.value(&key),
         };
         let mut draft = Draft::new(Some(&key));
-        draft.push(format!("{verb} {key} {} {} {}", self.flags(), self.exptime(), value.len()));
+        draft.push(format!(
+            "{verb} {key} {} {} {}",
+            self.flags(),
+            self.exptime(),
+            value.len()
+        ));
         if verb == "cas" {
             draft.push(" ");
             self.push_cas(&mut draft, &key, book);
         }
-        draft.push(self.noreply()).push("\r\n").push(&value).push("\r\n");
+        draft
+            .push(self.noreply())
+            .push("\r\n")
+            .push(&value)
+            .push("\r\n");
         draft.done()
     }
 
@@ -213,7 +261,11 @@ impl TextStream {
         match known {
             Some(pair) if !self.random.chance(1, 8) => draft.push_cas(pair, false),
             Some(_) | None => {
-                draft.push(*self.random.choose(&["0", "18446744073709551615", "999999999999999"]))
+                draft.push(
+                    *self
+                        .random
+                        .choose(&["0", "18446744073709551615", "999999999999999"]),
+                )
             }
         };
     }
@@ -228,17 +280,28 @@ impl TextStream {
 
     fn count(&mut self) -> Request {
         let verb = *self.random.choose(&["incr", "decr"]);
-        let key = if self.random.chance(1, 8) { self.word_key() } else { self.number_key() };
+        let key = if self.random.chance(1, 8) {
+            self.word_key()
+        } else {
+            self.number_key()
+        };
         let mut draft = Draft::new(Some(&key));
-        let delta = *self.random.choose(&["1", "0", "5", "10", "100", "18446744073709551615"]);
-        draft.push(format!("{verb} {key} {delta}{}\r\n", self.noreply())).alone();
+        let delta = *self
+            .random
+            .choose(&["1", "0", "5", "10", "100", "18446744073709551615"]);
+        draft
+            .push(format!("{verb} {key} {delta}{}\r\n", self.noreply()))
+            .alone();
         draft.done()
     }
 
     /// Flags in any order, each as likely as not as often as `times` of `of`.
     fn some_of(&mut self, flags: &[String], times: u64, of: u64) -> Vec<String> {
-        let mut chosen: Vec<String> =
-            flags.iter().filter(|_| self.random.chance(times, of)).cloned().collect();
+        let mut chosen: Vec<String> = flags
+            .iter()
+            .filter(|_| self.random.chance(times, of))
+            .cloned()
+            .collect();
         for last in (1..chosen.len()).rev() {
             let with = usize::try_from(self.random.below(last as u64 + 1)).unwrap_or(0);
             chosen.swap(last, with);
@@ -264,8 +327,10 @@ impl TextStream {
         let mut draft = Draft::new(Some(&key));
         let (shown, _) = self.written(&key);
         draft.push(format!("mg {shown}"));
-        let mut flags: Vec<String> =
-            ["k", "s", "t", "f", "c", "l", "u"].iter().map(|flag| (*flag).to_owned()).collect();
+        let mut flags: Vec<String> = ["k", "s", "t", "f", "c", "l", "u"]
+            .iter()
+            .map(|flag| (*flag).to_owned())
+            .collect();
         flags.push(self.opaque());
         if is_word {
             flags.push("h".into());
@@ -274,10 +339,17 @@ impl TextStream {
             flags.push(format!("T{}", self.exptime()));
         }
         if is_word && self.random.chance(1, 4) {
-            flags.push(format!("N{}", self.random.choose(&["0", "100", "1000", "10000"])));
+            flags.push(format!(
+                "N{}",
+                self.random.choose(&["0", "100", "1000", "10000"])
+            ));
         }
         if is_word && self.random.chance(1, 3) {
-            flags.push(format!("R{}", self.random.choose(&["0", "50", "500", "5000", "50000", "-1"])));
+            flags.push(format!(
+                "R{}",
+                self.random
+                    .choose(&["0", "50", "500", "5000", "50000", "-1"])
+            ));
         }
         for flag in self.some_of(&flags, 1, 2) {
             draft.push(format!(" {flag}"));
@@ -299,7 +371,9 @@ impl TextStream {
     fn meta_set(&mut self, book: &CasBook) -> Request {
         let key = self.key();
         let mut draft = Draft::new(Some(&key));
-        let mode = *self.random.choose(&["", "", "", "MS", "MSet", "ME", "MA", "MP", "MR", "Ma", "Me"]);
+        let mode = *self
+            .random
+            .choose(&["", "", "", "MS", "MSet", "ME", "MA", "MP", "MR", "Ma", "Me"]);
         let joins = mode.starts_with("MA") || mode.starts_with("MP") || mode == "Ma";
         let value = if joins {
             self.random.choose(&[&b""[..], b"1", b"x"]).to_vec()
@@ -372,13 +446,20 @@ impl TextStream {
         let key = self.number_key();
         let mut draft = Draft::new(Some(&key));
         draft.push(format!("ma {key}"));
-        let mut flags: Vec<String> =
-            ["k", "t", "c", "v"].iter().map(|flag| (*flag).to_owned()).collect();
+        let mut flags: Vec<String> = ["k", "t", "c", "v"]
+            .iter()
+            .map(|flag| (*flag).to_owned())
+            .collect();
         flags.push(self.opaque());
-        let mode = *self.random.choose(&["MI", "M+", "MD", "M-", "Mincr", "MDecr"]);
+        let mode = *self
+            .random
+            .choose(&["MI", "M+", "MD", "M-", "Mincr", "MDecr"]);
         flags.push(mode.to_owned());
         flags.push(format!("D{}", self.random.choose(&["1", "0", "7", "1000"])));
-        flags.push(format!("J{}", self.random.choose(&["0", "13", "18446744073709551615"])));
+        flags.push(format!(
+            "J{}",
+            self.random.choose(&["0", "13", "18446744073709551615"])
+        ));
         flags.push(format!("N{}", self.random.choose(&["0", "100", "1000"])));
         if self.random.chance(1, 3) {
             flags.push(format!("T{}", self.exptime()));
@@ -420,7 +501,10 @@ impl TextStream {
 
     fn flush(&mut self) -> Request {
         if self.random.chance(1, 4) {
-            let text = *self.random.choose(&["flush_all\r\n", "flush_all 0\r\n", "flush_all noreply\r\n"]);
+            let text =
+                *self
+                    .random
+                    .choose(&["flush_all\r\n", "flush_all 0\r\n", "flush_all noreply\r\n"]);
             Request::new(text)
         } else {
             self.get()
