@@ -37,8 +37,9 @@ const EXIT_SIGNALLED: i32 = 128;
 /// How long the command may take to stop once the lock is lost.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long an item that is made for a lock outlives it, in seconds.
-const ITEM_TTL_S: u32 = 60;
+/// How long an item that is made for a lock outlives a holder that dies, in seconds. It need only
+/// be there until it is locked.
+const ITEM_TTL_S: u32 = 5;
 
 /// Run a command while holding a lock
 ///

@@ -48,8 +48,12 @@ struct Holder(Child);
 
 impl Holder {
     fn start(server: &Started, way: &[&str], script: &str) -> Self {
-        let script = format!("echo held; {script}");
-        let arguments = with(way, &["k", "--", "sh", "-c", &script]);
+        Self::run(server, way, &format!("echo held; {script}"))
+    }
+
+    /// As [`start`](Self::start), with a script that says so itself.
+    fn run(server: &Started, way: &[&str], script: &str) -> Self {
+        let arguments = with(way, &["k", "--", "sh", "-c", script]);
         let mut child = lock(server, &arguments).spawn().unwrap();
         let mut said = [0; 5];
         child
@@ -165,10 +169,9 @@ fn a_signal_ends_the_wait() {
 #[test]
 fn signals_reach_the_whole_group() {
     let server = Started::latchd();
-    let script = "trap 'echo usr1' USR1; (trap 'echo child; exit' USR1; while :; do sleep 0.1; \
-                  done) & echo ready; wait; wait";
-    let holder = Holder::start(&server, &[], script);
-    std::thread::sleep(Duration::from_millis(300));
+    let script = "trap 'echo usr1' USR1; (trap 'echo child; exit' USR1; echo held; \
+                  while :; do sleep 0.1; done) & wait; wait";
+    let holder = Holder::run(&server, &[], script);
     holder.signal(Signal::USR1);
     let (code, said) = holder.end();
     assert_eq!(code, Some(0), "{said}");
@@ -214,7 +217,8 @@ fn a_paused_holder_whose_lease_runs_out_is_stopped_when_it_wakes() {
 fn a_command_that_does_not_stop_is_killed() {
     let server = Started::latchd();
     let port = server.port();
-    let holder = Holder::start(&server, &[], "trap '' TERM; while :; do sleep 0.1; done");
+    let script = "trap '' TERM; echo held; while :; do sleep 0.1; done";
+    let holder = Holder::run(&server, &[], script);
     drop(server);
     let lost = Instant::now();
     let (code, said) = holder.end();
