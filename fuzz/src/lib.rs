@@ -55,7 +55,9 @@ pub fn binary(input: &[u8]) {
 /// However the network cuts the bytes, the answers are the same. The first byte says how long the
 /// pieces are.
 pub fn cuts(input: &[u8]) {
-    let Some((&seed, bytes)) = input.split_first() else { return };
+    let Some((&seed, bytes)) = input.split_first() else {
+        return;
+    };
     let whole = converse(bytes, |rest| rest.len());
     let mut state = u32::from(seed);
     let cut = converse(bytes, |rest| {
@@ -76,7 +78,10 @@ pub fn events(input: &[u8]) {
             let reply = core.handle(stage.clock().now, event);
             match (&op, &reply) {
                 (Op::Request { request, .. }, Some(reply)) => {
-                    let pair = (RequestKind::of(request), latchd_core::arbitrary::ReplyKind::of(reply));
+                    let pair = (
+                        RequestKind::of(request),
+                        latchd_core::arbitrary::ReplyKind::of(reply),
+                    );
                     assert!(reachable(pair.0).contains(&pair.1), "{pair:?} cannot be");
                     stage.learn(request, reply);
                 }
@@ -93,7 +98,10 @@ pub fn events(input: &[u8]) {
 const BINARY_MAGIC: u8 = 0x80;
 
 fn small_core() -> Core {
-    Core::new(Config::new(Limits::new(MEMORY_BYTES_MAX, VALUE_BYTES_MAX), 1_700_000_000))
+    Core::new(Config::new(
+        Limits::new(MEMORY_BYTES_MAX, VALUE_BYTES_MAX),
+        1_700_000_000,
+    ))
 }
 
 /// Delivers `bytes` to a new connection in pieces of the length that `piece` chooses, and returns
@@ -102,7 +110,10 @@ fn converse(bytes: &[u8], mut piece: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
     let mut core = small_core();
     let (conn, now) = (ConnId::from_number(1), Instant::from_millis(0));
     core.handle(now, Event::Opened(conn));
-    let mut connection = Connection::new(WireLimits { value_bytes_max: VALUE_BYTES_MAX, ..WireLimits::default() });
+    let mut connection = Connection::new(WireLimits {
+        value_bytes_max: VALUE_BYTES_MAX,
+        ..WireLimits::default()
+    });
     let (mut input, mut answers, mut rest) = (Vec::new(), Vec::new(), bytes);
     'delivered: while !rest.is_empty() {
         let (arrived, later) = rest.split_at(piece(rest));
@@ -111,7 +122,8 @@ fn converse(bytes: &[u8], mut piece: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
         loop {
             let mut out = Vec::new();
             let mut executor = core.at(now, conn);
-            let (consumed, progress) = connection.drive(&input, &mut executor, &mut out, OUT_BYTES_MAX);
+            let (consumed, progress) =
+                connection.drive(&input, &mut executor, &mut out, OUT_BYTES_MAX);
             input.drain(..consumed);
             core.check();
             answers.extend_from_slice(&out);

@@ -1,4 +1,5 @@
 //! The tests of latchd that are not beside the code they test.
 
+mod corpus;
 mod properties;
 mod transcripts;

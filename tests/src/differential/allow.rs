@@ -4,6 +4,7 @@
 //! where an entry is the drift of an older memcached, it applies to that dialect only.
 
 use super::Dialect;
+use super::binary::opcode as op;
 use super::reply::{Message, Part};
 
 /// Two answers that differ.
@@ -17,6 +18,8 @@ pub struct Differing<'a> {
     pub ours: &'a [Message],
     /// Who the peer is.
     pub dialect: Dialect,
+    /// The entry that the request itself names.
+    pub allows: Option<&'static str>,
 }
 
 /// One way.
@@ -76,9 +79,12 @@ pub const LIST: &[Entry] = &[
         id: "counting-is-no-fetch",
         reason: "a number keeps that it was fetched; memcached forgets when it gains a digit",
         explains: |d| {
-            d.verb() == b"mg"
+            (d.verb() == b"mg" || d.verb() == b"me")
                 && d.parts_differ(|theirs, ours| {
-                    theirs == &Part::Same(b"h0".to_vec()) && ours == &Part::Same(b"h1".to_vec())
+                    is_word(theirs, b"h0") && is_word(ours, b"h1")
+                        || is_word(theirs, b"fetch=no") && is_word(ours, b"fetch=yes")
+                        || matches!((theirs, ours), (Part::Cas(_), Part::Cas(_)))
+                        || matches!((theirs, ours), (Part::Size(_), Part::Size(_)))
                 })
         },
     },
@@ -103,12 +109,117 @@ pub const LIST: &[Entry] = &[
         explains: |d| d.verb() == b"mg" && d.theirs_only_has(&[b"X", b"W", b"Z"]),
     },
     Entry {
+        id: "counting-loses-flags",
+        reason: "`T` and `E` of `ma` hold for the item as it is then; memcached sets them on the \
+                 item that was there before the number gained a digit",
+        explains: |d| d.allows == Some("counting-loses-flags") && d.verb() == b"mg",
+    },
+    Entry {
+        id: "exptime-beyond-32-bits",
+        reason: "a date far away is that date; memcached keeps the low 32 bits, a date in 2008",
+        explains: |d| d.allows == Some("exptime-beyond-32-bits") && d.verb() == b"get",
+    },
+    Entry {
         id: "long-key-in-get",
         reason: "one error line; 1.6.45 sends an empty line behind it",
         explains: |d| {
             d.verb().starts_with(b"g")
                 && d.they_say(b"CLIENT_ERROR bad command line format")
                 && d.ours == &d.theirs[..1]
+        },
+    },
+    Entry {
+        id: "old-error-wording",
+        reason: "1.6.40 made many an `ERROR` a `CLIENT_ERROR bad command line format`",
+        explains: |d| d.is_old() && d.theirs.len() == d.ours.len() && d.begin_alike_but_for_wording(),
+    },
+    Entry {
+        id: "old-body-as-commands",
+        reason: "before 1.6.40 the body behind a bad request line was read as commands",
+        explains: |d| {
+            d.is_old()
+                && d.theirs.len() > d.ours.len()
+                && says(d.ours, b"CLIENT_ERROR")
+                && d.begin_alike_but_for_wording()
+                && d.theirs[d.ours.len()..].iter().all(|extra| is_line(extra, b"ERROR"))
+        },
+    },
+    Entry {
+        id: "old-debug-ttl",
+        reason: "before 1.6.40 `me` showed a TTL below 0",
+        explains: |d| {
+            d.is_old()
+                && d.verb() == b"me"
+                && d.parts_differ(|theirs, ours| match (theirs, ours) {
+                    (Part::Ttl(theirs), Part::Ttl(ours)) => theirs.abs_diff(-*ours) <= 1,
+                    (Part::Cas(_), Part::Cas(_)) | (Part::Size(_), Part::Size(_)) => true,
+                    (Part::Age(_), Part::Age(_)) => true,
+                    _ => is_word(theirs, b"fetch=no") && is_word(ours, b"fetch=yes"),
+                })
+        },
+    },
+    Entry {
+        id: "old-quiet-create",
+        reason: "before 1.6.40 `ma N q` answered when it made the item",
+        explains: |d| {
+            d.is_old() && d.verb() == b"ma" && d.they_say(b"HD") && d.ours.is_empty()
+        },
+    },
+    Entry {
+        id: "old-flag-errors",
+        reason: "1.6.40 gave `md` errors of its own, and `ma` and unknown flags others than before",
+        explains: |d| {
+            d.is_old()
+                && d.verb().starts_with(b"m")
+                && (d.they_say(b"CLIENT_ERROR invalid or duplicate flag")
+                    || d.they_say(b"CLIENT_ERROR invalid flag")
+                    || d.verb() == b"ma" && d.they_say(b"CLIENT_ERROR bad command line format"))
+                && d.we_say(b"CLIENT_ERROR")
+        },
+    },
+    Entry {
+        id: "old-mode-length",
+        reason: "before 1.6.40 a mode of no or several letters was an error of its own",
+        explains: |d| {
+            d.is_old()
+                && d.they_say(b"CLIENT_ERROR incorrect length for M token")
+                && d.we_say(b"CLIENT_ERROR invalid mode for ms M token")
+        },
+    },
+    Entry {
+        id: "old-verbosity",
+        reason: "before 1.6.40 `verbosity` took one word",
+        explains: |d| d.is_old() && d.verb() == b"verbosity" && d.words() > 2 && d.we_say(b"OK"),
+    },
+    Entry {
+        id: "old-gat-without-key",
+        reason: "before 1.6.40 `gat` without a key found none",
+        explains: |d| {
+            d.is_old() && d.verb() == b"gat" && d.words() == 2 && d.they_say(b"END")
+        },
+    },
+    Entry {
+        id: "old-leading-blanks",
+        reason: "before 1.6.40 blanks before a command did not matter",
+        explains: |d| d.is_old() && d.request.starts_with(b" ") && d.we_say(b"ERROR"),
+    },
+    Entry {
+        id: "binary-unknown-with-body",
+        reason: "an unknown command is read past whole; memcached then waits for its body once more",
+        explains: |d| {
+            d.is_binary()
+                && d.theirs.len() == 1
+                && d.theirs.first() == d.ours.first()
+                && d.theirs.first().is_some_and(|message| status(message) == Some(0x81))
+        },
+    },
+    Entry {
+        id: "binary-verbosity",
+        reason: "verbosity is a command of the binary protocol; memcached does not know it",
+        explains: |d| {
+            d.request.get(1) == Some(&op::VERBOSITY)
+                && d.theirs.first().is_some_and(|message| status(message) == Some(0x81))
+                && d.ours.first().is_some_and(|message| status(message) == Some(0))
         },
     },
     Entry {
@@ -131,6 +242,14 @@ impl<'a> Differing<'a> {
             .filter(|word| !word.is_empty())
     }
 
+    fn is_old(&self) -> bool {
+        self.dialect == Dialect::MemcachedBefore1640
+    }
+
+    fn is_binary(&self) -> bool {
+        self.request.first() == Some(&0x80)
+    }
+
     fn words(&self) -> usize {
         self.request_words().count()
     }
@@ -145,6 +264,16 @@ impl<'a> Differing<'a> {
 
     fn they_say(&self, beginning: &[u8]) -> bool {
         says(self.theirs, beginning)
+    }
+
+    /// Whether the peer's first answers are latchd's, or `ERROR` where latchd says more.
+    fn begin_alike_but_for_wording(&self) -> bool {
+        self.theirs.len() >= self.ours.len()
+            && self.theirs.iter().zip(self.ours).all(|(theirs, ours)| {
+                theirs == ours
+                    || is_line(theirs, b"ERROR")
+                        && is_line(ours, b"CLIENT_ERROR bad command line format")
+            })
     }
 
     /// Whether the answers have the same parts but for some, all of which `alike` explains.
@@ -180,6 +309,20 @@ impl<'a> Differing<'a> {
 
 fn is_word(part: &Part, word: &[u8]) -> bool {
     matches!(part, Part::Same(bytes) if bytes == word)
+}
+
+/// The status of a binary answer.
+fn status(message: &Message) -> Option<u16> {
+    match message.first() {
+        Some(Part::Same(header)) if header.first() == Some(&0x81) => {
+            Some(u16::from_be_bytes(header.get(6..8)?.try_into().ok()?))
+        }
+        _ => None,
+    }
+}
+
+fn is_line(message: &Message, line: &[u8]) -> bool {
+    matches!(message.as_slice(), [part] if is_word(part, line))
 }
 
 fn says(messages: &[Message], beginning: &[u8]) -> bool {

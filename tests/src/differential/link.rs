@@ -10,7 +10,7 @@ use latchd_core::engine::Config;
 use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
 
 /// How long an answer may take before it counts as none.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_millis(300);
 
 /// A server.
 pub trait Link {

@@ -260,6 +260,7 @@ impl<'a> Run<'a> {
             theirs,
             ours,
             dialect: self.dialect,
+            allows: request.allows,
         };
         match allow::LIST
             .iter()

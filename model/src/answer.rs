@@ -1,0 +1,121 @@
+//! What a reply tells, in a form that outlives the borrow of the core.
+
+use latchd_core::reply::{Hit, Number, Refusal, Reply, Stored, Win};
+
+/// A [`Reply`], as far as the rules look at it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Answer {
+    /// A get found, or made, an item.
+    Hit(HitSeen),
+    /// A get found none.
+    Miss,
+    /// A set stored.
+    Stored {
+        /// The version it got.
+        cas: u64,
+    },
+    /// A set's mode did not allow it.
+    NotStored,
+    /// The item has another version.
+    Exists,
+    /// There is no item.
+    NotFound,
+    /// A delete did what it was to do.
+    Deleted,
+    /// A number was counted, or made.
+    Number {
+        /// What it is now.
+        value: u64,
+        /// The version it got.
+        cas: u64,
+    },
+    /// A lock was taken.
+    Locked,
+    /// Locks were given back.
+    Unlocked,
+    /// It was done.
+    Ok,
+    /// It tells about the server.
+    Report,
+    /// It was refused.
+    Refused(Refusal),
+}
+
+/// A [`Hit`], as far as the rules look at it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct HitSeen {
+    /// Its version.
+    pub cas: u64,
+    /// The length of its value.
+    pub value_bytes: usize,
+    /// It is out of date.
+    pub stale: bool,
+    /// What the get learns of the win.
+    pub win: Win,
+}
+
+impl From<&Reply<'_>> for Answer {
+    fn from(reply: &Reply<'_>) -> Self {
+        match reply {
+            Reply::Hit(Hit {
+                cas,
+                value,
+                stale,
+                win,
+                ..
+            }) => Self::Hit(HitSeen {
+                cas: cas.number(),
+                value_bytes: value.len(),
+                stale: *stale,
+                win: *win,
+            }),
+            Reply::Miss => Self::Miss,
+            Reply::Stored(Stored { cas, .. }) => Self::Stored { cas: cas.number() },
+            Reply::NotStored => Self::NotStored,
+            Reply::Exists => Self::Exists,
+            Reply::NotFound => Self::NotFound,
+            Reply::Deleted => Self::Deleted,
+            Reply::Number(Number { value, cas, .. }) => Self::Number {
+                value: *value,
+                cas: cas.number(),
+            },
+            Reply::Locked => Self::Locked,
+            Reply::Unlocked => Self::Unlocked,
+            Reply::Ok => Self::Ok,
+            Reply::Keys(_) | Reply::Stats(_) => Self::Report,
+            Reply::Refused(refusal) => Self::Refused(*refusal),
+        }
+    }
+}
+
+impl Answer {
+    /// Whether it says that nothing was done. A value that is too large is an exception: what it
+    /// was to replace goes.
+    #[must_use]
+    pub(crate) const fn is_refusal(&self) -> bool {
+        match self {
+            Self::Miss
+            | Self::NotStored
+            | Self::Exists
+            | Self::NotFound
+            | Self::Refused(
+                Refusal::Locked
+                | Refusal::NotLocked
+                | Refusal::NotLockedNotFound
+                | Refusal::TooManyLocks
+                | Refusal::ConnectionClosed
+                | Refusal::OutOfMemory
+                | Refusal::NonNumeric,
+            ) => true,
+            Self::Hit(_)
+            | Self::Stored { .. }
+            | Self::Deleted
+            | Self::Number { .. }
+            | Self::Locked
+            | Self::Unlocked
+            | Self::Ok
+            | Self::Report
+            | Self::Refused(Refusal::TooLarge) => false,
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What must hold in a state as a whole: between the clients and the cores, and if everybody left.
+
+use latchd_core::command::{Command, Delete, Get, Removal, Set};
+use latchd_core::reply::{Reply, Win};
+use latchd_core::{ConnId, Event, Instant};
+
+use crate::action::{Verb, key};
+use crate::invariants::{Invariant, Witness, Witnesses};
+use crate::rules::demand;
+use crate::setup::Setup;
+use crate::world::{Errand, Fault, World};
+
+/// L1, L4 and L5.
+pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
+    let clients = || world.clients.iter().take(setup.clients);
+    for number in 0..setup.keys {
+        let believers = clients().filter(|client| client.holds[number]).count();
+        demand(Invariant::OneBeliever, believers <= 1, || {
+            format!(
+                "{believers} clients believe that they hold {:?}",
+                key(number)
+            )
+        })?;
+        let shard = number % setup.shards;
+        let item = world.snapshot.items[number];
+        let owner = item.and_then(|seen| seen.owner);
+        let holder = clients().find(|client| client.conn.is_some() && client.conn == owner);
+        demand(
+            Invariant::HolderIsOpen,
+            owner.is_none() || holder.is_some(),
+            || format!("{owner:?} holds {:?} and is not connected", key(number)),
+        )?;
+        for client in clients() {
+            // Whoever is on the way to lose all its locks believes nothing, but where it has not
+            // come by yet.
+            let may_linger = match client.errand {
+                Some((Errand::Close | Errand::UnlockAll, next)) => shard >= next,
+                Some((Errand::Flush | Errand::FlushLater, _)) | None => false,
+            };
+            let owns = client.conn.is_some() && client.conn == owner;
+            demand(
+                Invariant::BeliefIsTruth,
+                client.holds[number] == owns || (owns && may_linger),
+                || {
+                    let conn = client.conn.map_or(0, ConnId::number);
+                    format!("{conn} believes {}, and holds {owns}", client.holds[number])
+                },
+            )?;
+        }
+    }
+    for (shard, seen) in world.snapshot.shards.iter().enumerate().take(setup.shards) {
+        let announced = clients().filter(|client| client.opened[shard]);
+        let expected = announced.clone().count();
+        let open = seen.connections.iter().flatten();
+        let known = open
+            .clone()
+            .filter(|conn| announced.clone().any(|c| c.conn == Some(**conn)));
+        let (known, open) = (known.count(), open.count());
+        demand(
+            Invariant::HolderIsOpen,
+            known == open && open == expected,
+            || {
+                format!(
+                    "{open} connections are open in the core, {known} of {expected} are clients'"
+                )
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// What a state shows by itself.
+pub(crate) fn shown(world: &World) -> Witnesses {
+    let mut shown = Witnesses::default();
+    let held = |number: usize| world.snapshot.items[number].and_then(|seen| seen.owner);
+    match (held(0), held(1)) {
+        (Some(first), Some(second)) if first == second => shown.add(Witness::TwoLocks),
+        (Some(_), Some(_)) => shown.add(Witness::TwoHolders),
+        (Some(_) | None, None) | (None, Some(_)) => {}
+    }
+    if held(0).or(held(1)).is_some() {
+        shown.add(Witness::CheckedWithLocks);
+    }
+    if world.ghosts.iter().any(|ghost| ghost.win_out) {
+        shown.add(Witness::CheckedWithWin);
+    }
+    shown
+}
+
+/// L8 and R5: what would come if everybody went now. Stands in the place of "eventually", which no
+/// search over a graph with circles can decide.
+pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
+    let mut shown = Witnesses::default();
+    if world.fault.is_some() {
+        return Ok(shown);
+    }
+    let newcomer = ConnId::from_number(world.connections + 1);
+    let now = Instant::from_millis(world.now_ms);
+    let mut cores = world.shards.clone();
+    for (shard, core) in cores.iter_mut().enumerate() {
+        for client in world.clients.iter().filter(|client| client.opened[shard]) {
+            let conn = client.conn.expect("it was announced");
+            core.handle(now, Event::Closed(conn));
+        }
+        core.handle(now, Event::Opened(newcomer));
+    }
+    for number in 0..setup.keys {
+        let core = &mut cores[number % setup.shards];
+        let key = key(number);
+        let mut ask = |command| match core.handle(now, Event::Received(newcomer, command)) {
+            Some(Reply::Hit(hit)) if hit.win == Win::Won => "won",
+            Some(Reply::Stored(_)) => "stored",
+            Some(Reply::Deleted) => "deleted",
+            Some(Reply::Locked) => "locked",
+            Some(_) | None => "no",
+        };
+        if setup.has(Verb::MarkStale) {
+            let mark = Delete {
+                removal: Removal::MarkStale { exptime: None },
+                ..Delete::new(key)
+            };
+            if ask(Command::Delete(mark)) == "deleted" {
+                let get = Command::Get(Get {
+                    recaches: true,
+                    ..Get::new(key)
+                });
+                let (first, second) = (ask(get), ask(get));
+                demand(
+                    Invariant::EscapeWin,
+                    (first, second) == ("won", "no"),
+                    || format!("the first to ask: {first}; the second: {second}"),
+                )?;
+                if world.ghosts[number].win_out {
+                    shown.add(Witness::EscapeOverWin);
+                }
+            }
+        }
+        let steps = [
+            (Command::Set(Set::new(key, b"0000")), "stored"),
+            (Command::Lock { key }, "locked"),
+            (Command::Delete(Delete::new(key)), "deleted"),
+        ];
+        for (command, wanted) in steps {
+            let outcome = ask(command);
+            demand(Invariant::Escape, outcome == wanted, || {
+                format!("{key:?} is to be {wanted} once everybody has gone: {outcome}")
+            })?;
+        }
+        if world.snapshot.items[number].is_some_and(|seen| seen.owner.is_some()) {
+            shown.add(Witness::EscapeOverLock);
+        }
+    }
+    Ok(shown)
+}

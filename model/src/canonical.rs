@@ -1,0 +1,222 @@
+//! When two worlds are one state: the canonical view.
+//!
+//! - V2: what differs between two worlds with the same canonical view decides nothing, now or
+//!   later. Absolute numbers (time, versions, connection ids, the contents of values) are replaced
+//!   by what they mean: the time that is left, the order of a version and the one an item has, the
+//!   client that has the id.
+//! - V3: the canonical view is the least over all permutations of the clients, and of the keys
+//!   where these are alike ([`Setup::keys_alike`]). It is all that [`Hash`](std::hash::Hash) and
+//!   equality of a world look at, so a search needs to know nothing of symmetry.
+//!
+//! Everything is said of a key, of a client, or of a client and a key: so putting the clients into
+//! another order means sorting their words.
+
+use latchd_core::engine::ConnId;
+use latchd_core::time::TICK_MS;
+
+use crate::action::{CHOSEN_CAS, PRESSURE_KEY};
+use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Room, Setup};
+use crate::snapshot::{SHARDS_MAX, Seen, ShardSeen, Snapshot};
+use crate::world::{Client, Errand, Ghost, World};
+
+/// What decides what can happen in a world from now on, and nothing else.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Canonical {
+    clients: [u64; CLIENTS_MAX],
+    keys: [u64; CLIENT_KEYS_MAX + 1],
+    rest: u64,
+}
+
+/// Writes facts into a word, each with the number of values that it has.
+#[derive(Default)]
+struct Word {
+    word: u64,
+    used: u32,
+}
+
+impl Word {
+    fn push(&mut self, fact: u64, bits: u32) {
+        assert!(fact >> bits == 0, "V2: a fact of {fact} in {bits} bits");
+        self.word |= fact << self.used;
+        self.used += bits;
+        assert!(self.used <= 64, "V2: more facts than a word holds");
+    }
+
+    fn push_bit(&mut self, fact: bool) {
+        self.push(u64::from(fact), 1);
+    }
+}
+
+impl Canonical {
+    /// Takes the canonical view of a world.
+    #[must_use]
+    pub fn of(setup: &Setup, world: &World) -> Self {
+        let straight = Self::with_keys(setup, world, [0, 1]);
+        if setup.keys == 2 && setup.keys_alike() {
+            straight.min(Self::with_keys(setup, world, [1, 0]))
+        } else {
+            straight
+        }
+    }
+
+    fn with_keys(setup: &Setup, world: &World, order: [usize; CLIENT_KEYS_MAX]) -> Self {
+        let World {
+            // Seen through the snapshot, which is taken after every event.
+            shards: _,
+            clients,
+            now_ms,
+            // Only count on, so that ids and values are new.
+            connections: _,
+            values: _,
+            ghosts,
+            flush_due_ms,
+            // Below every number that a shard still has to give (E3, checked after each event).
+            given: _,
+            // Whose it was decides nothing: to a core, every id that is not open is alike.
+            last_ended: _,
+            snapshot,
+            fault,
+            // What has just been seen, and the result of this function.
+            witnessed: _,
+            canonical: _,
+        } = world;
+        let Snapshot { items, shards } = snapshot;
+        let mut view = Self::default();
+        for (word, client) in view
+            .clients
+            .iter_mut()
+            .zip(clients.iter().take(setup.clients))
+        {
+            *word = client_word(setup, client, items, &order);
+        }
+        view.clients.sort_unstable();
+        let places = order.into_iter().take(setup.keys).chain([PRESSURE_KEY]);
+        for (word, key) in view.keys.iter_mut().zip(places) {
+            *word = key_word(setup, *now_ms, items[key].as_ref(), ghosts[key]);
+        }
+        let mut rest = Word::default();
+        for shard in 0..SHARDS_MAX {
+            let ShardSeen {
+                // Above every version (E3), and its exact number is told to nobody as such.
+                next_cas: _,
+                flush_at_ms,
+                // Each belongs to a client or is an offence (L4).
+                connections: _,
+                // Every event brings a time that is not before it.
+                now_ms: _,
+            } = &shards[shard];
+            for at in [flush_at_ms, &flush_due_ms[shard]] {
+                rest.push(at.map_or(0, |at| 1 + ticks(at, *now_ms)), 8);
+            }
+        }
+        // An offence is a state of its own, whatever else is alike.
+        rest.push(
+            fault.as_ref().map_or(0, |fault| 1 + fault.invariant as u64),
+            8,
+        );
+        view.rest = rest.word;
+        view
+    }
+}
+
+fn client_word(
+    setup: &Setup,
+    client: &Client,
+    items: &[Option<Seen>],
+    order: &[usize; CLIENT_KEYS_MAX],
+) -> u64 {
+    let Client {
+        conn,
+        holds,
+        versions,
+        opened,
+        errand,
+    } = client;
+    let mut word = Word::default();
+    // No word of a client is 0, which stands for the clients that a model does not have.
+    word.push_bit(true);
+    word.push_bit(conn.is_some());
+    let (kind, next) = match errand {
+        None => (0, 0),
+        Some((Errand::Close, next)) => (1, *next),
+        Some((Errand::UnlockAll, next)) => (2, *next),
+        Some((Errand::Flush, next)) => (3, *next),
+        Some((Errand::FlushLater, next)) => (4, *next),
+    };
+    word.push(kind, 3);
+    word.push(next as u64, 2);
+    for opened in opened {
+        word.push_bit(*opened);
+    }
+    for &key in order.iter().take(setup.keys) {
+        let item = items[key].as_ref();
+        let is_own = |id: Option<ConnId>| conn.is_some() && id == *conn;
+        word.push_bit(holds[key]);
+        word.push_bit(item.is_some_and(|item| is_own(item.owner)));
+        word.push_bit(item.is_some_and(|item| is_own(item.listed)));
+        let version = versions[key].map(latchd_core::item::Cas::number);
+        let relation = match (version, item) {
+            (None, _) => 0,
+            (Some(_), None) => 1,
+            (Some(version), Some(item)) => match version.cmp(&item.cas) {
+                std::cmp::Ordering::Less => 1,
+                std::cmp::Ordering::Equal => 2,
+                std::cmp::Ordering::Greater => 3,
+            },
+        };
+        word.push(relation, 2);
+        // It may become an item's version again; every other is given only once (E3).
+        word.push_bit(version == Some(CHOSEN_CAS));
+    }
+    word.word
+}
+
+fn key_word(setup: &Setup, now_ms: u64, item: Option<&Seen>, ghost: Ghost) -> u64 {
+    let mut word = Word::default();
+    let Ghost {
+        win_out,
+        doomed: due_at_unlock,
+    } = ghost;
+    word.push_bit(win_out);
+    word.push_bit(due_at_unlock);
+    let Some(item) = item else {
+        return word.word;
+    };
+    let Seen {
+        cas,
+        // What clients read, but for its length, which decides how much room it takes and
+        // whether it can be a number.
+        value: (_, value_bytes),
+        deadline,
+        stale,
+        win_sent,
+        locked,
+        // Said of the clients.
+        owner: _,
+        listed: _,
+        doomed,
+        place,
+        hits,
+    } = item;
+    word.push_bit(true);
+    word.push_bit(*cas == CHOSEN_CAS);
+    word.push(*value_bytes as u64, 4);
+    let deadline_ms = deadline.map(|tick| u64::from(tick.count()) * TICK_MS);
+    word.push(deadline_ms.map_or(0, |at| 1 + ticks(at, now_ms)), 8);
+    for fact in [*stale, *win_sent, *locked, *doomed] {
+        word.push_bit(fact);
+    }
+    match setup.room {
+        Room::Ample => {}
+        Room::Items(_) => {
+            word.push(u64::from(*place), 4);
+            word.push(u64::from(*hits), 4);
+        }
+    }
+    word.word
+}
+
+/// Ticks from now until `at_ms`; 0 if it has passed.
+const fn ticks(at_ms: u64, now_ms: u64) -> u64 {
+    at_ms.saturating_sub(now_ms).div_ceil(TICK_MS)
+}

@@ -1,0 +1,319 @@
+//! What has to become of an item when a command about it is answered as done.
+//!
+//! Written from docs/PROTOCOL.md and not from the engine: this is the other half of
+//! [`rules`](crate::rules).
+
+use latchd_core::ConnId;
+use latchd_core::command::{
+    Command, Delete, Get, Guard, LockAfter, NewCas, Removal, Set, SetMode, TtlStep,
+};
+use latchd_core::time::{Exptime, TICK_MS, Tick};
+
+use crate::answer::Answer;
+use crate::invariants::{Invariant, Witness};
+use crate::snapshot::Seen;
+use crate::world::Ghost;
+
+/// A command about one key, and how it was answered.
+pub(crate) struct Request<'a> {
+    pub(crate) conn: ConnId,
+    pub(crate) command: &'a Command<'a>,
+    pub(crate) answer: Answer,
+    pub(crate) now_ms: u64,
+    /// The number that the next change was to get.
+    pub(crate) next_cas: u64,
+}
+
+/// What has to be there afterwards.
+pub(crate) struct Expected {
+    pub(crate) item: Option<Seen>,
+    pub(crate) ghost: Ghost,
+    /// What it is an offence against if it is not so.
+    pub(crate) invariant: Invariant,
+    pub(crate) witness: Option<Witness>,
+}
+
+/// What is left of an item whose lock ends, and what that shows.
+pub(crate) fn released(held: Seen, ghost: Ghost, now: Tick) -> (Option<Seen>, Witness) {
+    let free = Seen {
+        locked: false,
+        owner: None,
+        listed: None,
+        ..held
+    };
+    if ghost.doomed {
+        (None, Witness::FlushedAtUnlock)
+    } else if held.deadline.is_some_and(|deadline| deadline <= now) {
+        (None, Witness::ExpiredAtUnlock)
+    } else {
+        (Some(free), Witness::Unlocked)
+    }
+}
+
+impl Request<'_> {
+    /// What becomes of an item that was `before`; `None` if nothing was done.
+    pub(crate) fn outcome(&self, before: Option<Seen>, ghost: Ghost) -> Option<Expected> {
+        let done = |item, ghost| Expected {
+            item,
+            ghost: if item.is_some() {
+                ghost
+            } else {
+                Ghost::default()
+            },
+            invariant: Invariant::DoneIsDone,
+            witness: None,
+        };
+        let fresh = Ghost {
+            win_out: false,
+            ..ghost
+        };
+        Some(match (self.command, self.answer, before) {
+            (Command::Get(get), Answer::Hit(_), Some(seen)) => {
+                // What it learns of the win is a rule of its own (R1, R2).
+                done(Some(self.after_get(get, seen)), ghost)
+            }
+            // One that is made and gone at once is not among the verbs.
+            (Command::Get(get), Answer::Hit(hit), None) => {
+                let deadline = get.steps.iter().find_map(|step| match step {
+                    TtlStep::Vivify(exptime) => Some(self.deadline(exptime)),
+                    TtlStep::Touch(_) | TtlStep::Recache(_) => None,
+                });
+                let item = Seen {
+                    deadline: deadline.flatten(),
+                    ..made(hit.cas, b"")
+                };
+                done(Some(item), ghost)
+            }
+            (Command::Set(set), Answer::Stored { cas }, _) => {
+                self.after_set(set, cas, before, ghost)
+            }
+            (Command::Delete(delete), Answer::Deleted, Some(seen)) => {
+                self.after_delete(delete, seen, ghost)
+            }
+            (Command::Arithmetic(_), Answer::Number { value, cas }, Some(seen)) => {
+                let digits = value.to_string();
+                let width = seen.value.1.max(digits.len());
+                let value = bytes(format!("{digits:width$}").as_bytes());
+                let item = Seen {
+                    cas,
+                    value,
+                    stale: false,
+                    ..seen
+                };
+                Expected {
+                    witness: Some(Witness::Counted),
+                    ..done(Some(item), fresh)
+                }
+            }
+            (Command::Lock { .. }, Answer::Locked, Some(seen)) => {
+                done(Some(self.held(seen)), ghost)
+            }
+            (Command::Unlock { .. }, Answer::Unlocked, Some(seen)) => {
+                let (item, witness) = released(seen, ghost, self.now());
+                let free = Ghost {
+                    doomed: false,
+                    ..ghost
+                };
+                Expected {
+                    invariant: Invariant::LockEnds,
+                    witness: Some(witness),
+                    ..done(item, free)
+                }
+            }
+            // Its value would have been too large: what it was to replace goes.
+            (Command::SetTooLarge { .. }, _, before) => {
+                let stays =
+                    before.filter(|seen| seen.owner.is_some_and(|owner| owner != self.conn));
+                done(stays, ghost)
+            }
+            _ => return None,
+        })
+    }
+
+    fn after_get(&self, get: &Get<'_>, seen: Seen) -> Seen {
+        let touched = get.steps.iter().fold(seen, |seen, step| match step {
+            TtlStep::Touch(exptime) => Seen {
+                deadline: self.deadline(exptime),
+                ..seen
+            },
+            TtlStep::Vivify(_) | TtlStep::Recache(_) => seen,
+        });
+        if get.lock {
+            self.held(touched)
+        } else {
+            touched
+        }
+    }
+
+    fn after_set(&self, set: &Set<'_>, cas: u64, before: Option<Seen>, ghost: Ghost) -> Expected {
+        let is_older = match (set.guard, before) {
+            (Guard::MatchElseStale(known), Some(seen)) => known.number() < seen.cas,
+            (Guard::None | Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never, _) => false,
+        };
+        let old = before.unwrap_or(made(cas, b""));
+        let stored = match set.mode {
+            SetMode::Set | SetMode::Add | SetMode::Replace => Seen {
+                cas,
+                value: bytes(set.value),
+                deadline: if is_older {
+                    old.deadline
+                } else {
+                    self.deadline(set.exptime)
+                },
+                stale: is_older,
+                ..old
+            },
+            // The verb appends nothing.
+            SetMode::Append { .. } | SetMode::Prepend { .. } => Seen {
+                cas,
+                stale: false,
+                ..old
+            },
+        };
+        let is_whole = !matches!(set.mode, SetMode::Append { .. } | SetMode::Prepend { .. });
+        let absolved = ghost.doomed && is_whole;
+        let ghost = Ghost {
+            win_out: is_older && ghost.win_out,
+            doomed: ghost.doomed && !is_whole,
+        };
+        let (item, ghost, witness) = match set.lock {
+            LockAfter::Keep if is_older => (Some(stored), ghost, Witness::StoredStale),
+            LockAfter::Keep if absolved => (Some(stored), ghost, Witness::Absolved),
+            LockAfter::Keep => (Some(stored), ghost, Witness::Stored),
+            LockAfter::Release => {
+                let (item, _) = released(stored, ghost, self.now());
+                (
+                    item,
+                    Ghost {
+                        doomed: false,
+                        ..ghost
+                    },
+                    Witness::UnlockedByReplace,
+                )
+            }
+        };
+        let invariant = if is_older {
+            Invariant::StaleStays
+        } else {
+            Invariant::DoneIsDone
+        };
+        Expected {
+            item,
+            ghost,
+            invariant,
+            witness: Some(witness),
+        }
+    }
+
+    fn after_delete(&self, delete: &Delete<'_>, seen: Seen, ghost: Ghost) -> Expected {
+        let cas = match delete.new_cas {
+            NewCas::Next => self.next_cas,
+            NewCas::Is(cas) => cas.number(),
+        };
+        let marked = |seen: Seen| Seen {
+            cas,
+            stale: true,
+            ..seen
+        };
+        let emptied = |seen: Seen, exptime| Seen {
+            value: bytes(b""),
+            deadline: self.deadline(exptime),
+            ..seen
+        };
+        let opened = Ghost {
+            win_out: false,
+            ..ghost
+        };
+        let witness = |witness, is_seen: bool| is_seen.then_some(witness);
+        match delete.removal {
+            Removal::Remove => Expected {
+                item: None,
+                ghost: Ghost::default(),
+                invariant: Invariant::DoneIsDone,
+                witness: Some(Witness::Removed),
+            },
+            Removal::MarkStale { exptime } => {
+                let item = marked(seen);
+                let deadline = exptime.map_or(item.deadline, |at| self.deadline(at));
+                Expected {
+                    item: Some(Seen { deadline, ..item }),
+                    ghost: opened,
+                    invariant: Invariant::MarkOpens,
+                    witness: witness(Witness::MarkedWhileOut, ghost.win_out),
+                }
+            }
+            Removal::Clear { exptime, .. } => Expected {
+                item: Some(Seen {
+                    stale: false,
+                    ..emptied(seen, exptime)
+                }),
+                ghost,
+                invariant: Invariant::DoneIsDone,
+                witness: Some(if ghost.win_out {
+                    Witness::EmptiedWhileOut
+                } else {
+                    Witness::Emptied
+                }),
+            },
+            Removal::ClearAndMarkStale { exptime, .. } => Expected {
+                item: Some(emptied(marked(seen), exptime)),
+                ghost: opened,
+                invariant: Invariant::MarkOpens,
+                witness: witness(Witness::MarkedWhileOut, ghost.win_out),
+            },
+        }
+    }
+
+    fn held(&self, seen: Seen) -> Seen {
+        Seen {
+            locked: true,
+            owner: Some(self.conn),
+            listed: Some(self.conn),
+            ..seen
+        }
+    }
+
+    const fn now(&self) -> Tick {
+        latchd_core::Instant::from_millis(self.now_ms).tick()
+    }
+
+    /// The first tick that begins when the TTL has passed, or later.
+    fn deadline(&self, exptime: Exptime) -> Option<Tick> {
+        let after = |ms: u64| {
+            let ticks = (self.now_ms + ms).div_ceil(TICK_MS);
+            Tick::from_count(u32::try_from(ticks).expect("a model's time is short"))
+        };
+        match exptime {
+            Exptime::Never => None,
+            Exptime::Past => Some(after(0)),
+            Exptime::In { seconds } => Some(after(u64::from(seconds) * 1000)),
+            Exptime::At { .. } => unreachable!("no verb has a date"),
+        }
+    }
+}
+
+/// A new item that never expires.
+fn made(cas: u64, value: &[u8]) -> Seen {
+    Seen {
+        cas,
+        value: bytes(value),
+        deadline: None,
+        stale: false,
+        win_sent: false,
+        locked: false,
+        owner: None,
+        listed: None,
+        doomed: false,
+        place: 0,
+        hits: 0,
+    }
+}
+
+/// A value as a snapshot has it.
+fn bytes(value: &[u8]) -> ([u8; 8], usize) {
+    let mut start = [0; 8];
+    for (to, from) in start.iter_mut().zip(value) {
+        *to = *from;
+    }
+    (start, value.len())
+}

@@ -1,0 +1,282 @@
+//! What must always hold, and what must be seen for that to mean anything.
+//!
+//! Every [`Invariant`] is a row of docs/INVARIANTS.md, and its rule is in
+//! [`rules`](crate::rules). A rule that is never put to the test holds as well: so each invariant
+//! has [`Witness`]es, and a search that does not come across all that its alphabet makes possible
+//! has failed.
+
+use std::fmt;
+
+use crate::action::Verb;
+use crate::explore::Explored;
+use crate::setup::{Room, Setup};
+use crate::world::World;
+
+macro_rules! invariants {
+    ($($name:ident = $id:literal, $words:literal;)*) => {
+        /// Something that always holds.
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub enum Invariant {
+            $(#[doc = $words] $name,)*
+        }
+
+        impl Invariant {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// Its name in docs/INVARIANTS.md and in the messages of the core's own checks.
+            #[must_use]
+            pub const fn id(self) -> &'static str {
+                match self { $(Self::$name => $id,)* }
+            }
+
+            /// What it says.
+            #[must_use]
+            pub const fn words(self) -> &'static str {
+                match self { $(Self::$name => $words,)* }
+            }
+
+            /// Whether it holds, as stateright wants to be told: a plain function each.
+            #[must_use]
+            pub fn condition(self) -> fn(&Explored, &World) -> bool {
+                match self { $(Self::$name => |model, world| model.holds(Self::$name, world),)* }
+            }
+
+            /// Its id and what it says.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => concat!($id, ": ", $words),)* }
+            }
+        }
+    };
+}
+
+invariants! {
+    Structure = "M", "the parts of the core agree with each other (M1 to M3, L2, L3, S3), and nothing panics";
+    OneBeliever = "L1", "no two clients believe that they hold one key";
+    HolderIsOpen = "L4", "whoever holds a lock is an open connection, and who has ended is forgotten";
+    BeliefIsTruth = "L5", "what clients believe from replies alone is what the core says";
+    LockAnswers = "L6", "a lock is granted if and only if there is an item that nobody holds";
+    LockEnds = "L7", "what a lock has held off happens when it ends, and nothing else does";
+    Escape = "L8", "once everybody has gone, every key can be stored and locked";
+    RefusedIsNothing = "E1", "an answer that says no has changed nothing";
+    HeldIsSafe = "E2", "a held item is not changed by another, by time or by want of room";
+    VersionsGrow = "E3", "a version is given once, and is greater than those given before";
+    OthersUntouched = "E4", "a command changes no item but its own, but for eviction";
+    Guards = "E5", "a guarded change happens if and only if the version is right";
+    DoneIsDone = "E6", "what an answer says was done is what has become of the item";
+    ReadsAreFree = "E7", "whoever reads finds what is there, whoever holds it";
+    Flush = "F1", "a flush takes every item that is not held, when it is due and not before";
+    Expiry = "T1", "an item goes when its TTL has passed, and not before";
+    TimeGoesOn = "T3", "the time of the core never goes back";
+    OneWin = "R1", "between two events that open the win, it goes to at most one";
+    WinIsFound = "R2", "whoever asks while the win is open gets it";
+    StaleStays = "R3", "a store of an older version leaves the item stale, with its TTL and its win";
+    MarkOpens = "R4", "md I gives a new version, marks the item stale and opens the win";
+    EscapeWin = "R5", "once everybody has gone, md I opens the win again";
+}
+
+impl Invariant {
+    /// The invariant that a message of the core's own checks begins with.
+    #[must_use]
+    pub fn of_message(message: &str) -> Self {
+        let id = message.split(':').next().unwrap_or_default();
+        let named = Self::ALL.iter().find(|one| one.id() == id);
+        named.copied().unwrap_or(Self::Structure)
+    }
+
+    /// Whether a model puts it to the test.
+    #[must_use]
+    pub fn is_claimed(self, setup: &Setup) -> bool {
+        Witness::ALL
+            .iter()
+            .any(|witness| witness.invariant() == self && witness.is_due(setup))
+    }
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.id())
+    }
+}
+
+macro_rules! witnesses {
+    ($($name:ident of $invariant:ident, $words:literal, $due:expr;)*) => {
+        /// Something that must be seen at least once.
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub enum Witness {
+            $(#[doc = $words] $name,)*
+        }
+
+        impl Witness {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// What is seen.
+            #[must_use]
+            pub const fn words(self) -> &'static str {
+                match self { $(Self::$name => $words,)* }
+            }
+
+            /// Whether a state shows it, as stateright wants to be told: a plain function each.
+            #[must_use]
+            pub fn condition(self) -> fn(&Explored, &World) -> bool {
+                match self {
+                    $(Self::$name => |_, world| world.witnessed().contains(Self::$name),)*
+                }
+            }
+
+            /// Which invariant would be about nothing without it.
+            #[must_use]
+            pub const fn invariant(self) -> Invariant {
+                match self { $(Self::$name => Invariant::$invariant,)* }
+            }
+
+            /// Whether the alphabet and the bounds of a model make it possible; it must be seen
+            /// then.
+            #[must_use]
+            pub fn is_due(self, setup: &Setup) -> bool {
+                match self {
+                    $(Self::$name => {
+                        let due: fn(&Setup) -> bool = $due;
+                        due(setup)
+                    })*
+                }
+            }
+        }
+    };
+}
+
+/// Whether every one of some verbs is in the alphabet.
+fn all(setup: &Setup, verbs: &[Verb]) -> bool {
+    verbs.iter().all(|verb| setup.has(*verb))
+}
+
+fn any(setup: &Setup, verbs: &[Verb]) -> bool {
+    verbs.iter().any(|verb| setup.has(*verb))
+}
+
+fn wins(setup: &Setup) -> bool {
+    setup.clients >= 2 && any(setup, &[Verb::MetaGet, Verb::Vivify])
+}
+
+witnesses! {
+    CheckedWithLocks of Structure, "the core is checked while somebody holds a lock", |s| s.has(Verb::Lock);
+    CheckedWithWin of Structure, "the core is checked while somebody has a win", |s| s.has(Verb::Vivify);
+    LockRefused of OneBeliever, "a lock is refused because another client holds it", |s| s.has(Verb::Lock) && s.clients >= 2;
+    RelockRefused of OneBeliever, "a lock is refused because the client holds it already", |s| s.has(Verb::Lock);
+    HandoverByUnlock of OneBeliever, "a lock changes hands by unlock", |s| all(s, &[Verb::Lock, Verb::Unlock]) && s.clients >= 2;
+    HandoverByDeath of HolderIsOpen, "a lock changes hands by death", |s| all(s, &[Verb::Lock, Verb::Close]) && s.clients >= 2;
+    LateRefused of HolderIsOpen, "a connection that has ended asks for a lock and gets none", |s| s.has(Verb::LateLock);
+    TwoLocks of BeliefIsTruth, "a client holds two locks", |s| s.has(Verb::Lock) && s.keys >= 2 && s.room != Room::Items(1) && s.locks_max > 1;
+    TwoHolders of BeliefIsTruth, "two clients hold a lock each", |s| s.has(Verb::Lock) && s.keys >= 2 && s.clients >= 2 && s.room != Room::Items(1);
+    LockedAndRead of BeliefIsTruth, "a client gets value and lock in one step", |s| s.has(Verb::LockAndGet);
+    Granted of LockAnswers, "a lock is granted", |s| s.has(Verb::Lock);
+    NothingToLock of LockAnswers, "there is nothing to lock", |s| s.has(Verb::Lock);
+    UnlockRefused of LockAnswers, "an unlock is refused because another client holds the lock", |s| all(s, &[Verb::Lock, Verb::Unlock]) && s.clients >= 2;
+    TooManyLocks of LockAnswers, "a connection may not have another lock", |s| s.has(Verb::Lock) && s.locks_max < s.keys;
+    Unlocked of LockEnds, "a lock ends and the item stays", |s| all(s, &[Verb::Lock, Verb::Unlock]);
+    ExpiredAtUnlock of LockEnds, "an item goes with its lock, because its TTL has passed", |s| all(s, &[Verb::Lock, Verb::Pass, Verb::SetExpiring]);
+    FlushedAtUnlock of LockEnds, "an item goes with its lock, because of a flush", |s| s.has(Verb::Lock) && any(s, &[Verb::Flush, Verb::FlushLater]);
+    Absolved of LockEnds, "an item that its owner has stored again survives the flush before", |s| all(s, &[Verb::Lock, Verb::Set]) && any(s, &[Verb::Flush, Verb::FlushLater]);
+    UnlockedByReplace of LockEnds, "replace-and-unlock does both", |s| s.has(Verb::ReplaceAndUnlock);
+    EscapeOverLock of Escape, "everybody goes, and somebody has held a lock", |s| s.has(Verb::Lock);
+    OwnerOnly of RefusedIsNothing, "a change is refused because another client holds the item", |s| s.has(Verb::Lock) && s.clients >= 2;
+    NotMine of RefusedIsNothing, "replace-and-unlock is refused because another client holds the item", |s| all(s, &[Verb::Lock, Verb::ReplaceAndUnlock]) && s.clients >= 2;
+    NoRoom of RefusedIsNothing, "there is no room, because all items are held", |s| s.has(Verb::Lock) && s.room != Room::Ample;
+    OwnerChanges of HeldIsSafe, "the holder changes what it holds", |s| s.has(Verb::Lock) && s.has(Verb::Set);
+    HeldPastTtl of HeldIsSafe, "an item outlives its TTL, because it is held", |s| all(s, &[Verb::Lock, Verb::Pass, Verb::SetExpiring]);
+    HeldThroughFlush of HeldIsSafe, "an item outlives a flush, because it is held", |s| s.has(Verb::Lock) && any(s, &[Verb::Flush, Verb::FlushLater]);
+    EvictionPassesOver of HeldIsSafe, "an eviction passes over a held item", |s| s.has(Verb::Lock) && matches!(s.room, Room::Items(2..));
+    NewVersion of VersionsGrow, "an item that was there gets a new version", |_| true;
+    ChosenVersion of VersionsGrow, "an item has the version that a client chose", |s| s.has(Verb::SetVersion);
+    VersionAfterChosen of VersionsGrow, "a chosen version is followed by the next one of the server", |s| s.has(Verb::SetVersion);
+    Evicted of OthersUntouched, "an item is evicted for another", |s| s.room != Room::Ample;
+    TwoItems of OthersUntouched, "a command finds another item beside its own", |s| s.keys >= 2 && s.shards == 1 && s.room != Room::Items(1);
+    SecondShard of OthersUntouched, "a client's errand comes to a second shard", |s| s.shards >= 2;
+    BetweenShards of OthersUntouched, "a lock is granted while another client is on its way through the shards", |s| s.shards >= 2 && s.has(Verb::Lock) && s.clients >= 2;
+    CasMatches of Guards, "a guarded change finds the version it wants", |s| any(s, &[Verb::Cas, Verb::CasAndUnlock, Verb::DeleteVersion]);
+    CasDiffers of Guards, "a guarded change finds another version", |s| any(s, &[Verb::Cas, Verb::CasAndUnlock, Verb::DeleteVersion]);
+    CasKeepsLock of Guards, "replace-and-unlock of another version keeps the lock", |s| s.has(Verb::CasAndUnlock);
+    StaleRefused of Guards, "a stale store of a version that does not exist yet is refused", |s| s.has(Verb::StaleSetAhead);
+    Stored of DoneIsDone, "a store is answered as done", |_| true;
+    Removed of DoneIsDone, "a delete is answered as done", |s| s.has(Verb::Delete);
+    Counted of DoneIsDone, "a number is counted", |s| s.has(Verb::Increment);
+    Emptied of DoneIsDone, "an item is emptied and keeps its version", |s| s.has(Verb::Clear);
+    ReadHeld of ReadsAreFree, "a client reads what another one holds", |s| s.has(Verb::Lock) && any(s, &[Verb::Gets, Verb::MetaGet]) && s.clients >= 2;
+    TouchHeld of ReadsAreFree, "a client touches what another one holds", |s| all(s, &[Verb::Lock, Verb::Touch]) && s.clients >= 2;
+    Flushed of Flush, "a flush takes an item", |s| s.has(Verb::Flush);
+    FlushedLater of Flush, "a flush takes an item later, as it was to", |s| all(s, &[Verb::FlushLater, Verb::Pass]);
+    Expired of Expiry, "an item expires", |s| all(s, &[Verb::SetExpiring, Verb::Pass]);
+    StepBack of TimeGoesOn, "a core is told a time before the last one", |s| s.has(Verb::StepBack);
+    WonByMaking of OneWin, "a get makes the item and wins it", |s| s.has(Verb::Vivify);
+    WonShort of WinIsFound, "a get wins an item whose TTL runs short", |s| s.has(Verb::Recache);
+    WonStale of OneWin, "a get wins a stale item", |s| all(s, &[Verb::MarkStale, Verb::MetaGet]);
+    AnotherHasWon of OneWin, "a get learns that another has won", wins;
+    WinnerDies of OneWin, "the connection that has won ends", |s| wins(s) && s.has(Verb::Close);
+    WinEndsWithItem of WinIsFound, "an item goes while its win is out", |s| all(s, &[Verb::Vivify, Verb::Pass]);
+    StoredStale of StaleStays, "a store of an older version is kept as stale", |s| s.has(Verb::StaleSet);
+    MarkedWhileOut of MarkOpens, "an item is marked while its win is out", |s| s.has(Verb::MarkStale) && any(s, &[Verb::Vivify, Verb::MetaGet]);
+    EmptiedWhileOut of MarkOpens, "an item is emptied while its win is out, and the win stays out", |s| s.has(Verb::Clear) && any(s, &[Verb::Vivify, Verb::MetaGet]);
+    EscapeOverWin of EscapeWin, "everybody goes, and somebody has had the win", |s| all(s, &[Verb::MarkStale, Verb::Vivify]);
+}
+
+/// A set of witnesses.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Witnesses(u64);
+
+impl Witnesses {
+    /// The set with these bits.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// One bit a witness.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Puts one in.
+    pub const fn add(&mut self, witness: Witness) {
+        self.0 |= 1 << witness as u64;
+    }
+
+    /// Puts all of another set in.
+    pub const fn add_all(&mut self, others: Self) {
+        self.0 |= others.0;
+    }
+
+    /// Whether it is in.
+    #[must_use]
+    pub const fn contains(self, witness: Witness) -> bool {
+        self.0 & (1 << witness as u64) != 0
+    }
+}
+
+const _: () = assert!(Witness::ALL.len() <= 64, "a set has a bit for each");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_invariant_has_a_witness() {
+        for invariant in Invariant::ALL {
+            let witnesses = Witness::ALL
+                .iter()
+                .filter(|one| one.invariant() == *invariant);
+            assert!(witnesses.count() > 0, "{invariant} may be about nothing");
+        }
+    }
+
+    #[test]
+    fn ids_are_unique() {
+        for (number, one) in Invariant::ALL.iter().enumerate() {
+            for other in Invariant::ALL.iter().skip(number + 1) {
+                assert_ne!(one.id(), other.id());
+            }
+        }
+    }
+}

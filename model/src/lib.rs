@@ -1,0 +1,31 @@
+//! Every interleaving of locks and wins, within bounds, on the real core of latchd.
+#![warn(missing_docs)]
+
+mod action;
+mod answer;
+mod beliefs;
+mod canonical;
+mod expected;
+pub mod explore;
+pub mod invariants;
+mod locks;
+pub mod report;
+mod rules;
+pub mod search;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded;
+pub mod setup;
+mod shards;
+mod snapshot;
+mod stampede;
+mod transcript;
+pub mod world;
+
+pub use action::{Action, Verb};
+pub use explore::Explored;
+pub use setup::Setup;
+
+/// Every model.
+pub fn all() -> impl Iterator<Item = &'static Setup> {
+    locks::ALL.iter().chain(stampede::ALL).chain(shards::ALL)
+}

@@ -1,0 +1,125 @@
+//! The models of locks: who holds what, through death, expiry, flushes and want of room.
+
+use crate::action::Verb;
+use crate::setup::{Counts, Room, Setup};
+
+/// Connections come and go, take locks and give them back.
+const OWNERSHIP: &[Verb] = &[
+    Verb::Open,
+    Verb::Close,
+    Verb::Lock,
+    Verb::LockAndGet,
+    Verb::Unlock,
+    Verb::UnlockAll,
+    Verb::LateLock,
+];
+
+/// Items come, change and go.
+const CHANGES: &[Verb] = &[
+    Verb::Set,
+    Verb::Add,
+    Verb::Append,
+    Verb::Increment,
+    Verb::ReplaceAndUnlock,
+    Verb::SetTooLarge,
+    Verb::Delete,
+];
+
+/// An item that is marked stale, which locks have nothing to do with: what a lock has to say to
+/// the mark is settled with two clients.
+const MARK: &[Verb] = &[Verb::MarkStale];
+
+/// Changes that want to know the version.
+const VERSIONS: &[Verb] = &[
+    Verb::Gets,
+    Verb::Cas,
+    Verb::CasAndUnlock,
+    Verb::DeleteVersion,
+];
+
+/// What time does.
+const TIME: &[Verb] = &[
+    Verb::SetExpiring,
+    Verb::Touch,
+    Verb::Pass,
+    Verb::Tick,
+    Verb::StepBack,
+];
+
+/// What a flush does, at once or later.
+const FLUSH: &[Verb] = &[Verb::Flush, Verb::FlushLater];
+
+/// Want of room.
+const PRESSURE: &[Verb] = &[Verb::Pressure];
+
+/// A lock model with all the memory there is; the others differ from it.
+const LOCKS: Setup = Setup {
+    name: "locks-2x1",
+    about: "every command that has to do with locks",
+    clients: 2,
+    keys: 1,
+    shards: 1,
+    room: Room::Ample,
+    ttl_s: 1,
+    locks_max: 8,
+    alphabet: &[OWNERSHIP, CHANGES, MARK, VERSIONS, TIME, FLUSH],
+    pinned: Counts {
+        states: 0,
+        transitions: 0,
+    },
+};
+
+/// The models of locks.
+pub(crate) const ALL: &[Setup] = &[
+    LOCKS,
+    Setup {
+        name: "locks-3x1",
+        clients: 3,
+        ..LOCKS
+    },
+    Setup {
+        name: "locks-2x2",
+        keys: 2,
+        ..LOCKS
+    },
+    Setup {
+        name: "locks-3x2",
+        clients: 3,
+        keys: 2,
+        alphabet: &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH],
+        ..LOCKS
+    },
+    Setup {
+        name: "locks-4x2-room-1",
+        about: "locks with room for one item",
+        clients: 4,
+        keys: 2,
+        room: Room::Items(1),
+        alphabet: &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH, PRESSURE],
+        ..LOCKS
+    },
+    Setup {
+        name: "locks-2x2-room-2",
+        about: "locks with room for two items: eviction passes over what is held",
+        keys: 2,
+        room: Room::Items(2),
+        alphabet: &[
+            OWNERSHIP,
+            &[Verb::Set, Verb::Add, Verb::Gets, Verb::Delete],
+            PRESSURE,
+        ],
+        ..LOCKS
+    },
+    Setup {
+        name: "locks-2x2-max-1",
+        about: "a connection may hold one lock",
+        keys: 2,
+        locks_max: 1,
+        alphabet: &[
+            OWNERSHIP,
+            &[Verb::Set, Verb::ReplaceAndUnlock, Verb::Delete],
+            FLUSH,
+        ],
+        ..LOCKS
+    },
+];

@@ -1,0 +1,116 @@
+//! Searches: all states of a model, and the shortest way to one that is wrong.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, Model};
+
+use crate::action::Action;
+use crate::canonical::Canonical;
+use crate::explore::Explored;
+use crate::setup::Counts;
+use crate::world::{Fault, World};
+
+/// What a search over all states has come across.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// How much there was.
+    pub counts: Counts,
+    /// The longest way that had to be gone.
+    pub depth: usize,
+    /// How long it took.
+    pub time: Duration,
+    /// Whether something is wrong.
+    pub is_wrong: bool,
+}
+
+/// Explores every state with stateright, on so many threads, and shows how far it has come.
+pub fn exhaust(model: &Explored, threads: usize, mut progress: impl FnMut(usize)) -> Found {
+    let start = Instant::now();
+    let mut checker = model.clone().checker().threads(threads).spawn_bfs();
+    let workers = checker.handles();
+    while !workers.iter().all(std::thread::JoinHandle::is_finished) {
+        std::thread::sleep(Duration::from_millis(50));
+        progress(checker.unique_state_count());
+    }
+    for worker in workers {
+        worker
+            .join()
+            .expect("what panics in a core is caught in the world");
+    }
+    let counts = Counts {
+        states: checker.unique_state_count(),
+        // The state it starts with is counted, and no transition leads there.
+        transitions: checker.state_count() - 1,
+    };
+    let discoveries = checker.discoveries();
+    let always = crate::invariants::Invariant::ALL;
+    let is_wrong = always
+        .iter()
+        .any(|one| discoveries.contains_key(one.title()));
+    // stateright counts states on a way, not steps.
+    Found {
+        counts,
+        depth: checker.max_depth() - 1,
+        time: start.elapsed(),
+        is_wrong,
+    }
+}
+
+/// A way to a state that is wrong. There is no shorter one.
+#[derive(Clone, Debug)]
+pub struct Offence {
+    /// The steps.
+    pub steps: Vec<Action>,
+    /// What is wrong at their end.
+    pub fault: Fault,
+}
+
+/// Looks for the shortest way to a state that is wrong, layer by layer, among at most `states_max`
+/// states.
+#[must_use]
+pub fn shortest_offence(model: &Explored, states_max: usize) -> Option<Offence> {
+    // How each state was reached first: from which one, and by which step.
+    let mut reached: Vec<(usize, Option<Action>)> = Vec::new();
+    let mut known: HashSet<Canonical> = HashSet::new();
+    let mut layer: Vec<(usize, World)> = Vec::new();
+    for world in model.init_states() {
+        known.insert(*world.canonical());
+        reached.push((0, None));
+        layer.push((0, world));
+    }
+    let mut actions = Vec::new();
+    while !layer.is_empty() && reached.len() < states_max {
+        let mut next_layer = Vec::new();
+        for (number, world) in layer {
+            if let Some(fault) = model.fault(&world) {
+                return Some(Offence {
+                    steps: way_to(&reached, number),
+                    fault,
+                });
+            }
+            model.actions(&world, &mut actions);
+            for action in actions.drain(..) {
+                let Some(next) = model.next_state(&world, action) else {
+                    continue;
+                };
+                if known.insert(*next.canonical()) {
+                    reached.push((number, Some(action)));
+                    next_layer.push((reached.len() - 1, next));
+                }
+            }
+        }
+        layer = next_layer;
+    }
+    None
+}
+
+fn way_to(reached: &[(usize, Option<Action>)], mut number: usize) -> Vec<Action> {
+    let mut steps = Vec::new();
+    while let (from, Some(action)) = reached[number] {
+        steps.push(action);
+        number = from;
+    }
+    steps.reverse();
+    steps
+}

@@ -1,0 +1,104 @@
+//! What one model explores: how many clients and keys, how much room, and which verbs.
+
+use latchd_core::Limits;
+use latchd_core::engine::Config;
+
+use crate::action::Verb;
+
+/// The most clients of a model.
+pub const CLIENTS_MAX: usize = 4;
+
+/// The most keys that the clients of a model share.
+pub const CLIENT_KEYS_MAX: usize = 2;
+
+/// How much memory there is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Room {
+    /// So much that nothing is ever evicted. The order of eviction then decides nothing, and the
+    /// canonical view leaves it out.
+    Ample,
+    /// For so many items.
+    Items(u8),
+}
+
+/// How many states and transitions a search has come across.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Counts {
+    /// States that differ, by the canonical view.
+    pub states: usize,
+    /// Steps taken from them, those included that lead to a state already known.
+    pub transitions: usize,
+}
+
+/// A model.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is to show, in a few words.
+    pub about: &'static str,
+    /// How many clients; at most [`CLIENTS_MAX`].
+    pub clients: usize,
+    /// How many keys they share; at most [`CLIENT_KEYS_MAX`].
+    pub keys: usize,
+    /// Over how many cores the keys are spread, one by one.
+    pub shards: usize,
+    /// How much memory there is.
+    pub room: Room,
+    /// The TTL of items that expire, in seconds.
+    pub ttl_s: u32,
+    /// How many locks a connection may hold.
+    pub locks_max: usize,
+    /// What can happen.
+    pub alphabet: &'static [&'static [Verb]],
+    /// What the last change of the model or the core has led to on purpose.
+    pub pinned: Counts,
+}
+
+/// The bytes of every value that clients store, so that a store in place is one of the same size.
+pub const VALUE_BYTES: usize = 4;
+
+/// What an item of a model takes, in bytes: what `MapStore` accounts for a key of one byte and a
+/// value of [`VALUE_BYTES`], and not twice as much for an empty one.
+pub const ITEM_BYTES: usize = 150;
+
+impl Setup {
+    /// Whether a verb is in the alphabet.
+    #[must_use]
+    pub fn has(&self, verb: Verb) -> bool {
+        self.verbs().any(|one| one == verb)
+    }
+
+    /// The alphabet.
+    pub fn verbs(&self) -> impl Iterator<Item = Verb> + '_ {
+        self.alphabet.iter().flat_map(|verbs| verbs.iter().copied())
+    }
+
+    /// Whether a state in which two keys have changed places is the same state.
+    ///
+    /// Not if the order of eviction can matter: a connection that ends gives its locks back in the
+    /// order of the keys, and that is the order in which they come to be evicted. Not over shards
+    /// either, which are visited in order.
+    #[must_use]
+    pub const fn keys_alike(&self) -> bool {
+        self.shards == 1 && matches!(self.room, Room::Ample | Room::Items(1))
+    }
+
+    /// What the core of a shard is made with.
+    #[must_use]
+    pub fn config(&self, shard: usize) -> Config {
+        let bytes = match self.room {
+            Room::Ample => 1 << 20,
+            Room::Items(items) => usize::from(items) * ITEM_BYTES + ITEM_BYTES / 10,
+        };
+        let mut limits = Limits::new(bytes, 1 << 10);
+        limits.locked_bytes_max = bytes;
+        limits.locks_per_connection_max = self.locks_max;
+        let (shard, shards) = (number(shard), number(self.shards));
+        Config::new(limits, 1_700_000_000).strided(shard, shards)
+    }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).expect("there are few shards")
+}

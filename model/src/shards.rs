@@ -1,0 +1,57 @@
+//! The models of two shards: what a connection does to all of them, step by step.
+//!
+//! Each shard is a core of its own. A connection is announced to a shard when it first asks
+//! something there; `unlock_all`, `flush_all` and the end of the connection visit one shard after
+//! the other, and what other clients do comes between. The shell takes all the shards concerned
+//! before it changes the first (`shell/src/shards.rs`), so it allows less than these models do, and
+//! what holds here holds there.
+
+use crate::action::Verb;
+use crate::setup::{Counts, Room, Setup};
+
+/// What visits all shards, and what can come between.
+const ERRANDS: &[Verb] = &[
+    Verb::Open,
+    Verb::Close,
+    Verb::Walk,
+    Verb::Lock,
+    Verb::LockAndGet,
+    Verb::Unlock,
+    Verb::UnlockAll,
+    Verb::LateLock,
+    Verb::Set,
+    Verb::ReplaceAndUnlock,
+    Verb::Delete,
+    Verb::Flush,
+];
+
+/// The two shards.
+const SHARDS: Setup = Setup {
+    name: "shards-2x2",
+    about: "two shards with a key each; errands visit one after the other",
+    clients: 2,
+    keys: 2,
+    shards: 2,
+    room: Room::Ample,
+    ttl_s: 1,
+    locks_max: 8,
+    alphabet: &[
+        ERRANDS,
+        &[Verb::SetExpiring, Verb::FlushLater, Verb::Pass, Verb::Tick],
+    ],
+    pinned: Counts {
+        states: 0,
+        transitions: 0,
+    },
+};
+
+/// The models of shards.
+pub(crate) const ALL: &[Setup] = &[
+    SHARDS,
+    Setup {
+        name: "shards-3x2",
+        clients: 3,
+        alphabet: &[ERRANDS],
+        ..SHARDS
+    },
+];

@@ -1,0 +1,258 @@
+//! The core as the rules and the canonical view see it: a small copy of everything that decides
+//! what it does next.
+//!
+//! - V1: it is made by exhaustive destructuring of the core's [`View`], without `..`. What is left
+//!   out is left out by name, with the reason. A search over a view that forgets something ends
+//!   clean over a core that is wrong.
+
+use latchd_core::engine::{ConnId, Holding, View};
+use latchd_core::item::Meta;
+use latchd_core::store::{MapEntry, MapView};
+use latchd_core::time::Tick;
+
+use crate::action::KEYS;
+use crate::setup::CLIENTS_MAX;
+
+/// The most shards of a model.
+pub(crate) const SHARDS_MAX: usize = 2;
+
+/// Everything there is in the shards.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Snapshot {
+    /// The items, by their places in [`KEYS`].
+    pub items: [Option<Seen>; KEYS.len()],
+    /// What is still to come, a shard.
+    pub shards: [ShardSeen; SHARDS_MAX],
+}
+
+/// What a shard holds besides items.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct ShardSeen {
+    /// The number that the next change gets.
+    pub next_cas: u64,
+    /// When a `flush_all` is to take effect, in milliseconds.
+    pub flush_at_ms: Option<u64>,
+    /// The connections that are open there.
+    pub connections: [Option<ConnId>; CLIENTS_MAX],
+    /// Its time, in milliseconds.
+    pub now_ms: u64,
+}
+
+/// An item, with its lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "as in the item, all combinations are real"
+)]
+pub(crate) struct Seen {
+    /// Its version.
+    pub cas: u64,
+    /// The beginning of its value, and its length.
+    pub value: ([u8; 8], usize),
+    /// The tick in which it expires.
+    pub deadline: Option<Tick>,
+    /// Marked out of date.
+    pub stale: bool,
+    /// Somebody has its win.
+    pub win_sent: bool,
+    /// Marked as held.
+    pub locked: bool,
+    /// Who holds it, as the lock's key tells.
+    pub owner: Option<ConnId>,
+    /// Who holds it, as the connections' lists tell.
+    pub listed: Option<ConnId>,
+    /// It goes when its lock ends.
+    pub doomed: bool,
+    /// Its place in the order of eviction.
+    pub place: u8,
+    /// The hits to its credit.
+    pub hits: u8,
+}
+
+impl Seen {
+    /// Whether its TTL has passed at `now_ms`.
+    #[must_use]
+    pub(crate) fn is_past(&self, now_ms: u64) -> bool {
+        let now = latchd_core::Instant::from_millis(now_ms).tick();
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// What can be told of it from outside, now: not how soon it would be evicted, nor what is
+    /// noted for later (of which the ghosts have a note of their own).
+    #[must_use]
+    pub(crate) const fn told(self) -> Self {
+        Self {
+            place: 0,
+            hits: 0,
+            doomed: false,
+            win_sent: false,
+            ..self
+        }
+    }
+}
+
+impl Snapshot {
+    /// Nothing anywhere.
+    #[must_use]
+    pub(crate) fn empty() -> Self {
+        Self {
+            items: [None; KEYS.len()],
+            shards: Default::default(),
+        }
+    }
+
+    /// Takes in the shard with this number, of so many.
+    ///
+    /// # Errors
+    /// What cannot be: an item or a lock of a key that no client has.
+    pub(crate) fn take(
+        &mut self,
+        shard: usize,
+        shards: usize,
+        view: &View<'_>,
+    ) -> Result<(), String> {
+        let View {
+            store,
+            locks,
+            connections,
+            // The same from beginning to end.
+            limits: _,
+            clock,
+            next_cas,
+            // The same from beginning to end.
+            cas_stride: _,
+            flush_at,
+        } = view;
+        let MapView {
+            entries,
+            // The same from beginning to end.
+            bytes_max: _,
+            evict: _,
+            // How many places there are, and where a crawl goes on: every crawl of a model looks
+            // at all of them (`crawl_items_max` is over their number), so none of it decides
+            // anything.
+            slots: _,
+            crawled: _,
+        } = store;
+        let mut found: [Option<Seen>; KEYS.len()] = [None; KEYS.len()];
+        for (place, entry) in entries.iter().enumerate() {
+            let MapEntry {
+                key,
+                value,
+                meta,
+                hits,
+            } = entry;
+            let Meta {
+                cas,
+                deadline,
+                // Told to clients by `me`, `h` and `l`, and read by no rule.
+                last_access: _,
+                fetched: _,
+                // Kept for the clients, and always 0 and plain in a model.
+                client_flags: _,
+                key_form: _,
+                stale,
+                win_sent,
+                locked,
+            } = **meta;
+            let mut start = [0; 8];
+            for (to, from) in start.iter_mut().zip(value.iter()) {
+                *to = *from;
+            }
+            let seen = Seen {
+                cas: cas.number(),
+                value: (start, value.len()),
+                deadline: deadline.map(latchd_core::time::Deadline::tick),
+                stale,
+                win_sent,
+                locked,
+                owner: None,
+                listed: None,
+                doomed: false,
+                // A held item stands in no queue.
+                place: if locked {
+                    0
+                } else {
+                    u8::try_from(place).map_err(|_| "S3: too many")?
+                },
+                hits: *hits,
+            };
+            let number = number_of(key.as_bytes())?;
+            if found[number].replace(seen).is_some() {
+                return Err(format!("M1: two items under {key:?}"));
+            }
+        }
+        for (key, Holding { owner, doomed }) in locks {
+            let seen = found[number_of(key.as_bytes())?].as_mut();
+            let seen = seen.ok_or_else(|| format!("L3: a lock of {key:?}, which is not there"))?;
+            seen.owner = Some(*owner);
+            seen.doomed = *doomed;
+        }
+        for (conn, keys) in connections {
+            for key in keys {
+                let seen = found[number_of(key.as_bytes())?].as_mut();
+                let seen =
+                    seen.ok_or_else(|| format!("L2: {conn} has {key:?}, which is not there"))?;
+                if seen.listed.replace(*conn).is_some() {
+                    return Err(format!("L2: {key:?} is in two lists"));
+                }
+            }
+        }
+        for (number, seen) in found.into_iter().enumerate() {
+            if number % shards == shard {
+                self.items[number] = seen;
+            } else if seen.is_some() {
+                return Err(format!("M1: an item of another shard in shard {shard}"));
+            }
+        }
+        let mut open = [None; CLIENTS_MAX];
+        for (number, (conn, _)) in connections.iter().enumerate() {
+            let place = open
+                .get_mut(number)
+                .ok_or("L4: more connections than clients")?;
+            *place = Some(*conn);
+        }
+        self.shards[shard] = ShardSeen {
+            next_cas: next_cas.number(),
+            flush_at_ms: flush_at.map(latchd_core::Instant::as_millis),
+            connections: open,
+            now_ms: clock.now.as_millis(),
+        };
+        Ok(())
+    }
+}
+
+/// An item in words, or that there is none.
+pub(crate) fn described(item: Option<Seen>) -> String {
+    let Some(item) = item else {
+        return "nothing".to_owned();
+    };
+    let (value, bytes) = item.value;
+    let value = String::from_utf8_lossy(&value[..bytes.min(value.len())]).into_owned();
+    let mut words = vec![format!("{value:?}"), format!("version {}", item.cas)];
+    if let Some(deadline) = item.deadline {
+        let ms = u64::from(deadline.count()) * latchd_core::time::TICK_MS;
+        words.push(format!("until {ms} ms"));
+    }
+    if let Some(owner) = item.owner {
+        words.push(format!("held by connection {owner}"));
+    }
+    let marks = [
+        (item.stale, "stale"),
+        (item.win_sent, "won"),
+        (item.doomed, "to go at unlock"),
+    ];
+    words.extend(
+        marks
+            .iter()
+            .filter(|(is_so, _)| *is_so)
+            .map(|(_, word)| (*word).to_owned()),
+    );
+    format!("[{}]", words.join(", "))
+}
+
+/// Takes the place of a key in [`KEYS`].
+fn number_of(key: &[u8]) -> Result<usize, String> {
+    let number = KEYS.iter().position(|name| *name == key);
+    number.ok_or_else(|| format!("M1: nobody stores {key:?}"))
+}

@@ -1,0 +1,99 @@
+//! The models of wins: of all who find that an item is to be made anew, exactly one is told to.
+
+use crate::action::Verb;
+use crate::setup::{Counts, Room, Setup};
+
+/// Who asks, and what opens the win.
+const WINS: &[Verb] = &[
+    Verb::Open,
+    Verb::Close,
+    Verb::MetaGet,
+    Verb::Gets,
+    Verb::Vivify,
+    Verb::Recache,
+    Verb::StaleSet,
+    Verb::StaleSetAhead,
+    Verb::Cas,
+    Verb::Set,
+    Verb::SetExpiring,
+    Verb::MarkStale,
+    Verb::Clear,
+    Verb::ClearAndMarkStale,
+    Verb::Delete,
+    Verb::Touch,
+    Verb::Pass,
+    Verb::Tick,
+    Verb::Flush,
+    Verb::FlushLater,
+];
+
+/// What else changes an item.
+const MORE: &[Verb] = &[
+    Verb::SetVersion,
+    Verb::Add,
+    Verb::Replace,
+    Verb::Append,
+    Verb::Increment,
+    Verb::SetTooLarge,
+    Verb::DeleteVersion,
+];
+
+/// Locks, which wins do not look at.
+const LOCKS: &[Verb] = &[
+    Verb::Lock,
+    Verb::Unlock,
+    Verb::LockAndGet,
+    Verb::ReplaceAndUnlock,
+];
+
+/// A model of wins with all that can happen to them; the others differ from it.
+const STAMPEDE: Setup = Setup {
+    name: "stampede-2x1",
+    about: "every command that has to do with wins",
+    clients: 2,
+    keys: 1,
+    shards: 1,
+    room: Room::Ample,
+    ttl_s: 2,
+    locks_max: 8,
+    alphabet: &[WINS, MORE],
+    pinned: Counts {
+        states: 0,
+        transitions: 0,
+    },
+};
+
+/// The models of wins.
+pub(crate) const ALL: &[Setup] = &[
+    STAMPEDE,
+    Setup {
+        name: "stampede-3x1",
+        clients: 3,
+        ..STAMPEDE
+    },
+    Setup {
+        name: "stampede-4x1",
+        clients: 4,
+        ..STAMPEDE
+    },
+    Setup {
+        name: "stampede-2x2",
+        keys: 2,
+        alphabet: &[WINS],
+        ..STAMPEDE
+    },
+    Setup {
+        name: "stampede-2x2-room-1",
+        about: "wins with room for one item",
+        keys: 2,
+        room: Room::Items(1),
+        alphabet: &[WINS, &[Verb::Pressure]],
+        ..STAMPEDE
+    },
+    Setup {
+        name: "everything-2x1",
+        about: "wins and locks at once",
+        alphabet: &[WINS, MORE, LOCKS, &[Verb::UnlockAll, Verb::CasAndUnlock]],
+        ..STAMPEDE
+    },
+];

@@ -1,0 +1,617 @@
+//! One state of a model: real cores, clients that believe only what replies have told them, and
+//! the time.
+//!
+//! - B1: what a client believes follows from its own requests and their replies. It looks into no
+//!   core.
+//! - B2: after every event the core's own structural check runs, and every rule of
+//!   [`rules`](crate::rules) is applied to what has changed. The first offence ends the path.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use latchd_core::command::{Command, LockAfter, Removal};
+use latchd_core::item::Cas;
+use latchd_core::time::Exptime;
+use latchd_core::{ConnId, Core, Event, Instant};
+
+use crate::action::{Action, KEYS, PRESSURE_KEY, Scope, Verb, key};
+use crate::answer::Answer;
+use crate::beliefs;
+use crate::canonical::Canonical;
+use crate::invariants::{Invariant, Witness, Witnesses};
+use crate::rules::{self, Cause, Change};
+use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Setup, VALUE_BYTES};
+use crate::snapshot::{SHARDS_MAX, Snapshot};
+
+/// Milliseconds in a step of time.
+const STEP_MS: u64 = 1000;
+
+/// The exptime of [`Verb::FlushLater`].
+const FLUSH_LATER: Exptime = Exptime::In { seconds: 1 };
+
+/// A state of a model.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The real thing.
+    pub(crate) shards: Vec<Core>,
+    pub(crate) clients: [Client; CLIENTS_MAX],
+    pub(crate) now_ms: u64,
+    /// How many connections there have been. Ids are never used again.
+    pub(crate) connections: u64,
+    /// How many values have been stored. No two are alike.
+    pub(crate) values: u64,
+    pub(crate) ghosts: [Ghost; KEYS.len()],
+    /// When a `flush_all` is to take effect, as its sender understands it.
+    pub(crate) flush_due_ms: [Option<u64>; SHARDS_MAX],
+    /// The greatest number that was given to a change, a shard.
+    pub(crate) given: [u64; SHARDS_MAX],
+    /// The last connection that has ended.
+    pub(crate) last_ended: Option<ConnId>,
+    /// The cores, as the last event has left them.
+    pub(crate) snapshot: Snapshot,
+    /// What is wrong.
+    pub(crate) fault: Option<Fault>,
+    /// What the last step has shown.
+    pub(crate) witnessed: Witnesses,
+    pub(crate) canonical: Canonical,
+}
+
+/// A client, as far as it can know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Client {
+    pub(crate) conn: Option<ConnId>,
+    /// The keys whose locks it believes it holds.
+    pub(crate) holds: [bool; CLIENT_KEYS_MAX],
+    /// The versions that it was told last.
+    pub(crate) versions: [Option<Cas>; CLIENT_KEYS_MAX],
+    /// In which shards its connection has been announced.
+    pub(crate) opened: [bool; SHARDS_MAX],
+    /// What it is in the middle of, and the shard whose turn is next.
+    pub(crate) errand: Option<(Errand, usize)>,
+}
+
+/// What is done to all shards, one after the other, while others go on.
+///
+/// The shell takes all the shards concerned at once, which allows less than this.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Errand {
+    Close,
+    UnlockAll,
+    Flush,
+    FlushLater,
+}
+
+/// What is expected of an item because of what has happened to it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Ghost {
+    /// A reply has said `W`, and nothing has opened the win since.
+    pub(crate) win_out: bool,
+    /// A `flush_all` has found it held.
+    pub(crate) doomed: bool,
+}
+
+/// A rule that does not hold.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Fault {
+    /// Which.
+    pub invariant: Invariant,
+    /// What was seen.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.invariant, self.what)
+    }
+}
+
+impl PartialEq for World {
+    fn eq(&self, other: &Self) -> bool {
+        self.canonical == other.canonical
+    }
+}
+
+impl Hash for World {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.canonical.hash(state);
+    }
+}
+
+impl World {
+    /// Nobody is connected, and nothing has happened to `shards`.
+    #[must_use]
+    pub fn new(setup: &Setup, shards: Vec<Core>) -> Self {
+        let mut world = Self {
+            shards,
+            clients: Default::default(),
+            now_ms: 0,
+            connections: 0,
+            values: 0,
+            ghosts: Default::default(),
+            flush_due_ms: [None; SHARDS_MAX],
+            given: [0; SHARDS_MAX],
+            last_ended: None,
+            snapshot: Snapshot::empty(),
+            fault: None,
+            witnessed: Witnesses::default(),
+            canonical: Canonical::default(),
+        };
+        for shard in 0..world.shards.len() {
+            world.look(shard);
+        }
+        world.canonical = Canonical::of(setup, &world);
+        world
+    }
+
+    /// What is wrong with this state, if anything.
+    #[must_use]
+    pub const fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
+    }
+
+    /// What the last step has shown.
+    #[must_use]
+    pub const fn witnessed(&self) -> Witnesses {
+        self.witnessed
+    }
+
+    /// The view by which states are told apart.
+    #[must_use]
+    pub const fn canonical(&self) -> &Canonical {
+        &self.canonical
+    }
+
+    /// The value that the next request brings: as many digits as every value has, and another
+    /// number each time.
+    pub(crate) fn next_value(&self) -> String {
+        let value = format!("{}", 1000 + (self.values + 1) % 8000);
+        debug_assert_eq!(value.len(), VALUE_BYTES);
+        value
+    }
+
+    /// The version of a key that a client was told last.
+    pub(crate) fn version(&self, client: usize, key: usize) -> Option<u64> {
+        let version = self.clients.get(client)?.versions.get(key)?;
+        version.map(Cas::number)
+    }
+
+    /// Everything that can happen next, in a fixed order.
+    pub fn actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
+        if self.fault.is_some() {
+            return;
+        }
+        let number = |index: usize| u8::try_from(index).expect("there are few");
+        for verb in setup.verbs() {
+            let action = |client: usize, key: usize| Action {
+                client: number(client),
+                verb,
+                key: number(key),
+            };
+            if verb.scope() == Scope::World {
+                actions.push(action(0, 0));
+            }
+            if verb.scope() == Scope::Key {
+                actions.extend((0..setup.keys).map(|key| action(0, key)));
+            }
+            for (index, client) in self.clients.iter().enumerate().take(setup.clients) {
+                let is_free = client.conn.is_some() && client.errand.is_none();
+                let is_possible = match verb.scope() {
+                    Scope::Absent => client.conn.is_none(),
+                    Scope::Underway => client.errand.is_some(),
+                    Scope::Client | Scope::Item | Scope::Version => is_free,
+                    Scope::World | Scope::Key => false,
+                };
+                let is_about = |key: &usize| match verb.scope() {
+                    Scope::Item => true,
+                    Scope::Version => client.versions[*key].is_some(),
+                    // One action, whatever the keys.
+                    Scope::Absent | Scope::Underway | Scope::Client => *key == 0,
+                    Scope::World | Scope::Key => false,
+                };
+                if is_possible {
+                    actions.extend(
+                        (0..setup.keys)
+                            .filter(is_about)
+                            .map(|key| action(index, key)),
+                    );
+                }
+            }
+        }
+    }
+
+    /// The state after an action.
+    #[must_use]
+    pub fn after(&self, setup: &Setup, action: Action) -> Self {
+        let mut next = self.clone();
+        next.witnessed = Witnesses::default();
+        next.act(setup, action);
+        if next.fault.is_none() {
+            next.fault = beliefs::check(&next, setup).err();
+        }
+        if next.fault.is_none() {
+            next.witnessed.add_all(beliefs::shown(&next));
+        }
+        next.canonical = Canonical::of(setup, &next);
+        next
+    }
+
+    fn act(&mut self, setup: &Setup, action: Action) {
+        let who = action.client();
+        match action.verb {
+            Verb::Open => self.open(who),
+            Verb::Close => {
+                for key in 0..setup.keys {
+                    let item = self.snapshot.items[key];
+                    let version = self.clients[who].versions[key].map(Cas::number);
+                    if self.ghosts[key].win_out && item.map(|seen| seen.cas) == version {
+                        self.witnessed.add(Witness::WinnerDies);
+                    }
+                }
+                // Whoever hangs up believes nothing any more.
+                self.clients[who].holds = Default::default();
+                self.clients[who].versions = Default::default();
+                self.begin(setup, who, Errand::Close);
+            }
+            Verb::UnlockAll => {
+                // Whoever has asked to lose all locks does not count on any.
+                self.clients[who].holds = Default::default();
+                self.begin(setup, who, Errand::UnlockAll);
+            }
+            Verb::Flush => self.begin(setup, who, Errand::Flush),
+            Verb::FlushLater => self.begin(setup, who, Errand::FlushLater),
+            Verb::Walk => self.walk(setup, who),
+            Verb::Pass => self.now_ms += STEP_MS,
+            Verb::Tick => {
+                for shard in 0..self.shards.len() {
+                    self.event(setup, shard, self.now_ms, &Cause::Time, Event::Tick);
+                }
+            }
+            Verb::StepBack => {
+                self.witnessed.add(Witness::StepBack);
+                for now_ms in [self.now_ms, self.now_ms.saturating_sub(STEP_MS)] {
+                    for shard in 0..self.shards.len() {
+                        self.event(setup, shard, now_ms, &Cause::Time, Event::Tick);
+                    }
+                }
+            }
+            Verb::Pressure => {
+                // Nobody's connection: it takes no lock, so no core needs to know it.
+                let nobody = ConnId::from_number(0);
+                self.ask(setup, nobody, None, action.verb, PRESSURE_KEY);
+            }
+            Verb::LateLock => {
+                // As good as dead is who was never there.
+                let dead = self.last_ended.unwrap_or(ConnId::from_number(0));
+                self.ask(setup, dead, None, action.verb, action.key());
+            }
+            Verb::Lock
+            | Verb::LockAndGet
+            | Verb::Unlock
+            | Verb::Gets
+            | Verb::Touch
+            | Verb::Set
+            | Verb::SetExpiring
+            | Verb::Add
+            | Verb::Replace
+            | Verb::Append
+            | Verb::Cas
+            | Verb::ReplaceAndUnlock
+            | Verb::CasAndUnlock
+            | Verb::SetTooLarge
+            | Verb::Increment
+            | Verb::Delete
+            | Verb::DeleteVersion
+            | Verb::MarkStale
+            | Verb::Clear
+            | Verb::ClearAndMarkStale
+            | Verb::MetaGet
+            | Verb::Vivify
+            | Verb::Recache
+            | Verb::StaleSet
+            | Verb::StaleSetAhead
+            | Verb::SetVersion => {
+                let conn = self.clients[who].conn.expect("it is a client that asks");
+                self.ask(setup, conn, Some(who), action.verb, action.key());
+            }
+        }
+    }
+
+    fn open(&mut self, who: usize) {
+        self.connections += 1;
+        self.clients[who].conn = Some(ConnId::from_number(self.connections));
+        // With several shards it is announced to each when it first asks something there.
+        if self.shards.len() == 1 {
+            self.announce(who, 0);
+        }
+    }
+
+    fn announce(&mut self, who: usize, shard: usize) {
+        let client = &mut self.clients[who];
+        let conn = client.conn.expect("whoever asks is connected");
+        if std::mem::replace(&mut client.opened[shard], true) {
+            return;
+        }
+        let now = Instant::from_millis(self.now_ms);
+        self.shards[shard].handle(now, Event::Opened(conn));
+        // No rule is applied to an announcement by itself: it is followed by the request, or by
+        // nothing that could differ.
+        self.settle(shard, self.now_ms);
+        self.look(shard);
+    }
+
+    fn ask(&mut self, setup: &Setup, conn: ConnId, who: Option<usize>, verb: Verb, number: usize) {
+        let shard = number % self.shards.len();
+        if let Some(who) = who {
+            self.announce(who, shard);
+        }
+        let value = self.next_value();
+        self.values += 1;
+        let version = who.and_then(|who| self.clients[who].versions[number]);
+        let command = verb
+            .command(key(number), version, setup.ttl_s, value.as_bytes())
+            .expect("it is a verb of one key, and the version is known");
+        let cause = Cause::Asked {
+            conn,
+            key: number,
+            command,
+        };
+        let event = Event::Received(conn, command);
+        let Some(answer) = self.event(setup, shard, self.now_ms, &cause, event) else {
+            return;
+        };
+        if let Some(who) = who {
+            self.clients[who].learn(number, &command, &answer);
+        }
+    }
+
+    /// Starts to do something to every shard, with the first.
+    fn begin(&mut self, setup: &Setup, who: usize, errand: Errand) {
+        self.clients[who].errand = Some((errand, 0));
+        self.walk(setup, who);
+    }
+
+    /// Does what a client is in the middle of to the next shard concerned.
+    fn walk(&mut self, setup: &Setup, who: usize) {
+        let client = &self.clients[who];
+        let (errand, first) = client.errand.expect("it is in the middle of something");
+        let conn = client.conn.expect("it is not closed yet");
+        let is_concerned = |shard: &usize| match errand {
+            Errand::Close | Errand::UnlockAll => client.opened[*shard],
+            Errand::Flush | Errand::FlushLater => true,
+        };
+        let mut concerned = (first..self.shards.len()).filter(is_concerned);
+        let (shard, next) = (concerned.next(), concerned.next());
+        if let Some(shard) = shard {
+            let command = match errand {
+                Errand::Close => None,
+                Errand::UnlockAll => Some(Command::UnlockAll),
+                Errand::Flush => Some(Command::FlushAll { at: Exptime::Never }),
+                Errand::FlushLater => Some(Command::FlushAll { at: FLUSH_LATER }),
+            };
+            let (cause, event) = match command {
+                None => (Cause::Closed { conn }, Event::Closed(conn)),
+                Some(command) => (
+                    Cause::AskedAll { conn, command },
+                    Event::Received(conn, command),
+                ),
+            };
+            if first > 0 {
+                self.witnessed.add(Witness::SecondShard);
+            }
+            self.event(setup, shard, self.now_ms, &cause, event);
+        }
+        let client = &mut self.clients[who];
+        client.errand = next.map(|next| (errand, next));
+        if let Some(shard) = shard
+            && errand == Errand::Close
+        {
+            client.opened[shard] = false;
+        }
+        if client.errand.is_none() && errand == Errand::Close {
+            self.last_ended = client.conn.take();
+        }
+    }
+
+    /// Gives a core one event, and applies every rule to what comes of it.
+    fn event(
+        &mut self,
+        setup: &Setup,
+        shard: usize,
+        now_ms: u64,
+        cause: &Cause<'_>,
+        event: Event<'_>,
+    ) -> Option<Answer> {
+        if self.fault.is_some() {
+            return None;
+        }
+        self.settle(shard, now_ms);
+        let before = self.snapshot;
+        let ghosts = self.ghosts;
+        let core = &mut self.shards[shard];
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let now = Instant::from_millis(now_ms);
+            let answer = core.handle(now, event).map(|reply| Answer::from(&reply));
+            core.check();
+            answer
+        }));
+        let answer = match outcome {
+            Ok(answer) => answer,
+            Err(panic) => {
+                self.fault = Some(Fault::from_panic(&*panic));
+                return None;
+            }
+        };
+        if !self.look(shard) {
+            return None;
+        }
+        // What has passed by now is not there for anybody, whether or not the core has noticed.
+        let mut after = self.snapshot;
+        rules::forget_expired(&mut after, self.now_ms);
+        let mut change = Change {
+            setup,
+            cause,
+            answer,
+            shard,
+            now_ms: self.now_ms,
+            before: &before,
+            after: &after,
+            ghosts,
+            flush_due_ms: self.flush_due_ms[shard],
+            given: self.given[shard],
+            witnessed: Witnesses::default(),
+        };
+        match change.judge() {
+            Ok(()) => {
+                self.witnessed.add_all(change.witnessed);
+                self.ghosts = change.ghosts;
+                self.flush_due_ms[shard] = change.flush_due_ms;
+                self.given[shard] = change.given;
+                let is_walking = self.clients.iter().any(|client| client.errand.is_some());
+                if is_walking && matches!(answer, Some(Answer::Locked)) {
+                    self.witnessed.add(Witness::BetweenShards);
+                }
+                self.probe(cause, &before, answer);
+            }
+            Err(fault) => self.fault = Some(fault),
+        }
+        answer
+    }
+
+    /// What time has done by itself to the shard's items, before the next event: as everybody who
+    /// asks from now on has a right to see them.
+    fn settle(&mut self, shard: usize, now_ms: u64) {
+        let now_ms = now_ms.max(self.snapshot.shards[shard].now_ms);
+        let is_due = self.flush_due_ms[shard].is_some_and(|due| due <= now_ms);
+        let shards = self.shards.len();
+        for (number, item) in self.snapshot.items.iter_mut().enumerate() {
+            if number % shards != shard {
+                continue;
+            }
+            let ghost = &mut self.ghosts[number];
+            match item {
+                Some(seen) if seen.locked => ghost.doomed |= is_due,
+                Some(seen) if is_due || seen.is_past(now_ms) => {
+                    self.witnessed.add(if is_due {
+                        Witness::FlushedLater
+                    } else {
+                        Witness::Expired
+                    });
+                    if ghost.win_out {
+                        self.witnessed.add(Witness::WinEndsWithItem);
+                    }
+                    *item = None;
+                }
+                Some(_) | None => {}
+            }
+            if item.is_none() {
+                *ghost = Ghost::default();
+            }
+        }
+        if is_due {
+            self.flush_due_ms[shard] = None;
+        }
+    }
+
+    /// Takes a new look at a shard.
+    fn look(&mut self, shard: usize) -> bool {
+        let shards = self.shards.len();
+        match self
+            .snapshot
+            .take(shard, shards, &self.shards[shard].view())
+        {
+            Ok(()) => true,
+            Err(what) => {
+                self.fault = Some(Fault {
+                    invariant: Invariant::of_message(&what),
+                    what,
+                });
+                false
+            }
+        }
+    }
+
+    /// Whether a lock that has ended can now be had by somebody else.
+    fn probe(&mut self, cause: &Cause<'_>, before: &Snapshot, answer: Option<Answer>) {
+        let (conn, witness) = match (cause, answer) {
+            (Cause::Closed { conn }, _) => (*conn, Witness::HandoverByDeath),
+            (Cause::Asked { conn, .. } | Cause::AskedAll { conn, .. }, Some(Answer::Unlocked)) => {
+                (*conn, Witness::HandoverByUnlock)
+            }
+            (Cause::Asked { .. } | Cause::AskedAll { .. } | Cause::Time, _) => return,
+        };
+        for number in 0..CLIENT_KEYS_MAX {
+            let was_held = before.items[number].is_some_and(|seen| seen.owner == Some(conn));
+            let shard = number % self.shards.len();
+            let other = self
+                .clients
+                .iter()
+                .find(|client| client.conn.is_some_and(|id| id != conn) && client.opened[shard]);
+            if let (true, Some(id)) = (was_held, other.and_then(|client| client.conn)) {
+                let mut core = self.shards[shard].clone();
+                let event = Event::Received(id, Command::Lock { key: key(number) });
+                let now = Instant::from_millis(self.now_ms);
+                if core.handle(now, event) == Some(latchd_core::Reply::Locked) {
+                    self.witnessed.add(witness);
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Believes what a reply says, and nothing else.
+    fn learn(&mut self, key: usize, command: &Command<'_>, answer: &Answer) {
+        if let (Command::Get(_), Answer::Hit(hit)) = (command, answer) {
+            self.versions[key] = Cas::new(hit.cas);
+        }
+        let takes = match command {
+            Command::Lock { .. } => *answer == Answer::Locked,
+            Command::Get(get) => get.lock && matches!(answer, Answer::Hit(_)),
+            Command::Set(_)
+            | Command::SetTooLarge { .. }
+            | Command::Delete(_)
+            | Command::Arithmetic(_)
+            | Command::Unlock { .. }
+            | Command::UnlockAll
+            | Command::FlushAll { .. }
+            | Command::Keys(_)
+            | Command::Stats(_)
+            | Command::StatsReset => false,
+        };
+        let gives = match command {
+            Command::Unlock { .. } => *answer == Answer::Unlocked,
+            Command::Set(set) => {
+                set.lock == LockAfter::Release && matches!(answer, Answer::Stored { .. })
+            }
+            Command::Delete(delete) => {
+                delete.removal == Removal::Remove && *answer == Answer::Deleted
+            }
+            // Whoever holds the lock knows that the item has gone, and the lock with it.
+            Command::SetTooLarge { .. } => true,
+            Command::Get(_)
+            | Command::Arithmetic(_)
+            | Command::Lock { .. }
+            | Command::UnlockAll
+            | Command::FlushAll { .. }
+            | Command::Keys(_)
+            | Command::Stats(_)
+            | Command::StatsReset => false,
+        };
+        self.holds[key] = takes || (self.holds[key] && !gives);
+    }
+}
+
+impl Fault {
+    fn from_panic(panic: &(dyn std::any::Any + Send)) -> Self {
+        let what = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
+            (Some(text), _) => text.clone(),
+            (None, Some(text)) => (*text).to_owned(),
+            (None, None) => "a panic without a word".to_owned(),
+        };
+        Self {
+            invariant: Invariant::of_message(&what),
+            what,
+        }
+    }
+}
