@@ -220,7 +220,7 @@ impl Keeper {
                     calls.recv().await
                 }
             };
-            match self.link.drive(&mut self.bound, call).await {
+            match self.link.drive(&mut self.bound, call, |_| {}).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),
                 // The holder is gone: the connection goes with this task, and the lock with it.

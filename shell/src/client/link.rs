@@ -122,17 +122,23 @@ impl Link {
         }
     }
 
-    /// Does what `machine` says until it has something to tell, or until `call` is there.
+    /// Does what `machine` says until it has something to tell, or until `call` is there. Whenever
+    /// what it believes may have changed, and before anything is waited for, `show` is told.
     pub(super) async fn drive<M: Machine, Call>(
         &mut self,
         machine: &mut M,
         call: impl Future<Output = Call>,
+        mut show: impl FnMut(&M),
     ) -> Heard<M::News, Call> {
         let mut call = std::pin::pin!(call);
         loop {
             let wait = match machine.poll(clock::now()) {
-                Step::Tell(news) => return Heard::News(news),
+                Step::Tell(news) => {
+                    show(machine);
+                    return Heard::News(news);
+                }
                 Step::Connect => {
+                    show(machine);
                     match self.connect().await {
                         Ok(()) => machine.connected(clock::now()),
                         Err(error) => self.fail(machine, error),
@@ -148,6 +154,7 @@ impl Link {
                         Some(open) => open.session.send(&request, &mut self.output),
                         None => continue,
                     };
+                    show(machine);
                     let written = match sent {
                         Ok(_) => self.flush().await,
                         Err(error) => Err(io::Error::new(io::ErrorKind::InvalidInput, error)),
@@ -167,6 +174,7 @@ impl Link {
                     continue;
                 }
             }
+            show(machine);
             let woken = {
                 let read = async { Woken::Read(self.read().await) };
                 let time = async {
@@ -189,7 +197,7 @@ impl Link {
 
     /// Drives `machine` until it has something to tell.
     pub(super) async fn news<M: Machine>(&mut self, machine: &mut M) -> M::News {
-        match self.drive(machine, future::pending::<()>()).await {
+        match self.drive(machine, future::pending::<()>(), |_| {}).await {
             Heard::News(news) => news,
             Heard::Call(()) => unreachable!("a pending future never ends"),
         }

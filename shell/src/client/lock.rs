@@ -216,6 +216,12 @@ impl fmt::Debug for Lock {
 }
 
 impl Watch {
+    /// Lets the holder see until when it may believe.
+    fn show(&self, deadline: Option<Instant>) {
+        let deadline_ms = deadline.map_or(0, Instant::as_millis);
+        self.deadline_ms.store(deadline_ms, Ordering::Release);
+    }
+
     fn remaining(&self) -> Duration {
         let deadline = Instant::from_millis(self.deadline_ms.load(Ordering::Acquire));
         clock::until(deadline)
@@ -267,7 +273,6 @@ impl Keeper {
         self.leases.obtain(clock::now());
         let mut holder_is_gone = false;
         loop {
-            self.show();
             if self.leases.is_idle() && holder_is_gone {
                 return self.client.give_back(self.link);
             }
@@ -280,7 +285,9 @@ impl Keeper {
                     calls.recv().await
                 }
             };
-            match self.link.drive(&mut self.leases, call).await {
+            let watch = Arc::clone(&self.watch);
+            let show = |leases: &Leases| watch.show(leases.deadline());
+            match self.link.drive(&mut self.leases, call, show).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),
                 // The holder has dropped its lock, or broken off its obtain.
@@ -290,18 +297,6 @@ impl Keeper {
                 }
             }
         }
-    }
-
-    /// Lets the holder see how long it may believe.
-    fn show(&self) {
-        let now = clock::now();
-        let left = self.leases.remaining(now);
-        let deadline_ms = if left.is_zero() {
-            0
-        } else {
-            now.as_millis() + u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
-        };
-        self.watch.deadline_ms.store(deadline_ms, Ordering::Release);
     }
 
     fn take(&mut self, call: Call) {
@@ -326,8 +321,6 @@ impl Keeper {
         let not_held = |watch: &Watch| Error::NotHeld(watch.loss.get().copied());
         match news {
             LeaseNews::Obtained => {
-                // Before the holder looks.
-                self.show();
                 let numbers = (0..)
                     .map_while(|place| self.leases.number(place))
                     .map(latchd_core::item::Cas::number)
@@ -336,7 +329,6 @@ impl Keeper {
             }
             LeaseNews::NotObtained(why) => reply(&mut self.obtain, Err(Error::NotObtained(why))),
             LeaseNews::Refreshed => {
-                self.show();
                 reply(&mut self.refresh, Ok(()));
             }
             LeaseNews::Lasts(ttl) => reply(&mut self.measure, Ok(ttl)),
