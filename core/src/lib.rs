@@ -1,4 +1,18 @@
-//! The core of latchd: items, locks and wins, and the wire, without I/O.
+//! The core of latchd, a cache server with locks: two machines without I/O.
+//!
+//! A [`Connection`] turns bytes into commands and replies into bytes; a [`Core`] executes commands.
+//! Whoever brings the bytes and the time has a server. This one brings them in memory:
+//!
+//! ```
+#![doc = include_str!("../examples/embed.rs")]
+//! ```
+//!
+//! To spread items over several cores, implement [`Execute`](connection::Execute) yourself and let
+//! [`Connection::drive`] talk to it. To keep items elsewhere, implement [`Store`]. A driver that
+//! needs more than a loop takes one [`Step`] at a time with [`Connection::next`].
+//!
+//! The protocols, command by command, with every deviation: docs/PROTOCOL.md. Where each rule is:
+//! docs/ARCHITECTURE.md.
 #![no_std]
 
 extern crate alloc;

@@ -21,6 +21,7 @@ use latchd_core::connection::Execute;
 use latchd_core::engine::Config;
 use latchd_core::reply::KeysPage;
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
+use latchd_core::store::HashSeed;
 use latchd_core::{Command, ConnId, Core, Event, Instant, Key, Limits, Reply};
 
 /// The most shards: a [`ShardSet`] has a bit for each.
@@ -99,6 +100,12 @@ pub(crate) fn shard_count(threads: usize, limits: &Limits) -> usize {
     }
 }
 
+/// Two numbers that no client can guess, from the system's randomness.
+fn random_seed() -> HashSeed {
+    let random = RandomState::new();
+    [random.hash_one(0), random.hash_one(1)]
+}
+
 impl Shards {
     /// Divides `limits` over `count` shards, a power of two up to 64.
     pub(crate) fn new(count: usize, limits: Limits, unix_s_at_start: u64) -> Self {
@@ -111,7 +118,11 @@ impl Shards {
         share.locked_bytes_max /= count;
         let count = u32::try_from(count).expect("at most 64");
         let cores = (0..count)
-            .map(|index| Config::new(share, unix_s_at_start).strided(index, count))
+            .map(|index| {
+                Config::new(share, unix_s_at_start)
+                    .strided(index, count)
+                    .seeded(random_seed())
+            })
             .map(|config| Mutex::new(Core::new(config)))
             .collect();
         Self {

@@ -17,6 +17,7 @@ pub mod locks;
 pub mod probes;
 pub mod reply;
 pub mod run;
+pub mod session;
 pub mod text;
 
 /// The program that latchd is compared with.
@@ -42,6 +43,8 @@ pub struct Request {
     /// It is sent when everything before it has been answered. memcached counts in place only in
     /// an item that no unsent answer refers to, and so a number's padding depends on pipelining.
     pub alone: bool,
+    /// An entry of the [allow list](allow) that holds for this request.
+    pub allows: Option<&'static str>,
 }
 
 /// A part of a request.
@@ -78,6 +81,7 @@ impl Request {
             key: None,
             made_up_cas: false,
             alone: false,
+            allows: None,
         }
     }
 

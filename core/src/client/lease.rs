@@ -175,9 +175,12 @@ pub struct Lease {
 
 impl Lease {
     /// A lease that has not been asked for. `key` is the item's, `value` what is stored in it.
-    #[must_use]
-    pub fn new(key: Key<'_>, value: TokenValue, terms: Terms) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// [`TermsError`] if the server cannot measure the ttl.
+    pub fn new(key: Key<'_>, value: TokenValue, terms: Terms) -> Result<Self, TermsError> {
+        check_ttl(terms.ttl)?;
+        Ok(Self {
             key: key.as_bytes().into(),
             value,
             retries: terms.retry.begin(terms.seed),
@@ -196,7 +199,7 @@ impl Lease {
             refresh: Refresh::None,
             measure_asked: false,
             news: VecDeque::new(),
-        }
+        })
     }
 
     /// Begins to obtain it. Ends in [`Obtained`](LeaseNews::Obtained),
@@ -297,18 +300,15 @@ impl Lease {
     /// Whether it is ours at this moment, as far as we can know (C2).
     #[must_use]
     pub fn is_held(&self, now: Instant) -> bool {
-        self.goal == Goal::Hold && self.belief.is_some_and(|belief| now < belief.deadline)
+        self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// How long it is ours without a renewal, by the local clock; 0 if it is not.
+    /// When it ceases to be ours without a renewal, by the local clock; `None` if it is not ours.
     #[must_use]
-    pub fn remaining(&self, now: Instant) -> Duration {
-        match self.belief {
-            Some(belief) if self.is_held(now) => {
-                Duration::from_millis(belief.deadline.as_millis() - now.as_millis())
-            }
-            Some(_) | None => Duration::ZERO,
-        }
+    pub fn deadline(&self) -> Option<Instant> {
+        self.belief
+            .filter(|_| self.goal == Goal::Hold)
+            .map(|belief| belief.deadline)
     }
 
     /// The number of the grant: on one run of a server, a later holder's is higher. Renewals do not
@@ -316,12 +316,6 @@ impl Lease {
     #[must_use]
     pub const fn number(&self) -> Option<Cas> {
         self.number
-    }
-
-    /// Whether nothing is under way and nothing is held.
-    #[must_use]
-    pub(super) fn is_idle(&self) -> bool {
-        self.goal == Goal::None && self.turn == Turn::Rest && self.news.is_empty()
     }
 
     fn begin(&mut self, query: Query, at: Instant) {

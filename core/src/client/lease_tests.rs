@@ -21,7 +21,7 @@ fn terms() -> Terms {
 
 fn lease(terms: Terms) -> Lease {
     let value = TokenValue::new(Token::new(b"me").unwrap(), b"").unwrap();
-    let mut lease = Lease::new(Key::new(b"k").unwrap(), value, terms);
+    let mut lease = Lease::new(Key::new(b"k").unwrap(), value, terms).unwrap();
     lease.connected(at(0));
     lease
 }
@@ -70,7 +70,7 @@ fn it_is_ours_from_the_answer_until_a_ttl_after_the_request() {
     let lease = held(terms());
     assert!(lease.is_held(at(2_999)));
     assert!(!lease.is_held(at(3_000)));
-    assert_eq!(lease.remaining(at(1_000)), Duration::from_secs(2));
+    assert_eq!(lease.deadline(), Some(at(3_000)));
     assert_eq!(lease.number(), Cas::new(7));
 }
 
@@ -124,7 +124,7 @@ fn without_a_strategy_one_refusal_is_final() {
     step(&mut lease, 0);
     say(&mut lease, 0, "NS c0\r\n");
     assert_eq!(step(&mut lease, 0), "Tell(NotObtained(Held))");
-    assert!(lease.is_idle());
+    assert_eq!((lease.goal, lease.turn), (Goal::None, Turn::Rest));
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_release_removes_only_the_version_that_is_ours() {
         assert_eq!(step(&mut lease, 100), "md k C7\r\n");
         say(&mut lease, 101, answer);
         assert_eq!(step(&mut lease, 101), news);
-        assert!(lease.is_idle());
+        assert_eq!((lease.goal, lease.turn), (Goal::None, Turn::Rest));
     }
     let mut lease = held(terms());
     lease.release(at(100));

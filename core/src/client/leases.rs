@@ -46,7 +46,8 @@ enum Goal {
 /// Several leased locks, obtained and kept as one.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Leases {
-    leases: Vec<Lease>,
+    /// In the order of their keys (A1).
+    all: Vec<Lease>,
     patience: Duration,
     goal: Goal,
     /// Whose requests are unanswered, the oldest first.
@@ -61,7 +62,8 @@ impl Leases {
     /// Leases that have not been asked for, all with the same token, note and terms.
     ///
     /// # Errors
-    /// [`TermsError::Keys`] if there is no key, or one is there twice.
+    /// [`TermsError::Keys`] if there is no key, or one is there twice; another one if the server
+    /// cannot measure the ttl.
     pub fn new(keys: &[Key<'_>], value: &TokenValue, terms: &Terms) -> Result<Self, TermsError> {
         let mut keys: Vec<Key<'_>> = keys.to_vec();
         keys.sort_unstable();
@@ -71,9 +73,9 @@ impl Leases {
         let leases: Vec<Lease> = keys
             .iter()
             .map(|key| Lease::new(*key, value.clone(), terms.clone()))
-            .collect();
+            .collect::<Result<_, _>>()?;
         Ok(Self {
-            leases,
+            all: leases,
             patience: terms.deadline.unwrap_or(terms.ttl),
             goal: Goal::None,
             in_flight: VecDeque::new(),
@@ -89,7 +91,7 @@ impl Leases {
         if self.goal == Goal::None {
             let until = after(now, self.patience);
             self.goal = Goal::Obtain { next: 0, until };
-            if let Some(first) = self.leases.first_mut() {
+            if let Some(first) = self.all.first_mut() {
                 first.obtain_until(now, until);
             }
         }
@@ -104,10 +106,10 @@ impl Leases {
             self.news.push_back(LeaseNews::NotHeld);
             return super::tenure::check_ttl(ttl);
         }
-        for lease in &mut self.leases {
+        for lease in &mut self.all {
             lease.refresh(now, ttl)?;
         }
-        self.refreshes = self.leases.len();
+        self.refreshes = self.all.len();
         self.undone = None;
         Ok(())
     }
@@ -117,7 +119,7 @@ impl Leases {
         if !self.is_held(now) {
             return self.news.push_back(LeaseNews::NotHeld);
         }
-        if let Some(first) = self.leases.first_mut() {
+        if let Some(first) = self.all.first_mut() {
             first.measure(now);
         }
     }
@@ -135,45 +137,46 @@ impl Leases {
 
     fn give_back(&mut self, now: Instant, told: LeaseNews, tell_at: Option<Instant>) {
         self.refreshes = 0;
-        let next = self.leases.len().saturating_sub(1);
+        let next = self.all.len().saturating_sub(1);
         self.goal = Goal::Release {
             next,
             told: Some(told),
             tell_at,
         };
-        if let Some(last) = self.leases.last_mut() {
+        if let Some(last) = self.all.last_mut() {
             last.release(now);
         }
     }
 
     /// Their keys, in the order in which they are obtained.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.leases.iter().map(Lease::key)
+        self.all.iter().map(Lease::key)
     }
 
     /// What tells us from other holders.
     #[must_use]
     pub fn token(&self) -> Option<&Token> {
-        self.leases.first().map(Lease::token)
+        self.all.first().map(Lease::token)
     }
 
     /// Whether all are ours at this moment.
     #[must_use]
     pub fn is_held(&self, now: Instant) -> bool {
-        self.goal == Goal::Hold && self.leases.iter().all(|lease| lease.is_held(now))
+        self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// How long all of them are ours without a renewal; 0 if one is not.
+    /// When the first of them ceases to be ours without a renewal; `None` if one is not ours.
     #[must_use]
-    pub fn remaining(&self, now: Instant) -> Duration {
-        let all = self.leases.iter().map(|lease| lease.remaining(now)).min();
-        all.filter(|_| self.goal == Goal::Hold).unwrap_or_default()
+    pub fn deadline(&self) -> Option<Instant> {
+        let held = self.goal == Goal::Hold && self.all.iter().all(|one| one.deadline().is_some());
+        let first = self.all.iter().filter_map(Lease::deadline).min();
+        first.filter(|_| held)
     }
 
     /// The number of the grant of the key at this place; see [`Lease::number`].
     #[must_use]
     pub fn number(&self, place: usize) -> Option<Cas> {
-        self.leases.get(place)?.number()
+        self.all.get(place)?.number()
     }
 
     /// One of them has something to tell.
@@ -182,7 +185,7 @@ impl Leases {
             (Goal::Obtain { next, until }, LeaseNews::Obtained) => {
                 *next += 1;
                 let until = *until;
-                if let Some(lease) = self.leases.get_mut(place + 1) {
+                if let Some(lease) = self.all.get_mut(place + 1) {
                     return lease.obtain_until(now, until);
                 }
                 self.goal = Goal::Hold;
@@ -213,7 +216,7 @@ impl Leases {
                 }
                 if let Some(before) = next.checked_sub(1) {
                     *next = before;
-                    if let Some(lease) = self.leases.get_mut(before) {
+                    if let Some(lease) = self.all.get_mut(before) {
                         lease.release(now);
                     }
                 } else {
@@ -270,7 +273,7 @@ impl Machine for Leases {
             if let Some(news) = self.news.pop_front() {
                 return Step::Tell(news);
             }
-            let Some(lease) = self.leases.get_mut(place) else {
+            let Some(lease) = self.all.get_mut(place) else {
                 break;
             };
             match lease.advance(now) {
@@ -278,7 +281,7 @@ impl Machine for Leases {
                 Move::Disconnect => return Step::Disconnect,
                 Move::Send(query) => {
                     self.in_flight.push_back(place);
-                    let lease = self.leases.get(place).expect("it was there a moment ago");
+                    let lease = self.all.get(place).expect("it was there a moment ago");
                     return Step::Send(lease.request(query));
                 }
                 // What it says may concern one before it.
@@ -299,21 +302,21 @@ impl Machine for Leases {
     }
 
     fn connected(&mut self, now: Instant) {
-        for lease in &mut self.leases {
+        for lease in &mut self.all {
             lease.connected(now);
         }
     }
 
     fn disconnected(&mut self, now: Instant) {
         self.in_flight.clear();
-        for lease in &mut self.leases {
+        for lease in &mut self.all {
             lease.disconnected(now);
         }
     }
 
     fn reply(&mut self, now: Instant, answer: &Answer<'_>) {
         let place = self.in_flight.pop_front();
-        if let Some(lease) = place.and_then(|place| self.leases.get_mut(place)) {
+        if let Some(lease) = place.and_then(|place| self.all.get_mut(place)) {
             lease.reply(now, answer);
         }
     }
@@ -478,7 +481,7 @@ mod tests {
             play(&mut both, 1_000, |_| "HD c6\r\n"),
             ["ms a 2 C5 T12 c", "ms b 2 C5 T12 c", "Refreshed"]
         );
-        assert_eq!(both.remaining(at(2_000)), Duration::from_secs(9));
+        assert_eq!(both.deadline(), Some(at(11_000)));
         both.refresh(at(2_000), Duration::from_secs(10)).unwrap();
         let serve = |line: &str| match line.split(' ').take(2).last() {
             Some("a") => "HD c7\r\n",
@@ -488,7 +491,7 @@ mod tests {
         let done = play(&mut both, 2_000, serve);
         assert_eq!(done.last().unwrap(), "Lost(Taken)");
         assert!(!both.is_held(at(2_000)));
-        assert_eq!(both.remaining(at(2_000)), Duration::ZERO);
+        assert_eq!(both.deadline(), None);
         // The other is still on the server, and is given back.
         both.release(at(2_001));
         assert_eq!(play(&mut both, 2_001, |_| "HD\r\n"), ["md a C7", "NotHeld"]);

@@ -35,6 +35,10 @@ pub trait Machine {
 
 /// What a driver is to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a step is handed over and done, not kept"
+)]
 pub enum Step<'a, News> {
     /// Open a connection, then call [`connected`](Machine::connected), or
     /// [`disconnected`](Machine::disconnected) if there is none to be had.

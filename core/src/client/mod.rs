@@ -14,17 +14,21 @@
 //! and jitter are made of bytes that the caller drew. So the same events give the same requests,
 //! and the model checks the machines that ship.
 
+mod bound;
 mod lease;
 mod leases;
 mod link;
+mod recompute;
 mod retry;
 mod session;
 mod tenure;
 mod token;
 
+pub use bound::{Bound, BoundNews, BoundTerms, Item, Mark, MissingItem};
 pub use lease::{Lease, LeaseNews};
 pub use leases::{Leases, LeasesNews};
 pub use link::{Failure, Loss, Machine, NotObtained, Step};
+pub use recompute::{Losers, Recompute, RecomputeNews, RecomputeTerms};
 pub use retry::{Retries, Retry};
 pub use session::{Answer, Flags, PENDING_MAX, Received, Request, SendError, Session, Ticket};
 pub use tenure::{OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, Watchdog, exptime_for};

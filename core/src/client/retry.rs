@@ -116,7 +116,7 @@ impl Retries {
         self.tries = self.tries.saturating_add(1);
         Some(if self.retry.jitter {
             let half = wait / 2;
-            (half + self.part_of(wait - half)).max(Duration::from_millis(1))
+            (half + self.part_of(wait.saturating_sub(half))).max(Duration::from_millis(1))
         } else {
             wait
         })

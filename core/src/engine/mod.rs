@@ -40,7 +40,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::reply::{KeysPage, Refusal, Reply};
 use crate::stats::{Gauges, Report, Stats};
-use crate::store::{MapStore, Store};
+use crate::store::{HashSeed, MapStore, Store};
 use crate::time::{Clock, Exptime, Instant};
 
 /// Names a connection. Never reused while the process lives, unlike a file descriptor: a late
@@ -99,6 +99,9 @@ pub struct Config {
     pub cas_first: Cas,
     /// How far each CAS is from the one before, so that several cores can share the numbers.
     pub cas_stride: u32,
+    /// What its hashes depend on besides the keys. A server takes it from the system's randomness,
+    /// so that no client can choose keys that are slow to find.
+    pub hash_seed: HashSeed,
     /// Which rule is got wrong on purpose.
     #[cfg(feature = "seeded-bugs")]
     pub seeded_bug: Option<SeededBug>,
@@ -113,6 +116,7 @@ impl Config {
             unix_s_at_start,
             cas_first: Cas::FIRST,
             cas_stride: 1,
+            hash_seed: [0, 0],
             #[cfg(feature = "seeded-bugs")]
             seeded_bug: None,
         }
@@ -126,6 +130,13 @@ impl Config {
             None => Cas::FIRST,
         };
         self.cas_stride = count;
+        self
+    }
+
+    /// The same with another hash seed.
+    #[must_use]
+    pub const fn seeded(mut self, hash_seed: HashSeed) -> Self {
+        self.hash_seed = hash_seed;
         self
     }
 }
@@ -155,7 +166,7 @@ impl Core<MapStore> {
     /// A core on the reference store.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let store = MapStore::new(&config.limits);
+        let store = MapStore::with_seed(&config.limits, config.hash_seed);
         #[cfg(feature = "seeded-bugs")]
         let store = store.evicting_held(config.seeded_bug == Some(SeededBug::EvictsHeld));
         Self::with_store(config, store)
@@ -171,6 +182,7 @@ impl<S: Store> Core<S> {
             unix_s_at_start,
             cas_first,
             cas_stride,
+            hash_seed: _,
             #[cfg(feature = "seeded-bugs")]
             seeded_bug,
         } = config;

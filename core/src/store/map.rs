@@ -1,4 +1,4 @@
-//! The reference store: an ordered map, and a queue to choose what to give up.
+//! The reference store: slots, an ordered index of them, and a queue to choose what to give up.
 //!
 //! It is here to be right and easy to check: the model and the property tests run on it.
 //! Giving up works as CLOCK does with a two-bit counter: the oldest item goes unless it was hit
@@ -6,14 +6,14 @@
 //! in no queue while they are locked, so no choice can fall on them (S1), and a choice ends after
 //! at most four turns of the queue.
 //!
-//! - M1: the index names every occupied slot under its key, and no other.
+//! - M1: the index names every occupied slot, and no other.
 //! - M2: the queue holds every item that is not locked exactly once.
 //! - M3: `bytes` and `locked_bytes` are the sums of what the items take.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::index::{HashSeed, Index};
 use super::{End, Full, Store, Usage};
 use crate::command::ScanCursor;
 use crate::item::Meta;
@@ -22,19 +22,19 @@ use crate::limits::Limits;
 use crate::stats::Counters;
 use crate::time::Tick;
 
-/// What an item takes besides its key (which is kept twice) and its value, in bytes: its entry, its
-/// share of a map node, and what the allocator adds to two allocations.
+/// What an item takes besides its key and its value, in bytes: its entry, with the room that a
+/// growing list of entries keeps, its share of an index node, and what the allocator adds.
 const ITEM_OVERHEAD_BYTES: usize = 144;
 
 /// The most hits that an item can have to its credit.
 const HITS_MAX: u8 = 3;
 
-/// A store on a `BTreeMap`.
+/// A store on an ordered set of hashes.
 #[derive(Clone, Debug)]
 pub struct MapStore {
     bytes_max: usize,
     evict: bool,
-    index: BTreeMap<Box<[u8]>, MapSlot>,
+    index: Index,
     slots: Vec<Option<Entry>>,
     free: Vec<MapSlot>,
     queue: Queue,
@@ -97,6 +97,9 @@ struct Queue {
 }
 
 impl MapSlot {
+    pub(super) const FIRST: Self = Self(0);
+    pub(super) const LAST: Self = Self(u32::MAX);
+
     fn number(self) -> usize {
         self.0 as usize
     }
@@ -140,17 +143,23 @@ impl Entry {
 }
 
 fn cost(key_bytes: usize, value_bytes: usize) -> usize {
-    ITEM_OVERHEAD_BYTES + 2 * key_bytes + value_bytes
+    ITEM_OVERHEAD_BYTES + key_bytes + value_bytes
 }
 
 impl MapStore {
-    /// An empty store within `limits`.
+    /// An empty store within `limits`, with a seed that everybody knows: for tests and models.
     #[must_use]
     pub const fn new(limits: &Limits) -> Self {
+        Self::with_seed(limits, [0, 0])
+    }
+
+    /// An empty store within `limits`.
+    #[must_use]
+    pub const fn with_seed(limits: &Limits, seed: HashSeed) -> Self {
         Self {
             bytes_max: limits.memory_bytes_max,
             evict: limits.evict,
-            index: BTreeMap::new(),
+            index: Index::new(seed),
             slots: Vec::new(),
             free: Vec::new(),
             queue: Queue {
@@ -192,10 +201,12 @@ impl MapStore {
                 evicts_held: _,
         } = self;
         let queued = core::iter::successors(queue.oldest, |slot| self.entry(*slot).newer);
-        let locked = index
-            .values()
-            .copied()
-            .filter(|slot| self.entry(*slot).meta.locked);
+        let mut locked: Vec<MapSlot> = index
+            .iter(|slot| self.entry(slot).key())
+            .map(|(slot, _)| slot)
+            .filter(|slot| self.entry(*slot).meta.locked)
+            .collect();
+        locked.sort_by_key(|slot| self.entry(*slot).key());
         let entries = queued.chain(locked).map(|slot| {
             let Entry {
                 bytes: _,
@@ -279,8 +290,8 @@ impl MapStore {
         while self.bytes + need > self.bytes_max {
             #[cfg(feature = "seeded-bugs")]
             if self.evicts_held && self.queue.oldest.is_none() {
-                let held = self.index.values().next().copied();
-                self.remove(held.expect("something takes the bytes"));
+                let held = self.index.iter(|slot| self.entry(slot).key()).next();
+                self.remove(held.expect("something takes the bytes").0);
                 continue;
             }
             let slot = self
@@ -335,7 +346,7 @@ impl MapStore {
             self.slots.push(None);
             MapSlot(number)
         });
-        self.index.insert(key.as_bytes().into(), slot);
+        self.index.insert(key, slot);
         slot
     }
 }
@@ -344,7 +355,7 @@ impl Store for MapStore {
     type Slot = MapSlot;
 
     fn find(&self, key: Key<'_>) -> Option<MapSlot> {
-        self.index.get(key.as_bytes()).copied()
+        self.index.find(key, |slot| self.entry(slot).key() == key)
     }
 
     fn meta(&self, slot: MapSlot) -> Meta {
@@ -451,7 +462,7 @@ impl Store for MapStore {
 
     fn remove(&mut self, slot: MapSlot) {
         let entry = self.vacate(slot);
-        self.index.remove(entry.key().as_bytes());
+        self.index.remove(entry.key(), slot);
         self.free.push(slot);
     }
 
@@ -520,12 +531,8 @@ impl Store for MapStore {
             self.slots.len(),
             "M1: a slot got lost"
         );
-        for (key, slot) in &self.index {
-            assert_eq!(
-                self.entry(*slot).key().as_bytes(),
-                &**key,
-                "M1: a name for another item"
-            );
+        for (slot, in_place) in self.index.iter(|slot| self.entry(slot).key()) {
+            assert!(in_place, "I1: {slot:?} stands under another hash");
         }
         let mut queued = 0;
         let mut older = None;

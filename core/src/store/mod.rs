@@ -8,8 +8,10 @@
 //! - S2: a store either stores the whole item or changes nothing but what it gave up for room.
 //! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max).
 
+mod index;
 mod map;
 
+pub use index::HashSeed;
 pub use map::{MapEntry, MapStore, MapView};
 
 use crate::command::ScanCursor;

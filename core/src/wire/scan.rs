@@ -5,7 +5,22 @@
 //!
 //! Sources: memcached 1.6.45 `vendor/mcmc/mcmc.c` (`_mcmc_tokenize_meta`, `mcmc_toktou64`,
 //! `mcmc_tokto32`) and `util.c` (`safe_strtol`, `safe_strtoul`). Where we differ: docs/PROTOCOL.md,
-//! "Numbers".
+//! "Classic text".
+
+use crate::key::Key;
+
+/// A word as a key: 1 to 250 bytes, none of them a control byte (below 0x20, or 0x7f).
+///
+/// memcached's description forbids them and its code lets them through; here they are refused.
+/// Source: memcached 1.6.45 `doc/protocol.txt`, "Keys".
+#[inline]
+pub(crate) fn text_key(word: &[u8]) -> Option<Key<'_>> {
+    // Looks at every byte without a way out, so that the compiler can look at many at once.
+    let controls = word
+        .iter()
+        .fold(0, |seen, byte| seen | u8::from(byte.is_ascii_control()));
+    Key::new(word).filter(|_| controls == 0)
+}
 
 /// The line without its line end.
 pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
@@ -19,11 +34,34 @@ pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
 pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let blanks = text.iter().position(|byte| *byte != b' ')?;
     let (_, text) = text.split_at_checked(blanks)?;
-    let end = text
-        .iter()
-        .position(|byte| *byte == b' ')
-        .unwrap_or(text.len());
-    text.split_at_checked(end)
+    text.split_at_checked(word_bytes(text))
+}
+
+/// How long the word is that the text begins with.
+///
+/// Looks at eight bytes at a time: keys are long enough for that to matter, and most other words so
+/// short that calling `memchr` for them costs more than it saves.
+#[inline]
+pub(crate) fn word_bytes(text: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xff;
+    const BLANKS: u64 = ONES * b' ' as u64;
+    let (groups, rest) = text.as_chunks::<8>();
+    let mut before = 0;
+    for group in groups {
+        // A byte of `differs` is 0 where the text has a blank; subtracting 1 from it borrows. Bytes
+        // above the lowest such may be taken for one wrongly, but only the lowest is asked for.
+        let differs = u64::from_le_bytes(*group) ^ BLANKS;
+        let blanks = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
+        if blanks != 0 {
+            return before + blanks.trailing_zeros() as usize / 8;
+        }
+        before += 8;
+    }
+    before
+        + rest
+            .iter()
+            .position(|byte| *byte == b' ')
+            .unwrap_or(rest.len())
 }
 
 /// The words of a text.

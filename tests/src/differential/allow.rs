@@ -4,6 +4,7 @@
 //! where an entry is the drift of an older memcached, it applies to that dialect only.
 
 use super::Dialect;
+use super::binary::opcode as op;
 use super::reply::{Message, Part};
 
 /// Two answers that differ.
@@ -17,6 +18,8 @@ pub struct Differing<'a> {
     pub ours: &'a [Message],
     /// Who the peer is.
     pub dialect: Dialect,
+    /// The entry that the request itself names.
+    pub allows: Option<&'static str>,
 }
 
 /// One way.
@@ -76,23 +79,26 @@ pub const LIST: &[Entry] = &[
         id: "counting-is-no-fetch",
         reason: "a number keeps that it was fetched; memcached forgets when it gains a digit",
         explains: |d| {
-            d.verb() == b"mg"
+            (d.allows == Some("counting-is-no-fetch") || d.verb() == b"me")
                 && d.parts_differ(|theirs, ours| {
-                    theirs == &Part::Same(b"h0".to_vec()) && ours == &Part::Same(b"h1".to_vec())
+                    is_word(theirs, b"h0") && is_word(ours, b"h1")
+                        || is_word(theirs, b"fetch=no") && is_word(ours, b"fetch=yes")
+                        || matches!((theirs, ours), (Part::Cas(_), Part::Cas(_)))
+                        || matches!((theirs, ours), (Part::Size(_), Part::Size(_)))
                 })
         },
     },
     Entry {
         id: "clear-keeps-win",
         reason: "`md x` hands out no second win for one version (docs/PROTOCOL.md, `md`)",
-        explains: |d| d.verb() == b"mg" && d.we_add(b"Z"),
+        explains: |d| d.allows == Some("clear-keeps-win") && d.we_add(b"Z"),
     },
     Entry {
         id: "binary-key-mark",
         reason: "an item that a meta command makes by the way keeps that its key is in base64",
         explains: |d| {
             let base64 = |part: &Part| matches!(part, Part::Same(word) if word.starts_with(b"k"));
-            d.request_words().any(|word| word == b"b")
+            d.allows == Some("binary-key-mark")
                 && d.we_add(b"b")
                 && d.ours.iter().flatten().any(base64)
         },
@@ -100,7 +106,20 @@ pub const LIST: &[Entry] = &[
     Entry {
         id: "counting-ends-staleness",
         reason: "counting stores a new value, so it ends win and staleness however long it is",
-        explains: |d| d.verb() == b"mg" && d.theirs_only_has(&[b"X", b"W", b"Z"]),
+        explains: |d| {
+            d.allows == Some("counting-ends-staleness") && d.theirs_only_has(&[b"X", b"W", b"Z"])
+        },
+    },
+    Entry {
+        id: "counting-loses-flags",
+        reason: "`T` and `E` of `ma` hold for the item as it is then; memcached sets them on the \
+                 item that was there before the number gained a digit",
+        explains: |d| d.allows == Some("counting-loses-flags") && d.verb() == b"mg",
+    },
+    Entry {
+        id: "exptime-beyond-32-bits",
+        reason: "a date far away is that date; memcached keeps the low 32 bits, a date in 2008",
+        explains: |d| d.allows == Some("exptime-beyond-32-bits") && d.verb() == b"get",
     },
     Entry {
         id: "long-key-in-get",
@@ -110,6 +129,147 @@ pub const LIST: &[Entry] = &[
                 && d.they_say(b"CLIENT_ERROR bad command line format")
                 && d.ours == &d.theirs[..1]
         },
+    },
+    Entry {
+        id: "old-error-wording",
+        reason: "1.6.40 made many an `ERROR` a `CLIENT_ERROR bad command line format`",
+        explains: |d| {
+            d.is_old() && d.theirs.len() == d.ours.len() && d.begin_alike_but_for_wording()
+        },
+    },
+    Entry {
+        id: "old-body-as-commands",
+        reason: "before 1.6.40 the body behind a bad request line was read as commands",
+        explains: |d| {
+            d.is_old()
+                && d.theirs.len() > d.ours.len()
+                && says(d.ours, b"CLIENT_ERROR")
+                && d.begin_alike_but_for_wording()
+                && d.theirs[d.ours.len()..]
+                    .iter()
+                    .all(|extra| is_line(extra, b"ERROR"))
+        },
+    },
+    Entry {
+        id: "old-debug-ttl",
+        reason: "before 1.6.40 `me` showed a TTL below 0",
+        explains: |d| {
+            d.is_old()
+                && d.verb() == b"me"
+                && d.parts_differ(|theirs, ours| match (theirs, ours) {
+                    (Part::Ttl(theirs), Part::Ttl(ours)) => theirs.abs_diff(-*ours) <= 1,
+                    (Part::Cas(_), Part::Cas(_))
+                    | (Part::Size(_), Part::Size(_))
+                    | (Part::Age(_), Part::Age(_)) => true,
+                    _ => is_word(theirs, b"fetch=no") && is_word(ours, b"fetch=yes"),
+                })
+        },
+    },
+    Entry {
+        id: "old-quiet-create",
+        reason: "before 1.6.40 `ma N q` answered when it made the item",
+        explains: |d| d.is_old() && d.verb() == b"ma" && d.they_say(b"HD") && d.ours.is_empty(),
+    },
+    Entry {
+        id: "old-flag-errors",
+        reason: "1.6.40 gave `md` errors of its own, and `ma` and unknown flags others than before",
+        explains: |d| {
+            d.is_old()
+                && d.verb().starts_with(b"m")
+                && (d.they_say(b"CLIENT_ERROR invalid or duplicate flag")
+                    || d.they_say(b"CLIENT_ERROR invalid flag")
+                    || d.verb() == b"ma" && d.they_say(b"CLIENT_ERROR bad command line format"))
+                && d.we_say(b"CLIENT_ERROR")
+        },
+    },
+    Entry {
+        id: "old-mode-length",
+        reason: "before 1.6.40 a mode of no or several letters was an error of its own",
+        explains: |d| {
+            d.is_old()
+                && d.they_say(b"CLIENT_ERROR incorrect length for M token")
+                && d.we_say(b"CLIENT_ERROR invalid mode for ms M token")
+        },
+    },
+    Entry {
+        id: "old-verbosity",
+        reason: "before 1.6.40 `verbosity` took one word",
+        explains: |d| d.is_old() && d.verb() == b"verbosity" && d.words() > 2 && d.we_say(b"OK"),
+    },
+    Entry {
+        id: "old-gat-without-key",
+        reason: "before 1.6.40 `gat` without a key found none",
+        explains: |d| d.is_old() && d.verb() == b"gat" && d.words() == 2 && d.they_say(b"END"),
+    },
+    Entry {
+        id: "old-leading-blanks",
+        reason: "before 1.6.40 blanks before a command did not matter",
+        explains: |d| d.is_old() && d.request.starts_with(b" ") && d.we_say(b"ERROR"),
+    },
+    Entry {
+        id: "binary-unknown-with-body",
+        reason: "an unknown command is read past whole; memcached then waits for its body once more",
+        explains: |d| {
+            d.is_binary()
+                && d.theirs.len() == 1
+                && d.theirs.first() == d.ours.first()
+                && d.theirs
+                    .first()
+                    .is_some_and(|message| status(message) == Some(0x81))
+        },
+    },
+    Entry {
+        id: "binary-verbosity",
+        reason: "verbosity is a command of the binary protocol; memcached does not know it",
+        explains: |d| {
+            d.request.get(1) == Some(&op::VERBOSITY)
+                && d.theirs
+                    .first()
+                    .is_some_and(|message| status(message) == Some(0x81))
+                && d.ours
+                    .first()
+                    .is_some_and(|message| status(message) == Some(0))
+        },
+    },
+    Entry {
+        id: "yrmcds-binary-append",
+        reason: "an append to nothing is `Not stored`, as in memcached; yrmcds says `Not found`",
+        explains: |d| {
+            const APPENDS: [u8; 4] = [op::APPEND, op::APPENDQ, op::PREPEND, op::PREPENDQ];
+            d.dialect == Dialect::Yrmcds
+                && d.request
+                    .get(1)
+                    .is_some_and(|opcode| APPENDS.contains(opcode))
+                && d.statuses() == Some((0x0001, 0x0005))
+        },
+    },
+    Entry {
+        id: "yrmcds-error-words",
+        reason: "what is said beside a status is memcached's, the key of a missed GetK included",
+        explains: |d| {
+            d.dialect == Dialect::Yrmcds
+                && d.statuses()
+                    .is_some_and(|(theirs, ours)| theirs == ours && theirs != 0)
+        },
+    },
+    Entry {
+        id: "yrmcds-touch-flags",
+        reason: "Touch answers with the client flags, as memcached does",
+        explains: |d| {
+            d.dialect == Dialect::Yrmcds
+                && d.request.get(1) == Some(&op::TOUCH)
+                && d.statuses() == Some((0, 0))
+        },
+    },
+    Entry {
+        id: "yrmcds-quiet-delete",
+        reason: "DeleteQ says what it has not found, as memcached does",
+        explains: |d| d.only_we_say_not_found(op::DELETEQ),
+    },
+    Entry {
+        id: "yrmcds-lagkq-miss",
+        reason: "LaGKQ says what it has not found, as the lock specification has it",
+        explains: |d| d.only_we_say_not_found(op::LAGKQ),
     },
     Entry {
         id: "line-too-long",
@@ -131,6 +291,30 @@ impl<'a> Differing<'a> {
             .filter(|word| !word.is_empty())
     }
 
+    fn is_old(&self) -> bool {
+        self.dialect == Dialect::MemcachedBefore1640
+    }
+
+    fn is_binary(&self) -> bool {
+        self.request.first() == Some(&0x80)
+    }
+
+    /// The statuses of both, if each gives one answer.
+    fn statuses(&self) -> Option<(u16, u16)> {
+        match (self.theirs, self.ours) {
+            ([theirs], [ours]) => Some((status(theirs)?, status(ours)?)),
+            _ => None,
+        }
+    }
+
+    /// Whether yrmcds is silent on a miss of this command, and latchd is not.
+    fn only_we_say_not_found(&self, opcode: u8) -> bool {
+        self.dialect == Dialect::Yrmcds
+            && self.request.get(1) == Some(&opcode)
+            && self.theirs.is_empty()
+            && matches!(self.ours, [message] if status(message) == Some(0x0001))
+    }
+
     fn words(&self) -> usize {
         self.request_words().count()
     }
@@ -145,6 +329,16 @@ impl<'a> Differing<'a> {
 
     fn they_say(&self, beginning: &[u8]) -> bool {
         says(self.theirs, beginning)
+    }
+
+    /// Whether the peer's first answers are latchd's, or `ERROR` where latchd says more.
+    fn begin_alike_but_for_wording(&self) -> bool {
+        self.theirs.len() >= self.ours.len()
+            && self.theirs.iter().zip(self.ours).all(|(theirs, ours)| {
+                theirs == ours
+                    || is_line(theirs, b"ERROR")
+                        && is_line(ours, b"CLIENT_ERROR bad command line format")
+            })
     }
 
     /// Whether the answers have the same parts but for some, all of which `alike` explains.
@@ -180,6 +374,20 @@ impl<'a> Differing<'a> {
 
 fn is_word(part: &Part, word: &[u8]) -> bool {
     matches!(part, Part::Same(bytes) if bytes == word)
+}
+
+/// The status of a binary answer.
+fn status(message: &Message) -> Option<u16> {
+    match message.first() {
+        Some(Part::Same(header)) if header.first() == Some(&0x81) => {
+            Some(u16::from_be_bytes(header.get(6..8)?.try_into().ok()?))
+        }
+        _ => None,
+    }
+}
+
+fn is_line(message: &Message, line: &[u8]) -> bool {
+    matches!(message.as_slice(), [part] if is_word(part, line))
 }
 
 fn says(messages: &[Message], beginning: &[u8]) -> bool {

@@ -22,23 +22,28 @@ pub struct TextStream {
     probes: u64,
 }
 
-/// What a request is written into.
-pub(super) struct Draft {
+/// A request that is being written.
+#[derive(Debug)]
+pub struct Draft {
     request: Request,
 }
 
 impl Draft {
-    pub(super) fn new(key: Option<&str>) -> Self {
+    /// An empty one, about a key or none.
+    #[must_use]
+    pub fn new(key: Option<&str>) -> Self {
         let request = Request {
             pieces: Vec::new(),
             key: key.map(str::to_owned),
             made_up_cas: false,
             alone: false,
+            allows: None,
         };
         Self { request }
     }
 
-    pub(super) fn push(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
+    /// Adds bytes.
+    pub fn push(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
         if let Some(Piece::Bytes(bytes)) = self.request.pieces.last_mut() {
             bytes.extend_from_slice(text.as_ref());
         } else {
@@ -49,7 +54,8 @@ impl Draft {
         self
     }
 
-    pub(super) fn push_cas(&mut self, pair: CasPair, binary: bool) -> &mut Self {
+    /// Adds a version, for each server the one it gave.
+    pub fn push_cas(&mut self, pair: CasPair, binary: bool) -> &mut Self {
         let CasPair { theirs, ours } = pair;
         self.request.pieces.push(Piece::Cas {
             theirs,
@@ -59,15 +65,19 @@ impl Draft {
         self
     }
 
-    pub(super) fn made_up_cas(&mut self) {
+    /// See [`Request::made_up_cas`].
+    pub fn made_up_cas(&mut self) {
         self.request.made_up_cas = true;
     }
 
-    pub(super) fn alone(&mut self) {
+    /// See [`Request::alone`].
+    pub fn alone(&mut self) {
         self.request.alone = true;
     }
 
-    pub(super) fn done(self) -> Request {
+    /// The request.
+    #[must_use]
+    pub fn done(self) -> Request {
         self.request
     }
 }
@@ -115,6 +125,10 @@ impl TextStream {
         }
     }
 
+    fn is_old(&self) -> bool {
+        self.dialect == Dialect::MemcachedBefore1640
+    }
+
     fn word_key(&mut self) -> String {
         format!("k{}", self.random.below(WORD_KEYS))
     }
@@ -143,7 +157,7 @@ impl TextStream {
             "-1",
             "1000000000",
         ];
-        *self.random.choose(&EXPTIMES)
+        self.random.choose::<&str>(&EXPTIMES)
     }
 
     fn noreply(&mut self) -> &'static str {
@@ -155,7 +169,8 @@ impl TextStream {
     }
 
     fn flags(&mut self) -> &'static str {
-        *self.random.choose(&["0", "0", "5", "65535", "4294967295"])
+        self.random
+            .choose::<&str>(&["0", "0", "5", "65535", "4294967295"])
     }
 
     /// A value that fits the key.
@@ -314,19 +329,11 @@ impl TextStream {
         (*self.random.choose(&TOKENS)).to_owned()
     }
 
-    /// The key as it is written, and the flag that says so.
-    fn written(&mut self, key: &str) -> (String, bool) {
-        // `k1` to `k8` are only ever written in base64 by meta commands, so that both servers
-        // agree on how they show it; base64 of three bytes has no padding.
-        (key.to_owned(), false)
-    }
-
     fn meta_get(&mut self, book: &CasBook) -> Request {
         let key = self.key();
         let is_word = key.starts_with('k');
         let mut draft = Draft::new(Some(&key));
-        let (shown, _) = self.written(&key);
-        draft.push(format!("mg {shown}"));
+        draft.push(format!("mg {key}"));
         let mut flags: Vec<String> = ["k", "s", "t", "f", "c", "l", "u"]
             .iter()
             .map(|flag| (*flag).to_owned())
@@ -371,9 +378,12 @@ impl TextStream {
     fn meta_set(&mut self, book: &CasBook) -> Request {
         let key = self.key();
         let mut draft = Draft::new(Some(&key));
-        let mode = *self
-            .random
-            .choose(&["", "", "", "MS", "MSet", "ME", "MA", "MP", "MR", "Ma", "Me"]);
+        // Before 1.6.40 a mode of several letters was an error of its own.
+        let mode = *self.random.choose(if self.is_old() {
+            &["", "", "", "MS", "ME", "MA", "MP", "MR", "Ma", "Me"][..]
+        } else {
+            &["", "", "", "MS", "MSet", "ME", "MA", "MP", "MR", "Ma", "Me"][..]
+        });
         let joins = mode.starts_with("MA") || mode.starts_with("MP") || mode == "Ma";
         let value = if joins {
             self.random.choose(&[&b""[..], b"1", b"x"]).to_vec()
@@ -387,7 +397,10 @@ impl TextStream {
         if self.dialect == Dialect::Memcached {
             flags.push("s".into());
         }
-        if joins {
+        // Before 1.6.40 no append made an item.
+        let creates = joins && !self.is_old() && self.random.chance(1, 2);
+        let compares = self.random.chance(1, 3);
+        if creates {
             flags.push("N100".into());
         }
         for flag in self.some_of(&flags, 1, 2) {
@@ -396,7 +409,7 @@ impl TextStream {
         if !mode.is_empty() {
             draft.push(format!(" {mode}"));
         }
-        if self.random.chance(1, 3) {
+        if compares {
             draft.push(" C");
             self.push_cas(&mut draft, &key, book);
             // A number that stays stale would be counted in.
@@ -451,9 +464,11 @@ impl TextStream {
             .map(|flag| (*flag).to_owned())
             .collect();
         flags.push(self.opaque());
-        let mode = *self
-            .random
-            .choose(&["MI", "M+", "MD", "M-", "Mincr", "MDecr"]);
+        let mode = *self.random.choose(if self.is_old() {
+            &["MI", "M+", "MD", "M-"][..]
+        } else {
+            &["MI", "M+", "MD", "M-", "Mincr", "MDecr"][..]
+        });
         flags.push(mode.to_owned());
         flags.push(format!("D{}", self.random.choose(&["1", "0", "7", "1000"])));
         flags.push(format!(
@@ -461,9 +476,6 @@ impl TextStream {
             self.random.choose(&["0", "13", "18446744073709551615"])
         ));
         flags.push(format!("N{}", self.random.choose(&["0", "100", "1000"])));
-        if self.random.chance(1, 3) {
-            flags.push(format!("T{}", self.exptime()));
-        }
         for flag in self.some_of(&flags, 1, 2) {
             draft.push(format!(" {flag}"));
         }
@@ -471,7 +483,6 @@ impl TextStream {
             draft.push(" C");
             self.push_cas(&mut draft, &key, book);
         }
-        self.push_made_up(&mut draft);
         draft.push("\r\n").alone();
         draft.done()
     }

@@ -1,7 +1,7 @@
 //! Meta text, byte for byte.
 //!
 //! Source of every answer: memcached 1.6.45 as seen on a live server. Where we differ:
-//! docs/PROTOCOL.md, "Meta commands".
+//! docs/PROTOCOL.md, "Meta text".
 
 use super::*;
 

@@ -16,11 +16,13 @@ use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, Guard, OnMissing, Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::item::Cas;
-use crate::key::{KEY_BYTES_MAX, Key};
+use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
 use crate::wire::limits::{ANNOUNCED_BYTES_MAX, TOKENS_MAX, WireLimits};
-use crate::wire::scan::{Tokens, i32_from, loose_i64_from, loose_u32_from, split_token, u64_from};
+use crate::wire::scan::{
+    Tokens, i32_from, loose_i64_from, loose_u32_from, split_token, text_key, u64_from,
+};
 use crate::wire::text::{BAD_CHUNK, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, TOO_LARGE};
 use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
 
@@ -81,7 +83,7 @@ pub fn resume(line: &[u8], next: usize) -> Decoded<'_> {
     let Some((key, rest)) = line.get(next..).and_then(split_token) else {
         return nothing;
     };
-    let Some(key) = Key::new(key) else {
+    let Some(key) = text_key(key) else {
         return nothing;
     };
     get(line, key, with_cas, steps, rest)
@@ -109,10 +111,10 @@ fn decode_get<'a>(line: &'a [u8], verb: &[u8], rest: &'a [u8]) -> Decoded<'a> {
     let Some((key, rest)) = split_token(rest) else {
         return Decoded::line(BAD_FORMAT);
     };
-    let Some(key) = Key::new(key) else {
+    let Some(key) = text_key(key) else {
         return Decoded::line(BAD_FORMAT);
     };
-    if Tokens::new(rest).any(|key| key.len() > KEY_BYTES_MAX) {
+    if Tokens::new(rest).any(|key| text_key(key).is_none()) {
         return Decoded::line(BAD_FORMAT);
     }
     get(line, key, with_cas, steps, rest)
@@ -187,7 +189,7 @@ fn decode_store<'a>(
     };
 
     let (Some(key), Some(client_flags), Some(exptime)) = (
-        Key::new(key),
+        text_key(key),
         loose_u32_from(client_flags),
         loose_i64_from(exptime),
     ) else {
@@ -272,7 +274,7 @@ fn decode_delete(rest: &[u8]) -> Decoded<'_> {
         const USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
         return Decoded::line_unless(noreply, USAGE);
     }
-    let Some(key) = Key::new(key) else {
+    let Some(key) = text_key(key) else {
         return Decoded::line_unless(noreply, BAD_FORMAT);
     };
     change(Command::Delete(Delete::new(key)), noreply)
@@ -286,7 +288,7 @@ fn decode_arithmetic(direction: Direction, rest: &[u8]) -> Decoded<'_> {
         return Decoded::line(BAD_FORMAT);
     };
     let noreply = noreply(rest, 2);
-    let Some(key) = Key::new(key) else {
+    let Some(key) = text_key(key) else {
         return Decoded::line_unless(noreply, BAD_FORMAT);
     };
     let Some(delta) = u64_from(delta) else {
@@ -307,7 +309,7 @@ fn decode_touch(rest: &[u8]) -> Decoded<'_> {
         return Decoded::line(BAD_FORMAT);
     };
     let noreply = noreply(rest, 2);
-    let Some(key) = Key::new(key) else {
+    let Some(key) = text_key(key) else {
         return Decoded::line_unless(noreply, BAD_FORMAT);
     };
     let Some(exptime) = exptime_from(exptime) else {
@@ -330,7 +332,7 @@ fn decode_lock<'a>(rest: &'a [u8], command: impl Fn(Key<'a>) -> Command<'a>) -> 
     let (Some(key), None) = (words.next(), words.next()) else {
         return Decoded::line(ERROR);
     };
-    let Some(key) = Key::new(key) else {
+    let Some(key) = text_key(key) else {
         return Decoded::line(BAD_FORMAT);
     };
     change(command(key), false)

@@ -27,6 +27,7 @@ const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
 // Each bool is a flag of its own, and every combination can be asked for.
 #[allow(clippy::struct_excessive_bools)]
 pub(super) struct Options<'a> {
+    verb: Verb,
     pub(super) key: Key<'a>,
     pub(super) key_form: KeyForm,
     pub(super) cas: Option<u64>,
@@ -52,21 +53,22 @@ pub(super) enum BadLine {
     Flags(&'static str),
 }
 
+/// What is wrong with a line whose key is too long: `taken` words stand before `text`.
+pub(super) fn long_key(text: &[u8], taken: usize) -> BadLine {
+    let mut words = Tokens::new(text).take(TOKENS_MAX - taken);
+    if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
+        BadLine::Words
+    } else {
+        BadLine::Flags(BAD_FORMAT)
+    }
+}
+
 impl<'a> Options<'a> {
-    /// Reads the flags in `text`, before which `taken` words stand. Which of the TTL flags act for
-    /// this verb is for `is_step` to say.
-    #[inline]
-    pub(super) fn decode(
-        key: &'a [u8],
-        text: &'a [u8],
-        taken: usize,
-        key_buffer: &'a mut KeyBuffer,
-        is_step: fn(&TtlStep) -> bool,
-    ) -> Result<Self, BadLine> {
-        let plain_key = Key::new(key);
-        let mut flags = Self {
-            // The stand-in is never seen: without a legal key the answer is an error.
-            key: plain_key.or_else(|| Key::new(b"-")).ok_or(BadLine::Words)?,
+    /// A request without flags.
+    pub(super) const fn new(verb: Verb, key: Key<'a>) -> Self {
+        Self {
+            verb,
+            key,
             key_form: KeyForm::Plain,
             cas: None,
             new_cas: NewCas::Next,
@@ -83,8 +85,20 @@ impl<'a> Options<'a> {
             quiet: false,
             with_value: false,
             long_opaque: false,
-        };
-        let mut key_buffer = plain_key.map(|_| key_buffer);
+        }
+    }
+
+    /// Reads the flags in `text`, before which `taken` words stand.
+    ///
+    /// # Errors
+    /// If anything is wrong with any of them; nothing of what was read counts then.
+    pub(super) fn read(
+        &mut self,
+        text: &'a [u8],
+        taken: usize,
+        key_buffer: &'a mut KeyBuffer,
+    ) -> Result<(), BadLine> {
+        let mut key_buffer = Some(key_buffer);
         let mut seen = 0_u64;
         let mut words = taken;
         let mut fault = None;
@@ -104,29 +118,27 @@ impl<'a> Options<'a> {
             seen |= bit;
             match Flag::decode(word) {
                 Ok(Flag::BinaryKey) => {
-                    flags.key_form = KeyForm::Binary;
-                    match key_buffer.take().map(|buffer| buffer.decode(key)) {
-                        Some(Some(key)) => flags.key = key,
-                        Some(None) => fault = Some(BAD_KEY),
-                        None => {}
+                    self.key_form = KeyForm::Binary;
+                    let encoded = self.key.as_bytes();
+                    match key_buffer.take().and_then(|buffer| buffer.decode(encoded)) {
+                        Some(key) => self.key = key,
+                        None => fault = Some(BAD_KEY),
                     }
                 }
-                Ok(flag) => flags.note(flag, is_step),
+                Ok(flag) => self.note(flag),
                 Err(bad) => {
                     fault = Some(bad.text(fault));
                     stopped = bad == BadFlag::Unknown;
                 }
             }
         }
-        if plain_key.is_none() {
-            fault = Some(BAD_FORMAT);
-        } else if words > META_TOKENS_MAX {
+        if words > META_TOKENS_MAX {
             fault = Some(TOO_MANY);
         }
-        fault.map_or(Ok(flags), |text| Err(BadLine::Flags(text)))
+        fault.map_or(Ok(()), |text| Err(BadLine::Flags(text)))
     }
 
-    fn note(&mut self, flag: Flag<'_>, is_step: fn(&TtlStep) -> bool) {
+    fn note(&mut self, flag: Flag<'_>) {
         let step = match flag {
             Flag::Touch(exptime) => {
                 self.touch = Some(exptime);
@@ -162,20 +174,19 @@ impl<'a> Options<'a> {
             | Flag::ShowTtl
             | Flag::Proxy => return,
         };
-        if is_step(&step)
-            && let Some(steps) = self.steps.then(step)
-        {
+        let acts = match (self.verb, step) {
+            (Verb::Get, _) | (Verb::Arithmetic, TtlStep::Touch(_) | TtlStep::Vivify(_)) => true,
+            (Verb::Arithmetic, TtlStep::Recache(_))
+            | (Verb::Set | Verb::Delete | Verb::Debug, _) => false,
+        };
+        if acts && let Some(steps) = self.steps.then(step) {
             self.steps = steps;
         }
     }
 
-    pub(super) fn envelope(
-        &self,
-        verb: Verb,
-        text: &'a [u8],
-        value_bytes: usize,
-    ) -> AnyEnvelope<'a> {
+    pub(super) fn envelope(&self, text: &'a [u8], value_bytes: usize) -> AnyEnvelope<'a> {
         let Self {
+            verb,
             key,
             key_form,
             quiet,
@@ -219,18 +230,5 @@ pub(super) const fn flag_bit(byte: u8) -> Option<u64> {
         letter @ b'A'..=b'z' => Some(1 << (letter - b'A')),
         b'0'..=b'9' => Some(1 << 63),
         _ => None,
-    }
-}
-
-/// Every TTL flag acts in `mg`.
-pub(super) const fn every_step(_: &TtlStep) -> bool {
-    true
-}
-
-/// `R` means nothing to `ma`.
-pub(super) const fn no_recache(step: &TtlStep) -> bool {
-    match step {
-        TtlStep::Touch(_) | TtlStep::Vivify(_) => true,
-        TtlStep::Recache(_) => false,
     }
 }

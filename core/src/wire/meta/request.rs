@@ -5,12 +5,12 @@
 //! then the mode, the length of the value, the length of the opaque.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_m*_cmd`. Where we differ: docs/PROTOCOL.md,
-//! "Meta commands".
+//! "Meta text".
 
 use alloc::vec::Vec;
 
 use super::key::put_key;
-use super::options::{BadLine, Options, every_step, flag_bit, no_recache};
+use super::options::{BadLine, Options, flag_bit, long_key};
 use super::{Envelope, Flag, KeyBuffer, Verb};
 use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, Guard, LockAfter, OnMissing, Removal, Set, SetMode,
@@ -20,7 +20,7 @@ use crate::key::{Key, KeyForm};
 use crate::time::Exptime;
 use crate::wire::classic::request::announced_bytes_from;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
-use crate::wire::scan::{Tokens, split_token};
+use crate::wire::scan::{Tokens, split_token, text_key};
 use crate::wire::text::{BAD_CHUNK, BAD_FORMAT, put_line, put_number};
 use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
 
@@ -85,10 +85,13 @@ fn bad_line(bad: &BadLine, body_bytes: usize) -> Decoded<'static> {
 }
 
 fn decode_get<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
-    let flags = match Options::decode(key, text, 2, key_buffer, every_step) {
-        Ok(flags) => flags,
-        Err(bad) => return bad_line(&bad, 0),
+    let Some(key) = text_key(key) else {
+        return bad_line(&long_key(text, 2), 0);
     };
+    let mut flags = Options::new(Verb::Get, key);
+    if let Err(bad) = flags.read(text, 2, key_buffer) {
+        return bad_line(&bad, 0);
+    }
     if flags.long_opaque {
         return Decoded::line(LONG_OPAQUE);
     }
@@ -104,7 +107,7 @@ fn decode_get<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) 
     });
     Decoded::Request {
         command,
-        envelope: flags.envelope(Verb::Get, text, 0),
+        envelope: flags.envelope(text, 0),
         body_bytes: 0,
     }
 }
@@ -127,10 +130,13 @@ fn decode_set<'a>(
         answer: Answer::Line(line),
         body_bytes,
     };
-    let flags = match Options::decode(key, text, 3, key_buffer, every_step) {
-        Ok(flags) => flags,
-        Err(bad) => return bad_line(&bad, body_bytes),
+    let Some(key) = text_key(key) else {
+        return bad_line(&long_key(text, 3), body_bytes);
     };
+    let mut flags = Options::new(Verb::Set, key);
+    if let Err(bad) = flags.read(text, 3, key_buffer) {
+        return bad_line(&bad, body_bytes);
+    }
     let Some((mode, exptime)) = set_mode(&flags) else {
         return refuse("CLIENT_ERROR invalid mode for ms M token");
     };
@@ -150,7 +156,7 @@ fn decode_set<'a>(
     } else {
         mode
     };
-    let envelope = flags.envelope(Verb::Set, text, value_bytes);
+    let envelope = flags.envelope(text, value_bytes);
     if value_bytes > limits.value_bytes_max {
         let command = Command::SetTooLarge { key: flags.key };
         return Decoded::Request {
@@ -204,10 +210,13 @@ fn set_mode(flags: &Options<'_>) -> Option<(SetMode, Exptime)> {
 }
 
 fn decode_delete<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
-    let flags = match Options::decode(key, text, 2, key_buffer, every_step) {
-        Ok(flags) => flags,
-        Err(bad) => return bad_line(&bad, 0),
+    let Some(key) = text_key(key) else {
+        return bad_line(&long_key(text, 2), 0);
     };
+    let mut flags = Options::new(Verb::Delete, key);
+    if let Err(bad) = flags.read(text, 2, key_buffer) {
+        return bad_line(&bad, 0);
+    }
     if flags.long_opaque {
         return Decoded::line(LONG_OPAQUE);
     }
@@ -234,7 +243,7 @@ fn decode_delete<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffe
     });
     Decoded::Request {
         command,
-        envelope: flags.envelope(Verb::Delete, text, 0),
+        envelope: flags.envelope(text, 0),
         body_bytes: 0,
     }
 }
@@ -244,12 +253,18 @@ fn decode_arithmetic<'a>(
     text: &'a [u8],
     key_buffer: &'a mut KeyBuffer,
 ) -> Decoded<'a> {
-    let flags = match Options::decode(key, text, 2, key_buffer, no_recache) {
-        Ok(flags) => flags,
-        Err(BadLine::Words) => return Decoded::line(BAD_FORMAT),
+    let bad_line = |bad: &BadLine| match bad {
+        BadLine::Words => Decoded::line(BAD_FORMAT),
         // Whatever it was: memcached tells no more here.
-        Err(BadLine::Flags(_)) => return Decoded::line(BAD_ARITHMETIC),
+        BadLine::Flags(_) => Decoded::line(BAD_ARITHMETIC),
     };
+    let Some(key) = text_key(key) else {
+        return bad_line(&long_key(text, 2));
+    };
+    let mut flags = Options::new(Verb::Arithmetic, key);
+    if let Err(bad) = flags.read(text, 2, key_buffer) {
+        return bad_line(&bad);
+    }
     let direction = match flags.mode {
         None | Some(b'I' | b'+') => Direction::Increment,
         Some(b'D' | b'-') => Direction::Decrement,
@@ -270,7 +285,7 @@ fn decode_arithmetic<'a>(
     });
     Decoded::Request {
         command,
-        envelope: flags.envelope(Verb::Arithmetic, text, 0),
+        envelope: flags.envelope(text, 0),
         body_bytes: 0,
     }
 }
@@ -283,7 +298,7 @@ fn decode_debug<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer
         return Decoded::line(BAD_FORMAT);
     }
     let (plain, key_form) = (
-        Key::new(key),
+        text_key(key),
         if binary {
             KeyForm::Binary
         } else {

@@ -1,0 +1,777 @@
+//! A lock that ends with its connection: `lock` and `unlock`, as latchd has them.
+//!
+//! - B1: the lock, and everything done under it, is on one connection. When that is gone the lock is
+//!   gone, so no answer is ever in doubt: an obtain whose connection breaks has not obtained.
+//! - B2: a holder believes until it learns that the connection is gone. A connection on which
+//!   nothing moves is tried every [`heartbeat`](BoundTerms::heartbeat), so that takes at most that
+//!   and [`reply_timeout`](BoundTerms::reply_timeout). The server may learn of it earlier and give
+//!   the lock to another: where that matters, take the number of the grant along, or a lease.
+//! - B3: one request is unanswered at a time.
+//!
+//! A lock is one of an item, so there must be one. [`MissingItem::Create`] makes an empty one, and
+//! removes it instead of unlocking it, if nothing was written to it. A holder that dies leaves it
+//! behind until it expires, which a held item does not.
+//!
+//! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks".
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use super::lease::after;
+use super::link::{Failure, Loss, Machine, NotObtained, Step};
+use super::retry::{Retries, Retry};
+use super::session::{Answer, Flags, Request};
+use crate::command::{Command, Delete, Get, Set, SetMode};
+use crate::item::Cas;
+use crate::key::Key;
+use crate::time::{Exptime, Instant};
+use crate::wire::classic;
+use crate::wire::classic::reply::Response;
+use crate::wire::meta::reply::Code;
+use crate::wire::meta::{Flag, Verb};
+
+/// How often in a row an item is made for a lock before it counts as hopeless: a server without
+/// room drops it again before it is locked.
+const CREATIONS_MAX: u32 = 8;
+
+/// How a connection-bound lock is asked for, and kept.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub struct BoundTerms {
+    /// When to try again while somebody else holds it.
+    pub retry: Retry,
+    /// How long to go on trying; `None` is as long as the strategy does. At the deadline there is a
+    /// last try.
+    pub deadline: Option<Duration>,
+    /// What to do when there is no item.
+    pub missing: MissingItem,
+    /// What the grant leaves in the item.
+    pub mark: Mark,
+    /// How long the connection may be silent before it is tried; `None` is for ever.
+    pub heartbeat: Option<Duration>,
+    /// How long the server may take to answer before the connection counts as broken.
+    pub reply_timeout: Duration,
+    /// What jitter is drawn from: any number that differs between clients.
+    pub seed: u64,
+}
+
+impl Default for BoundTerms {
+    fn default() -> Self {
+        Self {
+            retry: Retry::none(),
+            deadline: None,
+            missing: MissingItem::Refuse,
+            mark: Mark::None,
+            heartbeat: Some(Duration::from_secs(5)),
+            reply_timeout: Duration::from_secs(5),
+            seed: 0,
+        }
+    }
+}
+
+/// What to do when there is no item to lock.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum MissingItem {
+    /// Nothing: [`NotObtained::NoItem`].
+    #[default]
+    Refuse,
+    /// Make an empty one with this exptime.
+    Create(Exptime),
+}
+
+/// What a grant leaves in the item.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Mark {
+    /// Nothing, and it has no number.
+    #[default]
+    None,
+    /// A new version, which is the number of the grant: a later one's is higher. The value stays.
+    Number,
+    /// As [`Number`](Self::Number), and this value in place of the old one.
+    Note(Box<[u8]>, Exptime),
+}
+
+/// An item as its lock's holder reads it.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Item {
+    /// Its value.
+    pub value: Box<[u8]>,
+    /// Its version.
+    pub cas: Option<Cas>,
+    /// The client's own number.
+    pub client_flags: u32,
+}
+
+/// What a connection-bound lock has to tell.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum BoundNews {
+    /// It is ours.
+    Obtained,
+    /// It is not ours, and we have stopped trying.
+    NotObtained(NotObtained),
+    /// What the item holds.
+    Read(Item),
+    /// The item holds the new value.
+    Written,
+    /// A read or a write was not done; the lock is still ours.
+    Undone(Failure),
+    /// It was ours until this moment, and is free.
+    Released,
+    /// It was not ours when it was to be given back: somebody took the item away.
+    NotHeld,
+    /// It is not ours any more.
+    Lost(Loss),
+    /// The obtain has ended without an answer. If the server had given it, it has it back.
+    Failed(Failure),
+}
+
+/// What the holder wants done.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Job {
+    Read,
+    Write {
+        value: Box<[u8]>,
+        client_flags: u32,
+        exptime: Exptime,
+        unlock: bool,
+    },
+    Unlock,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Goal {
+    None,
+    Obtain { until: Option<Instant> },
+    Hold,
+}
+
+/// One of the requests.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Query {
+    Lock,
+    Create,
+    Mark,
+    Ping,
+    /// The first of the jobs.
+    Job,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Turn {
+    Rest,
+    Due { query: Query, at: Instant },
+    Awaiting { query: Query, sent: Instant },
+}
+
+/// One connection-bound lock.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Bound {
+    key: Box<[u8]>,
+    terms: BoundTerms,
+    retries: Retries,
+    goal: Goal,
+    turn: Turn,
+    connected: bool,
+    jobs: VecDeque<Job>,
+    creations: u32,
+    /// The item is there for the lock alone.
+    ours: bool,
+    number: Option<Cas>,
+    /// When something last came from the server.
+    heard: Instant,
+    /// The value of a read whose end has not come.
+    item: Option<Item>,
+    news: VecDeque<BoundNews>,
+}
+
+impl Bound {
+    /// A lock that has not been asked for.
+    #[must_use]
+    pub fn new(key: Key<'_>, terms: BoundTerms) -> Self {
+        Self {
+            key: key.as_bytes().into(),
+            retries: terms.retry.begin(terms.seed),
+            terms,
+            goal: Goal::None,
+            turn: Turn::Rest,
+            connected: false,
+            jobs: VecDeque::new(),
+            creations: 0,
+            ours: false,
+            number: None,
+            heard: Instant::default(),
+            item: None,
+            news: VecDeque::new(),
+        }
+    }
+
+    /// Begins to obtain it. Ends in [`Obtained`](BoundNews::Obtained),
+    /// [`NotObtained`](BoundNews::NotObtained) or [`Failed`](BoundNews::Failed).
+    ///
+    /// To break an obtain off, close the connection.
+    pub fn obtain(&mut self, now: Instant) {
+        if self.goal != Goal::None || self.turn != Turn::Rest {
+            return;
+        }
+        self.retries = self.terms.retry.begin(self.terms.seed);
+        (self.creations, self.ours) = (0, false);
+        self.goal = Goal::Obtain {
+            until: self.terms.deadline.map(|patience| after(now, patience)),
+        };
+        self.begin(Query::Lock, now);
+    }
+
+    /// Reads the item. Ends in [`Read`](BoundNews::Read), [`Undone`](BoundNews::Undone),
+    /// [`Lost`](BoundNews::Lost) or [`NotHeld`](BoundNews::NotHeld).
+    pub fn read(&mut self) {
+        self.want(Job::Read);
+    }
+
+    /// Stores a value. Ends in [`Written`](BoundNews::Written), [`Undone`](BoundNews::Undone),
+    /// [`Lost`](BoundNews::Lost) or [`NotHeld`](BoundNews::NotHeld).
+    pub fn write(&mut self, value: &[u8], client_flags: u32, exptime: Exptime) {
+        self.want(Job::Write {
+            value: value.into(),
+            client_flags,
+            exptime,
+            unlock: false,
+        });
+    }
+
+    /// Stores a value, and gives the lock back if that succeeds. Ends in
+    /// [`Released`](BoundNews::Released), or as [`write`](Self::write).
+    pub fn replace_and_unlock(&mut self, value: &[u8], client_flags: u32, exptime: Exptime) {
+        self.want(Job::Write {
+            value: value.into(),
+            client_flags,
+            exptime,
+            unlock: true,
+        });
+    }
+
+    /// Gives it back. Ends in [`Released`](BoundNews::Released), [`NotHeld`](BoundNews::NotHeld) or
+    /// [`Lost`](BoundNews::Lost).
+    pub fn release(&mut self) {
+        self.want(Job::Unlock);
+    }
+
+    /// Whether it is ours, as far as we can know (B2).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.goal == Goal::Hold
+    }
+
+    /// The item's key.
+    #[must_use]
+    pub const fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The number of the grant, if a [`Mark`] asked for one.
+    #[must_use]
+    pub const fn number(&self) -> Option<Cas> {
+        self.number
+    }
+
+    /// Whether nothing is held, under way or left to tell.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.goal == Goal::None && self.news.is_empty()
+    }
+
+    fn want(&mut self, job: Job) {
+        if self.is_held() {
+            self.jobs.push_back(job);
+        } else {
+            self.news.push_back(BoundNews::NotHeld);
+        }
+    }
+
+    fn begin(&mut self, query: Query, at: Instant) {
+        self.turn = Turn::Due { query, at };
+    }
+
+    fn end(&mut self, news: BoundNews) {
+        self.goal = Goal::None;
+        self.turn = Turn::Rest;
+        self.news.push_back(news);
+        // Every job has its answer: there is nothing of ours any more.
+        for _ in self.jobs.drain(..) {
+            self.news.push_back(BoundNews::NotHeld);
+        }
+    }
+
+    fn obtained(&mut self) {
+        self.goal = Goal::Hold;
+        self.news.push_back(BoundNews::Obtained);
+    }
+
+    fn locked(&mut self, now: Instant, answer: &Answer<'_>) {
+        match (answer, &self.terms.mark) {
+            (Answer::Classic(Response::Ok), Mark::None) => self.obtained(),
+            (Answer::Classic(Response::Ok), Mark::Number | Mark::Note(..)) => {
+                self.begin(Query::Mark, now);
+            }
+            (Answer::Classic(Response::Locked), _) => self.back_off(now),
+            (Answer::Classic(Response::NotFound), _) => match self.terms.missing {
+                MissingItem::Refuse => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
+                MissingItem::Create(_) if self.creations >= CREATIONS_MAX => {
+                    self.end(BoundNews::NotObtained(NotObtained::NoItem));
+                }
+                MissingItem::Create(_) => {
+                    self.creations += 1;
+                    self.begin(Query::Create, now);
+                }
+            },
+            _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
+        }
+    }
+
+    fn back_off(&mut self, now: Instant) {
+        let Goal::Obtain { until } = self.goal else {
+            return;
+        };
+        let last = until.unwrap_or(Instant::from_millis(u64::MAX));
+        (self.creations, self.ours) = (0, false);
+        match self.retries.next_wait() {
+            _ if now >= last => self.end(BoundNews::NotObtained(NotObtained::Deadline)),
+            Some(wait) => self.begin(Query::Lock, after(now, wait).min(last)),
+            None => self.end(BoundNews::NotObtained(NotObtained::Held)),
+        }
+    }
+
+    fn created(&mut self, now: Instant, answer: &Answer<'_>) {
+        match answer {
+            // Not stored: somebody else has made it in the meantime.
+            Answer::Classic(made @ (Response::Stored | Response::NotStored)) => {
+                self.ours = *made == Response::Stored;
+                self.begin(Query::Lock, now);
+            }
+            Answer::Classic(Response::Locked) => self.back_off(now),
+            Answer::Classic(_) | Answer::Meta(_) | Answer::Silent => {
+                self.end(BoundNews::Failed(Failure::from_answer(answer)));
+            }
+        }
+    }
+
+    fn marked(&mut self, answer: &Answer<'_>) {
+        let number = answer.number(b'c').and_then(Cas::new);
+        if answer.code() == Some(Code::Done) && number.is_some() {
+            self.number = number;
+            self.obtained();
+        } else {
+            // The connection goes, and the lock with it.
+            self.end(BoundNews::Failed(Failure::from_answer(answer)));
+        }
+    }
+
+    fn did(&mut self, job: Job, answer: &Answer<'_>) {
+        let Answer::Classic(response) = answer else {
+            return self.news.push_back(BoundNews::Undone(Failure::Unexpected));
+        };
+        match (job, response) {
+            (Job::Read, Response::End) => {
+                let news = match self.item.take() {
+                    Some(item) => BoundNews::Read(item),
+                    None => BoundNews::Undone(Failure::Refused("the item is not there".into())),
+                };
+                self.news.push_back(news);
+            }
+            (Job::Write { unlock: true, .. }, Response::Stored) => {
+                self.ours = false;
+                self.jobs.push_front(Job::Unlock);
+            }
+            (Job::Write { .. }, Response::Stored) => {
+                self.ours = false;
+                self.news.push_back(BoundNews::Written);
+            }
+            (Job::Write { .. }, Response::Locked) => self.end(BoundNews::Lost(Loss::Taken)),
+            (Job::Unlock, Response::Ok | Response::Deleted) => self.end(BoundNews::Released),
+            (Job::Unlock, Response::ClientError(_) | Response::NotFound | Response::Locked) => {
+                self.end(BoundNews::NotHeld)
+            }
+            (Job::Read | Job::Write { .. } | Job::Unlock, _) => {
+                let failure = Failure::from_answer(answer);
+                self.news.push_back(BoundNews::Undone(failure));
+            }
+        }
+    }
+
+    /// When something next happens by time alone.
+    fn wake(&self) -> Option<Instant> {
+        match self.turn {
+            Turn::Due { at, .. } => Some(at),
+            Turn::Awaiting { sent, .. } => Some(after(sent, self.terms.reply_timeout)),
+            Turn::Rest if self.is_held() => {
+                self.terms.heartbeat.map(|every| after(self.heard, every))
+            }
+            Turn::Rest => None,
+        }
+    }
+
+    fn request(&self, query: Query) -> Request<'_> {
+        let key = Key::new(&self.key).expect("these bytes were taken from a key");
+        match (query, self.jobs.front()) {
+            (Query::Lock, _) => Request::change(Command::Lock { key }),
+            (Query::Create, _) => Request::change(Command::Set(Set {
+                exptime: match self.terms.missing {
+                    MissingItem::Create(exptime) => exptime,
+                    MissingItem::Refuse => Exptime::Never,
+                },
+                mode: SetMode::Add,
+                ..Set::new(key, b"")
+            })),
+            (Query::Mark, _) => {
+                let (value, flags) = match &self.terms.mark {
+                    Mark::Note(note, exptime) => {
+                        (&**note, Flags::of([Flag::Touch(*exptime), Flag::ShowCas]))
+                    }
+                    // Nothing is appended: the value stays, and its version is new all the same.
+                    Mark::None | Mark::Number => {
+                        (&b""[..], Flags::of([Flag::Mode(b'A'), Flag::ShowCas]))
+                    }
+                };
+                Request::Meta {
+                    verb: Verb::Set,
+                    key,
+                    flags,
+                    value,
+                }
+            }
+            (Query::Job, Some(Job::Read)) => Request::Classic {
+                command: Command::Get(Get::new(key)),
+                envelope: classic::Envelope::Get {
+                    with_cas: true,
+                    last: true,
+                },
+            },
+            (
+                Query::Job,
+                Some(Job::Write {
+                    value,
+                    client_flags,
+                    exptime,
+                    ..
+                }),
+            ) => Request::change(Command::Set(Set {
+                client_flags: *client_flags,
+                exptime: *exptime,
+                ..Set::new(key, value)
+            })),
+            (Query::Job, Some(Job::Unlock)) if self.ours => {
+                Request::change(Command::Delete(Delete::new(key)))
+            }
+            (Query::Job, Some(Job::Unlock)) => Request::change(Command::Unlock { key }),
+            (Query::Ping, _) | (Query::Job, None) => Request::Noop,
+        }
+    }
+
+    /// Decides whose turn it is, if it is nobody's.
+    fn take_turn(&mut self, now: Instant) {
+        if self.turn != Turn::Rest || !self.is_held() {
+            return;
+        }
+        let quiet_since = after(self.heard, self.terms.heartbeat.unwrap_or(Duration::MAX));
+        if !self.jobs.is_empty() {
+            self.begin(Query::Job, now);
+        } else if self.terms.heartbeat.is_some() && now >= quiet_since {
+            self.begin(Query::Ping, now);
+        }
+    }
+}
+
+impl Machine for Bound {
+    type News = BoundNews;
+
+    fn poll(&mut self, now: Instant) -> Step<'_, BoundNews> {
+        if let Some(news) = self.news.pop_front() {
+            return Step::Tell(news);
+        }
+        self.take_turn(now);
+        match self.turn {
+            Turn::Due { query, at } if now >= at => {
+                if !self.connected {
+                    return Step::Connect;
+                }
+                self.turn = Turn::Awaiting { query, sent: now };
+                return Step::Send(self.request(query));
+            }
+            Turn::Awaiting { sent, .. } if now >= after(sent, self.terms.reply_timeout) => {
+                return Step::Disconnect;
+            }
+            Turn::Due { .. } | Turn::Awaiting { .. } | Turn::Rest => {}
+        }
+        Step::Wait { until: self.wake() }
+    }
+
+    fn connected(&mut self, now: Instant) {
+        self.connected = true;
+        self.heard = now;
+    }
+
+    fn disconnected(&mut self, _: Instant) {
+        self.connected = false;
+        self.item = None;
+        match self.goal {
+            Goal::None => self.turn = Turn::Rest,
+            Goal::Obtain { .. } => self.end(BoundNews::Failed(Failure::Disconnected)),
+            // What unlocks is the end of the connection just as well.
+            Goal::Hold if self.jobs.front() == Some(&Job::Unlock) => {
+                self.jobs.pop_front();
+                self.end(BoundNews::Released);
+            }
+            Goal::Hold => self.end(BoundNews::Lost(Loss::Disconnected)),
+        }
+    }
+
+    fn reply(&mut self, now: Instant, answer: &Answer<'_>) {
+        self.heard = now;
+        let Turn::Awaiting { query, .. } = self.turn else {
+            return;
+        };
+        // A value is not the end of its answer.
+        if let Answer::Classic(Response::Value {
+            value,
+            cas,
+            client_flags,
+            ..
+        }) = answer
+        {
+            self.item = Some(Item {
+                value: (*value).into(),
+                cas: *cas,
+                client_flags: *client_flags,
+            });
+            return;
+        }
+        self.turn = Turn::Rest;
+        match query {
+            Query::Lock => self.locked(now, answer),
+            Query::Create => self.created(now, answer),
+            Query::Mark => self.marked(answer),
+            Query::Ping => {}
+            Query::Job => {
+                if let Some(job) = self.jobs.pop_front() {
+                    self.did(job, answer);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::client::Session;
+
+    const fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    fn bound(terms: BoundTerms) -> Bound {
+        let mut bound = Bound::new(Key::new(b"k").unwrap(), terms);
+        bound.connected(at(0));
+        bound.obtain(at(0));
+        bound
+    }
+
+    /// Answers what it sends, until the answers are used up or it waits. Returns what it did.
+    fn play(bound: &mut Bound, ms: u64, answers: &[&str]) -> Vec<String> {
+        let mut answers = answers.iter();
+        let mut done = Vec::new();
+        loop {
+            let mut session = Session::new();
+            match bound.poll(at(ms)) {
+                Step::Send(request) => {
+                    let mut out = Vec::new();
+                    session.send(&request, &mut out).unwrap();
+                    done.push(
+                        String::from_utf8(out)
+                            .unwrap()
+                            .replace("\r\n", " ")
+                            .trim()
+                            .into(),
+                    );
+                    let Some(answer) = answers.next() else {
+                        return done;
+                    };
+                    let mut input = answer.as_bytes();
+                    while let Some(received) = session.receive(input).unwrap() {
+                        bound.reply(at(ms), &received.answer);
+                        input = &input[received.consumed..];
+                    }
+                }
+                Step::Tell(news) => done.push(std::format!("{news:?}")),
+                Step::Wait { .. } => return done,
+                other @ (Step::Connect | Step::Disconnect) => {
+                    done.push(std::format!("{other:?}"));
+                    return done;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lock_and_unlock() {
+        let mut bound = bound(BoundTerms::default());
+        assert_eq!(play(&mut bound, 0, &["OK\r\n"]), ["lock k", "Obtained"]);
+        assert!(bound.is_held());
+        bound.release();
+        assert_eq!(play(&mut bound, 1, &["OK\r\n"]), ["unlock k", "Released"]);
+        assert!(bound.is_idle());
+        bound.release();
+        assert_eq!(play(&mut bound, 1, &[]), ["NotHeld"]);
+    }
+
+    #[test]
+    fn somebody_elses_is_waited_for_and_a_missing_item_is_made() {
+        let terms = BoundTerms {
+            retry: Retry::linear(Duration::from_millis(100)),
+            missing: MissingItem::Create(Exptime::In { seconds: 60 }),
+            mark: Mark::Number,
+            ..BoundTerms::default()
+        };
+        let mut bound = bound(terms);
+        assert_eq!(play(&mut bound, 0, &["LOCKED\r\n"]), ["lock k"]);
+        assert_eq!(
+            play(
+                &mut bound,
+                100,
+                &["NOT_FOUND\r\n", "STORED\r\n", "OK\r\n", "HD c9\r\n"]
+            ),
+            [
+                "lock k",
+                "add k 0 60 0",
+                "lock k",
+                "ms k 0 MA c",
+                "Obtained"
+            ]
+        );
+        assert_eq!(bound.number(), Cas::new(9));
+        // The item was there for the lock alone, and goes with it; the owner may delete it.
+        bound.release();
+        assert_eq!(
+            play(&mut bound, 200, &["DELETED\r\n"]),
+            ["delete k", "Released"]
+        );
+    }
+
+    #[test]
+    fn an_item_that_was_made_and_written_stays() {
+        let mut bound = bound(BoundTerms {
+            missing: MissingItem::Create(Exptime::In { seconds: 60 }),
+            ..BoundTerms::default()
+        });
+        play(&mut bound, 0, &["NOT_FOUND\r\n", "STORED\r\n", "OK\r\n"]);
+        bound.replace_and_unlock(b"new", 0, Exptime::Never);
+        assert_eq!(
+            play(&mut bound, 1, &["STORED\r\n", "OK\r\n"]),
+            ["set k 0 0 3 new", "unlock k", "Released"]
+        );
+    }
+
+    #[test]
+    fn without_an_item_or_a_strategy_it_is_not_obtained() {
+        let mut one = bound(BoundTerms::default());
+        assert_eq!(
+            play(&mut one, 0, &["NOT_FOUND\r\n"]),
+            ["lock k", "NotObtained(NoItem)"]
+        );
+        let mut other = bound(BoundTerms::default());
+        assert_eq!(
+            play(&mut other, 0, &["LOCKED\r\n"]),
+            ["lock k", "NotObtained(Held)"]
+        );
+        // What memcached answers to `lock`.
+        let mut memcached = bound(BoundTerms::default());
+        assert_eq!(
+            play(&mut memcached, 0, &["ERROR\r\n"]),
+            ["lock k", "Failed(Refused(\"ERROR\"))"]
+        );
+    }
+
+    #[test]
+    fn an_item_that_never_stays_does_not_keep_us_busy_for_ever() {
+        let mut bound = bound(BoundTerms {
+            missing: MissingItem::Create(Exptime::Past),
+            ..BoundTerms::default()
+        });
+        let answers = ["NOT_FOUND\r\n", "STORED\r\n"].repeat(20);
+        let done = play(&mut bound, 0, &answers);
+        assert_eq!(done.last().unwrap(), "NotObtained(NoItem)");
+        assert_eq!(done.len(), 2 * 8 + 2);
+    }
+
+    #[test]
+    fn the_holder_reads_and_replaces_on_the_same_connection() {
+        let mut bound = bound(BoundTerms::default());
+        play(&mut bound, 0, &["OK\r\n"]);
+        bound.read();
+        let read = play(&mut bound, 1, &["VALUE k 5 2 7\r\nhi\r\nEND\r\n"]);
+        assert_eq!(read.first().unwrap(), "gets k");
+        assert!(
+            read.last()
+                .unwrap()
+                .starts_with("Read(Item { value: [104, 105]")
+        );
+        bound.replace_and_unlock(b"new", 5, Exptime::Never);
+        assert_eq!(
+            play(&mut bound, 2, &["STORED\r\n", "OK\r\n"]),
+            ["set k 5 0 3 new", "unlock k", "Released"]
+        );
+    }
+
+    #[test]
+    fn a_write_that_fails_keeps_the_lock() {
+        let mut bound = bound(BoundTerms::default());
+        play(&mut bound, 0, &["OK\r\n"]);
+        bound.replace_and_unlock(b"new", 0, Exptime::Never);
+        let done = play(&mut bound, 0, &["SERVER_ERROR out of memory\r\n"]);
+        assert!(done.last().unwrap().starts_with("Undone(Refused"));
+        assert!(bound.is_held());
+    }
+
+    #[test]
+    fn a_silent_connection_is_tried_and_given_up() {
+        let mut bound = bound(BoundTerms::default());
+        play(&mut bound, 0, &["OK\r\n"]);
+        assert_eq!(play(&mut bound, 4_999, &[]), [""; 0]);
+        assert_eq!(play(&mut bound, 5_000, &["MN\r\n"]), ["mn"]);
+        assert_eq!(play(&mut bound, 9_999, &[]), [""; 0]);
+        assert_eq!(play(&mut bound, 10_000, &[]), ["mn"]);
+        assert_eq!(play(&mut bound, 15_000, &[]), ["Disconnect"]);
+        bound.disconnected(at(15_000));
+        assert_eq!(play(&mut bound, 15_000, &[]), ["Lost(Disconnected)"]);
+    }
+
+    #[test]
+    fn the_end_of_the_connection_is_the_end_of_the_lock() {
+        let mut obtaining = bound(BoundTerms::default());
+        play(&mut obtaining, 0, &[]);
+        obtaining.disconnected(at(1));
+        assert_eq!(play(&mut obtaining, 1, &[]), ["Failed(Disconnected)"]);
+
+        let mut reading = bound(BoundTerms::default());
+        play(&mut reading, 0, &["OK\r\n"]);
+        reading.read();
+        play(&mut reading, 0, &[]);
+        reading.disconnected(at(1));
+        assert_eq!(
+            play(&mut reading, 1, &[]),
+            ["Lost(Disconnected)", "NotHeld"]
+        );
+
+        let mut releasing = bound(BoundTerms::default());
+        play(&mut releasing, 0, &["OK\r\n"]);
+        releasing.release();
+        play(&mut releasing, 0, &[]);
+        releasing.disconnected(at(1));
+        assert_eq!(play(&mut releasing, 1, &[]), ["Released"]);
+    }
+}

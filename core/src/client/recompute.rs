@@ -1,0 +1,540 @@
+//! Read a value, or be the one client who computes it.
+//!
+//! One request reads, and settles who computes: `mg KEY v c N<claim> R<early>`. If there is no item,
+//! the first reader makes an empty one and has the win; an item that is about to expire, or was
+//! marked stale, is won by its first reader as well. Everyone else is told that somebody is at it.
+//!
+//! - R1: the value is stored with the version that was won (`ms … C<cas>`). If the item was changed
+//!   or deleted meanwhile, what was computed is out of date and is not stored.
+//! - R2: whoever fails to compute gives the win back, so that the next reader has it: an empty item
+//!   of ours is deleted (`md … C<cas>`), one with a value is marked stale (`md … I C<cas>`).
+//! - R3: whoever dies with the win keeps the others waiting no longer than `claim` when there was
+//!   no value, and than the value has left otherwise.
+//! - R4: a value that is empty and being computed cannot be told from none, and is waited for.
+//!
+//! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Get", "stampeding herd"; it works on 1.6.18.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use super::lease::after;
+use super::link::{Failure, Machine, Step};
+use super::retry::{Retries, Retry};
+use super::session::{Answer, Flags, Request};
+use super::tenure::{TTL_MAX, TTL_MIN, TermsError};
+use crate::item::Cas;
+use crate::key::Key;
+use crate::time::{Exptime, Instant};
+use crate::wire::meta::reply::{Code, Response};
+use crate::wire::meta::{Flag, Verb};
+
+/// How a value is read, and kept.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub struct RecomputeTerms {
+    /// How long the value lives; 0 is for ever.
+    pub ttl: Duration,
+    /// How long before its end one client is told to compute it anew; 0 is not to.
+    pub early: Duration,
+    /// How long a client may take to compute a value that is not there at all, before another one is
+    /// told to.
+    pub claim: Duration,
+    /// What those do who may not compute it.
+    pub losers: Losers,
+    /// When to look again while somebody else computes.
+    pub retry: Retry,
+    /// How long to go on looking; `None` is as long as `claim`.
+    pub deadline: Option<Duration>,
+    /// How long the server may take to answer before the connection counts as broken.
+    pub reply_timeout: Duration,
+    /// What jitter is drawn from: any number that differs between clients.
+    pub seed: u64,
+}
+
+impl RecomputeTerms {
+    /// A value that lives for `ttl`, and is computed anew `early` before its end.
+    ///
+    /// # Errors
+    /// [`TermsError`] if the server cannot measure `ttl`.
+    pub const fn new(ttl: Duration, early: Duration) -> Result<Self, TermsError> {
+        if !ttl.is_zero() && ttl.as_millis() < TTL_MIN.as_millis() {
+            return Err(TermsError::TtlTooShort);
+        }
+        if ttl.as_millis() > TTL_MAX.as_millis() || early.as_millis() > TTL_MAX.as_millis() {
+            return Err(TermsError::TtlTooLong);
+        }
+        Ok(Self {
+            ttl,
+            early,
+            claim: Duration::from_secs(30),
+            losers: Losers::Wait,
+            retry: Retry::exponential(Duration::from_millis(10), Duration::from_millis(500))
+                .with_jitter(),
+            deadline: None,
+            reply_timeout: Duration::from_secs(5),
+            seed: 0,
+        })
+    }
+}
+
+/// What those do who may not compute a value. One that is only about to expire is good for all.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Losers {
+    /// They wait for the new value.
+    #[default]
+    Wait,
+    /// They take a value that was marked stale, and wait if there is none.
+    TakeStale,
+}
+
+/// What comes of it.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum RecomputeNews {
+    /// The value.
+    Found {
+        /// Its bytes.
+        value: Box<[u8]>,
+        /// It was marked stale, and somebody computes a new one.
+        stale: bool,
+    },
+    /// It is ours to compute. [`computed`](Recompute::computed) or
+    /// [`give_back`](Recompute::give_back) is to follow.
+    Compute {
+        /// The value that is about to expire or was marked stale; `None` if there is none.
+        old: Option<Box<[u8]>>,
+    },
+    /// What was computed is stored.
+    Stored,
+    /// What was computed is not stored: the item was changed in the meantime (R1).
+    Superseded,
+    /// The win is given back.
+    GaveBack,
+    /// Somebody else computes, and takes longer than we wait.
+    TimedOut,
+    /// Nothing is known: there was no answer.
+    Failed(Failure),
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Goal {
+    None,
+    Read {
+        until: Instant,
+    },
+    /// The caller computes.
+    Compute,
+    Store {
+        value: Box<[u8]>,
+    },
+    GiveBack,
+}
+
+/// Whose turn it is. A request is repeated once if the connection breaks: each of them is harmless
+/// a second time, since those that change anything name the version they change.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Turn {
+    Rest,
+    Due { at: Instant },
+    Awaiting { sent: Instant },
+}
+
+/// One read of a value that may have to be computed.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Recompute {
+    key: Box<[u8]>,
+    terms: RecomputeTerms,
+    retries: Retries,
+    goal: Goal,
+    turn: Turn,
+    connected: bool,
+    /// The connection broke under this request before.
+    repeated: bool,
+    /// The version that was won, and whether the item is an empty one that the win has made.
+    won: Option<(Cas, bool)>,
+    news: VecDeque<RecomputeNews>,
+}
+
+impl Recompute {
+    /// A read that has not begun.
+    #[must_use]
+    pub fn new(key: Key<'_>, terms: RecomputeTerms) -> Self {
+        Self {
+            key: key.as_bytes().into(),
+            retries: terms.retry.begin(terms.seed),
+            terms,
+            goal: Goal::None,
+            turn: Turn::Rest,
+            connected: false,
+            repeated: false,
+            won: None,
+            news: VecDeque::new(),
+        }
+    }
+
+    /// Begins to read. Ends in [`Found`](RecomputeNews::Found),
+    /// [`Compute`](RecomputeNews::Compute), [`TimedOut`](RecomputeNews::TimedOut) or
+    /// [`Failed`](RecomputeNews::Failed).
+    pub fn read(&mut self, now: Instant) {
+        if self.goal != Goal::None || self.turn != Turn::Rest {
+            return;
+        }
+        self.retries = self.terms.retry.begin(self.terms.seed);
+        let patience = self.terms.deadline.unwrap_or(self.terms.claim);
+        let until = after(now, patience);
+        self.begin(Goal::Read { until }, now);
+    }
+
+    /// Stores what the caller has computed. Ends in [`Stored`](RecomputeNews::Stored),
+    /// [`Superseded`](RecomputeNews::Superseded) or [`Failed`](RecomputeNews::Failed). Nothing
+    /// happens if there was no win.
+    pub fn computed(&mut self, now: Instant, value: &[u8]) {
+        if self.goal == Goal::Compute {
+            self.begin(
+                Goal::Store {
+                    value: value.into(),
+                },
+                now,
+            );
+        }
+    }
+
+    /// Lets the next reader compute. Ends in [`GaveBack`](RecomputeNews::GaveBack) or
+    /// [`Failed`](RecomputeNews::Failed). Nothing happens if there was no win.
+    pub fn give_back(&mut self, now: Instant) {
+        if self.goal == Goal::Compute {
+            self.begin(Goal::GiveBack, now);
+        }
+    }
+
+    /// Whether the caller is to compute.
+    #[must_use]
+    pub fn has_won(&self) -> bool {
+        self.goal == Goal::Compute
+    }
+
+    fn begin(&mut self, goal: Goal, at: Instant) {
+        self.goal = goal;
+        self.repeated = false;
+        self.turn = Turn::Due { at };
+    }
+
+    fn end(&mut self, news: RecomputeNews) {
+        self.goal = Goal::None;
+        self.turn = Turn::Rest;
+        self.news.push_back(news);
+    }
+
+    fn was_read(&mut self, now: Instant, until: Instant, answer: &Answer<'_>) {
+        let Answer::Meta(Response {
+            code: Code::Value,
+            value,
+            ..
+        }) = *answer
+        else {
+            return self.end(RecomputeNews::Failed(Failure::from_answer(answer)));
+        };
+        let stale = answer.has(b'X');
+        let empty = value.is_empty();
+        if answer.has(b'W') {
+            let Some(cas) = answer.number(b'c').and_then(Cas::new) else {
+                return self.end(RecomputeNews::Failed(Failure::Unexpected));
+            };
+            self.won = Some((cas, empty && !stale));
+            let old = (!empty).then(|| value.into());
+            self.end(RecomputeNews::Compute { old });
+            self.goal = Goal::Compute;
+            return;
+        }
+        let usable =
+            !answer.has(b'Z') || (!empty && (!stale || self.terms.losers == Losers::TakeStale));
+        if usable {
+            let value = value.into();
+            return self.end(RecomputeNews::Found { value, stale });
+        }
+        match self.retries.next_wait() {
+            Some(wait) if now < until => {
+                self.repeated = false;
+                self.turn = Turn::Due {
+                    at: after(now, wait).min(until),
+                };
+            }
+            Some(_) | None => self.end(RecomputeNews::TimedOut),
+        }
+    }
+
+    fn was_stored(&mut self, answer: &Answer<'_>) {
+        match answer.code() {
+            Some(Code::Done) => self.end(RecomputeNews::Stored),
+            Some(Code::Exists | Code::NotFound | Code::NotStored | Code::Locked) => {
+                self.end(RecomputeNews::Superseded);
+            }
+            _ => self.end(RecomputeNews::Failed(Failure::from_answer(answer))),
+        }
+    }
+
+    fn was_given_back(&mut self, answer: &Answer<'_>) {
+        match answer.code() {
+            // An item of another version is not ours to give back any more.
+            Some(Code::Done | Code::Exists | Code::NotFound | Code::Locked) => {
+                self.end(RecomputeNews::GaveBack);
+            }
+            _ => self.end(RecomputeNews::Failed(Failure::from_answer(answer))),
+        }
+    }
+
+    fn request(&self) -> Request<'_> {
+        let key = Key::new(&self.key).expect("these bytes were taken from a key");
+        let (cas, is_claim) = match self.won {
+            Some((cas, is_claim)) => (Flag::Cas(cas.number()), is_claim),
+            None => (Flag::Cas(0), false),
+        };
+        match &self.goal {
+            Goal::Store { value } => Request::Meta {
+                verb: Verb::Set,
+                key,
+                flags: Flags::of([cas, Flag::Touch(whole_seconds(self.terms.ttl))]),
+                value,
+            },
+            Goal::GiveBack if is_claim => Request::meta(Verb::Delete, key, Flags::of([cas])),
+            Goal::GiveBack => Request::meta(Verb::Delete, key, Flags::of([cas, Flag::Invalidate])),
+            Goal::None | Goal::Compute | Goal::Read { .. } => {
+                let claim = Flag::Vivify(whole_seconds(self.terms.claim.max(TTL_MIN)));
+                let read = [Flag::Value, Flag::ShowCas, claim];
+                let flags = if self.terms.early.is_zero() {
+                    Flags::of(read)
+                } else {
+                    let [value, cas, claim] = read;
+                    let early = Flag::Recache(whole_seconds(self.terms.early));
+                    Flags::of([value, cas, claim, early])
+                };
+                Request::meta(Verb::Get, key, flags)
+            }
+        }
+    }
+}
+
+/// A span as an exptime, rounded up to a second and at most [`TTL_MAX`]; 0 is "never".
+fn whole_seconds(span: Duration) -> Exptime {
+    match u32::try_from(span.min(TTL_MAX).as_millis().div_ceil(1000)) {
+        Ok(seconds @ 1..) => Exptime::In { seconds },
+        Ok(0) | Err(_) => Exptime::Never,
+    }
+}
+
+impl Machine for Recompute {
+    type News = RecomputeNews;
+
+    fn poll(&mut self, now: Instant) -> Step<'_, RecomputeNews> {
+        if let Some(news) = self.news.pop_front() {
+            return Step::Tell(news);
+        }
+        match self.turn {
+            Turn::Due { at } if now >= at => {
+                if !self.connected {
+                    return Step::Connect;
+                }
+                self.turn = Turn::Awaiting { sent: now };
+                Step::Send(self.request())
+            }
+            Turn::Due { at } => Step::Wait { until: Some(at) },
+            Turn::Awaiting { sent } => {
+                let until = after(sent, self.terms.reply_timeout);
+                if now >= until {
+                    return Step::Disconnect;
+                }
+                Step::Wait { until: Some(until) }
+            }
+            Turn::Rest => Step::Wait { until: None },
+        }
+    }
+
+    fn connected(&mut self, _: Instant) {
+        self.connected = true;
+    }
+
+    fn disconnected(&mut self, now: Instant) {
+        let had_none = !core::mem::replace(&mut self.connected, false);
+        if self.turn == Turn::Rest {
+            return;
+        }
+        if had_none || self.repeated {
+            return self.end(RecomputeNews::Failed(Failure::Disconnected));
+        }
+        if matches!(self.turn, Turn::Awaiting { .. }) {
+            self.repeated = true;
+            self.turn = Turn::Due { at: now };
+        }
+    }
+
+    fn reply(&mut self, now: Instant, answer: &Answer<'_>) {
+        if !matches!(self.turn, Turn::Awaiting { .. }) {
+            return;
+        }
+        self.turn = Turn::Rest;
+        match self.goal {
+            Goal::Read { until } => self.was_read(now, until, answer),
+            Goal::Store { .. } => self.was_stored(answer),
+            Goal::GiveBack => self.was_given_back(answer),
+            Goal::None | Goal::Compute => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::client::Session;
+
+    const fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    fn terms() -> RecomputeTerms {
+        RecomputeTerms {
+            retry: Retry::linear(Duration::from_millis(100)),
+            deadline: Some(Duration::from_millis(150)),
+            ..RecomputeTerms::new(Duration::from_secs(60), Duration::from_secs(5)).unwrap()
+        }
+    }
+
+    fn reading(terms: RecomputeTerms) -> Recompute {
+        let mut read = Recompute::new(Key::new(b"k").unwrap(), terms);
+        read.connected(at(0));
+        read.read(at(0));
+        read
+    }
+
+    /// Answers its next request, and returns it and what it tells then.
+    fn play(machine: &mut Recompute, ms: u64, answer: &str) -> (String, Option<RecomputeNews>) {
+        let Step::Send(request) = machine.poll(at(ms)) else {
+            panic!("nothing is sent at {ms}");
+        };
+        let mut session = Session::new();
+        let mut out = Vec::new();
+        session.send(&request, &mut out).unwrap();
+        let received = session.receive(answer.as_bytes()).unwrap().unwrap();
+        machine.reply(at(ms), &received.answer);
+        let news = match machine.poll(at(ms)) {
+            Step::Tell(news) => Some(news),
+            Step::Wait { .. } | Step::Send(_) | Step::Connect | Step::Disconnect => None,
+        };
+        (String::from_utf8(out).unwrap(), news)
+    }
+
+    fn found(value: &[u8], stale: bool) -> RecomputeNews {
+        RecomputeNews::Found {
+            value: value.into(),
+            stale,
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_found() {
+        let (sent, news) = play(&mut reading(terms()), 0, "VA 2 c7\r\nhi\r\n");
+        assert_eq!(sent, "mg k v c N30 R5\r\n");
+        assert_eq!(news, Some(found(b"hi", false)));
+    }
+
+    #[test]
+    fn the_winner_stores_with_the_version_it_won() {
+        for (answer, end) in [
+            ("HD\r\n", RecomputeNews::Stored),
+            ("EX\r\n", RecomputeNews::Superseded),
+            ("NF\r\n", RecomputeNews::Superseded),
+        ] {
+            let mut read = reading(terms());
+            let (_, news) = play(&mut read, 0, "VA 0 c7 W\r\n\r\n");
+            assert_eq!(news, Some(RecomputeNews::Compute { old: None }));
+            read.computed(at(9), b"new");
+            let (sent, news) = play(&mut read, 9, answer);
+            assert_eq!(sent, "ms k 3 C7 T60\r\nnew\r\n");
+            assert_eq!(news, Some(end));
+        }
+    }
+
+    #[test]
+    fn a_win_that_comes_to_nothing_is_given_back() {
+        for (answer, given_back) in [
+            ("VA 0 c7 W\r\n\r\n", "md k C7\r\n"),
+            ("VA 2 c7 W\r\nhi\r\n", "md k C7 I\r\n"),
+            ("VA 0 c7 X W\r\n\r\n", "md k C7 I\r\n"),
+        ] {
+            let mut read = reading(terms());
+            play(&mut read, 0, answer);
+            assert!(read.has_won());
+            read.give_back(at(9));
+            let (sent, news) = play(&mut read, 9, "HD\r\n");
+            assert_eq!(
+                (sent.as_str(), news),
+                (given_back, Some(RecomputeNews::GaveBack))
+            );
+        }
+    }
+
+    #[test]
+    fn losers_wait_and_time_out() {
+        let mut read = reading(terms());
+        assert_eq!(play(&mut read, 0, "VA 0 c7 Z\r\n\r\n").1, None);
+        assert_eq!(play(&mut read, 100, "VA 0 c7 Z\r\n\r\n").1, None);
+        assert_eq!(
+            play(&mut read, 150, "VA 0 c7 Z\r\n\r\n").1,
+            Some(RecomputeNews::TimedOut)
+        );
+        let mut lucky = reading(terms());
+        play(&mut lucky, 0, "VA 0 c7 Z\r\n\r\n");
+        assert_eq!(
+            play(&mut lucky, 100, "VA 2 c8\r\nhi\r\n").1,
+            Some(found(b"hi", false))
+        );
+    }
+
+    #[test]
+    fn what_is_only_about_to_expire_is_good_for_all_and_the_stale_for_who_takes_it() {
+        assert_eq!(
+            play(&mut reading(terms()), 0, "VA 2 c7 Z\r\nhi\r\n").1,
+            Some(found(b"hi", false))
+        );
+        let stale = "VA 2 c7 Z X\r\nhi\r\n";
+        assert_eq!(play(&mut reading(terms()), 0, stale).1, None);
+        let takes = RecomputeTerms {
+            losers: Losers::TakeStale,
+            ..terms()
+        };
+        assert_eq!(
+            play(&mut reading(takes), 0, stale).1,
+            Some(found(b"hi", true))
+        );
+    }
+
+    #[test]
+    fn a_broken_connection_is_worth_one_more_try() {
+        let mut read = reading(terms());
+        assert!(matches!(read.poll(at(0)), Step::Send(_)));
+        read.disconnected(at(1));
+        assert_eq!(read.poll(at(1)), Step::Connect);
+        read.connected(at(1));
+        assert!(matches!(read.poll(at(1)), Step::Send(_)));
+        read.disconnected(at(2));
+        assert_eq!(
+            read.poll(at(2)),
+            Step::Tell(RecomputeNews::Failed(Failure::Disconnected))
+        );
+    }
+
+    #[test]
+    fn a_ttl_that_servers_cannot_measure_is_refused() {
+        let terms = |ttl_ms| {
+            RecomputeTerms::new(Duration::from_millis(ttl_ms), Duration::ZERO)
+                .map(|terms| terms.ttl)
+        };
+        assert_eq!(terms(0), Ok(Duration::ZERO));
+        assert_eq!(terms(999), Err(TermsError::TtlTooShort));
+        assert_eq!(terms(u64::MAX), Err(TermsError::TtlTooLong));
+    }
+}
