@@ -130,7 +130,9 @@ pub const LIST: &[Entry] = &[
     Entry {
         id: "old-error-wording",
         reason: "1.6.40 made many an `ERROR` a `CLIENT_ERROR bad command line format`",
-        explains: |d| d.is_old() && d.theirs.len() == d.ours.len() && d.begin_alike_but_for_wording(),
+        explains: |d| {
+            d.is_old() && d.theirs.len() == d.ours.len() && d.begin_alike_but_for_wording()
+        },
     },
     Entry {
         id: "old-body-as-commands",
@@ -140,7 +142,9 @@ pub const LIST: &[Entry] = &[
                 && d.theirs.len() > d.ours.len()
                 && says(d.ours, b"CLIENT_ERROR")
                 && d.begin_alike_but_for_wording()
-                && d.theirs[d.ours.len()..].iter().all(|extra| is_line(extra, b"ERROR"))
+                && d.theirs[d.ours.len()..]
+                    .iter()
+                    .all(|extra| is_line(extra, b"ERROR"))
         },
     },
     Entry {
@@ -160,9 +164,7 @@ pub const LIST: &[Entry] = &[
     Entry {
         id: "old-quiet-create",
         reason: "before 1.6.40 `ma N q` answered when it made the item",
-        explains: |d| {
-            d.is_old() && d.verb() == b"ma" && d.they_say(b"HD") && d.ours.is_empty()
-        },
+        explains: |d| d.is_old() && d.verb() == b"ma" && d.they_say(b"HD") && d.ours.is_empty(),
     },
     Entry {
         id: "old-flag-errors",
@@ -193,9 +195,7 @@ pub const LIST: &[Entry] = &[
     Entry {
         id: "old-gat-without-key",
         reason: "before 1.6.40 `gat` without a key found none",
-        explains: |d| {
-            d.is_old() && d.verb() == b"gat" && d.words() == 2 && d.they_say(b"END")
-        },
+        explains: |d| d.is_old() && d.verb() == b"gat" && d.words() == 2 && d.they_say(b"END"),
     },
     Entry {
         id: "old-leading-blanks",
