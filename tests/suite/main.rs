@@ -2,4 +2,5 @@
 
 mod corpus;
 mod properties;
+mod simulation;
 mod transcripts;

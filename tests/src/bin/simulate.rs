@@ -1,6 +1,7 @@
 //! Plays simulations: one seed, to see what happens, or many, to see that nothing breaks.
 //!
-//! `simulate --seed N --events M [-v]` plays one; `-v` prints every event.
+//! `simulate --seed N --events M [-v]` plays one; `-v` prints every event, and `--fault NAME` plants
+//! one of the faults of [`Fault`].
 //! `simulate --seeds K --events M --threads T [--from N]` plays K seeds of M/K events each.
 //!
 //! The digest stands for everything that happened in all of them: it is the same for the same seeds
@@ -14,9 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd_tests::simulation::{Failure, Plan, Report, Tally, run};
+use latchd_tests::simulation::{Failure, Fault, Plan, Report, Tally, run};
 
-const USAGE: &str = "usage: simulate --seed N --events M [-v]\n       \
+const USAGE: &str = "usage: simulate --seed N --events M [--fault NAME] [-v]\n       \
                      simulate --seeds K --events M [--threads T] [--from N]";
 
 #[derive(Debug, Default)]
@@ -26,6 +27,7 @@ struct Arguments {
     from: u64,
     events: u64,
     threads: Option<u64>,
+    fault: Option<Fault>,
     aloud: bool,
 }
 
@@ -37,6 +39,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
     while let Some(word) = words.next() {
         if word == "-v" {
             arguments.aloud = true;
+            continue;
+        }
+        if word == "--fault" {
+            arguments.fault = Some(Fault::named(&words.next()?)?);
             continue;
         }
         let number = words.next()?.replace('_', "").parse().ok()?;
@@ -63,6 +69,7 @@ fn main() -> ExitCode {
     let outcome = match (arguments.seed, arguments.seeds) {
         (Some(seed), _) => run(&Plan {
             aloud: arguments.aloud,
+            fault: arguments.fault,
             ..Plan::new(seed, arguments.events)
         })
         .map(|report| (1, report)),

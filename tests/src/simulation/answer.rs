@@ -107,14 +107,15 @@ pub(super) fn silence(ask: &Ask) -> Result<Answer<'static>, Unfit> {
     }
 }
 
-/// Whether the first answer in `bytes` is to `ask`, which is quiet, and not to a later request.
-pub(super) fn is_to(ask: &Ask, bytes: &[u8]) -> bool {
+/// Whether the first answer in `bytes` is to `ask`, which is quiet, and not to a later request, of
+/// which there can be none if it came alone.
+pub(super) fn is_to(ask: &Ask, is_alone: bool, bytes: &[u8]) -> bool {
     match ask.wire {
         Wire::Classic => false,
         Wire::Meta => match Meta::decode(bytes) {
             Ok(Some((response, _))) => is_own(ask, &response),
-            // An error line has no opaque; it is left to requests that are sent alone.
-            Ok(None) | Err(_) => true,
+            // A line of classic text has no opaque.
+            Ok(None) | Err(_) => is_alone,
         },
         Wire::Binary => match decode_packet(bytes, usize::MAX) {
             Ok(Some((packet, _))) => packet.opaque == ask.number,

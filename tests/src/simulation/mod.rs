@@ -85,6 +85,8 @@ pub use ledger::Tally;
 pub struct Failure {
     /// What was played.
     pub seed: u64,
+    /// What was made wrong.
+    pub fault: Option<Fault>,
     /// The event at which it showed.
     pub event: u64,
     /// Which promise.
@@ -99,6 +101,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             seed,
+            fault,
             event,
             rule,
             what,
@@ -114,8 +117,13 @@ impl fmt::Display for Failure {
         }
         write!(
             formatter,
-            "to replay: cargo run --release -p latchd-tests --bin simulate -- --seed {seed} --events {event} -v"
-        )
+            "to replay: cargo run --release -p latchd-tests --bin simulate -- \
+             --seed {seed} --events {event}"
+        )?;
+        if let Some(fault) = fault {
+            write!(formatter, " --fault {fault:?}")?;
+        }
+        write!(formatter, " -v")
     }
 }
 
@@ -140,6 +148,7 @@ pub fn run(plan: &Plan) -> Result<Report, Box<Failure>> {
     };
     Err(Box::new(Failure {
         seed: plan.seed,
+        fault: plan.fault,
         event: world.events(),
         rule: breach.rule,
         what: breach.what,

@@ -61,6 +61,14 @@ impl Fault {
         Self::AnswersTwice,
         Self::LosesStore,
     ];
+
+    /// The fault with this name; `None` if there is none.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|fault| format!("{fault:?}") == name)
+    }
 }
 
 /// A core that clients reach.

@@ -128,7 +128,7 @@ impl Books<'_> {
                     )));
                 }
             }
-        } else if rest.is_empty() || ask.quiet && !is_to(ask, rest) {
+        } else if rest.is_empty() || ask.quiet && !is_to(ask, peer.is_alone, rest) {
             if is_begun {
                 let answer = silence(ask).map_err(|unfit| broken(format!("{unfit}: {ask}")))?;
                 self.enter(peer, ask, &answer)?;

@@ -185,19 +185,16 @@ impl World {
                 return Ok(());
             }
             State::Open => match bits & 1023 {
-                0 | 1 => {
+                0..6 => {
                     self.reset(client);
                     return Ok(());
                 }
-                2 => {
+                6..8 => {
                     self.half_close(client);
                     return Ok(());
                 }
-                3..12 => {
-                    let stalled = !peer.stalled;
-                    self.peers[client].stalled = stalled;
-                    self.happens(client, Note::Stalled(stalled), u64::from(stalled));
-                }
+                8..14 if !peer.stalled => self.stall(client, true),
+                8..44 if peer.stalled => self.stall(client, false),
                 _ => {
                     if !peer.finished && peer.asks.len() < ASKS_MAX {
                         for _ in 0..(bits >> 10 & 3) {
@@ -432,6 +429,15 @@ impl World {
         self.peers[client].state = State::HalfClosed;
         self.happens(client, Note::HalfClosed, 7);
         self.forget_beliefs(client);
+    }
+
+    fn stall(&mut self, client: usize, stalled: bool) {
+        self.peers[client].stalled = stalled;
+        self.happens(
+            client,
+            Note::Stalled(stalled),
+            8 + (u64::from(stalled) << 4),
+        );
     }
 
     /// Nothing is left of a connection.
