@@ -5,6 +5,7 @@ mod action;
 mod answer;
 mod beliefs;
 mod canonical;
+mod client;
 mod expected;
 pub mod explore;
 pub mod invariants;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use latchd_model::report::{self, Outcome};
 use latchd_model::{Explored, Setup, all, search};
-use stateright::{Checker, Model};
+use stateright::Model;
 
 /// Every interleaving of locks and wins, within bounds, on the real core of latchd.
 #[derive(Parser)]
@@ -33,6 +33,12 @@ enum Request {
     /// Says what each model is about: its alphabet, what must always hold, and what must be seen.
     List {
         /// Only the models whose name begins with this.
+        name: Option<String>,
+    },
+    /// Puts the canonical view to the test: states that are taken for the same must lead to the
+    /// same states.
+    View {
+        /// Only the models whose name begins with this; the largest ones take long.
         name: Option<String>,
     },
     /// Serves stateright's Explorer for one model, on loopback.
@@ -68,6 +74,7 @@ fn main() -> ExitCode {
             }
             true
         }
+        Request::View { name } => view(&chosen(name.as_deref())),
         Request::Explore { name, port } => explore(&name, port),
         #[cfg(feature = "seeded-bugs")]
         Request::Seeded { show } => seeded(show),
@@ -112,7 +119,7 @@ fn check(setups: &[&'static Setup], threads: usize, save: &std::path::Path) -> b
         println!("{}", report::line(setup, &outcome));
         complaints.push_str(&report::complaints(setup, &outcome));
         if outcome.found.is_wrong
-            && let Some(offence) = search::shortest_offence(&model, usize::MAX)
+            && let Err(offence) = search::shortest_offence(&model, usize::MAX)
         {
             let text = report::offence(&model, &offence);
             let path = save.join(format!("{}.txt", setup.name));
@@ -135,16 +142,34 @@ fn check(setups: &[&'static Setup], threads: usize, save: &std::path::Path) -> b
     complaints.is_empty()
 }
 
+fn view(setups: &[&'static Setup]) -> bool {
+    setups.iter().all(
+        |setup| match search::twins(&Explored::new((*setup).clone())) {
+            Ok(pairs) => {
+                println!(
+                    "{:20} {pairs:>9} pairs taken for the same lead to the same",
+                    setup.name
+                );
+                true
+            }
+            Err(difference) => {
+                println!("{}: {difference:#?}", setup.name);
+                false
+            }
+        },
+    )
+}
+
 fn explore(name: &str, port: u16) -> bool {
     let setup = chosen(Some(name))[0];
     println!(
         "{}: open http://127.0.0.1:{port}/ and end with ^C",
         setup.name
     );
+    // Serves until the process ends.
     Explored::new(setup.clone())
         .checker()
-        .serve(("127.0.0.1", port))
-        .join();
+        .serve(("127.0.0.1", port));
     true
 }
 

@@ -110,7 +110,9 @@ pub fn catch(bug: SeededBug) -> Option<Caught> {
             .find(|setup| setup.name == *name)
             .expect("it is the name of a model");
         let model = with_bug(setup, bug);
-        shortest_offence(&model, STATES_MAX).map(|offence| Caught { setup, offence })
+        shortest_offence(&model, STATES_MAX)
+            .err()
+            .map(|offence| Caught { setup, offence })
     })
 }
 

@@ -165,7 +165,7 @@ impl Request<'_> {
 ///
 /// `title` is the scenario's; `end` is what is to be said of the last step.
 #[must_use]
-pub fn write(model: &Explored, steps: &[Action], title: &str, end: &str) -> String {
+pub(crate) fn write(model: &Explored, steps: &[Action], title: &str, end: &str) -> String {
     let mut player = Player::new(model, steps);
     let mut text = header(model.setup(), title);
     let mut world = model
@@ -484,18 +484,75 @@ mod tests {
             });
             for bytes in [text, binary].into_iter().flatten() {
                 let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
-                match connection.next(&bytes, &mut KeyBuffer::new()) {
-                    Step::Request {
-                        command, consumed, ..
-                    } => {
-                        assert_eq!(command, meant, "{verb:?}");
-                        assert_eq!(consumed, bytes.len(), "{verb:?}");
-                    }
-                    other => panic!("{verb:?} is not a request: {other:?}"),
-                }
+                let mut key_buffer = KeyBuffer::new();
+                let step = connection.next(&bytes, &mut key_buffer);
+                let Step::Request {
+                    command, consumed, ..
+                } = step
+                else {
+                    panic!("{verb:?} is not a request: {step:?}");
+                };
+                assert_eq!(command, meant, "{verb:?}");
+                assert_eq!(consumed, bytes.len(), "{verb:?}");
                 seen += 1;
             }
         }
         assert!(seen > 20, "only {seen} verbs were looked at");
+    }
+
+    /// A way through a model is a transcript that plays on a server.
+    #[test]
+    fn a_way_is_a_transcript() {
+        use latchd_tests::memory::{Arrival, MemoryPeer};
+        use latchd_tests::transcript::{Dialect, parse::parse, run::run};
+
+        let setup = crate::all()
+            .find(|setup| setup.name == "everything-2x1")
+            .unwrap();
+        let model = Explored::new(setup.clone());
+        let by = |client, verb| Action {
+            client,
+            verb,
+            key: 0,
+        };
+        let text_only = [
+            by(0, Verb::Open),
+            by(1, Verb::Open),
+            by(0, Verb::Vivify),
+            by(1, Verb::MetaGet),
+            by(0, Verb::StaleSet),
+            by(1, Verb::Lock),
+            by(0, Verb::Set),
+            by(0, Verb::SetTooLarge),
+            by(1, Verb::MarkStale),
+            by(0, Verb::MetaGet),
+            by(1, Verb::Close),
+            by(0, Verb::SetExpiring),
+            by(0, Verb::Pass),
+            by(0, Verb::Pass),
+            by(0, Verb::Gets),
+            by(0, Verb::Append),
+        ];
+        let binary_too = [
+            by(0, Verb::Open),
+            by(0, Verb::Set),
+            by(0, Verb::LockAndGet),
+            by(0, Verb::CasAndUnlock),
+            by(1, Verb::Open),
+            by(1, Verb::Lock),
+            by(0, Verb::ReplaceAndUnlock),
+            by(0, Verb::Increment),
+            by(0, Verb::Flush),
+        ];
+        for steps in [&text_only[..], &binary_too[..]] {
+            let text = write(&model, steps, "a way", "nothing is wrong");
+            let transcript =
+                parse("way", &text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"));
+            let outcome = run(&transcript, Dialect::Latchd, || {
+                Ok(MemoryPeer::new(Arrival::Whole))
+            });
+            let outcome = outcome.unwrap();
+            assert_eq!(outcome.passed, 1, "{:?}\n{text}", outcome.failures);
+        }
     }
 }
