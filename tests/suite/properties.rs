@@ -231,9 +231,10 @@ mod seeded {
             let mut r#gen = Gen::from_size_and_seed(OPS_MAX, seed);
             let steps = <Vec<Step> as quickcheck::Arbitrary>::arbitrary(&mut r#gen);
             // The bugs of eviction need memory to be scarce.
-            let (limits, room) = match bug {
-                Bug::EvictsHeld => (scarce(2), Room::Scarce),
-                _ => (ample(), Room::Ample),
+            let (limits, room) = if bug == Bug::EvictsHeld {
+                (scarce(2), Room::Scarce)
+            } else {
+                (ample(), Room::Ample)
             };
             let mut config = Config::new(limits, UNIX_S_AT_START);
             config.seeded_bug = Some(bug);

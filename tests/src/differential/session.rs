@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
-use super::binary::{self, BinaryStream, BinaryWire, Packet};
+use super::binary::{self, BinaryStream, BinaryWire};
 use super::link::Link;
 use super::locks::{self, LockStream, Next};
 use super::reply::{TextWire, Wire};
@@ -41,6 +41,7 @@ pub fn play(
     commands: u64,
     seed: u64,
 ) -> io::Result<Tally> {
+    flush(ours)?;
     let text = TextWire { dialect };
     let wire: &dyn Wire = match protocol {
         Protocol::Text => &text,
@@ -60,11 +61,6 @@ pub fn play(
             }
         }
         (Dialect::Memcached | Dialect::MemcachedBefore1640, Protocol::Binary) => {
-            // What an earlier comparison left there is not what latchd starts with.
-            run.exchange(
-                0,
-                vec![Packet::new(binary::opcode::FLUSH).draft(None).done()],
-            )?;
             let mut stream = BinaryStream::new(seed);
             while run.tally.commands < commands && !run.tally.is_hopeless() {
                 let batch = stream.batch(&run.book, BATCH);
@@ -76,6 +72,16 @@ pub fn play(
         }
     }
     Ok(run.tally)
+}
+
+/// A latchd that was there before may hold what an earlier comparison left; the peer is new.
+fn flush(ours: &mut dyn Link) -> io::Result<()> {
+    const CONN: u32 = u32::MAX;
+    ours.send(CONN, b"flush_all\r\n")?;
+    let mut answer = Vec::new();
+    ours.receive(CONN, &mut answer)?;
+    ours.close(CONN);
+    Ok(())
 }
 
 fn play_locks(run: &mut Run<'_>, protocol: Protocol, commands: u64, seed: u64) -> io::Result<()> {
