@@ -12,8 +12,10 @@
 pub mod allow;
 pub mod binary;
 pub mod cas;
+pub mod draft;
 pub mod link;
 pub mod locks;
+pub mod packet;
 pub mod probes;
 pub mod reply;
 pub mod run;

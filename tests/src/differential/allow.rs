@@ -4,7 +4,7 @@
 //! where an entry is the drift of an older memcached, it applies to that dialect only.
 
 use super::Dialect;
-use super::binary::opcode as op;
+use super::packet::opcode as op;
 use super::reply::{Message, Part};
 
 /// Two answers that differ.

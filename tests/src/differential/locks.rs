@@ -7,9 +7,9 @@
 //! so is what text clients of memcached have had since.
 
 use super::Request;
-use super::binary::{Packet, opcode as op};
 use super::cas::{CasBook, CasPair};
-use super::text::Draft;
+use super::draft::Draft;
+use super::packet::{Packet, opcode as op};
 use crate::generate::Random;
 
 /// How many connections take part.

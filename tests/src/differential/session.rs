@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
-use super::binary::{self, BinaryStream, BinaryWire};
+use super::binary::{self, BinaryStream};
 use super::link::Link;
 use super::locks::{self, LockStream, Next};
+use super::packet::BinaryWire;
 use super::reply::{TextWire, Wire};
 use super::run::{Run, Tally};
 use super::text::TextStream;
