@@ -3,4 +3,5 @@
 mod corpus;
 mod differential;
 mod properties;
+mod simulation;
 mod transcripts;

@@ -234,9 +234,17 @@ const SCRIPTS: &[Script] = &[
     ]),
     any(&["ms @ 1\r\n9\r\n", "ma @ T100 t\r\n", "mg @ t v\r\n"]).allowing("counting-loses-flags"),
     any(&["ms @ 1\r\n8\r\n", "ma @ T100 t\r\n", "mg @ t v\r\n"]),
-    new(&["ms @ 1\r\n9\r\n", "ma @ E4444 c\r\n", "mg @ v C4444\r\n"])
-        .allowing("counting-loses-flags"),
-    new(&["ms @ 1\r\n8\r\n", "ma @ E4444 c\r\n", "mg @ v C4444\r\n"]),
+    new(&[
+        "ms @ 1\r\n9\r\n",
+        "ma @ E500000004444 c\r\n",
+        "mg @ v C500000004444\r\n",
+    ])
+    .allowing("counting-loses-flags"),
+    new(&[
+        "ms @ 1\r\n8\r\n",
+        "ma @ E500000004444 c\r\n",
+        "mg @ v C500000004444\r\n",
+    ]),
     any(&[
         "ms @ 1\r\nv\r\n",
         "md @ I\r\n",
@@ -273,25 +281,25 @@ const SCRIPTS: &[Script] = &[
         "mg @ v\r\n",
     ]),
     new(&[
-        "ms @ 1 E77777\r\nv\r\n",
+        "ms @ 1 E5000000077777\r\nv\r\n",
         "mg @ c\r\n",
-        "ms @ 1 C77777 E88888\r\nw\r\n",
+        "ms @ 1 C5000000077777 E5000000088888\r\nw\r\n",
         "mg @ c v\r\n",
     ]),
     new(&[
-        "ms @ 1 E77777\r\nv\r\n",
-        "mg @ C77777 v\r\n",
+        "ms @ 1 E5000000077777\r\nv\r\n",
+        "mg @ C5000000077777 v\r\n",
         "mg @ C1 v\r\n",
     ]),
     new(&[
-        "ms @ 1 E77777\r\nv\r\n",
-        "ms @ 1 C70000 I T360\r\nw\r\n",
+        "ms @ 1 E5000000077777\r\nv\r\n",
+        "ms @ 1 C5000000070000 I T360\r\nw\r\n",
         "mg @ t v\r\n",
         "mg @ t v\r\n",
     ]),
     new(&[
-        "ms @ 1 E77777\r\nv\r\n",
-        "ms @ 1 C80000 I\r\nw\r\n",
+        "ms @ 1 E5000000077777\r\nv\r\n",
+        "ms @ 1 C5000000080000 I\r\nw\r\n",
         "ms @ 1 C0\r\nw\r\n",
         "mg @ v\r\n",
     ]),

@@ -205,6 +205,12 @@ impl TextStream {
         self.random.choose(&WORDS).to_vec()
     }
 
+    /// What is put before or behind a value: a word does not become a number by it.
+    fn addition(&mut self, key: &str) -> Vec<u8> {
+        let other: &[u8] = if key.starts_with('n') { b"1" } else { b"y" };
+        (*self.random.choose(&[b"", other, b"x"])).to_vec()
+    }
+
     fn get(&mut self) -> Request {
         let verb = *self.random.choose(&["get", "gets"]);
         let first = self.key();
@@ -246,9 +252,8 @@ impl TextStream {
         ];
         let verb = *self.random.choose(&VERBS);
         let key = self.key();
-        // What is put before or behind a number may make it something else, for good.
         let value = match verb {
-            "append" | "prepend" => self.random.choose(&[&b""[..], b"1", b"x"]).to_vec(),
+            "append" | "prepend" => self.addition(&key),
             _ => self.value(&key),
         };
         let mut draft = Draft::new(Some(&key));
@@ -386,7 +391,7 @@ impl TextStream {
         });
         let joins = mode.starts_with("MA") || mode.starts_with("MP") || mode == "Ma";
         let value = if joins {
-            self.random.choose(&[&b""[..], b"1", b"x"]).to_vec()
+            self.addition(&key)
         } else {
             self.value(&key)
         };
