@@ -8,6 +8,7 @@ mod canonical;
 mod client;
 mod expected;
 pub mod explore;
+pub mod fault;
 pub mod invariants;
 mod locks;
 pub mod report;
@@ -20,6 +21,7 @@ mod shards;
 mod snapshot;
 mod stampede;
 mod transcript;
+mod wire;
 pub mod world;
 
 pub use action::{Action, Verb};
