@@ -8,6 +8,7 @@ mod canonical;
 mod expected;
 pub mod explore;
 pub mod invariants;
+pub mod lease;
 mod locks;
 pub mod report;
 mod rules;
