@@ -10,6 +10,7 @@ mod expected;
 pub mod explore;
 pub mod fault;
 pub mod invariants;
+pub mod lease;
 mod locks;
 pub mod report;
 mod rules;
