@@ -4,11 +4,12 @@ use latchd_core::command::{Command, Delete, Get, Removal, Set};
 use latchd_core::reply::{Reply, Win};
 use latchd_core::{ConnId, Event, Instant};
 
-use crate::action::{Verb, key};
+use crate::action::{Verb, key, name};
+use crate::client::Errand;
 use crate::invariants::{Invariant, Witness, Witnesses};
 use crate::rules::demand;
 use crate::setup::Setup;
-use crate::world::{Errand, Fault, World};
+use crate::world::{Fault, World};
 
 /// L1, L4 and L5.
 pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
@@ -17,8 +18,8 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
         let believers = clients().filter(|client| client.holds[number]).count();
         demand(Invariant::OneBeliever, believers <= 1, || {
             format!(
-                "{believers} clients believe that they hold {:?}",
-                key(number)
+                "{believers} clients believe that they hold {}",
+                name(number)
             )
         })?;
         let shard = number % setup.shards;
@@ -28,7 +29,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
         demand(
             Invariant::HolderIsOpen,
             owner.is_none() || holder.is_some(),
-            || format!("{owner:?} holds {:?} and is not connected", key(number)),
+            || format!("{owner:?} holds {} and is not connected", name(number)),
         )?;
         for client in clients() {
             // Whoever is on the way to lose all its locks believes nothing, but where it has not
@@ -143,7 +144,10 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
         for (command, wanted) in steps {
             let outcome = ask(command);
             demand(Invariant::Escape, outcome == wanted, || {
-                format!("{key:?} is to be {wanted} once everybody has gone: {outcome}")
+                format!(
+                    "{} is to be {wanted} once everybody has gone: {outcome}",
+                    name(number)
+                )
             })?;
         }
         if world.snapshot.items[number].is_some_and(|seen| seen.owner.is_some()) {

@@ -28,9 +28,8 @@ impl Explored {
     /// On the core as it is.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
-        let cores = (0..setup.shards)
-            .map(|shard| Core::new(setup.config(shard)))
-            .collect();
+        let cores = (0..setup.shards).map(|shard| Core::new(setup.config(shard)));
+        let cores = cores.collect();
         Self::with_cores(setup, cores)
     }
 
@@ -43,6 +42,11 @@ impl Explored {
             start,
             seen: Arc::default(),
         }
+    }
+
+    /// The cores that it starts with.
+    pub(crate) fn fresh_cores(&self) -> Vec<Core> {
+        self.start.shards.clone()
     }
 
     /// What is explored.

@@ -5,16 +5,21 @@ mod action;
 mod answer;
 mod beliefs;
 mod canonical;
+mod client;
 mod expected;
 pub mod explore;
 pub mod invariants;
 mod locks;
+pub mod report;
 mod rules;
 pub mod search;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded;
 pub mod setup;
 mod shards;
 mod snapshot;
 mod stampede;
+mod transcript;
 pub mod world;
 
 pub use action::{Action, Verb};

@@ -1,36 +1,207 @@
-//! stub main
-use latchd_model::{Explored, all, search};
-fn main() {
+//! `latchd-model`: checks the models, shows them, and plants bugs to see that they are found.
+
+use std::io::{IsTerminal, Write as _, stderr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use latchd_model::report::{self, Outcome};
+use latchd_model::{Explored, Setup, all, search};
+use stateright::Model;
+
+/// Every interleaving of locks and wins, within bounds, on the real core of latchd.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Request,
+}
+
+#[derive(Subcommand)]
+enum Request {
+    /// Explores every state of every model, and says what does not hold.
+    Check {
+        /// Only the models whose name begins with this.
+        name: Option<String>,
+        /// How many threads search.
+        #[arg(long, default_value_t = 2)]
+        threads: usize,
+        /// Where to put the transcript of what is wrong.
+        #[arg(long, default_value = "target/model")]
+        save: PathBuf,
+    },
+    /// Says what each model is about: its alphabet, what must always hold, and what must be seen.
+    List {
+        /// Only the models whose name begins with this.
+        name: Option<String>,
+    },
+    /// Puts the canonical view to the test: states that are taken for the same must lead to the
+    /// same states.
+    View {
+        /// Only the models whose name begins with this; the largest ones take long.
+        name: Option<String>,
+    },
+    /// Serves stateright's Explorer for one model, on loopback.
+    Explore {
+        /// Which model.
+        #[arg(default_value = "locks-2x1")]
+        name: String,
+        /// On which port.
+        #[arg(long, default_value_t = 3000)]
+        port: u16,
+    },
+    /// Plants every wrong variant of a rule, and looks for the shortest way to see it.
+    #[cfg(feature = "seeded-bugs")]
+    Seeded {
+        /// Print the shortest way of each.
+        #[arg(long)]
+        show: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    // What panics in a core is caught and told as what it is: an invariant that does not hold.
     std::panic::set_hook(Box::new(|_| {}));
-    let only = std::env::args().nth(1);
-    for setup in all() {
-        if only
-            .as_ref()
-            .is_some_and(|name| !setup.name.starts_with(name.as_str()))
-        {
-            continue;
+    let is_good = match Arguments::parse().command {
+        Request::Check {
+            name,
+            threads,
+            save,
+        } => check(&chosen(name.as_deref()), threads, &save),
+        Request::List { name } => {
+            for setup in chosen(name.as_deref()) {
+                println!("{}", report::details(setup));
+            }
+            true
         }
-        let model = Explored::new(setup.clone());
-        let found = {
-            let t = std::time::Instant::now();
-            let mut last = 0;
-            search::exhaust(&model, 2, move |n| {
-                if t.elapsed().as_secs() > last {
-                    last = t.elapsed().as_secs();
-                    if last % 5 == 0 {
-                        eprintln!("  {n}");
-                    }
-                }
-            })
+        Request::View { name } => view(&chosen(name.as_deref())),
+        Request::Explore { name, port } => explore(&name, port),
+        #[cfg(feature = "seeded-bugs")]
+        Request::Seeded { show } => seeded(show),
+    };
+    if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn chosen(name: Option<&str>) -> Vec<&'static Setup> {
+    let name = name.unwrap_or_default();
+    let chosen: Vec<_> = all().filter(|setup| setup.name.starts_with(name)).collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = all().map(|setup| setup.name).collect();
+        eprintln!("there is no model {name}: choose from {}", names.join(", "));
+        std::process::exit(2);
+    }
+    chosen
+}
+
+fn check(setups: &[&'static Setup], threads: usize, save: &std::path::Path) -> bool {
+    println!("{}", report::head());
+    let mut complaints = String::new();
+    for setup in setups {
+        let model = Explored::new((*setup).clone());
+        let found = search::exhaust(&model, threads, |states| {
+            if stderr().is_terminal() {
+                eprint!("\r{}: {states} states … ", setup.name);
+                // What is shown on the way is not worth failing for.
+                let _ = stderr().flush();
+            }
+        });
+        if stderr().is_terminal() {
+            eprint!("\r{:40}\r", "");
+        }
+        let outcome = Outcome {
+            found,
+            missing: model.missing(),
         };
-        println!("{} {found:?} missing {:?}", setup.name, model.missing());
-        if found.is_wrong {
-            if let Some(offence) = search::shortest_offence(&model, 3_000_000) {
-                for step in &offence.steps {
-                    println!("  {step}");
-                }
-                println!("  {}", offence.fault);
+        println!("{}", report::line(setup, &outcome));
+        complaints.push_str(&report::complaints(setup, &outcome));
+        if outcome.found.is_wrong
+            && let Err(offence) = search::shortest_offence(&model, usize::MAX)
+        {
+            let text = report::offence(&model, &offence);
+            let path = save.join(format!("{}.txt", setup.name));
+            let saved = std::fs::create_dir_all(save).and_then(|()| std::fs::write(&path, &text));
+            println!("\n{text}");
+            match saved {
+                Ok(()) => println!("saved as {}\n", path.display()),
+                Err(error) => println!("not saved as {}: {error}\n", path.display()),
             }
         }
     }
+    if complaints.is_empty() {
+        println!(
+            "\n{} models, everything holds and everything was seen",
+            setups.len()
+        );
+    } else {
+        println!("\n{complaints}");
+    }
+    complaints.is_empty()
+}
+
+fn view(setups: &[&'static Setup]) -> bool {
+    setups.iter().all(
+        |setup| match search::twins(&Explored::new((*setup).clone())) {
+            Ok(pairs) => {
+                println!(
+                    "{:20} {pairs:>9} pairs taken for the same lead to the same",
+                    setup.name
+                );
+                true
+            }
+            Err(difference) => {
+                println!("{}: {difference:#?}", setup.name);
+                false
+            }
+        },
+    )
+}
+
+fn explore(name: &str, port: u16) -> bool {
+    let setup = chosen(Some(name))[0];
+    println!(
+        "{}: open http://127.0.0.1:{port}/ and end with ^C",
+        setup.name
+    );
+    // Serves until the process ends.
+    Explored::new(setup.clone())
+        .checker()
+        .serve(("127.0.0.1", port));
+    true
+}
+
+#[cfg(feature = "seeded-bugs")]
+fn seeded(show: bool) -> bool {
+    use latchd_model::seeded::{self, Verdict};
+
+    println!("{:24} {:20} {:>5}  breaks", "bug", "found by", "steps");
+    let mut is_good = true;
+    for pinned in seeded::ALL {
+        let verdict = seeded::verdict(pinned);
+        let (Verdict::AsPinned(caught) | Verdict::Otherwise(Some(caught))) = &verdict else {
+            println!("{:24} NOT FOUND", format!("{:?}", pinned.0));
+            is_good = false;
+            continue;
+        };
+        let steps = caught.offence.steps.len();
+        println!(
+            "{:24} {:20} {steps:>5}  {}",
+            format!("{:?}", pinned.0),
+            caught.setup.name,
+            caught.offence.fault
+        );
+        if let Verdict::Otherwise(_) = verdict {
+            println!("{:24} pinned are {} and {} steps", "", pinned.1, pinned.2);
+            is_good = false;
+        }
+        if show {
+            let model = seeded::with_bug(caught.setup, pinned.0);
+            println!("\n{}", report::offence(&model, &caught.offence));
+        }
+    }
+    println!("\n{} bugs", seeded::ALL.len());
+    is_good
 }

@@ -3,7 +3,7 @@
 use latchd_core::Limits;
 use latchd_core::engine::Config;
 
-use crate::action::Verb;
+use crate::action::{Scope, Verb};
 
 /// The most clients of a model.
 pub const CLIENTS_MAX: usize = 4;
@@ -72,6 +72,13 @@ impl Setup {
     /// The alphabet.
     pub fn verbs(&self) -> impl Iterator<Item = Verb> + '_ {
         self.alphabet.iter().flat_map(|verbs| verbs.iter().copied())
+    }
+
+    /// Whether a version that a client was told can come back in a request; if not, no client
+    /// needs to remember any.
+    #[must_use]
+    pub fn has_versions(&self) -> bool {
+        self.verbs().any(|verb| verb.scope() == Scope::Version)
     }
 
     /// Whether a state in which two keys have changed places is the same state.

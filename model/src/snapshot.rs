@@ -222,6 +222,35 @@ impl Snapshot {
     }
 }
 
+/// An item in words, or that there is none.
+pub(crate) fn described(item: Option<Seen>) -> String {
+    let Some(item) = item else {
+        return "nothing".to_owned();
+    };
+    let (value, bytes) = item.value;
+    let value = String::from_utf8_lossy(&value[..bytes.min(value.len())]).into_owned();
+    let mut words = vec![format!("{value:?}"), format!("version {}", item.cas)];
+    if let Some(deadline) = item.deadline {
+        let ms = u64::from(deadline.count()) * latchd_core::time::TICK_MS;
+        words.push(format!("until {ms} ms"));
+    }
+    if let Some(owner) = item.owner {
+        words.push(format!("held by connection {owner}"));
+    }
+    let marks = [
+        (item.stale, "stale"),
+        (item.win_sent, "won"),
+        (item.doomed, "to go at unlock"),
+    ];
+    words.extend(
+        marks
+            .iter()
+            .filter(|(is_so, _)| *is_so)
+            .map(|(_, word)| (*word).to_owned()),
+    );
+    format!("[{}]", words.join(", "))
+}
+
 /// Takes the place of a key in [`KEYS`].
 fn number_of(key: &[u8]) -> Result<usize, String> {
     let number = KEYS.iter().position(|name| *name == key);

@@ -1,8 +1,6 @@
 //! One state of a model: real cores, clients that believe only what replies have told them, and
 //! the time.
 //!
-//! - B1: what a client believes follows from its own requests and their replies. It looks into no
-//!   core.
 //! - B2: after every event the core's own structural check runs, and every rule of
 //!   [`rules`](crate::rules) is applied to what has changed. The first offence ends the path.
 
@@ -10,7 +8,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use latchd_core::command::{Command, LockAfter, Removal};
+use latchd_core::command::Command;
 use latchd_core::item::Cas;
 use latchd_core::time::Exptime;
 use latchd_core::{ConnId, Core, Event, Instant};
@@ -19,6 +17,7 @@ use crate::action::{Action, KEYS, PRESSURE_KEY, Scope, Verb, key};
 use crate::answer::Answer;
 use crate::beliefs;
 use crate::canonical::Canonical;
+use crate::client::{Client, Errand};
 use crate::invariants::{Invariant, Witness, Witnesses};
 use crate::rules::{self, Cause, Change};
 use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Setup, VALUE_BYTES};
@@ -55,31 +54,6 @@ pub struct World {
     /// What the last step has shown.
     pub(crate) witnessed: Witnesses,
     pub(crate) canonical: Canonical,
-}
-
-/// A client, as far as it can know.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Client {
-    pub(crate) conn: Option<ConnId>,
-    /// The keys whose locks it believes it holds.
-    pub(crate) holds: [bool; CLIENT_KEYS_MAX],
-    /// The versions that it was told last.
-    pub(crate) versions: [Option<Cas>; CLIENT_KEYS_MAX],
-    /// In which shards its connection has been announced.
-    pub(crate) opened: [bool; SHARDS_MAX],
-    /// What it is in the middle of, and the shard whose turn is next.
-    pub(crate) errand: Option<(Errand, usize)>,
-}
-
-/// What is done to all shards, one after the other, while others go on.
-///
-/// The shell takes all the shards concerned at once, which allows less than this.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Errand {
-    Close,
-    UnlockAll,
-    Flush,
-    FlushLater,
 }
 
 /// What is expected of an item because of what has happened to it.
@@ -162,6 +136,20 @@ impl World {
         &self.canonical
     }
 
+    /// The value that the next request brings: as many digits as every value has, and another
+    /// number each time.
+    pub(crate) fn next_value(&self) -> String {
+        let value = format!("{}", 1000 + (self.values + 1) % 8000);
+        debug_assert_eq!(value.len(), VALUE_BYTES);
+        value
+    }
+
+    /// The version of a key that a client was told last.
+    pub(crate) fn version(&self, client: usize, key: usize) -> Option<u64> {
+        let version = self.clients.get(client)?.versions.get(key)?;
+        version.map(Cas::number)
+    }
+
     /// Everything that can happen next, in a fixed order.
     pub fn actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
         if self.fault.is_some() {
@@ -177,7 +165,7 @@ impl World {
             if verb.scope() == Scope::World {
                 actions.push(action(0, 0));
             }
-            if verb.scope() == Scope::Key && self.last_ended.is_some() {
+            if verb.scope() == Scope::Key {
                 actions.extend((0..setup.keys).map(|key| action(0, key)));
             }
             for (index, client) in self.clients.iter().enumerate().take(setup.clients) {
@@ -267,9 +255,8 @@ impl World {
                 self.ask(setup, nobody, None, action.verb, PRESSURE_KEY);
             }
             Verb::LateLock => {
-                let dead = self
-                    .last_ended
-                    .expect("it is only then that one can be late");
+                // As good as dead is who was never there.
+                let dead = self.last_ended.unwrap_or(ConnId::from_number(0));
                 self.ask(setup, dead, None, action.verb, action.key());
             }
             Verb::Lock
@@ -332,10 +319,8 @@ impl World {
         if let Some(who) = who {
             self.announce(who, shard);
         }
+        let value = self.next_value();
         self.values += 1;
-        // As many digits as every value has, and another number each time.
-        let value = format!("{}", 1000 + self.values % 8000);
-        debug_assert_eq!(value.len(), VALUE_BYTES);
         let version = who.and_then(|who| self.clients[who].versions[number]);
         let command = verb
             .command(key(number), version, setup.ttl_s, value.as_bytes())
@@ -350,7 +335,7 @@ impl World {
             return;
         };
         if let Some(who) = who {
-            self.clients[who].learn(number, &command, &answer);
+            self.clients[who].learn(setup, number, &command, &answer);
         }
     }
 
@@ -545,49 +530,6 @@ impl World {
                 }
             }
         }
-    }
-}
-
-impl Client {
-    /// Believes what a reply says, and nothing else.
-    fn learn(&mut self, key: usize, command: &Command<'_>, answer: &Answer) {
-        if let (Command::Get(_), Answer::Hit(hit)) = (command, answer) {
-            self.versions[key] = Cas::new(hit.cas);
-        }
-        let takes = match command {
-            Command::Lock { .. } => *answer == Answer::Locked,
-            Command::Get(get) => get.lock && matches!(answer, Answer::Hit(_)),
-            Command::Set(_)
-            | Command::SetTooLarge { .. }
-            | Command::Delete(_)
-            | Command::Arithmetic(_)
-            | Command::Unlock { .. }
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Keys(_)
-            | Command::Stats(_)
-            | Command::StatsReset => false,
-        };
-        let gives = match command {
-            Command::Unlock { .. } => *answer == Answer::Unlocked,
-            Command::Set(set) => {
-                set.lock == LockAfter::Release && matches!(answer, Answer::Stored { .. })
-            }
-            Command::Delete(delete) => {
-                delete.removal == Removal::Remove && *answer == Answer::Deleted
-            }
-            // Whoever holds the lock knows that the item has gone, and the lock with it.
-            Command::SetTooLarge { .. } => true,
-            Command::Get(_)
-            | Command::Arithmetic(_)
-            | Command::Lock { .. }
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Keys(_)
-            | Command::Stats(_)
-            | Command::StatsReset => false,
-        };
-        self.holds[key] = takes || (self.holds[key] && !gives);
     }
 }
 

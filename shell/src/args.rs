@@ -19,8 +19,15 @@ const VALUE_BYTES: std::ops::RangeInclusive<usize> = 1 << 10..=1 << 30;
 
 /// A cache server with locks that die with their client. It speaks memcached's protocols.
 #[derive(Debug, Parser)]
-#[command(name = "latchd", version, max_term_width = 100)]
+#[command(
+    name = "latchd",
+    version,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true
+)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) task: Option<Task>,
     /// TCP port; 0 for none (with -s), -1 for any free one
     #[arg(short, long, value_name = "PORT", default_value_t = 11211, allow_negative_numbers = true,
         value_parser = clap::value_parser!(i32).range(-1..=65535))]
@@ -71,6 +78,12 @@ pub(crate) struct Args {
     ignored: Ignored,
     #[command(flatten)]
     refused: Refused,
+}
+
+/// What there is to do besides being a server.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Task {
+    Lock(crate::lock::LockArgs),
 }
 
 /// Flags of memcached that mean nothing here.

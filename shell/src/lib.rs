@@ -29,6 +29,7 @@
 
 mod acceptor;
 mod census;
+pub mod client;
 mod clock;
 mod config;
 mod connection;

@@ -4,6 +4,7 @@
 //! of ours fails; 71 (`EX_OSERR`, as memcached) when the system refuses what the server needs.
 
 mod args;
+mod lock;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -15,7 +16,7 @@ use latchd::{Address, Config, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smol::stream::StreamExt;
 
-use crate::args::Args;
+use crate::args::{Args, Task};
 
 /// `EX_OSERR` of sysexits(3).
 const EXIT_OS_ERROR: u8 = 71;
@@ -27,7 +28,11 @@ const EXIT_SOFTWARE: i32 = 70;
 const DESCRIPTORS_RESERVED: u64 = 32;
 
 fn main() -> ExitCode {
-    let (config, ignored) = Args::parse().into_config().unwrap_or_else(|problem| {
+    let args = Args::parse();
+    if let Some(Task::Lock(lock)) = &args.task {
+        return lock::run(lock);
+    }
+    let (config, ignored) = args.into_config().unwrap_or_else(|problem| {
         Args::command()
             .error(ErrorKind::ValueValidation, problem)
             .exit()

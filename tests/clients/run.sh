@@ -85,16 +85,23 @@ done
 facts() {
     local name=$1
     shift
+    local before after
     echo "# $name"
+    before=$(grep -c 'ok - ' "$output")
     timeout 120 "$@" 2>&1 | sed -u "s/^\(ok\|not ok\) - /\1 - $name: /" | tee -a "$output"
     local code=${PIPESTATUS[0]}
     if [ "$code" -gt 1 ]; then
         echo "not ok - $name: ended with $code" | tee -a "$output"
     fi
+    after=$(grep -c 'ok - ' "$output")
+    if [ "$after" -le "$before" ]; then
+        echo "not ok - $name: showed no fact" | tee -a "$output"
+    fi
 }
 
 # memccapable prints `NAME  [pass]` or `NAME  [FAIL]`, in this form or with colours.
 capable() {
+    set -o pipefail
     timeout 120 memccapable -h "$host" -p "$port" "$@" 2>&1 |
         sed -u -e 's/\x1b\[[0-9;]*m//g' \
             -e 's/^\(.*[^ ]\) *\[pass\]$/ok - \1/' \

@@ -17,6 +17,7 @@ pub mod locks;
 pub mod probes;
 pub mod reply;
 pub mod run;
+pub mod session;
 pub mod text;
 
 /// The program that latchd is compared with.

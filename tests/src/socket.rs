@@ -18,6 +18,8 @@ const DUE: Duration = Duration::from_secs(10);
 const NOT_DUE: Duration = Duration::from_millis(60);
 /// How long a server has to notice that a client is gone, before another client speaks.
 const NOTICE: Duration = Duration::from_millis(60);
+/// The same for yrmcds, which releases what the dead held when it comes to it.
+const NOTICE_YRMCDS: Duration = Duration::from_secs(1);
 /// How long a started server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
@@ -27,6 +29,7 @@ const START: Duration = Duration::from_secs(10);
 pub struct SocketPeer<K = ()> {
     address: SocketAddr,
     streams: BTreeMap<char, TcpStream>,
+    notice: Duration,
     _keeper: K,
 }
 
@@ -34,9 +37,11 @@ impl<K> SocketPeer<K> {
     /// Plays against the server at `address`, which runs as long as `keeper` is there.
     #[must_use]
     pub fn new(address: SocketAddr, keeper: K) -> Self {
+        let streams = BTreeMap::new();
         Self {
             address,
-            streams: BTreeMap::new(),
+            streams,
+            notice: NOTICE,
             _keeper: keeper,
         }
     }
@@ -103,7 +108,7 @@ impl<K> Peer for SocketPeer<K> {
             }
         }
         if how != End::HalfClose || self.streams.len() > 1 {
-            std::thread::sleep(NOTICE);
+            std::thread::sleep(self.notice);
         }
         Ok(())
     }
@@ -125,6 +130,7 @@ pub struct Server {
     child: Child,
     /// Its own folder, if it needs one; goes with it.
     folder: Option<PathBuf>,
+    notice: Duration,
 }
 
 impl Server {
@@ -166,7 +172,7 @@ impl Server {
     pub fn yrmcds(program: &Path) -> io::Result<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
 
-        Self::start(|port| {
+        let mut server = Self::start(|port| {
             let number = STARTED.fetch_add(1, Ordering::Relaxed);
             let name = format!("latchd-tests-yrmcds-{}-{number}", std::process::id());
             let folder = std::env::temp_dir().join(name);
@@ -182,7 +188,9 @@ impl Server {
             let mut command = Command::new(program);
             command.arg("-f").arg(config);
             Ok((command, Some(folder)))
-        })
+        })?;
+        server.notice = NOTICE_YRMCDS;
+        Ok(server)
     }
 
     fn start(
@@ -206,6 +214,7 @@ impl Server {
             address,
             child,
             folder,
+            notice: NOTICE,
         };
         let deadline = Instant::now() + START;
         while TcpStream::connect(address).is_err() {
@@ -223,7 +232,11 @@ impl Server {
     /// The server as one that a transcript is played against, and that ends with it.
     #[must_use]
     pub fn into_peer(self) -> SocketPeer<Self> {
-        SocketPeer::new(self.address, self)
+        let notice = self.notice;
+        SocketPeer {
+            notice,
+            ..SocketPeer::new(self.address, self)
+        }
     }
 }
 
@@ -238,11 +251,26 @@ impl Drop for Server {
     }
 }
 
-/// A port that nobody listens on at this moment.
+/// A port that nobody listens on at this moment, and that this process has not given out lately.
+///
+/// Not one that the system chooses: it gives the same one out again as soon as it is free, also to a
+/// client, and then two tests would talk to one server.
 fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-        .local_addr()?
-        .port())
+    // Below the ports that Linux takes for clients.
+    const PORTS: std::ops::Range<u16> = 16_000..32_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+
+    let ports = u32::from(PORTS.end - PORTS.start);
+    // Processes that begin at different places do not meet soon.
+    let start = std::process::id().wrapping_mul(509);
+    for _ in 0..ports {
+        let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % ports;
+        let port = PORTS.start + u16::try_from(offset).expect("the range is of ports");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::other("there is no free port"))
 }
 
 /// The program of this name on PATH.

@@ -8,6 +8,7 @@
 //! - R2: a tag has a reason. A tag without one is a mistake of the transcript.
 
 pub mod binary;
+pub mod number;
 pub mod parse;
 pub mod run;
 

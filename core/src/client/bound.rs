@@ -8,8 +8,9 @@
 //!   the lock to another: where that matters, take the number of the grant along, or a lease.
 //! - B3: one request is unanswered at a time.
 //!
-//! A lock is one of an item, so there must be one. [`MissingItem::Create`] makes an empty one that
-//! expires; a held item does not, and goes when it is given back.
+//! A lock is one of an item, so there must be one. [`MissingItem::Create`] makes an empty one, and
+//! removes it instead of unlocking it, if nothing was written to it. A holder that dies leaves it
+//! behind until it expires, which a held item does not.
 //!
 //! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks".
 
@@ -21,7 +22,7 @@ use super::lease::after;
 use super::link::{Failure, Loss, Machine, NotObtained, Step};
 use super::retry::{Retries, Retry};
 use super::session::{Answer, Flags, Request};
-use crate::command::{Command, Get, Set, SetMode};
+use crate::command::{Command, Delete, Get, Set, SetMode};
 use crate::item::Cas;
 use crate::key::Key;
 use crate::time::{Exptime, Instant};
@@ -174,6 +175,8 @@ pub struct Bound {
     connected: bool,
     jobs: VecDeque<Job>,
     creations: u32,
+    /// The item is there for the lock alone.
+    ours: bool,
     number: Option<Cas>,
     /// When something last came from the server.
     heard: Instant,
@@ -195,6 +198,7 @@ impl Bound {
             connected: false,
             jobs: VecDeque::new(),
             creations: 0,
+            ours: false,
             number: None,
             heard: Instant::default(),
             item: None,
@@ -211,7 +215,7 @@ impl Bound {
             return;
         }
         self.retries = self.terms.retry.begin(self.terms.seed);
-        self.creations = 0;
+        (self.creations, self.ours) = (0, false);
         self.goal = Goal::Obtain {
             until: self.terms.deadline.map(|patience| after(now, patience)),
         };
@@ -329,7 +333,7 @@ impl Bound {
             return;
         };
         let last = until.unwrap_or(Instant::from_millis(u64::MAX));
-        self.creations = 0;
+        (self.creations, self.ours) = (0, false);
         match self.retries.next_wait() {
             _ if now >= last => self.end(BoundNews::NotObtained(NotObtained::Deadline)),
             Some(wait) => self.begin(Query::Lock, after(now, wait).min(last)),
@@ -340,7 +344,8 @@ impl Bound {
     fn created(&mut self, now: Instant, answer: &Answer<'_>) {
         match answer {
             // Not stored: somebody else has made it in the meantime.
-            Answer::Classic(Response::Stored | Response::NotStored) => {
+            Answer::Classic(made @ (Response::Stored | Response::NotStored)) => {
+                self.ours = *made == Response::Stored;
                 self.begin(Query::Lock, now);
             }
             Answer::Classic(Response::Locked) => self.back_off(now),
@@ -374,12 +379,18 @@ impl Bound {
                 self.news.push_back(news);
             }
             (Job::Write { unlock: true, .. }, Response::Stored) => {
+                self.ours = false;
                 self.jobs.push_front(Job::Unlock);
             }
-            (Job::Write { .. }, Response::Stored) => self.news.push_back(BoundNews::Written),
+            (Job::Write { .. }, Response::Stored) => {
+                self.ours = false;
+                self.news.push_back(BoundNews::Written);
+            }
             (Job::Write { .. }, Response::Locked) => self.end(BoundNews::Lost(Loss::Taken)),
-            (Job::Unlock, Response::Ok) => self.end(BoundNews::Released),
-            (Job::Unlock, Response::ClientError(_)) => self.end(BoundNews::NotHeld),
+            (Job::Unlock, Response::Ok | Response::Deleted) => self.end(BoundNews::Released),
+            (Job::Unlock, Response::ClientError(_) | Response::NotFound | Response::Locked) => {
+                self.end(BoundNews::NotHeld);
+            }
             (Job::Read | Job::Write { .. } | Job::Unlock, _) => {
                 let failure = Failure::from_answer(answer);
                 self.news.push_back(BoundNews::Undone(failure));
@@ -448,6 +459,9 @@ impl Bound {
                 exptime: *exptime,
                 ..Set::new(key, value)
             })),
+            (Query::Job, Some(Job::Unlock)) if self.ours => {
+                Request::change(Command::Delete(Delete::new(key)))
+            }
             (Query::Job, Some(Job::Unlock)) => Request::change(Command::Unlock { key }),
             (Query::Ping, _) | (Query::Job, None) => Request::Noop,
         }
@@ -640,6 +654,26 @@ mod tests {
             ]
         );
         assert_eq!(bound.number(), Cas::new(9));
+        // The item was there for the lock alone, and goes with it; the owner may delete it.
+        bound.release();
+        assert_eq!(
+            play(&mut bound, 200, &["DELETED\r\n"]),
+            ["delete k", "Released"]
+        );
+    }
+
+    #[test]
+    fn an_item_that_was_made_and_written_stays() {
+        let mut bound = bound(BoundTerms {
+            missing: MissingItem::Create(Exptime::In { seconds: 60 }),
+            ..BoundTerms::default()
+        });
+        play(&mut bound, 0, &["NOT_FOUND\r\n", "STORED\r\n", "OK\r\n"]);
+        bound.replace_and_unlock(b"new", 0, Exptime::Never);
+        assert_eq!(
+            play(&mut bound, 1, &["STORED\r\n", "OK\r\n"]),
+            ["set k 0 0 3 new", "unlock k", "Released"]
+        );
     }
 
     #[test]

@@ -300,18 +300,15 @@ impl Lease {
     /// Whether it is ours at this moment, as far as we can know (C2).
     #[must_use]
     pub fn is_held(&self, now: Instant) -> bool {
-        self.goal == Goal::Hold && self.belief.is_some_and(|belief| now < belief.deadline)
+        self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// How long it is ours without a renewal, by the local clock; 0 if it is not.
+    /// When it ceases to be ours without a renewal, by the local clock; `None` if it is not ours.
     #[must_use]
-    pub fn remaining(&self, now: Instant) -> Duration {
-        match self.belief {
-            Some(belief) if self.is_held(now) => {
-                Duration::from_millis(belief.deadline.as_millis() - now.as_millis())
-            }
-            Some(_) | None => Duration::ZERO,
-        }
+    pub fn deadline(&self) -> Option<Instant> {
+        self.belief
+            .filter(|_| self.goal == Goal::Hold)
+            .map(|belief| belief.deadline)
     }
 
     /// The number of the grant: on one run of a server, a later holder's is higher. Renewals do not

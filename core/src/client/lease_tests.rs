@@ -70,7 +70,7 @@ fn it_is_ours_from_the_answer_until_a_ttl_after_the_request() {
     let lease = held(terms());
     assert!(lease.is_held(at(2_999)));
     assert!(!lease.is_held(at(3_000)));
-    assert_eq!(lease.remaining(at(1_000)), Duration::from_secs(2));
+    assert_eq!(lease.deadline(), Some(at(3_000)));
     assert_eq!(lease.number(), Cas::new(7));
 }
 

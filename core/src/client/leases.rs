@@ -162,14 +162,15 @@ impl Leases {
     /// Whether all are ours at this moment.
     #[must_use]
     pub fn is_held(&self, now: Instant) -> bool {
-        self.goal == Goal::Hold && self.all.iter().all(|lease| lease.is_held(now))
+        self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// How long all of them are ours without a renewal; 0 if one is not.
+    /// When the first of them ceases to be ours without a renewal; `None` if one is not ours.
     #[must_use]
-    pub fn remaining(&self, now: Instant) -> Duration {
-        let all = self.all.iter().map(|lease| lease.remaining(now)).min();
-        all.filter(|_| self.goal == Goal::Hold).unwrap_or_default()
+    pub fn deadline(&self) -> Option<Instant> {
+        let held = self.goal == Goal::Hold && self.all.iter().all(|one| one.deadline().is_some());
+        let first = self.all.iter().filter_map(Lease::deadline).min();
+        first.filter(|_| held)
     }
 
     /// The number of the grant of the key at this place; see [`Lease::number`].
@@ -480,7 +481,7 @@ mod tests {
             play(&mut both, 1_000, |_| "HD c6\r\n"),
             ["ms a 2 C5 T12 c", "ms b 2 C5 T12 c", "Refreshed"]
         );
-        assert_eq!(both.remaining(at(2_000)), Duration::from_secs(9));
+        assert_eq!(both.deadline(), Some(at(11_000)));
         both.refresh(at(2_000), Duration::from_secs(10)).unwrap();
         let serve = |line: &str| match line.split(' ').take(2).last() {
             Some("a") => "HD c7\r\n",
@@ -490,7 +491,7 @@ mod tests {
         let done = play(&mut both, 2_000, serve);
         assert_eq!(done.last().unwrap(), "Lost(Taken)");
         assert!(!both.is_held(at(2_000)));
-        assert_eq!(both.remaining(at(2_000)), Duration::ZERO);
+        assert_eq!(both.deadline(), None);
         // The other is still on the server, and is given back.
         both.release(at(2_001));
         assert_eq!(play(&mut both, 2_001, |_| "HD\r\n"), ["md a C7", "NotHeld"]);

@@ -3,6 +3,7 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_delete_cmd` and `process_mdelete_cmd`.
 //! Where we differ: emptying an item keeps its win (docs/PROTOCOL.md, "md").
 
+use super::seeded::SeededBug;
 use super::{ConnId, Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Delete, NewCas, Removal};
 use crate::item::Meta;
@@ -16,7 +17,9 @@ impl<S: Store> Core<S> {
             self.stats.counters.delete_misses += 1;
             return Reply::NotFound;
         };
-        if self.is_held_by_another(conn, delete.key, &meta) {
+        if self.is_held_by_another(conn, delete.key, &meta)
+            && !self.is_seeded(SeededBug::DeleteIgnoresLock)
+        {
             return HELD_BY_ANOTHER;
         }
         if delete.guard.judge(meta.cas) != Guarded::Pass {
@@ -25,7 +28,9 @@ impl<S: Store> Core<S> {
         }
         let done = match delete.removal {
             Removal::Remove => {
-                self.locks.release(delete.key);
+                if !self.is_seeded(SeededBug::DeleteLeavesLock) {
+                    self.locks.release(delete.key);
+                }
                 self.store.remove(slot);
                 Ok(())
             }
@@ -54,6 +59,7 @@ impl<S: Store> Core<S> {
                     Meta {
                         cas,
                         stale: false,
+                        win_sent: meta.win_sent && !self.is_seeded(SeededBug::ClearOpensWin),
                         ..meta
                     },
                     exptime,
@@ -82,11 +88,15 @@ impl<S: Store> Core<S> {
     }
 
     /// Out of date, with its win open again.
-    const fn marked_stale(&self, meta: Meta, new_cas: NewCas) -> Meta {
+    fn marked_stale(&self, meta: Meta, new_cas: NewCas) -> Meta {
         Meta {
-            cas: self.peek_cas(new_cas),
+            cas: if self.is_seeded(SeededBug::MarkKeepsVersion) {
+                meta.cas
+            } else {
+                self.peek_cas(new_cas)
+            },
             stale: true,
-            win_sent: false,
+            win_sent: meta.win_sent && self.is_seeded(SeededBug::MarkKeepsWin),
             ..meta
         }
     }

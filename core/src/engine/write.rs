@@ -6,6 +6,7 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
+use super::seeded::SeededBug;
 use super::{ConnId, Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Guard, LockAfter, OnMissing, Set, SetMode};
 use crate::item::Meta;
@@ -33,6 +34,7 @@ impl<S: Store> Core<S> {
             LockAfter::Keep => {
                 if let Some((_, meta)) = &found
                     && self.is_held_by_another(conn, set.key, meta)
+                    && !self.is_seeded(SeededBug::SetIgnoresLock)
                 {
                     return HELD_BY_ANOTHER;
                 }
@@ -42,13 +44,22 @@ impl<S: Store> Core<S> {
                 if found.is_none() {
                     return Reply::NotFound;
                 }
-                if self.locks.owner(set.key) != Some(conn) {
+                let is_own = self.locks.owner(set.key) == Some(conn);
+                if !is_own && !self.is_seeded(SeededBug::RauIgnoresOwner) {
                     return Reply::Refused(Refusal::NotLocked);
                 }
             }
         }
         match self.judge(set, found) {
-            Err(answer) => answer,
+            Err(answer) => {
+                if self.is_seeded(SeededBug::RefusalTakesVersion) {
+                    self.commit_cas(set.new_cas);
+                }
+                if self.is_seeded(SeededBug::RauUnlocksWhenRefused) {
+                    self.settle_lock(set);
+                }
+                answer
+            }
             Ok(Change::Put { stale }) => self.put(set, found, stale),
             Ok(Change::Extend { slot, old, end }) => self.extend(set, slot, old, end),
         }
@@ -60,6 +71,8 @@ impl<S: Store> Core<S> {
         set: &Set<'_>,
         found: Option<(S::Slot, Meta)>,
     ) -> Result<Change<S::Slot>, Reply<'static>> {
+        let takes_future = self.is_seeded(SeededBug::FutureStored);
+        let takes_any = self.is_seeded(SeededBug::GuardIgnored);
         let counters = &mut self.stats.counters;
         let Some((slot, meta)) = found else {
             return match (set.mode, set.guard) {
@@ -89,7 +102,11 @@ impl<S: Store> Core<S> {
             SetMode::Append { .. } => Some(End::Back),
             SetMode::Prepend { .. } => Some(End::Front),
         };
-        let guarded = set.guard.judge(meta.cas);
+        let guarded = match (set.guard.judge(meta.cas), set.guard) {
+            (Guarded::Fail, Guard::MatchElseStale(_)) if takes_future => Guarded::PassStale,
+            (Guarded::Fail, Guard::Match(_)) if takes_any => Guarded::Pass,
+            (guarded, _) => guarded,
+        };
         if set.guard != Guard::None {
             match guarded {
                 Guarded::Pass | Guarded::PassStale => counters.cas_hits += 1,
@@ -120,15 +137,19 @@ impl<S: Store> Core<S> {
         let meta = Meta {
             cas: self.peek_cas(set.new_cas),
             deadline: match old {
-                Some(old) if stale => old.deadline,
+                Some(old) if stale && !self.is_seeded(SeededBug::StaleStoreTakesTtl) => {
+                    old.deadline
+                }
                 _ => self.clock.deadline(set.exptime),
             },
             last_access: now,
             client_flags: set.client_flags,
             key_form: set.key_form,
             fetched: false,
-            stale,
-            win_sent: stale && old.is_some_and(|meta| meta.win_sent),
+            stale: stale && !self.is_seeded(SeededBug::StaleStoreLooksFresh),
+            win_sent: (stale && !self.is_seeded(SeededBug::StaleStoreOpensWin)
+                || self.is_seeded(SeededBug::StoreKeepsWin))
+                && old.is_some_and(|meta| meta.win_sent),
             locked: held,
         };
         if held && !self.may_pin(found, set.key.as_bytes().len(), set.value.len()) {
@@ -144,7 +165,9 @@ impl<S: Store> Core<S> {
         }
         self.commit_cas(set.new_cas);
         if held {
-            self.locks.absolve(set.key);
+            if !self.is_seeded(SeededBug::StoreStaysDoomed) {
+                self.locks.absolve(set.key);
+            }
             self.settle_lock(set);
         }
         Reply::Stored(Stored {
@@ -178,7 +201,9 @@ impl<S: Store> Core<S> {
         {
             return self.out_of_memory();
         }
-        self.commit_cas(set.new_cas);
+        if !self.is_seeded(SeededBug::VersionGivenTwice) {
+            self.commit_cas(set.new_cas);
+        }
         if old.locked {
             self.settle_lock(set);
         }
@@ -191,6 +216,7 @@ impl<S: Store> Core<S> {
     fn settle_lock(&mut self, set: &Set<'_>) {
         match set.lock {
             LockAfter::Keep => {}
+            LockAfter::Release if self.is_seeded(SeededBug::RauKeepsLock) => {}
             LockAfter::Release => {
                 self.stats.counters.lock_released += 1;
                 self.release(set.key);
@@ -223,7 +249,8 @@ impl<S: Store> Core<S> {
         self.stats.counters.cmd_set += 1;
         self.stats.counters.store_too_large += 1;
         if let Some((slot, meta)) = self.find_live(key)
-            && !self.is_held_by_another(conn, key, &meta)
+            && (!self.is_held_by_another(conn, key, &meta)
+                || self.is_seeded(SeededBug::TooLargeIgnoresLock))
         {
             self.locks.release(key);
             self.store.remove(slot);

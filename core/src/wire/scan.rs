@@ -18,8 +18,8 @@ pub(crate) fn text_key(word: &[u8]) -> Option<Key<'_>> {
     // Looks at every byte without a way out, so that the compiler can look at many at once.
     let controls = word
         .iter()
-        .fold(false, |seen, byte| seen | (*byte < b' ') | (*byte == 0x7f));
-    Key::new(word).filter(|_| !controls)
+        .fold(0, |seen, byte| seen | u8::from(byte.is_ascii_control()));
+    Key::new(word).filter(|_| controls == 0)
 }
 
 /// The line without its line end.

@@ -199,7 +199,7 @@ pub fn pieces(text: &str) -> Result<Vec<Piece>, String> {
                         let count: usize = count
                             .parse()
                             .map_err(|_| format!("{count} is not a number"))?;
-                        push_literal(&mut pieces, &repeat(count, text));
+                        push_literal(&mut pieces, &repeat(count, text)?);
                     }
                     None => pieces.push(wildcard(inside)?),
                 }
@@ -233,13 +233,17 @@ fn escape(text: &str) -> Result<(u8, &str), String> {
     })
 }
 
-/// `text` this many times; a `#` in it is the number of the repeat, from 1.
-fn repeat(count: usize, text: &str) -> Vec<u8> {
+/// `text` this many times, its escapes read; a `#` in it is the number of the repeat, from 1.
+fn repeat(count: usize, text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     for number in 1..=count {
-        bytes.extend_from_slice(text.replace('#', &number.to_string()).as_bytes());
+        match pieces(&text.replace('#', &number.to_string()))?.as_slice() {
+            [] => {}
+            [Piece::Literal(literal)] => bytes.extend_from_slice(literal),
+            _ => return Err("a repeat has no wildcards".to_owned()),
+        }
     }
-    bytes
+    Ok(bytes)
 }
 
 fn wildcard(text: &str) -> Result<Piece, String> {
@@ -313,6 +317,7 @@ mod tests {
     fn escapes_and_repeats_are_bytes() {
         assert_eq!(pieces("a\\x00\\r\\{").unwrap(), [literal(b"a\0\r{")]);
         assert_eq!(pieces("get{3* k#}").unwrap(), [literal(b"get k1 k2 k3")]);
+        assert_eq!(pieces("{2*\\x00#}").unwrap(), [literal(b"\x001\x002")]);
         assert!(pieces("\\q").is_err());
         assert!(pieces("{3*").is_err());
     }

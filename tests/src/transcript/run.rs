@@ -5,7 +5,8 @@ use std::fmt::{self, Write as _};
 use std::io;
 
 use super::binary::{Packet, Response, literal_number};
-use super::{Action, Dialect, End, Expected, Number, Piece, Scenario, Step, Transcript, escaped};
+use super::number::Variables;
+use super::{Action, Dialect, End, Expected, Piece, Scenario, Step, Transcript, escaped};
 use crate::peer::{Patience, Peer, Received};
 
 /// What is shown of a long line.
@@ -93,7 +94,7 @@ pub fn play(
         peer,
         received: BTreeMap::new(),
         ended: BTreeSet::new(),
-        variables: BTreeMap::new(),
+        variables: Variables::default(),
         any_lines: BTreeSet::new(),
         log: String::new(),
     };
@@ -155,7 +156,7 @@ struct Player<'a> {
     received: BTreeMap<char, Vec<u8>>,
     /// Connections of which nothing more is expected.
     ended: BTreeSet<char>,
-    variables: BTreeMap<String, u64>,
+    variables: Variables,
     /// Connections on which any number of lines may come before the one expected next.
     any_lines: BTreeSet<char>,
     log: String,
@@ -171,7 +172,7 @@ impl Player<'_> {
                 self.peer.send(*conn, &bytes)?;
             }
             Action::SendBinary { conn, packet } => {
-                let bytes = packet.request(&|number| value_of(&self.variables, number))?;
+                let bytes = packet.request(&|number| self.variables.value_of(number))?;
                 self.note(*conn, '>', &escaped(&bytes));
                 self.received.entry(*conn).or_default();
                 self.peer.send(*conn, &bytes)?;
@@ -243,30 +244,38 @@ impl Player<'_> {
     }
 
     fn expect_packet(&mut self, conn: char, packet: &Packet) -> Result<(), Difference> {
+        let any_packets = self.any_lines.remove(&conn);
         loop {
-            let bytes = self.received.entry(conn).or_default();
-            if let Some((response, length)) = Response::decode(bytes) {
-                bytes.drain(..length);
-                let described = response.describe();
-                self.note(conn, '<', &described);
-                let exact_time = self.peer.owns_time();
-                let variables = &mut self.variables;
-                return packet
-                    .compare(&response, &mut |pieces, got| {
-                        let digits = got.to_string();
-                        match pieces {
-                            [Piece::Literal(text)] if literal_number(text)? == got => Ok(()),
-                            [Piece::Word] => Ok(()),
-                            [Piece::Number(number)] => {
-                                number_matches(variables, exact_time, number, digits.as_bytes())
-                            }
-                            _ => Err(format!("got {got}")),
-                        }
-                    })
-                    .map_err(|expected| Difference {
+            let (response, length) = self.next_packet(conn)?;
+            let described = response.describe();
+            let exact_time = self.peer.owns_time();
+            let variables = &mut self.variables;
+            let compared = packet.compare(&response, &mut |pieces, got| match pieces {
+                [Piece::Literal(text)] if literal_number(text)? == got => Ok(()),
+                [Piece::Word] => Ok(()),
+                [Piece::Number(number)] => variables.compare(exact_time, number, got),
+                _ => Err(format!("got {got}")),
+            });
+            self.received.entry(conn).or_default().drain(..length);
+            self.note(conn, '<', &described);
+            match compared {
+                Ok(()) => return Ok(()),
+                Err(_) if any_packets => {}
+                Err(expected) => {
+                    return Err(Difference {
                         expected,
                         got: described,
                     });
+                }
+            }
+        }
+    }
+
+    fn next_packet(&mut self, conn: char) -> Result<(Response, usize), Difference> {
+        loop {
+            let bytes = self.received.entry(conn).or_default();
+            if let Some(found) = Response::decode(bytes) {
+                return Ok(found);
             }
             if !self.fill(conn)? {
                 let got = escaped(self.received.get(&conn).map_or(&[][..], Vec::as_slice));
@@ -295,7 +304,7 @@ impl Player<'_> {
                         .get(at..at + length)
                         .unwrap_or_default();
                     let exact = self.peer.owns_time();
-                    match number_matches(&mut variables, exact, number, digits) {
+                    match variables.compare_digits(exact, number, digits) {
                         Ok(()) => Some(length),
                         Err(reason) => {
                             why = Some(reason);
@@ -315,7 +324,7 @@ impl Player<'_> {
                     got = format!("{got} ({why})");
                 }
                 return Err(Difference {
-                    expected: describe(pieces, &self.variables),
+                    expected: shortened(&self.variables.describe(pieces)),
                     got,
                 });
             };
@@ -402,7 +411,7 @@ impl Player<'_> {
             match piece {
                 Piece::Literal(literal) => bytes.extend_from_slice(literal),
                 Piece::Number(number) => {
-                    let value = value_of(&self.variables, number)?;
+                    let value = self.variables.value_of(number)?;
                     bytes.extend_from_slice(value.to_string().as_bytes());
                 }
                 Piece::Word | Piece::Rest => return Err("a request has no wildcards".to_owned()),
@@ -417,69 +426,6 @@ impl Player<'_> {
     }
 }
 
-fn value_of(variables: &BTreeMap<String, u64>, number: &Number) -> Result<u64, String> {
-    match number {
-        Number::Variable { name, plus } => variables
-            .get(name)
-            .map(|value| value.wrapping_add_signed(*plus))
-            .ok_or(format!("{name} has no value yet")),
-        Number::Above { .. } | Number::Seconds(_) => Err("a request has no wildcards".to_owned()),
-    }
-}
-
-/// Compares a number with what is expected of it, and binds the variable that has no value yet.
-fn number_matches(
-    variables: &mut BTreeMap<String, u64>,
-    exact_time: bool,
-    number: &Number,
-    digits: &[u8],
-) -> Result<(), String> {
-    let got = literal_number(digits)?;
-    let (holds, rule) = match number {
-        Number::Variable { name, plus: 0 } if !variables.contains_key(name) => {
-            variables.insert(name.clone(), got);
-            (true, String::new())
-        }
-        Number::Variable { .. } => {
-            let expected = value_of(variables, number)?;
-            (got == expected, format!("is {expected}"))
-        }
-        Number::Above { floor, name } => {
-            let floor = *variables
-                .get(floor)
-                .ok_or(format!("{floor} has no value yet"))?;
-            if let Some(name) = name {
-                variables.insert(name.clone(), got);
-            }
-            (got > floor, format!("is above {floor}"))
-        }
-        Number::Seconds(seconds) => {
-            let tolerance = u64::from(!exact_time);
-            (got.abs_diff(*seconds) <= tolerance, format!("is {seconds}"))
-        }
-    };
-    if holds {
-        Ok(())
-    } else {
-        Err(format!("{got}, expected: {rule}"))
-    }
-}
-
-fn describe(pieces: &[Piece], variables: &BTreeMap<String, u64>) -> String {
-    let shown = |piece: &Piece| match piece {
-        Piece::Literal(literal) => escaped(literal),
-        Piece::Number(Number::Variable { name, plus }) => match variables.get(name) {
-            Some(value) => value.wrapping_add_signed(*plus).to_string(),
-            None => format!("{{{name}}}"),
-        },
-        Piece::Number(Number::Above { floor, .. }) => format!("{{>{floor}}}"),
-        Piece::Number(Number::Seconds(seconds)) => format!("{{~{seconds}}}"),
-        Piece::Word => "{any}".to_owned(),
-        Piece::Rest => "{line}".to_owned(),
-    };
-    shortened(&pieces.iter().map(shown).collect::<String>())
-}
-
 fn shortened(text: &str) -> String {
     match text.get(..SHOWN_BYTES_MAX) {
         Some(start) if text.len() > SHOWN_BYTES_MAX => {
@@ -488,3 +434,6 @@ fn shortened(text: &str) -> String {
         _ => text.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

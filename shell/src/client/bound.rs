@@ -1,0 +1,316 @@
+//! A connection-bound lock in a program's hands.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use latchd_core::client::{Bound, BoundNews, Item, Loss};
+use latchd_core::item::Cas;
+use latchd_core::time::Exptime;
+use smol::channel::{Receiver, Sender, bounded};
+
+use super::error::Error;
+use super::link::{Heard, Link};
+use super::{Client, clock, keeper};
+
+/// Calls of one lock that may wait for their answer at a time; further callers wait their turn.
+const CALLS_MAX: usize = 16;
+
+/// A connection-bound lock that is held.
+///
+/// It ends with [`release`](Self::release) or [`replace_and_unlock`](Self::replace_and_unlock); when
+/// it is dropped, its connection is closed, and the server frees it at once. So it does when the
+/// process dies.
+///
+/// A thread of the process (see [`Lock`](super::Lock), "The keeper") owns the connection and tries
+/// it while it is silent. A server that cannot be reached any more may have given the lock away
+/// before we notice, at most the heartbeat and the reply timeout later. Where that matters, ask for
+/// a [number](super::Mark::Number) and hand it to what is protected.
+#[must_use = "a lock that is not kept is released at once"]
+pub struct BoundLock {
+    key: Box<[u8]>,
+    number: Option<u64>,
+    calls: Sender<Call>,
+    watch: Arc<Watch>,
+}
+
+struct Watch {
+    loss: OnceLock<Loss>,
+    /// Closed when the lock is not held any more.
+    lost: Receiver<Infallible>,
+}
+
+enum Call {
+    Read(Sender<Result<Item, Error>>),
+    Write {
+        value: Vec<u8>,
+        exptime: Exptime,
+        unlock: bool,
+        answer: Sender<Result<(), Error>>,
+    },
+    Release(Sender<Result<(), Error>>),
+}
+
+impl BoundLock {
+    pub(super) async fn obtain(client: &Client, bound: Bound) -> Result<Self, Error> {
+        let (calls, heard) = bounded(CALLS_MAX);
+        let (alive, lost) = bounded(1);
+        let watch = Arc::new(Watch {
+            loss: OnceLock::new(),
+            lost,
+        });
+        let key = bound.key().into();
+        let (answer, obtained) = bounded(1);
+        let keeper = Keeper {
+            link: client.link().await,
+            client: client.clone(),
+            bound,
+            watch: Arc::clone(&watch),
+            alive: Some(alive),
+            free: false,
+            obtain: Some(answer),
+            read: None,
+            write: None,
+        };
+        keeper::spawn(keeper.run(heard));
+        let number = obtained.recv().await.map_err(|_| Error::NotHeld(None))??;
+        Ok(Self {
+            key,
+            number,
+            calls,
+            watch,
+        })
+    }
+
+    /// The item's key.
+    #[must_use]
+    pub const fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The number of the grant, if a [`Mark`](super::Mark) was asked for: on one run of a server, a
+    /// later holder has a higher one.
+    #[must_use]
+    pub const fn number(&self) -> Option<u64> {
+        self.number
+    }
+
+    /// Whether it is ours, as far as we know.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !self.watch.lost.is_closed()
+    }
+
+    /// Waits until it is not held any more, and says why.
+    pub async fn lost(&self) -> Loss {
+        self.watch.ended().await.unwrap_or(Loss::Disconnected)
+    }
+
+    /// As [`lost`](Self::lost), in a future that borrows nothing; `None` if it is released.
+    pub fn watch(&self) -> impl Future<Output = Option<Loss>> + Send + 'static {
+        let watch = Arc::clone(&self.watch);
+        async move { watch.ended().await }
+    }
+
+    /// Reads the item.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`] if the lock is lost; any other if the server refused.
+    pub async fn get(&self) -> Result<Vec<u8>, Error> {
+        let item = self.call(Call::Read).await?;
+        Ok(item.value.into_vec())
+    }
+
+    /// Stores a value, and keeps the lock.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn set(&self, value: impl Into<Vec<u8>>, exptime: Exptime) -> Result<(), Error> {
+        self.write(value.into(), exptime, false).await
+    }
+
+    /// Stores a value, and gives the lock back.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); the lock goes either way.
+    pub async fn replace_and_unlock(
+        self,
+        value: impl Into<Vec<u8>>,
+        exptime: Exptime,
+    ) -> Result<(), Error> {
+        self.write(value.into(), exptime, true).await
+    }
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`] if it was not ours any more.
+    pub async fn release(self) -> Result<(), Error> {
+        self.call(Call::Release).await
+    }
+
+    async fn write(&self, value: Vec<u8>, exptime: Exptime, unlock: bool) -> Result<(), Error> {
+        self.call(|answer| Call::Write {
+            value,
+            exptime,
+            unlock,
+            answer,
+        })
+        .await
+    }
+
+    async fn call<T>(
+        &self,
+        call: impl FnOnce(Sender<Result<T, Error>>) -> Call,
+    ) -> Result<T, Error> {
+        let (answer, answered) = bounded(1);
+        let not_held = || Error::NotHeld(self.watch.loss.get().copied());
+        self.calls
+            .send(call(answer))
+            .await
+            .map_err(|_| not_held())?;
+        answered.recv().await.map_err(|_| not_held())?
+    }
+}
+
+impl fmt::Debug for BoundLock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("BoundLock")
+            .field("key", &String::from_utf8_lossy(&self.key))
+            .field("number", &self.number)
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    async fn ended(&self) -> Option<Loss> {
+        let _ = self.lost.recv().await;
+        self.loss.get().copied()
+    }
+}
+
+/// Keeps one lock, on the keeper's thread.
+struct Keeper {
+    client: Client,
+    link: Link,
+    bound: Bound,
+    watch: Arc<Watch>,
+    /// Dropped when the lock is not held any more.
+    alive: Option<Sender<Infallible>>,
+    /// Whether the server, too, holds no lock of ours on the connection.
+    free: bool,
+    obtain: Option<Sender<Result<Option<u64>, Error>>>,
+    read: Option<Sender<Result<Item, Error>>>,
+    /// Of a write or a release.
+    write: Option<Sender<Result<(), Error>>>,
+}
+
+impl Keeper {
+    async fn run(mut self, calls: Receiver<Call>) {
+        self.link.lend(&mut self.bound);
+        self.bound.obtain(clock::now());
+        loop {
+            let busy = self.read.is_some() || self.write.is_some();
+            let call = async {
+                if busy {
+                    std::future::pending().await
+                } else {
+                    calls.recv().await
+                }
+            };
+            match self.link.drive(&mut self.bound, call, |_| {}).await {
+                Heard::News(news) => self.tell(news),
+                Heard::Call(Ok(call)) => self.take(call),
+                // The holder is gone: the connection goes with this task, and the lock with it.
+                Heard::Call(Err(_)) => {
+                    if self.free {
+                        self.client.give_back(self.link);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, call: Call) {
+        match call {
+            Call::Read(answer) => {
+                self.read = Some(answer);
+                self.bound.read();
+            }
+            Call::Write {
+                value,
+                exptime,
+                unlock,
+                answer,
+            } => {
+                self.write = Some(answer);
+                if unlock {
+                    self.bound.replace_and_unlock(&value, 0, exptime);
+                } else {
+                    self.bound.write(&value, 0, exptime);
+                }
+            }
+            Call::Release(answer) => {
+                self.write = Some(answer);
+                self.bound.release();
+            }
+        }
+    }
+
+    fn tell(&mut self, news: BoundNews) {
+        match news {
+            BoundNews::Obtained => {
+                let number = self.bound.number().map(Cas::number);
+                reply(&mut self.obtain, Ok(number));
+            }
+            BoundNews::NotObtained(why) => {
+                self.free = true;
+                reply(&mut self.obtain, Err(Error::NotObtained(why)));
+            }
+            BoundNews::Read(item) => reply(&mut self.read, Ok(item)),
+            BoundNews::Written => reply(&mut self.write, Ok(())),
+            BoundNews::Undone(failure) => {
+                let error = Error::from_failure(failure, self.link.take_cause());
+                self.fail(error);
+            }
+            BoundNews::Released => {
+                self.free = true;
+                self.alive = None;
+                reply(&mut self.write, Ok(()));
+            }
+            BoundNews::NotHeld => {
+                self.alive = None;
+                self.fail(Error::NotHeld(self.watch.loss.get().copied()));
+            }
+            BoundNews::Lost(loss) => {
+                // The first loss is the one that counts.
+                let _ = self.watch.loss.set(loss);
+                self.alive = None;
+                self.fail(Error::NotHeld(Some(loss)));
+            }
+            BoundNews::Failed(failure) => {
+                let error = Error::from_failure(failure, self.link.take_cause());
+                reply(&mut self.obtain, Err(error));
+            }
+        }
+    }
+
+    /// Answers what is asked under the lock, if anything is.
+    fn fail(&mut self, error: Error) {
+        if self.read.is_some() {
+            reply(&mut self.read, Err(error));
+        } else {
+            reply(&mut self.write, Err(error));
+        }
+    }
+}
+
+/// Answers a call, if it has not been; the caller may have gone.
+fn reply<T>(caller: &mut Option<Sender<T>>, answer: T) {
+    if let Some(caller) = caller.take() {
+        let _ = caller.try_send(answer);
+    }
+}

@@ -1,0 +1,58 @@
+//! The client's clock and its random numbers.
+//!
+//! The clock goes on while the machine sleeps (`CLOCK_BOOTTIME`): the server's does too, and a
+//! belief in a lock must not outlive the lock because a lid was closed.
+
+use std::time::Duration;
+
+use latchd_core::Instant;
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The moment it is.
+pub(super) fn now() -> Instant {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let ms = u64::try_from(time.tv_nsec).unwrap_or_default() / 1_000_000;
+    Instant::from_millis(seconds.saturating_mul(1000).saturating_add(ms))
+}
+
+/// How long it is until `moment`, rounded up to a millisecond so that it has passed afterwards.
+pub(super) fn until(moment: Instant) -> Duration {
+    let ms = moment.as_millis().saturating_sub(now().as_millis());
+    Duration::from_millis(ms)
+}
+
+/// Random bytes of the kernel's.
+pub(super) fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        // It is interrupted at most, and then asked again.
+        filled += getrandom(rest, GetRandomFlags::empty()).unwrap_or(0);
+    }
+    bytes
+}
+
+/// A random number.
+pub(super) fn seed() -> u64 {
+    let low = u128::from_ne_bytes(random()) & u128::from(u64::MAX);
+    u64::try_from(low).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_runs_and_does_not_run_back() {
+        let earlier = now();
+        std::thread::sleep(Duration::from_millis(3));
+        assert!(now().as_millis() >= earlier.as_millis() + 2);
+    }
+
+    #[test]
+    fn no_two_draws_are_alike() {
+        assert_ne!(random(), random());
+    }
+}

@@ -1,0 +1,120 @@
+//! Reads a value that one client at a time computes.
+
+use latchd_core::Key;
+use latchd_core::client::{Recompute, RecomputeNews, RecomputeTerms};
+
+use super::error::{ComputeError, Error};
+use super::link::Link;
+use super::{Client, clock, keeper};
+
+/// A value, and what is known of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Value {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Whether this call has computed it.
+    pub computed: bool,
+    /// Whether the server keeps it: not if it was changed by another while it was computed, or the
+    /// server could not be reached any more.
+    pub stored: bool,
+    /// Whether it is marked stale, and somebody else computes a new one.
+    pub stale: bool,
+}
+
+/// A read that gives its win back if nothing comes of it, even when its future is dropped.
+struct Reading {
+    client: Client,
+    /// `None` once it is dealt with.
+    work: Option<(Link, Recompute)>,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let Some((mut link, mut machine)) = self.work.take() else {
+            return;
+        };
+        if !machine.has_won() {
+            return;
+        }
+        machine.give_back(clock::now());
+        keeper::spawn(async move {
+            // Whether it worked changes nothing for us: the win ends by time as well.
+            let _ = link.news(&mut machine).await;
+        });
+    }
+}
+
+impl Reading {
+    async fn news(&mut self) -> RecomputeNews {
+        let (link, machine) = self.work.as_mut().expect("it is not finished");
+        link.news(machine).await
+    }
+
+    /// The connection is good for another call.
+    fn finish(&mut self) {
+        if let Some((link, _)) = self.work.take() {
+            self.client.give_back(link);
+        }
+    }
+
+    fn cause(&mut self) -> Option<std::io::Error> {
+        self.work.as_mut()?.0.take_cause()
+    }
+}
+
+pub(super) async fn get_or_compute<E>(
+    client: &Client,
+    key: Key<'_>,
+    terms: RecomputeTerms,
+    compute: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
+) -> Result<Value, ComputeError<E>> {
+    let link = client.link().await;
+    let mut machine = Recompute::new(key, terms);
+    link.lend(&mut machine);
+    machine.read(clock::now());
+    let mut reading = Reading {
+        client: client.clone(),
+        work: Some((link, machine)),
+    };
+    let old = match reading.news().await {
+        RecomputeNews::Found { value, stale } => {
+            reading.finish();
+            return Ok(Value {
+                bytes: value.into_vec(),
+                computed: false,
+                stored: true,
+                stale,
+            });
+        }
+        RecomputeNews::TimedOut => {
+            reading.finish();
+            return Err(Error::TimedOut.into());
+        }
+        RecomputeNews::Failed(failure) => {
+            let cause = reading.cause();
+            return Err(Error::from_failure(failure, cause).into());
+        }
+        RecomputeNews::Compute { old } => old,
+        RecomputeNews::Stored | RecomputeNews::Superseded | RecomputeNews::GaveBack => {
+            unreachable!("nothing was stored or given back")
+        }
+    };
+    let computed = compute(old.map(<[u8]>::into_vec)).await;
+    let (_, machine) = reading.work.as_mut().expect("it is not finished");
+    let now = clock::now();
+    match &computed {
+        Ok(bytes) => machine.computed(now, bytes),
+        Err(_) => machine.give_back(now),
+    }
+    let news = reading.news().await;
+    // A connection that broke is not kept: it is not open.
+    reading.finish();
+    let bytes = computed.map_err(ComputeError::Compute)?;
+    Ok(Value {
+        bytes,
+        computed: true,
+        stored: news == RecomputeNews::Stored,
+        stale: false,
+    })
+}

@@ -1,0 +1,385 @@
+//! A leased lock in a program's hands.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use latchd_core::Instant;
+use latchd_core::client::{LeaseNews, Leases, Loss, Token, TokenValue};
+use smol::Timer;
+use smol::channel::{Receiver, Sender, bounded};
+use smol::future::FutureExt;
+
+use super::Client;
+use super::error::Error;
+use super::link::{Heard, Link};
+use super::{clock, keeper};
+
+/// Calls of one lock that may wait for their answer at a time; further callers wait their turn.
+const CALLS_MAX: usize = 16;
+
+/// A leased lock that is held.
+///
+/// It ends with [`release`](Self::release), whose answer says whether it was ours to the end. When
+/// it is dropped instead, it is released in the background, which a process that ends at once may
+/// not live to see; the server frees it after its ttl then.
+///
+/// # The keeper
+///
+/// A thread of the process, shared by all its locks, owns the connection: it renews at a third of
+/// the ttl, and notices a broken connection, a failed renewal and the end of the ttl, whatever the
+/// caller's executor is doing. So a caller that hangs holds its lock for ever; where that can be, set
+/// [`hold_max`](super::LockOptions::hold_max).
+///
+/// # What it promises
+///
+/// That nobody else holds it while [`is_held`](Self::is_held) is true, as long as the server neither
+/// evicts the item nor forgets it by a restart, and clocks drift less than one percent. Whoever
+/// asks and then acts may be late all the same: hand [`number`](Self::number) to what is
+/// protected, and let it refuse a lower one than it has seen.
+#[must_use = "a lock that is not kept is released at once"]
+pub struct Lock {
+    keys: Vec<Box<[u8]>>,
+    value: TokenValue,
+    numbers: Vec<u64>,
+    calls: Sender<Call>,
+    watch: Arc<Watch>,
+}
+
+/// What the keeper lets the holder see.
+struct Watch {
+    /// When the belief in the lock ends, in milliseconds of our clock; 0 when it has.
+    deadline_ms: AtomicU64,
+    /// Why it is lost; set before `lost` is closed.
+    loss: OnceLock<Loss>,
+    /// Closed when the lock is not held any more.
+    lost: Receiver<Infallible>,
+}
+
+enum Call {
+    Refresh(Duration, Sender<Result<(), Error>>),
+    Measure(Sender<Result<Duration, Error>>),
+    Release(Sender<Result<(), Error>>),
+}
+
+impl Lock {
+    pub(super) async fn obtain(
+        client: &Client,
+        leases: Leases,
+        value: TokenValue,
+    ) -> Result<Self, Error> {
+        let (calls, heard) = bounded(CALLS_MAX);
+        let (alive, lost) = bounded(1);
+        let watch = Arc::new(Watch {
+            deadline_ms: AtomicU64::new(0),
+            loss: OnceLock::new(),
+            lost,
+        });
+        let keys: Vec<Box<[u8]>> = leases.keys().map(Box::from).collect();
+        let (answer, obtained) = bounded(1);
+        let keeper = Keeper {
+            link: client.link().await,
+            client: client.clone(),
+            leases,
+            watch: Arc::clone(&watch),
+            alive: Some(alive),
+            obtain: Some(answer),
+            refresh: None,
+            measure: None,
+            release: None,
+        };
+        keeper::spawn(keeper.run(heard));
+        let numbers = obtained.recv().await.map_err(|_| gone())??;
+        Ok(Self {
+            keys,
+            value,
+            numbers,
+            calls,
+            watch,
+        })
+    }
+
+    /// The key; the first in order if there are several.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.keys.first().map(|key| &**key).unwrap_or_default()
+    }
+
+    /// All keys, in the order of their bytes.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().map(|key| &**key)
+    }
+
+    /// What tells this holder from every other.
+    #[must_use]
+    pub const fn token(&self) -> &Token {
+        self.value.token()
+    }
+
+    /// The note that was stored beside the token.
+    #[must_use]
+    pub const fn metadata(&self) -> &[u8] {
+        self.value.metadata()
+    }
+
+    /// The number of the grant: on one run of a server, a later holder of this key has a higher one.
+    /// Of several keys, the first's.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.numbers.first().copied().unwrap_or_default()
+    }
+
+    /// The numbers of the grants of all keys, in their order.
+    #[must_use]
+    pub fn numbers(&self) -> &[u64] {
+        &self.numbers
+    }
+
+    /// Whether it is ours at this moment, as far as we can know without asking.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// How long it is ours without a renewal, by our own clock; 0 if it is not.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.watch.remaining()
+    }
+
+    /// How long the server keeps it, by its own word; that is a little longer than we believe in it.
+    /// Of several keys, the first's.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`] if it is not ours any more, as the recipes' TTL of 0; any other if that is
+    /// not known.
+    pub async fn ttl(&self) -> Result<Duration, Error> {
+        self.call(Call::Measure).await
+    }
+
+    /// Asks for `ttl` from now on, and from then on with every renewal.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`] if it is not ours any more; any other if it could not be done, and is ours
+    /// for [`remaining`](Self::remaining) still.
+    pub async fn refresh(&self, ttl: Duration) -> Result<(), Error> {
+        self.call(|answer| Call::Refresh(ttl, answer)).await
+    }
+
+    /// Gives it back.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`] if it was not ours any more: what it protected may have been done by
+    /// another as well. Any other if the server does not say; it frees it after its ttl then.
+    pub async fn release(self) -> Result<(), Error> {
+        self.call(Call::Release).await
+    }
+
+    /// Waits until it is not held any more, and says why: the connection broke, the server said so,
+    /// or the ttl ran out by our own clock, whichever is first.
+    pub async fn lost(&self) -> Loss {
+        self.watch.ended().await.unwrap_or(Loss::Expired)
+    }
+
+    /// As [`lost`](Self::lost), in a future that borrows nothing; `None` if it is released.
+    pub fn watch(&self) -> impl Future<Output = Option<Loss>> + Send + 'static {
+        let watch = Arc::clone(&self.watch);
+        async move { watch.ended().await }
+    }
+
+    async fn call<T>(
+        &self,
+        call: impl FnOnce(Sender<Result<T, Error>>) -> Call,
+    ) -> Result<T, Error> {
+        let (answer, answered) = bounded(1);
+        let not_held = || Error::NotHeld(self.watch.loss.get().copied());
+        self.calls
+            .send(call(answer))
+            .await
+            .map_err(|_| not_held())?;
+        answered.recv().await.map_err(|_| not_held())?
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<_> = self.keys().map(String::from_utf8_lossy).collect();
+        formatter
+            .debug_struct("Lock")
+            .field("keys", &keys)
+            .field("numbers", &self.numbers)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// Lets the holder see until when it may believe.
+    fn show(&self, deadline: Option<Instant>) {
+        let deadline_ms = deadline.map_or(0, Instant::as_millis);
+        self.deadline_ms.store(deadline_ms, Ordering::Release);
+    }
+
+    fn remaining(&self) -> Duration {
+        let deadline = Instant::from_millis(self.deadline_ms.load(Ordering::Acquire));
+        clock::until(deadline)
+    }
+
+    async fn ended(&self) -> Option<Loss> {
+        let closed = async {
+            let _ = self.lost.recv().await;
+            self.loss.get().copied()
+        };
+        // The keeper tells the deadline, but it may be opening a connection just then.
+        let expired = async {
+            loop {
+                let left = self.remaining();
+                if left.is_zero() {
+                    // What the keeper has to say is more exact, if it says it at all.
+                    Timer::after(Duration::from_millis(50)).await;
+                    return Some(self.loss.get().copied().unwrap_or(Loss::Expired));
+                }
+                Timer::after(left.min(Duration::from_secs(1))).await;
+            }
+        };
+        closed.or(expired).await
+    }
+}
+
+/// The answer of a keeper that has ended, which it does only when it was told to.
+fn gone() -> Error {
+    Error::NotHeld(None)
+}
+
+/// Keeps one lock, on the keeper's thread.
+struct Keeper {
+    client: Client,
+    link: Link,
+    leases: Leases,
+    watch: Arc<Watch>,
+    /// Dropped when the lock is not held any more.
+    alive: Option<Sender<Infallible>>,
+    obtain: Option<Sender<Result<Vec<u64>, Error>>>,
+    refresh: Option<Sender<Result<(), Error>>>,
+    measure: Option<Sender<Result<Duration, Error>>>,
+    release: Option<Sender<Result<(), Error>>>,
+}
+
+impl Keeper {
+    async fn run(mut self, calls: Receiver<Call>) {
+        self.link.lend(&mut self.leases);
+        self.leases.obtain(clock::now());
+        let mut holder_is_gone = false;
+        loop {
+            if self.leases.is_idle() && holder_is_gone {
+                return self.client.give_back(self.link);
+            }
+            // One call at a time: the next one is heard when this one is answered.
+            let busy = self.refresh.is_some() || self.measure.is_some() || self.release.is_some();
+            let call = async {
+                if holder_is_gone || busy {
+                    std::future::pending().await
+                } else {
+                    calls.recv().await
+                }
+            };
+            let watch = Arc::clone(&self.watch);
+            let show = |leases: &Leases| watch.show(leases.deadline());
+            match self.link.drive(&mut self.leases, call, show).await {
+                Heard::News(news) => self.tell(news),
+                Heard::Call(Ok(call)) => self.take(call),
+                // The holder has dropped its lock, or broken off its obtain.
+                Heard::Call(Err(_)) => {
+                    holder_is_gone = true;
+                    self.leases.release(clock::now());
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, call: Call) {
+        let now = clock::now();
+        match call {
+            Call::Refresh(ttl, answer) => match self.leases.refresh(now, ttl) {
+                Ok(()) => self.refresh = Some(answer),
+                Err(error) => reply(&mut Some(answer), Err(error.into())),
+            },
+            Call::Measure(answer) => {
+                self.measure = Some(answer);
+                self.leases.measure(now);
+            }
+            Call::Release(answer) => {
+                self.release = Some(answer);
+                self.leases.release(now);
+            }
+        }
+    }
+
+    fn tell(&mut self, news: LeaseNews) {
+        let not_held = |watch: &Watch| Error::NotHeld(watch.loss.get().copied());
+        match news {
+            LeaseNews::Obtained => {
+                let numbers = (0..)
+                    .map_while(|place| self.leases.number(place))
+                    .map(latchd_core::item::Cas::number)
+                    .collect();
+                reply(&mut self.obtain, Ok(numbers));
+            }
+            LeaseNews::NotObtained(why) => reply(&mut self.obtain, Err(Error::NotObtained(why))),
+            LeaseNews::Refreshed => {
+                reply(&mut self.refresh, Ok(()));
+            }
+            LeaseNews::Lasts(ttl) => reply(&mut self.measure, Ok(ttl)),
+            LeaseNews::Undone(failure) => {
+                let error = Error::from_failure(failure, self.link.take_cause());
+                if self.refresh.is_some() {
+                    reply(&mut self.refresh, Err(error));
+                } else {
+                    reply(&mut self.measure, Err(error));
+                }
+            }
+            LeaseNews::Released => {
+                self.let_go(None);
+                reply(&mut self.release, Ok(()));
+            }
+            LeaseNews::NotHeld => {
+                let watch = Arc::clone(&self.watch);
+                reply(&mut self.refresh, Err(not_held(&watch)));
+                reply(&mut self.measure, Err(not_held(&watch)));
+                reply(&mut self.release, Err(not_held(&watch)));
+            }
+            LeaseNews::Lost(loss) => {
+                self.let_go(Some(loss));
+                reply(&mut self.refresh, Err(Error::NotHeld(Some(loss))));
+                reply(&mut self.measure, Err(Error::NotHeld(Some(loss))));
+            }
+            LeaseNews::Failed(failure) => {
+                let error = Error::from_failure(failure, self.link.take_cause());
+                if self.obtain.is_some() {
+                    reply(&mut self.obtain, Err(error));
+                } else {
+                    reply(&mut self.release, Err(error));
+                }
+            }
+        }
+    }
+
+    /// It is not held any more.
+    fn let_go(&mut self, loss: Option<Loss>) {
+        self.watch.deadline_ms.store(0, Ordering::Release);
+        if let Some(loss) = loss {
+            // The first loss is the one that counts.
+            let _ = self.watch.loss.set(loss);
+        }
+        self.alive = None;
+    }
+}
+
+/// Answers a call, if it has not been; the caller may have gone.
+fn reply<T>(caller: &mut Option<Sender<T>>, answer: T) {
+    if let Some(caller) = caller.take() {
+        let _ = caller.try_send(answer);
+    }
+}

@@ -1,0 +1,62 @@
+//! A client for locks, on latchd and, for the leased ones, on any memcached.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use latchd::client::{Client, LockOptions, Retry};
+//!
+//! # async fn nightly() {}
+//! # fn main() -> Result<(), latchd::client::Error> {
+//! smol::block_on(async {
+//!     let client = Client::connect("127.0.0.1:11211").await?;
+//!     let options = LockOptions::new()
+//!         .retry(Retry::exponential(Duration::from_millis(16), Duration::from_secs(1)).with_jitter())
+//!         .deadline(Duration::from_secs(20));
+//!     let lock = client.obtain("jobs/nightly", Duration::from_secs(30), &options).await?;
+//!     smol::future::or(nightly(), async {
+//!         eprintln!("stopping: {}", lock.lost().await);
+//!     })
+//!     .await;
+//!     lock.release().await
+//! })
+//! # }
+//! ```
+//!
+//! There are two kinds of lock:
+//!
+//! - [`Client::obtain`] and [`Client::obtain_many`]: **leased**. The server ends it by time, so it
+//!   outlives a broken connection, and a holder that is gone keeps others out for the ttl. It works
+//!   on memcached too. A watchdog renews it.
+//! - [`Client::lock`]: **bound to a connection**. latchd ends it with the connection, so a holder
+//!   that dies keeps nobody out. It needs latchd.
+//!
+//! [`Client::get_or_compute`] reads a value that one client at a time computes.
+//!
+//! Whatever executor the caller uses, or none, is fine: sockets and timers are async-io's, which has
+//! a thread of its own, and what must go on while a lock is held is done by another thread of ours,
+//! one for the whole process (see [`Lock`], "The keeper").
+//!
+//! The rules are [`latchd_core::client`]'s, which is a set of state machines without I/O; here are
+//! sockets, a clock and random numbers.
+
+mod bound;
+mod clock;
+mod compute;
+mod error;
+mod keeper;
+mod link;
+mod lock;
+mod options;
+mod server;
+
+pub use bound::BoundLock;
+pub use compute::Value;
+pub use error::{ComputeError, Error};
+pub use latchd_core::client::{
+    Losers, Loss, Mark, MissingItem, NotObtained, OnDisconnect, Retry, TermsError, Token,
+    TokenError,
+};
+pub use latchd_core::time::Exptime;
+pub use lock::Lock;
+pub use options::{BoundOptions, ComputeOptions, LockOptions};
+pub use server::Client;

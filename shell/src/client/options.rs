@@ -1,0 +1,253 @@
+//! What a lock or a value is asked for with.
+
+use std::time::Duration;
+
+use latchd_core::client::{
+    BoundTerms, Losers, Mark, MissingItem, OnDisconnect, RecomputeTerms, Retry, Terms, TermsError,
+    Token, Watchdog,
+};
+use latchd_core::time::Exptime;
+
+use super::clock;
+
+/// How a leased lock is asked for, and kept. The default: try once, keep it renewed, believe nothing
+/// after a broken connection.
+#[derive(Clone, Debug, Default)]
+pub struct LockOptions {
+    retry: Retry,
+    deadline: Option<Duration>,
+    pub(super) metadata: Vec<u8>,
+    pub(super) token: Option<Token>,
+    watchdog: WatchdogOption,
+    on_disconnect: OnDisconnect,
+    reply_timeout: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WatchdogOption(Option<Watchdog>);
+
+impl Default for WatchdogOption {
+    fn default() -> Self {
+        Self(Some(Watchdog::DEFAULT))
+    }
+}
+
+impl LockOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// When to try again while somebody else holds it.
+    #[must_use]
+    pub const fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// How long to go on trying; as long as the ttl unless it is said.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Tries again every `interval` for `timeout`.
+    #[must_use]
+    pub const fn wait(self, timeout: Duration, interval: Duration) -> Self {
+        self.retry(Retry::linear(interval)).deadline(timeout)
+    }
+
+    /// A note that is stored beside the token, for whoever looks.
+    #[must_use]
+    pub fn metadata(mut self, metadata: impl Into<Vec<u8>>) -> Self {
+        self.metadata = metadata.into();
+        self
+    }
+
+    /// A token of the caller's own. A lock that shows it already is taken over: that is how a holder
+    /// comes back to its lock after a restart.
+    #[must_use]
+    pub fn token(mut self, token: Token) -> Self {
+        self.token = Some(token);
+        self
+    }
+
+    /// Does not renew it: that is the caller's, with [`refresh`](super::Lock::refresh).
+    #[must_use]
+    pub const fn without_watchdog(mut self) -> Self {
+        self.watchdog = WatchdogOption(None);
+        self
+    }
+
+    /// How long it may be held at all. A holder that hangs is renewed for ever otherwise.
+    #[must_use]
+    pub const fn hold_max(mut self, span: Duration) -> Self {
+        self.watchdog = WatchdogOption(Some(Watchdog {
+            hold_max: Some(span),
+        }));
+        self
+    }
+
+    /// What a broken connection means; it is a loss unless it is said.
+    #[must_use]
+    pub const fn on_disconnect(mut self, on_disconnect: OnDisconnect) -> Self {
+        self.on_disconnect = on_disconnect;
+        self
+    }
+
+    /// How long the server may take to answer before the connection counts as broken; 5 s unless it
+    /// is said.
+    #[must_use]
+    pub const fn reply_timeout(mut self, span: Duration) -> Self {
+        self.reply_timeout = Some(span);
+        self
+    }
+
+    pub(super) fn terms(&self, ttl: Duration) -> Result<Terms, TermsError> {
+        let mut terms = Terms::new(ttl)?;
+        terms.retry = self.retry;
+        terms.deadline = self.deadline;
+        terms.watchdog = self.watchdog.0;
+        terms.on_disconnect = self.on_disconnect;
+        terms.reply_timeout = self.reply_timeout.unwrap_or(terms.reply_timeout);
+        terms.seed = clock::seed();
+        terms.own_token = self.token.is_some();
+        Ok(terms)
+    }
+}
+
+/// How a connection-bound lock is asked for, and kept. The default: try once, and only if there is
+/// an item.
+#[derive(Clone, Debug, Default)]
+pub struct BoundOptions(BoundTerms);
+
+impl BoundOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// When to try again while somebody else holds it.
+    #[must_use]
+    pub const fn retry(mut self, retry: Retry) -> Self {
+        self.0.retry = retry;
+        self
+    }
+
+    /// How long to go on trying; as long as the strategy does unless it is said.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.0.deadline = Some(deadline);
+        self
+    }
+
+    /// Makes an empty item with this exptime if there is none to lock. It does not expire while it
+    /// is held.
+    #[must_use]
+    pub const fn create(mut self, exptime: Exptime) -> Self {
+        self.0.missing = MissingItem::Create(exptime);
+        self
+    }
+
+    /// What the grant leaves in the item: a new version, which is its number, or a note as well.
+    #[must_use]
+    pub fn mark(mut self, mark: Mark) -> Self {
+        self.0.mark = mark;
+        self
+    }
+
+    /// How long the connection may be silent before it is tried; 5 s unless it is said, `None` for
+    /// ever.
+    #[must_use]
+    pub const fn heartbeat(mut self, every: Option<Duration>) -> Self {
+        self.0.heartbeat = every;
+        self
+    }
+
+    /// How long the server may take to answer before the connection counts as broken; 5 s unless it
+    /// is said.
+    #[must_use]
+    pub const fn reply_timeout(mut self, span: Duration) -> Self {
+        self.0.reply_timeout = span;
+        self
+    }
+
+    pub(super) fn terms(&self) -> BoundTerms {
+        let mut terms = self.0.clone();
+        terms.seed = clock::seed();
+        terms
+    }
+}
+
+/// How a value is read that one client at a time computes.
+#[derive(Clone, Debug, Default)]
+pub struct ComputeOptions {
+    losers: Losers,
+    claim: Option<Duration>,
+    retry: Option<Retry>,
+    deadline: Option<Duration>,
+    reply_timeout: Option<Duration>,
+}
+
+impl ComputeOptions {
+    /// The defaults: who may not compute waits for the new value, at most half a minute.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What those do who may not compute it.
+    #[must_use]
+    pub const fn losers(mut self, losers: Losers) -> Self {
+        self.losers = losers;
+        self
+    }
+
+    /// How long a client may take to compute a value that is not there at all, before another one is
+    /// told to; 30 s unless it is said.
+    #[must_use]
+    pub const fn claim(mut self, span: Duration) -> Self {
+        self.claim = Some(span);
+        self
+    }
+
+    /// When to look again while somebody else computes; from 10 to 500 ms unless it is said.
+    #[must_use]
+    pub const fn retry(mut self, retry: Retry) -> Self {
+        self.retry = Some(retry);
+        self
+    }
+
+    /// How long to go on looking; as long as the claim unless it is said.
+    #[must_use]
+    pub const fn deadline(mut self, span: Duration) -> Self {
+        self.deadline = Some(span);
+        self
+    }
+
+    /// How long the server may take to answer before the connection counts as broken; 5 s unless it
+    /// is said.
+    #[must_use]
+    pub const fn reply_timeout(mut self, span: Duration) -> Self {
+        self.reply_timeout = Some(span);
+        self
+    }
+
+    pub(super) fn terms(
+        &self,
+        ttl: Duration,
+        early: Duration,
+    ) -> Result<RecomputeTerms, TermsError> {
+        let mut terms = RecomputeTerms::new(ttl, early)?;
+        terms.losers = self.losers;
+        terms.claim = self.claim.unwrap_or(terms.claim);
+        terms.retry = self.retry.unwrap_or(terms.retry);
+        terms.deadline = self.deadline;
+        terms.reply_timeout = self.reply_timeout.unwrap_or(terms.reply_timeout);
+        terms.seed = clock::seed();
+        Ok(terms)
+    }
+}

@@ -1,0 +1,492 @@
+//! The client's locks on real sockets, against latchd, and against memcached what works there.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use latchd::client::{
+    BoundOptions, Client, ComputeError, ComputeOptions, Error, Exptime, LockOptions, Losers, Loss,
+    Mark, NotObtained, OnDisconnect, Retry, Token,
+};
+use smol::{Executor, Timer, block_on};
+use support::Started;
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Runs a test against every server there is.
+fn on_each<F: Future<Output = ()>>(test: impl Fn(Client, Arc<Started>) -> F) {
+    for server in Started::all() {
+        let server = Arc::new(server);
+        println!("against {}", server.name());
+        block_on(async {
+            let client = Client::connect(&server.address()).await.unwrap();
+            test(client, Arc::clone(&server)).await;
+        });
+    }
+}
+
+fn patient() -> LockOptions {
+    LockOptions::new()
+        .retry(Retry::exponential(ms(1), ms(50)).with_jitter())
+        .deadline(support::DUE)
+}
+
+#[test]
+fn a_lease_is_had_by_one_and_given_back() {
+    on_each(async |client, server| {
+        let options = LockOptions::new().metadata("build 7");
+        let lock = client.obtain("k", secs(10), &options).await.unwrap();
+        assert!(lock.is_held());
+        assert_eq!((lock.key(), lock.metadata()), (&b"k"[..], &b"build 7"[..]));
+        assert_eq!(lock.token().as_bytes().len(), 22);
+        let stored = server.ask("mg k v\r\n", "build 7\r\n");
+        let token = String::from_utf8(lock.token().as_bytes().to_vec()).unwrap();
+        assert_eq!(stored, format!("VA 30\r\n{token} build 7\r\n"));
+
+        let ttl = lock.ttl().await.unwrap();
+        assert!(ttl >= secs(10) && ttl <= secs(12), "{ttl:?}");
+        let other = client.obtain("k", secs(10), &LockOptions::new()).await;
+        assert!(matches!(other, Err(Error::NotObtained(NotObtained::Held))));
+
+        lock.refresh(secs(60)).await.unwrap();
+        assert!(lock.remaining() > secs(55));
+        assert!(lock.ttl().await.unwrap() >= secs(60));
+        let number = lock.number();
+        lock.release().await.unwrap();
+        assert_eq!(server.ask("mg k v\r\n", "\r\n"), "EN\r\n");
+
+        let next = client.obtain("k", secs(10), &options).await.unwrap();
+        assert!(next.number() > number);
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn what_is_not_ours_any_more_is_neither_refreshed_nor_released() {
+    on_each(async |client, server| {
+        let options = LockOptions::new().without_watchdog();
+        let lock = client.obtain("k", secs(10), &options).await.unwrap();
+        // Somebody flushes the cache, and another takes the lock.
+        server.ask("md k\r\n", "\r\n");
+        let other = client.obtain("k", secs(10), &options).await.unwrap();
+        assert!(lock.refresh(secs(10)).await.unwrap_err().is_not_held());
+        assert_eq!(lock.lost().await, Loss::Taken);
+        assert!(!lock.is_held());
+        assert!(lock.release().await.unwrap_err().is_not_held());
+        assert!(other.is_held());
+        assert!(other.ttl().await.is_ok());
+        other.release().await.unwrap();
+    });
+}
+
+#[test]
+fn an_own_token_takes_over_and_a_prefix_does_not() {
+    on_each(async |client, _| {
+        let own = |token: &str| {
+            LockOptions::new()
+                .without_watchdog()
+                .token(Token::new(token.as_bytes()).unwrap())
+        };
+        let before = client.obtain("k", secs(10), &own("abc")).await.unwrap();
+        let prefix = client.obtain("k", secs(10), &own("ab")).await;
+        assert!(prefix.unwrap_err().is_not_obtained());
+        let after = client.obtain("k", secs(30), &own("abc")).await.unwrap();
+        assert!(after.ttl().await.unwrap() >= secs(30));
+        after.release().await.unwrap();
+        assert!(before.release().await.unwrap_err().is_not_held());
+    });
+}
+
+#[test]
+fn many_are_had_all_or_none() {
+    on_each(async |client, server| {
+        let options = LockOptions::new();
+        let b = client.obtain("b", secs(10), &options).await.unwrap();
+        let all = client
+            .obtain_many(["c", "a", "b"], secs(10), &options)
+            .await;
+        assert!(all.unwrap_err().is_not_obtained());
+        for key in ["a", "c"] {
+            assert_eq!(server.ask(&format!("mg {key}\r\n"), "\r\n"), "EN\r\n");
+        }
+        b.release().await.unwrap();
+        let all = client
+            .obtain_many(["c", "a", "b"], secs(10), &options)
+            .await
+            .unwrap();
+        assert_eq!(all.keys().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
+        assert_eq!(all.numbers().len(), 3);
+        all.refresh(secs(20)).await.unwrap();
+        all.release().await.unwrap();
+        let twice = client.obtain_many(["a", "a"], secs(10), &options).await;
+        assert!(matches!(twice, Err(Error::Terms(_))));
+    });
+}
+
+#[test]
+fn the_watchdog_keeps_it_past_its_ttl_and_no_longer_than_allowed() {
+    on_each(async |client, server| {
+        let options = LockOptions::new().hold_max(ms(4_500));
+        let lock = client.obtain("k", secs(1), &options).await.unwrap();
+        Timer::after(secs(4)).await;
+        assert!(lock.is_held());
+        assert!(server.ask("mg k\r\n", "\r\n").starts_with("HD"));
+        assert_eq!(lock.lost().await, Loss::HeldTooLong);
+        assert!(!lock.is_held());
+        drop(lock);
+    });
+}
+
+#[test]
+fn without_a_watchdog_it_ends_by_our_own_clock() {
+    on_each(async |client, server| {
+        let options = LockOptions::new().without_watchdog();
+        let obtained = Instant::now();
+        let lock = client.obtain("k", secs(1), &options).await.unwrap();
+        assert_eq!(lock.lost().await, Loss::Expired);
+        let took = obtained.elapsed();
+        assert!(took >= ms(950) && took < secs(3), "{took:?}");
+        // The server lets go later than we do.
+        assert!(server.ask("mg k\r\n", "\r\n").starts_with("HD"));
+        let refreshed = lock.refresh(secs(1)).await;
+        assert!(matches!(
+            refreshed,
+            Err(Error::NotHeld(Some(Loss::Expired)))
+        ));
+        // It is still there with our version, so it can be given back.
+        lock.release().await.unwrap();
+        assert_eq!(server.ask("mg k\r\n", "\r\n"), "EN\r\n");
+    });
+}
+
+#[test]
+fn what_is_dropped_is_given_back() {
+    on_each(async |client, server| {
+        let lock = client
+            .obtain("k", secs(30), &LockOptions::new())
+            .await
+            .unwrap();
+        drop(lock);
+        support::eventually(|| (server.ask("mg k\r\n", "\r\n") == "EN\r\n").then_some(()));
+
+        // An obtain that is broken off leaves nothing behind, wherever it was.
+        let held = client
+            .obtain("k", secs(30), &LockOptions::new())
+            .await
+            .unwrap();
+        for wait_ms in [0, 1, 20] {
+            let options = patient();
+            let obtain = async {
+                let lock = client.obtain("k", secs(30), &options).await;
+                unreachable!("it is held, and not {lock:?}");
+            };
+            smol::future::or(obtain, async {
+                Timer::after(ms(wait_ms)).await;
+            })
+            .await;
+        }
+        held.release().await.unwrap();
+        let lock = client.obtain("k", secs(30), &patient()).await.unwrap();
+        lock.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_restart_of_the_server_is_noticed_at_once() {
+    let restarts: [(Started, fn(u16) -> Started); 2] = [
+        (Started::latchd(), Started::latchd_at),
+        match Started::memcached() {
+            Some(memcached) => (memcached, |port| Started::memcached_at(port).unwrap()),
+            None => (Started::latchd(), Started::latchd_at),
+        },
+    ];
+    for (server, restart) in restarts {
+        println!("against {}", server.name());
+        block_on(async {
+            let client = Client::connect(&server.address()).await.unwrap();
+            let lock = client
+                .obtain("k", secs(30), &LockOptions::new())
+                .await
+                .unwrap();
+            let asks = LockOptions::new().on_disconnect(OnDisconnect::Ask);
+            let asking = client.obtain("asking", secs(30), &asks).await.unwrap();
+            let port = server.port();
+            let stopped = Instant::now();
+            drop(server);
+            assert_eq!(lock.lost().await, Loss::Disconnected);
+            assert!(stopped.elapsed() < secs(5));
+            assert!(asking.is_held(), "it has not been asked yet");
+            let refused = client.obtain("other", secs(1), &LockOptions::new()).await;
+            assert!(matches!(refused, Err(Error::Io(_))), "{refused:?}");
+
+            // The server has forgotten the lock, and says so.
+            let server = restart(port);
+            assert_eq!(asking.lost().await, Loss::Taken);
+            let lock = client
+                .obtain("k", secs(30), &LockOptions::new())
+                .await
+                .unwrap();
+            lock.release().await.unwrap();
+            drop(server);
+        });
+    }
+}
+
+/// Runs a hundred tasks that each do `turn` once, and checks that no two do it at a time.
+fn contend<F: Future<Output = ()> + Send>(turn: impl Fn(Arc<Inside>) -> F) {
+    let executor = Executor::new();
+    let inside = Arc::new(Inside::default());
+    let started = Instant::now();
+    let tasks: Vec<_> = (0..100)
+        .map(|_| executor.spawn(turn(Arc::clone(&inside))))
+        .collect();
+    block_on(executor.run(async {
+        for task in tasks {
+            task.await;
+        }
+    }));
+    assert_eq!(inside.turns.load(Ordering::SeqCst), 100);
+    println!("100 contenders took {:.1?}", started.elapsed());
+}
+
+#[derive(Default)]
+struct Inside {
+    now: AtomicU32,
+    turns: AtomicU32,
+    number: AtomicU64,
+}
+
+impl Inside {
+    /// What the lock protects. The numbers of the grants rise from turn to turn.
+    async fn work(&self, number: u64) {
+        assert_eq!(self.now.fetch_add(1, Ordering::SeqCst), 0, "two at a time");
+        assert!(self.number.swap(number, Ordering::SeqCst) < number);
+        Timer::after(ms(1)).await;
+        self.turns.fetch_add(1, Ordering::SeqCst);
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_hundred_contenders_have_a_lease_one_by_one() {
+    for server in Started::all() {
+        println!("against {}", server.name());
+        let client = block_on(Client::connect(&server.address())).unwrap();
+        contend(|inside| {
+            let client = client.clone();
+            async move {
+                let lock = client.obtain("k", secs(30), &patient()).await.unwrap();
+                inside.work(lock.number()).await;
+                lock.release().await.unwrap();
+            }
+        });
+    }
+}
+
+fn bound_patient() -> BoundOptions {
+    BoundOptions::new()
+        .retry(Retry::exponential(ms(1), ms(50)).with_jitter())
+        .deadline(support::DUE)
+        .create(Exptime::In { seconds: 60 })
+        .mark(Mark::Number)
+}
+
+#[test]
+fn a_hundred_contenders_have_a_bound_lock_one_by_one() {
+    let server = Started::latchd();
+    let client = block_on(Client::connect(&server.address())).unwrap();
+    contend(|inside| {
+        let client = client.clone();
+        async move {
+            let lock = client.lock("k", &bound_patient()).await.unwrap();
+            inside.work(lock.number().unwrap()).await;
+            lock.release().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_bound_lock_reads_and_replaces() {
+    let server = Started::latchd();
+    block_on(async {
+        let client = Client::connect(&server.address()).await.unwrap();
+        let missing = client.lock("k", &BoundOptions::new()).await;
+        assert!(matches!(
+            missing,
+            Err(Error::NotObtained(NotObtained::NoItem))
+        ));
+        server.ask("set k 0 0 1\r\n5\r\n", "\r\n");
+        let (lock, value) = client
+            .lock_and_get("k", &BoundOptions::new())
+            .await
+            .unwrap();
+        assert_eq!(value, b"5");
+        assert_eq!(server.ask("set k 0 0 1\r\n9\r\n", "\r\n"), "LOCKED\r\n");
+        let held = client.lock("k", &BoundOptions::new()).await;
+        assert!(matches!(held, Err(Error::NotObtained(NotObtained::Held))));
+        lock.set("6", Exptime::Never).await.unwrap();
+        assert_eq!(lock.get().await.unwrap(), b"6");
+        lock.replace_and_unlock("7", Exptime::Never).await.unwrap();
+        assert_eq!(server.ask("set k 0 0 1\r\n8\r\n", "\r\n"), "STORED\r\n");
+
+        let blank = client.lock("a b", &BoundOptions::new()).await;
+        assert!(matches!(blank, Err(Error::Key)));
+    });
+}
+
+#[test]
+fn a_bound_lock_goes_with_its_guard_and_with_its_server() {
+    let server = Started::latchd();
+    block_on(async {
+        let client = Client::connect(&server.address()).await.unwrap();
+        let lock = client.lock("k", &bound_patient()).await.unwrap();
+        drop(lock);
+        let lock = client.lock("k", &bound_patient()).await.unwrap();
+        assert!(lock.is_held());
+        drop(server);
+        assert_eq!(lock.lost().await, Loss::Disconnected);
+        assert!(!lock.is_held());
+        assert!(lock.release().await.unwrap_err().is_not_held());
+    });
+}
+
+#[test]
+fn a_bound_lock_of_memcached_is_refused_in_its_words() {
+    let Some(server) = Started::memcached() else {
+        return;
+    };
+    block_on(async {
+        let client = Client::connect(&server.address()).await.unwrap();
+        let refused = client.lock("k", &BoundOptions::new()).await;
+        assert!(
+            matches!(&refused, Err(Error::Refused(words)) if &**words == "ERROR"),
+            "{refused:?}"
+        );
+    });
+}
+
+#[test]
+fn a_value_is_computed_once() {
+    on_each(async |client, _| {
+        let computed = Arc::new(AtomicU32::new(0));
+        let executor = Executor::new();
+        let readers: Vec<_> = (0..50)
+            .map(|_| {
+                let (client, computed) = (client.clone(), Arc::clone(&computed));
+                executor.spawn(async move {
+                    let compute = async |old: Option<Vec<u8>>| {
+                        assert_eq!(old, None);
+                        computed.fetch_add(1, Ordering::SeqCst);
+                        Timer::after(ms(100)).await;
+                        Ok::<_, Infallible>(b"value".to_vec())
+                    };
+                    let options = ComputeOptions::new();
+                    let value = client
+                        .get_or_compute("k", secs(60), secs(5), &options, compute)
+                        .await
+                        .unwrap();
+                    assert_eq!(value.bytes, b"value");
+                    assert!(value.stored && !value.stale);
+                    value.computed
+                })
+            })
+            .collect();
+        executor
+            .run(async {
+                let mut winners = 0;
+                for reader in readers {
+                    winners += u32::from(reader.await);
+                }
+                assert_eq!(winners, 1);
+            })
+            .await;
+        assert_eq!(computed.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn a_compute_that_fails_or_is_dropped_gives_the_win_back() {
+    on_each(async |client, server| {
+        let options = ComputeOptions::new();
+        let fail = async |_| Err::<Vec<u8>, _>("no database");
+        let failed = client
+            .get_or_compute("k", secs(60), secs(5), &options, fail)
+            .await;
+        assert!(matches!(failed, Err(ComputeError::Compute("no database"))));
+        assert_eq!(server.ask("mg k v\r\n", "\r\n"), "EN\r\n");
+
+        let hang = async |_| -> Result<Vec<u8>, Infallible> { std::future::pending().await };
+        let dropped = client.get_or_compute("k", secs(60), secs(5), &options, hang);
+        smol::future::or(async { drop(dropped.await) }, async {
+            Timer::after(ms(100)).await;
+        })
+        .await;
+        let compute = async |_| Ok::<_, Infallible>(b"new".to_vec());
+        let value = client
+            .get_or_compute("k", secs(60), secs(5), &options, compute)
+            .await
+            .unwrap();
+        assert!(value.computed);
+    });
+}
+
+#[test]
+fn the_stale_is_taken_or_waited_out() {
+    on_each(async |client, server| {
+        server.ask("set k 0 60 3\r\nold\r\n", "\r\n");
+        server.ask("md k I\r\n", "\r\n");
+        // Somebody else has the win.
+        assert!(server.ask("mg k\r\n", "\r\n").contains('W'));
+        let never = async |_| -> Result<Vec<u8>, Infallible> { unreachable!("no win") };
+        let take = ComputeOptions::new().losers(Losers::TakeStale);
+        let value = client
+            .get_or_compute("k", secs(60), secs(0), &take, never)
+            .await
+            .unwrap();
+        assert_eq!((value.bytes, value.stale), (b"old".to_vec(), true));
+        let wait = ComputeOptions::new().deadline(ms(100));
+        let waited = client
+            .get_or_compute("k", secs(60), secs(0), &wait, never)
+            .await;
+        assert!(matches!(waited, Err(ComputeError::Client(Error::TimedOut))));
+    });
+}
+
+#[test]
+fn what_no_server_can_do_is_refused_before_it_is_asked() {
+    let server = Started::latchd();
+    block_on(async {
+        let client = Client::connect(&server.address()).await.unwrap();
+        let options = LockOptions::new();
+        let short = client.obtain("k", ms(999), &options).await;
+        assert!(matches!(short, Err(Error::Terms(_))));
+        let long = client.obtain("k", secs(30 * 24 * 3600), &options).await;
+        assert!(matches!(long, Err(Error::Terms(_))));
+        let key = client.obtain([b'k'; 251], secs(1), &options).await;
+        assert!(matches!(key, Err(Error::Key)));
+        let big = options.metadata(vec![b'm'; 1 << 20]);
+        let metadata = client.obtain("k", secs(1), &big).await;
+        assert!(matches!(metadata, Err(Error::Token(_))));
+        let nobody = Client::connect("127.0.0.1:1").await;
+        assert!(matches!(nobody, Err(Error::Io(_))));
+        let nonsense = Client::connect("host:port").await;
+        assert!(matches!(nonsense, Err(Error::Io(_))));
+        // A key that cannot stand on a line is written in base64.
+        let odd = client
+            .obtain("a b\n", secs(1), &LockOptions::new())
+            .await
+            .unwrap();
+        odd.release().await.unwrap();
+    });
+}

@@ -1,0 +1,152 @@
+//! Servers for the tests of the client: latchd in this process, memcached in its own.
+
+#![allow(dead_code)] // Each test program uses its part.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use latchd::{Address, Config, Server};
+
+/// How long what is due may take, on a machine that does other things too.
+pub(crate) const DUE: Duration = Duration::from_secs(20);
+
+/// A server that ends with the value.
+pub(crate) enum Started {
+    Latchd(Option<Server>, SocketAddr),
+    Memcached(Child, SocketAddr),
+}
+
+impl Started {
+    /// A latchd on a free port.
+    pub(crate) fn latchd() -> Self {
+        Self::latchd_at(0)
+    }
+
+    /// A latchd on this port, which may have been left a moment ago.
+    pub(crate) fn latchd_at(port: u16) -> Self {
+        let server = eventually(|| {
+            let mut config = Config::default();
+            config.listen = vec![latchd::ListenAddress::loopback(port)];
+            Server::start(config).ok()
+        });
+        let Address::Tcp(address) = server.addresses()[0].clone() else {
+            unreachable!("it was asked for TCP");
+        };
+        Self::Latchd(Some(server), address)
+    }
+
+    /// A memcached on a free port; `None` if there is no such program here.
+    pub(crate) fn memcached() -> Option<Self> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        Self::memcached_at(port)
+    }
+
+    /// A memcached on this port.
+    pub(crate) fn memcached_at(port: u16) -> Option<Self> {
+        let program = memcached_program()?;
+        let child = Command::new(program)
+            .args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-p"])
+            .arg(port.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        eventually(|| TcpStream::connect(address).ok());
+        Some(Self::Memcached(child, address))
+    }
+
+    /// Both servers, or latchd alone.
+    pub(crate) fn all() -> Vec<Self> {
+        std::iter::once(Self::latchd())
+            .chain(Self::memcached())
+            .collect()
+    }
+
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Latchd(_, address) | Self::Memcached(_, address) => address.to_string(),
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        match self {
+            Self::Latchd(_, address) | Self::Memcached(_, address) => address.port(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Latchd(..) => "latchd",
+            Self::Memcached(..) => "memcached",
+        }
+    }
+
+    /// What the server answers to a request whose answer ends with this.
+    pub(crate) fn ask(&self, request: &str, end: &str) -> String {
+        let mut socket = TcpStream::connect(self.address()).unwrap();
+        socket.set_read_timeout(Some(DUE)).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let mut byte = [0];
+        while !answer.ends_with(end) {
+            socket.read_exact(&mut byte).unwrap();
+            answer.push(char::from(byte[0]));
+        }
+        answer
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        match self {
+            Self::Latchd(server, _) => {
+                if let Some(server) = server.take() {
+                    server.shutdown();
+                }
+            }
+            Self::Memcached(child, _) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+/// The program on PATH, or where Debian puts servers. A test that needs it and does not find it has
+/// nothing to say, unless `LATCHD_REQUIRE_MEMCACHED` is set, as in CI.
+fn memcached_program() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|folder| folder.join("memcached"))
+        .find(|program| program.is_file());
+    assert!(
+        found.is_some() || std::env::var_os("LATCHD_REQUIRE_MEMCACHED").is_none(),
+        "there is no memcached on PATH"
+    );
+    if found.is_none() {
+        eprintln!("no memcached on PATH: tried against latchd only");
+    }
+    found
+}
+
+/// Asks until there is an answer.
+pub(crate) fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(started.elapsed() < DUE, "it does not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
