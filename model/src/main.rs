@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use latchd_model::report::{self, Outcome};
-use latchd_model::{Explored, Setup, all, search};
+use latchd_model::{Explored, Setup, all, lease, search};
 use stateright::Model;
 
 /// Every interleaving of locks and wins, within bounds, on the real core of latchd.
@@ -40,6 +40,16 @@ enum Request {
     View {
         /// Only the models whose name begins with this; the largest ones take long.
         name: Option<String>,
+    },
+    /// Explores every state of the leases: two clients of the library against the core, over a
+    /// network and by clocks that do their worst. Then falls into the traps of the usual recipes.
+    Lease {
+        /// How many threads search.
+        #[arg(long, default_value_t = 2)]
+        threads: usize,
+        /// Print the shortest way into each trap.
+        #[arg(long)]
+        show: bool,
     },
     /// Serves stateright's Explorer for one model, on loopback.
     Explore {
@@ -75,6 +85,7 @@ fn main() -> ExitCode {
             true
         }
         Request::View { name } => view(&chosen(name.as_deref())),
+        Request::Lease { threads, show } => leases(threads, show),
         Request::Explore { name, port } => explore(&name, port),
         #[cfg(feature = "seeded-bugs")]
         Request::Seeded { show } => seeded(show),
@@ -158,6 +169,45 @@ fn view(setups: &[&'static Setup]) -> bool {
             }
         },
     )
+}
+
+fn leases(threads: usize, show: bool) -> bool {
+    let mut complaints = String::new();
+    println!(
+        "{:20} {:>9} {:>12} {:>6} {:>8}",
+        "model", "states", "transitions", "depth", "seconds"
+    );
+    for bounds in lease::ALL {
+        let outcome = lease::check(bounds, threads);
+        println!(
+            "{:20} {:>9} {:>12} {:>6} {:>8.1}",
+            bounds.name,
+            outcome.states,
+            outcome.transitions,
+            outcome.depth,
+            outcome.time.as_secs_f64()
+        );
+        complaints.push_str(&outcome.complaints);
+    }
+    println!("\n{:20} {:>5}  breaks", "trap", "steps");
+    for (trap, pinned) in lease::TRAPS {
+        let name = format!("{trap:?}");
+        let Some((way, fault)) = lease::fall_into(*trap) else {
+            complaints.push_str(&format!("  {name} is not found\n"));
+            continue;
+        };
+        println!("{name:20} {:>5}  {fault}", way.len());
+        if show {
+            println!("  {way:?}");
+        }
+        if way.len() != *pinned {
+            complaints.push_str(&format!("  {name}: pinned are {pinned} steps\n"));
+        }
+    }
+    if !complaints.is_empty() {
+        println!("\n{complaints}");
+    }
+    complaints.is_empty()
 }
 
 fn explore(name: &str, port: u16) -> bool {

@@ -8,8 +8,9 @@ use stateright::{Checker, Model};
 use crate::action::Action;
 use crate::canonical::Canonical;
 use crate::explore::Explored;
+use crate::fault::Fault;
 use crate::setup::Counts;
-use crate::world::{Fault, World};
+use crate::world::World;
 
 /// What a search over all states has come across.
 #[derive(Clone, Debug)]

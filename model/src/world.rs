@@ -4,7 +4,6 @@
 //! - B2: after every event the core's own structural check runs, and every rule of
 //!   [`rules`](crate::rules) is applied to what has changed. The first offence ends the path.
 
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -18,9 +17,10 @@ use crate::answer::Answer;
 use crate::beliefs;
 use crate::canonical::Canonical;
 use crate::client::{Client, Errand};
+use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
 use crate::rules::{self, Cause, Change};
-use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Setup, VALUE_BYTES};
+use crate::setup::{CLIENTS_MAX, Setup, VALUE_BYTES};
 use crate::snapshot::{SHARDS_MAX, Snapshot};
 
 /// Milliseconds in a step of time.
@@ -63,21 +63,6 @@ pub(crate) struct Ghost {
     pub(crate) win_out: bool,
     /// A `flush_all` has found it held.
     pub(crate) doomed: bool,
-}
-
-/// A rule that does not hold.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Fault {
-    /// Which.
-    pub invariant: Invariant,
-    /// What was seen.
-    pub what: String,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.invariant, self.what)
-    }
 }
 
 impl PartialEq for World {
@@ -445,7 +430,8 @@ impl World {
                 if is_walking && matches!(answer, Some(Answer::Locked)) {
                     self.witnessed.add(Witness::BetweenShards);
                 }
-                self.probe(cause, &before, answer);
+                self.witnessed
+                    .add_all(beliefs::handover(self, cause, &before, answer));
             }
             Err(fault) => self.fault = Some(fault),
         }
@@ -502,47 +488,6 @@ impl World {
                 });
                 false
             }
-        }
-    }
-
-    /// Whether a lock that has ended can now be had by somebody else.
-    fn probe(&mut self, cause: &Cause<'_>, before: &Snapshot, answer: Option<Answer>) {
-        let (conn, witness) = match (cause, answer) {
-            (Cause::Closed { conn }, _) => (*conn, Witness::HandoverByDeath),
-            (Cause::Asked { conn, .. } | Cause::AskedAll { conn, .. }, Some(Answer::Unlocked)) => {
-                (*conn, Witness::HandoverByUnlock)
-            }
-            (Cause::Asked { .. } | Cause::AskedAll { .. } | Cause::Time, _) => return,
-        };
-        for number in 0..CLIENT_KEYS_MAX {
-            let was_held = before.items[number].is_some_and(|seen| seen.owner == Some(conn));
-            let shard = number % self.shards.len();
-            let other = self
-                .clients
-                .iter()
-                .find(|client| client.conn.is_some_and(|id| id != conn) && client.opened[shard]);
-            if let (true, Some(id)) = (was_held, other.and_then(|client| client.conn)) {
-                let mut core = self.shards[shard].clone();
-                let event = Event::Received(id, Command::Lock { key: key(number) });
-                let now = Instant::from_millis(self.now_ms);
-                if core.handle(now, event) == Some(latchd_core::Reply::Locked) {
-                    self.witnessed.add(witness);
-                }
-            }
-        }
-    }
-}
-
-impl Fault {
-    fn from_panic(panic: &(dyn std::any::Any + Send)) -> Self {
-        let what = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
-            (Some(text), _) => text.clone(),
-            (None, Some(text)) => (*text).to_owned(),
-            (None, None) => "a panic without a word".to_owned(),
-        };
-        Self {
-            invariant: Invariant::of_message(&what),
-            what,
         }
     }
 }

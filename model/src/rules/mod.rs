@@ -15,10 +15,11 @@ use latchd_core::time::{Exptime, Tick};
 use latchd_core::{ConnId, Instant};
 
 use crate::answer::Answer;
+use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
 use crate::setup::{Room, Setup};
 use crate::snapshot::{Seen, Snapshot, described};
-use crate::world::{Fault, Ghost};
+use crate::world::Ghost;
 
 /// Why something has changed.
 #[derive(Clone, Debug)]

@@ -103,7 +103,7 @@ pub(super) fn draw(random: &mut Random, ledger: &Ledger, taste: &Taste, asker: &
     ask.number = asker.number;
     choose_keys(&mut ask, random, ledger, taste, asker);
     let bits = random.next();
-    let one_in = |shift: u32, of: u64| (bits >> shift) % of == 0;
+    let one_in = |shift: u32, of: u64| (bits >> shift).is_multiple_of(of);
     ask.exptime = exptime(&ask, bits >> 40);
     ask.text = text(taste, bits >> 20, asker);
     // One is malformed without a value, the other is to be nothing worse than that.
@@ -248,11 +248,10 @@ fn text(taste: &Taste, bits: u64, asker: &Asker) -> Text {
 }
 
 fn choose_guard(ask: &mut Ask, random: &mut Random, ledger: &Ledger) {
-    let may_guard = match ask.what {
-        What::Set | What::Delete => true,
-        What::MarkStale | What::ReplaceAndUnlock => true,
-        _ => false,
-    };
+    let may_guard = matches!(
+        ask.what,
+        What::Set | What::Delete | What::MarkStale | What::ReplaceAndUnlock
+    );
     if !may_guard || (ask.wire == Wire::Classic && ask.what != What::Set) {
         return;
     }

@@ -62,8 +62,7 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Appends the request to `out`. `value_bytes_max` is what the server takes: a request that is to be
-/// too large is longer.
+/// Appends the request to `out`.
 pub(super) fn encode(ask: &Ask, names: &Names, out: &mut Vec<u8>) {
     match ask.wire {
         Wire::Classic => classic(ask, names, out),
@@ -97,7 +96,8 @@ fn classic(ask: &Ask, names: &Names, out: &mut Vec<u8>) {
         What::Delete => b"delete",
         What::Increment => b"incr",
         What::Decrement => b"decr",
-        What::Lock => b"lock",
+        // The one without a key is unknown.
+        What::Lock | What::Unknown => b"lock",
         What::Unlock => b"unlock",
         What::UnlockAll => b"unlock_all",
         What::Flush => b"flush_all",
@@ -105,7 +105,6 @@ fn classic(ask: &Ask, names: &Names, out: &mut Vec<u8>) {
         What::Stats => b"stats",
         What::Version => b"version",
         What::Quit => b"quit",
-        What::Unknown => b"lock",
         What::Nonsense => {
             out.resize(out.len() + LINE_BYTES_MAX + 1, b'x');
             return;

@@ -21,6 +21,15 @@
 //! [`Connection::drive`]: latchd_core::Connection::drive
 //! [`Core`]: latchd_core::Core
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "requests are told apart in groups, and what is in none has one answer: it is wrong"
+)]
+#![allow(
+    clippy::verbose_bit_mask,
+    reason = "a choice is cut out of random bits, and reads as that"
+)]
+
 mod answer;
 mod ask;
 mod draw;

@@ -13,6 +13,7 @@ use super::ask::Ask;
 
 /// One client of the simulation, over all its connections.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Peer {
     /// The number of its connection; a new one for each.
     pub(super) conn: u64,

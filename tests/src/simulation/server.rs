@@ -222,7 +222,7 @@ impl Door<'_> {
             .at(now, conn)
             .execute(command, &mut |reply| match (fault, command, reply) {
                 (Fault::GrantsTwice, Command::Lock { .. }, Reply::Refused(Refusal::Locked)) => {
-                    answer(&Reply::Locked)
+                    answer(&Reply::Locked);
                 }
                 (Fault::WinsTwice, _, Reply::Hit(hit)) if hit.win == Win::Sent => {
                     let mut hit = *hit;

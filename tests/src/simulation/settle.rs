@@ -197,15 +197,11 @@ impl Books<'_> {
                 peer.listed |= 1 << key;
                 self.enter(peer, ask, answer)
             }
-            (_, Answer::End) => {
+            (_, Answer::End | Answer::Malformed) => {
                 ask.answered = true;
                 self.enter(peer, ask, answer)
             }
             (What::Stats, Answer::Stat) => self.ledger.enter(peer.conn, ask, answer),
-            (_, Answer::Malformed) => {
-                ask.answered = true;
-                self.enter(peer, ask, answer)
-            }
             _ => Err(broken(format!(
                 "{answer:?} is no part of an answer to {ask}"
             ))),

@@ -9,9 +9,9 @@ impl Ledger {
     pub(super) fn stored(&mut self, ask: &Ask, cas: Option<u64>) -> Result<(), Breach> {
         let key = ask.key();
         // A stale `ms C I` keeps TTL, staleness and win; whether it was one, the versions tell.
-        let outdated = ask.else_stale.then(|| match self.beliefs[key].cas {
-            Some(known) => Some(ask.guard < known),
-            None => None,
+        let outdated = ask.else_stale.then(|| {
+            let known = self.beliefs[key].cas;
+            known.map(|known| ask.guard < known)
         });
         let gone = self.gone(ask.exptime);
         self.new_cas(key, cas)?;
@@ -151,20 +151,19 @@ impl Ledger {
         }
         let width = belief.value.len();
         let was_known = belief.is_known;
-        match number.or(expected) {
-            Some(number) => {
-                self.stored_number(key, number, cas)?;
-                let belief = &mut self.beliefs[key];
-                // A number that got shorter keeps its length, padded by blanks.
-                belief.is_known = was_known;
-                while belief.value.len() < width {
-                    belief.value.push(b' ');
-                }
-            }
-            None => {
-                self.new_cas(key, cas)?;
-                self.beliefs[key].is_known = false;
-            }
+        if let Some(number) = number.or(expected) {
+            self.stored_number(key, number, cas)?;
+            let belief = &mut self.beliefs[key];
+            // A number that got shorter keeps its length, padded by blanks.
+            belief.is_known = was_known;
+            let width = width.max(belief.value.len());
+            belief.value.resize(width, b' ');
+        } else {
+            self.new_cas(key, cas)?;
+            let belief = &mut self.beliefs[key];
+            belief.is_known = false;
+            belief.stale = Some(false);
+            belief.won = Some(false);
         }
         if let Some(exptime) = ask.exptime {
             self.beliefs[key].gone = self.gone(Some(exptime));

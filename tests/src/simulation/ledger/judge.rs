@@ -114,8 +114,17 @@ impl Ledger {
             return Ok(());
         }
         if ask.what == What::Touch {
-            if self.beliefs[key].there != There::No {
-                self.beliefs[key].gone = self.gone(ask.exptime);
+            let (now_ms, gone) = (self.now_ms, self.gone(ask.exptime));
+            let belief = &mut self.beliefs[key];
+            if belief.holder.is_none() && belief.is_surely_expired(now_ms) {
+                belief.there = There::No;
+            }
+            if belief.there != There::No {
+                // It may have come too late.
+                if belief.holder.is_none() && belief.may_be_expired(now_ms) {
+                    belief.there = There::Maybe;
+                }
+                belief.gone = gone;
             }
             return Ok(());
         }
