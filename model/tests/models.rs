@@ -26,6 +26,24 @@ fn in_small_models_everything_holds_and_everything_is_seen() {
 }
 
 #[test]
+fn a_check_fails_for_a_count_that_differs_and_for_what_was_not_seen() {
+    let setup = all().next().expect("there are models");
+    let model = Explored::new(setup.clone());
+    let unseen = model.missing();
+    let found = search::exhaust(&model, 1, |_| {});
+    let mut outcome = Outcome {
+        found,
+        missing: model.missing(),
+    };
+    assert!(outcome.is_good(setup));
+    outcome.missing = unseen;
+    assert!(!outcome.missing.is_empty() && !outcome.is_good(setup));
+    outcome.missing.clear();
+    outcome.found.counts.transitions += 1;
+    assert!(!outcome.is_good(setup) && complaints(setup, &outcome).contains("pinned"));
+}
+
+#[test]
 fn two_searches_find_the_same_states() {
     for setup in small() {
         let states = search::shortest_offence(&Explored::new(setup.clone()), usize::MAX);
