@@ -44,6 +44,15 @@ enum Request {
         /// Print the shortest way into each trap.
         #[arg(long)]
         show: bool,
+        /// Only one of them.
+        #[arg(long)]
+        name: Option<String>,
+        /// Seconds to go, instead of what is pinned.
+        #[arg(long)]
+        steps: Option<u64>,
+        /// Whether the watchdog renews, instead of what is pinned.
+        #[arg(long)]
+        renews: Option<bool>,
     },
     /// Serves stateright's Explorer for one model, on loopback.
     Explore {
@@ -78,7 +87,13 @@ fn main() -> ExitCode {
             }
             true
         }
-        Request::Lease { threads, show } => leases(threads, show),
+        Request::Lease {
+            threads,
+            show,
+            name,
+            steps,
+            renews,
+        } => leases(threads, show, name.as_deref(), steps, renews),
         Request::Explore { name, port } => explore(&name, port),
         #[cfg(feature = "seeded-bugs")]
         Request::Seeded { show } => seeded(show),
@@ -146,14 +161,26 @@ fn check(setups: &[&'static Setup], threads: usize, save: &std::path::Path) -> b
     complaints.is_empty()
 }
 
-fn leases(threads: usize, show: bool) -> bool {
+fn leases(
+    threads: usize,
+    show: bool,
+    name: Option<&str>,
+    steps: Option<u64>,
+    renews: Option<bool>,
+) -> bool {
     let mut complaints = String::new();
     println!(
         "{:20} {:>9} {:>12} {:>6} {:>8}",
         "model", "states", "transitions", "depth", "seconds"
     );
     for bounds in lease::ALL {
-        let outcome = lease::check(bounds, threads);
+        if name.is_some_and(|name| name != bounds.name) {
+            continue;
+        }
+        let mut bounds = *bounds;
+        bounds.steps = steps.unwrap_or(bounds.steps);
+        bounds.renews = renews.unwrap_or(bounds.renews);
+        let outcome = lease::check(&bounds, threads);
         println!(
             "{:20} {:>9} {:>12} {:>6} {:>8.1}",
             bounds.name,

@@ -389,7 +389,7 @@ impl Bound {
             (Job::Write { .. }, Response::Locked) => self.end(BoundNews::Lost(Loss::Taken)),
             (Job::Unlock, Response::Ok | Response::Deleted) => self.end(BoundNews::Released),
             (Job::Unlock, Response::ClientError(_) | Response::NotFound | Response::Locked) => {
-                self.end(BoundNews::NotHeld)
+                self.end(BoundNews::NotHeld);
             }
             (Job::Read | Job::Write { .. } | Job::Unlock, _) => {
                 let failure = Failure::from_answer(answer);
