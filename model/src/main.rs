@@ -54,6 +54,15 @@ enum Request {
         /// Print the shortest way into each trap.
         #[arg(long)]
         show: bool,
+        /// Only one of them.
+        #[arg(long)]
+        name: Option<String>,
+        /// Seconds to go, instead of what is pinned.
+        #[arg(long)]
+        steps: Option<u64>,
+        /// Whether the watchdog renews, instead of what is pinned.
+        #[arg(long)]
+        renews: Option<bool>,
     },
     /// Serves stateright's Explorer for one model, on loopback.
     Explore {
@@ -97,7 +106,13 @@ fn main() -> ExitCode {
             true
         }
         Request::View { name } => view(&chosen(name.as_deref())),
-        Request::Lease { threads, show } => leases(threads, show),
+        Request::Lease {
+            threads,
+            show,
+            name,
+            steps,
+            renews,
+        } => leases(threads, show, name.as_deref(), steps, renews),
         Request::Explore { name, port } => explore(&name, port),
         #[cfg(feature = "seeded-bugs")]
         Request::Seeded { show } => seeded(show),
@@ -188,14 +203,26 @@ fn view(setups: &[&'static Setup]) -> bool {
     )
 }
 
-fn leases(threads: usize, show: bool) -> bool {
+fn leases(
+    threads: usize,
+    show: bool,
+    name: Option<&str>,
+    steps: Option<u64>,
+    renews: Option<bool>,
+) -> bool {
     let mut complaints = String::new();
     println!(
         "{:20} {:>9} {:>12} {:>6} {:>8}",
         "model", "states", "transitions", "depth", "seconds"
     );
     for bounds in lease::ALL {
-        let outcome = lease::check(bounds, threads);
+        if name.is_some_and(|name| name != bounds.name) {
+            continue;
+        }
+        let mut bounds = *bounds;
+        bounds.steps = steps.unwrap_or(bounds.steps);
+        bounds.renews = renews.unwrap_or(bounds.renews);
+        let outcome = lease::check(&bounds, threads);
         println!(
             "{:20} {:>9} {:>12} {:>6} {:>8.1}",
             bounds.name,

@@ -204,14 +204,7 @@ fn what_is_dropped_is_given_back() {
 
 #[test]
 fn a_restart_of_the_server_is_noticed_at_once() {
-    let restarts: [(Started, fn(u16) -> Started); 2] = [
-        (Started::latchd(), Started::latchd_at),
-        match Started::memcached() {
-            Some(memcached) => (memcached, |port| Started::memcached_at(port).unwrap()),
-            None => (Started::latchd(), Started::latchd_at),
-        },
-    ];
-    for (server, restart) in restarts {
+    for server in Started::all() {
         println!("against {}", server.name());
         block_on(async {
             let client = Client::connect(&server.address()).await.unwrap();
@@ -221,7 +214,7 @@ fn a_restart_of_the_server_is_noticed_at_once() {
                 .unwrap();
             let asks = LockOptions::new().on_disconnect(OnDisconnect::Ask);
             let asking = client.obtain("asking", secs(30), &asks).await.unwrap();
-            let port = server.port();
+            let restart = server.successor();
             let stopped = Instant::now();
             drop(server);
             assert_eq!(lock.lost().await, Loss::Disconnected);
@@ -231,7 +224,7 @@ fn a_restart_of_the_server_is_noticed_at_once() {
             assert!(matches!(refused, Err(Error::Io(_))), "{refused:?}");
 
             // The server has forgotten the lock, and says so.
-            let server = restart(port);
+            let server = restart();
             assert_eq!(asking.lost().await, Loss::Taken);
             let lock = client
                 .obtain("k", secs(30), &LockOptions::new())

@@ -83,6 +83,18 @@ impl Started {
         }
     }
 
+    /// Starts a server of the same kind in the same place, once this one is gone.
+    pub(crate) fn successor(&self) -> impl FnOnce() -> Self + use<> {
+        let (port, is_latchd) = (self.port(), matches!(self, Self::Latchd(..)));
+        move || {
+            if is_latchd {
+                Self::latchd_at(port)
+            } else {
+                Self::memcached_at(port).expect("there was one a moment ago")
+            }
+        }
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Latchd(..) => "latchd",
