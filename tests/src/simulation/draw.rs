@@ -260,7 +260,9 @@ fn choose_guard(ask: &mut Ask, random: &mut Random, ledger: &Ledger) {
     if bits & 3 == 0
         && let Some(version) = ledger.version(ask.key(), is_past)
     {
-        ask.guard = version;
+        // At times one that does not exist yet.
+        let is_future = bits >> 12 & 15 == 0;
+        ask.guard = version + if is_future { 1 << 40 } else { 0 };
         ask.else_stale = ask.wire == Wire::Meta && ask.what == What::Set && bits >> 4 & 1 == 0;
     }
 }

@@ -8,6 +8,9 @@ use latchd_core::item::Cas;
 use latchd_core::reply::{Reply, Stored, Win};
 use latchd_core::{Command, ConnId, Core, Event, Instant, Limits, Refusal};
 
+#[cfg(feature = "seeded-bugs")]
+use latchd_core::engine::SeededBug;
+
 use crate::oracle::{Answer, Oracle};
 
 /// Where the wall clock stands at the monotonic 0: November 2023.
@@ -43,10 +46,13 @@ pub enum Fault {
     AnswersTwice,
     /// Now and then a store is answered and not done.
     LosesStore,
+    /// The core itself gets a rule wrong.
+    #[cfg(feature = "seeded-bugs")]
+    Rule(SeededBug),
 }
 
 impl Fault {
-    /// All of them.
+    /// All that can be planted at the door of the core.
     pub const ALL: [Self; 12] = [
         Self::LosesClose,
         Self::GrantsTwice,
@@ -62,12 +68,66 @@ impl Fault {
         Self::LosesStore,
     ];
 
+    /// All rules that the core can get wrong. Not that shards share their versions: there is one
+    /// core here.
+    #[cfg(feature = "seeded-bugs")]
+    pub const RULES: [SeededBug; 40] = [
+        SeededBug::CloseKeepsLocks,
+        SeededBug::ReleaseAllStopsAtFirst,
+        SeededBug::UnlockByAnother,
+        SeededBug::RelockSucceeds,
+        SeededBug::LockIsStolen,
+        SeededBug::DeadTakesLock,
+        SeededBug::LocksUnbounded,
+        SeededBug::LockAndGetForgetsLock,
+        SeededBug::ReadsBlocked,
+        SeededBug::SetIgnoresLock,
+        SeededBug::DeleteIgnoresLock,
+        SeededBug::CountIgnoresLock,
+        SeededBug::TooLargeIgnoresLock,
+        SeededBug::RauIgnoresOwner,
+        SeededBug::RauKeepsLock,
+        SeededBug::RauUnlocksWhenRefused,
+        SeededBug::DeleteLeavesLock,
+        SeededBug::EvictsHeld,
+        SeededBug::ExpiresHeld,
+        SeededBug::FlushDropsHeld,
+        SeededBug::FlushForgetsHeld,
+        SeededBug::StoreStaysDoomed,
+        SeededBug::FlushIgnoresDelay,
+        SeededBug::NothingExpires,
+        SeededBug::TimeGoesBack,
+        SeededBug::VivifiedWonTwice,
+        SeededBug::ShortWonTwice,
+        SeededBug::StaleWonTwice,
+        SeededBug::StoreKeepsWin,
+        SeededBug::PlainGetTakesWin,
+        SeededBug::MarkKeepsWin,
+        SeededBug::MarkKeepsVersion,
+        SeededBug::ClearOpensWin,
+        SeededBug::StaleStoreLooksFresh,
+        SeededBug::StaleStoreOpensWin,
+        SeededBug::StaleStoreTakesTtl,
+        SeededBug::FutureStored,
+        SeededBug::GuardIgnored,
+        SeededBug::RefusalTakesVersion,
+        SeededBug::VersionGivenTwice,
+    ];
+
     /// The fault with this name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|fault| format!("{fault:?}") == name)
+        let faults = Self::ALL.into_iter();
+        #[cfg(feature = "seeded-bugs")]
+        let faults = faults.chain(Self::RULES.into_iter().map(Self::Rule));
+        let is_named = |fault: &Self| {
+            let full = format!("{fault:?}");
+            let rule = full
+                .strip_prefix("Rule(")
+                .and_then(|rule| rule.strip_suffix(')'));
+            full == name || rule == Some(name)
+        };
+        faults.into_iter().find(is_named)
     }
 }
 
@@ -85,8 +145,14 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(limits: Limits, with_oracle: bool, fault: Option<Fault>) -> Self {
+        #[cfg_attr(not(feature = "seeded-bugs"), expect(unused_mut))]
+        let mut config = Config::new(limits, UNIX_S_AT_START);
+        #[cfg(feature = "seeded-bugs")]
+        if let Some(Fault::Rule(bug)) = fault {
+            config.seeded_bug = Some(bug);
+        }
         Self {
-            core: Core::new(Config::new(limits, UNIX_S_AT_START)),
+            core: Core::new(config),
             oracle: with_oracle.then(|| Oracle::new(limits, UNIX_S_AT_START)),
             fault,
             executed: 0,
@@ -173,6 +239,11 @@ fn steps(command: &Command<'_>) -> usize {
 impl Door<'_> {
     fn execute_one(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         match self.server.fault {
+            #[cfg(feature = "seeded-bugs")]
+            Some(Fault::Rule(_)) => {
+                let now = Instant::from_millis(self.now_ms);
+                self.server.core.at(now, self.conn).execute(command, answer);
+            }
             None => {
                 let now = Instant::from_millis(self.now_ms);
                 self.server.core.at(now, self.conn).execute(command, answer);
