@@ -2,7 +2,7 @@
 //!
 //! Keys beginning with `k` hold words, those with `n` numbers. Where memcached and latchd are known
 //! to part for good (counting in a stale item, `md x` on one that was won) the stream does not go,
-//! since nothing after it could be compared; [`probes`](super::probes) go there, with keys that are
+//! since nothing after it could be compared; [`probes`] go there, with keys that are
 //! used once.
 //!
 //! TTLs are so far apart that a second more or less changes no answer.

@@ -3,7 +3,7 @@
 //! A run plays clients of the three protocols over simulated pipes against [`Connection::drive`] and
 //! a [`Core`]: bytes are cut anywhere, delayed and lost with their connection; clients pipeline, stop
 //! reading, reset, close half and come back; time jumps, and the core is told that it went back;
-//! memory is short. What the clients are answered is entered in a [ledger] in the order in which it
+//! memory is short. What the clients are answered is entered in a ledger in the order in which it
 //! was answered, and must agree with all that was answered before. Nothing but the seed decides what
 //! happens, so a seed is a failing test that can be replayed.
 //!

@@ -3,7 +3,7 @@
 //! Written from the packet layout alone (memcached's `protocol_binary.h` for opcodes and statuses,
 //! yrmcds `docs/locking.md` for its own) and apart from the core's wire code, which it checks.
 //!
-//! A field that a packet does not name is 0 or empty. Extras are the fields of [`EXTRAS`] that are
+//! A field that a packet does not name is 0 or empty. Extras are the fields of `EXTRAS` that are
 //! named, in that order, then the bytes of `extras`. Lengths follow from the fields unless
 //! `keylen`, `extlen` or `bodylen` say otherwise, which a malformed packet needs.
 
