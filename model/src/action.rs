@@ -309,7 +309,7 @@ impl Action {
 
 impl fmt::Display for Action {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = char::from(KEYS[self.key()][0]);
+        let key = name(self.key());
         match self.verb.scope() {
             Scope::World => write!(out, "{:?}", self.verb),
             Scope::Key => write!(out, "{:?} {key}", self.verb),
@@ -327,4 +327,10 @@ impl fmt::Display for Action {
 #[must_use]
 pub(crate) fn key(number: usize) -> Key<'static> {
     Key::new(KEYS[number]).expect("each has one byte")
+}
+
+/// The letter of one of [`KEYS`].
+#[must_use]
+pub(crate) const fn name(number: usize) -> char {
+    KEYS[number][0] as char
 }

@@ -4,11 +4,15 @@ use latchd_core::command::{Command, Delete, Get, Removal, Set};
 use latchd_core::reply::{Reply, Win};
 use latchd_core::{ConnId, Event, Instant};
 
-use crate::action::{Verb, key};
+use crate::action::{Verb, key, name};
+use crate::answer::Answer;
+use crate::client::Errand;
+use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
-use crate::rules::demand;
-use crate::setup::Setup;
-use crate::world::{Errand, Fault, World};
+use crate::rules::{Cause, demand};
+use crate::setup::{CLIENT_KEYS_MAX, Setup};
+use crate::snapshot::Snapshot;
+use crate::world::World;
 
 /// L1, L4 and L5.
 pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
@@ -17,8 +21,8 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
         let believers = clients().filter(|client| client.holds[number]).count();
         demand(Invariant::OneBeliever, believers <= 1, || {
             format!(
-                "{believers} clients believe that they hold {:?}",
-                key(number)
+                "{believers} clients believe that they hold {}",
+                name(number)
             )
         })?;
         let shard = number % setup.shards;
@@ -28,7 +32,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
         demand(
             Invariant::HolderIsOpen,
             owner.is_none() || holder.is_some(),
-            || format!("{owner:?} holds {:?} and is not connected", key(number)),
+            || format!("{owner:?} holds {} and is not connected", name(number)),
         )?;
         for client in clients() {
             // Whoever is on the way to lose all its locks believes nothing, but where it has not
@@ -83,6 +87,40 @@ pub(crate) fn shown(world: &World) -> Witnesses {
     }
     if world.ghosts.iter().any(|ghost| ghost.win_out) {
         shown.add(Witness::CheckedWithWin);
+    }
+    shown
+}
+
+/// Whether a lock that has ended can now be had by somebody else.
+pub(crate) fn handover(
+    world: &World,
+    cause: &Cause<'_>,
+    before: &Snapshot,
+    answer: Option<Answer>,
+) -> Witnesses {
+    let mut shown = Witnesses::default();
+    let (conn, witness) = match (cause, answer) {
+        (Cause::Closed { conn }, _) => (*conn, Witness::HandoverByDeath),
+        (Cause::Asked { conn, .. } | Cause::AskedAll { conn, .. }, Some(Answer::Unlocked)) => {
+            (*conn, Witness::HandoverByUnlock)
+        }
+        (Cause::Asked { .. } | Cause::AskedAll { .. } | Cause::Time, _) => return shown,
+    };
+    for number in 0..CLIENT_KEYS_MAX {
+        let was_held = before.items[number].is_some_and(|seen| seen.owner == Some(conn));
+        let shard = number % world.shards.len();
+        let others = world.clients.iter().filter(|client| client.opened[shard]);
+        let other = others
+            .filter_map(|client| client.conn)
+            .find(|id| *id != conn);
+        if let (true, Some(other)) = (was_held, other) {
+            let mut core = world.shards[shard].clone();
+            let event = Event::Received(other, Command::Lock { key: key(number) });
+            let now = Instant::from_millis(world.now_ms);
+            if core.handle(now, event) == Some(Reply::Locked) {
+                shown.add(witness);
+            }
+        }
     }
     shown
 }
@@ -143,7 +181,10 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
         for (command, wanted) in steps {
             let outcome = ask(command);
             demand(Invariant::Escape, outcome == wanted, || {
-                format!("{key:?} is to be {wanted} once everybody has gone: {outcome}")
+                format!(
+                    "{} is to be {wanted} once everybody has gone: {outcome}",
+                    name(number)
+                )
             })?;
         }
         if world.snapshot.items[number].is_some_and(|seen| seen.owner.is_some()) {

@@ -15,9 +15,10 @@ use latchd_core::engine::ConnId;
 use latchd_core::time::TICK_MS;
 
 use crate::action::{CHOSEN_CAS, PRESSURE_KEY};
+use crate::client::{Client, Errand};
 use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Room, Setup};
 use crate::snapshot::{SHARDS_MAX, Seen, ShardSeen, Snapshot};
-use crate::world::{Client, Errand, Ghost, World};
+use crate::world::{Ghost, World};
 
 /// What decides what can happen in a world from now on, and nothing else.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -11,9 +11,10 @@ use stateright::{Model, Property};
 
 use crate::action::Action;
 use crate::beliefs;
+use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
 use crate::setup::Setup;
-use crate::world::{Fault, World};
+use crate::world::World;
 
 /// A setup, ready to be explored.
 #[derive(Clone, Debug)]

@@ -5,8 +5,10 @@ mod action;
 mod answer;
 mod beliefs;
 mod canonical;
+mod client;
 mod expected;
 pub mod explore;
+pub mod fault;
 pub mod invariants;
 pub mod lease;
 mod locks;
@@ -20,6 +22,7 @@ mod shards;
 mod snapshot;
 mod stampede;
 mod transcript;
+mod wire;
 pub mod world;
 
 pub use action::{Action, Verb};

@@ -1,7 +1,7 @@
 //! `latchd-model`: checks the models, shows them, and plants bugs to see that they are found.
 
 use std::io::{IsTerminal, Write as _, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -29,10 +29,20 @@ enum Request {
         /// Where to put the transcript of what is wrong.
         #[arg(long, default_value = "target/model")]
         save: PathBuf,
+        /// On a core with this bug planted, by its name in `seeded`.
+        #[cfg(feature = "seeded-bugs")]
+        #[arg(long)]
+        plant: Option<String>,
     },
     /// Says what each model is about: its alphabet, what must always hold, and what must be seen.
     List {
         /// Only the models whose name begins with this.
+        name: Option<String>,
+    },
+    /// Puts the canonical view to the test: states that are taken for the same must lead to the
+    /// same states.
+    View {
+        /// Only the models whose name begins with this; the largest ones take long.
         name: Option<String>,
     },
     /// Explores every state of the leases: two clients of the library against the core, over a
@@ -80,13 +90,22 @@ fn main() -> ExitCode {
             name,
             threads,
             save,
-        } => check(&chosen(name.as_deref()), threads, &save),
+            #[cfg(feature = "seeded-bugs")]
+            plant,
+        } => {
+            #[cfg(feature = "seeded-bugs")]
+            let plain = |setup| planted(setup, plant.as_deref());
+            #[cfg(not(feature = "seeded-bugs"))]
+            let plain = Explored::new;
+            check(&chosen(name.as_deref()), plain, threads, &save)
+        }
         Request::List { name } => {
             for setup in chosen(name.as_deref()) {
                 println!("{}", report::details(setup));
             }
             true
         }
+        Request::View { name } => view(&chosen(name.as_deref())),
         Request::Lease {
             threads,
             show,
@@ -116,11 +135,16 @@ fn chosen(name: Option<&str>) -> Vec<&'static Setup> {
     chosen
 }
 
-fn check(setups: &[&'static Setup], threads: usize, save: &std::path::Path) -> bool {
+fn check(
+    setups: &[&'static Setup],
+    model_of: impl Fn(Setup) -> Explored,
+    threads: usize,
+    save: &Path,
+) -> bool {
     println!("{}", report::head());
     let mut complaints = String::new();
     for setup in setups {
-        let model = Explored::new((*setup).clone());
+        let model = model_of((*setup).clone());
         let found = search::exhaust(&model, threads, |states| {
             if stderr().is_terminal() {
                 eprint!("\r{}: {states} states … ", setup.name);
@@ -138,7 +162,7 @@ fn check(setups: &[&'static Setup], threads: usize, save: &std::path::Path) -> b
         println!("{}", report::line(setup, &outcome));
         complaints.push_str(&report::complaints(setup, &outcome));
         if outcome.found.is_wrong
-            && let Some(offence) = search::shortest_offence(&model, usize::MAX)
+            && let Err(offence) = search::shortest_offence(&model, usize::MAX)
         {
             let text = report::offence(&model, &offence);
             let path = save.join(format!("{}.txt", setup.name));
@@ -159,6 +183,24 @@ fn check(setups: &[&'static Setup], threads: usize, save: &std::path::Path) -> b
         println!("\n{complaints}");
     }
     complaints.is_empty()
+}
+
+fn view(setups: &[&'static Setup]) -> bool {
+    setups.iter().all(
+        |setup| match search::twins(&Explored::new((*setup).clone())) {
+            Ok(pairs) => {
+                println!(
+                    "{:20} {pairs:>9} pairs taken for the same lead to the same",
+                    setup.name
+                );
+                true
+            }
+            Err(difference) => {
+                println!("{}: {difference:#?}", setup.name);
+                false
+            }
+        },
+    )
 }
 
 fn leases(
@@ -218,10 +260,29 @@ fn explore(name: &str, port: u16) -> bool {
         "{}: open http://127.0.0.1:{port}/ and end with ^C",
         setup.name
     );
+    // Serves until the process ends.
     Explored::new(setup.clone())
         .checker()
         .serve(("127.0.0.1", port));
     true
+}
+
+/// The model on a core with a bug planted, if one is named.
+#[cfg(feature = "seeded-bugs")]
+fn planted(setup: Setup, name: Option<&str>) -> Explored {
+    use latchd_model::seeded;
+
+    let Some(name) = name else {
+        return Explored::new(setup);
+    };
+    let named = seeded::ALL
+        .iter()
+        .find(|(bug, ..)| format!("{bug:?}") == name);
+    let Some((bug, ..)) = named else {
+        eprintln!("there is no bug {name}: `seeded` shows their names");
+        std::process::exit(2);
+    };
+    seeded::with_bug(&setup, *bug)
 }
 
 #[cfg(feature = "seeded-bugs")]

@@ -1,6 +1,6 @@
 //! Searches: all states of a model, and the shortest way to one that is wrong.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use stateright::{Checker, Model};
@@ -8,8 +8,9 @@ use stateright::{Checker, Model};
 use crate::action::Action;
 use crate::canonical::Canonical;
 use crate::explore::Explored;
+use crate::fault::Fault;
 use crate::setup::Counts;
-use crate::world::{Fault, World};
+use crate::world::World;
 
 /// What a search over all states has come across.
 #[derive(Clone, Debug)]
@@ -67,9 +68,11 @@ pub struct Offence {
 }
 
 /// Looks for the shortest way to a state that is wrong, layer by layer, among at most `states_max`
-/// states.
-#[must_use]
-pub fn shortest_offence(model: &Explored, states_max: usize) -> Option<Offence> {
+/// states. Returns how many there are if nothing is wrong.
+///
+/// # Errors
+/// The shortest way to a state that is wrong.
+pub fn shortest_offence(model: &Explored, states_max: usize) -> Result<usize, Offence> {
     // How each state was reached first: from which one, and by which step.
     let mut reached: Vec<(usize, Option<Action>)> = Vec::new();
     let mut known: HashSet<Canonical> = HashSet::new();
@@ -84,7 +87,7 @@ pub fn shortest_offence(model: &Explored, states_max: usize) -> Option<Offence> 
         let mut next_layer = Vec::new();
         for (number, world) in layer {
             if let Some(fault) = model.fault(&world) {
-                return Some(Offence {
+                return Err(Offence {
                     steps: way_to(&reached, number),
                     fault,
                 });
@@ -102,7 +105,65 @@ pub fn shortest_offence(model: &Explored, states_max: usize) -> Option<Offence> 
         }
         layer = next_layer;
     }
-    None
+    Ok(reached.len())
+}
+
+/// Two worlds with the same canonical view, and a difference between what they lead to.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// The world that was there first.
+    pub first: World,
+    /// The world that was taken for the same.
+    pub second: World,
+}
+
+/// Takes every pair of worlds that the search takes for the same, and compares what they lead to:
+/// the successors of both must be the same states. Returns how many pairs there were.
+///
+/// This puts the canonical view itself to the test (V2, V3), which every proof here rests on.
+///
+/// # Errors
+/// A pair that leads to different states.
+pub fn twins(model: &Explored) -> Result<usize, Box<Difference>> {
+    let mut pairs = 0;
+    let mut known: HashMap<Canonical, World> = HashMap::new();
+    let mut open = model.init_states();
+    known.extend(open.iter().map(|world| (*world.canonical(), world.clone())));
+    let mut actions = Vec::new();
+    while let Some(world) = open.pop() {
+        model.actions(&world, &mut actions);
+        for action in actions.drain(..) {
+            let Some(next) = model.next_state(&world, action) else {
+                continue;
+            };
+            match known.get(next.canonical()) {
+                None => {
+                    known.insert(*next.canonical(), next.clone());
+                    open.push(next);
+                }
+                Some(first) => {
+                    pairs += 1;
+                    if successors(model, first) != successors(model, &next) {
+                        return Err(Box::new(Difference {
+                            first: first.clone(),
+                            second: next,
+                        }));
+                    }
+                }
+            }
+        }
+    }
+    Ok(pairs)
+}
+
+fn successors(model: &Explored, world: &World) -> Vec<Canonical> {
+    let mut all: Vec<_> = model
+        .next_states(world)
+        .iter()
+        .map(|next| *next.canonical())
+        .collect();
+    all.sort_unstable();
+    all
 }
 
 fn way_to(reached: &[(usize, Option<Action>)], mut number: usize) -> Vec<Action> {

@@ -1,12 +1,11 @@
 //! Wrong variants of the core's rules, each of which a model must find.
 //!
-//! A proof that finds nothing may be one that looks at nothing. So each variant of [`SeededBug`] is
+//! A proof that finds nothing may be one that looks at nothing. So each variant of [`Bug`] is
 //! planted in the core, and the models are searched, in the order of [`SEARCHED`], for the shortest
 //! way to see it. Which model finds it, and in how many steps, is pinned.
 
 use latchd_core::Core;
-use latchd_core::engine::SeededBug;
-use latchd_core::engine::SeededBug::*;
+use latchd_core::engine::SeededBug as Bug;
 
 use crate::explore::Explored;
 use crate::search::{Offence, shortest_offence};
@@ -26,51 +25,51 @@ const SEARCHED: &[&str] = &[
 const STATES_MAX: usize = 100_000;
 
 /// A bug, the model that finds it, and the number of steps that it takes to see it.
-pub type Pinned = (SeededBug, &'static str, usize);
+pub type Pinned = (Bug, &'static str, usize);
 
 /// Every bug.
 pub const ALL: &[Pinned] = &[
-    (CloseKeepsLocks, "locks-2x1", 2),
-    (ReleaseAllStopsAtFirst, "locks-2x2-room-2", 5),
-    (UnlockByAnother, "locks-2x1", 5),
-    (RelockSucceeds, "locks-2x1", 4),
-    (LockIsStolen, "locks-2x1", 4),
-    (DeadTakesLock, "locks-2x1", 3),
-    (LocksUnbounded, "locks-2x2-max-1", 5),
-    (LockAndGetForgetsLock, "locks-2x1", 3),
-    (ReadsBlocked, "locks-2x1", 5),
-    (SetIgnoresLock, "locks-2x1", 5),
-    (DeleteIgnoresLock, "locks-2x1", 5),
-    (CountIgnoresLock, "locks-2x1", 5),
-    (TooLargeIgnoresLock, "locks-2x1", 5),
-    (RauIgnoresOwner, "locks-2x1", 3),
-    (RauKeepsLock, "locks-2x1", 4),
-    (RauUnlocksWhenRefused, "locks-2x1", 5),
-    (DeleteLeavesLock, "locks-2x1", 4),
-    (EvictsHeld, "locks-2x2-room-2", 6),
-    (ExpiresHeld, "locks-2x1", 5),
-    (FlushDropsHeld, "locks-2x1", 4),
-    (FlushForgetsHeld, "locks-2x1", 5),
-    (StoreStaysDoomed, "locks-2x1", 5),
-    (FlushIgnoresDelay, "locks-2x1", 2),
-    (NothingExpires, "locks-2x1", 4),
-    (TimeGoesBack, "locks-2x1", 4),
-    (VivifiedWonTwice, "stampede-2x1", 3),
-    (ShortWonTwice, "stampede-2x1", 5),
-    (StaleWonTwice, "locks-2x1", 2),
-    (StoreKeepsWin, "stampede-2x1", 4),
-    (PlainGetTakesWin, "locks-2x1", 4),
-    (MarkKeepsWin, "stampede-2x1", 2),
-    (MarkKeepsVersion, "locks-2x1", 3),
-    (ClearOpensWin, "stampede-2x1", 4),
-    (StaleStoreLooksFresh, "stampede-2x1", 4),
-    (StaleStoreOpensWin, "stampede-2x1", 7),
-    (StaleStoreTakesTtl, "stampede-2x1", 4),
-    (FutureStored, "stampede-2x1", 3),
-    (GuardIgnored, "locks-2x1", 5),
-    (RefusalTakesVersion, "locks-2x1", 2),
-    (VersionGivenTwice, "locks-2x1", 3),
-    (ShardsShareVersions, "shards-2x2", 2),
+    (Bug::CloseKeepsLocks, "locks-2x1", 2),
+    (Bug::ReleaseAllStopsAtFirst, "locks-2x2-room-2", 5),
+    (Bug::UnlockByAnother, "locks-2x1", 5),
+    (Bug::RelockSucceeds, "locks-2x1", 4),
+    (Bug::LockIsStolen, "locks-2x1", 4),
+    (Bug::DeadTakesLock, "locks-2x1", 3),
+    (Bug::LocksUnbounded, "locks-2x2-max-1", 5),
+    (Bug::LockAndGetForgetsLock, "locks-2x1", 3),
+    (Bug::ReadsBlocked, "locks-2x1", 5),
+    (Bug::SetIgnoresLock, "locks-2x1", 5),
+    (Bug::DeleteIgnoresLock, "locks-2x1", 5),
+    (Bug::CountIgnoresLock, "locks-2x1", 5),
+    (Bug::TooLargeIgnoresLock, "locks-2x1", 5),
+    (Bug::RauIgnoresOwner, "locks-2x1", 3),
+    (Bug::RauKeepsLock, "locks-2x1", 4),
+    (Bug::RauUnlocksWhenRefused, "locks-2x1", 5),
+    (Bug::DeleteLeavesLock, "locks-2x1", 4),
+    (Bug::EvictsHeld, "locks-2x2-room-2", 6),
+    (Bug::ExpiresHeld, "locks-2x1", 5),
+    (Bug::FlushDropsHeld, "locks-2x1", 4),
+    (Bug::FlushForgetsHeld, "locks-2x1", 5),
+    (Bug::StoreStaysDoomed, "locks-2x1", 5),
+    (Bug::FlushIgnoresDelay, "locks-2x1", 2),
+    (Bug::NothingExpires, "locks-2x1", 4),
+    (Bug::TimeGoesBack, "locks-2x1", 4),
+    (Bug::VivifiedWonTwice, "stampede-2x1", 3),
+    (Bug::ShortWonTwice, "stampede-2x1", 5),
+    (Bug::StaleWonTwice, "locks-2x1", 2),
+    (Bug::StoreKeepsWin, "stampede-2x1", 4),
+    (Bug::PlainGetTakesWin, "locks-2x1", 4),
+    (Bug::MarkKeepsWin, "stampede-2x1", 2),
+    (Bug::MarkKeepsVersion, "locks-2x1", 3),
+    (Bug::ClearOpensWin, "stampede-2x1", 4),
+    (Bug::StaleStoreLooksFresh, "stampede-2x1", 4),
+    (Bug::StaleStoreOpensWin, "stampede-2x1", 7),
+    (Bug::StaleStoreTakesTtl, "stampede-2x1", 4),
+    (Bug::FutureStored, "stampede-2x1", 3),
+    (Bug::GuardIgnored, "locks-2x1", 5),
+    (Bug::RefusalTakesVersion, "locks-2x1", 2),
+    (Bug::VersionGivenTwice, "locks-2x1", 3),
+    (Bug::ShardsShareVersions, "shards-2x2", 2),
 ];
 
 /// How a bug was found.
@@ -104,19 +103,21 @@ pub fn verdict((bug, name, steps): &Pinned) -> Verdict {
 
 /// Looks for a bug in one model after the other.
 #[must_use]
-pub fn catch(bug: SeededBug) -> Option<Caught> {
+pub fn catch(bug: Bug) -> Option<Caught> {
     SEARCHED.iter().find_map(|name| {
         let setup = crate::all()
             .find(|setup| setup.name == *name)
             .expect("it is the name of a model");
         let model = with_bug(setup, bug);
-        shortest_offence(&model, STATES_MAX).map(|offence| Caught { setup, offence })
+        shortest_offence(&model, STATES_MAX)
+            .err()
+            .map(|offence| Caught { setup, offence })
     })
 }
 
 /// A model on a core that gets one rule wrong.
 #[must_use]
-pub fn with_bug(setup: &Setup, bug: SeededBug) -> Explored {
+pub fn with_bug(setup: &Setup, bug: Bug) -> Explored {
     let cores = (0..setup.shards).map(|shard| {
         let mut config = setup.config(shard);
         config.seeded_bug = Some(bug);

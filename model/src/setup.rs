@@ -1,9 +1,9 @@
 //! What one model explores: how many clients and keys, how much room, and which verbs.
 
-use latchd_core::Limits;
 use latchd_core::engine::Config;
+use latchd_core::{Limits, MapStore, Store};
 
-use crate::action::Verb;
+use crate::action::{Scope, Verb};
 
 /// The most clients of a model.
 pub const CLIENTS_MAX: usize = 4;
@@ -58,10 +58,6 @@ pub struct Setup {
 /// The bytes of every value that clients store, so that a store in place is one of the same size.
 pub const VALUE_BYTES: usize = 4;
 
-/// What an item of a model takes, in bytes: what `MapStore` accounts for a key of one byte and a
-/// value of [`VALUE_BYTES`], and not twice as much for an empty one.
-pub const ITEM_BYTES: usize = 150;
-
 impl Setup {
     /// Whether a verb is in the alphabet.
     #[must_use]
@@ -72,6 +68,13 @@ impl Setup {
     /// The alphabet.
     pub fn verbs(&self) -> impl Iterator<Item = Verb> + '_ {
         self.alphabet.iter().flat_map(|verbs| verbs.iter().copied())
+    }
+
+    /// Whether a version that a client was told can come back in a request; if not, no client
+    /// needs to remember any.
+    #[must_use]
+    pub fn has_versions(&self) -> bool {
+        self.verbs().any(|verb| verb.scope() == Scope::Version)
     }
 
     /// Whether a state in which two keys have changed places is the same state.
@@ -87,9 +90,11 @@ impl Setup {
     /// What the core of a shard is made with.
     #[must_use]
     pub fn config(&self, shard: usize) -> Config {
+        let item_bytes = MapStore::new(&Limits::default()).bytes_for(1, VALUE_BYTES);
         let bytes = match self.room {
             Room::Ample => 1 << 20,
-            Room::Items(items) => usize::from(items) * ITEM_BYTES + ITEM_BYTES / 10,
+            // A little more than they take, and not enough for an empty one besides.
+            Room::Items(items) => usize::from(items) * item_bytes + item_bytes / 10,
         };
         let mut limits = Limits::new(bytes, 1 << 10);
         limits.locked_bytes_max = bytes;

@@ -25,9 +25,19 @@ const ERRANDS: &[Verb] = &[
     Verb::Flush,
 ];
 
+/// What time does, and a flush that waits for it.
+const TIME: &[Verb] = &[Verb::SetExpiring, Verb::FlushLater, Verb::Pass, Verb::Tick];
+
+/// Changes that want to know the version.
+const VERSIONS: &[Verb] = &[Verb::Gets, Verb::Cas, Verb::CasAndUnlock];
+
 /// The two shards.
 const SHARDS: Setup = Setup {
     name: "shards-2x2",
+    pinned: Counts {
+        states: 47_169,
+        transitions: 825_195,
+    },
     about: "two shards with a key each; errands visit one after the other",
     clients: 2,
     keys: 2,
@@ -35,14 +45,7 @@ const SHARDS: Setup = Setup {
     room: Room::Ample,
     ttl_s: 1,
     locks_max: 8,
-    alphabet: &[
-        ERRANDS,
-        &[Verb::SetExpiring, Verb::FlushLater, Verb::Pass, Verb::Tick],
-    ],
-    pinned: Counts {
-        states: 0,
-        transitions: 0,
-    },
+    alphabet: &[ERRANDS, TIME],
 };
 
 /// The models of shards.
@@ -50,8 +53,20 @@ pub(crate) const ALL: &[Setup] = &[
     SHARDS,
     Setup {
         name: "shards-3x2",
+        pinned: Counts {
+            states: 454_694,
+            transitions: 10_397_760,
+        },
         clients: 3,
-        alphabet: &[ERRANDS],
+        ..SHARDS
+    },
+    Setup {
+        name: "shards-2x2-versions",
+        pinned: Counts {
+            states: 12_622,
+            transitions: 265_644,
+        },
+        alphabet: &[ERRANDS, VERSIONS],
         ..SHARDS
     },
 ];

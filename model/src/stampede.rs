@@ -49,6 +49,10 @@ const LOCKS: &[Verb] = &[
 /// A model of wins with all that can happen to them; the others differ from it.
 const STAMPEDE: Setup = Setup {
     name: "stampede-2x1",
+    pinned: Counts {
+        states: 1703,
+        transitions: 64_402,
+    },
     about: "every command that has to do with wins",
     clients: 2,
     keys: 1,
@@ -57,10 +61,6 @@ const STAMPEDE: Setup = Setup {
     ttl_s: 2,
     locks_max: 8,
     alphabet: &[WINS, MORE],
-    pinned: Counts {
-        states: 0,
-        transitions: 0,
-    },
 };
 
 /// The models of wins.
@@ -68,22 +68,49 @@ pub(crate) const ALL: &[Setup] = &[
     STAMPEDE,
     Setup {
         name: "stampede-3x1",
+        pinned: Counts {
+            states: 3995,
+            transitions: 226_132,
+        },
         clients: 3,
         ..STAMPEDE
     },
     Setup {
         name: "stampede-4x1",
+        pinned: Counts {
+            states: 7918,
+            transitions: 596_876,
+        },
         clients: 4,
         ..STAMPEDE
     },
     Setup {
         name: "stampede-2x2",
+        pinned: Counts {
+            states: 72_521,
+            transitions: 3_960_022,
+        },
+        keys: 2,
+        alphabet: &[WINS],
+        ..STAMPEDE
+    },
+    Setup {
+        name: "stampede-3x2",
+        pinned: Counts {
+            states: 306_058,
+            transitions: 25_003_004,
+        },
+        clients: 3,
         keys: 2,
         alphabet: &[WINS],
         ..STAMPEDE
     },
     Setup {
         name: "stampede-2x2-room-1",
+        pinned: Counts {
+            states: 7563,
+            transitions: 390_751,
+        },
         about: "wins with room for one item",
         keys: 2,
         room: Room::Items(1),
@@ -92,7 +119,22 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "everything-2x1",
+        pinned: Counts {
+            states: 5791,
+            transitions: 297_438,
+        },
         about: "wins and locks at once",
+        alphabet: &[WINS, MORE, LOCKS, &[Verb::UnlockAll, Verb::CasAndUnlock]],
+        ..STAMPEDE
+    },
+    Setup {
+        name: "everything-3x1",
+        pinned: Counts {
+            states: 16_266,
+            transitions: 1_219_553,
+        },
+        about: "wins and locks at once",
+        clients: 3,
         alphabet: &[WINS, MORE, LOCKS, &[Verb::UnlockAll, Verb::CasAndUnlock]],
         ..STAMPEDE
     },

@@ -14,13 +14,15 @@ use latchd_core::{Command, ConnId, Connection, Core, Event, Instant};
 use latchd_tests::transcript::binary::{Packet, Response};
 use stateright::Model;
 
-use crate::action::{Action, CHOSEN_CAS, FUTURE_CAS, KEYS, RECACHE_S, Verb};
+use crate::action::{Action, KEYS, PRESSURE_KEY, Verb};
 use crate::explore::Explored;
 use crate::setup::{CLIENTS_MAX, Room, Setup};
+use crate::wire::{Request, VALUE_BYTES_MAX, expand};
 use crate::world::World;
 
-/// The limit on values of a server by default, which [`Verb::SetTooLarge`] goes beyond.
-const VALUE_BYTES_MAX: usize = 1 << 20;
+/// What a step of time is on the wire: a model's second, and what a deadline may be rounded up by
+/// (T2), since a server's seconds do not begin with the transcript's.
+const WAIT_MS: u64 = 1250;
 
 /// The letter of the client that stores items of no interest.
 const PRESSURE_LETTER: char = 'P';
@@ -39,133 +41,11 @@ enum Line {
     Close,
 }
 
-/// What is known when a request is written.
-struct Request<'a> {
-    key: &'a str,
-    value: String,
-    version: u64,
-    ttl_s: u32,
-}
-
-impl Request<'_> {
-    /// Whether a verb can be asked in binary only.
-    const fn is_binary_only(verb: Verb) -> bool {
-        matches!(
-            verb,
-            Verb::LockAndGet | Verb::ReplaceAndUnlock | Verb::CasAndUnlock
-        )
-    }
-
-    fn text(&self, verb: Verb) -> Option<Vec<String>> {
-        let Self {
-            key,
-            value,
-            version,
-            ttl_s,
-        } = self;
-        let bytes = value.len();
-        let with_value = |line: String| vec![line, value.clone()];
-        let line = |line: String| vec![line];
-        Some(match verb {
-            Verb::Lock => line(format!("lock {key}")),
-            Verb::Unlock => line(format!("unlock {key}")),
-            Verb::UnlockAll => line("unlock_all".to_owned()),
-            Verb::Gets => line(format!("gets {key}")),
-            Verb::Touch => line(format!("touch {key} {ttl_s}")),
-            Verb::Set | Verb::Pressure => with_value(format!("set {key} 0 0 {bytes}")),
-            Verb::SetExpiring => with_value(format!("set {key} 0 {ttl_s} {bytes}")),
-            Verb::Add => with_value(format!("add {key} 0 0 {bytes}")),
-            Verb::Replace => with_value(format!("replace {key} 0 0 {bytes}")),
-            Verb::Append => vec![format!("append {key} 0 0 0"), String::new()],
-            Verb::Cas => with_value(format!("cas {key} 0 0 {bytes} {version}")),
-            Verb::SetTooLarge => {
-                let bytes = VALUE_BYTES_MAX + 1;
-                vec![format!("set {key} 0 0 {bytes}"), format!("{{{bytes}*x}}")]
-            }
-            Verb::Increment => line(format!("incr {key} 1")),
-            Verb::Delete => line(format!("delete {key}")),
-            Verb::DeleteVersion => line(format!("md {key} C{version}")),
-            Verb::MarkStale => line(format!("md {key} I")),
-            Verb::Clear => line(format!("md {key} x")),
-            Verb::ClearAndMarkStale => line(format!("md {key} x I")),
-            Verb::MetaGet => line(format!("mg {key} c v")),
-            Verb::Vivify => line(format!("mg {key} c v N{ttl_s}")),
-            Verb::Recache => line(format!("mg {key} c v R{RECACHE_S}")),
-            Verb::StaleSet => with_value(format!("ms {key} {bytes} C{version} I")),
-            Verb::StaleSetAhead => with_value(format!("ms {key} {bytes} C{FUTURE_CAS} I")),
-            Verb::SetVersion => with_value(format!("ms {key} {bytes} E{CHOSEN_CAS}")),
-            Verb::Flush => line("flush_all".to_owned()),
-            Verb::FlushLater => line("flush_all 1".to_owned()),
-            Verb::LockAndGet
-            | Verb::ReplaceAndUnlock
-            | Verb::CasAndUnlock
-            | Verb::Open
-            | Verb::Close
-            | Verb::Walk
-            | Verb::LateLock
-            | Verb::Pass
-            | Verb::Tick
-            | Verb::StepBack => return None,
-        })
-    }
-
-    fn binary(&self, verb: Verb) -> Option<String> {
-        let Self {
-            key,
-            value,
-            version,
-            ttl_s,
-        } = self;
-        Some(match verb {
-            Verb::Lock => format!("lock key={key}"),
-            Verb::LockAndGet => format!("lag key={key}"),
-            Verb::Unlock => format!("unlock key={key}"),
-            Verb::UnlockAll => "unlock-all".to_owned(),
-            Verb::Gets => format!("get key={key}"),
-            Verb::Touch => format!("touch exptime={ttl_s} key={key}"),
-            Verb::Set | Verb::Pressure => format!("set flags=0 exptime=0 key={key} value={value}"),
-            Verb::SetExpiring => format!("set flags=0 exptime={ttl_s} key={key} value={value}"),
-            Verb::Add => format!("add flags=0 exptime=0 key={key} value={value}"),
-            Verb::Replace => format!("replace flags=0 exptime=0 key={key} value={value}"),
-            Verb::Append => format!("append key={key}"),
-            Verb::Cas => format!("set flags=0 exptime=0 key={key} value={value} cas={version}"),
-            Verb::ReplaceAndUnlock => format!("rau flags=0 exptime=0 key={key} value={value}"),
-            Verb::CasAndUnlock => {
-                format!("rau flags=0 exptime=0 key={key} value={value} cas={version}")
-            }
-            Verb::Increment => {
-                format!("increment delta=1 initial=0 exptime=0xffffffff key={key}")
-            }
-            Verb::Delete => format!("delete key={key}"),
-            Verb::DeleteVersion => format!("delete key={key} cas={version}"),
-            Verb::Flush => "flush".to_owned(),
-            Verb::FlushLater => "flush exptime=1".to_owned(),
-            Verb::SetTooLarge
-            | Verb::MarkStale
-            | Verb::Clear
-            | Verb::ClearAndMarkStale
-            | Verb::MetaGet
-            | Verb::Vivify
-            | Verb::Recache
-            | Verb::StaleSet
-            | Verb::StaleSetAhead
-            | Verb::SetVersion
-            | Verb::Open
-            | Verb::Close
-            | Verb::Walk
-            | Verb::LateLock
-            | Verb::Pass
-            | Verb::Tick
-            | Verb::StepBack => return None,
-        })
-    }
-}
-
 /// Plays a way on the cores of a model, and writes down what is sent and what comes back.
 ///
 /// `title` is the scenario's; `end` is what is to be said of the last step.
 #[must_use]
-pub fn write(model: &Explored, steps: &[Action], title: &str, end: &str) -> String {
+pub(crate) fn write(model: &Explored, steps: &[Action], title: &str, end: &str) -> String {
     let mut player = Player::new(model, steps);
     let mut text = header(model.setup(), title);
     let mut world = model
@@ -248,7 +128,7 @@ impl Player {
         };
         let key = std::str::from_utf8(
             KEYS[if action.verb == Verb::Pressure {
-                crate::action::PRESSURE_KEY
+                PRESSURE_KEY
             } else {
                 action.key()
             }],
@@ -265,8 +145,11 @@ impl Player {
         match line {
             Line::Note(note) => push(format!("# {note}")),
             Line::Wait => {
-                self.now_ms += 1000;
-                push("wait 1s".to_owned());
+                self.now_ms += WAIT_MS;
+                push(format!(
+                    "wait {}s",
+                    std::time::Duration::from_millis(WAIT_MS).as_secs_f64()
+                ));
             }
             Line::Close => {
                 if let Some((conn, _)) = self.clients[action.client()].take() {
@@ -431,71 +314,63 @@ impl Execute for Spread<'_> {
     }
 }
 
-/// The bytes that a line of text stands for.
-fn expand(line: &str) -> Vec<u8> {
-    let repeated = line
-        .strip_prefix('{')
-        .and_then(|line| line.strip_suffix("*x}"));
-    let mut bytes = match repeated.map(str::parse) {
-        Some(Ok(count)) => vec![b'x'; count],
-        Some(Err(_)) | None => line.as_bytes().to_vec(),
-    };
-    bytes.extend_from_slice(b"\r\n");
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
-    use latchd_core::connection::{KeyBuffer, Step};
-    use latchd_core::item::Cas;
-
     use super::*;
-    use crate::action::key;
 
-    /// What a verb is on the wire and what it is in the model are the same command.
+    /// A way through a model is a transcript that plays on a server.
     #[test]
-    fn a_verb_is_written_as_what_it_means() {
-        let verbs = crate::all().flat_map(|setup| setup.verbs().collect::<Vec<_>>());
-        let (value, version, ttl_s) = ("1001", 7, 2);
-        let mut seen = 0;
-        for verb in verbs {
-            let known = Cas::new(version);
-            let Some(meant) = verb.command(key(0), known, ttl_s, value.as_bytes()) else {
-                continue;
-            };
-            if matches!(verb, Verb::LateLock | Verb::SetTooLarge) {
-                continue;
-            }
-            let request = Request {
-                key: "a",
-                value: value.to_owned(),
-                version,
-                ttl_s,
-            };
-            let text = request.text(verb).map(|lines| {
-                lines
-                    .iter()
-                    .flat_map(|line| expand(line))
-                    .collect::<Vec<u8>>()
+    fn a_way_is_a_transcript() {
+        use latchd_tests::memory::{Arrival, MemoryPeer};
+        use latchd_tests::transcript::{Dialect, parse::parse, run::run};
+
+        let setup = crate::all()
+            .find(|setup| setup.name == "everything-2x1")
+            .unwrap();
+        let model = Explored::new(setup.clone());
+        let by = |client, verb| Action {
+            client,
+            verb,
+            key: 0,
+        };
+        let text_only = [
+            by(0, Verb::Open),
+            by(1, Verb::Open),
+            by(0, Verb::Vivify),
+            by(1, Verb::MetaGet),
+            by(0, Verb::StaleSet),
+            by(1, Verb::Lock),
+            by(0, Verb::Set),
+            by(0, Verb::SetTooLarge),
+            by(1, Verb::MarkStale),
+            by(0, Verb::MetaGet),
+            by(1, Verb::Close),
+            by(0, Verb::SetExpiring),
+            by(0, Verb::Pass),
+            by(0, Verb::Pass),
+            by(0, Verb::Gets),
+            by(0, Verb::Append),
+        ];
+        let binary_too = [
+            by(0, Verb::Open),
+            by(0, Verb::Set),
+            by(0, Verb::LockAndGet),
+            by(0, Verb::CasAndUnlock),
+            by(1, Verb::Open),
+            by(1, Verb::Lock),
+            by(0, Verb::ReplaceAndUnlock),
+            by(0, Verb::Increment),
+            by(0, Verb::Flush),
+        ];
+        for steps in [&text_only[..], &binary_too[..]] {
+            let text = write(&model, steps, "a way", "nothing is wrong");
+            let transcript =
+                parse("way", &text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"));
+            let outcome = run(&transcript, Dialect::Latchd, || {
+                Ok(MemoryPeer::new(Arrival::Whole))
             });
-            let binary = request.binary(verb).map(|packet| {
-                let packet = Packet::parse(&packet).unwrap();
-                packet.request(&|_| Err(String::new())).unwrap()
-            });
-            for bytes in [text, binary].into_iter().flatten() {
-                let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
-                match connection.next(&bytes, &mut KeyBuffer::new()) {
-                    Step::Request {
-                        command, consumed, ..
-                    } => {
-                        assert_eq!(command, meant, "{verb:?}");
-                        assert_eq!(consumed, bytes.len(), "{verb:?}");
-                    }
-                    other => panic!("{verb:?} is not a request: {other:?}"),
-                }
-                seen += 1;
-            }
+            let outcome = outcome.unwrap();
+            assert_eq!(outcome.passed, 1, "{:?}\n{text}", outcome.failures);
         }
-        assert!(seen > 20, "only {seen} verbs were looked at");
     }
 }

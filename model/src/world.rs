@@ -1,16 +1,13 @@
 //! One state of a model: real cores, clients that believe only what replies have told them, and
 //! the time.
 //!
-//! - B1: what a client believes follows from its own requests and their replies. It looks into no
-//!   core.
 //! - B2: after every event the core's own structural check runs, and every rule of
 //!   [`rules`](crate::rules) is applied to what has changed. The first offence ends the path.
 
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use latchd_core::command::{Command, LockAfter, Removal};
+use latchd_core::command::Command;
 use latchd_core::item::Cas;
 use latchd_core::time::Exptime;
 use latchd_core::{ConnId, Core, Event, Instant};
@@ -19,9 +16,11 @@ use crate::action::{Action, KEYS, PRESSURE_KEY, Scope, Verb, key};
 use crate::answer::Answer;
 use crate::beliefs;
 use crate::canonical::Canonical;
+use crate::client::{Client, Errand};
+use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
 use crate::rules::{self, Cause, Change};
-use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Setup, VALUE_BYTES};
+use crate::setup::{CLIENTS_MAX, Setup, VALUE_BYTES};
 use crate::snapshot::{SHARDS_MAX, Snapshot};
 
 /// Milliseconds in a step of time.
@@ -57,31 +56,6 @@ pub struct World {
     pub(crate) canonical: Canonical,
 }
 
-/// A client, as far as it can know.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Client {
-    pub(crate) conn: Option<ConnId>,
-    /// The keys whose locks it believes it holds.
-    pub(crate) holds: [bool; CLIENT_KEYS_MAX],
-    /// The versions that it was told last.
-    pub(crate) versions: [Option<Cas>; CLIENT_KEYS_MAX],
-    /// In which shards its connection has been announced.
-    pub(crate) opened: [bool; SHARDS_MAX],
-    /// What it is in the middle of, and the shard whose turn is next.
-    pub(crate) errand: Option<(Errand, usize)>,
-}
-
-/// What is done to all shards, one after the other, while others go on.
-///
-/// The shell takes all the shards concerned at once, which allows less than this.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Errand {
-    Close,
-    UnlockAll,
-    Flush,
-    FlushLater,
-}
-
 /// What is expected of an item because of what has happened to it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Ghost {
@@ -89,21 +63,6 @@ pub(crate) struct Ghost {
     pub(crate) win_out: bool,
     /// A `flush_all` has found it held.
     pub(crate) doomed: bool,
-}
-
-/// A rule that does not hold.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Fault {
-    /// Which.
-    pub invariant: Invariant,
-    /// What was seen.
-    pub what: String,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.invariant, self.what)
-    }
 }
 
 impl PartialEq for World {
@@ -361,7 +320,7 @@ impl World {
             return;
         };
         if let Some(who) = who {
-            self.clients[who].learn(number, &command, &answer);
+            self.clients[who].learn(setup, number, &command, &answer);
         }
     }
 
@@ -471,7 +430,8 @@ impl World {
                 if is_walking && matches!(answer, Some(Answer::Locked)) {
                     self.witnessed.add(Witness::BetweenShards);
                 }
-                self.probe(cause, &before, answer);
+                self.witnessed
+                    .add_all(beliefs::handover(self, cause, &before, answer));
             }
             Err(fault) => self.fault = Some(fault),
         }
@@ -528,90 +488,6 @@ impl World {
                 });
                 false
             }
-        }
-    }
-
-    /// Whether a lock that has ended can now be had by somebody else.
-    fn probe(&mut self, cause: &Cause<'_>, before: &Snapshot, answer: Option<Answer>) {
-        let (conn, witness) = match (cause, answer) {
-            (Cause::Closed { conn }, _) => (*conn, Witness::HandoverByDeath),
-            (Cause::Asked { conn, .. } | Cause::AskedAll { conn, .. }, Some(Answer::Unlocked)) => {
-                (*conn, Witness::HandoverByUnlock)
-            }
-            (Cause::Asked { .. } | Cause::AskedAll { .. } | Cause::Time, _) => return,
-        };
-        for number in 0..CLIENT_KEYS_MAX {
-            let was_held = before.items[number].is_some_and(|seen| seen.owner == Some(conn));
-            let shard = number % self.shards.len();
-            let other = self
-                .clients
-                .iter()
-                .find(|client| client.conn.is_some_and(|id| id != conn) && client.opened[shard]);
-            if let (true, Some(id)) = (was_held, other.and_then(|client| client.conn)) {
-                let mut core = self.shards[shard].clone();
-                let event = Event::Received(id, Command::Lock { key: key(number) });
-                let now = Instant::from_millis(self.now_ms);
-                if core.handle(now, event) == Some(latchd_core::Reply::Locked) {
-                    self.witnessed.add(witness);
-                }
-            }
-        }
-    }
-}
-
-impl Client {
-    /// Believes what a reply says, and nothing else.
-    fn learn(&mut self, key: usize, command: &Command<'_>, answer: &Answer) {
-        if let (Command::Get(_), Answer::Hit(hit)) = (command, answer) {
-            self.versions[key] = Cas::new(hit.cas);
-        }
-        let takes = match command {
-            Command::Lock { .. } => *answer == Answer::Locked,
-            Command::Get(get) => get.lock && matches!(answer, Answer::Hit(_)),
-            Command::Set(_)
-            | Command::SetTooLarge { .. }
-            | Command::Delete(_)
-            | Command::Arithmetic(_)
-            | Command::Unlock { .. }
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Keys(_)
-            | Command::Stats(_)
-            | Command::StatsReset => false,
-        };
-        let gives = match command {
-            Command::Unlock { .. } => *answer == Answer::Unlocked,
-            Command::Set(set) => {
-                set.lock == LockAfter::Release && matches!(answer, Answer::Stored { .. })
-            }
-            Command::Delete(delete) => {
-                delete.removal == Removal::Remove && *answer == Answer::Deleted
-            }
-            // Whoever holds the lock knows that the item has gone, and the lock with it.
-            Command::SetTooLarge { .. } => true,
-            Command::Get(_)
-            | Command::Arithmetic(_)
-            | Command::Lock { .. }
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Keys(_)
-            | Command::Stats(_)
-            | Command::StatsReset => false,
-        };
-        self.holds[key] = takes || (self.holds[key] && !gives);
-    }
-}
-
-impl Fault {
-    fn from_panic(panic: &(dyn std::any::Any + Send)) -> Self {
-        let what = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
-            (Some(text), _) => text.clone(),
-            (None, Some(text)) => (*text).to_owned(),
-            (None, None) => "a panic without a word".to_owned(),
-        };
-        Self {
-            invariant: Invariant::of_message(&what),
-            what,
         }
     }
 }

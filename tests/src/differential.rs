@@ -12,11 +12,14 @@
 pub mod allow;
 pub mod binary;
 pub mod cas;
+pub mod draft;
 pub mod link;
 pub mod locks;
+pub mod packet;
 pub mod probes;
 pub mod reply;
 pub mod run;
+pub mod session;
 pub mod text;
 
 /// The program that latchd is compared with.

@@ -5,6 +5,7 @@ pub mod generate;
 pub mod memory;
 pub mod oracle;
 pub mod peer;
+pub mod simulation;
 pub mod socket;
 pub mod transcript;
 pub mod trial;

@@ -11,12 +11,11 @@
 
 use std::collections::BTreeSet;
 
-use latchd_core::arbitrary::{CLIENTS, Client, KEYS, Op, Pairs, Stage, UNIX_S_AT_START};
+use latchd_core::arbitrary::{CLIENTS, Client, KEYS, Op, Pairs, Stage};
 use latchd_core::command::{Command, Keys, TtlSteps};
-use latchd_core::engine::Config;
 use latchd_core::item::Meta;
 use latchd_core::reply::Reply;
-use latchd_core::{ConnId, Core, Event, Instant, Key, Limits, Refusal, Store};
+use latchd_core::{ConnId, Core, Event, Instant, Key, Refusal, Store};
 
 use crate::oracle::{Answer, Item, Oracle};
 
@@ -42,12 +41,13 @@ pub enum Room {
 pub type Difference = String;
 
 impl<S: Store> Trial<S> {
-    /// Both are empty, and every client is connected.
+    /// `core`, to which nothing has happened, beside an oracle; every client is connected.
     #[must_use]
-    pub fn new(limits: Limits, store: S, room: Room) -> Self {
+    pub fn new(core: Core<S>, room: Room) -> Self {
+        let oracle = Oracle::new(*core.limits(), core.clock().unix_s_at_start);
         let mut trial = Self {
-            core: Core::with_store(Config::new(limits, UNIX_S_AT_START), store),
-            oracle: Oracle::new(limits, UNIX_S_AT_START),
+            core,
+            oracle,
             stage: Stage::new(),
             room,
         };

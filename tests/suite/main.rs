@@ -1,5 +1,7 @@
 //! The tests of latchd that are not beside the code they test.
 
 mod corpus;
+mod differential;
 mod properties;
+mod simulation;
 mod transcripts;

@@ -9,8 +9,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use latchd_core::arbitrary::{Op, Pairs, ReplyKind, RequestKind, VALUE_BYTES_MAX};
-use latchd_core::{Limits, MapStore};
+use latchd_core::arbitrary::{Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX};
+use latchd_core::engine::Config;
+use latchd_core::{Core, Limits};
 use latchd_tests::generate::Step;
 use latchd_tests::trial::{Room, Trial};
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
@@ -91,10 +92,8 @@ fn the_engine_does_what_the_oracle_does() {
     fn property(steps: Vec<Step>) -> TestResult {
         let ops: Vec<Op> = steps.iter().map(|step| step.0).collect();
         let mut pairs = Pairs::default();
-        let limits = ample();
-        let outcome = outcome(|| {
-            Trial::new(limits, MapStore::new(&limits), Room::Ample).play(&ops, &mut pairs)
-        });
+        let core = Core::new(Config::new(ample(), UNIX_S_AT_START));
+        let outcome = outcome(|| Trial::new(core, Room::Ample).play(&ops, &mut pairs));
         let mut seen = SEEN.lock().expect("nobody panics here");
         seen.get_or_insert_default().add(&pairs);
         match outcome {
@@ -123,10 +122,8 @@ fn scarce_memory_breaks_no_promise() {
     fn property(steps: Vec<Step>) -> TestResult {
         let ops: Vec<Op> = steps.iter().map(|step| step.0).collect();
         let mut pairs = Pairs::default();
-        let limits = scarce();
-        let outcome = outcome(|| {
-            Trial::new(limits, MapStore::new(&limits), Room::Scarce).play(&ops, &mut pairs)
-        });
+        let core = Core::new(Config::new(scarce(1 + ops.len() % 2), UNIX_S_AT_START));
+        let outcome = outcome(|| Trial::new(core, Room::Scarce).play(&ops, &mut pairs));
         let mut seen = SEEN.lock().expect("nobody panics here");
         seen.get_or_insert_default().add(&pairs);
         match outcome {
@@ -144,11 +141,13 @@ fn scarce_memory_breaks_no_promise() {
     assert_seen(&seen, |_, _| false);
 }
 
-/// Limits within which about two of the items of the alphabet have room, and locks may pin two that
-/// are short: then not a digit more.
-fn scarce() -> Limits {
+/// Limits within which about two of the items of the alphabet have room, and locks may pin
+/// `pinned` that are short: then not a digit more.
+fn scarce(pinned: usize) -> Limits {
+    // What MapStore takes of the limit for a key and a value of one byte each.
+    const SHORT_ITEM_BYTES: usize = 147;
     let mut limits = Limits::new(400, VALUE_BYTES_MAX);
-    limits.locked_bytes_max = 296;
+    limits.locked_bytes_max = pinned * SHORT_ITEM_BYTES;
     limits.scan_items_max = 2;
     limits.crawl_items_max = 2;
     limits
@@ -167,4 +166,100 @@ fn assert_seen(seen: &Pairs, left_out: impl Fn(RequestKind, ReplyKind) -> bool) 
         missing.is_empty(),
         "in the table of pairs and never seen: {missing:?}"
     );
+}
+
+/// Every wrong variant of a rule that the model is tried with is found here as well, but for those
+/// that take more than one core to see.
+#[cfg(feature = "seeded-bugs")]
+mod seeded {
+    use latchd_core::engine::SeededBug as Bug;
+    use latchd_tests::generate::Random;
+
+    use super::*;
+
+    /// Far more than any of them needs: the most stubborn takes a few hundred.
+    const SEQUENCES_MAX: u32 = 20_000;
+
+    const BUGS: &[Bug] = &[
+        Bug::CloseKeepsLocks,
+        Bug::ReleaseAllStopsAtFirst,
+        Bug::UnlockByAnother,
+        Bug::RelockSucceeds,
+        Bug::LockIsStolen,
+        Bug::DeadTakesLock,
+        Bug::LocksUnbounded,
+        Bug::LockAndGetForgetsLock,
+        Bug::ReadsBlocked,
+        Bug::SetIgnoresLock,
+        Bug::DeleteIgnoresLock,
+        Bug::CountIgnoresLock,
+        Bug::TooLargeIgnoresLock,
+        Bug::RauIgnoresOwner,
+        Bug::RauKeepsLock,
+        Bug::RauUnlocksWhenRefused,
+        Bug::DeleteLeavesLock,
+        Bug::EvictsHeld,
+        Bug::ExpiresHeld,
+        Bug::FlushDropsHeld,
+        Bug::FlushForgetsHeld,
+        Bug::StoreStaysDoomed,
+        Bug::FlushIgnoresDelay,
+        Bug::NothingExpires,
+        Bug::TimeGoesBack,
+        Bug::VivifiedWonTwice,
+        Bug::ShortWonTwice,
+        Bug::StaleWonTwice,
+        Bug::StoreKeepsWin,
+        Bug::PlainGetTakesWin,
+        Bug::MarkKeepsWin,
+        Bug::MarkKeepsVersion,
+        Bug::ClearOpensWin,
+        Bug::StaleStoreLooksFresh,
+        Bug::StaleStoreOpensWin,
+        Bug::StaleStoreTakesTtl,
+        Bug::FutureStored,
+        Bug::GuardIgnored,
+        Bug::RefusalTakesVersion,
+        Bug::VersionGivenTwice,
+    ];
+
+    /// How many sequences it takes to find a bug, and the difference that shows it.
+    fn found(bug: Bug) -> Option<(u32, String)> {
+        let mut random = Random::new(1);
+        for sequence in 1..=SEQUENCES_MAX {
+            let seed = random.next();
+            let mut r#gen = Gen::from_size_and_seed(OPS_MAX, seed);
+            let steps = <Vec<Step> as quickcheck::Arbitrary>::arbitrary(&mut r#gen);
+            // The bugs of eviction need memory to be scarce.
+            let (limits, room) = if bug == Bug::EvictsHeld {
+                (scarce(2), Room::Scarce)
+            } else {
+                (ample(), Room::Ample)
+            };
+            let mut config = Config::new(limits, UNIX_S_AT_START);
+            config.seeded_bug = Some(bug);
+            let play = || {
+                let mut trial = Trial::new(Core::new(config), room);
+                trial.play(steps.iter().map(|step| &step.0), &mut Pairs::default())
+            };
+            if let Err(difference) = outcome(play) {
+                return Some((sequence, difference));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn the_oracle_finds_every_seeded_bug() {
+        std::panic::set_hook(Box::new(|_| {}));
+        let mut not_found = Vec::new();
+        for bug in BUGS {
+            match found(*bug) {
+                Some((sequences, _)) => println!("{bug:?}: found by sequence {sequences}"),
+                None => not_found.push(*bug),
+            }
+        }
+        drop(std::panic::take_hook());
+        assert!(not_found.is_empty(), "not found: {not_found:?}");
+    }
 }

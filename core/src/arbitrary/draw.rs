@@ -44,8 +44,14 @@ impl<'a> Arbitrary<'a> for Op {
         Ok(match u.arbitrary::<u8>()? {
             0..=15 => Self::Open { client },
             16..=21 => Self::Close { client },
-            22..=41 => Self::Advance {
+            22..=39 => Self::Advance {
                 ms: *u.choose(&SPANS_MS)?,
+            },
+            40 => Self::Rewind {
+                ms: *u.choose(&SPANS_MS)?,
+            },
+            41 => Self::WallClock {
+                ahead_s: u.int_in_range(0..=5)?,
             },
             42..=49 => Self::Tick,
             50..=57 => Self::Pressure {

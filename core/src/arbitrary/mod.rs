@@ -4,7 +4,7 @@
 //! An [`Op`] is something that can happen, in an owned form and from small ranges: few clients, few
 //! keys, few values, short TTLs, and versions by what they mean ("the one it has now") and not by
 //! number. So sequences collide often, and any sequence has a meaning: a [`Stage`] turns each op
-//! into the event it stands for, or into none (a client that is not there asks for nothing).
+//! into the event it stands for, or into none (a client that is not there cannot go).
 //!
 //! - A1: every command with every option that a request can ask for is in the alphabet. What one
 //!   layer misses, it misses for want of an op.
@@ -73,6 +73,16 @@ pub enum Op {
         /// Milliseconds.
         ms: u32,
     },
+    /// The clock steps back, which must not make anything younger.
+    Rewind {
+        /// Milliseconds.
+        ms: u32,
+    },
+    /// The wall clock is looked at, and stands elsewhere than it was thought to.
+    WallClock {
+        /// Seconds ahead of [`UNIX_S_AT_START`].
+        ahead_s: u8,
+    },
     /// The core is told that time has passed.
     Tick,
     /// An item that nobody else knows is stored: memory becomes scarce.
@@ -80,7 +90,8 @@ pub enum Op {
         /// Which of [`PRESSURE_KEYS`].
         key: u8,
     },
-    /// A client asks for something. Nothing if it is not connected.
+    /// A client asks for something. One that has gone asks under the id it had, which is dead, and
+    /// may take no lock; nothing if it has never been connected.
     Request {
         /// Which one.
         client: Client,

@@ -57,7 +57,7 @@ kinds! {
     }
 }
 
-/// The replies that a request can get, from a connection that is open.
+/// The replies that a request can get.
 ///
 /// [`RefusedTooManyLocks`](ReplyKind::RefusedTooManyLocks) and
 /// [`RefusedOutOfMemory`](ReplyKind::RefusedOutOfMemory) need limits that are tight: a run says
@@ -74,6 +74,7 @@ pub const fn reachable(request: RequestKind) -> &'static [ReplyKind] {
             R::Miss,
             R::RefusedLocked,
             R::RefusedTooManyLocks,
+            R::RefusedConnectionClosed,
         ],
         Q::MetaGet => &[
             R::Hit,
@@ -194,6 +195,7 @@ pub const fn reachable(request: RequestKind) -> &'static [ReplyKind] {
             R::NotFound,
             R::RefusedLocked,
             R::RefusedTooManyLocks,
+            R::RefusedConnectionClosed,
         ],
         Q::Unlock => &[
             R::Unlocked,

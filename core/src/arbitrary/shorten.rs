@@ -20,6 +20,8 @@ impl Op {
             Self::Open { .. }
             | Self::Close { .. }
             | Self::Advance { .. }
+            | Self::Rewind { .. }
+            | Self::WallClock { .. }
             | Self::Tick
             | Self::Pressure { .. } => Vec::new(),
         }

@@ -24,8 +24,11 @@ const PRESSURE: [&[u8]; PRESSURE_KEYS] = [
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Stage {
     now_ms: u64,
+    unix_s_at_start: u64,
     /// The id each client is connected under. A client that comes back gets a new one.
     connected: [Option<ConnId>; CLIENTS],
+    /// The id each client was last connected under.
+    last: [Option<ConnId>; CLIENTS],
     connections: u64,
     versions: [Versions; KEYS.len()],
 }
@@ -50,7 +53,9 @@ impl Stage {
     pub const fn new() -> Self {
         Self {
             now_ms: 0,
+            unix_s_at_start: UNIX_S_AT_START,
             connected: [None; CLIENTS],
+            last: [None; CLIENTS],
             connections: 0,
             versions: [Versions {
                 current: None,
@@ -65,7 +70,7 @@ impl Stage {
     pub const fn clock(&self) -> Clock {
         Clock {
             now: Instant::from_millis(self.now_ms),
-            unix_s_at_start: UNIX_S_AT_START,
+            unix_s_at_start: self.unix_s_at_start,
         }
     }
 
@@ -80,6 +85,7 @@ impl Stage {
                 self.connections += 1;
                 let conn = ConnId::from_number(self.connections);
                 *slot = Some(conn);
+                *self.last.get_mut(client.index())? = Some(conn);
                 Some(Event::Opened(conn))
             }
             Op::Close { client } => self
@@ -90,6 +96,16 @@ impl Stage {
             Op::Advance { ms } => {
                 self.now_ms += u64::from(*ms);
                 None
+            }
+            Op::Rewind { ms } => {
+                self.now_ms = self.now_ms.saturating_sub(u64::from(*ms));
+                None
+            }
+            Op::WallClock { ahead_s } => {
+                self.unix_s_at_start = UNIX_S_AT_START + u64::from(*ahead_s);
+                Some(Event::WallClock {
+                    unix_s_at_start: self.unix_s_at_start,
+                })
             }
             Op::Tick => Some(Event::Tick),
             Op::Pressure { key } => {
@@ -102,7 +118,7 @@ impl Stage {
                 ))
             }
             Op::Request { client, request } => {
-                let conn = (*self.connected.get(client.index())?)?;
+                let conn = (*self.last.get(client.index())?)?;
                 Some(Event::Received(
                     conn,
                     request.lower(|cas| self.version(request, cas)),

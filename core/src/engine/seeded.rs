@@ -98,9 +98,16 @@ pub enum SeededBug {
     RefusalTakesVersion,
     /// An append gives away a version and does not use it up.
     VersionGivenTwice,
+    // The last one, which `COUNT` goes by.
     /// All shards count from the same number, in the same steps.
     #[cfg(feature = "seeded-bugs")]
     ShardsShareVersions,
+}
+
+#[cfg(feature = "seeded-bugs")]
+impl SeededBug {
+    /// How many there are.
+    pub const COUNT: usize = Self::ShardsShareVersions as usize + 1;
 }
 
 impl<S: Store> Core<S> {

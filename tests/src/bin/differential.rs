@@ -1,76 +1,144 @@
 //! Sends the same random requests to latchd and to a live server, and compares every answer.
+//!
+//! Exit status: 0 if every difference is explained, 1 if one is not, 2 if there was no comparison.
 
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
+use latchd_tests::differential::Dialect;
 use latchd_tests::differential::link::{Link, Local, Socket};
-use latchd_tests::differential::probes;
-use latchd_tests::differential::binary::{BinaryWire,BinaryStream,Packet,last_words};
-use latchd_tests::differential::reply::TextWire;
-use latchd_tests::differential::run::{Run, Tally};
-use latchd_tests::differential::text::TextStream;
-use latchd_tests::differential::{Dialect, Request, allow};
+use latchd_tests::differential::session::{Protocol, play, report};
 use latchd_tests::socket::{Server, on_path};
 
+const USAGE: &str = "\
+usage: differential [--peer memcached|yrmcds] [--peer-path PROGRAM] [--latchd HOST:PORT]
+                    [--protocol text|binary] [--commands N] [--seed N]
+
+The peer is started on a free port and stopped in the end. latchd runs in this process unless an
+address is given. To yrmcds go lock commands, to memcached all others.";
+
+struct Options {
+    peer: &'static str,
+    peer_path: Option<PathBuf>,
+    latchd: Option<SocketAddr>,
+    protocol: Protocol,
+    commands: u64,
+    seed: u64,
+}
+
 fn main() -> ExitCode {
-    let program = PathBuf::from(
-        std::env::args()
-            .nth(1)
-            .unwrap_or("/usr/bin/memcached".into()),
-    );
-    let commands: u64 = std::env::args()
-        .nth(2)
-        .map_or(200_000, |n| n.parse().expect("a number"));
-    let server = Server::memcached_with(&program, &["-o", "no_lru_maintainer,no_lru_crawler"])
-        .expect("it starts");
-    let dialect = if program.starts_with("/usr") {
-        Dialect::MemcachedBefore1640
+    let outcome = options(std::env::args().skip(1)).and_then(|options| {
+        compare(&options).map_err(|error| format!("the comparison broke off: {error}"))
+    });
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options {
+        peer: "memcached",
+        peer_path: None,
+        latchd: None,
+        protocol: Protocol::Text,
+        commands: 200_000,
+        seed: 1,
+    };
+    while let Some(word) = words.next() {
+        if word == "--help" || word == "-h" {
+            return Err(USAGE.into());
+        }
+        let value = words
+            .next()
+            .ok_or_else(|| format!("{word} wants a value\n{USAGE}"))?;
+        let bad = || format!("{word} {value}: not understood\n{USAGE}");
+        match word.as_str() {
+            "--peer" => {
+                options.peer = ["memcached", "yrmcds"]
+                    .into_iter()
+                    .find(|peer| *peer == value)
+                    .ok_or_else(bad)?;
+            }
+            "--peer-path" => options.peer_path = Some(value.into()),
+            "--latchd" => options.latchd = Some(value.parse().map_err(|_| bad())?),
+            "--protocol" => {
+                options.protocol = match value.as_str() {
+                    "text" => Protocol::Text,
+                    "binary" => Protocol::Binary,
+                    _ => return Err(bad()),
+                };
+            }
+            "--commands" => options.commands = value.parse().map_err(|_| bad())?,
+            "--seed" => options.seed = value.parse().map_err(|_| bad())?,
+            _ => return Err(bad()),
+        }
+    }
+    Ok(options)
+}
+
+/// Whether every difference is explained.
+fn compare(options: &Options) -> io::Result<bool> {
+    let is_yrmcds = options.peer == "yrmcds";
+    let name = if is_yrmcds { "yrmcdsd" } else { "memcached" };
+    let program = options
+        .peer_path
+        .clone()
+        .or_else(|| on_path(name))
+        .ok_or_else(|| {
+            io::Error::other(format!(
+                "{name} is not installed; --peer-path says where it is"
+            ))
+        })?;
+    let (server, dialect, version) = if is_yrmcds {
+        (
+            Server::yrmcds(&program)?,
+            Dialect::Yrmcds,
+            "yrmcds".to_owned(),
+        )
     } else {
-        Dialect::Memcached
+        let said = Command::new(&program).arg("-V").output()?.stdout;
+        let version = String::from_utf8_lossy(&said).trim().to_owned();
+        let patch = version
+            .rsplit('.')
+            .next()
+            .and_then(|patch| patch.parse::<u32>().ok());
+        let dialect = match patch {
+            Some(0..40) => Dialect::MemcachedBefore1640,
+            Some(_) | None => Dialect::Memcached,
+        };
+        // Its background threads hold items for moments, and what it answers would depend on when.
+        let quiet = ["-o", "no_lru_maintainer,no_lru_crawler"];
+        (Server::memcached_with(&program, &quiet)?, dialect, version)
     };
     let mut theirs = Socket::new(server.address);
-    let mut ours = Local::new();
-    let wire = TextWire { dialect };
-    let mut stream = TextStream::new(1, dialect);
-    let mut run = Run::new(&mut theirs, &mut ours, &wire, dialect);
-    run.tally.patience = std::env::args().nth(3).map_or(5, |n| n.parse().unwrap());
-    while run.tally.commands < commands && !run.tally.is_hopeless() {
-        let batch = stream.batch(&run.book, 40);
-        run.exchange(0, batch).expect("works");
-    }
-    let protocol = std::env::args().nth(4).unwrap_or_default();
-    if protocol == "binary" {
-        let wire = BinaryWire;
-        let mut ours = Local::new();
-        let mut stream = BinaryStream::new(1);
-        let mut theirs = Socket::new(server.address);
-        let mut run = Run::new(&mut theirs, &mut ours, &wire, dialect);
-        run.tally.patience = std::env::args().nth(3).map_or(5, |n| n.parse().unwrap());
-        run.exchange(0, vec![Packet::new(8).draft(None).done()]).unwrap();
-        while run.tally.commands < commands && !run.tally.is_hopeless() {
-            let batch = stream.batch(&run.book, 40);
-            run.exchange(0, batch).expect("works");
-        }
-        for request in last_words() { run.exchange_last(&request).unwrap(); }
-        println!("{} commands, {} answers", run.tally.commands, run.tally.answers);
-        for (id, n) in &run.tally.explained { println!("{id} {n}"); }
-        for u in &run.tally.unexplained { println!("UNEXPLAINED {u}\n"); }
-        return ExitCode::SUCCESS
-    }
-    for line in probes::LAST_WORDS {
-        run.exchange_last(&Request::new(*line)).unwrap();
-    }
-    run.exchange_last(&Request::new(probes::endless_line()))
-        .unwrap();
+    let mut ours: Box<dyn Link> = match options.latchd {
+        Some(address) => Box::new(Socket::new(address)),
+        None => Box::new(Local::new()),
+    };
+    let Options {
+        protocol,
+        commands,
+        seed,
+        ..
+    } = *options;
+    let tally = play(
+        &mut theirs,
+        ours.as_mut(),
+        dialect,
+        protocol,
+        commands,
+        seed,
+    )?;
     println!(
-        "{} commands, {} answers",
-        run.tally.commands, run.tally.answers
+        "latchd and {version}, {protocol:?}, seed {seed}: {}",
+        report(&tally)
     );
-    for (id, n) in &run.tally.explained {
-        println!("{id} {n}");
-    }
-    for u in &run.tally.unexplained {
-        println!("UNEXPLAINED {u}\n");
-    }
-    ExitCode::SUCCESS
+    Ok(tally.unexplained.is_empty())
 }

@@ -4,7 +4,7 @@
 //! where an entry is the drift of an older memcached, it applies to that dialect only.
 
 use super::Dialect;
-use super::binary::opcode as op;
+use super::packet::opcode as op;
 use super::reply::{Message, Part};
 
 /// Two answers that differ.
@@ -79,7 +79,7 @@ pub const LIST: &[Entry] = &[
         id: "counting-is-no-fetch",
         reason: "a number keeps that it was fetched; memcached forgets when it gains a digit",
         explains: |d| {
-            (d.verb() == b"mg" || d.verb() == b"me")
+            (d.allows == Some("counting-is-no-fetch") || d.verb() == b"me")
                 && d.parts_differ(|theirs, ours| {
                     is_word(theirs, b"h0") && is_word(ours, b"h1")
                         || is_word(theirs, b"fetch=no") && is_word(ours, b"fetch=yes")
@@ -91,14 +91,14 @@ pub const LIST: &[Entry] = &[
     Entry {
         id: "clear-keeps-win",
         reason: "`md x` hands out no second win for one version (docs/PROTOCOL.md, `md`)",
-        explains: |d| d.verb() == b"mg" && d.we_add(b"Z"),
+        explains: |d| d.allows == Some("clear-keeps-win") && d.we_add(b"Z"),
     },
     Entry {
         id: "binary-key-mark",
         reason: "an item that a meta command makes by the way keeps that its key is in base64",
         explains: |d| {
             let base64 = |part: &Part| matches!(part, Part::Same(word) if word.starts_with(b"k"));
-            d.request_words().any(|word| word == b"b")
+            d.allows == Some("binary-key-mark")
                 && d.we_add(b"b")
                 && d.ours.iter().flatten().any(base64)
         },
@@ -106,7 +106,9 @@ pub const LIST: &[Entry] = &[
     Entry {
         id: "counting-ends-staleness",
         reason: "counting stores a new value, so it ends win and staleness however long it is",
-        explains: |d| d.verb() == b"mg" && d.theirs_only_has(&[b"X", b"W", b"Z"]),
+        explains: |d| {
+            d.allows == Some("counting-ends-staleness") && d.theirs_only_has(&[b"X", b"W", b"Z"])
+        },
     },
     Entry {
         id: "counting-loses-flags",
@@ -131,7 +133,9 @@ pub const LIST: &[Entry] = &[
     Entry {
         id: "old-error-wording",
         reason: "1.6.40 made many an `ERROR` a `CLIENT_ERROR bad command line format`",
-        explains: |d| d.is_old() && d.theirs.len() == d.ours.len() && d.begin_alike_but_for_wording(),
+        explains: |d| {
+            d.is_old() && d.theirs.len() == d.ours.len() && d.begin_alike_but_for_wording()
+        },
     },
     Entry {
         id: "old-body-as-commands",
@@ -141,7 +145,9 @@ pub const LIST: &[Entry] = &[
                 && d.theirs.len() > d.ours.len()
                 && says(d.ours, b"CLIENT_ERROR")
                 && d.begin_alike_but_for_wording()
-                && d.theirs[d.ours.len()..].iter().all(|extra| is_line(extra, b"ERROR"))
+                && d.theirs[d.ours.len()..]
+                    .iter()
+                    .all(|extra| is_line(extra, b"ERROR"))
         },
     },
     Entry {
@@ -152,8 +158,9 @@ pub const LIST: &[Entry] = &[
                 && d.verb() == b"me"
                 && d.parts_differ(|theirs, ours| match (theirs, ours) {
                     (Part::Ttl(theirs), Part::Ttl(ours)) => theirs.abs_diff(-*ours) <= 1,
-                    (Part::Cas(_), Part::Cas(_)) | (Part::Size(_), Part::Size(_)) => true,
-                    (Part::Age(_), Part::Age(_)) => true,
+                    (Part::Cas(_), Part::Cas(_))
+                    | (Part::Size(_), Part::Size(_))
+                    | (Part::Age(_), Part::Age(_)) => true,
                     _ => is_word(theirs, b"fetch=no") && is_word(ours, b"fetch=yes"),
                 })
         },
@@ -161,9 +168,7 @@ pub const LIST: &[Entry] = &[
     Entry {
         id: "old-quiet-create",
         reason: "before 1.6.40 `ma N q` answered when it made the item",
-        explains: |d| {
-            d.is_old() && d.verb() == b"ma" && d.they_say(b"HD") && d.ours.is_empty()
-        },
+        explains: |d| d.is_old() && d.verb() == b"ma" && d.they_say(b"HD") && d.ours.is_empty(),
     },
     Entry {
         id: "old-flag-errors",
@@ -194,9 +199,7 @@ pub const LIST: &[Entry] = &[
     Entry {
         id: "old-gat-without-key",
         reason: "before 1.6.40 `gat` without a key found none",
-        explains: |d| {
-            d.is_old() && d.verb() == b"gat" && d.words() == 2 && d.they_say(b"END")
-        },
+        explains: |d| d.is_old() && d.verb() == b"gat" && d.words() == 2 && d.they_say(b"END"),
     },
     Entry {
         id: "old-leading-blanks",
@@ -210,7 +213,9 @@ pub const LIST: &[Entry] = &[
             d.is_binary()
                 && d.theirs.len() == 1
                 && d.theirs.first() == d.ours.first()
-                && d.theirs.first().is_some_and(|message| status(message) == Some(0x81))
+                && d.theirs
+                    .first()
+                    .is_some_and(|message| status(message) == Some(0x81))
         },
     },
     Entry {
@@ -218,9 +223,53 @@ pub const LIST: &[Entry] = &[
         reason: "verbosity is a command of the binary protocol; memcached does not know it",
         explains: |d| {
             d.request.get(1) == Some(&op::VERBOSITY)
-                && d.theirs.first().is_some_and(|message| status(message) == Some(0x81))
-                && d.ours.first().is_some_and(|message| status(message) == Some(0))
+                && d.theirs
+                    .first()
+                    .is_some_and(|message| status(message) == Some(0x81))
+                && d.ours
+                    .first()
+                    .is_some_and(|message| status(message) == Some(0))
         },
+    },
+    Entry {
+        id: "yrmcds-binary-append",
+        reason: "an append to nothing is `Not stored`, as in memcached; yrmcds says `Not found`",
+        explains: |d| {
+            const APPENDS: [u8; 4] = [op::APPEND, op::APPENDQ, op::PREPEND, op::PREPENDQ];
+            d.dialect == Dialect::Yrmcds
+                && d.request
+                    .get(1)
+                    .is_some_and(|opcode| APPENDS.contains(opcode))
+                && d.statuses() == Some((0x0001, 0x0005))
+        },
+    },
+    Entry {
+        id: "yrmcds-error-words",
+        reason: "what is said beside a status is memcached's, the key of a missed GetK included",
+        explains: |d| {
+            d.dialect == Dialect::Yrmcds
+                && d.statuses()
+                    .is_some_and(|(theirs, ours)| theirs == ours && theirs != 0)
+        },
+    },
+    Entry {
+        id: "yrmcds-touch-flags",
+        reason: "Touch answers with the client flags, as memcached does",
+        explains: |d| {
+            d.dialect == Dialect::Yrmcds
+                && d.request.get(1) == Some(&op::TOUCH)
+                && d.statuses() == Some((0, 0))
+        },
+    },
+    Entry {
+        id: "yrmcds-quiet-delete",
+        reason: "DeleteQ says what it has not found, as memcached does",
+        explains: |d| d.only_we_say_not_found(op::DELETEQ),
+    },
+    Entry {
+        id: "yrmcds-lagkq-miss",
+        reason: "LaGKQ says what it has not found, as the lock specification has it",
+        explains: |d| d.only_we_say_not_found(op::LAGKQ),
     },
     Entry {
         id: "line-too-long",
@@ -248,6 +297,22 @@ impl<'a> Differing<'a> {
 
     fn is_binary(&self) -> bool {
         self.request.first() == Some(&0x80)
+    }
+
+    /// The statuses of both, if each gives one answer.
+    fn statuses(&self) -> Option<(u16, u16)> {
+        match (self.theirs, self.ours) {
+            ([theirs], [ours]) => Some((status(theirs)?, status(ours)?)),
+            _ => None,
+        }
+    }
+
+    /// Whether yrmcds is silent on a miss of this command, and latchd is not.
+    fn only_we_say_not_found(&self, opcode: u8) -> bool {
+        self.dialect == Dialect::Yrmcds
+            && self.request.get(1) == Some(&opcode)
+            && self.theirs.is_empty()
+            && matches!(self.ours, [message] if status(message) == Some(0x0001))
     }
 
     fn words(&self) -> usize {

@@ -5,12 +5,12 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant as Moment, SystemTime};
 
-use latchd_core::connection::{KeyBuffer, Progress, WireLimits};
+use latchd_core::connection::{Progress, WireLimits};
 use latchd_core::engine::Config;
 use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
 
 /// How long an answer may take before it counts as none.
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A server.
 pub trait Link {
@@ -70,7 +70,7 @@ impl Link for Socket {
     }
 
     fn receive(&mut self, conn: u32, buffer: &mut Vec<u8>) -> io::Result<bool> {
-        let mut chunk = [0; 64 << 10];
+        let mut chunk = [0; 16 << 10];
         Ok(match self.stream(conn)?.read(&mut chunk) {
             Ok(0) | Err(_) => false,
             Ok(length) => {

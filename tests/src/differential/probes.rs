@@ -209,20 +209,23 @@ const SCRIPTS: &[Script] = &[
     ]),
     any(&["mg @ N-1 t v\r\n", "mg @ v\r\n"]),
     any(&["mg @ N0 t\r\n", "mg @ t\r\n"]),
-    any(&["ms @ 1\r\n1\r\n", "md @ I\r\n", "ma @\r\n", "mg @ v\r\n"]),
+    any(&["ms @ 1\r\n1\r\n", "md @ I\r\n", "ma @\r\n", "mg @ v\r\n"])
+        .allowing("counting-ends-staleness"),
     any(&[
         "ms @ 1\r\n1\r\n",
         "md @ I\r\n",
         "mg @\r\n",
         "incr @ 1\r\n",
         "mg @ v\r\n",
-    ]),
+    ])
+    .allowing("counting-ends-staleness"),
     any(&[
         "ms @ 1\r\n9\r\n",
         "mg @ v h\r\n",
         "incr @ 1\r\n",
         "mg @ h v\r\n",
-    ]),
+    ])
+    .allowing("counting-is-no-fetch"),
     any(&[
         "ms @ 2\r\n10\r\n",
         "mg @ v h\r\n",
@@ -231,9 +234,17 @@ const SCRIPTS: &[Script] = &[
     ]),
     any(&["ms @ 1\r\n9\r\n", "ma @ T100 t\r\n", "mg @ t v\r\n"]).allowing("counting-loses-flags"),
     any(&["ms @ 1\r\n8\r\n", "ma @ T100 t\r\n", "mg @ t v\r\n"]),
-    new(&["ms @ 1\r\n9\r\n", "ma @ E4444 c\r\n", "mg @ v C4444\r\n"])
-        .allowing("counting-loses-flags"),
-    new(&["ms @ 1\r\n8\r\n", "ma @ E4444 c\r\n", "mg @ v C4444\r\n"]),
+    new(&[
+        "ms @ 1\r\n9\r\n",
+        "ma @ E500000004444 c\r\n",
+        "mg @ v C500000004444\r\n",
+    ])
+    .allowing("counting-loses-flags"),
+    new(&[
+        "ms @ 1\r\n8\r\n",
+        "ma @ E500000004444 c\r\n",
+        "mg @ v C500000004444\r\n",
+    ]),
     any(&[
         "ms @ 1\r\nv\r\n",
         "md @ I\r\n",
@@ -261,7 +272,8 @@ const SCRIPTS: &[Script] = &[
         "mg @ R60\r\n",
         "md @ x\r\n",
         "mg @ s\r\n",
-    ]),
+    ])
+    .allowing("clear-keeps-win"),
     new(&[
         "ms @ 1\r\nv\r\n",
         "md @ x I\r\n",
@@ -269,25 +281,25 @@ const SCRIPTS: &[Script] = &[
         "mg @ v\r\n",
     ]),
     new(&[
-        "ms @ 1 E77777\r\nv\r\n",
+        "ms @ 1 E5000000077777\r\nv\r\n",
         "mg @ c\r\n",
-        "ms @ 1 C77777 E88888\r\nw\r\n",
+        "ms @ 1 C5000000077777 E5000000088888\r\nw\r\n",
         "mg @ c v\r\n",
     ]),
     new(&[
-        "ms @ 1 E77777\r\nv\r\n",
-        "mg @ C77777 v\r\n",
+        "ms @ 1 E5000000077777\r\nv\r\n",
+        "mg @ C5000000077777 v\r\n",
         "mg @ C1 v\r\n",
     ]),
     new(&[
-        "ms @ 1 E77777\r\nv\r\n",
-        "ms @ 1 C70000 I T360\r\nw\r\n",
+        "ms @ 1 E5000000077777\r\nv\r\n",
+        "ms @ 1 C5000000070000 I T360\r\nw\r\n",
         "mg @ t v\r\n",
         "mg @ t v\r\n",
     ]),
     new(&[
-        "ms @ 1 E77777\r\nv\r\n",
-        "ms @ 1 C80000 I\r\nw\r\n",
+        "ms @ 1 E5000000077777\r\nv\r\n",
+        "ms @ 1 C5000000080000 I\r\nw\r\n",
         "ms @ 1 C0\r\nw\r\n",
         "mg @ v\r\n",
     ]),
@@ -320,8 +332,8 @@ const SCRIPTS: &[Script] = &[
     any(&["ma @ N30 q\r\n", "mg @ v\r\n"]),
     any(&["ms @ 0\r\n\r\n", "ma @ C999999999999\r\n", "ma @\r\n"]),
     new(&["ms @ 1 S5\r\nv\r\n", "mg @ v\r\n"]),
-    any(&["mg RUZH b N30 k\r\n", "mg RUZH b k\r\n", "md RUZH b\r\n"]),
-    any(&["ma SElK b N30 k\r\n", "mg SElK b k\r\n", "md SElK b\r\n"]),
+    any(&["mg RUZH b N30 k\r\n", "mg RUZH b k\r\n", "md RUZH b\r\n"]).allowing("binary-key-mark"),
+    any(&["ma SElK b N30 k\r\n", "mg SElK b k\r\n", "md SElK b\r\n"]).allowing("binary-key-mark"),
 ];
 
 /// A script, with the `number`th key.
@@ -369,15 +381,14 @@ fn must_be_alone(line: &str) -> bool {
     counts || is_get && line.len() > 250
 }
 
-/// Requests that end a connection, each whole.
-pub const LAST_WORDS: &[&[u8]] = &[
-    b"quit\r\n",
-    b"quit now\r\n",
-    b"get k0\r\nquit\r\nget k1\r\n",
-];
-
-/// A line that is too long and has no end.
+/// What ends a connection.
 #[must_use]
-pub fn endless_line() -> Vec<u8> {
-    vec![b'a'; 5_000]
+pub fn last_words() -> Vec<Vec<u8>> {
+    vec![
+        b"quit\r\n".to_vec(),
+        b"quit now\r\n".to_vec(),
+        b"get k0\r\nquit\r\nget k1\r\n".to_vec(),
+        // A line that is too long and has no end.
+        vec![b'a'; 5_000],
+    ]
 }

@@ -1,5 +1,7 @@
 //! Answers of the text protocols, taken apart as far as they are to be compared.
 
+use std::fmt;
+
 use super::Dialect;
 
 /// A piece of an answer.
@@ -54,7 +56,9 @@ impl Wire for TextWire {
                     [b"VALUE ", *key, b" ", flags, b" ", length].concat(),
                 ));
                 parts.extend(rest.iter().map(|word| {
-                    number(word).map_or(Part::Same(word.to_vec()), |cas| Part::Cas(cas as u64))
+                    number(word).map_or(Part::Same(word.to_vec()), |cas| {
+                        Part::Cas(cas.cast_unsigned())
+                    })
                 }));
             }
             [b"VA", length, tokens @ ..] => {
@@ -144,23 +148,32 @@ fn number(digits: &[u8]) -> Option<i64> {
 /// An answer, for a person to read.
 #[must_use]
 pub fn shown(messages: &[Message]) -> String {
-    let mut text = String::new();
-    for message in messages {
-        for (n, part) in message.iter().enumerate() {
-            if n > 0 {
-                text.push(' ');
+    let lines: Vec<String> = messages
+        .iter()
+        .map(|message| {
+            message
+                .iter()
+                .map(Part::to_string)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect();
+    lines.join(" | ")
+}
+
+/// What is shown of a long part.
+const SHOWN_BYTES_MAX: usize = 200;
+
+impl fmt::Display for Part {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same(bytes) | Self::Size(bytes) => {
+                let cut = bytes.get(..SHOWN_BYTES_MAX).unwrap_or(bytes);
+                cut.escape_ascii().fmt(formatter)
             }
-            match part {
-                Part::Same(bytes) | Part::Size(bytes) => {
-                    let cut = &bytes[..bytes.len().min(200)];
-                    text.push_str(&cut.escape_ascii().to_string());
-                }
-                Part::Cas(cas) => text.push_str(&format!("c{cas}")),
-                Part::Ttl(ttl) => text.push_str(&format!("t{ttl}")),
-                Part::Age(age) => text.push_str(&format!("l{age}")),
-            }
+            Self::Cas(cas) => write!(formatter, "c{cas}"),
+            Self::Ttl(ttl) => write!(formatter, "t{ttl}"),
+            Self::Age(age) => write!(formatter, "l{age}"),
         }
-        text.push_str(" | ");
     }
-    text
 }

@@ -47,14 +47,13 @@ pub struct Tally {
     pub explained: BTreeMap<&'static str, u64>,
     /// Differences that nothing explains, each with a replay.
     pub unexplained: Vec<String>,
-    pub patience: usize,
 }
 
 impl Tally {
     /// Whether to give up.
     #[must_use]
     pub fn is_hopeless(&self) -> bool {
-        self.unexplained.len() >= self.patience
+        self.unexplained.len() >= UNEXPLAINED_MAX
     }
 
     /// Adds the figures of another comparison.
@@ -219,7 +218,12 @@ impl<'a> Run<'a> {
                 }
             }
             received = rest.to_vec();
-            if seen == last || !more {
+            if seen == last {
+                return Ok(units);
+            }
+            if !more {
+                // It has closed, or waits for more: what it said last belongs to what it got last.
+                units.insert(seen + 1, unit);
                 return Ok(units);
             }
         }

@@ -7,8 +7,9 @@
 //!
 //! TTLs are so far apart that a second more or less changes no answer.
 
-use super::cas::{CasBook, CasPair};
-use super::{Dialect, Piece, Request, probes};
+use super::cas::CasBook;
+use super::draft::Draft;
+use super::{Dialect, Request, probes};
 use crate::generate::Random;
 
 const WORD_KEYS: u64 = 24;
@@ -20,57 +21,6 @@ pub struct TextStream {
     random: Random,
     dialect: Dialect,
     probes: u64,
-}
-
-/// What a request is written into.
-pub struct Draft {
-    request: Request,
-}
-
-impl Draft {
-    pub fn new(key: Option<&str>) -> Self {
-        let request = Request {
-            pieces: Vec::new(),
-            key: key.map(str::to_owned),
-            made_up_cas: false,
-            alone: false,
-            allows: None,
-        };
-        Self { request }
-    }
-
-    pub fn push(&mut self, text: impl AsRef<[u8]>) -> &mut Self {
-        if let Some(Piece::Bytes(bytes)) = self.request.pieces.last_mut() {
-            bytes.extend_from_slice(text.as_ref());
-        } else {
-            self.request
-                .pieces
-                .push(Piece::Bytes(text.as_ref().to_vec()));
-        }
-        self
-    }
-
-    pub fn push_cas(&mut self, pair: CasPair, binary: bool) -> &mut Self {
-        let CasPair { theirs, ours } = pair;
-        self.request.pieces.push(Piece::Cas {
-            theirs,
-            ours,
-            binary,
-        });
-        self
-    }
-
-    pub fn made_up_cas(&mut self) {
-        self.request.made_up_cas = true;
-    }
-
-    pub fn alone(&mut self) {
-        self.request.alone = true;
-    }
-
-    pub fn done(self) -> Request {
-        self.request
-    }
 }
 
 impl TextStream {
@@ -148,7 +98,7 @@ impl TextStream {
             "-1",
             "1000000000",
         ];
-        *self.random.choose(&EXPTIMES)
+        self.random.choose::<&str>(&EXPTIMES)
     }
 
     fn noreply(&mut self) -> &'static str {
@@ -160,7 +110,8 @@ impl TextStream {
     }
 
     fn flags(&mut self) -> &'static str {
-        *self.random.choose(&["0", "0", "5", "65535", "4294967295"])
+        self.random
+            .choose::<&str>(&["0", "0", "5", "65535", "4294967295"])
     }
 
     /// A value that fits the key.
@@ -193,6 +144,12 @@ impl TextStream {
             return vec![b'z'; 1_000 + usize::try_from(self.random.below(9_000)).unwrap_or(0)];
         }
         self.random.choose(&WORDS).to_vec()
+    }
+
+    /// What is put before or behind a value: a word does not become a number by it.
+    fn addition(&mut self, key: &str) -> Vec<u8> {
+        let other: &[u8] = if key.starts_with('n') { b"1" } else { b"y" };
+        (*self.random.choose(&[b"", other, b"x"])).to_vec()
     }
 
     fn get(&mut self) -> Request {
@@ -236,9 +193,8 @@ impl TextStream {
         ];
         let verb = *self.random.choose(&VERBS);
         let key = self.key();
-        // What is put before or behind a number may make it something else, for good.
         let value = match verb {
-            "append" | "prepend" => self.random.choose(&[&b""[..], b"1", b"x"]).to_vec(),
+            "append" | "prepend" => self.addition(&key),
             _ => self.value(&key),
         };
         let mut draft = Draft::new(Some(&key));
@@ -376,7 +332,7 @@ impl TextStream {
         });
         let joins = mode.starts_with("MA") || mode.starts_with("MP") || mode == "Ma";
         let value = if joins {
-            self.random.choose(&[&b""[..], b"1", b"x"]).to_vec()
+            self.addition(&key)
         } else {
             self.value(&key)
         };

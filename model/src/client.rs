@@ -1,0 +1,88 @@
+//! A client: what it can know, and how it comes to know it.
+//!
+//! - B1: what a client believes follows from its own requests and their replies. It looks into no
+//!   core.
+
+use latchd_core::ConnId;
+use latchd_core::command::{Command, LockAfter, Removal};
+use latchd_core::item::Cas;
+
+use crate::answer::Answer;
+use crate::setup::{CLIENT_KEYS_MAX, Setup};
+use crate::snapshot::SHARDS_MAX;
+
+/// A client, as far as it can know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Client {
+    pub(crate) conn: Option<ConnId>,
+    /// The keys whose locks it believes it holds.
+    pub(crate) holds: [bool; CLIENT_KEYS_MAX],
+    /// The versions that it was told last.
+    pub(crate) versions: [Option<Cas>; CLIENT_KEYS_MAX],
+    /// In which shards its connection has been announced.
+    pub(crate) opened: [bool; SHARDS_MAX],
+    /// What it is in the middle of, and the shard whose turn is next.
+    pub(crate) errand: Option<(Errand, usize)>,
+}
+
+/// What is done to all shards, one after the other, while others go on.
+///
+/// The shell takes all the shards concerned at once, which allows less than this.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Errand {
+    Close,
+    UnlockAll,
+    Flush,
+    FlushLater,
+}
+
+impl Client {
+    /// Believes what a reply says, and nothing else.
+    pub(crate) fn learn(
+        &mut self,
+        setup: &Setup,
+        key: usize,
+        command: &Command<'_>,
+        answer: &Answer,
+    ) {
+        if let (Command::Get(_), Answer::Hit(hit)) = (command, answer)
+            && setup.has_versions()
+        {
+            self.versions[key] = Cas::new(hit.cas);
+        }
+        let takes = match command {
+            Command::Lock { .. } => *answer == Answer::Locked,
+            Command::Get(get) => get.lock && matches!(answer, Answer::Hit(_)),
+            Command::Set(_)
+            | Command::SetTooLarge { .. }
+            | Command::Delete(_)
+            | Command::Arithmetic(_)
+            | Command::Unlock { .. }
+            | Command::UnlockAll
+            | Command::FlushAll { .. }
+            | Command::Keys(_)
+            | Command::Stats(_)
+            | Command::StatsReset => false,
+        };
+        let gives = match command {
+            Command::Unlock { .. } => *answer == Answer::Unlocked,
+            Command::Set(set) => {
+                set.lock == LockAfter::Release && matches!(answer, Answer::Stored { .. })
+            }
+            Command::Delete(delete) => {
+                delete.removal == Removal::Remove && *answer == Answer::Deleted
+            }
+            // Whoever holds the lock knows that the item has gone, and the lock with it.
+            Command::SetTooLarge { .. } => true,
+            Command::Get(_)
+            | Command::Arithmetic(_)
+            | Command::Lock { .. }
+            | Command::UnlockAll
+            | Command::FlushAll { .. }
+            | Command::Keys(_)
+            | Command::Stats(_)
+            | Command::StatsReset => false,
+        };
+        self.holds[key] = takes || (self.holds[key] && !gives);
+    }
+}

@@ -1,0 +1,211 @@
+//! Reading and changing an item: what is found, whether a guard lets a change through, which version
+//! it gets, and what becomes of the item.
+
+use latchd_core::command::{Command, Guard, NewCas, TtlStep};
+use latchd_core::reply::Refusal;
+
+use super::{Change, Verdict, demand};
+use crate::answer::Answer;
+use crate::expected::{self, Expected};
+use crate::invariants::{Invariant, Witness};
+use crate::snapshot::{Seen, described};
+
+impl Change<'_> {
+    /// E7 and T1: whoever reads finds what is there, and nothing that has expired.
+    pub(super) fn reads(&mut self) -> Verdict {
+        let Some((conn, key, Command::Get(get), answer)) = self.asked() else {
+            return Ok(());
+        };
+        if get.lock {
+            return Ok(());
+        }
+        let touches = get
+            .steps
+            .iter()
+            .any(|step| matches!(step, TtlStep::Touch(_)));
+        let item = self.before.items[key];
+        let is_right = match (item, answer) {
+            (Some(seen), Answer::Hit(hit)) => {
+                hit.cas == seen.cas && hit.value_bytes == seen.value.1 && hit.stale == seen.stale
+            }
+            (Some(_), _) => false,
+            (None, Answer::Hit(_) | Answer::Refused(Refusal::OutOfMemory)) => get.steps.vivifies(),
+            (None, answer) => answer == Answer::Miss && !get.steps.vivifies(),
+        };
+        if item
+            .and_then(|seen| seen.owner)
+            .is_some_and(|owner| owner != conn)
+        {
+            self.witnessed.add(if touches {
+                Witness::TouchHeld
+            } else {
+                Witness::ReadHeld
+            });
+        }
+        demand(Invariant::ReadsAreFree, is_right, || {
+            format!("{answer:?} of {}", described(item))
+        })
+    }
+
+    /// E5.
+    pub(super) fn guards(&mut self) -> Verdict {
+        let Some((conn, key, command, answer)) = self.asked() else {
+            return Ok(());
+        };
+        let guard = match command {
+            Command::Set(set) => set.guard,
+            Command::Delete(delete) => delete.guard,
+            Command::Arithmetic(arithmetic) => arithmetic.guard,
+            Command::Get(_)
+            | Command::SetTooLarge { .. }
+            | Command::Lock { .. }
+            | Command::Unlock { .. }
+            | Command::UnlockAll
+            | Command::FlushAll { .. }
+            | Command::Keys(_)
+            | Command::Stats(_)
+            | Command::StatsReset => return Ok(()),
+        };
+        let is_done = matches!(
+            answer,
+            Answer::Stored { .. } | Answer::Deleted | Answer::Number { .. }
+        );
+        let is_wrong_version = answer == Answer::Exists;
+        let Some(seen) = self.before.items[key] else {
+            return demand(Invariant::Guards, guard == Guard::None || !is_done, || {
+                format!("{answer:?} of a version of nothing")
+            });
+        };
+        let fits = match guard {
+            Guard::None => return Ok(()),
+            Guard::Match(cas) => cas.number() == seen.cas,
+            Guard::MatchElseStale(cas) => cas.number() <= seen.cas,
+            Guard::Never => false,
+        };
+        if is_done && matches!(guard, Guard::Match(_)) {
+            self.witnessed.add(Witness::CasMatches);
+        }
+        if is_wrong_version {
+            self.witnessed.add(match guard {
+                Guard::MatchElseStale(_) => Witness::StaleRefused,
+                Guard::None | Guard::Match(_) | Guard::Never => Witness::CasDiffers,
+            });
+            if seen.owner == Some(conn) {
+                self.witnessed.add(Witness::CasKeepsLock);
+            }
+        }
+        demand(
+            Invariant::Guards,
+            if fits { !is_wrong_version } else { !is_done },
+            || format!("{answer:?} to {guard:?}: {}", described(Some(seen))),
+        )
+    }
+
+    /// E3.
+    pub(super) fn versions(&mut self) -> Verdict {
+        let (before, after) = (
+            &self.before.shards[self.shard],
+            &self.after.shards[self.shard],
+        );
+        let chosen = self.asked().and_then(|(_, key, command, _)| {
+            let new_cas = match command {
+                Command::Get(get) => get.new_cas,
+                Command::Set(set) => set.new_cas,
+                Command::Delete(delete) => delete.new_cas,
+                Command::Arithmetic(arithmetic) => arithmetic.new_cas,
+                Command::SetTooLarge { .. }
+                | Command::Lock { .. }
+                | Command::Unlock { .. }
+                | Command::UnlockAll
+                | Command::FlushAll { .. }
+                | Command::Keys(_)
+                | Command::Stats(_)
+                | Command::StatsReset => NewCas::Next,
+            };
+            match new_cas {
+                NewCas::Next => None,
+                NewCas::Is(cas) => Some((key, cas.number())),
+            }
+        });
+        for key in self.keys() {
+            let Some(item) = self.after.items[key] else {
+                continue;
+            };
+            let old = self.before.items[key].map(|old| old.cas);
+            if old == Some(item.cas) {
+                continue;
+            }
+            if chosen == Some((key, item.cas)) {
+                self.witnessed.add(Witness::ChosenVersion);
+                continue;
+            }
+            if old.is_some_and(|old| old > item.cas) {
+                self.witnessed.add(Witness::VersionAfterChosen);
+            }
+            if old.is_some() {
+                self.witnessed.add(Witness::NewVersion);
+            }
+            let given = self.given;
+            demand(Invariant::VersionsGrow, item.cas > given, || {
+                format!("{} is given after {given}", item.cas)
+            })?;
+            // Each of several cores has numbers of its own.
+            let (shards, shard) = (self.setup.shards as u64, self.shard as u64);
+            demand(
+                Invariant::VersionsGrow,
+                (item.cas - 1) % shards == shard,
+                || format!("{} is a number of another shard", item.cas),
+            )?;
+            self.given = item.cas;
+        }
+        let given = self.given;
+        demand(Invariant::VersionsGrow, after.next_cas > given, || {
+            format!("{} comes next, and {given} was given", after.next_cas)
+        })?;
+        demand(
+            Invariant::VersionsGrow,
+            after.next_cas >= before.next_cas,
+            || format!("{} comes after {}", after.next_cas, before.next_cas),
+        )
+    }
+
+    /// E6, R3, R4: what the answer says was done is what has become of the item.
+    pub(super) fn done_is_done(&mut self) -> Verdict {
+        let Some((conn, key, command, answer)) = self.asked() else {
+            return Ok(());
+        };
+        let before = self.before.items[key];
+        let request = expected::Request {
+            conn,
+            command,
+            answer,
+            now_ms: self.now_ms,
+            next_cas: self.before.shards[self.shard].next_cas,
+        };
+        let Some(Expected {
+            item,
+            ghost,
+            invariant,
+            witness,
+        }) = request.outcome(before, self.ghosts[key])
+        else {
+            return Ok(());
+        };
+        self.ghosts[key] = ghost;
+        if let Some(witness) = witness {
+            self.witnessed.add(witness);
+        }
+        let after = self.after.items[key];
+        demand(
+            invariant,
+            after.map(Seen::told) == item.map(Seen::told),
+            || {
+                format!(
+                    "{answer:?}: {} is due, and {} is there",
+                    described(item),
+                    described(after)
+                )
+            },
+        )
+    }
+}

@@ -1,0 +1,284 @@
+//! What every event may do, stated once more and from outside: one function an invariant.
+//!
+//! A rule looks at what was there before an event, at the request, at the answer, and at what is
+//! there afterwards. It never asks the core what it means. Before each event, what time has done by
+//! itself is taken off ([`World::event`](crate::world::World)): an item whose TTL has passed is not
+//! there for anybody, whether or not the core has noticed.
+
+mod items;
+mod locks;
+mod wins;
+
+use latchd_core::command::Command;
+use latchd_core::reply::Refusal;
+use latchd_core::time::{Exptime, Tick};
+use latchd_core::{ConnId, Instant};
+
+use crate::answer::Answer;
+use crate::fault::Fault;
+use crate::invariants::{Invariant, Witness, Witnesses};
+use crate::setup::{Room, Setup};
+use crate::snapshot::{Seen, Snapshot, described};
+use crate::world::Ghost;
+
+/// Why something has changed.
+#[derive(Clone, Debug)]
+pub(crate) enum Cause<'a> {
+    /// A connection asked for something about one key.
+    Asked {
+        conn: ConnId,
+        key: usize,
+        command: Command<'a>,
+    },
+    /// A connection asked for something about all items, or all its locks, in this shard.
+    AskedAll { conn: ConnId, command: Command<'a> },
+    /// A connection has ended, as far as this shard is concerned.
+    Closed { conn: ConnId },
+    /// Time has passed.
+    Time,
+}
+
+/// One event, and what has come of it.
+pub(crate) struct Change<'a> {
+    pub(crate) setup: &'a Setup,
+    pub(crate) cause: &'a Cause<'a>,
+    pub(crate) answer: Option<Answer>,
+    pub(crate) shard: usize,
+    pub(crate) now_ms: u64,
+    pub(crate) before: &'a Snapshot,
+    pub(crate) after: &'a Snapshot,
+    /// As they were before, and after [`Self::judge`] as they are now.
+    pub(crate) ghosts: [Ghost; crate::action::KEYS.len()],
+    pub(crate) flush_due_ms: Option<u64>,
+    pub(crate) given: u64,
+    pub(crate) witnessed: Witnesses,
+}
+
+type Verdict = Result<(), Fault>;
+
+/// An offence, unless `holds`.
+pub(crate) fn demand(invariant: Invariant, holds: bool, what: impl FnOnce() -> String) -> Verdict {
+    if holds {
+        Ok(())
+    } else {
+        Err(Fault {
+            invariant,
+            what: what(),
+        })
+    }
+}
+
+impl Change<'_> {
+    /// Applies every rule.
+    pub(crate) fn judge(&mut self) -> Verdict {
+        self.time()?;
+        self.refusal_changes_nothing()?;
+        self.held_is_safe()?;
+        self.lock_answers()?;
+        self.reads()?;
+        self.guards()?;
+        self.versions()?;
+        self.flush()?;
+        self.win()?;
+        self.done_is_done()?;
+        self.others()?;
+        self.locks_end()
+    }
+
+    /// The keys of this shard.
+    fn keys(&self) -> impl Iterator<Item = usize> + use<> {
+        let (shard, shards) = (self.shard, self.setup.shards);
+        (0..crate::action::KEYS.len()).filter(move |key| key % shards == shard)
+    }
+
+    fn asked(&self) -> Option<(ConnId, usize, &Command<'_>, Answer)> {
+        match (self.cause, self.answer) {
+            (
+                Cause::Asked {
+                    conn, key, command, ..
+                },
+                Some(answer),
+            ) => Some((*conn, *key, command, answer)),
+            (
+                Cause::Asked { .. } | Cause::AskedAll { .. } | Cause::Closed { .. } | Cause::Time,
+                _,
+            ) => None,
+        }
+    }
+
+    /// Whoever caused it, if it was somebody.
+    fn actor(&self) -> Option<ConnId> {
+        match self.cause {
+            Cause::Asked { conn, .. } | Cause::AskedAll { conn, .. } | Cause::Closed { conn } => {
+                Some(*conn)
+            }
+            Cause::Time => None,
+        }
+    }
+
+    /// T3.
+    fn time(&self) -> Verdict {
+        let (before, after) = (
+            &self.before.shards[self.shard],
+            &self.after.shards[self.shard],
+        );
+        demand(Invariant::TimeGoesOn, after.now_ms >= before.now_ms, || {
+            format!("from {} to {} ms", before.now_ms, after.now_ms)
+        })
+    }
+
+    /// E1.
+    fn refusal_changes_nothing(&mut self) -> Verdict {
+        let Some(answer) = self.answer.filter(Answer::is_refusal) else {
+            return Ok(());
+        };
+        for key in self.keys() {
+            let (before, after) = (self.before.items[key], self.after.items[key]);
+            demand(
+                Invariant::RefusedIsNothing,
+                before.map(Seen::told) == after.map(Seen::told),
+                || {
+                    format!(
+                        "{answer:?} has made {} into {}",
+                        described(before),
+                        described(after)
+                    )
+                },
+            )?;
+        }
+        let (before, after) = (
+            &self.before.shards[self.shard],
+            &self.after.shards[self.shard],
+        );
+        demand(
+            Invariant::RefusedIsNothing,
+            before.next_cas == after.next_cas,
+            || format!("{answer:?} has used up a version"),
+        )?;
+        if answer == Answer::Refused(Refusal::OutOfMemory) {
+            self.witnessed.add(Witness::NoRoom);
+        }
+        if answer == Answer::Refused(Refusal::ConnectionClosed) {
+            self.witnessed.add(Witness::LateRefused);
+        }
+        Ok(())
+    }
+
+    /// F1.
+    fn flush(&mut self) -> Verdict {
+        if let Cause::AskedAll {
+            command: Command::FlushAll { at },
+            ..
+        } = self.cause
+        {
+            if let Exptime::In { seconds } = at {
+                self.flush_due_ms = Some(self.now_ms + u64::from(*seconds) * 1000);
+            } else {
+                self.flush_due_ms = None;
+                for key in self.keys() {
+                    let was_there = self.before.items[key].is_some();
+                    let was_held = self.before.items[key].is_some_and(|seen| seen.locked);
+                    if was_held {
+                        self.ghosts[key].doomed = true;
+                        continue;
+                    }
+                    if was_there {
+                        self.witnessed.add(Witness::Flushed);
+                    }
+                    self.ghosts[key] = Ghost::default();
+                    let after = self.after.items[key];
+                    demand(Invariant::Flush, after.is_none(), || {
+                        format!("{} is left", described(after))
+                    })?;
+                }
+            }
+        }
+        let (due, at) = (self.flush_due_ms, self.after.shards[self.shard].flush_at_ms);
+        demand(Invariant::Flush, due == at, || {
+            format!("it is due at {due:?}, not at {at:?}")
+        })
+    }
+
+    /// E4 and T1: what the event was not about is as it was.
+    fn others(&mut self) -> Verdict {
+        let own = self.asked().map(|(_, key, ..)| key);
+        let stores = matches!(
+            self.answer,
+            Some(Answer::Stored { .. } | Answer::Number { .. } | Answer::Hit(_) | Answer::Deleted)
+        );
+        let is_flush = matches!(
+            self.cause,
+            Cause::AskedAll {
+                command: Command::FlushAll { at: Exptime::Never },
+                ..
+            }
+        );
+        for key in self.keys().filter(|key| Some(*key) != own) {
+            let Some(before) = self.before.items[key] else {
+                let after = self.after.items[key];
+                demand(Invariant::OthersUntouched, after.is_none(), || {
+                    format!("{} out of nothing", described(after))
+                })?;
+                continue;
+            };
+            if before.owner.is_some() {
+                // E2 and L7 speak of these.
+                if stores && self.setup.room != Room::Ample && self.evicts() {
+                    self.witnessed.add(Witness::EvictionPassesOver);
+                }
+                continue;
+            }
+            let after = self.after.items[key];
+            if after.is_none() && stores && self.setup.room != Room::Ample {
+                self.witnessed.add(Witness::Evicted);
+                self.ghosts[key] = Ghost::default();
+                continue;
+            }
+            if is_flush {
+                continue;
+            }
+            let invariant = match self.cause {
+                Cause::Time => Invariant::Expiry,
+                Cause::Asked { .. } | Cause::AskedAll { .. } | Cause::Closed { .. } => {
+                    Invariant::OthersUntouched
+                }
+            };
+            if own.is_some() {
+                self.witnessed.add(Witness::TwoItems);
+            }
+            demand(
+                invariant,
+                after.map(Seen::told) == Some(before.told()),
+                || {
+                    format!(
+                        "{} has become {}",
+                        described(Some(before)),
+                        described(after)
+                    )
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Whether this event has taken an item out for room.
+    fn evicts(&self) -> bool {
+        let own = self.asked().map(|(_, key, ..)| key);
+        self.keys().any(|key| {
+            Some(key) != own && self.before.items[key].is_some() && self.after.items[key].is_none()
+        })
+    }
+
+    const fn tick(&self) -> Tick {
+        Instant::from_millis(self.now_ms).tick()
+    }
+}
+
+/// Takes out of a snapshot what has expired and is not held.
+pub(crate) fn forget_expired(snapshot: &mut Snapshot, now_ms: u64) {
+    for item in &mut snapshot.items {
+        if item.is_some_and(|seen| !seen.locked && seen.is_past(now_ms)) {
+            *item = None;
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The models that take seconds, and what must hold of the models themselves. The large ones run by
+//! `cargo run --release -p latchd-model -- check`.
+
+use latchd_model::report::{Outcome, complaints};
+use latchd_model::{Explored, Setup, all, search};
+
+/// The models of up to this many pinned transitions are small.
+const SMALL: usize = 100_000;
+
+fn small() -> impl Iterator<Item = &'static Setup> {
+    all().filter(|setup| setup.pinned.transitions <= SMALL)
+}
+
+#[test]
+fn in_small_models_everything_holds_and_everything_is_seen() {
+    assert!(small().count() >= 4);
+    for setup in small() {
+        let model = Explored::new(setup.clone());
+        let found = search::exhaust(&model, 2, |_| {});
+        let outcome = Outcome {
+            found,
+            missing: model.missing(),
+        };
+        assert!(outcome.is_good(setup), "{}", complaints(setup, &outcome));
+    }
+}
+
+#[test]
+fn a_check_fails_for_a_count_that_differs_and_for_what_was_not_seen() {
+    let setup = all().next().expect("there are models");
+    let model = Explored::new(setup.clone());
+    let unseen = model.missing();
+    let found = search::exhaust(&model, 1, |_| {});
+    let mut outcome = Outcome {
+        found,
+        missing: model.missing(),
+    };
+    assert!(outcome.is_good(setup));
+    outcome.missing = unseen;
+    assert!(!outcome.missing.is_empty() && !outcome.is_good(setup));
+    outcome.missing.clear();
+    outcome.found.counts.transitions += 1;
+    assert!(!outcome.is_good(setup) && complaints(setup, &outcome).contains("pinned"));
+}
+
+#[test]
+fn two_searches_find_the_same_states() {
+    for setup in small() {
+        let states = search::shortest_offence(&Explored::new(setup.clone()), usize::MAX);
+        assert_eq!(
+            states.map_err(|offence| offence.fault),
+            Ok(setup.pinned.states),
+            "{}",
+            setup.name
+        );
+    }
+}
+
+#[test]
+fn worlds_that_are_taken_for_the_same_lead_to_the_same() {
+    for setup in small().filter(|setup| setup.pinned.transitions <= SMALL / 4) {
+        let pairs = search::twins(&Explored::new(setup.clone()));
+        assert!(pairs.is_ok_and(|pairs| pairs > 0), "{}", setup.name);
+    }
+}
+
+#[test]
+fn names_tell_the_models_apart() {
+    for (number, setup) in all().enumerate() {
+        assert!(
+            all().skip(number + 1).all(|other| other.name != setup.name),
+            "{}",
+            setup.name
+        );
+    }
+}
+
+/// The wrong variants, which do not ship: each must be found, in its shortest way.
+#[cfg(feature = "seeded-bugs")]
+mod seeded {
+    use latchd_core::engine::SeededBug;
+    use latchd_model::report;
+    use latchd_model::seeded::{ALL, Verdict, verdict, with_bug};
+    use latchd_tests::transcript::parse::parse;
+
+    #[test]
+    fn every_bug_is_found_as_it_is_pinned() {
+        // The panics of the core's checks are caught and told as offences.
+        std::panic::set_hook(Box::new(|_| {}));
+        assert_eq!(ALL.len(), SeededBug::COUNT, "each has its row");
+        for pinned in ALL {
+            let Verdict::AsPinned(caught) = verdict(pinned) else {
+                panic!("{pinned:?}: {:?}", verdict(pinned));
+            };
+            let model = with_bug(caught.setup, pinned.0);
+            let text = report::offence(&model, &caught.offence);
+            let transcript =
+                parse("offence", &text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"));
+            assert_eq!(transcript.scenarios.len(), 1, "{text}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Plays simulations: one seed, to see what happens, or many, to see that nothing breaks.
+//!
+//! `simulate --seed N --events M [-v]` plays one; `-v` prints every event, and `--fault NAME` plants
+//! one of the faults of [`Fault`].
+//! `simulate --seeds K --events M --threads T [--from N]` plays K seeds of M/K events each.
+//!
+//! The digest stands for everything that happened in all of them: it is the same for the same seeds
+//! and events, on any machine and on any number of threads.
+
+use std::io::{IsTerminal, Write};
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use latchd_tests::simulation::{Failure, Fault, Plan, Report, Tally, run};
+
+const USAGE: &str = "usage: simulate --seed N --events M [--fault NAME] [-v]\n       \
+                     simulate --seeds K --events M [--threads T] [--from N]";
+
+#[derive(Debug, Default)]
+struct Arguments {
+    seed: Option<u64>,
+    seeds: Option<u64>,
+    from: u64,
+    events: u64,
+    threads: Option<u64>,
+    fault: Option<Fault>,
+    aloud: bool,
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
+    let mut arguments = Arguments {
+        events: 1_000_000,
+        ..Arguments::default()
+    };
+    while let Some(word) = words.next() {
+        if word == "-v" {
+            arguments.aloud = true;
+            continue;
+        }
+        if word == "--fault" {
+            arguments.fault = Some(Fault::named(&words.next()?)?);
+            continue;
+        }
+        let number = words.next()?.replace('_', "").parse().ok()?;
+        match word.as_str() {
+            "--seed" => arguments.seed = Some(number),
+            "--seeds" => arguments.seeds = Some(number).filter(|seeds| *seeds > 0),
+            "--from" => arguments.from = number,
+            "--events" => arguments.events = number,
+            "--threads" => arguments.threads = Some(number),
+            _ => return None,
+        }
+    }
+    (arguments.seed.is_some() != arguments.seeds.is_some()).then_some(arguments)
+}
+
+fn main() -> ExitCode {
+    let Some(arguments) = parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    // A failing assertion of the core is told with its seed; its own words come with it.
+    std::panic::set_hook(Box::new(|_| {}));
+    let start = Instant::now();
+    let outcome = match (arguments.seed, arguments.seeds) {
+        (Some(seed), _) => run(&Plan {
+            aloud: arguments.aloud,
+            fault: arguments.fault,
+            ..Plan::new(seed, arguments.events)
+        })
+        .map(|report| (1, report)),
+        (None, Some(seeds)) => play_many(&arguments, seeds).map(|report| (seeds, report)),
+        (None, None) => unreachable!("one of them is given"),
+    };
+    match outcome {
+        Ok((seeds, report)) => {
+            print_report(seeds, &report, start.elapsed());
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn play_many(arguments: &Arguments, seeds: u64) -> Result<Report, Box<Failure>> {
+    let threads = arguments
+        .threads
+        .unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get) as u64);
+    let each = arguments.events.div_ceil(seeds);
+    let (next, done, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let failed = AtomicBool::new(false);
+    let total = Mutex::new(Report::default());
+    let failure: Mutex<Option<Box<Failure>>> = Mutex::new(None);
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while !failed.load(Ordering::Relaxed) {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= seeds {
+                        break;
+                    }
+                    match run(&Plan::new(arguments.from + number, each)) {
+                        Ok(report) => {
+                            events.fetch_add(report.events, Ordering::Relaxed);
+                            let mut total = total.lock().expect("nobody panics here");
+                            add(&mut total, &report);
+                        }
+                        Err(broken) => {
+                            failed.store(true, Ordering::Relaxed);
+                            // The least of the seeds that fail, whichever thread is faster.
+                            let mut failure = failure.lock().expect("nobody panics here");
+                            if failure.as_ref().is_none_or(|old| broken.seed < old.seed) {
+                                *failure = Some(broken);
+                            }
+                        }
+                    }
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        scope.spawn(|| watch(&done, seeds, &events, &failed));
+    });
+    match failure.into_inner().expect("nobody panics here") {
+        Some(failure) => Err(failure),
+        None => Ok(total.into_inner().expect("nobody panics here")),
+    }
+}
+
+/// Adds up in a way that does not depend on the order.
+fn add(total: &mut Report, report: &Report) {
+    total.events += report.events;
+    total.commands += report.commands;
+    total.digest = total.digest.wrapping_add(report.digest);
+    total.tally.add(&report.tally);
+}
+
+/// Shows how far it is: on a terminal ten times a second in one line, otherwise a line every ten
+/// seconds.
+fn watch(done: &AtomicU64, seeds: u64, events: &AtomicU64, failed: &AtomicBool) {
+    let start = Instant::now();
+    let is_terminal = std::io::stderr().is_terminal();
+    let mut looks = 0_u32;
+    loop {
+        let (so_far, played) = (done.load(Ordering::Relaxed), events.load(Ordering::Relaxed));
+        let is_over = so_far >= seeds || failed.load(Ordering::Relaxed);
+        if is_terminal || looks % 100 == 99 || is_over {
+            let seconds = start.elapsed().as_secs_f64();
+            let line = format!(
+                "{so_far} of {seeds} seeds, {:.1} M events, {:.2} M/s",
+                millions(played),
+                millions(played) / seconds.max(0.001)
+            );
+            let end = if is_terminal && !is_over { "\r" } else { "\n" };
+            // Nobody is told if nobody can be.
+            let _ = write!(std::io::stderr(), "{line}{end}");
+        }
+        if is_over {
+            break;
+        }
+        looks += 1;
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for a person to read")]
+fn millions(count: u64) -> f64 {
+    count as f64 / 1e6
+}
+
+fn print_report(seeds: u64, report: &Report, elapsed: Duration) {
+    let Report {
+        events,
+        commands,
+        digest,
+        tally,
+    } = report;
+    let Tally {
+        locks,
+        contended,
+        refused,
+        died,
+        wins,
+        waits,
+        vanished,
+        out_of_memory,
+        too_large,
+        confirmed,
+    } = tally;
+    println!(
+        "locks: {locks} granted, {contended} contended, {refused} changes refused, {died} died with their connection"
+    );
+    println!("wins: {wins} given, {waits} told to wait");
+    println!(
+        "items: {confirmed} read as stored last, {vanished} evicted or expired, {out_of_memory} refused for want of room, {too_large} too large"
+    );
+    println!("{seeds} seeds, {events} events, {commands} of them commands");
+    println!(
+        "{:.1} s, {:.2} M events/s",
+        elapsed.as_secs_f64(),
+        millions(*events) / elapsed.as_secs_f64().max(0.001)
+    );
+    println!("digest {digest:016x}");
+}

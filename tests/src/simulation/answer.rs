@@ -1,0 +1,388 @@
+//! What the clients read: the next answer in the bytes of a server, decoded as a client decodes it,
+//! and told in words that are the same for the three protocols.
+//!
+//! An answer must be whole, of a shape that its protocol has for such a request, and its own: an
+//! opaque, a key or an opcode that comes back must be the one that was sent.
+
+use latchd_core::item::Cas;
+use latchd_core::wire::binary::Status;
+use latchd_core::wire::binary::reply::{Packet, decode as decode_packet};
+use latchd_core::wire::classic::reply::Response as Classic;
+use latchd_core::wire::meta::reply::{Code, Response as Meta};
+
+use super::ask::{Ask, What, Wire};
+use super::encode::{Names, opcode};
+
+/// An answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Answer<'a> {
+    Hit(Hit<'a>),
+    /// There is no item to read, change or lock.
+    Missing,
+    /// With its version, where it is told.
+    Stored(Option<u64>),
+    NotStored,
+    Exists,
+    Deleted,
+    Touched,
+    Counted {
+        number: Option<u64>,
+        cas: Option<u64>,
+    },
+    /// A lock, a release or a flush was done.
+    Ok,
+    Locked,
+    NotLocked,
+    TooManyLocks,
+    OutOfMemory,
+    TooLarge,
+    NonNumeric,
+    /// One key of a listing.
+    Key(usize),
+    /// One line of counters.
+    Stat,
+    /// A get, a listing or the counters are complete.
+    End,
+    /// `me`: the version, and who holds the lock.
+    Debug {
+        cas: u64,
+        lock: Option<u64>,
+    },
+    /// The version of the server, or `MN`.
+    Greeting,
+    /// The request was refused as malformed or unknown.
+    Malformed,
+    /// Nothing was sent, and that is all there is to know.
+    Unanswered,
+}
+
+/// An item as an answer shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Hit<'a> {
+    /// In an answer of several keys: which one.
+    pub(super) key: Option<usize>,
+    pub(super) value: Option<&'a [u8]>,
+    pub(super) cas: Option<u64>,
+    /// What `mg` says of staleness and win; `None` where the protocol has no words for it.
+    pub(super) marks: Option<Marks>,
+}
+
+/// `X`, `W` and `Z`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Marks {
+    pub(super) stale: bool,
+    pub(super) won: bool,
+    pub(super) sent: bool,
+}
+
+/// Why bytes are no answer to a request.
+pub(super) type Unfit = &'static str;
+
+/// What silence says to a quiet request.
+pub(super) fn silence(ask: &Ask) -> Result<Answer<'static>, Unfit> {
+    if !ask.quiet {
+        return Err("a request was left without an answer");
+    }
+    if ask.is_unanswered() {
+        return Ok(Answer::Unanswered);
+    }
+    match ask.what {
+        What::Get => Ok(Answer::Missing),
+        What::Set
+        | What::Add
+        | What::Replace
+        | What::Append
+        | What::Prepend
+        | What::ReplaceAndUnlock => Ok(Answer::Stored(None)),
+        What::Delete | What::MarkStale | What::Clear | What::ClearAndMarkStale => {
+            Ok(Answer::Deleted)
+        }
+        What::Increment | What::Decrement => Ok(Answer::Counted {
+            number: None,
+            cas: None,
+        }),
+        What::Lock | What::Unlock | What::UnlockAll | What::Flush => Ok(Answer::Ok),
+        What::Quit => Ok(Answer::End),
+        _ => Err("silence where the protocol has none"),
+    }
+}
+
+/// Whether the first answer in `bytes` is to `ask`, which is quiet, and not to a later request, of
+/// which there can be none if it came alone.
+pub(super) fn is_to(ask: &Ask, is_alone: bool, bytes: &[u8]) -> bool {
+    match ask.wire {
+        Wire::Classic => false,
+        Wire::Meta => match Meta::decode(bytes) {
+            Ok(Some((response, _))) => is_own(ask, &response),
+            // A line of classic text has no opaque.
+            Ok(None) | Err(_) => is_alone,
+        },
+        Wire::Binary => match decode_packet(bytes, usize::MAX) {
+            Ok(Some((packet, _))) => packet.opaque == ask.number,
+            Ok(None) | Err(_) => true,
+        },
+    }
+}
+
+fn is_own(ask: &Ask, response: &Meta<'_>) -> bool {
+    response.flag(b'O').and_then(number) == Some(ask.number.into())
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    })
+}
+
+/// Reads the next answer off the front of `bytes`, and how long it is.
+///
+/// # Errors
+/// If it is no whole answer to such a request.
+pub(super) fn decode<'a>(
+    ask: &Ask,
+    names: &Names,
+    bytes: &'a [u8],
+) -> Result<(Answer<'a>, usize), Unfit> {
+    match ask.wire {
+        Wire::Classic => classic(ask, names, bytes),
+        Wire::Meta => meta(ask, names, bytes),
+        Wire::Binary => binary(ask, names, bytes),
+    }
+}
+
+fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, usize), Unfit> {
+    let (response, taken) = match Classic::decode(bytes) {
+        Ok(Some(decoded)) => decoded,
+        Ok(None) => return Err("half an answer"),
+        Err(_) => return Err("bytes that are no answer in text"),
+    };
+    let answer = match response {
+        Classic::Value {
+            key, value, cas, ..
+        } => {
+            if cas.is_some() != ask.with_cas {
+                return Err("a version shown to a get, or not shown to a gets");
+            }
+            let key = names.number(key).ok_or("an item that was never stored")?;
+            Answer::Hit(Hit {
+                key: Some(key),
+                value: Some(value),
+                cas: cas.map(Cas::number),
+                marks: None,
+            })
+        }
+        Classic::Key(key) => Answer::Key(names.number(key).ok_or("a key that was never stored")?),
+        Classic::Stat { .. } => Answer::Stat,
+        Classic::End => Answer::End,
+        Classic::Stored => Answer::Stored(None),
+        Classic::NotStored => Answer::NotStored,
+        Classic::Exists => Answer::Exists,
+        Classic::NotFound => Answer::Missing,
+        Classic::Deleted => Answer::Deleted,
+        Classic::Touched => Answer::Touched,
+        Classic::Ok => Answer::Ok,
+        Classic::Locked => Answer::Locked,
+        Classic::Number(number) => Answer::Counted {
+            number: Some(number),
+            cas: None,
+        },
+        Classic::Version(_) => Answer::Greeting,
+        Classic::Error => Answer::Malformed,
+        Classic::ClientError(reason) => client_error(reason),
+        Classic::ServerError(reason) => server_error(reason)?,
+        Classic::Reset => return Err("RESET to a request that is no reset"),
+    };
+    Ok((answer, taken))
+}
+
+fn client_error(reason: &[u8]) -> Answer<'static> {
+    match reason {
+        b"object is not locked or not found" => Answer::NotLocked,
+        b"cannot increment or decrement non-numeric value" => Answer::NonNumeric,
+        _ => Answer::Malformed,
+    }
+}
+
+fn server_error(reason: &[u8]) -> Result<Answer<'static>, Unfit> {
+    match reason {
+        b"out of memory" | b"out of memory storing object" => Ok(Answer::OutOfMemory),
+        b"object too large for cache" => Ok(Answer::TooLarge),
+        b"too many locks" => Ok(Answer::TooManyLocks),
+        _ => Err("a server error that no request of these brings about"),
+    }
+}
+
+fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, usize), Unfit> {
+    let (response, taken) = match Meta::decode(bytes) {
+        Ok(Some(decoded)) => decoded,
+        Ok(None) => return Err("half an answer"),
+        Err(_) => {
+            let error = classic(ask, names, bytes)?;
+            return match error.0 {
+                Answer::NonNumeric | Answer::OutOfMemory | Answer::TooLarge => Ok(error),
+                _ => Err("a classic answer to a meta command"),
+            };
+        }
+    };
+    let plain = matches!(ask.what, What::Debug | What::Noop);
+    if !plain && !is_own(ask, &response) {
+        return Err("the opaque of another request");
+    }
+    if ask.with_key && !plain {
+        let key = ask.key();
+        let shown = response.flag(b'k').unwrap_or_default();
+        let expected = match response.flag(b'b') {
+            Some(_) => names.base64(key),
+            None => names.plain(key),
+        };
+        if shown != expected {
+            return Err("the key of another request");
+        }
+    }
+    let cas = response.flag(b'c').and_then(number).filter(|cas| *cas != 0);
+    let counts = matches!(ask.what, What::Increment | What::Decrement);
+    let answer = match response.code {
+        Code::Done | Code::Value
+            if (response.code == Code::Value) != (ask.with_value && (reads(ask) || counts)) =>
+        {
+            return Err("a value that was not asked for, or none that was");
+        }
+        Code::Done | Code::Value if reads(ask) => Answer::Hit(Hit {
+            key: None,
+            value: ask.with_value.then_some(response.value),
+            cas,
+            marks: Some(Marks {
+                stale: response.flag(b'X').is_some(),
+                won: response.flag(b'W').is_some(),
+                sent: response.flag(b'Z').is_some(),
+            }),
+        }),
+        Code::Done | Code::Value if counts => Answer::Counted {
+            number: match response.code {
+                Code::Value => Some(number(response.value).ok_or("a number that is none")?),
+                _ => None,
+            },
+            cas,
+        },
+        Code::Done => match ask.what {
+            What::Delete | What::MarkStale | What::Clear | What::ClearAndMarkStale => {
+                Answer::Deleted
+            }
+            _ => Answer::Stored(cas),
+        },
+        Code::Value => return Err("a value where none is"),
+        Code::Miss | Code::NotFound => Answer::Missing,
+        Code::NotStored => Answer::NotStored,
+        Code::Exists => Answer::Exists,
+        Code::Locked => Answer::Locked,
+        Code::Debug => debug(response.flags)?,
+        Code::Noop => Answer::Greeting,
+    };
+    Ok((answer, taken))
+}
+
+fn reads(ask: &Ask) -> bool {
+    matches!(ask.what, What::Get | What::Touch)
+}
+
+/// The two of its many words that the ledger can judge.
+fn debug(words: &[u8]) -> Result<Answer<'static>, Unfit> {
+    let (mut cas, mut lock) = (None, None);
+    for word in words.split(|byte| *byte == b' ') {
+        if let Some(digits) = word.strip_prefix(b"cas=") {
+            cas = number(digits);
+        } else if let Some(digits) = word.strip_prefix(b"lock=") {
+            lock = number(digits);
+        }
+    }
+    let cas = cas.ok_or("an item without a version")?;
+    Ok(Answer::Debug { cas, lock })
+}
+
+fn binary<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, usize), Unfit> {
+    let (packet, taken) = match decode_packet(bytes, usize::MAX) {
+        Ok(Some(decoded)) => decoded,
+        Ok(None) => return Err("half an answer"),
+        Err(_) => return Err("bytes that are no packet of a server"),
+    };
+    if packet.opaque != ask.number {
+        return Err("the opaque of another request");
+    }
+    if packet.opcode != opcode(ask).byte() {
+        return Err("the opcode of another request");
+    }
+    let answer = match packet.status {
+        Status::SUCCESS => success(ask, names, &packet)?,
+        Status::NOT_FOUND if ask.what == What::Replace => Answer::NotStored,
+        Status::NOT_FOUND => Answer::Missing,
+        Status::EXISTS if ask.what == What::Add => Answer::NotStored,
+        Status::EXISTS => Answer::Exists,
+        Status::TOO_LARGE => Answer::TooLarge,
+        Status::NOT_STORED => Answer::NotStored,
+        Status::NON_NUMERIC => Answer::NonNumeric,
+        Status::LOCKED => Answer::Locked,
+        Status::NOT_LOCKED => Answer::NotLocked,
+        Status::UNKNOWN_COMMAND => Answer::Malformed,
+        Status::OUT_OF_MEMORY if packet.value == b"Too many locks" => Answer::TooManyLocks,
+        Status::OUT_OF_MEMORY => Answer::OutOfMemory,
+        _ => return Err("a status that no request of these brings about"),
+    };
+    Ok((answer, taken))
+}
+
+fn success<'a>(ask: &Ask, names: &Names, packet: &Packet<'a>) -> Result<Answer<'a>, Unfit> {
+    let cas = packet.cas.map(Cas::number);
+    Ok(match ask.what {
+        What::Get | What::LockAndGet => {
+            let expected = if ask.with_key {
+                names.plain(ask.key())
+            } else {
+                b""
+            };
+            if packet.key != expected {
+                return Err("the key of another request");
+            }
+            if cas.is_none() {
+                return Err("an item without a version");
+            }
+            Answer::Hit(Hit {
+                key: None,
+                value: Some(packet.value),
+                cas,
+                marks: None,
+            })
+        }
+        What::Touch => Answer::Touched,
+        What::Set
+        | What::Add
+        | What::Replace
+        | What::Append
+        | What::Prepend
+        | What::ReplaceAndUnlock => {
+            if cas.is_none() {
+                return Err("an item without a version");
+            }
+            Answer::Stored(cas)
+        }
+        What::Delete => Answer::Deleted,
+        What::Increment | What::Decrement => Answer::Counted {
+            number: Some(packet.number().ok_or("a number that is none")?),
+            cas,
+        },
+        What::Lock | What::Unlock | What::UnlockAll | What::Flush => Answer::Ok,
+        What::Keys | What::Stats if packet.key.is_empty() => Answer::End,
+        What::Keys => Answer::Key(
+            names
+                .number(packet.key)
+                .ok_or("a key that was never stored")?,
+        ),
+        What::Stats => Answer::Stat,
+        What::Version | What::Noop => Answer::Greeting,
+        What::Quit => Answer::End,
+        _ => return Err("success where there is none"),
+    })
+}

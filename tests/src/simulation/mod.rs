@@ -1,0 +1,166 @@
+//! Many clients, a network that is not kind to them, and the real core, all from one seed.
+//!
+//! A run plays clients of the three protocols over simulated pipes against [`Connection::drive`] and
+//! a [`Core`]: bytes are cut anywhere, delayed and lost with their connection; clients pipeline, stop
+//! reading, reset, close half and come back; time jumps, and the core is told that it went back;
+//! memory is short. What the clients are answered is entered in a [ledger] in the order in which it
+//! was answered, and must agree with all that was answered before. Nothing but the seed decides what
+//! happens, so a seed is a failing test that can be replayed.
+//!
+//! - N1: every request has one answer, in order, of a shape that its protocol has, or the silence
+//!   that its protocol has for it.
+//! - N2: what a connection keeps is bounded: input by one request and one delivery, output by its
+//!   bound and one reply.
+//! - N3: of what clients believe at the moment they read it, no two believe to hold the same key.
+//! - N4: the core's own invariants hold, and its table of locks is what the answers have said.
+//! - B1 to B7: the ledger's.
+//!
+//! An event is one delivery of bytes, one command executed, one tick, or one thing that happens to a
+//! connection.
+//!
+//! [`Connection::drive`]: latchd_core::Connection::drive
+//! [`Core`]: latchd_core::Core
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "requests are told apart in groups, and what is in none has one answer: it is wrong"
+)]
+#![allow(
+    clippy::verbose_bit_mask,
+    reason = "a choice is cut out of random bits, and reads as that"
+)]
+
+mod answer;
+mod ask;
+mod draw;
+mod encode;
+mod journal;
+mod ledger;
+mod peer;
+mod server;
+mod settle;
+mod world;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use server::Fault;
+
+use world::World;
+
+/// What to play.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Decides everything.
+    pub seed: u64,
+    /// After how many events to stop.
+    pub events: u64,
+    /// What to make wrong.
+    pub fault: Option<Fault>,
+    /// Print every event.
+    pub aloud: bool,
+}
+
+impl Plan {
+    /// A run without faults.
+    #[must_use]
+    pub const fn new(seed: u64, events: u64) -> Self {
+        Self {
+            seed,
+            events,
+            fault: None,
+            aloud: false,
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Report {
+    /// How many events there were.
+    pub events: u64,
+    /// How many of them were commands.
+    pub commands: u64,
+    /// Stands for everything that happened and was answered.
+    pub digest: u64,
+    /// What happened, counted.
+    pub tally: Tally,
+}
+
+pub use ledger::Tally;
+
+/// A promise that was broken.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What was played.
+    pub seed: u64,
+    /// What was made wrong.
+    pub fault: Option<Fault>,
+    /// The event at which it showed.
+    pub event: u64,
+    /// Which promise.
+    pub rule: &'static str,
+    /// What happened.
+    pub what: String,
+    /// The last events.
+    pub last: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            seed,
+            fault,
+            event,
+            rule,
+            what,
+            last,
+        } = self;
+        writeln!(
+            formatter,
+            "seed {seed}, event {event}: {rule} is broken: {what}"
+        )?;
+        writeln!(formatter, "the last events:")?;
+        for line in last {
+            writeln!(formatter, "{line}")?;
+        }
+        write!(
+            formatter,
+            "to replay: cargo run --release -p latchd-tests --bin simulate -- \
+             --seed {seed} --events {event}"
+        )?;
+        if let Some(fault) = fault {
+            write!(formatter, " --fault {fault:?}")?;
+        }
+        write!(formatter, " -v")
+    }
+}
+
+/// Plays a seed.
+///
+/// # Errors
+/// The first promise that is broken; a panic of the core is one.
+pub fn run(plan: &Plan) -> Result<Report, Box<Failure>> {
+    let mut world = World::new(plan);
+    let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let breach = match outcome {
+        Ok(Ok(report)) => return Ok(report),
+        Ok(Err(breach)) => breach,
+        Err(panic) => {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+            ledger::Breach {
+                rule: "an assertion",
+                what: words.unwrap_or("a panic without words").to_owned(),
+            }
+        }
+    };
+    Err(Box::new(Failure {
+        seed: plan.seed,
+        fault: plan.fault,
+        event: world.events(),
+        rule: breach.rule,
+        what: breach.what,
+        last: world.last(),
+    }))
+}

@@ -1,0 +1,496 @@
+//! The loop: what happens next, to whom, and what must hold after it.
+
+use latchd_core::connection::{Progress, WireLimits};
+use latchd_core::wire::limits::LINE_BYTES_MAX;
+use latchd_core::{ConnId, Event, Limits, Store as _};
+
+use super::draw::{Asker, Taste, draw};
+use super::encode::{Names, encode};
+use super::journal::{Journal, Note};
+use super::ledger::{Breach, Ledger, Room};
+use super::peer::{Peer, State};
+use super::server::Server;
+use super::settle::Books;
+use super::{Plan, Report};
+use crate::generate::Random;
+
+/// How many events there are between two looks into the core.
+const CHECK_EVERY: u64 = 4096;
+
+/// How many requests a client sends ahead of their answers.
+const ASKS_MAX: usize = 12;
+
+/// The most bytes that come to the server at once.
+const DELIVERY_MAX: usize = 1024;
+
+/// Room for what stands before and behind a value in an answer, and for `stats`.
+const REPLY_BYTES_MAX: usize = 6 << 10;
+
+/// Clients, network, server, and what is known of them.
+#[derive(Debug)]
+pub(super) struct World {
+    events_max: u64,
+    events: u64,
+    random: Random,
+    names: Names,
+    taste: Taste,
+    limits: Limits,
+    server: Server,
+    peers: Vec<Peer>,
+    ledger: Ledger,
+    journal: Journal,
+    /// N3: by key, who believes to hold it.
+    believers: Vec<Option<usize>>,
+    conns: u64,
+    now_ms: u64,
+    /// What the core is told the time is.
+    told_ms: u64,
+    next_check: u64,
+    digest: u64,
+}
+
+impl World {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let mut random = Random::new(plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(1));
+        let mut pick = |from: u64, to: u64| {
+            usize::try_from(from + random.below(to - from + 1)).expect("a small number")
+        };
+        let clients = pick(8, 64);
+        let keys = pick(2, 40);
+        let value_bytes_max = pick(100, 700);
+        // Every fourth seed has room for all, and every second of those an oracle.
+        let is_ample = plan.seed % 4 == 3;
+        let with_oracle = plan.seed % 8 == 3;
+        let names = Names::new(keys);
+        // From a few items to nearly all.
+        let scarce = 600 + 60 * pick(1, keys as u64);
+        let mut limits = Limits::new(scarce, value_bytes_max);
+        if is_ample {
+            limits.memory_bytes_max = 2 * keys * (400 + value_bytes_max);
+        }
+        limits.locked_bytes_max = limits.memory_bytes_max / 2;
+        limits.evict = is_ample || pick(0, 7) != 0;
+        limits.locks_per_connection_max = pick(1, 6);
+        limits.crawl_items_max = pick(1, 16);
+        // The oracle lists all keys at once.
+        limits.scan_items_max = if with_oracle { 1000 } else { pick(1, 30) };
+        let room = Room {
+            is_ample,
+            value_bytes_max,
+            locks_per_connection_max: limits.locks_per_connection_max,
+        };
+        let now_ms = random.below(1 << 20);
+        Self {
+            events_max: plan.events,
+            events: 0,
+            names,
+            taste: Taste {
+                keys,
+                value_bytes_max,
+            },
+            limits,
+            server: Server::new(limits, with_oracle, plan.fault),
+            peers: (0..clients).map(|_| Peer::new(keys)).collect(),
+            ledger: Ledger::new(keys, room),
+            journal: Journal::new(plan.aloud),
+            believers: vec![None; keys],
+            conns: 0,
+            now_ms,
+            told_ms: now_ms,
+            next_check: CHECK_EVERY,
+            digest: plan.seed,
+            random,
+        }
+    }
+
+    pub(super) const fn events(&self) -> u64 {
+        self.events
+    }
+
+    pub(super) fn last(&self) -> Vec<String> {
+        self.journal.last()
+    }
+
+    pub(super) fn run(&mut self) -> Result<Report, Breach> {
+        while self.events < self.events_max {
+            let bits = self.random.next();
+            if bits & 31 == 0 {
+                self.pass_time(bits >> 8);
+            } else {
+                let client = (bits >> 8 & 0xffff) % self.peers.len() as u64;
+                self.visit(usize::try_from(client).expect("an index"), bits >> 24)?;
+            }
+            if self.events >= self.next_check {
+                self.next_check = self.events + CHECK_EVERY;
+                self.look_inside()?;
+            }
+        }
+        self.look_inside()?;
+        for client in 0..self.peers.len() {
+            self.reset(client);
+        }
+        self.look_inside()?;
+        Ok(Report {
+            events: self.events,
+            commands: self.server.executed,
+            digest: self.digest,
+            tally: self.ledger.tally,
+        })
+    }
+
+    fn mix(&mut self, word: u64) {
+        self.digest = (self.digest ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+    }
+
+    /// An event that is not a command.
+    fn happens(&mut self, client: usize, note: Note, word: u64) {
+        self.events += 1;
+        self.mix(word << 8 | client as u64);
+        let conn = self.peers.get(client).map_or(0, |peer| peer.conn);
+        self.journal.note(self.events, client, conn, note);
+    }
+
+    /// Time passes: a little, a lot, or for the core backwards.
+    fn pass_time(&mut self, bits: u64) {
+        let span = bits >> 8 & 0xffff;
+        self.now_ms += match bits & 31 {
+            0 => span,
+            1..4 => span % 5000,
+            4..12 => span % 1000,
+            _ => span % 40,
+        };
+        self.told_ms = match bits >> 5 & 7 {
+            0 => self.now_ms.saturating_sub(span),
+            _ => self.now_ms,
+        };
+        let (now_ms, told_ms) = (self.now_ms, self.told_ms);
+        self.happens(0, Note::Time(now_ms, told_ms), told_ms);
+        self.tell(Event::Tick);
+    }
+
+    fn tell(&mut self, event: Event<'_>) {
+        self.server.handle(self.told_ms, event);
+        self.ledger.advance(self.told_ms);
+    }
+
+    /// One client's turn.
+    fn visit(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
+        let peer = &self.peers[client];
+        match peer.state {
+            State::None => {
+                if bits & 1 == 0 {
+                    self.connect(client, bits >> 1);
+                }
+                return Ok(());
+            }
+            State::Open => match bits & 1023 {
+                0..6 => {
+                    self.reset(client);
+                    return Ok(());
+                }
+                6..8 => {
+                    self.half_close(client);
+                    return Ok(());
+                }
+                8..14 if !peer.stalled => self.stall(client, true),
+                8..44 if peer.stalled => self.stall(client, false),
+                _ => {
+                    if !peer.finished && peer.asks.len() < ASKS_MAX {
+                        for _ in 0..(bits >> 10 & 3) {
+                            self.ask(client);
+                        }
+                    }
+                }
+            },
+            State::HalfClosed | State::Ended => {}
+        }
+        self.deliver(client, bits >> 12)?;
+        if !self.peers[client].stalled {
+            self.read(client, bits >> 24)?;
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, client: usize, bits: u64) {
+        self.conns += 1;
+        let peer = &mut self.peers[client];
+        peer.connect(self.conns, WireLimits::new(self.limits.value_bytes_max));
+        peer.is_binary = bits & 3 == 0;
+        peer.is_alone = bits >> 2 & 3 == 0;
+        peer.output_max = [1, 64, 512, 4096][usize::try_from(bits >> 4 & 3).expect("two bits")];
+        self.happens(client, Note::Connected, 1);
+        self.tell(Event::Opened(ConnId::from_number(self.conns)));
+    }
+
+    fn ask(&mut self, client: usize) {
+        let peer = &mut self.peers[client];
+        if peer.finished {
+            return;
+        }
+        peer.asked += 1;
+        let asker = Asker {
+            conn: peer.conn,
+            is_binary: peer.is_binary,
+            is_alone: peer.is_alone,
+            number: peer.asked,
+        };
+        let mut ask = draw(&mut self.random, &self.ledger, &self.taste, &asker);
+        let before = peer.to_server.len();
+        encode(&ask, &self.names, &mut peer.to_server);
+        ask.start = peer.written;
+        peer.written += (peer.to_server.len() - before) as u64;
+        ask.end = peer.written;
+        peer.finished = ask.ends_connection();
+        for key in 0..self.taste.keys {
+            if ask.gives_up_lock(key, self.taste.value_bytes_max) {
+                peer.gave_up[key] = ask.number;
+                if self.believers[key] == Some(client) {
+                    self.believers[key] = None;
+                }
+            }
+        }
+        peer.asks.push_back(ask);
+        let conn = peer.conn;
+        self.journal
+            .note(self.events, client, conn, Note::Wrote(ask));
+    }
+
+    /// Bytes come to the server, or the end of them.
+    fn deliver(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
+        let peer = &mut self.peers[client];
+        let may = peer.may_arrive().min(DELIVERY_MAX);
+        if may == 0 {
+            if peer.state == State::HalfClosed && peer.to_server.is_empty() && !peer.full {
+                self.happens(client, Note::SawEnd, 2);
+                self.end(client);
+            }
+            return Ok(());
+        }
+        let span = usize::try_from(bits >> 4 & 0xff).expect("a byte");
+        let bytes = match bits & 15 {
+            0 => 1,
+            1 | 2 => may.min(1 + span % 4),
+            3..6 => may.min(1 + span),
+            _ => may,
+        };
+        peer.input.extend(peer.to_server.drain(..bytes));
+        peer.arrived += bytes as u64;
+        self.happens(client, Note::Arrived(bytes), 3 + ((bytes as u64) << 4));
+        let peer = &self.peers[client];
+        if peer.input.len() >= peer.at_least {
+            self.drive(client)?;
+        }
+        Ok(())
+    }
+
+    /// The server does what it can for a connection.
+    fn drive(&mut self, client: usize) -> Result<(), Breach> {
+        let executed = self.server.executed;
+        self.ledger.advance(self.told_ms);
+        let peer = &mut self.peers[client];
+        let from = peer.output.len();
+        let mut door = self
+            .server
+            .door(self.told_ms, ConnId::from_number(peer.conn));
+        let (done, progress) =
+            peer.wire
+                .drive(&peer.input, &mut door, &mut peer.output, peer.output_max);
+        peer.input.drain(..done);
+        peer.consumed += done as u64;
+        peer.full = progress == Progress::OutputFull;
+        let mut digest = self.digest ^ done as u64;
+        for word in peer.output[from..].chunks(8) {
+            let mut bytes = [0; 8];
+            bytes[..word.len()].copy_from_slice(word);
+            digest = (digest ^ u64::from_le_bytes(bytes))
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(29);
+        }
+        self.digest = digest;
+        self.events += self.server.executed - executed;
+        if let Some(difference) = self.server.difference.take() {
+            return Err(Breach {
+                rule: "the oracle's word",
+                what: difference,
+            });
+        }
+        let closes = progress == Progress::Close;
+        let mut books = Books {
+            ledger: &mut self.ledger,
+            journal: &mut self.journal,
+            names: &self.names,
+            event: self.events,
+            client,
+        };
+        books.settle(peer, from, closes)?;
+        self.check_bounds(client, progress)?;
+        if closes {
+            let peer = &mut self.peers[client];
+            if !peer.asks.is_empty() {
+                return Err(Breach {
+                    rule: "N1",
+                    what: format!("the server closed, and owes an answer to {}", peer.asks[0]),
+                });
+            }
+            peer.state = State::Ended;
+            peer.to_server.clear();
+            self.happens(client, Note::Closed, 4);
+            self.close(client);
+        }
+        Ok(())
+    }
+
+    /// N2.
+    fn check_bounds(&mut self, client: usize, progress: Progress) -> Result<(), Breach> {
+        let peer = &mut self.peers[client];
+        // The longest line, and a value with its line end; a packet is shorter.
+        let request_max = LINE_BYTES_MAX + 2 + self.limits.value_bytes_max + 2;
+        let (rest, out) = (peer.input.len(), peer.output.len());
+        let broken = |what| Err(Breach { rule: "N2", what });
+        if rest > request_max + DELIVERY_MAX {
+            return broken(format!("{rest} bytes of input are kept"));
+        }
+        if out >= peer.output_max + REPLY_BYTES_MAX {
+            return broken(format!("{out} bytes of output are kept"));
+        }
+        if let Progress::NeedsInput { at_least } = progress {
+            if at_least <= rest {
+                return broken(format!("waits for {at_least} bytes, and has {rest}"));
+            }
+            if at_least > request_max {
+                return broken(format!(
+                    "waits for {at_least} bytes, and no request is so long"
+                ));
+            }
+            peer.at_least = at_least;
+        }
+        Ok(())
+    }
+
+    /// The client reads some of what was sent.
+    fn read(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
+        let peer = &mut self.peers[client];
+        let there = peer.output.len();
+        if there == 0 {
+            if peer.state == State::Ended {
+                peer.drop_connection();
+            }
+            return Ok(());
+        }
+        let bytes = match bits & 7 {
+            0 => 1 + usize::try_from(bits >> 3 & 63).expect("six bits") % there,
+            _ => there,
+        };
+        peer.output.drain(..bytes);
+        peer.read += bytes as u64;
+        self.happens(client, Note::Read(bytes), 5 + ((bytes as u64) << 4));
+        self.learn(client)?;
+        let peer = &self.peers[client];
+        if peer.full && peer.output.len() < peer.output_max {
+            self.drive(client)?;
+        }
+        Ok(())
+    }
+
+    /// N3: what the client has read makes it believe in its locks.
+    fn learn(&mut self, client: usize) -> Result<(), Breach> {
+        let peer = &mut self.peers[client];
+        while let Some((end, key, number)) = peer.grants.front().copied()
+            && end <= peer.read
+        {
+            peer.grants.pop_front();
+            if peer.gave_up[key] > number || peer.state != State::Open {
+                continue;
+            }
+            match self.believers[key] {
+                Some(other) if other != client => {
+                    return Err(Breach {
+                        rule: "N3",
+                        what: format!(
+                            "clients {other} and {client} both believe to hold key {key}"
+                        ),
+                    });
+                }
+                Some(_) | None => self.believers[key] = Some(client),
+            }
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self, client: usize) {
+        if matches!(self.peers[client].state, State::Open | State::HalfClosed) {
+            self.happens(client, Note::Reset, 6);
+            self.end(client);
+        }
+    }
+
+    fn half_close(&mut self, client: usize) {
+        self.peers[client].state = State::HalfClosed;
+        self.happens(client, Note::HalfClosed, 7);
+        self.forget_beliefs(client);
+    }
+
+    fn stall(&mut self, client: usize, stalled: bool) {
+        self.peers[client].stalled = stalled;
+        self.happens(
+            client,
+            Note::Stalled(stalled),
+            8 + (u64::from(stalled) << 4),
+        );
+    }
+
+    /// Nothing is left of a connection.
+    fn end(&mut self, client: usize) {
+        self.close(client);
+        self.peers[client].drop_connection();
+    }
+
+    /// The server has seen the end of a connection.
+    fn close(&mut self, client: usize) {
+        let conn = self.peers[client].conn;
+        self.forget_beliefs(client);
+        self.tell(Event::Closed(ConnId::from_number(conn)));
+        self.ledger.close(conn);
+    }
+
+    fn forget_beliefs(&mut self, client: usize) {
+        for believer in &mut self.believers {
+            *believer = believer.filter(|believer| *believer != client);
+        }
+    }
+
+    /// N4.
+    fn look_inside(&mut self) -> Result<(), Breach> {
+        self.server.core.check();
+        let usage = self.server.core.store().usage();
+        let broken = |what| Err(Breach { rule: "N4", what });
+        if usage.bytes > self.limits.memory_bytes_max {
+            return broken(format!("{} bytes of items are kept", usage.bytes));
+        }
+        let locks = self.server.core.locks();
+        for (key, holding) in locks.iter() {
+            let key = self
+                .names
+                .number(key.as_bytes())
+                .expect("keys are stored by name");
+            let believed = self.ledger.holder(key);
+            let owner = holding.owner.number();
+            if believed != Some(owner) {
+                return broken(format!(
+                    "key {key} is held by {owner}, and {believed:?} was told"
+                ));
+            }
+        }
+        let told = self.ledger.held().count();
+        if locks.len() != told {
+            return broken(format!(
+                "{} locks are held, and {told} were told",
+                locks.len()
+            ));
+        }
+        self.mix(locks.len() as u64);
+        Ok(())
+    }
+}

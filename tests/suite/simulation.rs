@@ -1,0 +1,134 @@
+//! A small simulation, and that a simulation can fail: what is planted is found.
+
+use latchd_tests::simulation::{Fault, Plan, Report, Tally, run};
+
+/// Seeds that are played, and events in each.
+const SEEDS: std::ops::Range<u64> = 0..40;
+const EVENTS: u64 = 20_000;
+
+/// Whatever the network does to the clients, no answer breaks a promise; and enough has happened for
+/// that to mean something.
+#[test]
+fn no_promise_is_broken() {
+    let mut tally = Tally::default();
+    for seed in SEEDS {
+        let report = run(&Plan::new(seed, EVENTS)).unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(report.events >= EVENTS);
+        tally.add(&report.tally);
+    }
+    let Tally {
+        locks,
+        contended,
+        refused,
+        died,
+        wins,
+        waits,
+        vanished,
+        out_of_memory,
+        too_large,
+        confirmed,
+    } = tally;
+    for (what, count) in [
+        ("locks", locks),
+        ("contended", contended),
+        ("refused", refused),
+        ("died", died),
+        ("wins", wins),
+        ("waits", waits),
+        ("vanished", vanished),
+        ("out of memory", out_of_memory),
+        ("too large", too_large),
+        ("confirmed", confirmed),
+    ] {
+        assert!(count > 100, "{what}: {count}");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let play = |seed| -> Report { run(&Plan::new(seed, EVENTS)).expect("played above") };
+    assert_eq!(play(1), play(1));
+    assert_ne!(play(1).digest, play(2).digest);
+}
+
+/// Each fault, and a promise that it breaks by the rules of the simulation. It may break others
+/// first: an answer too many is soon taken for that to another request.
+const FOUND_AS: [(Fault, &str); 12] = [
+    (Fault::LosesClose, "B2"),
+    (Fault::GrantsTwice, "B1"),
+    (Fault::KeepsLocks, "B1"),
+    (Fault::ForgetsOwner, "B2"),
+    (Fault::LosesHeld, "B2"),
+    (Fault::LosesFlush, "B3"),
+    (Fault::StopsTime, "B4"),
+    (Fault::WinsTwice, "B6"),
+    (Fault::RepeatsCas, "B5"),
+    (Fault::SwallowsAnswer, "N1"),
+    (Fault::AnswersTwice, "N1"),
+    (Fault::LosesStore, "B3"),
+];
+
+/// Whatever is planted, every seed comes across it.
+#[test]
+fn what_is_planted_is_found() {
+    assert_eq!(FOUND_AS.map(|(fault, _)| fault), Fault::ALL);
+    for (fault, rule) in FOUND_AS {
+        let mut rules = Vec::new();
+        for seed in 0..8 {
+            let plan = Plan {
+                fault: Some(fault),
+                ..Plan::new(seed, 4 * EVENTS)
+            };
+            let failure = run(&plan).expect_err(&format!("{fault:?} with seed {seed} goes unseen"));
+            rules.push(failure.rule);
+        }
+        assert!(rules.contains(&rule), "{fault:?} is found as {rules:?}");
+    }
+}
+
+/// Every rule that the core can get wrong is missed by the clients sooner or later.
+#[cfg(feature = "seeded-bugs")]
+#[test]
+fn a_rule_that_is_wrong_is_found() {
+    use latchd_core::engine::SeededBug;
+
+    for bug in Fault::RULES {
+        let first = (0..16).find_map(|seed| {
+            let plan = Plan {
+                fault: Some(Fault::Rule(bug)),
+                ..Plan::new(seed, 10 * EVENTS)
+            };
+            run(&plan).err()
+        });
+        match first {
+            // No client sends anything on a connection that it knows to be closed.
+            None => assert_eq!(bug, SeededBug::DeadTakesLock, "goes unseen"),
+            Some(failure) => println!(
+                "{bug:?}: seed {}, event {}: {}",
+                failure.seed, failure.event, failure.rule
+            ),
+        }
+    }
+}
+
+/// A failure says where to look, and what to type.
+#[test]
+fn a_failure_can_be_replayed() {
+    let plan = Plan {
+        fault: Some(Fault::GrantsTwice),
+        ..Plan::new(1, EVENTS)
+    };
+    let failure = run(&plan).expect_err("it is planted");
+    let again = run(&Plan {
+        events: failure.event,
+        ..plan
+    })
+    .expect_err("it is planted still");
+    assert_eq!((failure.event, &failure.what), (again.event, &again.what));
+    let told = failure.to_string();
+    assert!(failure.last.len() <= 30 && !failure.last.is_empty());
+    assert!(
+        told.contains(&format!("--seed 1 --events {}", failure.event)),
+        "{told}"
+    );
+}
