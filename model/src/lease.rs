@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant as StdInstant};
 
 use latchd_core::client::{
-    Answer, Flags, Lease, LeaseNews, Machine, OnDisconnect, Request, Session, Step, Terms,
-    Token, TokenValue,
+    Answer, Flags, Lease, LeaseNews, Machine, OnDisconnect, Request, Session, Step, Terms, Token,
+    TokenValue,
 };
 use latchd_core::command::{Command, Get};
 use latchd_core::engine::Config;
@@ -62,9 +62,13 @@ pub struct Bounds {
     pub on_disconnect: OnDisconnect,
     /// Whether the watchdog renews.
     pub renews: bool,
+    /// What must be seen at least once, or the proof is about nothing.
+    pub witnesses: &'static [Witness],
     /// States, as of the last change of model or client on purpose.
     pub pinned: usize,
 }
+
+const WITH_BREAKS: &[Witness] = &[Witness::HandedOver, Witness::Resolved, Witness::LateInVain];
 
 /// What is checked.
 pub const ALL: &[Bounds] = &[
@@ -76,7 +80,8 @@ pub const ALL: &[Bounds] = &[
         obtains: 1,
         on_disconnect: OnDisconnect::Lost,
         renews: true,
-        pinned: 0,
+        witnesses: WITH_BREAKS,
+        pinned: 982_965,
     },
     Bounds {
         name: "lease-ask",
@@ -86,7 +91,8 @@ pub const ALL: &[Bounds] = &[
         obtains: 1,
         on_disconnect: OnDisconnect::Ask,
         renews: true,
-        pinned: 0,
+        witnesses: WITH_BREAKS,
+        pinned: 1_148_643,
     },
     Bounds {
         name: "lease-stopped",
@@ -96,7 +102,8 @@ pub const ALL: &[Bounds] = &[
         obtains: 1,
         on_disconnect: OnDisconnect::Lost,
         renews: true,
-        pinned: 0,
+        witnesses: &[Witness::HandedOver, Witness::LateHolder],
+        pinned: 76_347,
     },
 ];
 
@@ -123,14 +130,14 @@ pub enum Trap {
 
 /// Every trap, and how many steps it takes to fall into it.
 pub const TRAPS: &[(Trap, usize)] = &[
-    (Trap::CountsFromAnswer, 0),
-    (Trap::BelievesForEver, 0),
-    (Trap::NoMargin, 0),
-    (Trap::ReleasesBlindly, 0),
-    (Trap::RenewsBlindly, 0),
-    (Trap::ObtainsBlindly, 0),
-    (Trap::ComparesPrefix, 0),
-    (Trap::GuessesDone, 0),
+    (Trap::CountsFromAnswer, 6),
+    (Trap::BelievesForEver, 7),
+    (Trap::NoMargin, 4),
+    (Trap::ReleasesBlindly, 11),
+    (Trap::RenewsBlindly, 10),
+    (Trap::ObtainsBlindly, 5),
+    (Trap::ComparesPrefix, 8),
+    (Trap::GuessesDone, 2),
 ];
 
 /// What can happen.
@@ -193,17 +200,19 @@ struct View {
     fault: Option<&'static str>,
 }
 
-/// What must be seen at least once, or the proof is about nothing: one bit each.
-const WITNESSES: [(u8, &str); 4] = [
-    (HANDED_OVER, "the lock changes hands"),
-    (REFUSED_LATE, "a late holder writes with a lower number"),
-    (RESOLVED, "a lost answer turns out to be ours"),
-    (LATE_IN_VAIN, "a late request changes nothing"),
-];
-const HANDED_OVER: u8 = 1;
-const REFUSED_LATE: u8 = 2;
-const RESOLVED: u8 = 4;
-const LATE_IN_VAIN: u8 = 8;
+/// Something that must be seen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Witness {
+    /// The lock changes hands.
+    HandedOver = 1,
+    /// A holder who comes late has a lower number than its successor.
+    LateHolder = 2,
+    /// A lost answer turns out to be that the item is ours.
+    Resolved = 4,
+    /// A request that is executed late changes nothing.
+    LateInVain = 8,
+}
 
 /// A state.
 #[derive(Clone, Debug)]
@@ -288,7 +297,11 @@ impl World {
     /// What the clock of a client shows. The second one's is slow.
     const fn clock(&self, client: usize) -> Instant {
         let now_ms = self.view.now_ms;
-        Instant::from_millis(if client == 1 { now_ms * 99 / 100 } else { now_ms })
+        Instant::from_millis(if client == 1 {
+            now_ms * 99 / 100
+        } else {
+            now_ms
+        })
     }
 
     /// What the server takes for the time.
@@ -371,7 +384,7 @@ impl World {
                     self.view.fault = Some("N3: a later grant has no higher number");
                 }
                 if self.view.granted > 0 {
-                    self.seen |= HANDED_OVER;
+                    self.seen |= Witness::HandedOver as u8;
                 }
                 self.view.granted = self.view.granted.max(one.number);
             }
@@ -426,7 +439,7 @@ impl World {
         }
         one.lease.reply(now, &received.answer);
         if matches!(received.answer, Answer::Meta(response) if response.value == TOKENS[client]) {
-            self.seen |= RESOLVED;
+            self.seen |= Witness::Resolved as u8;
         }
     }
 
@@ -441,7 +454,7 @@ impl World {
         // its own and of nothing since.
         for one in &self.view.clients {
             if one.told && one.number < self.view.granted {
-                self.seen |= REFUSED_LATE;
+                self.seen |= Witness::LateHolder as u8;
             }
         }
         for client in believers {
@@ -506,7 +519,7 @@ impl World {
                 if let Some(request) = self.view.clients[client].late.take() {
                     let answer = self.serve(client, &request);
                     if answer.starts_with(b"EX") {
-                        self.seen |= LATE_IN_VAIN;
+                        self.seen |= Witness::LateInVain as u8;
                     }
                 }
             }
@@ -645,9 +658,9 @@ pub fn check(bounds: &Bounds, threads: usize) -> Outcome {
         let way = path.into_actions();
         let _ = writeln!(complaints, "  {}: {fault}, after {way:?}", bounds.name);
     }
-    for (bit, words) in WITNESSES {
-        if seen.load(Ordering::Relaxed) & bit == 0 {
-            let _ = writeln!(complaints, "  {}: never seen: {words}", bounds.name);
+    for witness in bounds.witnesses {
+        if seen.load(Ordering::Relaxed) & *witness as u8 == 0 {
+            let _ = writeln!(complaints, "  {}: never seen: {witness:?}", bounds.name);
         }
     }
     let states = checker.unique_state_count();
@@ -668,11 +681,24 @@ pub fn check(bounds: &Bounds, threads: usize) -> Outcome {
     }
 }
 
-/// The shortest way into a trap, and what is wrong at its end.
+/// The shortest way into a trap, in the model where it is known to show, and what is wrong at its
+/// end.
 #[must_use]
 pub fn fall_into(trap: Trap) -> Option<(Vec<Happening>, &'static str)> {
+    // Who believes for ever is told of its loss unless it is stopped.
+    let name = match trap {
+        Trap::BelievesForEver => "lease-stopped",
+        Trap::CountsFromAnswer
+        | Trap::NoMargin
+        | Trap::ReleasesBlindly
+        | Trap::RenewsBlindly
+        | Trap::ObtainsBlindly
+        | Trap::ComparesPrefix
+        | Trap::GuessesDone => "lease-ask",
+    };
+    let bounds = ALL.iter().find(|bounds| bounds.name == name)?;
     let model = Leases {
-        bounds: ALL[1],
+        bounds: *bounds,
         trap: Some(trap),
         seen: Arc::default(),
     };
