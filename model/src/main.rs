@@ -237,7 +237,7 @@ fn leases(
     for (trap, pinned) in lease::TRAPS {
         let name = format!("{trap:?}");
         let Some((way, fault)) = lease::fall_into(*trap) else {
-            complaints.push_str(&format!("  {name} is not found\n"));
+            complaints += &["  ", &name, " is not found\n"].concat();
             continue;
         };
         println!("{name:20} {:>5}  {fault}", way.len());
@@ -245,7 +245,7 @@ fn leases(
             println!("  {way:?}");
         }
         if way.len() != *pinned {
-            complaints.push_str(&format!("  {name}: pinned are {pinned} steps\n"));
+            complaints += &["  ", &name, " is found in another number of steps\n"].concat();
         }
     }
     if !complaints.is_empty() {

@@ -60,3 +60,8 @@ pub use latchd_core::time::Exptime;
 pub use lock::Lock;
 pub use options::{BoundOptions, ComputeOptions, LockOptions};
 pub use server::Client;
+
+/// The page about the client: its code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/CLIENT.md")]
+struct Page;

@@ -1,0 +1,214 @@
+//! A connection-bound lock against a server of a few lines, every message by hand.
+
+extern crate std;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::client::Session;
+
+const fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+fn bound(terms: BoundTerms) -> Bound {
+    let mut bound = Bound::new(Key::new(b"k").unwrap(), terms);
+    bound.connected(at(0));
+    bound.obtain(at(0));
+    bound
+}
+
+/// Answers what it sends, until the answers are used up or it waits. Returns what it did.
+fn play(bound: &mut Bound, ms: u64, answers: &[&str]) -> Vec<String> {
+    let mut answers = answers.iter();
+    let mut done = Vec::new();
+    loop {
+        let mut session = Session::new();
+        match bound.poll(at(ms)) {
+            Step::Send(request) => {
+                let mut out = Vec::new();
+                session.send(&request, &mut out).unwrap();
+                done.push(
+                    String::from_utf8(out)
+                        .unwrap()
+                        .replace("\r\n", " ")
+                        .trim()
+                        .into(),
+                );
+                let Some(answer) = answers.next() else {
+                    return done;
+                };
+                let mut input = answer.as_bytes();
+                while let Some(received) = session.receive(input).unwrap() {
+                    bound.reply(at(ms), &received.answer);
+                    input = &input[received.consumed..];
+                }
+            }
+            Step::Tell(news) => done.push(std::format!("{news:?}")),
+            Step::Wait { .. } => return done,
+            other @ (Step::Connect | Step::Disconnect) => {
+                done.push(std::format!("{other:?}"));
+                return done;
+            }
+        }
+    }
+}
+
+#[test]
+fn lock_and_unlock() {
+    let mut bound = bound(BoundTerms::default());
+    assert_eq!(play(&mut bound, 0, &["OK\r\n"]), ["lock k", "Obtained"]);
+    assert!(bound.is_held());
+    bound.release();
+    assert_eq!(play(&mut bound, 1, &["OK\r\n"]), ["unlock k", "Released"]);
+    assert!(bound.is_idle());
+    bound.release();
+    assert_eq!(play(&mut bound, 1, &[]), ["NotHeld"]);
+}
+
+#[test]
+fn somebody_elses_is_waited_for_and_a_missing_item_is_made() {
+    let terms = BoundTerms {
+        retry: Retry::linear(Duration::from_millis(100)),
+        missing: MissingItem::Create(Exptime::In { seconds: 60 }),
+        mark: Mark::Number,
+        ..BoundTerms::default()
+    };
+    let mut bound = bound(terms);
+    assert_eq!(play(&mut bound, 0, &["LOCKED\r\n"]), ["lock k"]);
+    assert_eq!(
+        play(
+            &mut bound,
+            100,
+            &["NOT_FOUND\r\n", "STORED\r\n", "OK\r\n", "HD c9\r\n"]
+        ),
+        [
+            "lock k",
+            "add k 0 60 0",
+            "lock k",
+            "ms k 0 MA c",
+            "Obtained"
+        ]
+    );
+    assert_eq!(bound.number(), Cas::new(9));
+    // The item was there for the lock alone, and goes with it; the owner may delete it.
+    bound.release();
+    assert_eq!(
+        play(&mut bound, 200, &["DELETED\r\n"]),
+        ["delete k", "Released"]
+    );
+}
+
+#[test]
+fn an_item_that_was_made_and_written_stays() {
+    let mut bound = bound(BoundTerms {
+        missing: MissingItem::Create(Exptime::In { seconds: 60 }),
+        ..BoundTerms::default()
+    });
+    play(&mut bound, 0, &["NOT_FOUND\r\n", "STORED\r\n", "OK\r\n"]);
+    bound.replace_and_unlock(b"new", 0, Exptime::Never);
+    assert_eq!(
+        play(&mut bound, 1, &["STORED\r\n", "OK\r\n"]),
+        ["set k 0 0 3 new", "unlock k", "Released"]
+    );
+}
+
+#[test]
+fn without_an_item_or_a_strategy_it_is_not_obtained() {
+    let mut one = bound(BoundTerms::default());
+    assert_eq!(
+        play(&mut one, 0, &["NOT_FOUND\r\n"]),
+        ["lock k", "NotObtained(NoItem)"]
+    );
+    let mut other = bound(BoundTerms::default());
+    assert_eq!(
+        play(&mut other, 0, &["LOCKED\r\n"]),
+        ["lock k", "NotObtained(Held)"]
+    );
+    // What memcached answers to `lock`.
+    let mut memcached = bound(BoundTerms::default());
+    assert_eq!(
+        play(&mut memcached, 0, &["ERROR\r\n"]),
+        ["lock k", "Failed(Refused(\"ERROR\"))"]
+    );
+}
+
+#[test]
+fn an_item_that_never_stays_does_not_keep_us_busy_for_ever() {
+    let mut bound = bound(BoundTerms {
+        missing: MissingItem::Create(Exptime::Past),
+        ..BoundTerms::default()
+    });
+    let answers = ["NOT_FOUND\r\n", "STORED\r\n"].repeat(20);
+    let done = play(&mut bound, 0, &answers);
+    assert_eq!(done.last().unwrap(), "NotObtained(NoItem)");
+    assert_eq!(done.len(), 2 * 8 + 2);
+}
+
+#[test]
+fn the_holder_reads_and_replaces_on_the_same_connection() {
+    let mut bound = bound(BoundTerms::default());
+    play(&mut bound, 0, &["OK\r\n"]);
+    bound.read();
+    let read = play(&mut bound, 1, &["VALUE k 5 2 7\r\nhi\r\nEND\r\n"]);
+    assert_eq!(read.first().unwrap(), "gets k");
+    assert!(
+        read.last()
+            .unwrap()
+            .starts_with("Read(Item { value: [104, 105]")
+    );
+    bound.replace_and_unlock(b"new", 5, Exptime::Never);
+    assert_eq!(
+        play(&mut bound, 2, &["STORED\r\n", "OK\r\n"]),
+        ["set k 5 0 3 new", "unlock k", "Released"]
+    );
+}
+
+#[test]
+fn a_write_that_fails_keeps_the_lock() {
+    let mut bound = bound(BoundTerms::default());
+    play(&mut bound, 0, &["OK\r\n"]);
+    bound.replace_and_unlock(b"new", 0, Exptime::Never);
+    let done = play(&mut bound, 0, &["SERVER_ERROR out of memory\r\n"]);
+    assert!(done.last().unwrap().starts_with("Undone(Refused"));
+    assert!(bound.is_held());
+}
+
+#[test]
+fn a_silent_connection_is_tried_and_given_up() {
+    let mut bound = bound(BoundTerms::default());
+    play(&mut bound, 0, &["OK\r\n"]);
+    assert_eq!(play(&mut bound, 4_999, &[]), [""; 0]);
+    assert_eq!(play(&mut bound, 5_000, &["MN\r\n"]), ["mn"]);
+    assert_eq!(play(&mut bound, 9_999, &[]), [""; 0]);
+    assert_eq!(play(&mut bound, 10_000, &[]), ["mn"]);
+    assert_eq!(play(&mut bound, 15_000, &[]), ["Disconnect"]);
+    bound.disconnected(at(15_000));
+    assert_eq!(play(&mut bound, 15_000, &[]), ["Lost(Disconnected)"]);
+}
+
+#[test]
+fn the_end_of_the_connection_is_the_end_of_the_lock() {
+    let mut obtaining = bound(BoundTerms::default());
+    play(&mut obtaining, 0, &[]);
+    obtaining.disconnected(at(1));
+    assert_eq!(play(&mut obtaining, 1, &[]), ["Failed(Disconnected)"]);
+
+    let mut reading = bound(BoundTerms::default());
+    play(&mut reading, 0, &["OK\r\n"]);
+    reading.read();
+    play(&mut reading, 0, &[]);
+    reading.disconnected(at(1));
+    assert_eq!(
+        play(&mut reading, 1, &[]),
+        ["Lost(Disconnected)", "NotHeld"]
+    );
+
+    let mut releasing = bound(BoundTerms::default());
+    play(&mut releasing, 0, &["OK\r\n"]);
+    releasing.release();
+    play(&mut releasing, 0, &[]);
+    releasing.disconnected(at(1));
+    assert_eq!(play(&mut releasing, 1, &[]), ["Released"]);
+}

@@ -1,0 +1,178 @@
+//! Several leases against a server of a few lines.
+
+extern crate std;
+
+use alloc::string::String;
+
+use super::*;
+use crate::client::Session;
+
+const fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+fn leases(keys: &[&str], terms: &Terms) -> Leases {
+    let keys: Vec<Key<'_>> = keys
+        .iter()
+        .map(|key| Key::new(key.as_bytes()).unwrap())
+        .collect();
+    let value = TokenValue::new(Token::new(b"me").unwrap(), b"").unwrap();
+    let mut leases = Leases::new(&keys, &value, terms).unwrap();
+    leases.connected(at(0));
+    leases
+}
+
+fn terms() -> Terms {
+    Terms {
+        watchdog: None,
+        ..Terms::new(Duration::from_secs(3)).unwrap()
+    }
+}
+
+/// Plays until it waits: what it sends is answered by `serve`. Returns everything it did.
+fn play(leases: &mut Leases, ms: u64, serve: impl Fn(&str) -> &'static str) -> Vec<String> {
+    let mut done = Vec::new();
+    loop {
+        let mut session = Session::new();
+        match leases.poll(at(ms)) {
+            Step::Send(request) => {
+                let mut out = Vec::new();
+                session.send(&request, &mut out).unwrap();
+                let line = String::from_utf8(out).unwrap();
+                let line = line.lines().next().unwrap();
+                done.push(line.into());
+                let answer = serve(line);
+                if answer.is_empty() {
+                    continue;
+                }
+                let received = session.receive(answer.as_bytes()).unwrap().unwrap();
+                leases.reply(at(ms), &received.answer);
+            }
+            Step::Tell(news) => done.push(std::format!("{news:?}")),
+            Step::Wait { .. } => return done,
+            other @ (Step::Connect | Step::Disconnect) => {
+                done.push(std::format!("{other:?}"));
+                return done;
+            }
+        }
+    }
+}
+
+#[test]
+fn all_are_obtained_in_order_and_given_back_in_reverse() {
+    let mut both = leases(&["b", "a"], &terms());
+    both.obtain(at(0));
+    assert_eq!(
+        play(&mut both, 0, |_| "HD c5\r\n"),
+        ["ms a 2 ME T5 c", "ms b 2 ME T5 c", "Obtained"]
+    );
+    assert!(both.is_held(at(0)));
+    both.release(at(1));
+    assert_eq!(
+        play(&mut both, 1, |_| "HD\r\n"),
+        ["md b C5", "md a C5", "Released"]
+    );
+    assert!(both.is_idle());
+}
+
+#[test]
+fn one_that_is_not_to_be_had_gives_the_others_back() {
+    let mut three = leases(&["a", "b", "c"], &terms());
+    three.obtain(at(0));
+    let serve = |line: &str| match line.split(' ').take(2).last() {
+        Some("c") => "NS c0\r\n",
+        _ if line.starts_with("md") => "HD\r\n",
+        _ => "HD c5\r\n",
+    };
+    assert_eq!(
+        play(&mut three, 0, serve),
+        [
+            "ms a 2 ME T5 c",
+            "ms b 2 ME T5 c",
+            "ms c 2 ME T5 c",
+            "md b C5",
+            "md a C5",
+            "NotObtained(Held)"
+        ]
+    );
+    assert!(!three.is_held(at(0)) && three.is_idle());
+}
+
+#[test]
+fn an_obtain_that_nobody_answers_is_told_of_before_all_is_cleared_up() {
+    let mut one = leases(&["a"], &terms());
+    one.obtain(at(0));
+    assert_eq!(play(&mut one, 0, |_| ""), ["ms a 2 ME T5 c"]);
+    assert_eq!(play(&mut one, 3_100, |_| ""), [""; 0]);
+    assert_eq!(
+        play(&mut one, 3_100 + 250, |_| ""),
+        ["NotObtained(Deadline)"]
+    );
+    assert!(!one.is_idle());
+    let mut session = Session::new();
+    let noop = crate::client::Flags::of([]);
+    let key = Key::new(b"a").unwrap();
+    let get = crate::client::Request::meta(crate::wire::meta::Verb::Get, key, noop);
+    session.send(&get, &mut Vec::new()).unwrap();
+    let late = session.receive(b"HD c5\r\n").unwrap().unwrap();
+    one.reply(at(3_400), &late.answer);
+    assert_eq!(play(&mut one, 3_400, |_| "HD\r\n"), ["md a C5"]);
+    assert!(one.is_idle());
+}
+
+#[test]
+fn one_that_runs_out_while_another_is_waited_for_spoils_the_whole() {
+    let patient = Terms {
+        deadline: Some(Duration::from_secs(60)),
+        retry: crate::client::Retry::linear(Duration::from_secs(4)),
+        ..terms()
+    };
+    let mut both = leases(&["a", "b"], &patient);
+    both.obtain(at(0));
+    let serve = |line: &str| match line.split(' ').take(2).last() {
+        Some("a") => "HD c5\r\n",
+        _ => "NS c0\r\n",
+    };
+    play(&mut both, 0, serve);
+    assert_eq!(
+        play(&mut both, 3_000, |_| "NF\r\n"),
+        ["md a C5", "NotObtained(Deadline)"]
+    );
+}
+
+#[test]
+fn a_refresh_is_one_of_all_and_a_loss_of_one_is_a_loss_of_all() {
+    let mut both = leases(&["a", "b"], &terms());
+    both.obtain(at(0));
+    play(&mut both, 0, |_| "HD c5\r\n");
+    both.refresh(at(1_000), Duration::from_secs(10)).unwrap();
+    assert_eq!(
+        play(&mut both, 1_000, |_| "HD c6\r\n"),
+        ["ms a 2 C5 T12 c", "ms b 2 C5 T12 c", "Refreshed"]
+    );
+    assert_eq!(both.deadline(), Some(at(11_000)));
+    both.refresh(at(2_000), Duration::from_secs(10)).unwrap();
+    let serve = |line: &str| match line.split(' ').take(2).last() {
+        Some("a") => "HD c7\r\n",
+        _ if line.starts_with("mg") => "EN\r\n",
+        _ => "NF\r\n",
+    };
+    let done = play(&mut both, 2_000, serve);
+    assert_eq!(done.last().unwrap(), "Lost(Taken)");
+    assert!(!both.is_held(at(2_000)));
+    assert_eq!(both.deadline(), None);
+    // The other is still on the server, and is given back.
+    both.release(at(2_001));
+    assert_eq!(play(&mut both, 2_001, |_| "HD\r\n"), ["md a C7", "NotHeld"]);
+}
+
+#[test]
+fn keys_must_be_there_and_differ() {
+    let value = TokenValue::new(Token::new(b"me").unwrap(), b"").unwrap();
+    let key = Key::new(b"a").unwrap();
+    assert_eq!(Leases::new(&[], &value, &terms()), Err(TermsError::Keys));
+    assert_eq!(
+        Leases::new(&[key, key], &value, &terms()),
+        Err(TermsError::Keys)
+    );
+}

@@ -1,0 +1,155 @@
+//! A reader against a server of a few lines, every message by hand.
+
+extern crate std;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::client::Session;
+
+const fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+fn terms() -> RecomputeTerms {
+    RecomputeTerms {
+        retry: Retry::linear(Duration::from_millis(100)),
+        deadline: Some(Duration::from_millis(150)),
+        ..RecomputeTerms::new(Duration::from_secs(60), Duration::from_secs(5)).unwrap()
+    }
+}
+
+fn reading(terms: RecomputeTerms) -> Recompute {
+    let mut read = Recompute::new(Key::new(b"k").unwrap(), terms);
+    read.connected(at(0));
+    read.read(at(0));
+    read
+}
+
+/// Answers its next request, and returns it and what it tells then.
+fn play(machine: &mut Recompute, ms: u64, answer: &str) -> (String, Option<RecomputeNews>) {
+    let Step::Send(request) = machine.poll(at(ms)) else {
+        panic!("nothing is sent at {ms}");
+    };
+    let mut session = Session::new();
+    let mut out = Vec::new();
+    session.send(&request, &mut out).unwrap();
+    let received = session.receive(answer.as_bytes()).unwrap().unwrap();
+    machine.reply(at(ms), &received.answer);
+    let news = match machine.poll(at(ms)) {
+        Step::Tell(news) => Some(news),
+        Step::Wait { .. } | Step::Send(_) | Step::Connect | Step::Disconnect => None,
+    };
+    (String::from_utf8(out).unwrap(), news)
+}
+
+fn found(value: &[u8], stale: bool) -> RecomputeNews {
+    RecomputeNews::Found {
+        value: value.into(),
+        stale,
+    }
+}
+
+#[test]
+fn what_is_there_is_found() {
+    let (sent, news) = play(&mut reading(terms()), 0, "VA 2 c7\r\nhi\r\n");
+    assert_eq!(sent, "mg k v c N30 R5\r\n");
+    assert_eq!(news, Some(found(b"hi", false)));
+}
+
+#[test]
+fn the_winner_stores_with_the_version_it_won() {
+    for (answer, end) in [
+        ("HD\r\n", RecomputeNews::Stored),
+        ("EX\r\n", RecomputeNews::Superseded),
+        ("NF\r\n", RecomputeNews::Superseded),
+    ] {
+        let mut read = reading(terms());
+        let (_, news) = play(&mut read, 0, "VA 0 c7 W\r\n\r\n");
+        assert_eq!(news, Some(RecomputeNews::Compute { old: None }));
+        read.computed(at(9), b"new");
+        let (sent, news) = play(&mut read, 9, answer);
+        assert_eq!(sent, "ms k 3 C7 T60\r\nnew\r\n");
+        assert_eq!(news, Some(end));
+    }
+}
+
+#[test]
+fn a_win_that_comes_to_nothing_is_given_back() {
+    for (answer, given_back) in [
+        ("VA 0 c7 W\r\n\r\n", "md k C7\r\n"),
+        ("VA 2 c7 W\r\nhi\r\n", "md k C7 I\r\n"),
+        ("VA 0 c7 X W\r\n\r\n", "md k C7 I\r\n"),
+    ] {
+        let mut read = reading(terms());
+        play(&mut read, 0, answer);
+        assert!(read.has_won());
+        read.give_back(at(9));
+        let (sent, news) = play(&mut read, 9, "HD\r\n");
+        assert_eq!(
+            (sent.as_str(), news),
+            (given_back, Some(RecomputeNews::GaveBack))
+        );
+    }
+}
+
+#[test]
+fn losers_wait_and_time_out() {
+    let mut read = reading(terms());
+    assert_eq!(play(&mut read, 0, "VA 0 c7 Z\r\n\r\n").1, None);
+    assert_eq!(play(&mut read, 100, "VA 0 c7 Z\r\n\r\n").1, None);
+    assert_eq!(
+        play(&mut read, 150, "VA 0 c7 Z\r\n\r\n").1,
+        Some(RecomputeNews::TimedOut)
+    );
+    let mut lucky = reading(terms());
+    play(&mut lucky, 0, "VA 0 c7 Z\r\n\r\n");
+    assert_eq!(
+        play(&mut lucky, 100, "VA 2 c8\r\nhi\r\n").1,
+        Some(found(b"hi", false))
+    );
+}
+
+#[test]
+fn what_is_only_about_to_expire_is_good_for_all_and_the_stale_for_who_takes_it() {
+    assert_eq!(
+        play(&mut reading(terms()), 0, "VA 2 c7 Z\r\nhi\r\n").1,
+        Some(found(b"hi", false))
+    );
+    let stale = "VA 2 c7 Z X\r\nhi\r\n";
+    assert_eq!(play(&mut reading(terms()), 0, stale).1, None);
+    let takes = RecomputeTerms {
+        losers: Losers::TakeStale,
+        ..terms()
+    };
+    assert_eq!(
+        play(&mut reading(takes), 0, stale).1,
+        Some(found(b"hi", true))
+    );
+}
+
+#[test]
+fn a_broken_connection_is_worth_one_more_try() {
+    let mut read = reading(terms());
+    assert!(matches!(read.poll(at(0)), Step::Send(_)));
+    read.disconnected(at(1));
+    assert_eq!(read.poll(at(1)), Step::Connect);
+    read.connected(at(1));
+    assert!(matches!(read.poll(at(1)), Step::Send(_)));
+    read.disconnected(at(2));
+    assert_eq!(
+        read.poll(at(2)),
+        Step::Tell(RecomputeNews::Failed(Failure::Disconnected))
+    );
+}
+
+#[test]
+fn a_ttl_that_servers_cannot_measure_is_refused() {
+    let terms = |ttl_ms| {
+        RecomputeTerms::new(Duration::from_millis(ttl_ms), Duration::ZERO).map(|terms| terms.ttl)
+    };
+    assert_eq!(terms(0), Ok(Duration::ZERO));
+    assert_eq!(terms(999), Err(TermsError::TtlTooShort));
+    assert_eq!(terms(u64::MAX), Err(TermsError::TtlTooLong));
+}

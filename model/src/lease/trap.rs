@@ -1,0 +1,73 @@
+//! What the usual recipes get wrong, planted between the client that ships and the world: on the
+//! bytes it sends and hears, or in what the world takes for its belief.
+
+/// What the recipes get wrong, planted between the client and the world.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Trap {
+    /// The ttl counts from the answer, as in redislock.
+    CountsFromAnswer,
+    /// Whoever has obtained believes until it releases, as redis-lock's `IsLocked`.
+    BelievesForEver,
+    /// The server is asked for the ttl and nothing more.
+    NoMargin,
+    /// A release deletes whatever is there, as redis-lock's `Unlock`.
+    ReleasesBlindly,
+    /// A renewal stores over whatever is there, as redis-lock's refresh extends it.
+    RenewsBlindly,
+    /// An obtain stores over whatever is there.
+    ObtainsBlindly,
+    /// A token is compared with the beginning of the value, as in redislock.
+    ComparesPrefix,
+    /// A lost answer to an add is taken for a good one.
+    GuessesDone,
+}
+
+/// Every trap, and how many steps it takes to fall into it.
+pub const TRAPS: &[(Trap, usize)] = &[
+    (Trap::CountsFromAnswer, 6),
+    (Trap::BelievesForEver, 7),
+    (Trap::NoMargin, 4),
+    (Trap::ReleasesBlindly, 11),
+    (Trap::RenewsBlindly, 10),
+    (Trap::ObtainsBlindly, 5),
+    (Trap::ComparesPrefix, 8),
+    (Trap::GuessesDone, 2),
+];
+
+/// A request as a client with a trap in it sends it.
+pub(super) fn trapped(trap: Option<Trap>, bytes: &[u8]) -> Vec<u8> {
+    let line_end = bytes.iter().position(|byte| *byte == b'\r');
+    let (line, rest) = bytes.split_at(line_end.unwrap_or(bytes.len()));
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let verb = words[0];
+    let words = words.iter().filter_map(|word| match (trap, word.first()) {
+        (Some(Trap::ReleasesBlindly), Some(b'C')) if verb == b"md" => None,
+        (Some(Trap::RenewsBlindly), Some(b'C')) | (Some(Trap::ObtainsBlindly), Some(b'M'))
+            if verb == b"ms" =>
+        {
+            None
+        }
+        (Some(Trap::NoMargin), Some(b'T')) => Some(&b"T1"[..]),
+        _ => Some(*word),
+    });
+    let mut line = words.collect::<Vec<_>>().join(&b' ');
+    line.extend_from_slice(rest);
+    line
+}
+
+/// An answer as a client with a trap in it reads it.
+pub(super) fn heard(trap: Option<Trap>, token: &[u8], bytes: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(bytes);
+    match text.split_once("\r\n") {
+        Some((line, value))
+            if trap == Some(Trap::ComparesPrefix)
+                && line.starts_with("VA")
+                && value.as_bytes().starts_with(token) =>
+        {
+            let flags = line.splitn(3, ' ').nth(2).unwrap_or_default();
+            let token = String::from_utf8_lossy(token);
+            format!("VA {} {flags}\r\n{token}\r\n", token.len()).into_bytes()
+        }
+        Some(_) | None => bytes.to_vec(),
+    }
+}

@@ -1,0 +1,373 @@
+//! One state: two clients, what travels, the server, and three clocks.
+
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use latchd_core::client::{
+    Answer, Flags, Lease, LeaseNews, Machine, Request, Session, Step, Terms, Token, TokenValue,
+};
+use latchd_core::command::{Command, Get};
+use latchd_core::engine::Config;
+use latchd_core::item::Cas;
+use latchd_core::reply::Reply;
+use latchd_core::wire::WireLimits;
+use latchd_core::wire::meta::Verb;
+use latchd_core::{ConnId, Connection, Core, Event, Instant, Key, Limits};
+
+use super::trap::{Trap, heard, trapped};
+use super::{Bounds, Happening, Witness};
+
+/// Milliseconds in a step of time.
+pub(super) const STEP_MS: u64 = 1000;
+
+/// When the server's seconds begin, after a client's.
+const PHASE_MS: u64 = 500;
+
+/// The ttl that is asked for.
+const TTL: Duration = Duration::from_secs(1);
+
+/// The tokens. One begins as the other, which a comparison must not overlook.
+const TOKENS: [&[u8]; 2] = [b"a", b"ab"];
+
+/// A client, and what is under way to and from it.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Client {
+    pub(super) lease: Lease,
+    pub(super) request: Option<Vec<u8>>,
+    pub(super) answer: Option<Vec<u8>>,
+    pub(super) late: Option<Vec<u8>>,
+    pub(super) is_stopped: bool,
+    pub(super) obtains_left: u8,
+    /// It was told that it has obtained, and not yet that it has not.
+    pub(super) told: bool,
+    /// Its state before it sent, for a trap.
+    pub(super) before_sending: Option<Box<Lease>>,
+    pub(super) number: u64,
+}
+
+/// What the server has.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub(super) struct Stored {
+    value: Option<Vec<u8>>,
+    cas: u64,
+    ttl_s: Option<u32>,
+}
+
+/// All of a state but the core, of which this shows what can matter.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) struct View {
+    pub(super) clients: [Client; 2],
+    pub(super) stored: Stored,
+    pub(super) now_ms: u64,
+    pub(super) breaks_left: u8,
+    pub(super) stops_left: u8,
+    /// The highest number that was granted.
+    pub(super) granted: u64,
+    pub(super) fault: Option<&'static str>,
+}
+
+/// A state.
+#[derive(Clone, Debug)]
+pub struct World {
+    core: Core,
+    pub(super) view: View,
+    /// What the last step has shown.
+    pub(super) seen: u8,
+}
+
+impl PartialEq for World {
+    fn eq(&self, other: &Self) -> bool {
+        self.view == other.view
+    }
+}
+
+impl Hash for World {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.view.hash(hasher);
+    }
+}
+
+const fn conn(client: usize) -> ConnId {
+    ConnId::from_number(client as u64 + 1)
+}
+
+fn key() -> Key<'static> {
+    Key::new(b"k").expect("it has one byte")
+}
+
+impl World {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        let mut core = Core::new(Config::new(Limits::new(1 << 20, 1 << 10), 0));
+        for client in 0..2 {
+            core.handle(Instant::from_millis(0), Event::Opened(conn(client)));
+        }
+        let client = |token: &[u8]| {
+            let mut terms = Terms::new(TTL).expect("it can be measured");
+            terms.deadline = Some(Duration::from_secs(60));
+            terms.on_disconnect = bounds.on_disconnect;
+            if !bounds.renews {
+                terms.watchdog = None;
+            }
+            let token = Token::new(token).expect("it is a letter or two");
+            let value = TokenValue::new(token, b"").expect("there is no metadata");
+            Client {
+                lease: Lease::new(key(), value, terms).expect("it can be measured"),
+                request: None,
+                answer: None,
+                late: None,
+                is_stopped: false,
+                obtains_left: bounds.obtains,
+                told: false,
+                before_sending: None,
+                number: 0,
+            }
+        };
+        Self {
+            core,
+            view: View {
+                clients: TOKENS.map(client),
+                stored: Stored::default(),
+                now_ms: 0,
+                breaks_left: bounds.breaks,
+                stops_left: bounds.stops,
+                granted: 0,
+                fault: None,
+            },
+            seen: 0,
+        }
+    }
+
+    /// What the clock of a client shows. The second one's is slow.
+    pub(super) const fn clock(&self, client: usize) -> Instant {
+        let now_ms = self.view.now_ms;
+        Instant::from_millis(if client == 1 {
+            now_ms * 99 / 100
+        } else {
+            now_ms
+        })
+    }
+
+    /// What the server takes for the time.
+    const fn server_clock(&self) -> Instant {
+        Instant::from_millis((self.view.now_ms + PHASE_MS) / 1000 * 1000)
+    }
+
+    fn believes(&self, client: usize, trap: Option<Trap>) -> bool {
+        let Client { lease, told, .. } = &self.view.clients[client];
+        match trap {
+            Some(Trap::BelievesForEver) => *told,
+            Some(_) | None => lease.is_held(self.clock(client)),
+        }
+    }
+
+    /// Executes a request, and returns the answer.
+    fn serve(&mut self, client: usize, request: &[u8]) -> Vec<u8> {
+        let mut answer = Vec::new();
+        let mut connection = Connection::new(WireLimits::default());
+        let now = self.server_clock();
+        let mut core = self.core.at(now, conn(client));
+        connection.drive(request, &mut core, &mut answer, usize::MAX);
+        answer
+    }
+
+    /// Looks at what the server has.
+    fn look(&mut self) {
+        let now = self.server_clock();
+        let get = Command::Get(Get {
+            bump: false,
+            ..Get::new(key())
+        });
+        self.view.stored = match self.core.handle(now, Event::Received(conn(0), get)) {
+            Some(Reply::Hit(hit)) => Stored {
+                value: Some(hit.value.to_vec()),
+                cas: hit.cas.number(),
+                ttl_s: hit.ttl.after(0),
+            },
+            _ => Stored {
+                // The next number that would be given, or rather the last that was.
+                cas: self.view.stored.cas,
+                ..Stored::default()
+            },
+        };
+    }
+
+    /// Lets a client do what is to be done at once.
+    fn poll(&mut self, client: usize, trap: Option<Trap>) {
+        let now = self.clock(client);
+        loop {
+            let one = &mut self.view.clients[client];
+            let before = one.lease.clone();
+            match one.lease.poll(now) {
+                Step::Connect => one.lease.connected(now),
+                Step::Disconnect => return self.disconnect(client, trap),
+                Step::Send(request) => {
+                    let mut bytes = Vec::new();
+                    Session::new()
+                        .send(&request, &mut bytes)
+                        .expect("one request fits");
+                    one.request = Some(trapped(trap, &bytes));
+                    if trap == Some(Trap::CountsFromAnswer) {
+                        one.before_sending = Some(Box::new(before));
+                    }
+                    return;
+                }
+                Step::Tell(news) => self.tell(client, &news),
+                Step::Wait { .. } => return,
+            }
+        }
+    }
+
+    fn tell(&mut self, client: usize, news: &LeaseNews) {
+        let one = &mut self.view.clients[client];
+        match news {
+            LeaseNews::Obtained => {
+                one.told = true;
+                one.number = one.lease.number().map_or(0, Cas::number);
+                if one.number <= self.view.granted {
+                    self.view.fault = Some("N3: a later grant has no higher number");
+                }
+                if self.view.granted > 0 {
+                    self.seen |= Witness::HandedOver as u8;
+                }
+                self.view.granted = self.view.granted.max(one.number);
+            }
+            LeaseNews::NotObtained(_)
+            | LeaseNews::Released
+            | LeaseNews::NotHeld
+            | LeaseNews::Lost(_)
+            | LeaseNews::Failed(_) => one.told = false,
+            LeaseNews::Refreshed | LeaseNews::Undone(_) | LeaseNews::Lasts(_) => {}
+        }
+    }
+
+    /// A connection is gone. What was sent on it may still arrive.
+    fn disconnect(&mut self, client: usize, trap: Option<Trap>) {
+        let now = self.clock(client);
+        let one = &mut self.view.clients[client];
+        let is_add = one
+            .request
+            .as_ref()
+            .is_some_and(|bytes| bytes.windows(4).any(|word| word == b" ME "));
+        one.answer = None;
+        one.late = one.request.take();
+        if trap == Some(Trap::GuessesDone) && is_add {
+            return self.hear(client, b"HD c999\r\n", trap);
+        }
+        one.lease.disconnected(now);
+    }
+
+    /// A client gets an answer.
+    fn hear(&mut self, client: usize, bytes: &[u8], trap: Option<Trap>) {
+        let now = self.clock(client);
+        let one = &mut self.view.clients[client];
+        let mut session = Session::new();
+        let any = Request::Meta {
+            verb: Verb::Get,
+            key: key(),
+            flags: Flags::new(&[]).expect("none is not too many"),
+            value: &[],
+        };
+        session
+            .send(&any, &mut Vec::new())
+            .expect("one request fits");
+        let bytes = heard(trap, TOKENS[client], bytes);
+        let received = session
+            .receive(&bytes)
+            .expect("a server has said this")
+            .expect("it is there in full");
+        if let Some(before) = one.before_sending.take() {
+            // As if it had been sent only now.
+            one.lease = *before;
+            let _ = one.lease.poll(now);
+        }
+        one.lease.reply(now, &received.answer);
+        if matches!(received.answer, Answer::Meta(response) if response.value == TOKENS[client]) {
+            self.seen |= Witness::Resolved as u8;
+        }
+    }
+
+    /// Applies what must always hold.
+    fn judge(&mut self, trap: Option<Trap>) {
+        let believers = (0..2).filter(|client| self.believes(*client, trap));
+        let believers: Vec<usize> = believers.collect();
+        if believers.len() > 1 {
+            self.view.fault = Some("N1: two clients believe");
+        }
+        // A resource that has seen the successor's number refuses what a client writes who was told of
+        // its own and of nothing since.
+        for one in &self.view.clients {
+            if one.told && one.number < self.view.granted {
+                self.seen |= Witness::LateHolder as u8;
+            }
+        }
+        for client in believers {
+            let owns = |value: &Vec<u8>| value.as_slice() == TOKENS[client];
+            if !self.view.stored.value.as_ref().is_some_and(owns) {
+                self.view.fault = Some("N2: a client believes, and the item is not its own");
+            }
+        }
+    }
+
+    pub(super) fn happen(&mut self, happening: Happening, trap: Option<Trap>) {
+        self.seen = 0;
+        match happening {
+            Happening::Time => {
+                self.view.now_ms += STEP_MS;
+                for client in 0..2 {
+                    if !self.view.clients[client].is_stopped {
+                        self.poll(client, trap);
+                    }
+                }
+            }
+            Happening::Stop(client) => {
+                self.view.stops_left -= 1;
+                self.view.clients[client].is_stopped = true;
+            }
+            Happening::Continue(client) => {
+                self.view.clients[client].is_stopped = false;
+                self.poll(client, trap);
+            }
+            Happening::Obtain(client) => {
+                let now = self.clock(client);
+                let one = &mut self.view.clients[client];
+                one.obtains_left -= 1;
+                one.lease.obtain(now);
+                self.poll(client, trap);
+            }
+            Happening::Release(client) => {
+                let now = self.clock(client);
+                let one = &mut self.view.clients[client];
+                one.told = false;
+                one.lease.release(now);
+                self.poll(client, trap);
+            }
+            Happening::Serve(client) => {
+                if let Some(request) = self.view.clients[client].request.take() {
+                    let answer = self.serve(client, &request);
+                    self.view.clients[client].answer = Some(answer);
+                }
+            }
+            Happening::Hear(client) => {
+                if let Some(answer) = self.view.clients[client].answer.take() {
+                    self.hear(client, &answer, trap);
+                    self.poll(client, trap);
+                }
+            }
+            Happening::Break(client) => {
+                self.view.breaks_left -= 1;
+                self.disconnect(client, trap);
+                self.poll(client, trap);
+            }
+            Happening::ServeLate(client) => {
+                if let Some(request) = self.view.clients[client].late.take() {
+                    let answer = self.serve(client, &request);
+                    if answer.starts_with(b"EX") {
+                        self.seen |= Witness::LateInVain as u8;
+                    }
+                }
+            }
+        }
+        self.look();
+        self.judge(trap);
+    }
+}
