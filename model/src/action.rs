@@ -18,7 +18,7 @@ use latchd_core::time::Exptime;
 /// The keys of the clients, and behind them the one of [`Verb::Pressure`].
 pub(crate) const KEYS: [&[u8]; 3] = [b"a", b"b", b"p"];
 
-/// Which of [`KEYS`] nobody but [`Verb::Pressure`] stores.
+/// Which of `KEYS` nobody but [`Verb::Pressure`] stores.
 pub(crate) const PRESSURE_KEY: usize = 2;
 
 /// The version that [`Verb::SetVersion`] asks for: above all that a search can reach.
@@ -283,7 +283,7 @@ pub struct Action {
     pub client: u8,
     /// What happens.
     pub verb: Verb,
-    /// Which of [`KEYS`]; 0 where it is about none.
+    /// Which of `KEYS`; 0 where it is about none.
     pub key: u8,
 }
 
@@ -294,7 +294,7 @@ impl Action {
         self.client as usize
     }
 
-    /// The key's place in [`KEYS`].
+    /// The key's place in `KEYS`.
     #[must_use]
     pub const fn key(self) -> usize {
         self.key as usize
@@ -323,13 +323,13 @@ impl fmt::Display for Action {
     }
 }
 
-/// The name of one of [`KEYS`].
+/// The name of one of `KEYS`.
 #[must_use]
 pub(crate) fn key(number: usize) -> Key<'static> {
     Key::new(KEYS[number]).expect("each has one byte")
 }
 
-/// The letter of one of [`KEYS`].
+/// The letter of one of `KEYS`.
 #[must_use]
 pub(crate) const fn name(number: usize) -> char {
     KEYS[number][0] as char

@@ -1,7 +1,7 @@
 //! What must always hold, and what must be seen for that to mean anything.
 //!
 //! Every [`Invariant`] is a row of docs/INVARIANTS.md, and its rule is in
-//! [`rules`](crate::rules). A rule that is never put to the test holds as well: so each invariant
+//! `rules`. A rule that is never put to the test holds as well: so each invariant
 //! has [`Witness`]es, and a search that does not come across all that its alphabet makes possible
 //! has failed.
 

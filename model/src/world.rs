@@ -2,7 +2,7 @@
 //! the time.
 //!
 //! - B2: after every event the core's own structural check runs, and every rule of
-//!   [`rules`](crate::rules) is applied to what has changed. The first offence ends the path.
+//!   `rules` is applied to what has changed. The first offence ends the path.
 
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
