@@ -5,8 +5,12 @@
 
 use core::fmt;
 
-use super::{GuardChoice, Request};
-use crate::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep};
+use super::Request;
+use crate::command::{
+    Arithmetic, Command, Direction, Get, Guard, LockAfter, OnMissing, Removal, Set, SetMode,
+    TtlStep,
+};
+use crate::item::Cas;
 use crate::reply::{Refusal, Reply, Win};
 
 /// Declares an enum without fields, its names and the list of all.
@@ -213,71 +217,68 @@ impl RequestKind {
     /// What kind of request `request` is.
     #[must_use]
     pub fn of(request: &Request) -> Self {
-        match request {
-            Request::Get { lock: true, .. } => Self::LockAndGet,
-            Request::Get {
-                steps,
-                recaches: false,
-                ..
-            } => {
-                if steps.is_empty() {
-                    Self::Get
-                } else {
-                    Self::Touch
-                }
-            }
-            Request::Get { steps, .. } => {
-                if steps.vivifies() {
-                    Self::Vivify
-                } else if steps.iter().any(|step| matches!(step, TtlStep::Recache(_))) {
-                    Self::Recache
-                } else {
-                    Self::MetaGet
-                }
-            }
-            Request::Set {
-                mode, guard, lock, ..
-            } => Self::of_set(*mode, *guard, *lock),
-            Request::SetTooLarge { .. } => Self::SetTooLarge,
-            Request::Delete { guard, removal, .. } => match (removal, guard) {
-                (Removal::Remove, GuardChoice::None) => Self::Delete,
+        // The kind does not depend on which version a guard asks for.
+        Self::of_command(&request.lower(|_| Cas::FIRST))
+    }
+
+    /// What kind of request `command` is: of the alphabet or of a layer's own making.
+    #[must_use]
+    pub fn of_command(command: &Command<'_>) -> Self {
+        match command {
+            Command::Get(get) => Self::of_get(get),
+            Command::Set(set) => Self::of_set(set),
+            Command::SetTooLarge { .. } => Self::SetTooLarge,
+            Command::Delete(delete) => match (delete.removal, delete.guard) {
+                (Removal::Remove, Guard::None) => Self::Delete,
                 (Removal::Remove, _) => Self::DeleteCas,
-                (Removal::MarkStale { .. }, GuardChoice::None) => Self::MarkStale,
+                (Removal::MarkStale { .. }, Guard::None) => Self::MarkStale,
                 (Removal::MarkStale { .. }, _) => Self::MarkStaleCas,
-                (Removal::Clear { .. }, GuardChoice::None) => Self::Clear,
+                (Removal::Clear { .. }, Guard::None) => Self::Clear,
                 (Removal::Clear { .. }, _) => Self::ClearCas,
-                (Removal::ClearAndMarkStale { .. }, GuardChoice::None) => Self::ClearAndMarkStale,
+                (Removal::ClearAndMarkStale { .. }, Guard::None) => Self::ClearAndMarkStale,
                 (Removal::ClearAndMarkStale { .. }, _) => Self::ClearAndMarkStaleCas,
             },
-            Request::Arithmetic {
-                direction,
-                guard,
-                steps,
-                ..
-            } => match (direction, *guard == GuardChoice::None, steps.vivifies()) {
-                (Direction::Increment, true, false) => Self::Increment,
-                (Direction::Increment, false, false) => Self::IncrementCas,
-                (Direction::Increment, true, true) => Self::IncrementElseCreate,
-                (Direction::Increment, false, true) => Self::IncrementElseCreateCas,
-                (Direction::Decrement, true, false) => Self::Decrement,
-                (Direction::Decrement, false, false) => Self::DecrementCas,
-                (Direction::Decrement, true, true) => Self::DecrementElseCreate,
-                (Direction::Decrement, false, true) => Self::DecrementElseCreateCas,
-            },
-            Request::Lock { .. } => Self::Lock,
-            Request::Unlock { .. } => Self::Unlock,
-            Request::UnlockAll => Self::UnlockAll,
-            Request::FlushAll { .. } => Self::FlushAll,
-            Request::Keys { .. } => Self::Keys,
-            Request::Stats => Self::Stats,
-            Request::StatsReset => Self::StatsReset,
+            Command::Arithmetic(arithmetic) => Self::of_arithmetic(arithmetic),
+            Command::Lock { .. } => Self::Lock,
+            Command::Unlock { .. } => Self::Unlock,
+            Command::UnlockAll => Self::UnlockAll,
+            Command::FlushAll { .. } => Self::FlushAll,
+            Command::Keys(_) => Self::Keys,
+            Command::Stats(_) => Self::Stats,
+            Command::StatsReset => Self::StatsReset,
         }
     }
 
-    fn of_set(mode: SetMode, guard: GuardChoice, lock: LockAfter) -> Self {
-        let guarded = guard != GuardChoice::None;
-        let else_stale = matches!(guard, GuardChoice::MatchElseStale(_));
-        match (lock, mode) {
+    fn of_get(get: &Get<'_>) -> Self {
+        let recaches = |step| matches!(step, TtlStep::Recache(_));
+        match (get.lock, get.recaches) {
+            (true, _) => Self::LockAndGet,
+            (false, false) if get.steps.is_empty() => Self::Get,
+            (false, false) => Self::Touch,
+            (false, true) if get.steps.vivifies() => Self::Vivify,
+            (false, true) if get.steps.iter().any(recaches) => Self::Recache,
+            (false, true) => Self::MetaGet,
+        }
+    }
+
+    fn of_arithmetic(arithmetic: &Arithmetic<'_>) -> Self {
+        let guarded = arithmetic.guard != Guard::None;
+        match (arithmetic.direction, guarded, arithmetic.steps.vivifies()) {
+            (Direction::Increment, false, false) => Self::Increment,
+            (Direction::Increment, true, false) => Self::IncrementCas,
+            (Direction::Increment, false, true) => Self::IncrementElseCreate,
+            (Direction::Increment, true, true) => Self::IncrementElseCreateCas,
+            (Direction::Decrement, false, false) => Self::Decrement,
+            (Direction::Decrement, true, false) => Self::DecrementCas,
+            (Direction::Decrement, false, true) => Self::DecrementElseCreate,
+            (Direction::Decrement, true, true) => Self::DecrementElseCreateCas,
+        }
+    }
+
+    fn of_set(set: &Set<'_>) -> Self {
+        let guarded = set.guard != Guard::None;
+        let else_stale = matches!(set.guard, Guard::MatchElseStale(_));
+        match (set.lock, set.mode) {
             (LockAfter::Release, _) if guarded => Self::ReplaceAndUnlockCas,
             (LockAfter::Release, _) => Self::ReplaceAndUnlock,
             (LockAfter::Keep, SetMode::Set) if else_stale => Self::CasElseStale,
@@ -360,7 +361,16 @@ impl Default for Pairs {
 impl Pairs {
     /// Notes a pair.
     pub fn note(&mut self, request: &Request, reply: &Reply<'_>) {
-        let row = self.seen.get_mut(RequestKind::of(request) as usize);
+        self.note_kind(RequestKind::of(request), reply);
+    }
+
+    /// Notes a pair of a layer that has commands and no requests.
+    pub fn note_command(&mut self, command: &Command<'_>, reply: &Reply<'_>) {
+        self.note_kind(RequestKind::of_command(command), reply);
+    }
+
+    fn note_kind(&mut self, request: RequestKind, reply: &Reply<'_>) {
+        let row = self.seen.get_mut(request as usize);
         if let Some(count) = row.and_then(|row| row.get_mut(ReplyKind::of(reply) as usize)) {
             *count += 1;
         }

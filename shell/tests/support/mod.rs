@@ -134,7 +134,7 @@ impl Drop for Started {
 }
 
 /// The program on PATH, or where Debian puts servers. A test that needs it and does not find it has
-/// nothing to say, unless `LATCHD_REQUIRE_MEMCACHED` is set, as in CI.
+/// nothing to say, unless `LATCHD_REQUIRE_PEERS` is set, as in CI.
 fn memcached_program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -142,7 +142,7 @@ fn memcached_program() -> Option<PathBuf> {
         .map(|folder| folder.join("memcached"))
         .find(|program| program.is_file());
     assert!(
-        found.is_some() || std::env::var_os("LATCHD_REQUIRE_MEMCACHED").is_none(),
+        found.is_some() || std::env::var_os("LATCHD_REQUIRE_PEERS").is_none(),
         "there is no memcached on PATH"
     );
     if found.is_none() {
