@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd_tests::simulation::{Failure, Fault, Plan, Report, Tally, run};
+use latchd_core::arbitrary::Pairs;
+use latchd_tests::simulation::{Failure, Fault, Plan, Report, Tally, is_left_out, run};
 
 const USAGE: &str = "usage: simulate --seed N --events M [--fault NAME] [-v]\n       \
                      simulate --seeds K --events M [--threads T] [--from N]";
@@ -79,13 +80,33 @@ fn main() -> ExitCode {
     match outcome {
         Ok((seeds, report)) => {
             print_report(seeds, &report, start.elapsed());
-            ExitCode::SUCCESS
+            if are_pairs_right(seeds, &report.pairs) {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
         }
         Err(failure) => {
             println!("{failure}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// From how many seeds on every pair must have been seen: fewer may not come across the rare ones.
+const SEEDS_FOR_ALL_PAIRS: u64 = 40;
+
+/// Says which replies no request should have got, and which no request did get.
+fn are_pairs_right(seeds: u64, pairs: &Pairs) -> bool {
+    let impossible: Vec<_> = pairs.impossible().collect();
+    let missing: Vec<_> = pairs.missing(is_left_out).collect();
+    if !impossible.is_empty() {
+        println!("cannot be, and was seen: {impossible:?}");
+    }
+    if !missing.is_empty() {
+        println!("never seen: {missing:?}");
+    }
+    impossible.is_empty() && (missing.is_empty() || seeds < SEEDS_FOR_ALL_PAIRS)
 }
 
 fn play_many(arguments: &Arguments, seeds: u64) -> Result<Report, Box<Failure>> {
@@ -138,6 +159,7 @@ fn add(total: &mut Report, report: &Report) {
     total.commands += report.commands;
     total.digest = total.digest.wrapping_add(report.digest);
     total.tally.add(&report.tally);
+    total.pairs.add(&report.pairs);
 }
 
 /// Shows how far it is: on a terminal ten times a second in one line, otherwise a line every ten
@@ -179,6 +201,7 @@ fn print_report(seeds: u64, report: &Report, elapsed: Duration) {
         commands,
         digest,
         tally,
+        pairs,
     } = report;
     let Tally {
         locks,
@@ -192,6 +215,7 @@ fn print_report(seeds: u64, report: &Report, elapsed: Duration) {
         too_large,
         confirmed,
     } = tally;
+    println!("{pairs}");
     println!(
         "locks: {locks} granted, {contended} contended, {refused} changes refused, {died} died with their connection"
     );

@@ -46,6 +46,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use server::Fault;
 
+use latchd_core::arbitrary::{Pairs, ReplyKind, RequestKind};
+
 use world::World;
 
 /// What to play.
@@ -75,7 +77,7 @@ impl Plan {
 }
 
 /// What came of a run.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Report {
     /// How many events there were.
     pub events: u64,
@@ -85,9 +87,40 @@ pub struct Report {
     pub digest: u64,
     /// What happened, counted.
     pub tally: Tally,
+    /// Which kinds of command got which kinds of reply.
+    pub pairs: Box<Pairs>,
 }
 
 pub use ledger::Tally;
+
+/// Whether a pair that the property tests see is not to be expected here: the clients of the
+/// simulation do not ask for it. They speak the wire, where these are rare or roundabout.
+#[must_use]
+pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
+    use RequestKind as Q;
+    matches!(
+        request,
+        Q::ReplaceCas
+            | Q::ReplaceCasElseStale
+            | Q::AppendCas
+            | Q::AppendElseCreate
+            | Q::AppendElseCreateCas
+            | Q::PrependCas
+            | Q::PrependElseCreate
+            | Q::PrependElseCreateCas
+            | Q::ClearCas
+            | Q::ClearAndMarkStaleCas
+            | Q::IncrementCas
+            | Q::IncrementElseCreateCas
+            | Q::DecrementCas
+            | Q::DecrementElseCreateCas
+            | Q::StatsReset
+    ) || matches!(
+        reply,
+        // `C` of a meta get; a command on a connection that has ended.
+        ReplyKind::HitUnchanged | ReplyKind::RefusedConnectionClosed
+    )
+}
 
 /// A promise that was broken.
 #[derive(Clone, Debug)]

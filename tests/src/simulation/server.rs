@@ -1,6 +1,7 @@
 //! The server's side: the core behind the door through which connections reach it, the oracle beside
 //! it where there is one, and the faults that can be planted there.
 
+use latchd_core::arbitrary::Pairs;
 use latchd_core::command::{Delete, SetMode, TtlSteps};
 use latchd_core::connection::Execute;
 use latchd_core::engine::Config;
@@ -139,6 +140,8 @@ pub(super) struct Server {
     fault: Option<Fault>,
     /// Commands that were executed.
     pub(super) executed: u64,
+    /// Which kinds of command got which kinds of reply; `None` while one is executed.
+    pub(super) pairs: Option<Box<Pairs>>,
     /// Where the core and the oracle parted, if they did.
     pub(super) difference: Option<String>,
 }
@@ -156,6 +159,7 @@ impl Server {
             oracle: with_oracle.then(|| Oracle::new(limits, UNIX_S_AT_START)),
             fault,
             executed: 0,
+            pairs: Some(Box::default()),
             difference: None,
         }
     }
@@ -211,6 +215,20 @@ pub(super) struct Door<'a> {
 impl Execute for Door<'_> {
     fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         self.server.executed += 1;
+        // Out of the server while the core is at work, which has it as well.
+        let mut pairs = self.server.pairs.take();
+        self.execute_and_compare(command, &mut |reply| {
+            if let Some(pairs) = &mut pairs {
+                pairs.note_command(&command, reply);
+            }
+            answer(reply);
+        });
+        self.server.pairs = pairs;
+    }
+}
+
+impl Door<'_> {
+    fn execute_and_compare(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         if self.server.oracle.is_some() {
             let mut answered = None;
             self.execute_one(command, &mut |reply| {

@@ -135,6 +135,7 @@ impl World {
             commands: self.server.executed,
             digest: self.digest,
             tally: self.ledger.tally,
+            pairs: self.server.pairs.take().unwrap_or_default(),
         })
     }
 
