@@ -12,6 +12,7 @@ pub mod fault;
 pub mod invariants;
 pub mod lease;
 mod locks;
+pub mod pairs;
 pub mod report;
 mod rules;
 pub mod search;

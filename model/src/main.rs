@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use latchd_model::report::{self, Outcome};
-use latchd_model::{Explored, Setup, all, lease, search};
+use latchd_model::{Explored, Setup, all, lease, pairs, search};
 use stateright::Model;
 
 /// Every interleaving of locks and wins, within bounds, on the real core of latchd.
@@ -173,6 +173,11 @@ fn check(
                 Err(error) => println!("not saved as {}: {error}\n", path.display()),
             }
         }
+    }
+    // Only all models together ask for everything that can be answered.
+    if setups.len() == all().count() {
+        println!("\n{}", pairs::table());
+        complaints.push_str(&pairs::complaints());
     }
     if complaints.is_empty() {
         println!(

@@ -19,6 +19,7 @@ use crate::canonical::Canonical;
 use crate::client::{Client, Errand};
 use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
+use crate::pairs;
 use crate::rules::{self, Cause, Change};
 use crate::setup::{CLIENTS_MAX, Setup, VALUE_BYTES};
 use crate::snapshot::{SHARDS_MAX, Snapshot};
@@ -390,7 +391,12 @@ impl World {
         let core = &mut self.shards[shard];
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let now = Instant::from_millis(now_ms);
-            let answer = core.handle(now, event).map(|reply| Answer::from(&reply));
+            let answer = core.handle(now, event).map(|reply| {
+                if let Event::Received(_, command) = &event {
+                    pairs::note(command, &reply);
+                }
+                Answer::from(&reply)
+            });
             core.check();
             answer
         }));
