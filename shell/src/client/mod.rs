@@ -61,7 +61,8 @@ pub use lock::Lock;
 pub use options::{BoundOptions, ComputeOptions, LockOptions};
 pub use server::Client;
 
-/// The page about the client: its code compiles.
+/// The readme and the page about the client: their code compiles.
 #[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/CLIENT.md")]
 struct Page;
