@@ -176,13 +176,16 @@ fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
     let guard = match (mode, guard(u)?) {
         // An add has nothing to compare with.
         (SetMode::Add, _) => GuardChoice::None,
-        (SetMode::Set | SetMode::Replace, guard) if !release => guard,
-        (_, guard) => plain(guard),
+        (SetMode::Set, guard) => guard,
+        // A guarded `ms MR` is a guarded `ms`: only a packet can ask for both.
+        (SetMode::Replace | SetMode::Append { .. } | SetMode::Prepend { .. }, guard) => {
+            plain(guard)
+        }
     };
     Ok(Request::Set {
         key,
         key_form: key_form(u)?,
-        value: SmallValue::new(u.arbitrary()?),
+        value: *u.choose(&SmallValue::ALL)?,
         client_flags: *u.choose(&CLIENT_FLAGS)?,
         exptime: exptime(u)?,
         mode,

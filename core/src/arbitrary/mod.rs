@@ -6,9 +6,13 @@
 //! number. So sequences collide often, and any sequence has a meaning: a [`Stage`] turns each op
 //! into the event it stands for, or into none (a client that is not there cannot go).
 //!
+//! What the small words of an op stand for is the layer's to say ([`Meaning`]): which name a key
+//! has, which bytes a value, which number a version.
+//!
 //! - A1: every command with every option that a request can ask for is in the alphabet. What one
 //!   layer misses, it misses for want of an op.
 //! - A2: leaving any op out of a sequence gives a sequence, so that a failing one can be shortened.
+//! - A3: every request of the alphabet can be asked on a wire.
 
 mod draw;
 mod pairs;
@@ -30,23 +34,11 @@ use crate::time::Exptime;
 /// How many clients there are.
 pub const CLIENTS: usize = 3;
 
-/// The keys of the alphabet. One is the beginning of another, for the sake of `keys`.
+/// The keys of the alphabet, unless a layer has names of its own. One is the beginning of another,
+/// for the sake of `keys`.
 pub const KEYS: [&[u8]; 3] = [b"a", b"b", b"ab"];
 
-/// The values of the alphabet: empty, a word, numbers (the greatest, one that gains a digit, one
-/// that a `decr` has padded), and one of which two are too long
-/// ([`VALUE_BYTES_MAX`]).
-pub const VALUES: [&[u8]; 7] = [
-    b"",
-    b"v",
-    b"7",
-    b"18446744073709551615",
-    b"10",
-    b"7 ",
-    &[b'x'; 40],
-];
-
-/// A limit of the value size under which an append can be too long.
+/// A limit of the value size that no [`SmallValue`] reaches, and two that are put together can.
 pub const VALUE_BYTES_MAX: usize = 64;
 
 /// How many different keys [`Op::Pressure`] stores.
@@ -100,73 +92,113 @@ pub enum Op {
     },
 }
 
-/// One of [`CLIENTS`].
+/// A client, by its number. A layer has some, of which each number means one ([`among`]).
+///
+/// [`among`]: Client::among
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Client(usize);
+pub struct Client(u8);
 
 impl Client {
-    /// The client with this number; the ones beyond [`CLIENTS`] are the first ones again.
+    /// The client with this number.
     #[must_use]
     pub const fn new(number: u8) -> Self {
-        Self(number as usize % CLIENTS)
+        Self(number)
     }
 
-    /// The client's number.
+    /// Which of `count` clients it is: the numbers beyond are the first ones again.
+    ///
+    /// # Panics
+    /// If there are none.
     #[must_use]
-    pub const fn index(self) -> usize {
-        self.0
+    pub const fn among(self, count: usize) -> usize {
+        self.0 as usize % count
     }
 }
 
-/// One of [`KEYS`].
+/// A key, by its number. A layer has some, of which each number means one ([`among`]).
+///
+/// [`among`]: SmallKey::among
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct SmallKey(usize);
+pub struct SmallKey(u8);
 
 impl SmallKey {
-    /// The key with this number; the ones beyond [`KEYS`] are the first ones again.
+    /// The key with this number.
     #[must_use]
     pub const fn new(number: u8) -> Self {
-        Self(number as usize % KEYS.len())
+        Self(number)
     }
 
-    /// The key's number.
+    /// Which of `count` keys it is: the numbers beyond are the first ones again.
+    ///
+    /// # Panics
+    /// If there are none.
     #[must_use]
-    pub const fn index(self) -> usize {
-        self.0
+    pub const fn among(self, count: usize) -> usize {
+        self.0 as usize % count
     }
 
-    /// The key itself.
+    /// The one of [`KEYS`] that it is.
     #[must_use]
-    pub fn key(self) -> Key<'static> {
-        KEYS.get(self.index())
+    pub fn name(self) -> Key<'static> {
+        KEYS.get(self.among(KEYS.len()))
             .copied()
             .and_then(Key::new)
             .expect("every key has 1 to 250 bytes")
     }
 }
 
-/// One of [`VALUES`].
+/// A value, by what is remarkable about it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct SmallValue(usize);
+pub enum SmallValue {
+    /// No bytes.
+    #[default]
+    Empty,
+    /// No number.
+    Word,
+    /// A number.
+    Number,
+    /// The greatest number there is.
+    Greatest,
+    /// A number that may gain or lose a digit.
+    Round,
+    /// A number that a `decr` has padded.
+    Padded,
+    /// One of which two are too long.
+    Long,
+}
 
 impl SmallValue {
-    /// The value with this number; the ones beyond [`VALUES`] are the first ones again.
-    #[must_use]
-    pub const fn new(number: u8) -> Self {
-        Self(number as usize % VALUES.len())
-    }
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Empty,
+        Self::Word,
+        Self::Number,
+        Self::Greatest,
+        Self::Round,
+        Self::Padded,
+        Self::Long,
+    ];
 
-    /// The value's bytes.
+    /// Such bytes, for a layer that tells values apart by these.
     #[must_use]
-    pub fn bytes(self) -> &'static [u8] {
-        VALUES.get(self.0).copied().unwrap_or_default()
+    pub const fn bytes(self) -> &'static [u8] {
+        match self {
+            Self::Empty => b"",
+            Self::Word => b"v",
+            Self::Number => b"7",
+            Self::Greatest => b"18446744073709551615",
+            Self::Round => b"10",
+            Self::Padded => b"7 ",
+            Self::Long => &[b'x'; 40],
+        }
     }
 }
 
-/// A version of an item, by what a client knows of it.
+/// A version of an item, by what the clients know of it. Whether they tell each other what they
+/// know is the layer's to say.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum CasChoice {
-    /// The last one that any client was told.
+    /// The last one that was told.
     Current,
     /// The one before.
     Former,
@@ -197,6 +229,23 @@ impl GuardChoice {
             Self::Never => Guard::Never,
         }
     }
+}
+
+/// What the small words of a request stand for in one layer; `'a` is how long its keys and values
+/// live.
+pub trait Meaning<'a> {
+    /// A key.
+    fn key(&self, key: SmallKey) -> Key<'a> {
+        key.name()
+    }
+
+    /// A value.
+    fn value(&self, value: SmallValue) -> &'a [u8] {
+        value.bytes()
+    }
+
+    /// A version of the item with this key.
+    fn version(&self, key: SmallKey, choice: CasChoice) -> Cas;
 }
 
 /// What a client asks for: a [`Command`], owned and small.
@@ -327,9 +376,11 @@ impl Request {
         }
     }
 
-    /// The command, with `version` for the versions of the request's key.
+    /// The command, with what its words stand for.
     #[must_use]
-    pub fn lower(&self, version: impl Fn(CasChoice) -> Cas) -> Command<'static> {
+    pub fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Command<'a> {
+        let about = self.key().unwrap_or_default();
+        let version = |choice| meaning.version(about, choice);
         let new = |cas: Option<CasChoice>| match cas {
             Some(cas) => NewCas::Is(version(cas)),
             None => NewCas::Next,
@@ -345,7 +396,7 @@ impl Request {
                 recaches,
                 lock,
             } => Command::Get(Get {
-                key: key.key(),
+                key: meaning.key(key),
                 key_form,
                 steps,
                 bump,
@@ -365,9 +416,9 @@ impl Request {
                 new_cas,
                 lock,
             } => Command::Set(Set {
-                key: key.key(),
+                key: meaning.key(key),
                 key_form,
-                value: value.bytes(),
+                value: meaning.value(value),
                 client_flags,
                 exptime,
                 mode,
@@ -375,7 +426,9 @@ impl Request {
                 new_cas: new(new_cas),
                 lock,
             }),
-            Self::SetTooLarge { key } => Command::SetTooLarge { key: key.key() },
+            Self::SetTooLarge { key } => Command::SetTooLarge {
+                key: meaning.key(key),
+            },
             Self::Delete {
                 key,
                 key_form,
@@ -383,7 +436,7 @@ impl Request {
                 removal,
                 new_cas,
             } => Command::Delete(Delete {
-                key: key.key(),
+                key: meaning.key(key),
                 key_form,
                 guard: guard.lower(&version),
                 removal,
@@ -399,7 +452,7 @@ impl Request {
                 guard,
                 new_cas,
             } => Command::Arithmetic(Arithmetic {
-                key: key.key(),
+                key: meaning.key(key),
                 key_form,
                 direction,
                 delta,
@@ -408,12 +461,16 @@ impl Request {
                 guard: guard.lower(&version),
                 new_cas: new(new_cas),
             }),
-            Self::Lock { key } => Command::Lock { key: key.key() },
-            Self::Unlock { key } => Command::Unlock { key: key.key() },
+            Self::Lock { key } => Command::Lock {
+                key: meaning.key(key),
+            },
+            Self::Unlock { key } => Command::Unlock {
+                key: meaning.key(key),
+            },
             Self::UnlockAll => Command::UnlockAll,
             Self::FlushAll { at } => Command::FlushAll { at },
             Self::Keys { prefix } => Command::Keys(Keys {
-                prefix: prefix.map_or(&[], |key| key.key().as_bytes()),
+                prefix: prefix.map_or(&[], |key| meaning.key(key).as_bytes()),
                 cursor: ScanCursor::default(),
             }),
             Self::Stats => Command::Stats(StatsTopic::General),

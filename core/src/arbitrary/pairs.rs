@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use super::Request;
+use super::{CasChoice, Meaning, Request, SmallKey};
 use crate::command::{
     Arithmetic, Command, Direction, Get, Guard, LockAfter, OnMissing, Removal, Set, SetMode,
     TtlStep,
@@ -39,7 +39,7 @@ kinds! {
     RequestKind {
         Get, Touch, LockAndGet, MetaGet, Vivify, Recache,
         Set, Cas, CasElseStale,
-        Add, Replace, ReplaceCas, ReplaceCasElseStale, ReplaceAndUnlock, ReplaceAndUnlockCas,
+        Add, Replace, ReplaceCas, ReplaceAndUnlock, ReplaceAndUnlockCas,
         Append, AppendCas, AppendElseCreate, AppendElseCreateCas,
         Prepend, PrependCas, PrependElseCreate, PrependElseCreateCas,
         SetTooLarge,
@@ -107,7 +107,7 @@ pub const fn reachable(request: RequestKind) -> &'static [ReplyKind] {
             R::RefusedOutOfMemory,
         ],
         Q::Set => &[R::Stored, R::RefusedLocked, R::RefusedOutOfMemory],
-        Q::Cas | Q::CasElseStale | Q::ReplaceCas | Q::ReplaceCasElseStale => &[
+        Q::Cas | Q::CasElseStale | Q::ReplaceCas => &[
             R::Stored,
             R::Exists,
             R::NotFound,
@@ -217,8 +217,14 @@ impl RequestKind {
     /// What kind of request `request` is.
     #[must_use]
     pub fn of(request: &Request) -> Self {
-        // The kind does not depend on which version a guard asks for.
-        Self::of_command(&request.lower(|_| Cas::FIRST))
+        /// The kind does not depend on which version a guard asks for.
+        struct Any;
+        impl Meaning<'static> for Any {
+            fn version(&self, _: SmallKey, _: CasChoice) -> Cas {
+                Cas::FIRST
+            }
+        }
+        Self::of_command(&request.lower(&Any))
     }
 
     /// What kind of request `command` is: of the alphabet or of a layer's own making.
@@ -285,7 +291,6 @@ impl RequestKind {
             (LockAfter::Keep, SetMode::Set) if guarded => Self::Cas,
             (LockAfter::Keep, SetMode::Set) => Self::Set,
             (LockAfter::Keep, SetMode::Add) => Self::Add,
-            (LockAfter::Keep, SetMode::Replace) if else_stale => Self::ReplaceCasElseStale,
             (LockAfter::Keep, SetMode::Replace) if guarded => Self::ReplaceCas,
             (LockAfter::Keep, SetMode::Replace) => Self::Replace,
             (LockAfter::Keep, SetMode::Append { missing }) => match (missing, guarded) {

@@ -1,7 +1,7 @@
 //! Makes a failing sequence short: plainer forms of an op.
 
 use super::{GuardChoice, Op, Request, SmallValue};
-use crate::command::{Delete, Removal, TtlSteps};
+use crate::command::{Removal, TtlSteps};
 use crate::key::KeyForm;
 use crate::time::Exptime;
 use alloc::vec::Vec;
@@ -130,7 +130,7 @@ impl Request {
                     removal,
                     new_cas,
                 };
-                let remove = Delete::new(key.key()).removal;
+                let remove = Removal::Remove;
                 offer(with(KeyForm::Plain, GuardChoice::None, remove, None));
                 offer(with(key_form, GuardChoice::None, removal, new_cas));
                 if removal != remove {

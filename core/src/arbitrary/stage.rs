@@ -2,7 +2,8 @@
 //! clients have been told.
 
 use super::{
-    CLIENTS, CasChoice, Client, KEYS, Op, PRESSURE_KEYS, Request, SmallKey, UNIX_S_AT_START,
+    CLIENTS, CasChoice, Client, KEYS, Meaning, Op, PRESSURE_KEYS, Request, SmallKey,
+    UNIX_S_AT_START,
 };
 use crate::command::{Command, Set};
 use crate::engine::{ConnId, Event};
@@ -78,19 +79,19 @@ impl Stage {
     pub fn enact(&mut self, op: &Op) -> Option<Event<'static>> {
         match op {
             Op::Open { client } => {
-                let slot = self.connected.get_mut(client.index())?;
+                let slot = self.connected.get_mut(client.among(CLIENTS))?;
                 if slot.is_some() {
                     return None;
                 }
                 self.connections += 1;
                 let conn = ConnId::from_number(self.connections);
                 *slot = Some(conn);
-                *self.last.get_mut(client.index())? = Some(conn);
+                *self.last.get_mut(client.among(CLIENTS))? = Some(conn);
                 Some(Event::Opened(conn))
             }
             Op::Close { client } => self
                 .connected
-                .get_mut(client.index())?
+                .get_mut(client.among(CLIENTS))?
                 .take()
                 .map(Event::Closed),
             Op::Advance { ms } => {
@@ -118,11 +119,8 @@ impl Stage {
                 ))
             }
             Op::Request { client, request } => {
-                let conn = (*self.last.get(client.index())?)?;
-                Some(Event::Received(
-                    conn,
-                    request.lower(|cas| self.version(request, cas)),
-                ))
+                let conn = (*self.last.get(client.among(CLIENTS))?)?;
+                Some(Event::Received(conn, request.lower(self)))
             }
         }
     }
@@ -147,7 +145,7 @@ impl Stage {
         };
         let Some(versions) = request
             .key()
-            .and_then(|key| self.versions.get_mut(key.index()))
+            .and_then(|key| self.versions.get_mut(key.among(KEYS.len())))
         else {
             return;
         };
@@ -160,15 +158,14 @@ impl Stage {
     /// The id a client is connected under.
     #[must_use]
     pub fn connection(&self, client: Client) -> Option<ConnId> {
-        *self.connected.get(client.index())?
+        *self.connected.get(client.among(CLIENTS))?
     }
+}
 
-    fn version(&self, request: &Request, choice: CasChoice) -> Cas {
-        let versions = request
-            .key()
-            .and_then(|key: SmallKey| self.versions.get(key.index()))
-            .copied()
-            .unwrap_or_default();
+impl Meaning<'static> for Stage {
+    fn version(&self, key: SmallKey, choice: CasChoice) -> Cas {
+        let versions = self.versions.get(key.among(KEYS.len()));
+        let versions = versions.copied().unwrap_or_default();
         let number = match choice {
             CasChoice::Current => versions.current.map_or(1, Cas::number),
             CasChoice::Former => versions.former.map_or(1, Cas::number),

@@ -101,7 +101,6 @@ pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
     matches!(
         request,
         Q::ReplaceCas
-            | Q::ReplaceCasElseStale
             | Q::AppendCas
             | Q::AppendElseCreate
             | Q::AppendElseCreateCas
