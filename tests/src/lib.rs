@@ -9,3 +9,4 @@ pub mod simulation;
 pub mod socket;
 pub mod transcript;
 pub mod trial;
+pub mod wording;

@@ -5,3 +5,4 @@ mod differential;
 mod properties;
 mod simulation;
 mod transcripts;
+mod wording;

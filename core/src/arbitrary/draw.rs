@@ -1,7 +1,7 @@
 //! Draws ops from random bytes: the one generator behind quickcheck, cargo-fuzz and simulation.
 //!
-//! Only requests that a wire can ask for are drawn (a lock-and-get neither vivifies nor recaches,
-//! a replace-and-unlock is a replace), so that nothing is reported that no client can bring about.
+//! Only requests that a client can bring about are drawn (A3): a lock-and-get neither vivifies nor
+//! recaches, a replace-and-unlock is a replace.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
@@ -34,9 +34,17 @@ const EXPTIMES: [Exptime; 12] = [
 const SPANS_MS: [u32; 7] = [1, 100, 249, 250, 400, 1_000, 2_001];
 
 const CLIENT_FLAGS: [u32; 3] = [0, 7, u32::MAX];
-const DELTAS: [u64; 5] = [1, 0, 3, 10, u64::MAX];
+const DELTAS: [u64; 6] = [1, 0, 3, 10, 10_u64.pow(19), u64::MAX];
 const INITIALS: [u64; 4] = [0, 5, 100, u64::MAX];
-const CASES: [CasChoice; 3] = [CasChoice::Current, CasChoice::Former, CasChoice::Higher];
+const CASES: [CasChoice; 7] = [
+    CasChoice::Current,
+    CasChoice::Current,
+    CasChoice::Former,
+    CasChoice::Former,
+    CasChoice::Higher,
+    CasChoice::Higher,
+    CasChoice::Highest,
+];
 
 impl<'a> Arbitrary<'a> for Op {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
@@ -129,7 +137,8 @@ fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
     let family = u.choose(&families)?;
     let steps = match family {
         F::Get | F::LockAndGet | F::MetaDebug => TtlSteps::NONE,
-        F::Touch | F::LockTouchAndGet => TtlSteps::one(TtlStep::Touch(exptime(u)?)),
+        F::Touch => TtlSteps::one(TtlStep::Touch(exptime(u)?)),
+        F::LockTouchAndGet => TtlSteps::one(TtlStep::Touch(unsigned(exptime(u)?))),
         F::MetaGet => steps(u, true)?,
     };
     let meta = matches!(family, F::MetaGet);
@@ -177,17 +186,29 @@ fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
         // An add has nothing to compare with.
         (SetMode::Add, _) => GuardChoice::None,
         (SetMode::Set, guard) => guard,
-        // A guarded `ms MR` is a guarded `ms`: only a packet can ask for both.
+        // `I` stands beside a set only.
         (SetMode::Replace | SetMode::Append { .. } | SetMode::Prepend { .. }, guard) => {
             plain(guard)
         }
     };
+    // It is a packet's, which has one form of keys.
+    let key_form = if release {
+        KeyForm::Plain
+    } else {
+        key_form(u)?
+    };
+    let exptime = exptime(u)?;
+    let value = match *u.choose(&SmallValue::ALL)? {
+        // A packet without one is malformed.
+        SmallValue::Empty if release => SmallValue::Word,
+        value => value,
+    };
     Ok(Request::Set {
         key,
-        key_form: key_form(u)?,
-        value: *u.choose(&SmallValue::ALL)?,
+        key_form,
+        value,
         client_flags: *u.choose(&CLIENT_FLAGS)?,
-        exptime: exptime(u)?,
+        exptime: if release { unsigned(exptime) } else { exptime },
         mode,
         guard,
         new_cas: if release { None } else { new_cas(u)? },
@@ -256,6 +277,16 @@ fn steps(u: &mut Unstructured<'_>, recaches: bool) -> Result<TtlSteps> {
 
 fn exptime(u: &mut Unstructured<'_>) -> Result<Exptime> {
     u.choose(&EXPTIMES).copied()
+}
+
+/// The same for a packet, whose exptimes have no sign: a date that has passed.
+const fn unsigned(exptime: Exptime) -> Exptime {
+    match exptime {
+        Exptime::Past => Exptime::At {
+            unix_s: UNIX_S_AT_START - 1,
+        },
+        Exptime::Never | Exptime::In { .. } | Exptime::At { .. } => exptime,
+    }
 }
 
 fn key_form(u: &mut Unstructured<'_>) -> Result<KeyForm> {

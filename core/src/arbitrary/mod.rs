@@ -12,7 +12,8 @@
 //! - A1: every command with every option that a request can ask for is in the alphabet. What one
 //!   layer misses, it misses for want of an op.
 //! - A2: leaving any op out of a sequence gives a sequence, so that a failing one can be shortened.
-//! - A3: every request of the alphabet can be asked on a wire.
+//! - A3: every request of the alphabet can be asked on a wire, but for the guarded replace, which
+//!   is a guarded set there: only a transport of somebody's own can ask for it.
 
 mod draw;
 mod pairs;
@@ -204,6 +205,8 @@ pub enum CasChoice {
     Former,
     /// One above any that was told.
     Higher,
+    /// One above any that there will be.
+    Highest,
 }
 
 /// [`Guard`] with a [`CasChoice`].

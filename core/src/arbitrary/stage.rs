@@ -170,6 +170,7 @@ impl Meaning<'static> for Stage {
             CasChoice::Current => versions.current.map_or(1, Cas::number),
             CasChoice::Former => versions.former.map_or(1, Cas::number),
             CasChoice::Higher => versions.highest.saturating_add(3),
+            CasChoice::Highest => u64::MAX,
         };
         Cas::new(number.max(1)).expect("it is at least 1")
     }

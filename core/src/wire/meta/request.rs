@@ -338,10 +338,10 @@ fn decode_debug<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer
 pub struct Request<'a> {
     /// What is asked.
     pub verb: Verb,
-    /// Of which item. A key that could not stand on a line is written in base64; `b` is then added
-    /// to the flags.
+    /// Of which item. It is written in base64 if `b` is among the flags; `b` is added if it could
+    /// not stand on a line.
     pub key: Key<'a>,
-    /// What to do and what to show, in this order; each letter once, and no `b`.
+    /// What to do and what to show, in this order; each letter once.
     pub flags: &'a [Flag<'a>],
     /// What `ms` stores; the other verbs have none.
     pub value: &'a [u8],
@@ -356,7 +356,12 @@ impl Request<'_> {
             flags,
             value,
         } = *self;
-        let key_form = form_of(key);
+        let says_binary = flags.contains(&Flag::BinaryKey);
+        let key_form = if says_binary {
+            KeyForm::Binary
+        } else {
+            form_of(key)
+        };
         out.extend_from_slice(verb.word());
         out.push(b' ');
         put_key(key.as_bytes(), key_form, out);
@@ -364,7 +369,7 @@ impl Request<'_> {
             out.push(b' ');
             put_number(out, value.len());
         }
-        if key_form == KeyForm::Binary {
+        if key_form == KeyForm::Binary && !says_binary {
             Flag::BinaryKey.encode(out);
         }
         for flag in flags {

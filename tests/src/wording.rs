@@ -1,0 +1,407 @@
+//! A command as a client writes it: in text where text has words for it, and as a packet.
+//!
+//! The inverse of what a server's decoders do, for whoever starts from a command: a model's way as
+//! a transcript, and the test that the alphabet asks for nothing that no client can ask for.
+//!
+//! - W1: what is written is understood as the command it was written from.
+//!
+//! Source: docs/PROTOCOL.md.
+
+use latchd_core::command::{
+    Arithmetic, Command, Delete, Direction, Get, Guard, Keys, LockAfter, NewCas, OnMissing,
+    Removal, ScanCursor, Set, SetMode, TtlStep, TtlSteps,
+};
+use latchd_core::item::Cas;
+use latchd_core::key::{Key, KeyForm};
+use latchd_core::stats::StatsTopic;
+use latchd_core::time::Exptime;
+use latchd_core::wire::binary::extras::EXPTIME_DO_NOT_CREATE;
+use latchd_core::wire::binary::{Extras, Opcode, Request as Packet};
+use latchd_core::wire::classic::Envelope;
+use latchd_core::wire::classic::request::encode as encode_classic;
+use latchd_core::wire::meta::request::Request as Line;
+use latchd_core::wire::meta::{Flag, Verb};
+
+/// The command in text, in classic text where that has words for it; `None` if neither has.
+/// A value that is too large has one byte more than `value_bytes_max`.
+#[must_use]
+pub fn text(command: &Command<'_>, value_bytes_max: usize) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    if let Command::SetTooLarge { key } = command {
+        let value = vec![b'x'; value_bytes_max + 1];
+        let set = Command::Set(Set::new(*key, &value));
+        encode_classic(&set, envelope(&set), &mut out).ok()?;
+    } else if encode_classic(command, envelope(command), &mut out).is_err() {
+        meta(command, &mut out)?;
+    }
+    Some(out)
+}
+
+/// How a classic command wants to be answered: with all there is to tell.
+fn envelope(command: &Command<'_>) -> Envelope {
+    match command {
+        Command::Get(get) if get.steps.is_empty() => Envelope::Get {
+            with_cas: true,
+            last: true,
+        },
+        Command::Get(_) => Envelope::Touch { noreply: false },
+        Command::Arithmetic(_) => Envelope::Arithmetic { noreply: false },
+        Command::Keys(_) => Envelope::Keys,
+        Command::Stats(topic) => Envelope::Stats(*topic),
+        Command::StatsReset => Envelope::StatsReset,
+        Command::Set(_)
+        | Command::SetTooLarge { .. }
+        | Command::Delete(_)
+        | Command::Lock { .. }
+        | Command::Unlock { .. }
+        | Command::UnlockAll
+        | Command::FlushAll { .. } => Envelope::Change { noreply: false },
+    }
+}
+
+fn meta(command: &Command<'_>, out: &mut Vec<u8>) -> Option<()> {
+    let mut value: &[u8] = b"";
+    let mut flags = Vec::new();
+    let (verb, key, key_form, new_cas) = match command {
+        Command::Get(get) => {
+            let verb = get_flags(get, &mut flags)?;
+            (verb, get.key, get.key_form, get.new_cas)
+        }
+        Command::Set(set) => {
+            value = set.value;
+            set_flags(set, &mut flags)?;
+            (Verb::Set, set.key, set.key_form, set.new_cas)
+        }
+        Command::Delete(delete) => {
+            delete_flags(delete, &mut flags)?;
+            (Verb::Delete, delete.key, delete.key_form, delete.new_cas)
+        }
+        Command::Arithmetic(sum) => {
+            arithmetic_flags(sum, &mut flags)?;
+            (Verb::Arithmetic, sum.key, sum.key_form, sum.new_cas)
+        }
+        Command::SetTooLarge { .. }
+        | Command::Lock { .. }
+        | Command::Unlock { .. }
+        | Command::UnlockAll
+        | Command::FlushAll { .. }
+        | Command::Keys(_)
+        | Command::Stats(_)
+        | Command::StatsReset => return None,
+    };
+    if let NewCas::Is(cas) = new_cas {
+        flags.push(Flag::NewCas(cas.number()));
+    }
+    if key_form == KeyForm::Binary {
+        // `me` looks for it in the first place.
+        flags.insert(0, Flag::BinaryKey);
+    }
+    let line = Line {
+        verb,
+        key,
+        flags: &flags,
+        value,
+    };
+    line.encode(out);
+    Some(())
+}
+
+fn get_flags(get: &Get<'_>, flags: &mut Vec<Flag<'_>>) -> Option<Verb> {
+    let Get {
+        key,
+        key_form,
+        steps,
+        bump,
+        known_cas,
+        new_cas: _,
+        recaches,
+        lock,
+    } = *get;
+    let debug = Get {
+        bump: false,
+        key_form,
+        ..Get::new(key)
+    };
+    if *get == debug {
+        return Some(Verb::Debug);
+    }
+    (recaches && !lock).then_some(())?;
+    flags.extend([Flag::ShowCas, Flag::Value]);
+    put_steps(steps, flags);
+    flags.extend(known_cas.map(|cas| Flag::Cas(cas.number())));
+    flags.extend((!bump).then_some(Flag::NoBump));
+    Some(Verb::Get)
+}
+
+fn set_flags(set: &Set<'_>, flags: &mut Vec<Flag<'_>>) -> Option<()> {
+    let Set {
+        key: _,
+        key_form: _,
+        value: _,
+        client_flags,
+        exptime,
+        mode,
+        guard,
+        new_cas: _,
+        lock,
+    } = *set;
+    (lock == LockAfter::Keep).then_some(())?;
+    // A guarded one of these is something else.
+    let is_free = guard == Guard::None;
+    let (letter, missing) = match mode {
+        SetMode::Set => (None, OnMissing::Refuse),
+        SetMode::Add if is_free => (Some(b'E'), OnMissing::Refuse),
+        SetMode::Replace if is_free => (Some(b'R'), OnMissing::Refuse),
+        SetMode::Add | SetMode::Replace => return None,
+        SetMode::Append { missing } => (Some(b'A'), missing),
+        SetMode::Prepend { missing } => (Some(b'P'), missing),
+    };
+    put_guard(guard, flags);
+    flags.extend(letter.map(Flag::Mode));
+    match missing {
+        OnMissing::Create => flags.push(Flag::Vivify(exptime)),
+        OnMissing::Refuse => put_exptime(exptime, flags),
+    }
+    put_client_flags(client_flags, flags);
+    Some(())
+}
+
+fn delete_flags(delete: &Delete<'_>, flags: &mut Vec<Flag<'_>>) -> Option<()> {
+    if let Guard::MatchElseStale(_) = delete.guard {
+        return None;
+    }
+    put_guard(delete.guard, flags);
+    match delete.removal {
+        Removal::Remove => {}
+        Removal::MarkStale { exptime } => {
+            flags.push(Flag::Invalidate);
+            flags.extend(exptime.map(Flag::Touch));
+        }
+        Removal::Clear {
+            exptime,
+            client_flags,
+        } => {
+            flags.push(Flag::Clear);
+            put_exptime(exptime, flags);
+            put_client_flags(client_flags, flags);
+        }
+        Removal::ClearAndMarkStale {
+            exptime,
+            client_flags,
+        } => {
+            flags.extend([Flag::Clear, Flag::Invalidate]);
+            put_exptime(exptime, flags);
+            put_client_flags(client_flags, flags);
+        }
+    }
+    Some(())
+}
+
+fn arithmetic_flags(sum: &Arithmetic<'_>, flags: &mut Vec<Flag<'_>>) -> Option<()> {
+    match sum.guard {
+        Guard::None | Guard::Match(_) => put_guard(sum.guard, flags),
+        Guard::MatchElseStale(_) | Guard::Never => return None,
+    }
+    flags.extend([Flag::ShowCas, Flag::Value]);
+    put_steps(sum.steps, flags);
+    flags.push(Flag::Initial(sum.initial));
+    flags.push(Flag::Delta(sum.delta));
+    flags.extend(match sum.direction {
+        Direction::Increment => None,
+        Direction::Decrement => Some(Flag::Mode(b'D')),
+    });
+    Some(())
+}
+
+fn put_steps(steps: TtlSteps, flags: &mut Vec<Flag<'_>>) {
+    flags.extend(steps.iter().map(|step| match step {
+        TtlStep::Touch(exptime) => Flag::Touch(exptime),
+        TtlStep::Vivify(exptime) => Flag::Vivify(exptime),
+        TtlStep::Recache(exptime) => Flag::Recache(exptime),
+    }));
+}
+
+fn put_guard(guard: Guard, flags: &mut Vec<Flag<'_>>) {
+    match guard {
+        Guard::None => {}
+        Guard::Match(cas) => flags.push(Flag::Cas(cas.number())),
+        Guard::MatchElseStale(cas) => flags.extend([Flag::Cas(cas.number()), Flag::Invalidate]),
+        Guard::Never => flags.push(Flag::Cas(0)),
+    }
+}
+
+fn put_exptime(exptime: Exptime, flags: &mut Vec<Flag<'_>>) {
+    flags.extend((exptime != Exptime::Never).then_some(Flag::Touch(exptime)));
+}
+
+fn put_client_flags(client_flags: u32, flags: &mut Vec<Flag<'_>>) {
+    flags.extend((client_flags != 0).then_some(Flag::ClientFlags(client_flags)));
+}
+
+/// The command as a packet; `None` if the binary protocol has none for it, or if its value would be
+/// too large.
+#[must_use]
+pub fn packet<'a>(command: &Command<'a>) -> Option<Packet<'a>> {
+    Some(match command {
+        Command::Get(get) => packet_get(get)?,
+        Command::Set(set) => packet_set(set)?,
+        Command::Delete(delete) => {
+            let plain = Delete {
+                guard: delete.guard,
+                ..Delete::new(delete.key)
+            };
+            (*delete == plain).then_some(())?;
+            Packet {
+                cas: version(delete.guard)?,
+                ..about(Opcode::Delete, delete.key)
+            }
+        }
+        Command::Arithmetic(sum) => packet_arithmetic(sum)?,
+        Command::Lock { key } => about(Opcode::Lock, *key),
+        Command::Unlock { key } => about(Opcode::Unlock, *key),
+        Command::UnlockAll => Packet::new(Opcode::UnlockAll),
+        Command::FlushAll { at: Exptime::Never } => Packet::new(Opcode::Flush),
+        Command::FlushAll { at } => Packet {
+            extras: Extras::Exptime(seconds(*at)?),
+            ..Packet::new(Opcode::Flush)
+        },
+        Command::Keys(Keys { prefix, cursor }) => {
+            (*cursor == ScanCursor::default()).then_some(())?;
+            Packet {
+                key: prefix,
+                ..Packet::new(Opcode::Keys)
+            }
+        }
+        Command::Stats(StatsTopic::General) => Packet::new(Opcode::Stat),
+        Command::StatsReset => Packet {
+            key: b"reset",
+            ..Packet::new(Opcode::Stat)
+        },
+        Command::SetTooLarge { .. } | Command::Stats(_) => return None,
+    })
+}
+
+const fn about(opcode: Opcode, key: Key<'_>) -> Packet<'_> {
+    Packet {
+        key: key.as_bytes(),
+        ..Packet::new(opcode)
+    }
+}
+
+fn packet_get<'a>(get: &Get<'a>) -> Option<Packet<'a>> {
+    let plain = Get {
+        steps: get.steps,
+        lock: get.lock,
+        ..Get::new(get.key)
+    };
+    let mut steps = get.steps.iter();
+    let extras = match (steps.next(), steps.next()) {
+        (None, _) => Extras::None,
+        (Some(TtlStep::Touch(exptime)), None) => Extras::Exptime(seconds(exptime)?),
+        (Some(_), _) => return None,
+    };
+    (*get == plain).then_some(())?;
+    let opcode = match (get.lock, extras) {
+        (true, _) => Opcode::LaG,
+        (false, Extras::None) => Opcode::Get,
+        (false, _) => Opcode::Touch,
+    };
+    Some(Packet {
+        extras,
+        ..about(opcode, get.key)
+    })
+}
+
+fn packet_set<'a>(set: &Set<'a>) -> Option<Packet<'a>> {
+    let Set {
+        key,
+        key_form,
+        value,
+        client_flags,
+        exptime,
+        mode,
+        guard,
+        new_cas,
+        lock,
+    } = *set;
+    (key_form == KeyForm::Plain && new_cas == NewCas::Next).then_some(())?;
+    let is_free = guard == Guard::None;
+    let opcode = match (lock, mode) {
+        (LockAfter::Release, SetMode::Replace) if !value.is_empty() => Opcode::RaU,
+        (LockAfter::Keep, SetMode::Set) => Opcode::Set,
+        (LockAfter::Keep, SetMode::Add) if is_free => Opcode::Add,
+        (LockAfter::Keep, SetMode::Replace) if is_free => Opcode::Replace,
+        (
+            LockAfter::Keep,
+            SetMode::Append {
+                missing: OnMissing::Refuse,
+            },
+        ) => Opcode::Append,
+        (
+            LockAfter::Keep,
+            SetMode::Prepend {
+                missing: OnMissing::Refuse,
+            },
+        ) => Opcode::Prepend,
+        (LockAfter::Release | LockAfter::Keep, _) => return None,
+    };
+    let extras = match mode {
+        SetMode::Append { .. } | SetMode::Prepend { .. } => {
+            (client_flags == 0 && exptime == Exptime::Never).then_some(())?;
+            Extras::None
+        }
+        SetMode::Set | SetMode::Add | SetMode::Replace => Extras::Store {
+            client_flags,
+            exptime: seconds(exptime)?,
+        },
+    };
+    Some(Packet {
+        cas: version(guard)?,
+        extras,
+        value,
+        ..about(opcode, key)
+    })
+}
+
+fn packet_arithmetic<'a>(sum: &Arithmetic<'a>) -> Option<Packet<'a>> {
+    let plain = Arithmetic {
+        initial: sum.initial,
+        steps: sum.steps,
+        guard: sum.guard,
+        ..Arithmetic::new(sum.key, sum.direction, sum.delta)
+    };
+    (*sum == plain).then_some(())?;
+    let mut steps = sum.steps.iter();
+    let exptime = match (steps.next(), steps.next()) {
+        (None, _) => EXPTIME_DO_NOT_CREATE,
+        (Some(TtlStep::Vivify(exptime)), None) => seconds(exptime)?,
+        (Some(_), _) => return None,
+    };
+    let opcode = match sum.direction {
+        Direction::Increment => Opcode::Increment,
+        Direction::Decrement => Opcode::Decrement,
+    };
+    Some(Packet {
+        cas: version(sum.guard)?,
+        extras: Extras::Arithmetic {
+            delta: sum.delta,
+            initial: sum.initial,
+            exptime,
+        },
+        ..about(opcode, sum.key)
+    })
+}
+
+/// The version that a packet asks for; `None` if it cannot ask so.
+const fn version(guard: Guard) -> Option<Option<Cas>> {
+    match guard {
+        Guard::None => Some(None),
+        Guard::Match(cas) => Some(Some(cas)),
+        Guard::MatchElseStale(_) | Guard::Never => None,
+    }
+}
+
+/// The number of an exptime in a packet, which has no sign.
+fn seconds(exptime: Exptime) -> Option<u32> {
+    u32::try_from(exptime.to_wire()).ok()
+}
