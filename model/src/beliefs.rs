@@ -1,10 +1,11 @@
 //! What must hold in a state as a whole: between the clients and the cores, and if everybody left.
 
+use latchd_core::arbitrary::RequestKind as Kind;
 use latchd_core::command::{Command, Delete, Get, Removal, Set};
 use latchd_core::reply::{Reply, Win};
 use latchd_core::{ConnId, Event, Instant};
 
-use crate::action::{Verb, key, name};
+use crate::action::{key, name};
 use crate::answer::Answer;
 use crate::client::Errand;
 use crate::fault::Fault;
@@ -39,7 +40,15 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
             // come by yet.
             let may_linger = match client.errand {
                 Some((Errand::Close | Errand::UnlockAll, next)) => shard >= next,
-                Some((Errand::Flush | Errand::FlushLater, _)) | None => false,
+                Some((
+                    Errand::Flush
+                    | Errand::FlushLater
+                    | Errand::Keys
+                    | Errand::Stats
+                    | Errand::StatsReset,
+                    _,
+                ))
+                | None => false,
             };
             let owns = client.conn.is_some() && client.conn == owner;
             demand(
@@ -152,7 +161,7 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
             Some(Reply::Locked) => "locked",
             Some(_) | None => "no",
         };
-        if setup.has(Verb::MarkStale) {
+        if setup.asks(Kind::MarkStale) {
             let mark = Delete {
                 removal: Removal::MarkStale { exptime: None },
                 ..Delete::new(key)

@@ -143,6 +143,9 @@ fn client_word(
         Some((Errand::UnlockAll, next)) => (2, *next),
         Some((Errand::Flush, next)) => (3, *next),
         Some((Errand::FlushLater, next)) => (4, *next),
+        Some((Errand::Keys, next)) => (5, *next),
+        Some((Errand::Stats, next)) => (6, *next),
+        Some((Errand::StatsReset, next)) => (7, *next),
     };
     word.push(kind, 3);
     word.push(next as u64, 2);

@@ -4,12 +4,17 @@
 //!   core.
 
 use latchd_core::ConnId;
-use latchd_core::command::{Command, LockAfter, Removal};
+use latchd_core::command::{Command, Keys, LockAfter, Removal, ScanCursor};
 use latchd_core::item::Cas;
+use latchd_core::stats::StatsTopic;
+use latchd_core::time::Exptime;
 
 use crate::answer::Answer;
 use crate::setup::{CLIENT_KEYS_MAX, Setup};
 use crate::snapshot::SHARDS_MAX;
+
+/// The exptime of a flush that is to come.
+pub(crate) const FLUSH_LATER: Exptime = Exptime::In { seconds: 1 };
 
 /// A client, as far as it can know.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +39,46 @@ pub(crate) enum Errand {
     UnlockAll,
     Flush,
     FlushLater,
+    Keys,
+    Stats,
+    StatsReset,
+}
+
+impl Errand {
+    /// What a request sets out to do; `None` if it is about one key.
+    pub(crate) const fn of(command: &Command<'_>) -> Option<Self> {
+        match command {
+            Command::UnlockAll => Some(Self::UnlockAll),
+            Command::FlushAll { at: Exptime::Never } => Some(Self::Flush),
+            Command::FlushAll { .. } => Some(Self::FlushLater),
+            Command::Keys(_) => Some(Self::Keys),
+            Command::Stats(_) => Some(Self::Stats),
+            Command::StatsReset => Some(Self::StatsReset),
+            Command::Get(_)
+            | Command::Set(_)
+            | Command::SetTooLarge { .. }
+            | Command::Delete(_)
+            | Command::Arithmetic(_)
+            | Command::Lock { .. }
+            | Command::Unlock { .. } => None,
+        }
+    }
+
+    /// What each shard is asked; `None` if it is told of the connection's end.
+    pub(crate) fn command(self) -> Option<Command<'static>> {
+        Some(match self {
+            Self::Close => return None,
+            Self::UnlockAll => Command::UnlockAll,
+            Self::Flush => Command::FlushAll { at: Exptime::Never },
+            Self::FlushLater => Command::FlushAll { at: FLUSH_LATER },
+            Self::Keys => Command::Keys(Keys {
+                prefix: b"",
+                cursor: ScanCursor::default(),
+            }),
+            Self::Stats => Command::Stats(StatsTopic::General),
+            Self::StatsReset => Command::StatsReset,
+        })
+    }
 }
 
 impl Client {

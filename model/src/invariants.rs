@@ -7,9 +7,11 @@
 
 use std::fmt;
 
-use crate::action::Verb;
+use latchd_core::arbitrary::RequestKind as Kind;
+
 use crate::explore::Explored;
 use crate::setup::{Room, Setup};
+use crate::verb::{Manner, Verb, ask};
 use crate::world::World;
 
 macro_rules! invariants {
@@ -157,68 +159,68 @@ fn any(setup: &Setup, verbs: &[Verb]) -> bool {
 }
 
 fn wins(setup: &Setup) -> bool {
-    setup.clients >= 2 && any(setup, &[Verb::MetaGet, Verb::Vivify])
+    setup.clients >= 2 && any(setup, &[ask(Kind::MetaGet), ask(Kind::Vivify)])
 }
 
 witnesses! {
-    CheckedWithLocks of Structure, "the core is checked while somebody holds a lock", |s| s.has(Verb::Lock);
-    CheckedWithWin of Structure, "the core is checked while somebody has a win", |s| s.has(Verb::Vivify);
-    LockRefused of OneBeliever, "a lock is refused because another client holds it", |s| s.has(Verb::Lock) && s.clients >= 2;
-    RelockRefused of OneBeliever, "a lock is refused because the client holds it already", |s| s.has(Verb::Lock);
-    HandoverByUnlock of OneBeliever, "a lock changes hands by unlock", |s| all(s, &[Verb::Lock, Verb::Unlock]) && s.clients >= 2;
-    HandoverByDeath of HolderIsOpen, "a lock changes hands by death", |s| all(s, &[Verb::Lock, Verb::Close]) && s.clients >= 2;
-    LateRefused of HolderIsOpen, "a connection that has ended asks for a lock and gets none", |s| s.has(Verb::LateLock);
-    TwoLocks of BeliefIsTruth, "a client holds two locks", |s| s.has(Verb::Lock) && s.keys >= 2 && s.room != Room::Items(1) && s.locks_max > 1;
-    TwoHolders of BeliefIsTruth, "two clients hold a lock each", |s| s.has(Verb::Lock) && s.keys >= 2 && s.clients >= 2 && s.room != Room::Items(1);
-    LockedAndRead of BeliefIsTruth, "a client gets value and lock in one step", |s| s.has(Verb::LockAndGet);
-    Granted of LockAnswers, "a lock is granted", |s| s.has(Verb::Lock);
-    NothingToLock of LockAnswers, "there is nothing to lock", |s| s.has(Verb::Lock);
-    UnlockRefused of LockAnswers, "an unlock is refused because another client holds the lock", |s| all(s, &[Verb::Lock, Verb::Unlock]) && s.clients >= 2;
-    TooManyLocks of LockAnswers, "a connection may not have another lock", |s| s.has(Verb::Lock) && s.locks_max < s.keys;
-    Unlocked of LockEnds, "a lock ends and the item stays", |s| all(s, &[Verb::Lock, Verb::Unlock]);
-    ExpiredAtUnlock of LockEnds, "an item goes with its lock, because its TTL has passed", |s| all(s, &[Verb::Lock, Verb::Pass, Verb::SetExpiring]);
-    FlushedAtUnlock of LockEnds, "an item goes with its lock, because of a flush", |s| s.has(Verb::Lock) && any(s, &[Verb::Flush, Verb::FlushLater]);
-    Absolved of LockEnds, "an item that its owner has stored again survives the flush before", |s| all(s, &[Verb::Lock, Verb::Set]) && any(s, &[Verb::Flush, Verb::FlushLater]);
-    UnlockedByReplace of LockEnds, "replace-and-unlock does both", |s| s.has(Verb::ReplaceAndUnlock);
-    EscapeOverLock of Escape, "everybody goes, and somebody has held a lock", |s| s.has(Verb::Lock);
-    OwnerOnly of RefusedIsNothing, "a change is refused because another client holds the item", |s| s.has(Verb::Lock) && s.clients >= 2;
-    NotMine of RefusedIsNothing, "replace-and-unlock is refused because another client holds the item", |s| all(s, &[Verb::Lock, Verb::ReplaceAndUnlock]) && s.clients >= 2;
-    NoRoom of RefusedIsNothing, "there is no room, because all items are held", |s| s.has(Verb::Lock) && s.room != Room::Ample;
-    OwnerChanges of HeldIsSafe, "the holder changes what it holds", |s| s.has(Verb::Lock) && s.has(Verb::Set);
-    HeldPastTtl of HeldIsSafe, "an item outlives its TTL, because it is held", |s| all(s, &[Verb::Lock, Verb::Pass, Verb::SetExpiring]);
-    HeldThroughFlush of HeldIsSafe, "an item outlives a flush, because it is held", |s| s.has(Verb::Lock) && any(s, &[Verb::Flush, Verb::FlushLater]);
-    EvictionPassesOver of HeldIsSafe, "an eviction passes over a held item", |s| s.has(Verb::Lock) && matches!(s.room, Room::Items(2..));
+    CheckedWithLocks of Structure, "the core is checked while somebody holds a lock", |s| s.asks(Kind::Lock);
+    CheckedWithWin of Structure, "the core is checked while somebody has a win", |s| s.asks(Kind::Vivify);
+    LockRefused of OneBeliever, "a lock is refused because another client holds it", |s| s.asks(Kind::Lock) && s.clients >= 2;
+    RelockRefused of OneBeliever, "a lock is refused because the client holds it already", |s| s.asks(Kind::Lock);
+    HandoverByUnlock of OneBeliever, "a lock changes hands by unlock", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]) && s.clients >= 2;
+    HandoverByDeath of HolderIsOpen, "a lock changes hands by death", |s| all(s, &[ask(Kind::Lock), Verb::Close]) && s.clients >= 2;
+    LateRefused of HolderIsOpen, "a connection that has ended asks for a lock and gets none", |s| s.has(Verb::Late(Kind::Lock));
+    TwoLocks of BeliefIsTruth, "a client holds two locks", |s| s.asks(Kind::Lock) && s.keys >= 2 && s.room != Room::Items(1) && s.locks_max > 1;
+    TwoHolders of BeliefIsTruth, "two clients hold a lock each", |s| s.asks(Kind::Lock) && s.keys >= 2 && s.clients >= 2 && s.room != Room::Items(1);
+    LockedAndRead of BeliefIsTruth, "a client gets value and lock in one step", |s| s.asks(Kind::LockAndGet);
+    Granted of LockAnswers, "a lock is granted", |s| s.asks(Kind::Lock);
+    NothingToLock of LockAnswers, "there is nothing to lock", |s| s.asks(Kind::Lock);
+    UnlockRefused of LockAnswers, "an unlock is refused because another client holds the lock", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]) && s.clients >= 2;
+    TooManyLocks of LockAnswers, "a connection may not have another lock", |s| s.asks(Kind::Lock) && s.locks_max < s.keys;
+    Unlocked of LockEnds, "a lock ends and the item stays", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]);
+    ExpiredAtUnlock of LockEnds, "an item goes with its lock, because its TTL has passed", |s| all(s, &[ask(Kind::Lock), Verb::Pass, Verb::Ask(Kind::Set, Manner::Expiring)]);
+    FlushedAtUnlock of LockEnds, "an item goes with its lock, because of a flush", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
+    Absolved of LockEnds, "an item that its owner has stored again survives the flush before", |s| all(s, &[ask(Kind::Lock), ask(Kind::Set)]) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
+    UnlockedByReplace of LockEnds, "replace-and-unlock does both", |s| s.asks(Kind::ReplaceAndUnlock);
+    EscapeOverLock of Escape, "everybody goes, and somebody has held a lock", |s| s.asks(Kind::Lock);
+    OwnerOnly of RefusedIsNothing, "a change is refused because another client holds the item", |s| s.asks(Kind::Lock) && s.clients >= 2;
+    NotMine of RefusedIsNothing, "replace-and-unlock is refused because another client holds the item", |s| all(s, &[ask(Kind::Lock), ask(Kind::ReplaceAndUnlock)]) && s.clients >= 2;
+    NoRoom of RefusedIsNothing, "there is no room, because all items are held", |s| s.asks(Kind::Lock) && s.room != Room::Ample;
+    OwnerChanges of HeldIsSafe, "the holder changes what it holds", |s| s.asks(Kind::Lock) && s.asks(Kind::Set);
+    HeldPastTtl of HeldIsSafe, "an item outlives its TTL, because it is held", |s| all(s, &[ask(Kind::Lock), Verb::Pass, Verb::Ask(Kind::Set, Manner::Expiring)]);
+    HeldThroughFlush of HeldIsSafe, "an item outlives a flush, because it is held", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
+    EvictionPassesOver of HeldIsSafe, "an eviction passes over a held item", |s| s.asks(Kind::Lock) && matches!(s.room, Room::Items(2..));
     NewVersion of VersionsGrow, "an item that was there gets a new version", |_| true;
-    ChosenVersion of VersionsGrow, "an item has the version that a client chose", |s| s.has(Verb::SetVersion);
-    VersionAfterChosen of VersionsGrow, "a chosen version is followed by the next one of the server", |s| s.has(Verb::SetVersion);
+    ChosenVersion of VersionsGrow, "an item has the version that a client chose", |s| s.has(Verb::Ask(Kind::Set, Manner::Chosen));
+    VersionAfterChosen of VersionsGrow, "a chosen version is followed by the next one of the server", |s| s.has(Verb::Ask(Kind::Set, Manner::Chosen));
     Evicted of OthersUntouched, "an item is evicted for another", |s| s.room != Room::Ample;
     TwoItems of OthersUntouched, "a command finds another item beside its own", |s| s.keys >= 2 && s.shards == 1 && s.room != Room::Items(1);
     SecondShard of OthersUntouched, "a client's errand comes to a second shard", |s| s.shards >= 2;
-    BetweenShards of OthersUntouched, "a lock is granted while another client is on its way through the shards", |s| s.shards >= 2 && s.has(Verb::Lock) && s.clients >= 2;
-    CasMatches of Guards, "a guarded change finds the version it wants", |s| any(s, &[Verb::Cas, Verb::CasAndUnlock, Verb::DeleteVersion]);
-    CasDiffers of Guards, "a guarded change finds another version", |s| any(s, &[Verb::Cas, Verb::CasAndUnlock, Verb::DeleteVersion]);
-    CasKeepsLock of Guards, "replace-and-unlock of another version keeps the lock", |s| s.has(Verb::CasAndUnlock);
-    StaleRefused of Guards, "a stale store of a version that does not exist yet is refused", |s| s.has(Verb::StaleSetAhead);
+    BetweenShards of OthersUntouched, "a lock is granted while another client is on its way through the shards", |s| s.shards >= 2 && s.asks(Kind::Lock) && s.clients >= 2;
+    CasMatches of Guards, "a guarded change finds the version it wants", |s| any(s, &[ask(Kind::Cas), ask(Kind::ReplaceAndUnlockCas), ask(Kind::DeleteCas)]);
+    CasDiffers of Guards, "a guarded change finds another version", |s| any(s, &[ask(Kind::Cas), ask(Kind::ReplaceAndUnlockCas), ask(Kind::DeleteCas)]);
+    CasKeepsLock of Guards, "replace-and-unlock of another version keeps the lock", |s| s.asks(Kind::ReplaceAndUnlockCas);
+    StaleRefused of Guards, "a stale store of a version that does not exist yet is refused", |s| s.has(Verb::Ask(Kind::CasElseStale, Manner::Ahead));
     Stored of DoneIsDone, "a store is answered as done", |_| true;
-    Removed of DoneIsDone, "a delete is answered as done", |s| s.has(Verb::Delete);
-    Counted of DoneIsDone, "a number is counted", |s| s.has(Verb::Increment);
-    Emptied of DoneIsDone, "an item is emptied and keeps its version", |s| s.has(Verb::Clear);
-    ReadHeld of ReadsAreFree, "a client reads what another one holds", |s| s.has(Verb::Lock) && any(s, &[Verb::Gets, Verb::MetaGet]) && s.clients >= 2;
-    TouchHeld of ReadsAreFree, "a client touches what another one holds", |s| all(s, &[Verb::Lock, Verb::Touch]) && s.clients >= 2;
-    Flushed of Flush, "a flush takes an item", |s| s.has(Verb::Flush);
-    FlushedLater of Flush, "a flush takes an item later, as it was to", |s| all(s, &[Verb::FlushLater, Verb::Pass]);
-    Expired of Expiry, "an item expires", |s| all(s, &[Verb::SetExpiring, Verb::Pass]);
+    Removed of DoneIsDone, "a delete is answered as done", |s| s.asks(Kind::Delete);
+    Counted of DoneIsDone, "a number is counted", |s| s.asks(Kind::Increment);
+    Emptied of DoneIsDone, "an item is emptied and keeps its version", |s| s.asks(Kind::Clear);
+    ReadHeld of ReadsAreFree, "a client reads what another one holds", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::Get), ask(Kind::MetaGet)]) && s.clients >= 2;
+    TouchHeld of ReadsAreFree, "a client touches what another one holds", |s| all(s, &[ask(Kind::Lock), ask(Kind::Touch)]) && s.clients >= 2;
+    Flushed of Flush, "a flush takes an item", |s| s.asks(Kind::FlushAll);
+    FlushedLater of Flush, "a flush takes an item later, as it was to", |s| all(s, &[Verb::Ask(Kind::FlushAll, Manner::Later), Verb::Pass]);
+    Expired of Expiry, "an item expires", |s| all(s, &[Verb::Ask(Kind::Set, Manner::Expiring), Verb::Pass]);
     StepBack of TimeGoesOn, "a core is told a time before the last one", |s| s.has(Verb::StepBack);
-    WonByMaking of OneWin, "a get makes the item and wins it", |s| s.has(Verb::Vivify);
-    WonShort of WinIsFound, "a get wins an item whose TTL runs short", |s| s.has(Verb::Recache);
-    WonStale of OneWin, "a get wins a stale item", |s| all(s, &[Verb::MarkStale, Verb::MetaGet]);
+    WonByMaking of OneWin, "a get makes the item and wins it", |s| s.asks(Kind::Vivify);
+    WonShort of WinIsFound, "a get wins an item whose TTL runs short", |s| s.asks(Kind::Recache);
+    WonStale of OneWin, "a get wins a stale item", |s| all(s, &[ask(Kind::MarkStale), ask(Kind::MetaGet)]);
     AnotherHasWon of OneWin, "a get learns that another has won", wins;
     WinnerDies of OneWin, "the connection that has won ends", |s| wins(s) && s.has(Verb::Close);
-    WinEndsWithItem of WinIsFound, "an item goes while its win is out", |s| all(s, &[Verb::Vivify, Verb::Pass]);
-    StoredStale of StaleStays, "a store of an older version is kept as stale", |s| s.has(Verb::StaleSet);
-    MarkedWhileOut of MarkOpens, "an item is marked while its win is out", |s| s.has(Verb::MarkStale) && any(s, &[Verb::Vivify, Verb::MetaGet]);
-    EmptiedWhileOut of MarkOpens, "an item is emptied while its win is out, and the win stays out", |s| s.has(Verb::Clear) && any(s, &[Verb::Vivify, Verb::MetaGet]);
-    EscapeOverWin of EscapeWin, "everybody goes, and somebody has had the win", |s| all(s, &[Verb::MarkStale, Verb::Vivify]);
+    WinEndsWithItem of WinIsFound, "an item goes while its win is out", |s| all(s, &[ask(Kind::Vivify), Verb::Pass]);
+    StoredStale of StaleStays, "a store of an older version is kept as stale", |s| s.asks(Kind::CasElseStale);
+    MarkedWhileOut of MarkOpens, "an item is marked while its win is out", |s| s.asks(Kind::MarkStale) && any(s, &[ask(Kind::Vivify), ask(Kind::MetaGet)]);
+    EmptiedWhileOut of MarkOpens, "an item is emptied while its win is out, and the win stays out", |s| s.asks(Kind::Clear) && any(s, &[ask(Kind::Vivify), ask(Kind::MetaGet)]);
+    EscapeOverWin of EscapeWin, "everybody goes, and somebody has had the win", |s| all(s, &[ask(Kind::MarkStale), ask(Kind::Vivify)]);
 }
 
 /// A set of witnesses.

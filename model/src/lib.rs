@@ -23,12 +23,13 @@ mod shards;
 mod snapshot;
 mod stampede;
 mod transcript;
-mod wire;
+pub mod verb;
 pub mod world;
 
-pub use action::{Action, Verb};
+pub use action::Action;
 pub use explore::Explored;
 pub use setup::Setup;
+pub use verb::Verb;
 
 /// Every model.
 pub fn all() -> impl Iterator<Item = &'static Setup> {

@@ -1,53 +1,58 @@
 //! The models of locks: who holds what, through death, expiry, flushes and want of room.
 
-use crate::action::Verb;
+use latchd_core::arbitrary::RequestKind as Kind;
+
 use crate::setup::{Counts, Room, Setup};
+use crate::verb::{Manner, Verb, ask};
 
 /// Connections come and go, take locks and give them back.
 const OWNERSHIP: &[Verb] = &[
     Verb::Open,
     Verb::Close,
-    Verb::Lock,
-    Verb::LockAndGet,
-    Verb::Unlock,
-    Verb::UnlockAll,
-    Verb::LateLock,
+    ask(Kind::Lock),
+    ask(Kind::LockAndGet),
+    ask(Kind::Unlock),
+    ask(Kind::UnlockAll),
+    Verb::Late(Kind::Lock),
 ];
 
 /// Items come, change and go.
 const CHANGES: &[Verb] = &[
-    Verb::Set,
-    Verb::Add,
-    Verb::Append,
-    Verb::Increment,
-    Verb::ReplaceAndUnlock,
-    Verb::SetTooLarge,
-    Verb::Delete,
+    ask(Kind::Set),
+    ask(Kind::Add),
+    ask(Kind::Append),
+    ask(Kind::Increment),
+    ask(Kind::ReplaceAndUnlock),
+    ask(Kind::SetTooLarge),
+    ask(Kind::Delete),
 ];
 
 /// An item that is marked stale, which locks have nothing to do with: what a lock has to say to
 /// the mark is settled with two clients.
-const MARK: &[Verb] = &[Verb::MarkStale];
+const MARK: &[Verb] = &[ask(Kind::MarkStale)];
 
 /// Changes that want to know the version.
 const VERSIONS: &[Verb] = &[
-    Verb::Gets,
-    Verb::Cas,
-    Verb::CasAndUnlock,
-    Verb::DeleteVersion,
+    ask(Kind::Get),
+    ask(Kind::Cas),
+    ask(Kind::ReplaceAndUnlockCas),
+    ask(Kind::DeleteCas),
 ];
 
 /// What time does.
 const TIME: &[Verb] = &[
-    Verb::SetExpiring,
-    Verb::Touch,
+    Verb::Ask(Kind::Set, Manner::Expiring),
+    ask(Kind::Touch),
     Verb::Pass,
     Verb::Tick,
     Verb::StepBack,
 ];
 
 /// What a flush does, at once or later.
-const FLUSH: &[Verb] = &[Verb::Flush, Verb::FlushLater];
+const FLUSH: &[Verb] = &[
+    ask(Kind::FlushAll),
+    Verb::Ask(Kind::FlushAll, Manner::Later),
+];
 
 /// Want of room.
 const PRESSURE: &[Verb] = &[Verb::Pressure];
@@ -134,7 +139,7 @@ pub(crate) const ALL: &[Setup] = &[
         about: "locks with room for two items: eviction passes over what is held",
         keys: 2,
         room: Room::Items(2),
-        alphabet: &[OWNERSHIP, CHANGES, TIME, FLUSH, PRESSURE, &[Verb::Gets]],
+        alphabet: &[OWNERSHIP, CHANGES, TIME, FLUSH, PRESSURE, &[ask(Kind::Get)]],
         ..LOCKS
     },
     Setup {

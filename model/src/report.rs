@@ -113,7 +113,7 @@ pub fn complaints(setup: &Setup, outcome: &Outcome) -> String {
 #[must_use]
 pub fn details(setup: &Setup) -> String {
     let mut text = format!("{}: {}\n", setup.name, setup.about);
-    let verbs: BTreeSet<String> = setup.verbs().map(|verb| format!("{verb:?}")).collect();
+    let verbs: BTreeSet<String> = setup.verbs().map(|verb| verb.to_string()).collect();
     let verbs: Vec<String> = verbs.into_iter().collect();
     let mut add = |line: &str| {
         writeln!(text, "{line}").expect("a String takes what is written to it");

@@ -1,9 +1,11 @@
 //! What one model explores: how many clients and keys, how much room, and which verbs.
 
+use latchd_core::arbitrary::RequestKind;
+pub(crate) use latchd_core::arbitrary::UNIX_S_AT_START;
 use latchd_core::engine::Config;
 use latchd_core::{Limits, MapStore, Store};
 
-use crate::action::{Scope, Verb};
+use crate::verb::{Scope, Verb, ask};
 
 /// The most clients of a model.
 pub const CLIENTS_MAX: usize = 4;
@@ -65,6 +67,12 @@ impl Setup {
         self.verbs().any(|one| one == verb)
     }
 
+    /// Whether a request of this kind is in the alphabet, in the plain manner.
+    #[must_use]
+    pub fn asks(&self, kind: RequestKind) -> bool {
+        self.has(ask(kind))
+    }
+
     /// The alphabet.
     pub fn verbs(&self) -> impl Iterator<Item = Verb> + '_ {
         self.alphabet.iter().flat_map(|verbs| verbs.iter().copied())
@@ -100,7 +108,7 @@ impl Setup {
         limits.locked_bytes_max = bytes;
         limits.locks_per_connection_max = self.locks_max;
         let (shard, shards) = (number(shard), number(self.shards));
-        Config::new(limits, 1_700_000_000).strided(shard, shards)
+        Config::new(limits, UNIX_S_AT_START).strided(shard, shards)
     }
 }
 

@@ -6,30 +6,41 @@
 //! before it changes the first (`shell/src/shards.rs`), so it allows less than these models do, and
 //! what holds here holds there.
 
-use crate::action::Verb;
+use latchd_core::arbitrary::RequestKind as Kind;
+
 use crate::setup::{Counts, Room, Setup};
+use crate::verb::{Manner, Verb, ask};
 
 /// What visits all shards, and what can come between.
 const ERRANDS: &[Verb] = &[
     Verb::Open,
     Verb::Close,
     Verb::Walk,
-    Verb::Lock,
-    Verb::LockAndGet,
-    Verb::Unlock,
-    Verb::UnlockAll,
-    Verb::LateLock,
-    Verb::Set,
-    Verb::ReplaceAndUnlock,
-    Verb::Delete,
-    Verb::Flush,
+    ask(Kind::Lock),
+    ask(Kind::LockAndGet),
+    ask(Kind::Unlock),
+    ask(Kind::UnlockAll),
+    Verb::Late(Kind::Lock),
+    ask(Kind::Set),
+    ask(Kind::ReplaceAndUnlock),
+    ask(Kind::Delete),
+    ask(Kind::FlushAll),
 ];
 
 /// What time does, and a flush that waits for it.
-const TIME: &[Verb] = &[Verb::SetExpiring, Verb::FlushLater, Verb::Pass, Verb::Tick];
+const TIME: &[Verb] = &[
+    Verb::Ask(Kind::Set, Manner::Expiring),
+    Verb::Ask(Kind::FlushAll, Manner::Later),
+    Verb::Pass,
+    Verb::Tick,
+];
 
 /// Changes that want to know the version.
-const VERSIONS: &[Verb] = &[Verb::Gets, Verb::Cas, Verb::CasAndUnlock];
+const VERSIONS: &[Verb] = &[
+    ask(Kind::Get),
+    ask(Kind::Cas),
+    ask(Kind::ReplaceAndUnlockCas),
+];
 
 /// The two shards.
 const SHARDS: Setup = Setup {

@@ -1,49 +1,51 @@
 //! The models of wins: of all who find that an item is to be made anew, exactly one is told to.
 
-use crate::action::Verb;
+use latchd_core::arbitrary::RequestKind as Kind;
+
 use crate::setup::{Counts, Room, Setup};
+use crate::verb::{Manner, Verb, ask};
 
 /// Who asks, and what opens the win.
 const WINS: &[Verb] = &[
     Verb::Open,
     Verb::Close,
-    Verb::MetaGet,
-    Verb::Gets,
-    Verb::Vivify,
-    Verb::Recache,
-    Verb::StaleSet,
-    Verb::StaleSetAhead,
-    Verb::Cas,
-    Verb::Set,
-    Verb::SetExpiring,
-    Verb::MarkStale,
-    Verb::Clear,
-    Verb::ClearAndMarkStale,
-    Verb::Delete,
-    Verb::Touch,
+    ask(Kind::MetaGet),
+    ask(Kind::Get),
+    ask(Kind::Vivify),
+    ask(Kind::Recache),
+    ask(Kind::CasElseStale),
+    Verb::Ask(Kind::CasElseStale, Manner::Ahead),
+    ask(Kind::Cas),
+    ask(Kind::Set),
+    Verb::Ask(Kind::Set, Manner::Expiring),
+    ask(Kind::MarkStale),
+    ask(Kind::Clear),
+    ask(Kind::ClearAndMarkStale),
+    ask(Kind::Delete),
+    ask(Kind::Touch),
     Verb::Pass,
     Verb::Tick,
-    Verb::Flush,
-    Verb::FlushLater,
+    ask(Kind::FlushAll),
+    Verb::Ask(Kind::FlushAll, Manner::Later),
 ];
 
 /// What else changes an item.
 const MORE: &[Verb] = &[
-    Verb::SetVersion,
-    Verb::Add,
-    Verb::Replace,
-    Verb::Append,
-    Verb::Increment,
-    Verb::SetTooLarge,
-    Verb::DeleteVersion,
+    Verb::Ask(Kind::Set, Manner::Chosen),
+    ask(Kind::Add),
+    ask(Kind::Replace),
+    ask(Kind::Append),
+    ask(Kind::Increment),
+    ask(Kind::SetTooLarge),
+    ask(Kind::DeleteCas),
 ];
 
 /// Locks, which wins do not look at.
 const LOCKS: &[Verb] = &[
-    Verb::Lock,
-    Verb::Unlock,
-    Verb::LockAndGet,
-    Verb::ReplaceAndUnlock,
+    ask(Kind::Lock),
+    ask(Kind::Unlock),
+    ask(Kind::LockAndGet),
+    ask(Kind::ReplaceAndUnlock),
 ];
 
 /// A model of wins with all that can happen to them; the others differ from it.
@@ -124,7 +126,12 @@ pub(crate) const ALL: &[Setup] = &[
             transitions: 297_438,
         },
         about: "wins and locks at once",
-        alphabet: &[WINS, MORE, LOCKS, &[Verb::UnlockAll, Verb::CasAndUnlock]],
+        alphabet: &[
+            WINS,
+            MORE,
+            LOCKS,
+            &[ask(Kind::UnlockAll), ask(Kind::ReplaceAndUnlockCas)],
+        ],
         ..STAMPEDE
     },
     Setup {
@@ -135,7 +142,12 @@ pub(crate) const ALL: &[Setup] = &[
         },
         about: "wins and locks at once",
         clients: 3,
-        alphabet: &[WINS, MORE, LOCKS, &[Verb::UnlockAll, Verb::CasAndUnlock]],
+        alphabet: &[
+            WINS,
+            MORE,
+            LOCKS,
+            &[ask(Kind::UnlockAll), ask(Kind::ReplaceAndUnlockCas)],
+        ],
         ..STAMPEDE
     },
 ];

@@ -7,32 +7,39 @@
 
 use std::fmt::Write as _;
 
+use latchd_core::arbitrary::Op;
+use latchd_core::command::Set;
 use latchd_core::connection::Execute;
+use latchd_core::item::Cas;
 use latchd_core::reply::Reply;
 use latchd_core::wire::WireLimits;
 use latchd_core::{Command, ConnId, Connection, Core, Event, Instant};
-use latchd_tests::transcript::binary::{Packet, Response};
+use latchd_tests::transcript::binary::Response;
+use latchd_tests::transcript::written;
+use latchd_tests::wording;
 use stateright::Model;
 
-use crate::action::{Action, KEYS, PRESSURE_KEY, Verb};
+use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
 use crate::explore::Explored;
 use crate::setup::{CLIENTS_MAX, Room, Setup};
-use crate::wire::{Request, VALUE_BYTES_MAX, expand};
 use crate::world::World;
 
 /// What a step of time is on the wire: a model's second, and what a deadline may be rounded up by
 /// (T2), since a server's seconds do not begin with the transcript's.
 const WAIT_MS: u64 = 1250;
 
+/// The limit on values of a server by default, which a value that is too large goes beyond.
+const VALUE_BYTES_MAX: usize = 1 << 20;
+
 /// The letter of the client that stores items of no interest.
 const PRESSURE_LETTER: char = 'P';
 
 /// What one step is on the wire.
 enum Line {
-    /// Lines of text to send.
-    Text(Vec<String>),
-    /// A packet to send.
-    Binary(String),
+    /// A request in text.
+    Text(Vec<u8>),
+    /// A packet, as a transcript writes it, and its bytes.
+    Binary(String, Vec<u8>),
     /// Nothing that a client sends; what to write instead.
     Note(String),
     /// A second passes.
@@ -53,7 +60,7 @@ pub(crate) fn write(model: &Explored, steps: &[Action], title: &str, end: &str) 
         .pop()
         .expect("there is one state to start with");
     for &action in steps {
-        player.step(&mut text, &world, action);
+        player.step(&mut text, model.setup(), &world, action);
         world = model
             .next_state(&world, action)
             .expect("every action leads somewhere");
@@ -96,53 +103,43 @@ struct Player {
     cores: Vec<Core>,
     clients: [Option<(ConnId, Connection)>; CLIENTS_MAX],
     is_binary: [bool; CLIENTS_MAX],
-    ttl_s: u32,
     now_ms: u64,
     connections: u64,
 }
 
 impl Player {
     fn new(model: &Explored, steps: &[Action]) -> Self {
+        let setup = model.setup();
         let mut is_binary = [false; CLIENTS_MAX];
-        for step in steps
-            .iter()
-            .filter(|step| Request::is_binary_only(step.verb))
-        {
-            is_binary[step.client()] = true;
+        for step in steps {
+            // Whichever the value and the version are, the words for it are the same.
+            let words = Words {
+                value: b"v",
+                known: None,
+            };
+            if let Some(Op::Request { client, request }) = step.op(setup)
+                && let Some(is_binary) = is_binary.get_mut(client.among(CLIENTS_MAX + 1))
+            {
+                let text = wording::text(&request.lower(&words), VALUE_BYTES_MAX);
+                *is_binary |= text.is_none();
+            }
         }
         Self {
             cores: model.fresh_cores(),
             clients: Default::default(),
             is_binary,
-            ttl_s: model.setup().ttl_s,
             now_ms: 0,
             connections: 0,
         }
     }
 
-    fn step(&mut self, text: &mut String, world: &World, action: Action) {
-        let letter = if action.verb == Verb::Pressure {
-            PRESSURE_LETTER
-        } else {
-            action.letter()
+    fn step(&mut self, text: &mut String, setup: &Setup, world: &World, action: Action) {
+        let (letter, who) = match action.op(setup) {
+            Some(Op::Pressure { .. }) => (PRESSURE_LETTER, None),
+            _ => (action.letter(), Some(action.client())),
         };
-        let key = std::str::from_utf8(
-            KEYS[if action.verb == Verb::Pressure {
-                PRESSURE_KEY
-            } else {
-                action.key()
-            }],
-        )
-        .expect("a letter");
-        let request = Request {
-            key,
-            value: world.next_value(),
-            version: world.version(action.client(), action.key()).unwrap_or(0),
-            ttl_s: self.ttl_s,
-        };
-        let line = self.line(&request, action);
         let mut push = |line: String| text.push_str(&(line + "\n"));
-        match line {
+        match self.line(setup, world, action) {
             Line::Note(note) => push(format!("# {note}")),
             Line::Wait => {
                 self.now_ms += WAIT_MS;
@@ -162,32 +159,19 @@ impl Player {
                     push(format!("# {letter} closes, and has sent nothing"));
                 }
             }
-            Line::Text(lines) => {
-                let mut bytes = Vec::new();
-                for line in lines {
-                    bytes.extend_from_slice(&expand(&line));
-                    push(if line.is_empty() {
-                        format!("{letter}>")
-                    } else {
-                        format!("{letter}> {line}")
-                    });
+            Line::Text(bytes) => {
+                for line in written::lines(&bytes) {
+                    push(format!("{letter}> {line}").trim_end().to_owned());
                 }
-                let out = self.exchange(action, &bytes);
+                let out = self.exchange(who, &bytes);
                 let out = String::from_utf8_lossy(&out).into_owned();
                 for line in out.split_terminator("\r\n") {
-                    push(if line.is_empty() {
-                        format!("{letter}<")
-                    } else {
-                        format!("{letter}< {line}")
-                    });
+                    push(format!("{letter}< {line}").trim_end().to_owned());
                 }
             }
-            Line::Binary(packet) => {
+            Line::Binary(packet, bytes) => {
                 push(format!("{letter}>bin {packet}"));
-                let bytes = Packet::parse(&packet)
-                    .and_then(|packet| packet.request(&|_| Err("there are no variables".into())))
-                    .expect("it is written as the format wants it");
-                let out = self.exchange(action, &bytes);
+                let out = self.exchange(who, &bytes);
                 let mut rest = out.as_slice();
                 while let Some((response, bytes)) = Response::decode(rest) {
                     push(format!("{letter}<bin {}", response.describe()));
@@ -197,62 +181,41 @@ impl Player {
         }
     }
 
-    fn line(&self, request: &Request<'_>, action: Action) -> Line {
+    fn line(&self, setup: &Setup, world: &World, action: Action) -> Line {
         let letter = action.letter();
-        match action.verb {
-            Verb::Open => Line::Note(format!("{letter} connects")),
-            Verb::Close => Line::Close,
-            Verb::Walk => Line::Note(format!("what {letter} has begun reaches the next shard")),
-            Verb::LateLock => {
-                Line::Note(format!("a connection that has ended locks {}", request.key))
+        let value = world.next_value();
+        match action.op(setup) {
+            None => Line::Note(format!("what {letter} has begun reaches the next shard")),
+            Some(Op::Open { .. }) => Line::Note(format!("{letter} connects")),
+            Some(Op::Close { .. }) => Line::Close,
+            Some(Op::Advance { .. }) => Line::Wait,
+            Some(Op::Rewind { .. }) => Line::Note("the clock steps back by a second".to_owned()),
+            Some(Op::WallClock { .. }) => Line::Note("the wall clock is set".to_owned()),
+            Some(Op::Tick) => Line::Note("the core looks for expired items".to_owned()),
+            Some(Op::Pressure { .. }) => {
+                let set = Command::Set(Set::new(key(PRESSURE_KEY), value.as_bytes()));
+                said(&set, false).expect("text has words for a set")
             }
-            Verb::Pass => Line::Wait,
-            Verb::Tick => Line::Note("the core looks for expired items".to_owned()),
-            Verb::StepBack => Line::Note("the clock steps back by a second".to_owned()),
-            Verb::Pressure
-            | Verb::Lock
-            | Verb::LockAndGet
-            | Verb::Unlock
-            | Verb::UnlockAll
-            | Verb::Gets
-            | Verb::Touch
-            | Verb::Set
-            | Verb::SetExpiring
-            | Verb::Add
-            | Verb::Replace
-            | Verb::Append
-            | Verb::Cas
-            | Verb::ReplaceAndUnlock
-            | Verb::CasAndUnlock
-            | Verb::SetTooLarge
-            | Verb::Increment
-            | Verb::Delete
-            | Verb::DeleteVersion
-            | Verb::MarkStale
-            | Verb::Clear
-            | Verb::ClearAndMarkStale
-            | Verb::MetaGet
-            | Verb::Vivify
-            | Verb::Recache
-            | Verb::StaleSet
-            | Verb::StaleSetAhead
-            | Verb::SetVersion
-            | Verb::Flush
-            | Verb::FlushLater => {
-                let is_binary = action.verb != Verb::Pressure && self.is_binary[action.client()];
-                let binary = request
-                    .binary(action.verb)
-                    .filter(|_| is_binary)
-                    .map(Line::Binary);
-                binary
-                    .or_else(|| request.text(action.verb).map(Line::Text))
-                    .unwrap_or_else(|| Line::Note(action.to_string()))
+            Some(Op::Request { client, request }) => {
+                let who = client.among(CLIENTS_MAX + 1);
+                let number = request.key().map_or(0, |key| key.among(KEYS.len()));
+                let known = world.version(who, number).and_then(Cas::new);
+                let command = request.lower(&Words {
+                    value: value.as_bytes(),
+                    known,
+                });
+                if who == GONE {
+                    return Line::Note(format!("a connection that has ended asks: {action}"));
+                }
+                said(&command, self.is_binary[who]).unwrap_or_else(|| {
+                    Line::Note(format!("there are no words for this here: {action}"))
+                })
             }
         }
     }
 
-    /// Sends bytes on a client's connection, and returns what comes back.
-    fn exchange(&mut self, action: Action, bytes: &[u8]) -> Vec<u8> {
+    /// Sends bytes on a client's connection, or on a new one of nobody, and returns what comes back.
+    fn exchange(&mut self, who: Option<usize>, bytes: &[u8]) -> Vec<u8> {
         let now = Instant::from_millis(self.now_ms);
         let mut out = Vec::new();
         let mut fresh = || {
@@ -264,11 +227,7 @@ impl Player {
             (conn, Connection::new(WireLimits::new(VALUE_BYTES_MAX)))
         };
         let mut nobody = None;
-        let client = if action.verb == Verb::Pressure {
-            &mut nobody
-        } else {
-            &mut self.clients[action.client()]
-        };
+        let client = who.map_or(&mut nobody, |who| &mut self.clients[who]);
         let (conn, connection) = client.get_or_insert_with(&mut fresh);
         let mut spread = Spread {
             cores: &mut self.cores,
@@ -284,6 +243,18 @@ impl Player {
             rest = &rest[consumed..];
         }
         out
+    }
+}
+
+/// A command as a client writes it; `None` if its protocol has no words for it.
+fn said(command: &Command<'_>, in_binary: bool) -> Option<Line> {
+    if in_binary {
+        let packet = wording::packet(command)?;
+        let mut bytes = Vec::new();
+        packet.encode(&mut bytes).ok()?;
+        Some(Line::Binary(written::packet(&packet), bytes))
+    } else {
+        wording::text(command, VALUE_BYTES_MAX).map(Line::Text)
     }
 }
 
@@ -317,10 +288,12 @@ impl Execute for Spread<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verb::{Manner, Verb, ask};
 
     /// A way through a model is a transcript that plays on a server.
     #[test]
     fn a_way_is_a_transcript() {
+        use latchd_core::arbitrary::RequestKind as Kind;
         use latchd_tests::memory::{Arrival, MemoryPeer};
         use latchd_tests::transcript::{Dialect, parse::parse, run::run};
 
@@ -336,31 +309,31 @@ mod tests {
         let text_only = [
             by(0, Verb::Open),
             by(1, Verb::Open),
-            by(0, Verb::Vivify),
-            by(1, Verb::MetaGet),
-            by(0, Verb::StaleSet),
-            by(1, Verb::Lock),
-            by(0, Verb::Set),
-            by(0, Verb::SetTooLarge),
-            by(1, Verb::MarkStale),
-            by(0, Verb::MetaGet),
+            by(0, ask(Kind::Vivify)),
+            by(1, ask(Kind::MetaGet)),
+            by(0, ask(Kind::CasElseStale)),
+            by(1, ask(Kind::Lock)),
+            by(0, ask(Kind::Set)),
+            by(0, ask(Kind::SetTooLarge)),
+            by(1, ask(Kind::MarkStale)),
+            by(0, ask(Kind::MetaGet)),
             by(1, Verb::Close),
-            by(0, Verb::SetExpiring),
+            by(0, Verb::Ask(Kind::Set, Manner::Expiring)),
             by(0, Verb::Pass),
             by(0, Verb::Pass),
-            by(0, Verb::Gets),
-            by(0, Verb::Append),
+            by(0, ask(Kind::Get)),
+            by(0, ask(Kind::Append)),
         ];
         let binary_too = [
             by(0, Verb::Open),
-            by(0, Verb::Set),
-            by(0, Verb::LockAndGet),
-            by(0, Verb::CasAndUnlock),
+            by(0, ask(Kind::Set)),
+            by(0, ask(Kind::LockAndGet)),
+            by(0, ask(Kind::ReplaceAndUnlockCas)),
             by(1, Verb::Open),
-            by(1, Verb::Lock),
-            by(0, Verb::ReplaceAndUnlock),
-            by(0, Verb::Increment),
-            by(0, Verb::Flush),
+            by(1, ask(Kind::Lock)),
+            by(0, ask(Kind::ReplaceAndUnlock)),
+            by(0, ask(Kind::Increment)),
+            by(0, ask(Kind::FlushAll)),
         ];
         for steps in [&text_only[..], &binary_too[..]] {
             let text = write(&model, steps, "a way", "nothing is wrong");

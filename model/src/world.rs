@@ -7,12 +7,12 @@
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use latchd_core::command::Command;
+use latchd_core::arbitrary::{Op, Request};
+use latchd_core::command::{Command, Set};
 use latchd_core::item::Cas;
-use latchd_core::time::Exptime;
 use latchd_core::{ConnId, Core, Event, Instant};
 
-use crate::action::{Action, KEYS, PRESSURE_KEY, Scope, Verb, key};
+use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
 use crate::answer::Answer;
 use crate::beliefs;
 use crate::canonical::Canonical;
@@ -21,14 +21,9 @@ use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
 use crate::pairs;
 use crate::rules::{self, Cause, Change};
-use crate::setup::{CLIENTS_MAX, Setup, VALUE_BYTES};
+use crate::setup::{CLIENTS_MAX, Setup, UNIX_S_AT_START, VALUE_BYTES};
 use crate::snapshot::{SHARDS_MAX, Snapshot};
-
-/// Milliseconds in a step of time.
-const STEP_MS: u64 = 1000;
-
-/// The exptime of [`Verb::FlushLater`].
-const FLUSH_LATER: Exptime = Exptime::In { seconds: 1 };
+use crate::verb::Scope;
 
 /// A state of a model.
 #[derive(Clone, Debug)]
@@ -197,83 +192,87 @@ impl World {
     }
 
     fn act(&mut self, setup: &Setup, action: Action) {
-        let who = action.client();
-        match action.verb {
-            Verb::Open => self.open(who),
-            Verb::Close => {
-                for key in 0..setup.keys {
-                    let item = self.snapshot.items[key];
-                    let version = self.clients[who].versions[key].map(Cas::number);
-                    if self.ghosts[key].win_out && item.map(|seen| seen.cas) == version {
-                        self.witnessed.add(Witness::WinnerDies);
-                    }
-                }
-                // Whoever hangs up believes nothing any more.
-                self.clients[who].holds = Default::default();
-                self.clients[who].versions = Default::default();
-                self.begin(setup, who, Errand::Close);
-            }
-            Verb::UnlockAll => {
-                // Whoever has asked to lose all locks does not count on any.
-                self.clients[who].holds = Default::default();
-                self.begin(setup, who, Errand::UnlockAll);
-            }
-            Verb::Flush => self.begin(setup, who, Errand::Flush),
-            Verb::FlushLater => self.begin(setup, who, Errand::FlushLater),
-            Verb::Walk => self.walk(setup, who),
-            Verb::Pass => self.now_ms += STEP_MS,
-            Verb::Tick => {
-                for shard in 0..self.shards.len() {
-                    self.event(setup, shard, self.now_ms, &Cause::Time, Event::Tick);
-                }
-            }
-            Verb::StepBack => {
+        let Some(op) = action.op(setup) else {
+            return self.walk(setup, action.client());
+        };
+        match op {
+            Op::Open { client } => self.open(client.among(CLIENTS_MAX)),
+            Op::Close { client } => self.close(setup, client.among(CLIENTS_MAX)),
+            Op::Advance { ms } => self.now_ms += u64::from(ms),
+            Op::Tick => self.tell(setup, self.now_ms, Event::Tick),
+            Op::Rewind { ms } => {
                 self.witnessed.add(Witness::StepBack);
-                for now_ms in [self.now_ms, self.now_ms.saturating_sub(STEP_MS)] {
-                    for shard in 0..self.shards.len() {
-                        self.event(setup, shard, now_ms, &Cause::Time, Event::Tick);
-                    }
-                }
+                self.tell(setup, self.now_ms, Event::Tick);
+                let earlier = self.now_ms.saturating_sub(ms.into());
+                self.tell(setup, earlier, Event::Tick);
             }
-            Verb::Pressure => {
+            Op::WallClock { ahead_s } => {
+                let unix_s_at_start = UNIX_S_AT_START + u64::from(ahead_s);
+                self.tell(setup, self.now_ms, Event::WallClock { unix_s_at_start });
+            }
+            Op::Pressure { .. } => {
+                let value = self.next_value();
+                self.values += 1;
+                let command = Command::Set(Set::new(key(PRESSURE_KEY), value.as_bytes()));
                 // Nobody's connection: it takes no lock, so no core needs to know it.
                 let nobody = ConnId::from_number(0);
-                self.ask(setup, nobody, None, action.verb, PRESSURE_KEY);
+                self.ask(setup, nobody, PRESSURE_KEY, command);
             }
-            Verb::LateLock => {
-                // As good as dead is who was never there.
-                let dead = self.last_ended.unwrap_or(ConnId::from_number(0));
-                self.ask(setup, dead, None, action.verb, action.key());
+            Op::Request { client, request } => {
+                self.request(setup, client.among(CLIENTS_MAX + 1), &request);
             }
-            Verb::Lock
-            | Verb::LockAndGet
-            | Verb::Unlock
-            | Verb::Gets
-            | Verb::Touch
-            | Verb::Set
-            | Verb::SetExpiring
-            | Verb::Add
-            | Verb::Replace
-            | Verb::Append
-            | Verb::Cas
-            | Verb::ReplaceAndUnlock
-            | Verb::CasAndUnlock
-            | Verb::SetTooLarge
-            | Verb::Increment
-            | Verb::Delete
-            | Verb::DeleteVersion
-            | Verb::MarkStale
-            | Verb::Clear
-            | Verb::ClearAndMarkStale
-            | Verb::MetaGet
-            | Verb::Vivify
-            | Verb::Recache
-            | Verb::StaleSet
-            | Verb::StaleSetAhead
-            | Verb::SetVersion => {
-                let conn = self.clients[who].conn.expect("it is a client that asks");
-                self.ask(setup, conn, Some(who), action.verb, action.key());
+        }
+    }
+
+    /// Every shard hears the same.
+    fn tell(&mut self, setup: &Setup, now_ms: u64, event: Event<'_>) {
+        for shard in 0..self.shards.len() {
+            self.event(setup, shard, now_ms, &Cause::Time, event);
+        }
+    }
+
+    fn close(&mut self, setup: &Setup, who: usize) {
+        for key in 0..setup.keys {
+            let item = self.snapshot.items[key];
+            let version = self.clients[who].versions[key].map(Cas::number);
+            if self.ghosts[key].win_out && item.map(|seen| seen.cas) == version {
+                self.witnessed.add(Witness::WinnerDies);
             }
+        }
+        // Whoever hangs up believes nothing any more.
+        self.clients[who].holds = Default::default();
+        self.clients[who].versions = Default::default();
+        self.begin(setup, who, Errand::Close);
+    }
+
+    /// A client asks for something, or [`GONE`] does.
+    fn request(&mut self, setup: &Setup, who: usize, request: &Request) {
+        let value = self.next_value();
+        let number = request.key().map(|key| key.among(KEYS.len()));
+        let known = number.and_then(|number| self.clients.get(who)?.versions[number]);
+        let command = request.lower(&Words {
+            value: value.as_bytes(),
+            known,
+        });
+        if let Some(errand) = Errand::of(&command) {
+            if errand == Errand::UnlockAll {
+                // Whoever has asked to lose all locks does not count on any.
+                self.clients[who].holds = Default::default();
+            }
+            return self.begin(setup, who, errand);
+        }
+        let number = number.expect("what is no errand is about a key");
+        self.values += 1;
+        if who == GONE {
+            // As good as dead is who was never there.
+            let dead = self.last_ended.unwrap_or(ConnId::from_number(0));
+            self.ask(setup, dead, number, command);
+            return;
+        }
+        let conn = self.clients[who].conn.expect("it is a client that asks");
+        self.announce(who, number % self.shards.len());
+        if let Some(answer) = self.ask(setup, conn, number, command) {
+            self.clients[who].learn(setup, number, &command, &answer);
         }
     }
 
@@ -300,29 +299,22 @@ impl World {
         self.look(shard);
     }
 
-    fn ask(&mut self, setup: &Setup, conn: ConnId, who: Option<usize>, verb: Verb, number: usize) {
-        let shard = number % self.shards.len();
-        if let Some(who) = who {
-            self.announce(who, shard);
-        }
-        let value = self.next_value();
-        self.values += 1;
-        let version = who.and_then(|who| self.clients[who].versions[number]);
-        let command = verb
-            .command(key(number), version, setup.ttl_s, value.as_bytes())
-            .expect("it is a verb of one key, and the version is known");
+    /// Asks the core that has the key with this number.
+    fn ask(
+        &mut self,
+        setup: &Setup,
+        conn: ConnId,
+        number: usize,
+        command: Command<'_>,
+    ) -> Option<Answer> {
         let cause = Cause::Asked {
             conn,
             key: number,
             command,
         };
+        let shard = number % self.shards.len();
         let event = Event::Received(conn, command);
-        let Some(answer) = self.event(setup, shard, self.now_ms, &cause, event) else {
-            return;
-        };
-        if let Some(who) = who {
-            self.clients[who].learn(setup, number, &command, &answer);
-        }
+        self.event(setup, shard, self.now_ms, &cause, event)
     }
 
     /// Starts to do something to every shard, with the first.
@@ -338,18 +330,16 @@ impl World {
         let conn = client.conn.expect("it is not closed yet");
         let is_concerned = |shard: &usize| match errand {
             Errand::Close | Errand::UnlockAll => client.opened[*shard],
-            Errand::Flush | Errand::FlushLater => true,
+            Errand::Flush
+            | Errand::FlushLater
+            | Errand::Keys
+            | Errand::Stats
+            | Errand::StatsReset => true,
         };
         let mut concerned = (first..self.shards.len()).filter(is_concerned);
         let (shard, next) = (concerned.next(), concerned.next());
         if let Some(shard) = shard {
-            let command = match errand {
-                Errand::Close => None,
-                Errand::UnlockAll => Some(Command::UnlockAll),
-                Errand::Flush => Some(Command::FlushAll { at: Exptime::Never }),
-                Errand::FlushLater => Some(Command::FlushAll { at: FLUSH_LATER }),
-            };
-            let (cause, event) = match command {
+            let (cause, event) = match errand.command() {
                 None => (Cause::Closed { conn }, Event::Closed(conn)),
                 Some(command) => (
                     Cause::AskedAll { conn, command },

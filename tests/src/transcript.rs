@@ -11,6 +11,7 @@ pub mod binary;
 pub mod number;
 pub mod parse;
 pub mod run;
+pub mod written;
 
 use std::fmt;
 use std::time::Duration;

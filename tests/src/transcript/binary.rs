@@ -339,7 +339,7 @@ impl Response {
     }
 }
 
-fn opcode_name(opcode: u8) -> String {
+pub(super) fn opcode_name(opcode: u8) -> String {
     OPCODES
         .iter()
         .find_map(|(name, known)| (*known == opcode).then(|| (*name).to_owned()))

@@ -1,0 +1,407 @@
+//! The words of the models' alphabets. Each stands for an op of the alphabet that everything else
+//! draws from too ([`latchd_core::arbitrary`]).
+//!
+//! A request is named by its kind, which is a row of the table of requests and replies, and by a
+//! manner where there is more than one. The same kind in another manner is another word.
+
+use std::fmt;
+
+use latchd_core::arbitrary::{
+    CasChoice, GuardChoice, Request, RequestKind as Kind, SmallKey, SmallValue,
+};
+use latchd_core::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_core::key::KeyForm;
+use latchd_core::time::Exptime;
+
+/// The token of `R`, in seconds: wins an item of which less than this remains.
+const RECACHE_S: u32 = 2;
+
+/// The number of an item that a count makes: of as many digits as every value has.
+const INITIAL: u64 = 5000;
+
+/// By how much is counted so that there is no room for the digits.
+const LONG_DELTA: u64 = 10_u64.pow(19);
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Verb {
+    /// A client connects.
+    Open,
+    /// A client's connection ends, however it does.
+    Close,
+    /// The next shard hears of what a client does to all of them. The one word that is no op: for
+    /// the others there is one core.
+    Walk,
+    /// A client asks for something.
+    Ask(Kind, Manner),
+    /// A connection that has ended asks for something.
+    Late(Kind),
+    /// A second passes.
+    Pass,
+    /// The core is told the time, and looks for expired items.
+    Tick,
+    /// The core is told a time before that.
+    StepBack,
+    /// Somebody stores an item that is nothing to the clients: memory becomes scarce.
+    Pressure,
+}
+
+/// How a request is asked.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Manner {
+    /// As plainly as its kind allows. A version that it asks for is the one that the client was
+    /// told last; what is appended is nothing, which is a change all the same.
+    Plain,
+    /// The item is to expire, after the model's TTL.
+    Expiring,
+    /// The value is, or becomes, longer than there is room for.
+    Long,
+    /// The version that is asked for does not exist yet.
+    Ahead,
+    /// The item is to get a version of the client's choice.
+    Chosen,
+    /// It takes effect in a second.
+    Later,
+    /// The client says which version it has (`mg C`).
+    Known,
+}
+
+/// A request in the plain manner.
+#[must_use]
+pub const fn ask(kind: Kind) -> Verb {
+    Verb::Ask(kind, Manner::Plain)
+}
+
+/// What a [`Verb`] is said of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scope {
+    /// A client that is not connected.
+    Absent,
+    /// A client.
+    Client,
+    /// A client and a key.
+    Item,
+    /// A client and a key that it has been told a version of.
+    Version,
+    /// A key.
+    Key,
+    /// The world.
+    World,
+    /// A client that is in the middle of something.
+    Underway,
+}
+
+impl Verb {
+    /// What it is said of.
+    #[must_use]
+    pub const fn scope(self) -> Scope {
+        match self {
+            Self::Open => Scope::Absent,
+            Self::Walk => Scope::Underway,
+            Self::Close => Scope::Client,
+            Self::Ask(kind, manner) => match (kind, manner) {
+                (
+                    Kind::UnlockAll | Kind::FlushAll | Kind::Keys | Kind::Stats | Kind::StatsReset,
+                    _,
+                ) => Scope::Client,
+                (_, Manner::Known) => Scope::Version,
+                (_, Manner::Ahead) => Scope::Item,
+                (kind, _) if is_guarded(kind) => Scope::Version,
+                (_, _) => Scope::Item,
+            },
+            Self::Late(_) => Scope::Key,
+            Self::Pass | Self::Tick | Self::StepBack | Self::Pressure => Scope::World,
+        }
+    }
+
+    /// What is asked for, of an item that is to live for `ttl_s` seconds if it is to expire; `None`
+    /// if it is no request.
+    #[must_use]
+    pub fn request(self, key: SmallKey, ttl_s: u32) -> Option<Request> {
+        let (kind, manner) = match self {
+            Self::Ask(kind, manner) => (kind, manner),
+            Self::Late(kind) => (kind, Manner::Plain),
+            Self::Open
+            | Self::Close
+            | Self::Walk
+            | Self::Pass
+            | Self::Tick
+            | Self::StepBack
+            | Self::Pressure => return None,
+        };
+        Some(Phrase { key, manner, ttl_s }.request(kind))
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ask(kind, Manner::Plain) => out.write_str(kind.name()),
+            Self::Ask(kind, manner) => write!(out, "{}:{manner:?}", kind.name()),
+            Self::Late(kind) => write!(out, "{}:Late", kind.name()),
+            Self::Open
+            | Self::Close
+            | Self::Walk
+            | Self::Pass
+            | Self::Tick
+            | Self::StepBack
+            | Self::Pressure => write!(out, "{self:?}"),
+        }
+    }
+}
+
+/// Whether a request asks for a version.
+const fn is_guarded(kind: Kind) -> bool {
+    match kind {
+        Kind::Cas
+        | Kind::CasElseStale
+        | Kind::ReplaceCas
+        | Kind::ReplaceAndUnlockCas
+        | Kind::AppendCas
+        | Kind::AppendElseCreateCas
+        | Kind::PrependCas
+        | Kind::PrependElseCreateCas
+        | Kind::DeleteCas
+        | Kind::MarkStaleCas
+        | Kind::ClearCas
+        | Kind::ClearAndMarkStaleCas
+        | Kind::IncrementCas
+        | Kind::IncrementElseCreateCas
+        | Kind::DecrementCas
+        | Kind::DecrementElseCreateCas => true,
+        Kind::Get
+        | Kind::Touch
+        | Kind::LockAndGet
+        | Kind::MetaGet
+        | Kind::Vivify
+        | Kind::Recache
+        | Kind::Set
+        | Kind::Add
+        | Kind::Replace
+        | Kind::ReplaceAndUnlock
+        | Kind::Append
+        | Kind::AppendElseCreate
+        | Kind::Prepend
+        | Kind::PrependElseCreate
+        | Kind::SetTooLarge
+        | Kind::Delete
+        | Kind::MarkStale
+        | Kind::Clear
+        | Kind::ClearAndMarkStale
+        | Kind::Increment
+        | Kind::IncrementElseCreate
+        | Kind::Decrement
+        | Kind::DecrementElseCreate
+        | Kind::Lock
+        | Kind::Unlock
+        | Kind::UnlockAll
+        | Kind::FlushAll
+        | Kind::Keys
+        | Kind::Stats
+        | Kind::StatsReset => false,
+    }
+}
+
+/// What a request says besides its kind.
+#[derive(Clone, Copy)]
+struct Phrase {
+    key: SmallKey,
+    manner: Manner,
+    ttl_s: u32,
+}
+
+impl Phrase {
+    fn request(self, kind: Kind) -> Request {
+        let key = self.key;
+        let append = |missing| SetMode::Append { missing };
+        let prepend = |missing| SetMode::Prepend { missing };
+        let (refuse, create) = (OnMissing::Refuse, OnMissing::Create);
+        match kind {
+            Kind::Get => self.get(TtlSteps::NONE, false, false),
+            Kind::Touch => self.get(TtlSteps::one(TtlStep::Touch(self.ttl())), false, false),
+            Kind::LockAndGet => self.get(TtlSteps::NONE, false, true),
+            Kind::MetaGet => self.get(TtlSteps::NONE, true, false),
+            Kind::Vivify => self.get(self.vivify(), true, false),
+            Kind::Recache => {
+                let token = Exptime::In { seconds: RECACHE_S };
+                self.get(TtlSteps::one(TtlStep::Recache(token)), true, false)
+            }
+            Kind::Set | Kind::Cas | Kind::CasElseStale => self.store(kind, SetMode::Set),
+            Kind::Add => self.store(kind, SetMode::Add),
+            Kind::Replace
+            | Kind::ReplaceCas
+            | Kind::ReplaceAndUnlock
+            | Kind::ReplaceAndUnlockCas => self.store(kind, SetMode::Replace),
+            Kind::Append | Kind::AppendCas => self.store(kind, append(refuse)),
+            Kind::AppendElseCreate | Kind::AppendElseCreateCas => self.store(kind, append(create)),
+            Kind::Prepend | Kind::PrependCas => self.store(kind, prepend(refuse)),
+            Kind::PrependElseCreate | Kind::PrependElseCreateCas => {
+                self.store(kind, prepend(create))
+            }
+            Kind::SetTooLarge => Request::SetTooLarge { key },
+            Kind::Delete | Kind::DeleteCas => self.delete(kind, Removal::Remove),
+            Kind::MarkStale | Kind::MarkStaleCas => {
+                let exptime = (self.manner == Manner::Expiring).then_some(self.ttl());
+                self.delete(kind, Removal::MarkStale { exptime })
+            }
+            Kind::Clear | Kind::ClearCas => self.delete(
+                kind,
+                Removal::Clear {
+                    exptime: self.exptime(),
+                    client_flags: 0,
+                },
+            ),
+            Kind::ClearAndMarkStale | Kind::ClearAndMarkStaleCas => self.delete(
+                kind,
+                Removal::ClearAndMarkStale {
+                    exptime: self.exptime(),
+                    client_flags: 0,
+                },
+            ),
+            Kind::Increment | Kind::IncrementCas => {
+                self.count(kind, Direction::Increment, TtlSteps::NONE)
+            }
+            Kind::IncrementElseCreate | Kind::IncrementElseCreateCas => {
+                self.count(kind, Direction::Increment, self.vivify())
+            }
+            Kind::Decrement | Kind::DecrementCas => {
+                self.count(kind, Direction::Decrement, TtlSteps::NONE)
+            }
+            Kind::DecrementElseCreate | Kind::DecrementElseCreateCas => {
+                self.count(kind, Direction::Decrement, self.vivify())
+            }
+            Kind::Lock => Request::Lock { key },
+            Kind::Unlock => Request::Unlock { key },
+            Kind::UnlockAll => Request::UnlockAll,
+            Kind::FlushAll => Request::FlushAll {
+                at: if self.manner == Manner::Later {
+                    Exptime::In { seconds: 1 }
+                } else {
+                    Exptime::Never
+                },
+            },
+            Kind::Keys => Request::Keys { prefix: None },
+            Kind::Stats => Request::Stats,
+            Kind::StatsReset => Request::StatsReset,
+        }
+    }
+
+    const fn ttl(self) -> Exptime {
+        Exptime::In {
+            seconds: self.ttl_s,
+        }
+    }
+
+    fn exptime(self) -> Exptime {
+        if self.manner == Manner::Expiring {
+            self.ttl()
+        } else {
+            Exptime::Never
+        }
+    }
+
+    const fn vivify(self) -> TtlSteps {
+        TtlSteps::one(TtlStep::Vivify(self.ttl()))
+    }
+
+    fn guard(self, kind: Kind) -> GuardChoice {
+        let version = if self.manner == Manner::Ahead {
+            CasChoice::Highest
+        } else {
+            CasChoice::Current
+        };
+        match kind {
+            Kind::CasElseStale => GuardChoice::MatchElseStale(version),
+            _ if is_guarded(kind) => GuardChoice::Match(version),
+            _ => GuardChoice::None,
+        }
+    }
+
+    fn get(self, steps: TtlSteps, recaches: bool, lock: bool) -> Request {
+        Request::Get {
+            key: self.key,
+            key_form: KeyForm::Plain,
+            steps,
+            bump: true,
+            known_cas: (self.manner == Manner::Known).then_some(CasChoice::Current),
+            new_cas: None,
+            recaches,
+            lock,
+        }
+    }
+
+    fn store(self, kind: Kind, mode: SetMode) -> Request {
+        let is_whole = matches!(mode, SetMode::Set | SetMode::Add | SetMode::Replace);
+        let creates = matches!(
+            mode,
+            SetMode::Append {
+                missing: OnMissing::Create
+            } | SetMode::Prepend {
+                missing: OnMissing::Create
+            }
+        );
+        Request::Set {
+            key: self.key,
+            key_form: KeyForm::Plain,
+            value: match self.manner {
+                Manner::Long => SmallValue::Long,
+                _ if is_whole => SmallValue::Number,
+                _ => SmallValue::Empty,
+            },
+            client_flags: 0,
+            exptime: if creates { self.ttl() } else { self.exptime() },
+            mode,
+            guard: self.guard(kind),
+            new_cas: (self.manner == Manner::Chosen).then_some(CasChoice::Higher),
+            lock: match kind {
+                Kind::ReplaceAndUnlock | Kind::ReplaceAndUnlockCas => LockAfter::Release,
+                _ => LockAfter::Keep,
+            },
+        }
+    }
+
+    fn delete(self, kind: Kind, removal: Removal) -> Request {
+        Request::Delete {
+            key: self.key,
+            key_form: KeyForm::Plain,
+            guard: self.guard(kind),
+            removal,
+            new_cas: None,
+        }
+    }
+
+    fn count(self, kind: Kind, direction: Direction, steps: TtlSteps) -> Request {
+        Request::Arithmetic {
+            key: self.key,
+            key_form: KeyForm::Plain,
+            direction,
+            delta: if self.manner == Manner::Long {
+                LONG_DELTA
+            } else {
+                1
+            },
+            initial: INITIAL,
+            steps,
+            guard: self.guard(kind),
+            new_cas: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_a_request_of_the_kind_that_it_names() {
+        let manners = [Manner::Plain, Manner::Expiring, Manner::Long, Manner::Known];
+        for kind in Kind::ALL {
+            for manner in manners {
+                let request = Verb::Ask(*kind, manner).request(SmallKey::new(1), 2);
+                let request = request.expect("it asks");
+                assert_eq!(Kind::of(&request), *kind, "{request:?}");
+                assert!(request.key().is_none_or(|key| key == SmallKey::new(1)));
+            }
+        }
+    }
+}
