@@ -310,10 +310,12 @@ impl Phrase {
         } else {
             CasChoice::Current
         };
-        match kind {
-            Kind::CasElseStale => GuardChoice::MatchElseStale(version),
-            _ if is_guarded(kind) => GuardChoice::Match(version),
-            _ => GuardChoice::None,
+        if kind == Kind::CasElseStale {
+            GuardChoice::MatchElseStale(version)
+        } else if is_guarded(kind) {
+            GuardChoice::Match(version)
+        } else {
+            GuardChoice::None
         }
     }
 
@@ -343,19 +345,22 @@ impl Phrase {
         Request::Set {
             key: self.key,
             key_form: KeyForm::Plain,
-            value: match self.manner {
-                Manner::Long => SmallValue::Long,
-                _ if is_whole => SmallValue::Number,
-                _ => SmallValue::Empty,
+            value: if self.manner == Manner::Long {
+                SmallValue::Long
+            } else if is_whole {
+                SmallValue::Number
+            } else {
+                SmallValue::Empty
             },
             client_flags: 0,
             exptime: if creates { self.ttl() } else { self.exptime() },
             mode,
             guard: self.guard(kind),
             new_cas: (self.manner == Manner::Chosen).then_some(CasChoice::Higher),
-            lock: match kind {
-                Kind::ReplaceAndUnlock | Kind::ReplaceAndUnlockCas => LockAfter::Release,
-                _ => LockAfter::Keep,
+            lock: if matches!(kind, Kind::ReplaceAndUnlock | Kind::ReplaceAndUnlockCas) {
+                LockAfter::Release
+            } else {
+                LockAfter::Keep
             },
         }
     }

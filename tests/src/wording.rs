@@ -252,7 +252,7 @@ pub fn packet<'a>(command: &Command<'a>) -> Option<Packet<'a>> {
             };
             (*delete == plain).then_some(())?;
             Packet {
-                cas: version(delete.guard)?,
+                cas: version(delete.guard).ok()?,
                 ..about(Opcode::Delete, delete.key)
             }
         }
@@ -356,7 +356,7 @@ fn packet_set<'a>(set: &Set<'a>) -> Option<Packet<'a>> {
         },
     };
     Some(Packet {
-        cas: version(guard)?,
+        cas: version(guard).ok()?,
         extras,
         value,
         ..about(opcode, key)
@@ -382,7 +382,7 @@ fn packet_arithmetic<'a>(sum: &Arithmetic<'a>) -> Option<Packet<'a>> {
         Direction::Decrement => Opcode::Decrement,
     };
     Some(Packet {
-        cas: version(sum.guard)?,
+        cas: version(sum.guard).ok()?,
         extras: Extras::Arithmetic {
             delta: sum.delta,
             initial: sum.initial,
@@ -392,12 +392,15 @@ fn packet_arithmetic<'a>(sum: &Arithmetic<'a>) -> Option<Packet<'a>> {
     })
 }
 
-/// The version that a packet asks for; `None` if it cannot ask so.
-const fn version(guard: Guard) -> Option<Option<Cas>> {
+/// A packet cannot ask so for a version.
+struct Inexpressible;
+
+/// The version that a packet asks for; `None` is any.
+const fn version(guard: Guard) -> Result<Option<Cas>, Inexpressible> {
     match guard {
-        Guard::None => Some(None),
-        Guard::Match(cas) => Some(Some(cas)),
-        Guard::MatchElseStale(_) | Guard::Never => None,
+        Guard::None => Ok(None),
+        Guard::Match(cas) => Ok(Some(cas)),
+        Guard::MatchElseStale(_) | Guard::Never => Err(Inexpressible),
     }
 }
 

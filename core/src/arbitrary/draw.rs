@@ -198,10 +198,12 @@ fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
         key_form(u)?
     };
     let exptime = exptime(u)?;
-    let value = match *u.choose(&SmallValue::ALL)? {
-        // A packet without one is malformed.
-        SmallValue::Empty if release => SmallValue::Word,
-        value => value,
+    let value = *u.choose(&SmallValue::ALL)?;
+    // A packet without one is malformed.
+    let value = if release && value == SmallValue::Empty {
+        SmallValue::Word
+    } else {
+        value
     };
     Ok(Request::Set {
         key,

@@ -425,7 +425,7 @@ impl Request {
                 client_flags,
                 exptime,
                 mode,
-                guard: guard.lower(&version),
+                guard: guard.lower(version),
                 new_cas: new(new_cas),
                 lock,
             }),
@@ -441,7 +441,7 @@ impl Request {
             } => Command::Delete(Delete {
                 key: meaning.key(key),
                 key_form,
-                guard: guard.lower(&version),
+                guard: guard.lower(version),
                 removal,
                 new_cas: new(new_cas),
             }),
@@ -461,7 +461,7 @@ impl Request {
                 delta,
                 initial,
                 steps,
-                guard: guard.lower(&version),
+                guard: guard.lower(version),
                 new_cas: new(new_cas),
             }),
             Self::Lock { key } => Command::Lock {
