@@ -227,6 +227,19 @@ pub enum SetMode {
     },
 }
 
+impl SetMode {
+    /// Whether it is an append or prepend that makes a missing item.
+    #[must_use]
+    pub const fn creates(self) -> bool {
+        match self {
+            Self::Append { missing } | Self::Prepend { missing } => {
+                matches!(missing, OnMissing::Create)
+            }
+            Self::Set | Self::Add | Self::Replace => false,
+        }
+    }
+}
+
 /// What an append or prepend does when there is no item.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum OnMissing {

@@ -75,6 +75,7 @@ impl Action {
             Verb::Pass => Op::Advance { ms: STEP_MS },
             Verb::Tick => Op::Tick,
             Verb::StepBack => Op::Rewind { ms: STEP_MS },
+            Verb::WallClock => Op::WallClock { ahead_s: 1 },
             Verb::Pressure => Op::Pressure { key: 0 },
         })
     }

@@ -2,6 +2,8 @@
 
 use latchd_core::reply::{Hit, Number, Refusal, Reply, Stored, Win};
 
+use crate::action::KEYS;
+
 /// A [`Reply`], as far as the rules look at it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Answer {
@@ -35,6 +37,13 @@ pub(crate) enum Answer {
     Unlocked,
     /// It was done.
     Ok,
+    /// A page of keys.
+    Listed {
+        /// Which of `KEYS` are on it, a bit each.
+        keys: u8,
+        /// There is no other page.
+        is_last: bool,
+    },
     /// It tells about the server.
     Report,
     /// It was refused.
@@ -52,6 +61,8 @@ pub(crate) struct HitSeen {
     pub stale: bool,
     /// What the get learns of the win.
     pub win: Win,
+    /// It is the version that the client said it has.
+    pub unchanged: bool,
 }
 
 impl From<&Reply<'_>> for Answer {
@@ -62,12 +73,14 @@ impl From<&Reply<'_>> for Answer {
                 value,
                 stale,
                 win,
+                unchanged,
                 ..
             }) => Self::Hit(HitSeen {
                 cas: cas.number(),
                 value_bytes: value.len(),
                 stale: *stale,
                 win: *win,
+                unchanged: *unchanged,
             }),
             Reply::Miss => Self::Miss,
             Reply::Stored(Stored { cas, .. }) => Self::Stored { cas: cas.number() },
@@ -82,7 +95,11 @@ impl From<&Reply<'_>> for Answer {
             Reply::Locked => Self::Locked,
             Reply::Unlocked => Self::Unlocked,
             Reply::Ok => Self::Ok,
-            Reply::Keys(_) | Reply::Stats(_) => Self::Report,
+            Reply::Keys(page) => Self::Listed {
+                keys: page.keys.iter().fold(0, |listed, name| listed | bit(name)),
+                is_last: page.next.is_none(),
+            },
+            Reply::Stats(_) => Self::Report,
             Reply::Refused(refusal) => Self::Refused(*refusal),
         }
     }
@@ -114,8 +131,15 @@ impl Answer {
             | Self::Locked
             | Self::Unlocked
             | Self::Ok
+            | Self::Listed { .. }
             | Self::Report
             | Self::Refused(Refusal::TooLarge) => false,
         }
     }
+}
+
+/// The bit of a key; one that nobody has for a key that nobody stores.
+fn bit(name: &[u8]) -> u8 {
+    let place = KEYS.iter().position(|known| *known == name);
+    1 << place.unwrap_or(KEYS.len())
 }

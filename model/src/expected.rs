@@ -5,7 +5,8 @@
 
 use latchd_core::ConnId;
 use latchd_core::command::{
-    Command, Delete, Get, Guard, LockAfter, NewCas, Removal, Set, SetMode, TtlStep,
+    Arithmetic, Command, Delete, Direction, Get, Guard, LockAfter, NewCas, Removal, Set, SetMode,
+    TtlStep, TtlSteps,
 };
 use latchd_core::time::{Exptime, TICK_MS, Tick};
 
@@ -74,12 +75,8 @@ impl Request<'_> {
             }
             // One that is made and gone at once is not among the verbs.
             (Command::Get(get), Answer::Hit(hit), None) => {
-                let deadline = get.steps.iter().find_map(|step| match step {
-                    TtlStep::Vivify(exptime) => Some(self.deadline(exptime)),
-                    TtlStep::Touch(_) | TtlStep::Recache(_) => None,
-                });
                 let item = Seen {
-                    deadline: deadline.flatten(),
+                    deadline: self.vivified(&get.steps),
                     ..made(hit.cas, b"")
                 };
                 done(Some(item), ghost)
@@ -90,8 +87,18 @@ impl Request<'_> {
             (Command::Delete(delete), Answer::Deleted, Some(seen)) => {
                 self.after_delete(delete, seen, ghost)
             }
-            (Command::Arithmetic(_), Answer::Number { value, cas }, Some(seen)) => {
-                let digits = value.to_string();
+            (Command::Arithmetic(sum), Answer::Number { cas, .. }, None) => {
+                let item = Seen {
+                    deadline: self.vivified(&sum.steps),
+                    ..made(cas, sum.initial.to_string().as_bytes())
+                };
+                Expected {
+                    witness: Some(Witness::NumberMade),
+                    ..done(Some(item), fresh)
+                }
+            }
+            (Command::Arithmetic(sum), Answer::Number { cas, .. }, Some(seen)) => {
+                let digits = counted(sum, before)?.to_string();
                 let width = seen.value.1.max(digits.len());
                 let value = bytes(format!("{digits:width$}").as_bytes());
                 let item = Seen {
@@ -163,14 +170,18 @@ impl Request<'_> {
                 stale: is_older,
                 ..old
             },
-            // The verb appends nothing.
+            // The one that stands before or behind is empty.
             SetMode::Append { .. } | SetMode::Prepend { .. } => Seen {
                 cas,
                 stale: false,
+                deadline: before.map_or(self.deadline(set.exptime), |seen| seen.deadline),
                 ..old
             },
         };
-        let is_whole = !matches!(set.mode, SetMode::Append { .. } | SetMode::Prepend { .. });
+        let is_whole = match set.mode {
+            SetMode::Set | SetMode::Add | SetMode::Replace => true,
+            SetMode::Append { .. } | SetMode::Prepend { .. } => before.is_none(),
+        };
         let absolved = ghost.doomed && is_whole;
         let ghost = Ghost {
             win_out: is_older && ghost.win_out,
@@ -277,6 +288,15 @@ impl Request<'_> {
         latchd_core::Instant::from_millis(self.now_ms).tick()
     }
 
+    /// The deadline of an item that these steps have made.
+    fn vivified(&self, steps: &TtlSteps) -> Option<Tick> {
+        let exptime = steps.iter().find_map(|step| match step {
+            TtlStep::Vivify(exptime) => Some(exptime),
+            TtlStep::Touch(_) | TtlStep::Recache(_) => None,
+        });
+        exptime.and_then(|exptime| self.deadline(exptime))
+    }
+
     /// The first tick that begins when the TTL has passed, or later.
     fn deadline(&self, exptime: Exptime) -> Option<Tick> {
         let after = |ms: u64| {
@@ -290,6 +310,20 @@ impl Request<'_> {
             Exptime::At { .. } => unreachable!("no verb has a date"),
         }
     }
+}
+
+/// What counting comes to; `None` if that is no number.
+pub(crate) fn counted(sum: &Arithmetic<'_>, before: Option<Seen>) -> Option<u64> {
+    let Some(Seen { value, .. }) = before else {
+        return Some(sum.initial);
+    };
+    let (start, bytes) = value;
+    let digits = std::str::from_utf8(start.get(..bytes)?).ok()?;
+    let number: u64 = digits.trim_end().parse().ok()?;
+    Some(match sum.direction {
+        Direction::Increment => number.wrapping_add(sum.delta),
+        Direction::Decrement => number.saturating_sub(sum.delta),
+    })
 }
 
 /// A new item that never expires.

@@ -204,9 +204,11 @@ witnesses! {
     Stored of DoneIsDone, "a store is answered as done", |_| true;
     Removed of DoneIsDone, "a delete is answered as done", |s| s.asks(Kind::Delete);
     Counted of DoneIsDone, "a number is counted", |s| s.asks(Kind::Increment);
+    NumberMade of DoneIsDone, "a count makes the number", |s| s.asks(Kind::IncrementElseCreate);
     Emptied of DoneIsDone, "an item is emptied and keeps its version", |s| s.asks(Kind::Clear);
     ReadHeld of ReadsAreFree, "a client reads what another one holds", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::Get), ask(Kind::MetaGet)]) && s.clients >= 2;
     TouchHeld of ReadsAreFree, "a client touches what another one holds", |s| all(s, &[ask(Kind::Lock), ask(Kind::Touch)]) && s.clients >= 2;
+    ListHeld of ReadsAreFree, "a client lists what is held", |s| s.asks(Kind::Keys) && s.asks(Kind::Lock);
     Flushed of Flush, "a flush takes an item", |s| s.asks(Kind::FlushAll);
     FlushedLater of Flush, "a flush takes an item later, as it was to", |s| all(s, &[Verb::Ask(Kind::FlushAll, Manner::Later), Verb::Pass]);
     Expired of Expiry, "an item expires", |s| all(s, &[Verb::Ask(Kind::Set, Manner::Expiring), Verb::Pass]);

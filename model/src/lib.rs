@@ -6,6 +6,7 @@ mod answer;
 mod beliefs;
 mod canonical;
 mod client;
+mod commands;
 mod expected;
 pub mod explore;
 pub mod fault;
@@ -33,5 +34,7 @@ pub use verb::Verb;
 
 /// Every model.
 pub fn all() -> impl Iterator<Item = &'static Setup> {
-    locks::ALL.iter().chain(stampede::ALL).chain(shards::ALL)
+    [locks::ALL, stampede::ALL, commands::ALL, shards::ALL]
+        .into_iter()
+        .flatten()
 }

@@ -1,7 +1,7 @@
 //! What one model explores: how many clients and keys, how much room, and which verbs.
 
-use latchd_core::arbitrary::RequestKind;
 pub(crate) use latchd_core::arbitrary::UNIX_S_AT_START;
+use latchd_core::arbitrary::{RequestKind, SmallValue};
 use latchd_core::engine::Config;
 use latchd_core::{Limits, MapStore, Store};
 
@@ -60,6 +60,9 @@ pub struct Setup {
 /// The bytes of every value that clients store, so that a store in place is one of the same size.
 pub const VALUE_BYTES: usize = 4;
 
+/// The limit on values: a long one fits, and is too much behind another.
+const VALUE_BYTES_MAX: usize = SmallValue::Long.bytes().len() + VALUE_BYTES - 1;
+
 impl Setup {
     /// Whether a verb is in the alphabet.
     #[must_use]
@@ -104,7 +107,7 @@ impl Setup {
             // A little more than they take, and not enough for an empty one besides.
             Room::Items(items) => usize::from(items) * item_bytes + item_bytes / 10,
         };
-        let mut limits = Limits::new(bytes, 1 << 10);
+        let mut limits = Limits::new(bytes, VALUE_BYTES_MAX);
         limits.locked_bytes_max = bytes;
         limits.locks_per_connection_max = self.locks_max;
         let (shard, shards) = (number(shard), number(self.shards));

@@ -42,6 +42,8 @@ pub enum Verb {
     Tick,
     /// The core is told a time before that.
     StepBack,
+    /// The wall clock is found to stand elsewhere.
+    WallClock,
     /// Somebody stores an item that is nothing to the clients: memory becomes scarce.
     Pressure,
 }
@@ -110,7 +112,9 @@ impl Verb {
                 (_, _) => Scope::Item,
             },
             Self::Late(_) => Scope::Key,
-            Self::Pass | Self::Tick | Self::StepBack | Self::Pressure => Scope::World,
+            Self::Pass | Self::Tick | Self::StepBack | Self::WallClock | Self::Pressure => {
+                Scope::World
+            }
         }
     }
 
@@ -127,6 +131,7 @@ impl Verb {
             | Self::Pass
             | Self::Tick
             | Self::StepBack
+            | Self::WallClock
             | Self::Pressure => return None,
         };
         Some(Phrase { key, manner, ttl_s }.request(kind))
@@ -145,6 +150,7 @@ impl fmt::Display for Verb {
             | Self::Pass
             | Self::Tick
             | Self::StepBack
+            | Self::WallClock
             | Self::Pressure => write!(out, "{self:?}"),
         }
     }
@@ -334,14 +340,6 @@ impl Phrase {
 
     fn store(self, kind: Kind, mode: SetMode) -> Request {
         let is_whole = matches!(mode, SetMode::Set | SetMode::Add | SetMode::Replace);
-        let creates = matches!(
-            mode,
-            SetMode::Append {
-                missing: OnMissing::Create
-            } | SetMode::Prepend {
-                missing: OnMissing::Create
-            }
-        );
         Request::Set {
             key: self.key,
             key_form: KeyForm::Plain,
@@ -353,7 +351,11 @@ impl Phrase {
                 SmallValue::Empty
             },
             client_flags: 0,
-            exptime: if creates { self.ttl() } else { self.exptime() },
+            exptime: if mode.creates() {
+                self.ttl()
+            } else {
+                self.exptime()
+            },
             mode,
             guard: self.guard(kind),
             new_cas: (self.manner == Manner::Chosen).then_some(CasChoice::Higher),

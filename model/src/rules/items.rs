@@ -2,6 +2,7 @@
 //! it gets, and what becomes of the item.
 
 use latchd_core::command::{Command, Guard, NewCas, TtlStep};
+use latchd_core::item::Cas;
 use latchd_core::reply::Refusal;
 
 use super::{Change, Verdict, demand};
@@ -24,12 +25,17 @@ impl Change<'_> {
             .iter()
             .any(|step| matches!(step, TtlStep::Touch(_)));
         let item = self.before.items[key];
+        let known = get.known_cas.map(Cas::number);
         let is_right = match (item, answer) {
             (Some(seen), Answer::Hit(hit)) => {
-                hit.cas == seen.cas && hit.value_bytes == seen.value.1 && hit.stale == seen.stale
+                hit.cas == seen.cas
+                    && hit.value_bytes == seen.value.1
+                    && hit.stale == seen.stale
+                    && hit.unchanged == (known == Some(seen.cas))
             }
             (Some(_), _) => false,
-            (None, Answer::Hit(_) | Answer::Refused(Refusal::OutOfMemory)) => get.steps.vivifies(),
+            (None, Answer::Hit(hit)) => get.steps.vivifies() && !hit.unchanged,
+            (None, Answer::Refused(Refusal::OutOfMemory)) => get.steps.vivifies(),
             (None, answer) => answer == Answer::Miss && !get.steps.vivifies(),
         };
         if item
@@ -44,6 +50,30 @@ impl Change<'_> {
         }
         demand(Invariant::ReadsAreFree, is_right, || {
             format!("{answer:?} of {}", described(item))
+        })
+    }
+
+    /// E7, for a listing of one shard.
+    pub(super) fn lists(&mut self) -> Verdict {
+        let Some(Answer::Listed { keys, is_last }) = self.answer else {
+            return Ok(());
+        };
+        let there = |key: &usize| self.before.items[*key].is_some();
+        let due = self
+            .keys()
+            .filter(there)
+            .fold(0_u8, |due, key| due | 1 << key);
+        let is_held = |key: usize| self.before.items[key].is_some_and(|seen| seen.locked);
+        if self.keys().any(is_held) {
+            self.witnessed.add(Witness::ListHeld);
+        }
+        let is_right = if is_last {
+            keys == due
+        } else {
+            keys & !due == 0
+        };
+        demand(Invariant::ReadsAreFree, is_right, || {
+            format!("{keys:#b} are listed, and {due:#b} are there")
         })
     }
 
@@ -72,7 +102,11 @@ impl Change<'_> {
         );
         let is_wrong_version = answer == Answer::Exists;
         let Some(seen) = self.before.items[key] else {
-            return demand(Invariant::Guards, guard == Guard::None || !is_done, || {
+            // What is made has no version to compare with (docs/PROTOCOL.md, "ms", "ma").
+            let makes = matches!(command, Command::Set(set) if set.mode.creates())
+                || matches!(command, Command::Arithmetic(sum) if sum.steps.vivifies());
+            let is_right = guard == Guard::None || makes || !is_done;
+            return demand(Invariant::Guards, is_right, || {
                 format!("{answer:?} of a version of nothing")
             });
         };
@@ -167,6 +201,18 @@ impl Change<'_> {
             after.next_cas >= before.next_cas,
             || format!("{} comes after {}", after.next_cas, before.next_cas),
         )
+    }
+
+    /// E6, for the number that is told.
+    pub(super) fn counts(&self) -> Verdict {
+        let Some((_, key, Command::Arithmetic(sum), Answer::Number { value, .. })) = self.asked()
+        else {
+            return Ok(());
+        };
+        let due = expected::counted(sum, self.before.items[key]);
+        demand(Invariant::DoneIsDone, due == Some(value), || {
+            format!("{value} is told, and {due:?} is due")
+        })
     }
 
     /// E6, R3, R4: what the answer says was done is what has become of the item.

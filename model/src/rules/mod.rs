@@ -76,10 +76,12 @@ impl Change<'_> {
         self.held_is_safe()?;
         self.lock_answers()?;
         self.reads()?;
+        self.lists()?;
         self.guards()?;
         self.versions()?;
         self.flush()?;
         self.win()?;
+        self.counts()?;
         self.done_is_done()?;
         self.others()?;
         self.locks_end()
