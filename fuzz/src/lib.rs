@@ -3,15 +3,22 @@
 //! Each takes whatever the fuzzer makes up and panics if the property does not hold. The tests call
 //! them with the corpus (`fuzz/corpus/`), so that what was found once stays found.
 
+pub mod tally;
+
 use arbitrary::Unstructured;
-use latchd_core::arbitrary::{Op, RequestKind, Stage, VALUE_BYTES_MAX, reachable};
+use latchd_core::arbitrary::{
+    Op, Pairs, ReplyKind, RequestKind, Stage, UNIX_S_AT_START, VALUE_BYTES_MAX, limits, reachable,
+};
 use latchd_core::connection::Progress;
 use latchd_core::engine::Config;
 use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
 
+/// Panics if it does not hold for an input.
+pub type Property = fn(&[u8]);
+
 /// Every property by the name of its target.
-pub const PROPERTIES: &[(&str, fn(&[u8]))] = &[
+pub const PROPERTIES: &[(&str, Property)] = &[
     ("classic", classic),
     ("meta", meta),
     ("binary", binary),
@@ -70,22 +77,26 @@ pub fn cuts(input: &[u8]) {
 
 /// No sequence of operations breaks an invariant of the core or gets a reply it cannot get.
 pub fn events(input: &[u8]) {
+    play(input, &mut Pairs::default());
+}
+
+/// The same, and notes which request got which reply. The first byte says how much room there is.
+fn play(input: &[u8], pairs: &mut Pairs) {
     let mut unstructured = Unstructured::new(input);
-    let mut core = small_core();
+    let limits = match unstructured.arbitrary::<u8>().unwrap_or_default() % 3 {
+        0 => limits::ample(),
+        pinned => limits::scarce(pinned.into()),
+    };
+    let mut core = Core::new(Config::new(limits, UNIX_S_AT_START));
     let mut stage = Stage::new();
     while let Ok(op) = unstructured.arbitrary::<Op>() {
         if let Some(event) = stage.enact(&op) {
             let reply = core.handle(stage.clock().now, event);
-            match (&op, &reply) {
-                (Op::Request { request, .. }, Some(reply)) => {
-                    let pair = (
-                        RequestKind::of(request),
-                        latchd_core::arbitrary::ReplyKind::of(reply),
-                    );
-                    assert!(reachable(pair.0).contains(&pair.1), "{pair:?} cannot be");
-                    stage.learn(request, reply);
-                }
-                _ => {}
+            if let (Op::Request { request, .. }, Some(reply)) = (&op, &reply) {
+                let pair = (RequestKind::of(request), ReplyKind::of(reply));
+                assert!(reachable(pair.0).contains(&pair.1), "{pair:?} cannot be");
+                pairs.note(request, reply);
+                stage.learn(request, reply);
             }
         }
         core.check();
@@ -100,7 +111,7 @@ const BINARY_MAGIC: u8 = 0x80;
 fn small_core() -> Core {
     Core::new(Config::new(
         Limits::new(MEMORY_BYTES_MAX, VALUE_BYTES_MAX),
-        1_700_000_000,
+        UNIX_S_AT_START,
     ))
 }
 

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use latchd_core::arbitrary::Pairs;
+
 #[test]
 fn the_corpus_breaks_nothing() {
     let corpus = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus"));
@@ -17,4 +19,12 @@ fn the_corpus_breaks_nothing() {
         }
         assert!(replayed >= 10, "target {name} has a corpus of {replayed}");
     }
+}
+
+/// The table of a fuzzer names what is missing, and CI looks for the word that says nothing is.
+#[test]
+fn a_table_says_what_was_never_seen() {
+    let table = latchd_fuzz::tally::table(&Pairs::default());
+    let last = table.lines().last();
+    assert!(last.is_some_and(|line| line.starts_with("never seen: Get-Hit Get-HitStale ")));
 }

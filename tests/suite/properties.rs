@@ -9,9 +9,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use latchd_core::arbitrary::{Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX};
+use latchd_core::Core;
+use latchd_core::arbitrary::limits::{ample, scarce};
+use latchd_core::arbitrary::{Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START};
 use latchd_core::engine::Config;
-use latchd_core::{Core, Limits};
 use latchd_tests::generate::Step;
 use latchd_tests::trial::{Room, Trial};
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
@@ -53,15 +54,6 @@ fn check_on_all_cores<P: Testable + Clone + Send + Sync>(property: &P) {
             });
         }
     });
-}
-
-/// Limits that leave room for every item, and can be reached by locks and by appends.
-fn ample() -> Limits {
-    let mut limits = Limits::new(1 << 20, VALUE_BYTES_MAX);
-    limits.locks_per_connection_max = 2;
-    limits.scan_items_max = 2;
-    limits.crawl_items_max = 2;
-    limits
 }
 
 /// What a sequence came to: a panic of the core is a difference like any other.
@@ -139,18 +131,6 @@ fn scarce_memory_breaks_no_promise() {
         .take()
         .expect("something was played");
     assert_seen(&seen, |_, _| false);
-}
-
-/// Limits within which about two of the items of the alphabet have room, and locks may pin
-/// `pinned` that are short: then not a digit more.
-fn scarce(pinned: usize) -> Limits {
-    // What MapStore takes of the limit for a key and a value of one byte each.
-    const SHORT_ITEM_BYTES: usize = 147;
-    let mut limits = Limits::new(400, VALUE_BYTES_MAX);
-    limits.locked_bytes_max = pinned * SHORT_ITEM_BYTES;
-    limits.scan_items_max = 2;
-    limits.crawl_items_max = 2;
-    limits
 }
 
 /// P1 and P2 of the table of pairs.

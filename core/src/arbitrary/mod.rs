@@ -16,6 +16,7 @@
 //!   is a guarded set there: only a transport of somebody's own can ask for it.
 
 mod draw;
+pub mod limits;
 mod pairs;
 mod shorten;
 mod stage;

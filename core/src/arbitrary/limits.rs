@@ -1,0 +1,26 @@
+//! Two sets of limits for those who draw ops: between them every reply can be met.
+
+use super::VALUE_BYTES_MAX;
+use crate::limits::Limits;
+use crate::store::{MapStore, Store as _};
+
+/// Limits that leave room for every item, and can be reached by locks and by appends.
+#[must_use]
+pub const fn ample() -> Limits {
+    let mut limits = Limits::new(1 << 20, VALUE_BYTES_MAX);
+    limits.locks_per_connection_max = 2;
+    limits.scan_items_max = 2;
+    limits.crawl_items_max = 2;
+    limits
+}
+
+/// Limits within which two or three of the items of the alphabet have room, and locks may pin
+/// `pinned` short ones: then not a digit more.
+#[must_use]
+pub fn scarce(pinned: usize) -> Limits {
+    let mut limits = ample();
+    let short_item_bytes = MapStore::new(&limits).bytes_for(1, 1);
+    limits.memory_bytes_max = 2 * short_item_bytes + short_item_bytes * 3 / 4;
+    limits.locked_bytes_max = pinned * short_item_bytes;
+    limits
+}

@@ -1,0 +1,53 @@
+//! Which request got which reply in all the sequences that a fuzzer plays.
+//!
+//! A fuzzer has no end of its own, so the table is written down now and then, to the file that
+//! `LATCHD_PAIRS` names.
+
+use std::fmt::Write as _;
+use std::sync::Mutex;
+
+use latchd_core::arbitrary::Pairs;
+
+/// How many sequences are played between two tables.
+const WRITE_EVERY: u64 = 4096;
+
+static SEEN: Mutex<Option<Seen>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Seen {
+    sequences: u64,
+    pairs: Box<Pairs>,
+}
+
+/// As [`events`](crate::events); what was seen is added to what this process has seen before.
+///
+/// # Panics
+/// If the table cannot be written.
+pub fn events(input: &[u8]) {
+    // Whoever panicked here has ended the process.
+    let mut seen = SEEN.lock().expect("nobody goes on after a panic");
+    let seen = seen.get_or_insert_default();
+    crate::play(input, &mut seen.pairs);
+    seen.sequences += 1;
+    if seen.sequences.is_multiple_of(WRITE_EVERY)
+        && let Some(path) = std::env::var_os("LATCHD_PAIRS")
+    {
+        std::fs::write(path, table(&seen.pairs)).expect("the table can be written");
+    }
+}
+
+/// The table, and a last line with the pairs that can be and were never seen.
+#[must_use]
+pub fn table(pairs: &Pairs) -> String {
+    let mut table = format!("{pairs}never seen:");
+    let mut missing = pairs.missing(|_, _| false).peekable();
+    if missing.peek().is_none() {
+        table.push_str(" none");
+    }
+    for (request, reply) in missing {
+        write!(table, " {}-{}", request.name(), reply.name())
+            .expect("a String takes what is written to it");
+    }
+    table.push('\n');
+    table
+}
