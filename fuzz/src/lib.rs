@@ -81,7 +81,10 @@ pub fn events(input: &[u8]) {
 }
 
 /// The same, and notes which request got which reply. The first byte says how much room there is.
-fn play(input: &[u8], pairs: &mut Pairs) {
+///
+/// # Panics
+/// If the property does not hold.
+pub fn play(input: &[u8], pairs: &mut Pairs) {
     let mut unstructured = Unstructured::new(input);
     let limits = match unstructured.arbitrary::<u8>().unwrap_or_default() % 3 {
         0 => limits::ample(),

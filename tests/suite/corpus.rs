@@ -5,9 +5,11 @@ use std::path::Path;
 
 use latchd_core::arbitrary::Pairs;
 
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus");
+
 #[test]
 fn the_corpus_breaks_nothing() {
-    let corpus = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus"));
+    let corpus = Path::new(CORPUS);
     for (name, property) in latchd_fuzz::PROPERTIES {
         let inputs = fs::read_dir(corpus.join(name)).unwrap_or_else(|error| {
             panic!("target {name} has no corpus: {error}");
@@ -19,6 +21,19 @@ fn the_corpus_breaks_nothing() {
         }
         assert!(replayed >= 10, "target {name} has a corpus of {replayed}");
     }
+}
+
+/// Every run of the fuzzer begins with the corpus, so it sees every pair of a request and a reply.
+/// If this fails, `cargo run -p latchd-tests --bin corpus` adds what is missing.
+#[test]
+fn the_corpus_sees_every_pair() {
+    let mut seen = Pairs::default();
+    let inputs = fs::read_dir(Path::new(CORPUS).join("events")).expect("it has a corpus");
+    for input in inputs {
+        latchd_fuzz::play(&fs::read(input.unwrap().path()).unwrap(), &mut seen);
+    }
+    let table = latchd_fuzz::tally::table(&seen);
+    assert!(table.ends_with("\nnever seen: none\n"), "{table}");
 }
 
 /// The table of a fuzzer names what is missing, and CI looks for the word that says nothing is.

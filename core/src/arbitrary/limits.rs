@@ -14,13 +14,13 @@ pub const fn ample() -> Limits {
     limits
 }
 
-/// Limits within which two or three of the items of the alphabet have room, and locks may pin
-/// `pinned` short ones: then not a digit more.
+/// Limits within which locks may pin `pinned` short items: then not a digit more, and no other item
+/// has room beside them.
 #[must_use]
 pub fn scarce(pinned: usize) -> Limits {
     let mut limits = ample();
     let short_item_bytes = MapStore::new(&limits).bytes_for(1, 1);
-    limits.memory_bytes_max = 2 * short_item_bytes + short_item_bytes * 3 / 4;
+    limits.memory_bytes_max = pinned * short_item_bytes + short_item_bytes * 3 / 4;
     limits.locked_bytes_max = pinned * short_item_bytes;
     limits
 }
