@@ -1,7 +1,8 @@
 //! The program `latchd`: flags in, signals in, exit code out. The server is the library's.
 //!
 //! Exit codes: 0 after SIGINT or SIGTERM; 2 for a bad flag; 70 (`EX_SOFTWARE`) when an assertion
-//! of ours fails; 71 (`EX_OSERR`, as memcached) when the system refuses what the server needs.
+//! of ours fails; 71 (`EX_OSERR`, as memcached) when the system refuses what the server needs, at
+//! its start or later.
 
 mod args;
 mod lock;
@@ -14,6 +15,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use latchd::{Address, Config, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use smol::future::FutureExt;
 use smol::stream::StreamExt;
 
 use crate::args::{Args, Task};
@@ -82,12 +84,14 @@ fn run(config: Config) -> io::Result<()> {
             list(server.addresses())
         );
     }
-    let signal = smol::block_on(signals.next());
+    let end = smol::block_on(async {
+        let signal = async { signals.next().await.transpose() };
+        let failure = async { Err(server.failed().await) };
+        signal.or(failure).await
+    });
     server.shutdown();
-    match signal {
-        Some(Ok(signal)) => tracing::info!("ended by {signal:?}"),
-        Some(Err(error)) => return Err(error),
-        None => {}
+    if let Some(signal) = end? {
+        tracing::info!("ended by {signal:?}");
     }
     Ok(())
 }

@@ -36,6 +36,8 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     /// The clock thread ends when this does.
     stop_clock: Option<Sender<()>>,
+    /// What a worker says that cannot go on.
+    failures: Receiver<io::Error>,
 }
 
 /// What the threads of a server share.
@@ -81,20 +83,25 @@ impl Server {
             clock,
             config,
         });
+        let (fail, failures) = smol::channel::bounded(threads);
         // From here on dropping it ends what has been started.
         let mut server = Self {
             shared,
             addresses,
             threads: Vec::new(),
             stop_clock: None,
+            failures,
         };
         for index in 0..threads {
             let shared = Arc::clone(&server.shared);
             // The first worker has them all, and accepts for the others.
             let worker = Worker::new(index, shared, std::mem::take(&mut listeners))?;
+            let fail = fail.clone();
             server.spawn(format!("latchd-{index}"), move || {
                 if let Err(error) = smol::block_on(worker.run()) {
                     tracing::error!("worker {index} has ended: {error}");
+                    // There is room for one from each; nobody has to listen.
+                    let _ = fail.try_send(error);
                 }
             })?;
         }
@@ -111,6 +118,17 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Waits for a thread that cannot go on, which is nobody's doing but the kernel's, and says why.
+    /// What clients it had are closed and their locks free; new ones would be given to it in vain,
+    /// so the server is to be shut down. While all threads serve, this waits.
+    pub async fn failed(&self) -> io::Error {
+        match self.failures.recv().await {
+            Ok(error) => error,
+            // All have ended without a failure: at the server's end, which waits for `self`.
+            Err(_) => smol::future::pending().await,
+        }
     }
 
     /// Ends the server: it stops listening, releases every lock, closes every connection, removes
