@@ -14,6 +14,8 @@
 //!
 //! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks".
 
+mod answers;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -28,7 +30,6 @@ use crate::key::Key;
 use crate::time::{Exptime, Instant};
 use crate::wire::classic;
 use crate::wire::classic::reply::Response;
-use crate::wire::meta::reply::Code;
 use crate::wire::meta::{Flag, Verb};
 
 /// How often in a row an item is made for a lock before it counts as hopeless: a server without
@@ -305,97 +306,6 @@ impl Bound {
     fn obtained(&mut self) {
         self.goal = Goal::Hold;
         self.news.push_back(BoundNews::Obtained);
-    }
-
-    fn locked(&mut self, now: Instant, answer: &Answer<'_>) {
-        match (answer, &self.terms.mark) {
-            (Answer::Classic(Response::Ok), Mark::None) => self.obtained(),
-            (Answer::Classic(Response::Ok), Mark::Number | Mark::Note(..)) => {
-                self.begin(Query::Mark, now);
-            }
-            (Answer::Classic(Response::Locked), _) => self.back_off(now),
-            (Answer::Classic(Response::NotFound), _) => match self.terms.missing {
-                MissingItem::Refuse => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
-                MissingItem::Create(_) if self.creations >= CREATIONS_MAX => {
-                    self.end(BoundNews::NotObtained(NotObtained::NoItem));
-                }
-                MissingItem::Create(_) => {
-                    self.creations += 1;
-                    self.begin(Query::Create, now);
-                }
-            },
-            _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
-        }
-    }
-
-    fn back_off(&mut self, now: Instant) {
-        let Goal::Obtain { until } = self.goal else {
-            return;
-        };
-        let last = until.unwrap_or(Instant::from_millis(u64::MAX));
-        (self.creations, self.ours) = (0, false);
-        match self.retries.next_wait() {
-            _ if now >= last => self.end(BoundNews::NotObtained(NotObtained::Deadline)),
-            Some(wait) => self.begin(Query::Lock, after(now, wait).min(last)),
-            None => self.end(BoundNews::NotObtained(NotObtained::Held)),
-        }
-    }
-
-    fn created(&mut self, now: Instant, answer: &Answer<'_>) {
-        match answer {
-            // Not stored: somebody else has made it in the meantime.
-            Answer::Classic(made @ (Response::Stored | Response::NotStored)) => {
-                self.ours = *made == Response::Stored;
-                self.begin(Query::Lock, now);
-            }
-            Answer::Classic(Response::Locked) => self.back_off(now),
-            Answer::Classic(_) | Answer::Meta(_) | Answer::Silent => {
-                self.end(BoundNews::Failed(Failure::from_answer(answer)));
-            }
-        }
-    }
-
-    fn marked(&mut self, answer: &Answer<'_>) {
-        let number = answer.number(b'c').and_then(Cas::new);
-        if answer.code() == Some(Code::Done) && number.is_some() {
-            self.number = number;
-            self.obtained();
-        } else {
-            // The connection goes, and the lock with it.
-            self.end(BoundNews::Failed(Failure::from_answer(answer)));
-        }
-    }
-
-    fn did(&mut self, job: Job, answer: &Answer<'_>) {
-        let Answer::Classic(response) = answer else {
-            return self.news.push_back(BoundNews::Undone(Failure::Unexpected));
-        };
-        match (job, response) {
-            (Job::Read, Response::End) => {
-                let news = match self.item.take() {
-                    Some(item) => BoundNews::Read(item),
-                    None => BoundNews::Undone(Failure::Refused("the item is not there".into())),
-                };
-                self.news.push_back(news);
-            }
-            (Job::Write { unlock: true, .. }, Response::Stored) => {
-                self.ours = false;
-                self.jobs.push_front(Job::Unlock);
-            }
-            (Job::Write { .. }, Response::Stored) => {
-                self.ours = false;
-                self.news.push_back(BoundNews::Written);
-            }
-            (Job::Write { .. }, Response::Locked) => self.end(BoundNews::Lost(Loss::Taken)),
-            (Job::Unlock, Response::Ok | Response::Deleted) => self.end(BoundNews::Released),
-            (Job::Unlock, Response::ClientError(_) | Response::NotFound | Response::Locked) => {
-                self.end(BoundNews::NotHeld);
-            }
-            (Job::Read | Job::Write { .. } | Job::Unlock, _) => {
-                let failure = Failure::from_answer(answer);
-                self.news.push_back(BoundNews::Undone(failure));
-            }
-        }
     }
 
     /// When something next happens by time alone.

@@ -24,6 +24,7 @@
 //! Source of the requests: memcached 1.6.45 `doc/protocol.txt`; all of them work on 1.6.18.
 
 mod answers;
+mod clock;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -341,66 +342,6 @@ impl Lease {
             self.cas = None;
         }
         self.end(LeaseNews::Lost(loss));
-    }
-
-    /// What time alone does.
-    fn pass_time(&mut self, now: Instant) {
-        match (self.goal, self.belief) {
-            (Goal::Hold, Some(belief)) if now >= belief.deadline => {
-                self.lose(if self.is_capped(now) {
-                    Loss::HeldTooLong
-                } else {
-                    Loss::Expired
-                });
-            }
-            (Goal::Obtain { until }, _) if now >= after(until, LAST_TRY) => {
-                if let Turn::Awaiting {
-                    query: Query::Add, ..
-                } = self.turn
-                {
-                    self.unresolved = true;
-                }
-                self.end(LeaseNews::NotObtained(NotObtained::Deadline));
-            }
-            (Goal::Release { until }, _) if now >= until => {
-                self.end(LeaseNews::Failed(Failure::NoAnswer));
-            }
-            _ => {}
-        }
-    }
-
-    /// When a hold that began at `since` has lasted as long as it may.
-    fn hold_end(&self, since: Instant) -> Option<Instant> {
-        let hold_max = self.terms.watchdog?.hold_max?;
-        Some(after(since, hold_max))
-    }
-
-    /// Whether it has been held as long as it may.
-    fn is_capped(&self, now: Instant) -> bool {
-        let end = self.belief.and_then(|belief| self.hold_end(belief.since));
-        end.is_some_and(|end| now >= end)
-    }
-
-    /// When something next happens by time alone.
-    fn wake(&self) -> Option<Instant> {
-        let goal = match self.goal {
-            Goal::Obtain { until } => Some(after(until, LAST_TRY)),
-            Goal::Release { until } => Some(until),
-            Goal::Hold => self.belief.map(|belief| belief.deadline),
-            Goal::None => None,
-        };
-        let turn = match self.turn {
-            Turn::Awaiting { sent, .. } => Some(after(sent, self.terms.reply_timeout)),
-            Turn::Due { at, .. } => Some(match self.wire {
-                Wire::Down { retry_at } => at.max(retry_at),
-                Wire::Up => at,
-            }),
-            Turn::Rest => self.renew_at,
-        };
-        match (goal, turn) {
-            (Some(goal), Some(turn)) => Some(goal.min(turn)),
-            (one, other) => one.or(other),
-        }
     }
 
     /// A request goes out, and from here on the server may act on it.

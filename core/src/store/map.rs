@@ -10,9 +10,11 @@
 //! - M2: the queue holds every item that is not locked exactly once.
 //! - M3: `bytes` and `locked_bytes` are the sums of what the items take.
 
-use alloc::boxed::Box;
+mod entry;
+
 use alloc::vec::Vec;
 
+use self::entry::{Entry, cost};
 use super::index::{HashSeed, Index};
 use super::{End, Full, Store, Usage};
 use crate::command::ScanCursor;
@@ -21,10 +23,6 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::stats::Counters;
 use crate::time::Tick;
-
-/// What an item takes besides its key and its value, in bytes: its entry, with the room that a
-/// growing list of entries keeps, its share of an index node, and what the allocator adds.
-const ITEM_OVERHEAD_BYTES: usize = 144;
 
 /// The most hits that an item can have to its credit.
 const HITS_MAX: u8 = 3;
@@ -78,17 +76,6 @@ pub struct MapEntry<'a> {
     pub hits: u8,
 }
 
-#[derive(Clone, Debug)]
-struct Entry {
-    /// The key, then the value.
-    bytes: Box<[u8]>,
-    key_bytes: u8,
-    hits: u8,
-    meta: Meta,
-    older: Option<MapSlot>,
-    newer: Option<MapSlot>,
-}
-
 /// A list through the entries, from the one to be looked at next to the newest.
 #[derive(Clone, Debug, Default)]
 struct Queue {
@@ -103,47 +90,6 @@ impl MapSlot {
     fn number(self) -> usize {
         self.0 as usize
     }
-}
-
-impl Entry {
-    fn new(key: Key<'_>, value: &[u8], meta: Meta) -> Self {
-        let bytes = [key.as_bytes(), value].concat().into_boxed_slice();
-        let key_bytes = u8::try_from(key.as_bytes().len()).expect("K1: at most 250");
-        Self {
-            bytes,
-            key_bytes,
-            hits: 0,
-            meta,
-            older: None,
-            newer: None,
-        }
-    }
-
-    fn key(&self) -> Key<'_> {
-        Key::new(&self.bytes[..usize::from(self.key_bytes)]).expect("it was made from a key")
-    }
-
-    fn value(&self) -> &[u8] {
-        &self.bytes[usize::from(self.key_bytes)..]
-    }
-
-    fn value_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[usize::from(self.key_bytes)..]
-    }
-
-    fn cost(&self) -> usize {
-        cost(usize::from(self.key_bytes), self.value().len())
-    }
-
-    fn is_past(&self, now: Tick) -> bool {
-        self.meta
-            .deadline
-            .is_some_and(|deadline| deadline.has_passed(now))
-    }
-}
-
-fn cost(key_bytes: usize, value_bytes: usize) -> usize {
-    ITEM_OVERHEAD_BYTES + key_bytes + value_bytes
 }
 
 impl MapStore {
@@ -207,23 +153,7 @@ impl MapStore {
             .filter(|slot| self.entry(*slot).meta.locked)
             .collect();
         locked.sort_by_key(|slot| self.entry(*slot).key());
-        let entries = queued.chain(locked).map(|slot| {
-            let Entry {
-                bytes: _,
-                key_bytes: _,
-                hits,
-                meta,
-                // The queue's own order, which is the order here.
-                older: _,
-                newer: _,
-            } = self.entry(slot);
-            MapEntry {
-                key: self.entry(slot).key(),
-                value: self.entry(slot).value(),
-                meta,
-                hits: *hits,
-            }
-        });
+        let entries = queued.chain(locked).map(|slot| self.entry(slot).view());
         MapView {
             entries: entries.collect(),
             bytes_max: *bytes_max,

@@ -1,0 +1,95 @@
+//! Who is told to recache, by example.
+
+use super::*;
+
+#[test]
+fn of_all_gets_that_miss_exactly_one_wins() {
+    let mut bench = Bench::new();
+    let steps = TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 30 }));
+    let get = Get {
+        steps,
+        ..meta_get("k")
+    };
+    let first = bench.hit(A, get);
+    assert_eq!((first.win, first.value), (Win::Won, &b""[..]));
+    let cas = first.cas;
+    for conn in [A, B, B] {
+        assert_eq!(bench.hit(conn, get).win, Win::Sent);
+    }
+    let fill = Set {
+        guard: Guard::Match(cas),
+        ..Set::new(key("k"), b"new")
+    };
+    assert!(matches!(bench.ask(A, Command::Set(fill)), Reply::Stored(_)));
+    assert_eq!(bench.hit(B, get).win, Win::None);
+}
+
+#[test]
+fn a_stale_store_of_a_lower_version_keeps_ttl_stale_and_win() {
+    let mut bench = Bench::new();
+    bench.ask(A, expiring("k", 100));
+    let low = bench.hit(A, meta_get("k")).cas;
+    let stale = Removal::MarkStale {
+        exptime: Some(Exptime::In { seconds: 30 }),
+    };
+    let mark = Delete {
+        removal: stale,
+        ..Delete::new(key("k"))
+    };
+    assert_eq!(bench.ask(A, Command::Delete(mark)), Reply::Deleted);
+    assert_eq!(bench.hit(A, meta_get("k")).win, Win::Won);
+    let late = Set {
+        guard: Guard::MatchElseStale(low),
+        exptime: Exptime::In { seconds: 360 },
+        ..Set::new(key("k"), b"late")
+    };
+    assert!(matches!(bench.ask(A, Command::Set(late)), Reply::Stored(_)));
+    let hit = bench.hit(B, meta_get("k"));
+    assert_eq!(
+        (hit.value, hit.stale, hit.win),
+        (&b"late"[..], true, Win::Sent)
+    );
+    assert_eq!(hit.ttl.after(0), Some(30));
+}
+
+#[test]
+fn emptying_an_item_keeps_its_version_and_its_win() {
+    let mut bench = Bench::new();
+    let steps = TtlSteps::one(TtlStep::Vivify(Exptime::Never));
+    let cas = bench
+        .hit(
+            A,
+            Get {
+                steps,
+                ..meta_get("k")
+            },
+        )
+        .cas;
+    let removal = Removal::Clear {
+        exptime: Exptime::Never,
+        client_flags: 0,
+    };
+    bench.ask(
+        B,
+        Command::Delete(Delete {
+            removal,
+            ..Delete::new(key("k"))
+        }),
+    );
+    let hit = bench.hit(B, meta_get("k"));
+    assert_eq!((hit.cas, hit.win, hit.value), (cas, Win::Sent, &b""[..]));
+}
+
+#[test]
+fn a_read_that_cannot_recache_leaves_the_win_alone() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    let stale = Removal::MarkStale { exptime: None };
+    let mark = Delete {
+        removal: stale,
+        ..Delete::new(key("k"))
+    };
+    bench.ask(A, Command::Delete(mark));
+    assert_eq!(bench.hit(A, Get::new(key("k"))).win, Win::None);
+    assert_eq!(bench.hit(B, meta_get("k")).win, Win::Won);
+}

@@ -1,0 +1,140 @@
+//! What flags come to.
+
+use clap::CommandFactory;
+
+use super::*;
+
+fn parse(line: &str) -> Result<(Config, Vec<String>), String> {
+    let words = std::iter::once("latchd").chain(line.split_whitespace());
+    Args::try_parse_from(words)
+        .map_err(|error| error.to_string())?
+        .into_config()
+}
+
+fn config(line: &str) -> Config {
+    parse(line).unwrap().0
+}
+
+fn listen(line: &str) -> Vec<String> {
+    config(line)
+        .listen
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+#[test]
+fn the_parser_is_sound() {
+    Args::command().debug_assert();
+}
+
+#[test]
+fn defaults_are_those_of_memcached_on_loopback() {
+    let config = config("");
+    assert_eq!(listen(""), ["127.0.0.1:11211"]);
+    assert_eq!(config.memory_bytes_max, 64 << 20);
+    assert_eq!(config.value_bytes_max, 1 << 20);
+    assert_eq!(config.connections_max, 1024);
+    assert!(config.evict && config.reject_past_limit);
+    assert_eq!((config.idle_timeout, config.verbosity), (None, 0));
+    assert!((1..=4).contains(&config.threads.get()));
+}
+
+#[test]
+fn a_start_script_of_memcached_works() {
+    let line = "-p 11222 -u nobody -m 128 -c 4096 -t 2 -I 2m -U 0 -v -o modern,idle_timeout=30";
+    let (config, ignored) = parse(line).unwrap();
+    assert_eq!(config.listen[0].port, 11222);
+    assert_eq!(config.memory_bytes_max, 128 << 20);
+    assert_eq!(config.value_bytes_max, 2 << 20);
+    assert_eq!((config.connections_max, config.threads.get()), (4096, 2));
+    assert_eq!(
+        (config.idle_timeout, config.verbosity),
+        (Some(Duration::from_secs(30)), 1)
+    );
+    assert_eq!(ignored, ["-u", "-o modern"]);
+}
+
+#[test]
+fn addresses_come_in_lists_and_repeat() {
+    assert_eq!(
+        listen("-l 127.0.0.1,[::1]:5 -l * -p 7"),
+        ["127.0.0.1:7", "[::1]:5", "0.0.0.0:7"]
+    );
+    assert_eq!(listen("-p -1"), ["127.0.0.1:0"]);
+    assert_eq!(listen("-l 127.0.0.1:0"), ["127.0.0.1:0"]);
+}
+
+#[test]
+fn a_unix_socket_turns_tcp_off_unless_an_address_is_named() {
+    let unix = config("-s /tmp/latchd.sock -a 770");
+    assert!(unix.listen.is_empty());
+    let socket = unix.unix_socket.unwrap();
+    assert_eq!(
+        (socket.path.to_str(), socket.mode),
+        (Some("/tmp/latchd.sock"), 0o770)
+    );
+    assert_eq!(
+        listen("-s /tmp/latchd.sock -l localhost"),
+        ["localhost:11211"]
+    );
+    assert!(parse("-p 0").is_err());
+    assert_eq!(listen("-p 0 -l localhost:99"), ["localhost:99"]);
+}
+
+#[test]
+fn limits_are_checked() {
+    for line in [
+        "-p 65536",
+        "-p x",
+        "-m 0",
+        "-m 1",
+        "-c 0",
+        "-t 0",
+        "-t 65",
+        "-I 1",
+        "-I 2000m",
+        "-I 33m",
+        "-a 9",
+        "-B udp",
+        "-o idle_timeout",
+        "-o nonsense",
+        "--nonsense",
+        "word",
+    ] {
+        assert!(parse(line).is_err(), "{line}");
+    }
+    assert_eq!(config("-m 1 -I 512k").value_bytes_max, 512 << 10);
+}
+
+#[test]
+fn the_limit_of_connections_can_refuse_or_wait() {
+    assert!(!config("-o no_maxconns_fast").reject_past_limit);
+    assert!(config("-o maxconns_fast").reject_past_limit);
+}
+
+#[test]
+fn flags_that_mean_nothing_here_are_named_once_and_no_udp_is_no_news() {
+    let line = "-d -r -k -L -C -A -X -W -P x -f 1.2 -n 9 -D : -R 5 -e x -N 1 -U 1 -B ascii";
+    assert_eq!(parse(line).unwrap().1.len(), 17);
+    assert!(parse("-U 0 -B auto").unwrap().1.is_empty());
+    assert_eq!(
+        parse("-o no_lru_crawler,slab_chunk_max=1").unwrap().1,
+        ["-o no_lru_crawler", "-o slab_chunk_max"]
+    );
+}
+
+#[test]
+fn flags_that_guard_something_are_refused() {
+    for line in ["-S", "-Y file", "-Z", "-F"] {
+        assert!(parse(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn verbosity_adds_up() {
+    assert_eq!(
+        (config("-vv").verbosity, config("-v -v -v").verbosity),
+        (2, 3)
+    );
+}

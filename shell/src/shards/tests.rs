@@ -1,0 +1,214 @@
+//! That several cores are one to their clients.
+
+use latchd_core::command::Set;
+use latchd_core::time::Exptime;
+
+use super::*;
+
+const NOW: Instant = Instant::from_millis(0);
+
+fn shards(count: usize) -> Shards {
+    Shards::new(count, Limits::default(), 0)
+}
+
+fn session(number: u64) -> Session {
+    Session::new(ConnId::from_number(number))
+}
+
+/// Executes a command and shows what `look` sees in its reply.
+fn ask<T>(
+    shards: &Shards,
+    session: &mut Session,
+    command: Command<'_>,
+    look: impl Fn(&Reply<'_>) -> T,
+) -> T {
+    let mut seen = None;
+    shards.execute(NOW, session, command, &|_| Vec::new(), &mut |reply| {
+        assert!(seen.is_none(), "a command has one reply");
+        seen = Some(look(reply));
+    });
+    seen.expect("a command has a reply")
+}
+
+fn key(name: &str) -> Key<'_> {
+    Key::new(name.as_bytes()).unwrap()
+}
+
+fn names() -> Vec<String> {
+    (0..200).map(|number| format!("key{number}")).collect()
+}
+
+/// Stores 200 keys, which lie in every shard.
+fn fill(shards: &Shards, session: &mut Session) -> Vec<u64> {
+    let names = names();
+    let used: BTreeSet<_> = names
+        .iter()
+        .map(|name| shards.shard_of(key(name)))
+        .collect();
+    assert_eq!(
+        used.len(),
+        shards.cores.len(),
+        "200 keys leave no shard of 8 empty"
+    );
+    names
+        .iter()
+        .map(|name| {
+            let set = Command::Set(Set::new(key(name), b"value"));
+            ask(shards, session, set, |reply| {
+                let Reply::Stored(stored) = reply else {
+                    panic!("{reply:?}")
+                };
+                stored.cas.number()
+            })
+        })
+        .collect()
+}
+
+fn lock(shards: &Shards, session: &mut Session, name: &str) -> bool {
+    let command = Command::Lock { key: key(name) };
+    ask(shards, session, command, |reply| {
+        matches!(reply, Reply::Locked)
+    })
+}
+
+#[test]
+fn no_two_shards_give_the_same_cas() {
+    let shards = shards(8);
+    let cas = fill(&shards, &mut session(1));
+    assert_eq!(cas.iter().collect::<BTreeSet<_>>().len(), 200);
+    assert!(!cas.contains(&0));
+}
+
+#[test]
+fn closing_a_connection_releases_its_locks_in_every_shard() {
+    let shards = shards(8);
+    let (mut one, mut two) = (session(1), session(2));
+    fill(&shards, &mut one);
+    assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
+    assert!(!names().iter().any(|name| lock(&shards, &mut two, name)));
+    shards.close(NOW, one);
+    assert!(names().iter().all(|name| lock(&shards, &mut two, name)));
+}
+
+#[test]
+fn unlock_all_releases_in_every_shard_and_leaves_the_connection_open() {
+    let shards = shards(8);
+    let (mut one, mut two) = (session(1), session(2));
+    fill(&shards, &mut one);
+    assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
+    ask(&shards, &mut one, Command::UnlockAll, |reply| {
+        assert_eq!(reply, &Reply::Unlocked);
+    });
+    assert!(names().iter().all(|name| lock(&shards, &mut two, name)));
+    shards.close(NOW, two);
+    assert!(lock(&shards, &mut one, "key7"));
+}
+
+#[test]
+fn a_connection_that_never_locks_is_unknown_to_the_cores() {
+    let shards = shards(8);
+    let mut one = session(1);
+    fill(&shards, &mut one);
+    ask(&shards, &mut one, Command::UnlockAll, |reply| {
+        assert_eq!(reply, &Reply::Unlocked);
+    });
+    assert!(one.opened.is_empty());
+    assert!((0..8).all(|shard| shards.core(shard).locks().open_connections().count() == 0));
+}
+
+#[test]
+fn keys_of_every_shard_are_listed_once() {
+    let mut limits = Limits::default();
+    limits.scan_items_max = 7;
+    let shards = Shards::new(8, limits, 0);
+    let mut one = session(1);
+    fill(&shards, &mut one);
+    let mut found = Vec::new();
+    let mut cursor = Some(ScanCursor::default());
+    while let Some(from) = cursor {
+        let command = Command::Keys(Keys {
+            prefix: b"key1",
+            cursor: from,
+        });
+        let page = ask(&shards, &mut one, command, |reply| {
+            let Reply::Keys(page) = reply else {
+                panic!("{reply:?}")
+            };
+            (
+                page.keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>(),
+                page.next,
+            )
+        });
+        found.extend(page.0);
+        cursor = page.1;
+    }
+    found.sort();
+    let mut wanted: Vec<_> = names()
+        .into_iter()
+        .filter(|n| n.starts_with("key1"))
+        .collect();
+    wanted.sort();
+    assert_eq!(
+        found,
+        wanted
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_cursor_past_the_last_shard_is_the_end() {
+    let shards = shards(2);
+    let command = Command::Keys(Keys {
+        prefix: b"",
+        cursor: ScanCursor(u64::MAX),
+    });
+    ask(&shards, &mut session(1), command, |reply| {
+        assert_eq!(
+            reply,
+            &Reply::Keys(KeysPage {
+                keys: Vec::new(),
+                next: None
+            })
+        );
+    });
+}
+
+#[test]
+fn flush_all_empties_every_shard_and_counts_once() {
+    let shards = shards(8);
+    let mut one = session(1);
+    fill(&shards, &mut one);
+    let flush = Command::FlushAll { at: Exptime::Never };
+    ask(&shards, &mut one, flush, |reply| {
+        assert_eq!(reply, &Reply::Ok);
+    });
+    let stats = shards.stats(NOW, one.conn());
+    assert_eq!((stats.gauges.curr_items, stats.counters.cmd_flush), (0, 1));
+    assert_eq!(
+        stats.gauges.limit_maxbytes,
+        Limits::default().memory_bytes_max as u64
+    );
+}
+
+#[test]
+fn a_holder_of_locks_in_several_shards_is_one_holder() {
+    let shards = shards(8);
+    let mut one = session(1);
+    fill(&shards, &mut one);
+    assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
+    let gauges = shards.stats(NOW, one.conn()).gauges;
+    assert_eq!((gauges.lock_holders, gauges.locks_held), (1, 200));
+}
+
+#[test]
+fn shards_are_as_many_as_threads_can_use_and_memory_allows() {
+    let limits = |memory_mb: usize| Limits::new(memory_mb << 20, 1 << 20);
+    assert_eq!(shard_count(1, &limits(64)), 1);
+    assert_eq!(shard_count(4, &limits(64)), 8);
+    assert_eq!(shard_count(4, &limits(1024)), 16);
+    assert_eq!(shard_count(3, &limits(1024)), 16);
+    assert_eq!(shard_count(64, &limits(1 << 20)), 64);
+    assert_eq!(shard_count(4, &limits(1)), 1);
+}
