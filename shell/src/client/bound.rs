@@ -9,12 +9,10 @@ use latchd_core::item::Cas;
 use latchd_core::time::Exptime;
 use smol::channel::{Receiver, Sender, bounded};
 
+use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::error::Error;
 use super::link::{Heard, Link};
 use super::{Client, clock, keeper};
-
-/// Calls of one lock that may wait for their answer at a time; further callers wait their turn.
-const CALLS_MAX: usize = 16;
 
 /// A connection-bound lock that is held.
 ///
@@ -41,14 +39,14 @@ struct Watch {
 }
 
 enum Call {
-    Read(Sender<Result<Item, Error>>),
+    Read(Caller<Item>),
     Write {
         value: Vec<u8>,
         exptime: Exptime,
         unlock: bool,
-        answer: Sender<Result<(), Error>>,
+        answer: Caller<()>,
     },
-    Release(Sender<Result<(), Error>>),
+    Release(Caller<()>),
 }
 
 impl BoundLock {
@@ -159,17 +157,8 @@ impl BoundLock {
         .await
     }
 
-    async fn call<T>(
-        &self,
-        call: impl FnOnce(Sender<Result<T, Error>>) -> Call,
-    ) -> Result<T, Error> {
-        let (answer, answered) = bounded(1);
-        let not_held = || Error::NotHeld(self.watch.loss.get().copied());
-        self.calls
-            .send(call(answer))
-            .await
-            .map_err(|_| not_held())?;
-        answered.recv().await.map_err(|_| not_held())?
+    async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> Call) -> Result<T, Error> {
+        calls::ask(&self.calls, &self.watch.loss, call).await
     }
 }
 
@@ -201,10 +190,10 @@ struct Keeper {
     alive: Option<Sender<Infallible>>,
     /// Whether the server, too, holds no lock of ours on the connection.
     free: bool,
-    obtain: Option<Sender<Result<Option<u64>, Error>>>,
-    read: Option<Sender<Result<Item, Error>>>,
+    obtain: Option<Caller<Option<u64>>>,
+    read: Option<Caller<Item>>,
     /// Of a write or a release.
-    write: Option<Sender<Result<(), Error>>>,
+    write: Option<Caller<()>>,
 }
 
 impl Keeper {
@@ -305,12 +294,5 @@ impl Keeper {
         } else {
             reply(&mut self.write, Err(error));
         }
-    }
-}
-
-/// Answers a call, if it has not been; the caller may have gone.
-fn reply<T>(caller: &mut Option<Sender<T>>, answer: T) {
-    if let Some(caller) = caller.take() {
-        let _ = caller.try_send(answer);
     }
 }

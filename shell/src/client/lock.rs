@@ -13,12 +13,10 @@ use smol::channel::{Receiver, Sender, bounded};
 use smol::future::FutureExt;
 
 use super::Client;
+use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::error::Error;
 use super::link::{Heard, Link};
 use super::{clock, keeper};
-
-/// Calls of one lock that may wait for their answer at a time; further callers wait their turn.
-const CALLS_MAX: usize = 16;
 
 /// A leased lock that is held.
 ///
@@ -59,9 +57,9 @@ struct Watch {
 }
 
 enum Call {
-    Refresh(Duration, Sender<Result<(), Error>>),
-    Measure(Sender<Result<Duration, Error>>),
-    Release(Sender<Result<(), Error>>),
+    Refresh(Duration, Caller<()>),
+    Measure(Caller<Duration>),
+    Release(Caller<()>),
 }
 
 impl Lock {
@@ -189,17 +187,8 @@ impl Lock {
         async move { watch.ended().await }
     }
 
-    async fn call<T>(
-        &self,
-        call: impl FnOnce(Sender<Result<T, Error>>) -> Call,
-    ) -> Result<T, Error> {
-        let (answer, answered) = bounded(1);
-        let not_held = || Error::NotHeld(self.watch.loss.get().copied());
-        self.calls
-            .send(call(answer))
-            .await
-            .map_err(|_| not_held())?;
-        answered.recv().await.map_err(|_| not_held())?
+    async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> Call) -> Result<T, Error> {
+        calls::ask(&self.calls, &self.watch.loss, call).await
     }
 }
 
@@ -261,10 +250,10 @@ struct Keeper {
     watch: Arc<Watch>,
     /// Dropped when the lock is not held any more.
     alive: Option<Sender<Infallible>>,
-    obtain: Option<Sender<Result<Vec<u64>, Error>>>,
-    refresh: Option<Sender<Result<(), Error>>>,
-    measure: Option<Sender<Result<Duration, Error>>>,
-    release: Option<Sender<Result<(), Error>>>,
+    obtain: Option<Caller<Vec<u64>>>,
+    refresh: Option<Caller<()>>,
+    measure: Option<Caller<Duration>>,
+    release: Option<Caller<()>>,
 }
 
 impl Keeper {
@@ -374,12 +363,5 @@ impl Keeper {
             let _ = self.watch.loss.set(loss);
         }
         self.alive = None;
-    }
-}
-
-/// Answers a call, if it has not been; the caller may have gone.
-fn reply<T>(caller: &mut Option<Sender<T>>, answer: T) {
-    if let Some(caller) = caller.take() {
-        let _ = caller.try_send(answer);
     }
 }

@@ -40,6 +40,7 @@
 //! sockets, a clock and random numbers.
 
 mod bound;
+mod calls;
 mod clock;
 mod compute;
 mod error;

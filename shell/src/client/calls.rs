@@ -1,0 +1,37 @@
+//! How the holder of a lock asks its keeper, and is answered: one call of the lock at a time, in the
+//! order in which they come.
+
+use std::sync::OnceLock;
+
+use latchd_core::client::Loss;
+use smol::channel::{Sender, bounded};
+
+use super::error::Error;
+
+/// Calls of one lock that may wait for their answer at a time; further callers wait their turn.
+pub(super) const CALLS_MAX: usize = 16;
+
+/// Where the answer to a call goes.
+pub(super) type Caller<T> = Sender<Result<T, Error>>;
+
+/// Asks the keeper, and waits for its answer.
+///
+/// # Errors
+/// What the keeper says; [`Error::NotHeld`] with what is known of the loss if it has gone.
+pub(super) async fn ask<C, T>(
+    calls: &Sender<C>,
+    loss: &OnceLock<Loss>,
+    call: impl FnOnce(Caller<T>) -> C,
+) -> Result<T, Error> {
+    let (answer, answered) = bounded(1);
+    let not_held = || Error::NotHeld(loss.get().copied());
+    calls.send(call(answer)).await.map_err(|_| not_held())?;
+    answered.recv().await.map_err(|_| not_held())?
+}
+
+/// Answers a call, if it has not been; the caller may have gone.
+pub(super) fn reply<T>(caller: &mut Option<Sender<T>>, answer: T) {
+    if let Some(caller) = caller.take() {
+        let _ = caller.try_send(answer);
+    }
+}
