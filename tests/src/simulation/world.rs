@@ -1,18 +1,20 @@
 //! The loop: what happens next, to whom, and what must hold after it.
 
+use latchd_core::arbitrary::{Op, PRESSURE_KEYS, Request, UNIX_S_AT_START, pressure};
 use latchd_core::connection::{Progress, WireLimits};
 use latchd_core::wire::limits::LINE_BYTES_MAX;
 use latchd_core::{ConnId, Event, Limits, Store as _};
 
 use super::draw::{Asker, Taste, draw};
-use super::encode::{Names, encode};
+use super::encode::encode;
 use super::journal::{Journal, Note};
 use super::ledger::{Breach, Ledger, Room};
+use super::names::Names;
 use super::peer::{Peer, State};
 use super::server::Server;
 use super::settle::Books;
 use super::{Plan, Report};
-use crate::generate::Random;
+use crate::generate::{Random, draw_op};
 
 /// How many events there are between two looks into the core.
 const CHECK_EVERY: u64 = 4096;
@@ -25,6 +27,9 @@ const DELIVERY_MAX: usize = 1024;
 
 /// Room for what stands before and behind a value in an answer, and for `stats`.
 const REPLY_BYTES_MAX: usize = 6 << 10;
+
+/// No less than an item takes that only makes memory scarce.
+const PRESSURE_BYTES_MAX: usize = 512;
 
 /// Clients, network, server, and what is known of them.
 #[derive(Debug)]
@@ -42,9 +47,12 @@ pub(super) struct World {
     /// N3: by key, who believes to hold it.
     believers: Vec<Option<usize>>,
     conns: u64,
+    /// How many requests there were, and so values.
+    asked: u32,
     now_ms: u64,
-    /// What the core is told the time is.
-    told_ms: u64,
+    unix_s_at_start: u64,
+    /// Room for a value.
+    value: Vec<u8>,
     next_check: u64,
     digest: u64,
 }
@@ -66,7 +74,8 @@ impl World {
         let scarce = 600 + 60 * pick(1, keys as u64);
         let mut limits = Limits::new(scarce, value_bytes_max);
         if is_ample {
-            limits.memory_bytes_max = 2 * keys * (400 + value_bytes_max);
+            limits.memory_bytes_max =
+                2 * keys * (400 + value_bytes_max) + PRESSURE_KEYS * PRESSURE_BYTES_MAX;
         }
         limits.locked_bytes_max = limits.memory_bytes_max / 2;
         limits.evict = is_ample || pick(0, 7) != 0;
@@ -91,12 +100,14 @@ impl World {
             limits,
             server: Server::new(limits, with_oracle, plan.fault),
             peers: (0..clients).map(|_| Peer::new(keys)).collect(),
-            ledger: Ledger::new(keys, room),
+            ledger: Ledger::new(keys, room, UNIX_S_AT_START),
             journal: Journal::new(plan.aloud),
             believers: vec![None; keys],
             conns: 0,
+            asked: 0,
             now_ms,
-            told_ms: now_ms,
+            unix_s_at_start: UNIX_S_AT_START,
+            value: Vec::new(),
             next_check: CHECK_EVERY,
             digest: plan.seed,
             random,
@@ -114,8 +125,9 @@ impl World {
     pub(super) fn run(&mut self) -> Result<Report, Breach> {
         while self.events < self.events_max {
             let bits = self.random.next();
-            if bits & 31 == 0 {
-                self.pass_time(bits >> 8);
+            if bits & 7 < 4 {
+                let op = draw_op(&mut self.random);
+                self.enact(&op, bits >> 8);
             } else {
                 let client = (bits >> 8 & 0xffff) % self.peers.len() as u64;
                 self.visit(usize::try_from(client).expect("an index"), bits >> 24)?;
@@ -153,57 +165,75 @@ impl World {
         self.journal.note(self.events, client, conn, note);
     }
 
-    /// Time passes: a little, a lot, or for the core backwards.
-    fn pass_time(&mut self, bits: u64) {
-        let span = bits >> 8 & 0xffff;
-        self.now_ms += match bits & 31 {
-            0 => span,
-            1..4 => span % 5000,
-            4..12 => span % 1000,
-            _ => span % 40,
-        };
-        self.told_ms = match bits >> 5 & 7 {
-            0 => self.now_ms.saturating_sub(span),
-            _ => self.now_ms,
-        };
-        let (now_ms, told_ms) = (self.now_ms, self.told_ms);
-        self.happens(0, Note::Time(now_ms, told_ms), told_ms);
-        self.tell(Event::Tick);
+    /// Something happens that the alphabet has a word for; chance decides what it leaves open.
+    fn enact(&mut self, op: &Op, chance: u64) {
+        match *op {
+            Op::Open { client } => {
+                let client = client.among(self.peers.len());
+                if self.peers[client].state == State::None {
+                    self.connect(client, chance);
+                }
+            }
+            // A connection is to live long enough for something to come of it.
+            Op::Close { client } if chance & 3 == 0 => self.reset(client.among(self.peers.len())),
+            Op::Close { .. } => {}
+            Op::Advance { ms } => self.pass_time(self.now_ms + u64::from(ms)),
+            Op::Rewind { ms } => self.pass_time(self.now_ms.saturating_sub(ms.into())),
+            Op::WallClock { ahead_s } => {
+                let unix_s_at_start = UNIX_S_AT_START + u64::from(ahead_s);
+                self.unix_s_at_start = unix_s_at_start;
+                self.happens(0, Note::WallClock(ahead_s), unix_s_at_start);
+                self.tell(Event::WallClock { unix_s_at_start });
+                self.ledger.look_at_wall_clock(unix_s_at_start);
+            }
+            Op::Tick => {
+                self.happens(0, Note::Tick, 9);
+                self.tell(Event::Tick);
+            }
+            Op::Pressure { key } => {
+                self.happens(0, Note::Pressure(key), 10 + (u64::from(key) << 4));
+                self.tell(pressure(key));
+            }
+            Op::Request { client, request } => {
+                let touches_all = matches!(
+                    request,
+                    Request::FlushAll { .. }
+                        | Request::Keys { .. }
+                        | Request::Stats
+                        | Request::StatsReset
+                );
+                // Or there would be little else, and little left.
+                if !touches_all || chance & 7 == 0 {
+                    self.ask(client.among(self.peers.len()), &request);
+                }
+            }
+        }
+    }
+
+    /// It is `now_ms`, which may be earlier than it was: the core is to go by the latest.
+    fn pass_time(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.happens(0, Note::Time(now_ms), now_ms);
     }
 
     fn tell(&mut self, event: Event<'_>) {
-        self.server.handle(self.told_ms, event);
-        self.ledger.advance(self.told_ms);
+        self.server.handle(self.now_ms, event);
+        self.ledger.advance(self.now_ms);
     }
 
-    /// One client's turn.
+    /// The network's turn at one client: what it does to a connection, what it carries.
     fn visit(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
         let peer = &self.peers[client];
         match peer.state {
-            State::None => {
-                if bits & 1 == 0 {
-                    self.connect(client, bits >> 1);
-                }
-                return Ok(());
-            }
+            State::None => return Ok(()),
             State::Open => match bits & 1023 {
-                0..6 => {
-                    self.reset(client);
-                    return Ok(());
-                }
-                6..8 => {
+                0..3 => {
                     self.half_close(client);
                     return Ok(());
                 }
                 8..14 if !peer.stalled => self.stall(client, true),
                 8..44 if peer.stalled => self.stall(client, false),
-                _ => {
-                    if !peer.finished && peer.asks.len() < ASKS_MAX {
-                        for _ in 0..(bits >> 10 & 3) {
-                            self.ask(client);
-                        }
-                    }
-                }
+                _ => {}
             },
             State::HalfClosed | State::Ended => {}
         }
@@ -225,19 +255,24 @@ impl World {
         self.tell(Event::Opened(ConnId::from_number(self.conns)));
     }
 
-    fn ask(&mut self, client: usize) {
+    /// A client that may ask says what was drawn for it, if it has words for that.
+    fn ask(&mut self, client: usize, request: &Request) {
         let peer = &mut self.peers[client];
-        if peer.finished {
+        if peer.state != State::Open || peer.finished || peer.asks.len() >= ASKS_MAX {
             return;
         }
-        peer.asked += 1;
+        self.asked += 1;
         let asker = Asker {
             conn: peer.conn,
             is_binary: peer.is_binary,
             is_alone: peer.is_alone,
-            number: peer.asked,
+            number: peer.asked + 1,
+            tag: self.asked,
+            unix_s: self.unix_s_at_start + self.now_ms / 1000,
         };
-        let mut ask = draw(&mut self.random, &self.ledger, &self.taste, &asker);
+        let drawn = draw(request, &mut self.random, &self.ledger, &self.taste, &asker);
+        let Some(mut ask) = drawn else { return };
+        peer.asked += 1;
         let before = peer.to_server.len();
         encode(&ask, &self.names, &mut peer.to_server);
         ask.start = peer.written;
@@ -245,7 +280,7 @@ impl World {
         ask.end = peer.written;
         peer.finished = ask.ends_connection();
         for key in 0..self.taste.keys {
-            if ask.gives_up_lock(key, self.taste.value_bytes_max) {
+            if ask.gives_up_lock(key) {
                 peer.gave_up[key] = ask.number;
                 if self.believers[key] == Some(client) {
                     self.believers[key] = None;
@@ -289,12 +324,12 @@ impl World {
     /// The server does what it can for a connection.
     fn drive(&mut self, client: usize) -> Result<(), Breach> {
         let executed = self.server.executed;
-        self.ledger.advance(self.told_ms);
         let peer = &mut self.peers[client];
         let from = peer.output.len();
+        let conn = ConnId::from_number(peer.conn);
         let mut door = self
             .server
-            .door(self.told_ms, ConnId::from_number(peer.conn));
+            .door(self.now_ms, conn, &mut peer.asks, &self.names);
         let (done, progress) =
             peer.wire
                 .drive(&peer.input, &mut door, &mut peer.output, peer.output_max);
@@ -310,18 +345,20 @@ impl World {
                 .rotate_left(29);
         }
         self.digest = digest;
+        if self.server.executed > executed {
+            // Otherwise the core was not told how late it is.
+            self.ledger.advance(self.now_ms);
+        }
         self.events += self.server.executed - executed;
-        if let Some(difference) = self.server.difference.take() {
-            return Err(Breach {
-                rule: "the oracle's word",
-                what: difference,
-            });
+        if let Some(breach) = self.server.breach.take() {
+            return Err(breach);
         }
         let closes = progress == Progress::Close;
         let mut books = Books {
             ledger: &mut self.ledger,
             journal: &mut self.journal,
             names: &self.names,
+            value: &mut self.value,
             event: self.events,
             client,
         };
