@@ -48,7 +48,7 @@ pub(super) fn draw(
     asker: &Asker,
 ) -> Option<Ask> {
     let bits = random.next();
-    if let Some(what) = of_a_wire_only(bits, asker) {
+    if let Some(what) = of_a_wire_only(bits & 4095, asker) {
         return Some(say_of_a_wire_only(what, bits >> 16, asker));
     }
     // A value over the limit is one that somebody wants to set.
@@ -69,7 +69,9 @@ pub(super) fn draw(
             None => (nearest(&request, second)?, second),
         }
     };
-    let request = at_moment(&request, wire, asker.unix_s);
+    // Or most items would be gone before anybody comes back for them.
+    let lasts = bits >> 12 & 3 != 0;
+    let request = at_moment(&request, wire, asker.unix_s, lasts);
     let key = choose_key(&request, random, ledger, taste, asker);
     let request = request.about(SmallKey::new(key));
 
@@ -106,8 +108,8 @@ pub(super) fn draw(
 }
 
 /// Of 4096: what a client says that no core hears of.
-fn of_a_wire_only(bits: u64, asker: &Asker) -> Option<What> {
-    Some(match bits & 4095 {
+fn of_a_wire_only(roll: u64, asker: &Asker) -> Option<What> {
+    Some(match roll {
         0..6 if asker.number > 1 => What::Quit,
         // The first bytes of a connection choose its protocol.
         6..8 if asker.number > 1 => What::Nonsense,

@@ -1,5 +1,5 @@
-//! What happened, event by event: the last of it is kept for a failing run, all of it is printed for
-//! who asks.
+//! What happened, event by event: the last of it for a run that fails, all of it for who asks. A
+//! run of which nobody knows yet that it fails keeps nothing; it is played a second time then.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -201,26 +201,46 @@ impl fmt::Display for Entry {
 /// What happened.
 #[derive(Debug)]
 pub(super) struct Journal {
-    aloud: bool,
+    keeps: Keeps,
     last: VecDeque<Entry>,
 }
 
+/// What a journal is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Keeps {
+    /// Nothing, which is fastest: what fails can be played again.
+    Nothing,
+    /// The last events.
+    Last,
+    /// The last events, and all are printed.
+    LastAloud,
+}
+
 impl Journal {
-    pub(super) fn new(aloud: bool) -> Self {
+    pub(super) const fn new(keeps: Keeps) -> Self {
         Self {
-            aloud,
-            last: VecDeque::with_capacity(KEPT),
+            keeps,
+            last: VecDeque::new(),
         }
     }
 
-    pub(super) fn note(&mut self, event: u64, client: usize, conn: u64, note: Note) {
+    pub(super) fn note(
+        &mut self,
+        event: u64,
+        client: usize,
+        conn: u64,
+        note: impl FnOnce() -> Note,
+    ) {
+        if self.keeps == Keeps::Nothing {
+            return;
+        }
         let entry = Entry {
             event,
             client,
             conn,
-            note,
+            note: note(),
         };
-        if self.aloud {
+        if self.keeps == Keeps::LastAloud {
             println!("{entry}");
         }
         if self.last.len() == KEPT {

@@ -37,7 +37,11 @@ impl Text {
             SmallValue::Word => letters(TAG_LETTERS + chance % 56),
             SmallValue::Number => digits(tag.into()),
             SmallValue::Greatest => digits(u64::MAX),
-            SmallValue::Round => digits(10_u64.pow(1 + u32::from(chance & 1 != 0))),
+            // From here it is one step to a digit less, or more.
+            SmallValue::Round => {
+                let power = u32::from(chance.to_le_bytes()[0] & 3);
+                digits(10_u64.pow(1 + power) - (chance >> 2 & 1))
+            }
             SmallValue::Padded => Self::Digits {
                 number: tag.into(),
                 blanks: 1,

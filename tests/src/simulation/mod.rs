@@ -55,6 +55,7 @@ pub use server::Fault;
 
 use latchd_core::arbitrary::{Pairs, ReplyKind, RequestKind};
 
+use journal::Keeps;
 use world::World;
 
 /// What to play.
@@ -164,7 +165,18 @@ impl fmt::Display for Failure {
 /// # Errors
 /// The first promise that is broken; a panic of the core is one.
 pub fn run(plan: &Plan) -> Result<Report, Box<Failure>> {
-    let mut world = World::new(plan);
+    if plan.aloud {
+        return play(plan, Keeps::LastAloud);
+    }
+    match play(plan, Keeps::Nothing) {
+        Ok(report) => Ok(report),
+        // It fails again, and now it is wanted what came before.
+        Err(failure) => Err(play(plan, Keeps::Last).err().unwrap_or(failure)),
+    }
+}
+
+fn play(plan: &Plan, keeps: Keeps) -> Result<Report, Box<Failure>> {
+    let mut world = World::new(plan, keeps);
     let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
     let breach = match outcome {
         Ok(Ok(report)) => return Ok(report),

@@ -171,7 +171,7 @@ impl Books<'_> {
         place: usize,
         answer: &Answer<'_>,
     ) -> Result<(), Breach> {
-        let note = Note::Answered(*ask, Brief::of(answer));
+        let note = || Note::Answered(*ask, Brief::of(answer));
         self.journal.note(self.event, self.client, peer.conn, note);
         self.enter_unnoted(peer, ask, place, answer)
     }
@@ -218,7 +218,7 @@ impl Books<'_> {
             }
             (What::Get, Answer::End) => {
                 let rest = usize::from(ask.keys_answered)..usize::from(ask.key_count);
-                let note = Note::Answered(*ask, Brief::of(answer));
+                let note = || Note::Answered(*ask, Brief::of(answer));
                 self.journal.note(self.event, self.client, peer.conn, note);
                 for key in &ask.keys[rest] {
                     self.ledger.unseen(usize::from(*key))?;

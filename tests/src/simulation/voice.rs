@@ -271,8 +271,12 @@ fn only(steps: TtlSteps, which: impl Fn(&TtlStep) -> bool) -> TtlSteps {
 
 /// The same with the exptimes that a client of `wire` says at `unix_s`. The dates of the alphabet
 /// lie around the beginning of a short sequence; here they lie around the moment that one is said.
-pub(super) fn at_moment(request: &Request, wire: Wire, unix_s: u64) -> Request {
+/// A request that `lasts` ends nothing soon.
+pub(super) fn at_moment(request: &Request, wire: Wire, unix_s: u64, lasts: bool) -> Request {
     let said = |exptime| match exptime {
+        Exptime::Past | Exptime::At { .. } | Exptime::In { seconds: ..=9 } if lasts => {
+            Exptime::In { seconds: 60 }
+        }
         Exptime::Past if wire == Wire::Binary => Exptime::At { unix_s: unix_s - 1 },
         Exptime::At { unix_s: date } => Exptime::At {
             unix_s: (date + unix_s).saturating_sub(UNIX_S_AT_START),

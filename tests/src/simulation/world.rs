@@ -7,7 +7,7 @@ use latchd_core::{ConnId, Event, Limits, Store as _};
 
 use super::draw::{Asker, Taste, draw};
 use super::encode::encode;
-use super::journal::{Journal, Note};
+use super::journal::{Journal, Keeps, Note};
 use super::ledger::{Breach, Ledger, Room};
 use super::names::Names;
 use super::peer::{Peer, State};
@@ -58,7 +58,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan, keeps: Keeps) -> Self {
         let mut random = Random::new(plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(1));
         let mut pick = |from: u64, to: u64| {
             usize::try_from(from + random.below(to - from + 1)).expect("a small number")
@@ -101,7 +101,7 @@ impl World {
             server: Server::new(limits, with_oracle, plan.fault),
             peers: (0..clients).map(|_| Peer::new(keys)).collect(),
             ledger: Ledger::new(keys, room, UNIX_S_AT_START),
-            journal: Journal::new(plan.aloud),
+            journal: Journal::new(keeps),
             believers: vec![None; keys],
             conns: 0,
             asked: 0,
@@ -125,7 +125,7 @@ impl World {
     pub(super) fn run(&mut self) -> Result<Report, Breach> {
         while self.events < self.events_max {
             let bits = self.random.next();
-            if bits & 7 < 4 {
+            if bits & 15 < 10 {
                 let op = draw_op(&mut self.random);
                 self.enact(&op, bits >> 8);
             } else {
@@ -162,7 +162,7 @@ impl World {
         self.events += 1;
         self.mix(word << 8 | client as u64);
         let conn = self.peers.get(client).map_or(0, |peer| peer.conn);
-        self.journal.note(self.events, client, conn, note);
+        self.journal.note(self.events, client, conn, || note);
     }
 
     /// Something happens that the alphabet has a word for; chance decides what it leaves open.
@@ -195,15 +195,14 @@ impl World {
                 self.tell(pressure(key));
             }
             Op::Request { client, request } => {
-                let touches_all = matches!(
-                    request,
-                    Request::FlushAll { .. }
-                        | Request::Keys { .. }
-                        | Request::Stats
-                        | Request::StatsReset
-                );
                 // Or there would be little else, and little left.
-                if !touches_all || chance & 7 == 0 {
+                let is_passed_over = match request {
+                    Request::FlushAll { .. } | Request::Keys { .. } => chance & 15 != 0,
+                    Request::Stats | Request::StatsReset => chance & 7 != 0,
+                    Request::SetTooLarge { .. } => chance & 1 != 0,
+                    _ => false,
+                };
+                if !is_passed_over {
                     self.ask(client.among(self.peers.len()), &request);
                 }
             }
@@ -290,7 +289,7 @@ impl World {
         peer.asks.push_back(ask);
         let conn = peer.conn;
         self.journal
-            .note(self.events, client, conn, Note::Wrote(ask));
+            .note(self.events, client, conn, || Note::Wrote(ask));
     }
 
     /// Bytes come to the server, or the end of them.
