@@ -442,7 +442,7 @@ impl Request {
                 client_flags,
                 exptime,
                 mode,
-                guard: guard.lower(&version),
+                guard: guard.lower(version),
                 new_cas: new(new_cas),
                 lock,
             }),
@@ -458,7 +458,7 @@ impl Request {
             } => Command::Delete(Delete {
                 key: meaning.key(key),
                 key_form,
-                guard: guard.lower(&version),
+                guard: guard.lower(version),
                 removal,
                 new_cas: new(new_cas),
             }),
@@ -478,7 +478,7 @@ impl Request {
                 delta,
                 initial,
                 steps,
-                guard: guard.lower(&version),
+                guard: guard.lower(version),
                 new_cas: new(new_cas),
             }),
             Self::Lock { key } => Command::Lock {
