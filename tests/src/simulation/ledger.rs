@@ -28,6 +28,7 @@ pub(super) use judge::Said;
 use latchd_core::item::Cas;
 use latchd_core::time::Exptime;
 
+use super::tally::Tally;
 use ttl::Gone;
 
 /// What the answers break, in words.
@@ -103,59 +104,6 @@ pub(super) struct Ledger {
     /// The highest version that any answer has shown, but for those that a client chose.
     cas_highest: u64,
     pub(super) tally: Tally,
-}
-
-/// What has happened, for a person who wants to know whether a run is worth anything.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Tally {
-    /// Locks that were given.
-    pub locks: u64,
-    /// Locks that somebody had.
-    pub contended: u64,
-    /// Changes refused because of another's lock.
-    pub refused: u64,
-    /// Locks that ended with their connection.
-    pub died: u64,
-    /// Readers who were told to recache.
-    pub wins: u64,
-    /// Readers who were told that another one does.
-    pub waits: u64,
-    /// Items that were gone though nobody had removed them: evicted, or expired.
-    pub vanished: u64,
-    /// Changes refused for want of room.
-    pub out_of_memory: u64,
-    /// Values over the limit.
-    pub too_large: u64,
-    /// Values read and found to be the last stored.
-    pub confirmed: u64,
-}
-
-impl Tally {
-    /// Adds another run's counts to these.
-    pub const fn add(&mut self, other: &Self) {
-        let Self {
-            locks,
-            contended,
-            refused,
-            died,
-            wins,
-            waits,
-            vanished,
-            out_of_memory,
-            too_large,
-            confirmed,
-        } = other;
-        self.locks += *locks;
-        self.contended += *contended;
-        self.refused += *refused;
-        self.died += *died;
-        self.wins += *wins;
-        self.waits += *waits;
-        self.vanished += *vanished;
-        self.out_of_memory += *out_of_memory;
-        self.too_large += *too_large;
-        self.confirmed += *confirmed;
-    }
 }
 
 impl Belief {

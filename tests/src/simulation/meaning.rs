@@ -21,7 +21,7 @@ pub(super) enum Text {
 }
 
 /// How many letters tell a tag.
-const TAG_LETTERS: u64 = 8;
+const TAG_LETTERS: u8 = 8;
 
 impl Text {
     /// A value of this kind; `tag` is a number that no other value has, and chance decides the rest.
@@ -34,7 +34,7 @@ impl Text {
         let digits = |number| Self::Digits { number, blanks: 0 };
         match value {
             SmallValue::Empty => letters(0),
-            SmallValue::Word => letters(TAG_LETTERS + chance % 56),
+            SmallValue::Word => letters(u64::from(TAG_LETTERS) + chance % 56),
             SmallValue::Number => digits(tag.into()),
             SmallValue::Greatest => digits(u64::MAX),
             // From here it is one step to a digit less, or more.

@@ -44,7 +44,9 @@ mod meaning;
 mod names;
 mod peer;
 mod server;
+mod setting;
 mod settle;
+mod tally;
 mod voice;
 mod world;
 
@@ -52,6 +54,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use server::Fault;
+pub use tally::Tally;
 
 use latchd_core::arbitrary::{Pairs, ReplyKind, RequestKind};
 
@@ -99,7 +102,23 @@ pub struct Report {
     pub pairs: Box<Pairs>,
 }
 
-pub use ledger::Tally;
+impl Report {
+    /// Adds another run, in a way that does not depend on the order.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            events,
+            commands,
+            digest,
+            tally,
+            pairs,
+        } = other;
+        self.events += events;
+        self.commands += commands;
+        self.digest = self.digest.wrapping_add(*digest);
+        self.tally.add(tally);
+        self.pairs.add(pairs);
+    }
+}
 
 /// Whether a pair that the property tests see is one that no client of a wire can bring about.
 #[must_use]

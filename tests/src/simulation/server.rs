@@ -12,6 +12,7 @@ use latchd_core::connection::Execute;
 use latchd_core::engine::Config;
 use latchd_core::item::Cas;
 use latchd_core::reply::{Reply, Stored, Win};
+use latchd_core::time::Exptime;
 use latchd_core::{Command, ConnId, Core, Event, Instant, Limits, Refusal};
 
 #[cfg(feature = "seeded-bugs")]
@@ -53,6 +54,8 @@ pub enum Fault {
     AnswersTwice,
     /// Now and then a store is answered and not done.
     LosesStore,
+    /// Now and then a store is understood to be for ever.
+    MishearsExptime,
     /// The core itself gets a rule wrong.
     #[cfg(feature = "seeded-bugs")]
     Rule(SeededBug),
@@ -60,7 +63,7 @@ pub enum Fault {
 
 impl Fault {
     /// All that can be planted at the door of the core.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::LosesClose,
         Self::GrantsTwice,
         Self::KeepsLocks,
@@ -73,6 +76,7 @@ impl Fault {
         Self::SwallowsAnswer,
         Self::AnswersTwice,
         Self::LosesStore,
+        Self::MishearsExptime,
     ];
 
     /// All rules that the core can get wrong. Not that shards share their versions: there is one
@@ -242,6 +246,7 @@ pub(super) struct Door<'a> {
 impl Execute for Door<'_> {
     fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         self.server.executed += 1;
+        let command = self.heard(command);
         self.compare_with_said(&command);
         // Out of the server while the core is at work, which has it as well.
         let mut pairs = self.server.pairs.take();
@@ -256,6 +261,18 @@ impl Execute for Door<'_> {
 }
 
 impl Door<'_> {
+    /// The command as it is understood: as it came, unless the fault is that it is not.
+    fn heard<'a>(&self, mut command: Command<'a>) -> Command<'a> {
+        let is_misheard = self.server.fault == Some(Fault::MishearsExptime);
+        if let Command::Set(set) = &mut command
+            && is_misheard
+            && self.server.executed.is_multiple_of(FAULT_EVERY)
+        {
+            set.exptime = Exptime::Never;
+        }
+        command
+    }
+
     /// N5.
     fn compare_with_said(&mut self, command: &Command<'_>) {
         let asks = self.asks.iter_mut().enumerate().skip(self.at);

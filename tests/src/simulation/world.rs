@@ -1,6 +1,6 @@
 //! The loop: what happens next, to whom, and what must hold after it.
 
-use latchd_core::arbitrary::{Op, PRESSURE_KEYS, Request, UNIX_S_AT_START, pressure};
+use latchd_core::arbitrary::{Op, Request, UNIX_S_AT_START, pressure};
 use latchd_core::connection::{Progress, WireLimits};
 use latchd_core::wire::limits::LINE_BYTES_MAX;
 use latchd_core::{ConnId, Event, Limits, Store as _};
@@ -12,6 +12,7 @@ use super::ledger::{Breach, Ledger, Room};
 use super::names::Names;
 use super::peer::{Peer, State};
 use super::server::Server;
+use super::setting::Setting;
 use super::settle::Books;
 use super::{Plan, Report};
 use crate::generate::{Random, draw_op};
@@ -27,9 +28,6 @@ const DELIVERY_MAX: usize = 1024;
 
 /// Room for what stands before and behind a value in an answer, and for `stats`.
 const REPLY_BYTES_MAX: usize = 6 << 10;
-
-/// No less than an item takes that only makes memory scarce.
-const PRESSURE_BYTES_MAX: usize = 512;
 
 /// Clients, network, server, and what is known of them.
 #[derive(Debug)]
@@ -60,39 +58,24 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(plan: &Plan, keeps: Keeps) -> Self {
         let mut random = Random::new(plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(1));
-        let mut pick = |from: u64, to: u64| {
-            usize::try_from(from + random.below(to - from + 1)).expect("a small number")
-        };
-        let clients = pick(8, 64);
-        let keys = pick(2, 40);
-        let value_bytes_max = pick(100, 700);
-        // Every fourth seed has room for all, and every second of those an oracle.
-        let is_ample = plan.seed % 4 == 3;
-        let with_oracle = plan.seed % 8 == 3;
-        let names = Names::new(keys);
-        // From a few items to nearly all.
-        let scarce = 600 + 60 * pick(1, keys as u64);
-        let mut limits = Limits::new(scarce, value_bytes_max);
-        if is_ample {
-            limits.memory_bytes_max =
-                2 * keys * (400 + value_bytes_max) + PRESSURE_KEYS * PRESSURE_BYTES_MAX;
-        }
-        limits.locked_bytes_max = limits.memory_bytes_max / 2;
-        limits.evict = is_ample || pick(0, 7) != 0;
-        limits.locks_per_connection_max = pick(1, 6);
-        limits.crawl_items_max = pick(1, 16);
-        // The oracle lists all keys at once.
-        limits.scan_items_max = if with_oracle { 1000 } else { pick(1, 30) };
+        let Setting {
+            clients,
+            keys,
+            limits,
+            is_ample,
+            with_oracle,
+            now_ms,
+        } = Setting::draw(plan.seed, &mut random);
+        let value_bytes_max = limits.value_bytes_max;
         let room = Room {
             is_ample,
             value_bytes_max,
             locks_per_connection_max: limits.locks_per_connection_max,
         };
-        let now_ms = random.below(1 << 20);
         Self {
             events_max: plan.events,
             events: 0,
-            names,
+            names: Names::new(keys),
             taste: Taste {
                 keys,
                 value_bytes_max,

@@ -74,16 +74,12 @@ impl Ledger {
             Guard::Never => (0, false),
         };
         let belief = &self.beliefs[key];
-        let (may_pass, may_fail) = match belief.cas {
-            Some(cas) => {
-                let passes = wanted == cas || else_stale && wanted < cas;
-                (passes, !passes)
-            }
-            None => {
-                let may_be = wanted > belief.cas_above || belief.cas_chosen == Some(wanted);
-                (may_be || else_stale, true)
-            }
+        let may_be = wanted > belief.cas_above || belief.cas_chosen == Some(wanted);
+        let may_pass = match belief.cas {
+            Some(cas) => wanted == cas || else_stale && wanted < cas,
+            None => may_be || else_stale,
         };
+        let may_fail = belief.cas.is_none() || !may_pass;
         if passed && !may_pass {
             breach!(
                 "B5",

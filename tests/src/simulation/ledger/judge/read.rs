@@ -1,6 +1,7 @@
 //! Reads: what they show is what was stored last (B3), and who wins (B6).
 
 use latchd_core::command::{Get, NewCas};
+use latchd_core::item::Cas;
 
 use super::super::super::answer::{Answer, Hit, Marks};
 use super::super::super::ask::What;
@@ -16,14 +17,14 @@ impl Ledger {
     ) -> Result<(), Breach> {
         let key = said.key;
         match (said.ask.what, answer) {
-            (What::Get, Answer::Hit(hit)) => match hit.marks {
-                Some(marks) => self.read_meta(said, get, hit, marks),
-                None => {
-                    self.confirm(key, hit)?;
-                    self.stepped(key, &get.steps);
-                    Ok(())
+            (What::Get, Answer::Hit(hit)) => {
+                if let Some(marks) = hit.marks {
+                    return self.read_meta(said, get, hit, marks);
                 }
-            },
+                self.confirm(key, hit)?;
+                self.stepped(key, &get.steps);
+                Ok(())
+            }
             (What::Touch, Answer::Touched) => {
                 self.found(key)?;
                 self.stepped(key, &get.steps);
@@ -167,6 +168,8 @@ impl Ledger {
             return Some(true);
         }
         match (get.new_cas, belief.cas, hit.cas) {
+            // What a client has chosen, the server may give later.
+            (NewCas::Next, Some(known), Some(_)) if belief.cas_chosen == Some(known) => None,
             (NewCas::Next, Some(known), Some(shown)) => Some(known != shown),
             (NewCas::Is(new), _, Some(shown)) if shown != new.number() => Some(false),
             (NewCas::Is(new), Some(known), Some(_)) if known != new.number() => Some(true),
@@ -195,7 +198,7 @@ impl Ledger {
     /// `mg` with the version that the client has: the value is left out if and only if that is the
     /// item's (B5).
     fn compare(&mut self, key: usize, get: &Get<'_>, hit: &Hit<'_>) -> Result<(), Breach> {
-        let Some(known) = get.known_cas.map(|cas| cas.number()) else {
+        let Some(known) = get.known_cas.map(Cas::number) else {
             return Ok(());
         };
         match hit.is_unchanged {
