@@ -94,7 +94,7 @@ fn main() -> ExitCode {
 }
 
 /// From how many seeds on every pair must have been seen: fewer may not come across the rare ones.
-const SEEDS_FOR_ALL_PAIRS: u64 = 40;
+const SEEDS_FOR_ALL_PAIRS: u64 = 500;
 
 /// Says which replies no request should have got, and which no request did get.
 fn are_pairs_right(seeds: u64, pairs: &Pairs) -> bool {

@@ -6,8 +6,10 @@
 //! It is a small plain value, so that a client can remember what it waits for, and the journal what
 //! happened, without allocating.
 
+use std::ops::Range;
+
 use latchd_core::arbitrary::Request;
-use latchd_core::command::{Guard, LockAfter, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_core::command::{Direction, Guard, LockAfter, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 
@@ -309,17 +311,24 @@ impl Ask {
         }
     }
 
-    /// Whether a client that sends it may not count on the lock of `key` any more. A value over the
-    /// limit takes the item away, and its lock with it.
-    pub(super) fn gives_up_lock(&self, key: usize) -> bool {
-        let is_own = self.key() == key;
+    /// Of `keys` keys, those on whose locks a client that sends it may not count any more. A value
+    /// over the limit takes the item away, and its lock with it.
+    pub(super) fn gives_up(&self, keys: usize) -> Range<usize> {
+        let own = self.key()..self.key() + 1;
         match self.what {
-            What::UnlockAll | What::Quit | What::Nonsense => true,
-            What::Unlock | What::ReplaceAndUnlock | What::Delete => is_own,
-            What::Set | What::Add | What::Replace | What::Append | What::Prepend => {
-                is_own && self.is_too_large
+            What::UnlockAll | What::Quit | What::Nonsense => 0..keys,
+            What::Unlock | What::ReplaceAndUnlock | What::Delete => own,
+            What::Set | What::Add | What::Replace | What::Append | What::Prepend
+                if self.is_too_large =>
+            {
+                own
             }
-            What::Get
+            What::Set
+            | What::Add
+            | What::Replace
+            | What::Append
+            | What::Prepend
+            | What::Get
             | What::Touch
             | What::MarkStale
             | What::Clear
@@ -336,16 +345,15 @@ impl Ask {
             | What::Version
             | What::Noop
             | What::Unknown
-            | What::BadBody => false,
+            | What::BadBody => 0..0,
         }
     }
 }
 
 impl What {
-    /// The word that a request begins with. A guarded replace and a guarded set are the same
-    /// command: `as_replace` says which word is taken.
+    /// The word that a request begins with. A touch may show the item or not (`shows`), and a guarded
+    /// replace and a guarded set are the same command (`as_replace`): there the client chooses.
     pub(super) fn of(request: &Request, wire: Wire, shows: bool, as_replace: bool) -> Self {
-        use latchd_core::command::Direction;
         match *request {
             Request::Get { lock: true, .. } => Self::LockAndGet,
             Request::Get { bump, recaches, .. } if !bump && !recaches => Self::Debug,

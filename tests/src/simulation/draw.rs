@@ -5,7 +5,7 @@
 //! among the words that their wire has for a request, and want answers in every form; and at times
 //! they say what only a wire has.
 
-use latchd_core::arbitrary::{Request, SmallKey, SmallValue};
+use latchd_core::arbitrary::{GuardChoice, Request, SmallKey, SmallValue};
 use latchd_core::command::{Guard, LockAfter, Removal, SetMode};
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
@@ -77,12 +77,7 @@ pub(super) fn draw(
 
     let style = bits.to_le_bytes()[3];
     let shows = bits >> 17 & 7 != 0;
-    let is_swap = matches!(
-        request,
-        Request::Set { lock: LockAfter::Keep, mode: SetMode::Set, guard, .. }
-            if guard != latchd_core::arbitrary::GuardChoice::None
-    );
-    let as_replace = is_swap && wire != Wire::Classic && style & 1 == 0;
+    let as_replace = is_swap(&request) && wire != Wire::Classic && style & 1 == 0;
     let mut ask = Ask::new(What::of(&request, wire, shows, as_replace), wire);
     ask.request = Some(request);
     ask.number = asker.number;
@@ -105,6 +100,16 @@ pub(super) fn draw(
     }
     wrap(&mut ask, bits >> 32, asker);
     Some(ask)
+}
+
+/// Whether it is a compare-and-swap, which is the same by another word.
+fn is_swap(request: &Request) -> bool {
+    match *request {
+        Request::Set {
+            mode, guard, lock, ..
+        } => mode == SetMode::Set && guard != GuardChoice::None && lock == LockAfter::Keep,
+        _ => false,
+    }
 }
 
 /// Of 4096: what a client says that no core hears of.
@@ -146,7 +151,7 @@ const fn set(key: SmallKey) -> Request {
         client_flags: 0,
         exptime: Exptime::Never,
         mode: SetMode::Set,
-        guard: latchd_core::arbitrary::GuardChoice::None,
+        guard: GuardChoice::None,
         new_cas: None,
         lock: LockAfter::Keep,
     }
@@ -221,7 +226,7 @@ fn wrap(ask: &mut Ask, bits: u64, asker: &Asker) {
     let is_meta = ask.wire == Wire::Meta;
     // Who chooses the version of an item that may be made wants to know whether it was.
     let chooses = ask.new_cas().is_some() && ask.steps().vivifies();
-    ask.with_cas = one_in(1, 2) || chooses;
+    ask.with_cas = !one_in(20, 4) || chooses;
     ask.with_value = ask.wire != Wire::Meta || !one_in(2, 4);
     ask.with_key = ask.wire != Wire::Classic && one_in(4, 4);
     if is_meta {

@@ -147,13 +147,13 @@ pub(super) enum Meant<'a> {
 }
 
 /// The words of one request.
-struct Said<'a> {
+struct Words<'a> {
     names: &'a Names,
     value: &'a [u8],
     versions: Versions,
 }
 
-impl<'a> Meaning<'a> for Said<'a> {
+impl<'a> Meaning<'a> for Words<'a> {
     fn key(&self, key: SmallKey) -> Key<'a> {
         Key::new(self.names.plain(key.among(self.names.count()))).expect("names are keys")
     }
@@ -197,7 +197,7 @@ pub(super) fn meant<'a>(
 }
 
 fn lower<'a>(request: &Request, ask: &Ask, names: &'a Names, value: &'a [u8]) -> Meant<'a> {
-    Meant::Command(request.lower(&Said {
+    Meant::Command(request.lower(&Words {
         names,
         value,
         versions: ask.versions,

@@ -23,6 +23,9 @@ const CHECK_EVERY: u64 = 4096;
 /// How many requests a client sends ahead of their answers.
 const ASKS_MAX: usize = 12;
 
+/// Of 16 turns, how many are an op's. The others are the network's.
+const OPS_OF_16: u64 = 10;
+
 /// The most bytes that come to the server at once.
 const DELIVERY_MAX: usize = 1024;
 
@@ -108,7 +111,7 @@ impl World {
     pub(super) fn run(&mut self) -> Result<Report, Breach> {
         while self.events < self.events_max {
             let bits = self.random.next();
-            if bits & 15 < 10 {
+            if bits & 15 < OPS_OF_16 {
                 let op = draw_op(&mut self.random);
                 self.enact(&op, bits >> 8);
             } else {
@@ -261,12 +264,10 @@ impl World {
         peer.written += (peer.to_server.len() - before) as u64;
         ask.end = peer.written;
         peer.finished = ask.ends_connection();
-        for key in 0..self.taste.keys {
-            if ask.gives_up_lock(key) {
-                peer.gave_up[key] = ask.number;
-                if self.believers[key] == Some(client) {
-                    self.believers[key] = None;
-                }
+        for key in ask.gives_up(self.taste.keys) {
+            peer.gave_up[key] = ask.number;
+            if self.believers[key] == Some(client) {
+                self.believers[key] = None;
             }
         }
         peer.asks.push_back(ask);
