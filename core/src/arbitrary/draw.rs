@@ -178,7 +178,8 @@ fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
         // An add has nothing to compare with.
         (SetMode::Add, _) => GuardChoice::None,
         (SetMode::Set, guard) => guard,
-        // A guarded `ms MR` is a guarded `ms`: only a packet can ask for both.
+        // A guarded replace is a guarded set on every wire, unless it unlocks.
+        (SetMode::Replace, _) if !release => GuardChoice::None,
         (SetMode::Replace | SetMode::Append { .. } | SetMode::Prepend { .. }, guard) => {
             plain(guard)
         }

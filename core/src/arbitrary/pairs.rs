@@ -39,7 +39,7 @@ kinds! {
     RequestKind {
         Get, Touch, LockAndGet, MetaGet, Vivify, Recache,
         Set, Cas, CasElseStale,
-        Add, Replace, ReplaceCas, ReplaceAndUnlock, ReplaceAndUnlockCas,
+        Add, Replace, ReplaceAndUnlock, ReplaceAndUnlockCas,
         Append, AppendCas, AppendElseCreate, AppendElseCreateCas,
         Prepend, PrependCas, PrependElseCreate, PrependElseCreateCas,
         SetTooLarge,
@@ -107,7 +107,7 @@ pub const fn reachable(request: RequestKind) -> &'static [ReplyKind] {
             R::RefusedOutOfMemory,
         ],
         Q::Set => &[R::Stored, R::RefusedLocked, R::RefusedOutOfMemory],
-        Q::Cas | Q::CasElseStale | Q::ReplaceCas => &[
+        Q::Cas | Q::CasElseStale => &[
             R::Stored,
             R::Exists,
             R::NotFound,
@@ -288,10 +288,10 @@ impl RequestKind {
             (LockAfter::Release, _) if guarded => Self::ReplaceAndUnlockCas,
             (LockAfter::Release, _) => Self::ReplaceAndUnlock,
             (LockAfter::Keep, SetMode::Set) if else_stale => Self::CasElseStale,
-            (LockAfter::Keep, SetMode::Set) if guarded => Self::Cas,
+            // With a version, a replace is a compare-and-swap, too.
+            (LockAfter::Keep, SetMode::Set | SetMode::Replace) if guarded => Self::Cas,
             (LockAfter::Keep, SetMode::Set) => Self::Set,
             (LockAfter::Keep, SetMode::Add) => Self::Add,
-            (LockAfter::Keep, SetMode::Replace) if guarded => Self::ReplaceCas,
             (LockAfter::Keep, SetMode::Replace) => Self::Replace,
             (LockAfter::Keep, SetMode::Append { missing }) => match (missing, guarded) {
                 (OnMissing::Refuse, false) => Self::Append,
