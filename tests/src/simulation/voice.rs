@@ -5,7 +5,6 @@
 //!   the same connection: `md I` is classic text's to pass on to meta text.
 //! - Text has no word for a lock and a get in one, nor for a replace and an unlock: it says the half
 //!   that is about the lock.
-//! - With a version, a replace is a compare-and-swap on every wire.
 //! - Packets have no negative exptime: their clients say a date that is past.
 
 use latchd_core::arbitrary::{GuardChoice, Request, UNIX_S_AT_START};
@@ -40,15 +39,11 @@ fn classic(request: &Request) -> Option<Request> {
             lock: LockAfter::Release,
             ..
         } => Request::Unlock { key },
-        Request::Set { mode, guard, .. } => match (mode, guard) {
-            (SetMode::Append { .. } | SetMode::Prepend { .. }, _) => {
+        Request::Set { mode, guard, .. } => match mode {
+            // `cas`, if it has a guard.
+            SetMode::Set => plain_set(request, mode, without_stale(guard)),
+            SetMode::Add | SetMode::Replace | SetMode::Append { .. } | SetMode::Prepend { .. } => {
                 plain_set(request, refusing(mode), GuardChoice::None)
-            }
-            (SetMode::Set | SetMode::Replace, GuardChoice::None) | (SetMode::Add, _) => {
-                plain_set(request, mode, GuardChoice::None)
-            }
-            (SetMode::Set | SetMode::Replace, guard) => {
-                plain_set(request, SetMode::Set, without_stale(guard))
             }
         },
         Request::Delete { .. } => plain_delete(request, GuardChoice::None)?,
@@ -83,18 +78,16 @@ fn meta(request: &Request) -> Option<Request> {
         | Request::StatsReset => return None,
         // `me`, or else `mg`.
         Request::Get { bump, recaches, .. } => *recaches |= *bump,
-        Request::Set { mode, guard, .. } => {
-            if *mode == SetMode::Replace && *guard != GuardChoice::None {
-                *mode = SetMode::Set;
-            }
-        }
-        Request::SetTooLarge { .. } | Request::Delete { .. } | Request::Arithmetic { .. } => {}
+        Request::Set { .. }
+        | Request::SetTooLarge { .. }
+        | Request::Delete { .. }
+        | Request::Arithmetic { .. } => {}
     }
     Some(said)
 }
 
 fn binary(request: &Request) -> Option<Request> {
-    let said = match *request {
+    Some(match *request {
         Request::Get {
             recaches: false,
             bump: false,
@@ -107,7 +100,7 @@ fn binary(request: &Request) -> Option<Request> {
                 GuardChoice::Never => GuardChoice::None,
                 guard => guard,
             };
-            plain_set(request, refusing(mode), guard)
+            without_extras(plain_set(request, refusing(mode), guard))
         }
         Request::Delete { guard, .. } => match without_stale(guard) {
             GuardChoice::Never => return None,
@@ -127,32 +120,22 @@ fn binary(request: &Request) -> Option<Request> {
         | Request::Keys { .. }
         | Request::Stats
         | Request::StatsReset => *request,
-    };
-    Some(as_packet(said))
+    })
 }
 
-/// What remains to be seen to in a packet: extras that a command has not, and what a replace with a
-/// version is.
-fn as_packet(mut said: Request) -> Request {
+/// An append and a prepend, whose packets have no room for client flags and an exptime.
+fn without_extras(mut request: Request) -> Request {
     if let Request::Set {
+        mode: SetMode::Append { .. } | SetMode::Prepend { .. },
         client_flags,
         exptime,
-        mode,
-        guard,
-        lock,
         ..
-    } = &mut said
+    } = &mut request
     {
-        if let SetMode::Append { .. } | SetMode::Prepend { .. } = mode {
-            *client_flags = 0;
-            *exptime = Exptime::Never;
-        }
-        let is_swap = *lock == LockAfter::Keep && *guard != GuardChoice::None;
-        if is_swap && *mode == SetMode::Replace {
-            *mode = SetMode::Set;
-        }
+        *client_flags = 0;
+        *exptime = Exptime::Never;
     }
-    said
+    request
 }
 
 fn plain_get(request: &Request, steps: TtlSteps) -> Request {
