@@ -9,13 +9,14 @@
 //!
 //! - B1: a key has at most one holder, and a free lock can be had.
 //! - B2: while a connection holds a key nobody else changes it, and its item stays.
-//! - B3: a read shows what was stored last.
+//! - B3: a read shows what was stored last, value and client flags.
 //! - B4: an item is not gone before its time while there is room for all, and never readable more
 //!   than 250 ms after it; its TTL is shown as what is left of it.
 //! - B5: the versions that the server gives are never given twice, and each is above all that were
 //!   told before; one that a client chose stands where it was chosen; and a guard lets only the
 //!   present one pass.
-//! - B6: between two events that open a win again, it is given to one reader.
+//! - B6: between two events that open a win again, it is given to one reader; and to none without
+//!   a reason.
 //! - B7: a refusal has its reason.
 
 mod change;

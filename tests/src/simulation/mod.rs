@@ -3,11 +3,13 @@
 //! A run plays clients of the three protocols over simulated pipes against [`Connection::drive`] and
 //! a [`Core`]: bytes are cut anywhere, delayed and lost with their connection; clients pipeline, stop
 //! reading, reset, close half and come back; time jumps, and the core is told that it went back;
-//! memory is short. What happens to clients and server is drawn from the alphabet of all layers
-//! ([`Op`]), and a request is said on its client's wire as that has words for it; what the network
-//! does is drawn beside it, and so is the little that only a wire has. What the clients are answered is entered in a ledger in the order in which it
+//! memory is short. What the clients are answered is entered in a ledger in the order in which it
 //! was answered, and must agree with all that was answered before. Nothing but the seed decides what
 //! happens, so a seed is a failing test that can be replayed.
+//!
+//! What happens to clients and server is drawn from the alphabet of all layers ([`Op`]), and a
+//! request is said on its client's wire as that has words for it; what the network does is drawn
+//! beside it, and so is the little that only a wire has.
 //!
 //! - N1: every request has one answer, in order, of a shape that its protocol has, or the silence
 //!   that its protocol has for it.
