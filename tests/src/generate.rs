@@ -18,14 +18,22 @@ impl Arbitrary for Step {
         let seed = (0..8).fold(0, |seed, _| {
             seed << 8 | *g.choose(&BYTES).expect("not empty")
         });
-        let mut bytes = [0; OP_BYTES];
-        Random::new(seed).fill(&mut bytes);
-        Self(Op::arbitrary(&mut Unstructured::new(&bytes)).expect("there are bytes enough"))
+        Self(draw_op(&mut Random::new(seed)))
     }
 
     fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
         Box::new(self.0.plainer().into_iter().map(Self))
     }
+}
+
+/// Draws an operation.
+///
+/// # Panics
+/// If an operation took more bytes than there are.
+pub fn draw_op(random: &mut Random) -> Op {
+    let mut bytes = [0; OP_BYTES];
+    random.fill(&mut bytes);
+    Op::arbitrary(&mut Unstructured::new(&bytes)).expect("there are bytes enough")
 }
 
 const BYTES: [u64; 256] = {

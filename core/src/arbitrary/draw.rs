@@ -34,7 +34,8 @@ const EXPTIMES: [Exptime; 12] = [
 const SPANS_MS: [u32; 7] = [1, 100, 249, 250, 400, 1_000, 2_001];
 
 const CLIENT_FLAGS: [u32; 3] = [0, 7, u32::MAX];
-const DELTAS: [u64; 6] = [1, 0, 3, 10, 10_u64.pow(19), u64::MAX];
+/// By a little, by many digits, and all the way round.
+const DELTAS: [u64; 7] = [1, 0, 3, 10, 1 << 40, 10_u64.pow(19), u64::MAX];
 const INITIALS: [u64; 4] = [0, 5, 100, u64::MAX];
 const CASES: [CasChoice; 7] = [
     CasChoice::Current,

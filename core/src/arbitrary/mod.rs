@@ -22,7 +22,7 @@ mod shorten;
 mod stage;
 
 pub use pairs::{Pairs, ReplyKind, RequestKind, reachable};
-pub use stage::Stage;
+pub use stage::{Stage, pressure};
 
 use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, Guard, Keys, LockAfter, NewCas, Removal,
@@ -378,6 +378,26 @@ impl Request {
             | Self::Stats
             | Self::StatsReset => None,
         }
+    }
+
+    /// The same about `other`; what is about no key stays as it is.
+    #[must_use]
+    pub const fn about(mut self, other: SmallKey) -> Self {
+        match &mut self {
+            Self::Get { key, .. }
+            | Self::Set { key, .. }
+            | Self::SetTooLarge { key }
+            | Self::Delete { key, .. }
+            | Self::Arithmetic { key, .. }
+            | Self::Lock { key }
+            | Self::Unlock { key } => *key = other,
+            Self::UnlockAll
+            | Self::FlushAll { .. }
+            | Self::Keys { .. }
+            | Self::Stats
+            | Self::StatsReset => {}
+        }
+        self
     }
 
     /// The command, with what its words stand for.

@@ -21,6 +21,19 @@ const PRESSURE: [&[u8]; PRESSURE_KEYS] = [
     b"~d", b"~e", b"~f",
 ];
 
+/// What [`Op::Pressure`] stands for: nobody's connection stores an item. It takes no lock, so the
+/// core need not know of it.
+///
+/// # Panics
+/// Never: there is a name for each number.
+#[must_use]
+pub fn pressure(key: u8) -> Event<'static> {
+    let name = PRESSURE.get(usize::from(key) % PRESSURE_KEYS).copied();
+    let key = name.and_then(Key::new).expect("each has two letters");
+    let nobody = ConnId::from_number(0);
+    Event::Received(nobody, Command::Set(Set::new(key, PRESSURE_VALUE)))
+}
+
 /// The world around a core, as far as ops can change it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Stage {
@@ -109,15 +122,7 @@ impl Stage {
                 })
             }
             Op::Tick => Some(Event::Tick),
-            Op::Pressure { key } => {
-                let key = Key::new(PRESSURE.get(usize::from(*key) % PRESSURE_KEYS)?)?;
-                // Nobody's connection: it takes no lock, so the core need not know it.
-                let nobody = ConnId::from_number(0);
-                Some(Event::Received(
-                    nobody,
-                    Command::Set(Set::new(key, PRESSURE_VALUE)),
-                ))
-            }
+            Op::Pressure { key } => Some(pressure(*key)),
             Op::Request { client, request } => {
                 let conn = (*self.last.get(client.among(CLIENTS))?)?;
                 Some(Event::Received(conn, request.lower(self)))

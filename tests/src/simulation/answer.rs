@@ -11,7 +11,8 @@ use latchd_core::wire::classic::reply::Response as Classic;
 use latchd_core::wire::meta::reply::{Code, Response as Meta};
 
 use super::ask::{Ask, What, Wire};
-use super::encode::{Names, opcode};
+use super::encode::opcode;
+use super::names::Names;
 
 /// An answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,11 +26,8 @@ pub(super) enum Answer<'a> {
     Exists,
     Deleted,
     Touched,
-    Counted {
-        number: Option<u64>,
-        cas: Option<u64>,
-    },
-    /// A lock, a release or a flush was done.
+    Counted(Counted),
+    /// A lock, a release, a flush or a reset was done.
     Ok,
     Locked,
     NotLocked,
@@ -37,8 +35,8 @@ pub(super) enum Answer<'a> {
     OutOfMemory,
     TooLarge,
     NonNumeric,
-    /// One key of a listing.
-    Key(usize),
+    /// One key of a listing; `None` if no client asks for it.
+    Key(Option<usize>),
     /// One line of counters.
     Stat,
     /// A get, a listing or the counters are complete.
@@ -63,8 +61,28 @@ pub(super) struct Hit<'a> {
     pub(super) key: Option<usize>,
     pub(super) value: Option<&'a [u8]>,
     pub(super) cas: Option<u64>,
+    pub(super) client_flags: Option<u32>,
+    pub(super) ttl: Option<Ttl>,
+    /// Of a `mg` with a version and a value: that the value was left out, for the version is the
+    /// item's.
+    pub(super) is_unchanged: Option<bool>,
     /// What `mg` says of staleness and win; `None` where the protocol has no words for it.
     pub(super) marks: Option<Marks>,
+}
+
+/// A number as an answer shows it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Counted {
+    pub(super) number: Option<u64>,
+    pub(super) cas: Option<u64>,
+    pub(super) ttl: Option<Ttl>,
+}
+
+/// What `t` shows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Ttl {
+    Never,
+    Seconds(u64),
 }
 
 /// `X`, `W` and `Z`.
@@ -97,10 +115,7 @@ pub(super) fn silence(ask: &Ask) -> Result<Answer<'static>, Unfit> {
         What::Delete | What::MarkStale | What::Clear | What::ClearAndMarkStale => {
             Ok(Answer::Deleted)
         }
-        What::Increment | What::Decrement => Ok(Answer::Counted {
-            number: None,
-            cas: None,
-        }),
+        What::Increment | What::Decrement => Ok(Answer::Counted(Counted::default())),
         What::Lock | What::Unlock | What::UnlockAll | What::Flush => Ok(Answer::Ok),
         What::Quit => Ok(Answer::End),
         _ => Err("silence where the protocol has none"),
@@ -162,7 +177,10 @@ fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>,
     };
     let answer = match response {
         Classic::Value {
-            key, value, cas, ..
+            key,
+            client_flags,
+            value,
+            cas,
         } => {
             if cas.is_some() != ask.with_cas {
                 return Err("a version shown to a get, or not shown to a gets");
@@ -172,10 +190,11 @@ fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>,
                 key: Some(key),
                 value: Some(value),
                 cas: cas.map(Cas::number),
-                marks: None,
+                client_flags: Some(client_flags),
+                ..Hit::default()
             })
         }
-        Classic::Key(key) => Answer::Key(names.number(key).ok_or("a key that was never stored")?),
+        Classic::Key(key) => Answer::Key(listed(ask, names, key)?),
         Classic::Stat { .. } => Answer::Stat,
         Classic::End => Answer::End,
         Classic::Stored => Answer::Stored(None),
@@ -186,17 +205,33 @@ fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>,
         Classic::Touched => Answer::Touched,
         Classic::Ok => Answer::Ok,
         Classic::Locked => Answer::Locked,
-        Classic::Number(number) => Answer::Counted {
+        Classic::Number(number) => Answer::Counted(Counted {
             number: Some(number),
-            cas: None,
-        },
+            ..Counted::default()
+        }),
         Classic::Version(_) => Answer::Greeting,
         Classic::Error => Answer::Malformed,
         Classic::ClientError(reason) => client_error(reason),
         Classic::ServerError(reason) => server_error(reason)?,
+        Classic::Reset if ask.what == What::StatsReset => Answer::Ok,
         Classic::Reset => return Err("RESET to a request that is no reset"),
     };
     Ok((answer, taken))
+}
+
+/// Which key a listing shows. There are some that no client asks for.
+fn listed(ask: &Ask, names: &Names, key: &[u8]) -> Result<Option<usize>, Unfit> {
+    let prefix = ask
+        .prefix(names.count())
+        .map_or(&b""[..], |key| names.plain(key));
+    if !key.starts_with(prefix) {
+        return Err("a key that does not begin as it was asked to");
+    }
+    let number = names.number(key);
+    if number.is_none() && !key.starts_with(b"~") {
+        return Err("a key that was never stored");
+    }
+    Ok(number)
 }
 
 fn client_error(reason: &[u8]) -> Answer<'static> {
@@ -244,30 +279,37 @@ fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, us
         }
     }
     let cas = response.flag(b'c').and_then(number).filter(|cas| *cas != 0);
-    let counts = matches!(ask.what, What::Increment | What::Decrement);
+    let is_value = response.code == Code::Value;
+    // With a version that the client has, there may be nothing to show.
+    let may_be_left_out = ask.known_cas().is_some();
     let answer = match response.code {
         Code::Done | Code::Value
-            if (response.code == Code::Value) != (ask.with_value && (reads(ask) || counts)) =>
+            if is_value != ask.with_value && (is_value || !may_be_left_out) =>
         {
             return Err("a value that was not asked for, or none that was");
         }
-        Code::Done | Code::Value if reads(ask) => Answer::Hit(Hit {
+        Code::Done | Code::Value if ask.reads() => Answer::Hit(Hit {
             key: None,
-            value: ask.with_value.then_some(response.value),
+            value: is_value.then_some(response.value),
             cas,
+            client_flags: shown(ask.with_client_flags, &response, b'f', client_flags)?,
+            ttl: shown(ask.ttl_after.is_some(), &response, b't', ttl)?,
+            is_unchanged: (ask.with_value && may_be_left_out).then_some(!is_value),
             marks: Some(Marks {
                 stale: response.flag(b'X').is_some(),
                 won: response.flag(b'W').is_some(),
                 sent: response.flag(b'Z').is_some(),
             }),
         }),
-        Code::Done | Code::Value if counts => Answer::Counted {
-            number: match response.code {
-                Code::Value => Some(number(response.value).ok_or("a number that is none")?),
-                _ => None,
+        Code::Done | Code::Value if ask.counts() => Answer::Counted(Counted {
+            number: if is_value {
+                Some(number(response.value).ok_or("a number that is none")?)
+            } else {
+                None
             },
             cas,
-        },
+            ttl: shown(ask.ttl_after.is_some(), &response, b't', ttl)?,
+        }),
         Code::Done => match ask.what {
             What::Delete | What::MarkStale | What::Clear | What::ClearAndMarkStale => {
                 Answer::Deleted
@@ -285,8 +327,29 @@ fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, us
     Ok((answer, taken))
 }
 
-fn reads(ask: &Ask) -> bool {
-    matches!(ask.what, What::Get | What::Touch)
+/// What a flag shows, if and only if it was asked for.
+fn shown<T>(
+    is_wanted: bool,
+    response: &Meta<'_>,
+    letter: u8,
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Option<T>, Unfit> {
+    match (is_wanted, response.flag(letter)) {
+        (true, Some(token)) => read(token).map(Some).ok_or("a flag that cannot be read"),
+        (false, None) => Ok(None),
+        (true, None) | (false, Some(_)) => Err("a flag that was not asked for, or none that was"),
+    }
+}
+
+fn client_flags(digits: &[u8]) -> Option<u32> {
+    u32::try_from(number(digits)?).ok()
+}
+
+fn ttl(digits: &[u8]) -> Option<Ttl> {
+    match digits {
+        b"-1" => Some(Ttl::Never),
+        _ => number(digits).map(Ttl::Seconds),
+    }
 }
 
 /// The two of its many words that the ledger can judge.
@@ -317,7 +380,7 @@ fn binary<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, 
     }
     let answer = match packet.status {
         Status::SUCCESS => success(ask, names, &packet)?,
-        Status::NOT_FOUND if ask.what == What::Replace => Answer::NotStored,
+        Status::NOT_FOUND if ask.what == What::Replace && !ask.is_guarded() => Answer::NotStored,
         Status::NOT_FOUND => Answer::Missing,
         Status::EXISTS if ask.what == What::Add => Answer::NotStored,
         Status::EXISTS => Answer::Exists,
@@ -349,11 +412,18 @@ fn success<'a>(ask: &Ask, names: &Names, packet: &Packet<'a>) -> Result<Answer<'
             if cas.is_none() {
                 return Err("an item without a version");
             }
+            let client_flags = u32::from_be_bytes(
+                packet
+                    .extras
+                    .try_into()
+                    .map_err(|_| "an item without client flags")?,
+            );
             Answer::Hit(Hit {
                 key: None,
                 value: Some(packet.value),
                 cas,
-                marks: None,
+                client_flags: Some(client_flags),
+                ..Hit::default()
             })
         }
         What::Touch => Answer::Touched,
@@ -369,17 +439,14 @@ fn success<'a>(ask: &Ask, names: &Names, packet: &Packet<'a>) -> Result<Answer<'
             Answer::Stored(cas)
         }
         What::Delete => Answer::Deleted,
-        What::Increment | What::Decrement => Answer::Counted {
+        What::Increment | What::Decrement => Answer::Counted(Counted {
             number: Some(packet.number().ok_or("a number that is none")?),
             cas,
-        },
-        What::Lock | What::Unlock | What::UnlockAll | What::Flush => Answer::Ok,
+            ttl: None,
+        }),
+        What::Lock | What::Unlock | What::UnlockAll | What::Flush | What::StatsReset => Answer::Ok,
         What::Keys | What::Stats if packet.key.is_empty() => Answer::End,
-        What::Keys => Answer::Key(
-            names
-                .number(packet.key)
-                .ok_or("a key that was never stored")?,
-        ),
+        What::Keys => Answer::Key(listed(ask, names, packet.key)?),
         What::Stats => Answer::Stat,
         What::Version | What::Noop => Answer::Greeting,
         What::Quit => Answer::End,

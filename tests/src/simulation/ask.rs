@@ -1,8 +1,19 @@
-//! A request of a simulated client, before it is bytes: what it asks for, in which protocol, and
-//! how it wants to be answered.
+//! A request of a simulated client, before it is bytes: what it asks for, in the words of which
+//! protocol, and how it wants to be answered.
 //!
+//! What is asked is a [`Request`] of the alphabet that all layers draw from, such that its wire can
+//! say it exactly (`voice`); or one of the few things that only a wire has, of which no core hears.
 //! It is a small plain value, so that a client can remember what it waits for, and the journal what
 //! happened, without allocating.
+
+use std::ops::Range;
+
+use latchd_core::arbitrary::Request;
+use latchd_core::command::{Direction, Guard, LockAfter, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_core::key::KeyForm;
+use latchd_core::time::Exptime;
+
+use super::meaning::{Text, Versions};
 
 /// The protocol of a connection. Classic and meta text may be mixed on one; binary stands alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -12,14 +23,16 @@ pub(super) enum Wire {
     Binary,
 }
 
-/// What is asked.
+/// Which word of its protocol a request begins with, whatever it is called there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum What {
-    /// `get`, `gets`, `mg`, `Get…`; several keys in classic text. With `exptime`, `gat`.
+    /// `get`, `gets`, `gat`, `gats`, `mg`, `Get…`, `Gat…`; several keys in classic text.
     Get,
+    /// `touch` and its packet: they do not show the item.
     Touch,
     Set,
     Add,
+    /// With a version it is a `cas`, as far as the core goes.
     Replace,
     Append,
     Prepend,
@@ -39,10 +52,10 @@ pub(super) enum What {
     LockAndGet,
     Unlock,
     UnlockAll,
-    /// `flush_all`, with `exptime` as its delay.
     Flush,
     Keys,
     Stats,
+    StatsReset,
     /// Meta only: `me`.
     Debug,
     Version,
@@ -58,15 +71,6 @@ pub(super) enum What {
     Nonsense,
 }
 
-/// What a value consists of.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Text {
-    /// Letters that no other value has.
-    Letters { tag: u32, bytes: u16 },
-    /// Decimal digits.
-    Digits(u32),
-}
-
 /// The most keys in one `get`.
 pub(super) const KEYS_MAX: usize = 6;
 
@@ -79,66 +83,71 @@ pub(super) const KEYS_MAX: usize = 6;
 pub(super) struct Ask {
     pub(super) what: What,
     pub(super) wire: Wire,
+    /// What the core is to be asked, in the words of the alphabet; `None` for what only a wire has.
+    pub(super) request: Option<Request>,
     /// Of `keys`, those that are asked for; one but for a classic get.
     pub(super) key_count: u8,
     /// Numbers of keys.
     pub(super) keys: [u8; KEYS_MAX],
+    /// What its value stands for.
     pub(super) text: Text,
-    /// In seconds from now; `None` if the request says nothing.
-    pub(super) exptime: Option<i32>,
-    /// `N`, and the exptime of a binary number that may be made.
-    pub(super) vivify: Option<u16>,
-    /// `R`.
-    pub(super) recache: Option<u16>,
-    /// The version to compare with; 0 for none.
-    pub(super) guard: u64,
-    /// With `guard`: `I`.
-    pub(super) else_stale: bool,
+    /// Its value is over the limit.
+    pub(super) is_too_large: bool,
+    /// What its versions stand for.
+    pub(super) versions: Versions,
     /// The item's version is to be shown.
     pub(super) with_cas: bool,
     /// The value is to be shown.
     pub(super) with_value: bool,
-    /// The key is to be shown, and (meta) is written in base64.
+    /// The key is to be shown.
     pub(super) with_key: bool,
-    pub(super) in_base64: bool,
+    /// Meta: the client flags are to be shown.
+    pub(super) with_client_flags: bool,
+    /// Meta: after how many steps the TTL is to be shown.
+    pub(super) ttl_after: Option<u8>,
     /// `noreply`, `q`, or a quiet opcode.
     pub(super) quiet: bool,
-    pub(super) delta: u32,
-    pub(super) initial: u64,
+    /// Which of several ways to write the same is taken: bits.
+    pub(super) style: u8,
     /// Its number on its connection; what `O` and the opaque of a packet say.
     pub(super) number: u32,
     /// Where in the bytes of its connection it begins and ends.
     pub(super) start: u64,
     pub(super) end: u64,
+    /// How many commands of it the core has executed.
+    pub(super) executed: u8,
     /// It has been answered (or passed over in silence), though its bytes are not all done with.
     pub(super) answered: bool,
-    /// Of a classic get: how many keys are answered.
+    /// Of a classic get: how many keys are answered. Of a listing: whether a page is.
     pub(super) keys_answered: u8,
 }
 
 impl Ask {
+    /// A request with nothing but what it asks.
     pub(super) const fn new(what: What, wire: Wire) -> Self {
         Self {
             what,
             wire,
+            request: None,
             key_count: 1,
             keys: [0; KEYS_MAX],
-            text: Text::Digits(0),
-            exptime: None,
-            vivify: None,
-            recache: None,
-            guard: 0,
-            else_stale: false,
+            text: Text::Digits {
+                number: 0,
+                blanks: 0,
+            },
+            is_too_large: false,
+            versions: Versions::NONE,
             with_cas: false,
             with_value: false,
             with_key: false,
-            in_base64: false,
+            with_client_flags: false,
+            ttl_after: None,
             quiet: false,
-            delta: 0,
-            initial: 0,
+            style: 0,
             number: 0,
             start: 0,
             end: 0,
+            executed: 0,
             answered: false,
             keys_answered: 0,
         }
@@ -162,26 +171,164 @@ impl Ask {
         )
     }
 
+    /// It reads an item, and shows what it is asked to show.
+    pub(super) const fn reads(&self) -> bool {
+        matches!(self.what, What::Get | What::LockAndGet)
+    }
+
+    pub(super) const fn counts(&self) -> bool {
+        matches!(self.what, What::Increment | What::Decrement)
+    }
+
+    pub(super) const fn removes(&self) -> bool {
+        matches!(
+            self.what,
+            What::Delete | What::MarkStale | What::Clear | What::ClearAndMarkStale
+        )
+    }
+
     /// `noreply`: nothing is ever sent.
     pub(super) fn is_unanswered(&self) -> bool {
         self.quiet && self.wire == Wire::Classic
     }
 
     /// The client means the connection to end.
-    pub(super) fn ends_connection(&self) -> bool {
+    pub(super) const fn ends_connection(&self) -> bool {
         matches!(self.what, What::Quit | What::Nonsense)
     }
 
-    /// Whether a client that sends it may not count on the lock of `key` any more. A value over
-    /// `value_bytes_max` takes the item away, and its lock with it.
-    pub(super) fn gives_up_lock(&self, key: usize, value_bytes_max: usize) -> bool {
+    /// Whether the core hears of it. A value over the limit takes the old one out if it comes with
+    /// a plain set, or in meta text, which has one verb for all; others are refused unread.
+    pub(super) fn reaches_core(&self) -> bool {
+        self.request.is_some()
+            && (!self.is_too_large
+                || match self.wire {
+                    Wire::Classic => self.what == What::Set && !self.is_guarded(),
+                    Wire::Meta => true,
+                    Wire::Binary => self.what == What::Set,
+                })
+    }
+
+    /// The key is written in base64.
+    pub(super) fn is_in_base64(&self) -> bool {
+        let key_form = match self.request {
+            Some(
+                Request::Get { key_form, .. }
+                | Request::Set { key_form, .. }
+                | Request::Delete { key_form, .. }
+                | Request::Arithmetic { key_form, .. },
+            ) => key_form,
+            _ => KeyForm::Plain,
+        };
+        key_form == KeyForm::Binary
+    }
+
+    /// It says which version the item must have.
+    pub(super) fn is_guarded(&self) -> bool {
+        self.guard() != Guard::None
+    }
+
+    /// Which version the item must have.
+    pub(super) fn guard(&self) -> Guard {
+        match self.request {
+            Some(
+                Request::Set { guard, .. }
+                | Request::Delete { guard, .. }
+                | Request::Arithmetic { guard, .. },
+            ) => self.versions.guard(guard),
+            _ => Guard::None,
+        }
+    }
+
+    /// The version that the client has, in a `mg`.
+    pub(super) fn known_cas(&self) -> Option<u64> {
+        match self.request {
+            Some(Request::Get { known_cas, .. }) => known_cas.map(|cas| self.versions.number(cas)),
+            _ => None,
+        }
+    }
+
+    /// The version that the item is to get.
+    pub(super) fn new_cas(&self) -> Option<u64> {
+        let new_cas = match self.request {
+            Some(
+                Request::Get { new_cas, .. }
+                | Request::Set { new_cas, .. }
+                | Request::Delete { new_cas, .. }
+                | Request::Arithmetic { new_cas, .. },
+            ) => new_cas,
+            _ => None,
+        };
+        new_cas.map(|cas| self.versions.number(cas))
+    }
+
+    /// Touch, vivify and recache.
+    pub(super) fn steps(&self) -> TtlSteps {
+        match self.request {
+            Some(Request::Get { steps, .. } | Request::Arithmetic { steps, .. }) => steps,
+            _ => TtlSteps::NONE,
+        }
+    }
+
+    /// The one exptime of a request that has no room for more: of its touch, or its own.
+    pub(super) fn exptime(&self) -> Option<Exptime> {
+        match self.request {
+            Some(Request::Get { steps, .. }) => steps.iter().find_map(|step| match step {
+                TtlStep::Touch(exptime) => Some(exptime),
+                TtlStep::Vivify(_) | TtlStep::Recache(_) => None,
+            }),
+            Some(Request::Set { exptime, .. }) => Some(exptime),
+            Some(Request::Delete { removal, .. }) => match removal {
+                Removal::Remove => None,
+                Removal::MarkStale { exptime } => exptime,
+                Removal::Clear { exptime, .. } | Removal::ClearAndMarkStale { exptime, .. } => {
+                    Some(exptime)
+                }
+            },
+            Some(Request::FlushAll { at }) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// The key whose name is the beginning of those to be listed, of so many keys.
+    pub(super) fn prefix(&self, keys: usize) -> Option<usize> {
+        match self.request {
+            Some(Request::Keys { prefix }) => prefix.map(|key| key.among(keys)),
+            _ => None,
+        }
+    }
+
+    /// The client flags that it brings.
+    pub(super) fn client_flags(&self) -> u32 {
+        match self.request {
+            Some(Request::Set { client_flags, .. }) => client_flags,
+            Some(Request::Delete { removal, .. }) => match removal {
+                Removal::Remove | Removal::MarkStale { .. } => 0,
+                Removal::Clear { client_flags, .. }
+                | Removal::ClearAndMarkStale { client_flags, .. } => client_flags,
+            },
+            _ => 0,
+        }
+    }
+
+    /// Of `keys` keys, those on whose locks a client that sends it may not count any more. A value
+    /// over the limit takes the item away, and its lock with it.
+    pub(super) fn gives_up(&self, keys: usize) -> Range<usize> {
+        let own = self.key()..self.key() + 1;
         match self.what {
-            What::UnlockAll | What::Quit | What::Nonsense => true,
-            What::Unlock | What::ReplaceAndUnlock | What::Delete => self.key() == key,
-            What::Set | What::Add | What::Replace | What::Append | What::Prepend => {
-                self.key() == key && self.text.bytes() > value_bytes_max
+            What::UnlockAll | What::Quit | What::Nonsense => 0..keys,
+            What::Unlock | What::ReplaceAndUnlock | What::Delete => own,
+            What::Set | What::Add | What::Replace | What::Append | What::Prepend
+                if self.is_too_large =>
+            {
+                own
             }
-            What::Get
+            What::Set
+            | What::Add
+            | What::Replace
+            | What::Append
+            | What::Prepend
+            | What::Get
             | What::Touch
             | What::MarkStale
             | What::Clear
@@ -193,55 +340,60 @@ impl Ask {
             | What::Flush
             | What::Keys
             | What::Stats
+            | What::StatsReset
             | What::Debug
             | What::Version
             | What::Noop
             | What::Unknown
-            | What::BadBody => false,
+            | What::BadBody => 0..0,
         }
     }
 }
 
-impl Text {
-    pub(super) fn bytes(self) -> usize {
-        match self {
-            Self::Letters { bytes, .. } => usize::from(bytes),
-            Self::Digits(number) => number.checked_ilog10().map_or(1, |log| log as usize + 1),
-        }
-    }
-
-    /// Appends the value to `out`.
-    pub(super) fn write(self, out: &mut Vec<u8>) {
-        match self {
-            Self::Letters { tag, bytes } => {
-                let mut block = [0; 8];
-                for (nibble, letter) in block.iter_mut().enumerate() {
-                    let bits = u8::try_from(tag >> (4 * nibble) & 15).expect("four bits");
-                    *letter = b'a' + bits;
-                }
-                let mut left = usize::from(bytes);
-                while left > 0 {
-                    let part = left.min(block.len());
-                    out.extend_from_slice(&block[..part]);
-                    left -= part;
+impl What {
+    /// The word that a request begins with. A touch may show the item or not (`shows`), and a guarded
+    /// replace and a guarded set are the same command (`as_replace`): there the client chooses.
+    pub(super) fn of(request: &Request, wire: Wire, shows: bool, as_replace: bool) -> Self {
+        match *request {
+            Request::Get { lock: true, .. } => Self::LockAndGet,
+            Request::Get { bump, recaches, .. } if !bump && !recaches => Self::Debug,
+            Request::Get { steps, .. } => {
+                if wire != Wire::Meta && !steps.is_empty() && !shows {
+                    Self::Touch
+                } else {
+                    Self::Get
                 }
             }
-            Self::Digits(number) => write_number(out, number.into()),
+            Request::Set {
+                lock: LockAfter::Release,
+                ..
+            } => Self::ReplaceAndUnlock,
+            Request::Set { mode, .. } => match mode {
+                SetMode::Set if as_replace => Self::Replace,
+                SetMode::Set => Self::Set,
+                SetMode::Add => Self::Add,
+                SetMode::Replace => Self::Replace,
+                SetMode::Append { .. } => Self::Append,
+                SetMode::Prepend { .. } => Self::Prepend,
+            },
+            Request::SetTooLarge { .. } => Self::Set,
+            Request::Delete { removal, .. } => match removal {
+                Removal::Remove => Self::Delete,
+                Removal::MarkStale { .. } => Self::MarkStale,
+                Removal::Clear { .. } => Self::Clear,
+                Removal::ClearAndMarkStale { .. } => Self::ClearAndMarkStale,
+            },
+            Request::Arithmetic { direction, .. } => match direction {
+                Direction::Increment => Self::Increment,
+                Direction::Decrement => Self::Decrement,
+            },
+            Request::Lock { .. } => Self::Lock,
+            Request::Unlock { .. } => Self::Unlock,
+            Request::UnlockAll => Self::UnlockAll,
+            Request::FlushAll { .. } => Self::Flush,
+            Request::Keys { .. } => Self::Keys,
+            Request::Stats => Self::Stats,
+            Request::StatsReset => Self::StatsReset,
         }
     }
-}
-
-/// Appends a number in decimal digits.
-pub(super) fn write_number(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + u8::try_from(number % 10).expect("a digit");
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
 }

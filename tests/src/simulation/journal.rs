@@ -1,10 +1,10 @@
-//! What happened, event by event: the last of it is kept for a failing run, all of it is printed for
-//! who asks.
+//! What happened, event by event: the last of it for a run that fails, all of it for who asks. A
+//! run of which nobody knows yet that it fails keeps nothing; it is played a second time then.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::answer::{Answer, Hit};
+use super::answer::{Answer, Counted, Hit};
 use super::ask::Ask;
 
 /// How many events a failing run shows.
@@ -31,8 +31,14 @@ pub(super) enum Note {
     Reset,
     /// The server has closed.
     Closed,
-    /// Time is now as said; the core is told the second number.
-    Time(u64, u64),
+    /// It is so late now, in milliseconds; a time that went back as well.
+    Time(u64),
+    /// The wall clock is so many seconds ahead.
+    WallClock(u8),
+    /// The core is told that time has passed.
+    Tick,
+    /// An item that nobody asks for is stored.
+    Pressure(u8),
 }
 
 /// An answer without what it borrows.
@@ -74,7 +80,7 @@ impl Brief {
             Answer::Exists => plain("exists"),
             Answer::Deleted => plain("deleted"),
             Answer::Touched => plain("touched"),
-            Answer::Counted { number, .. } => with("counted", number),
+            Answer::Counted(Counted { number, .. }) => with("counted", number),
             Answer::Ok => plain("ok"),
             Answer::Locked => plain("locked"),
             Answer::NotLocked => plain("not locked"),
@@ -124,27 +130,24 @@ impl fmt::Display for Ask {
         if self.stores() {
             write!(formatter, " {} bytes", self.text.bytes())?;
         }
-        for (name, number) in [
-            ("exptime", self.exptime.map(i64::from)),
-            ("N", self.vivify.map(i64::from)),
-            ("R", self.recache.map(i64::from)),
-            (
-                "cas",
-                i64::try_from(self.guard).ok().filter(|cas| *cas != 0),
-            ),
-        ] {
+        if let Some(request) = &self.request {
+            write!(formatter, " {request:?}")?;
+        }
+        let numbers = [
+            ("C", self.known_cas()),
+            ("E", self.new_cas()),
+            ("t after", self.ttl_after.map(u64::from)),
+        ];
+        for (name, number) in numbers {
             if let Some(number) = number {
                 write!(formatter, " {name} {number}")?;
             }
         }
-        for (name, given) in [
-            ("else stale", self.else_stale),
-            ("quiet", self.quiet),
-            ("base64", self.in_base64),
-        ] {
-            if given {
-                write!(formatter, " {name}")?;
-            }
+        if self.is_guarded() {
+            write!(formatter, " {:?}", self.guard())?;
+        }
+        if self.quiet {
+            formatter.write_str(" quiet")?;
         }
         Ok(())
     }
@@ -168,11 +171,14 @@ impl fmt::Display for Entry {
             note,
         } = self;
         write!(formatter, "{event:>9}  ")?;
-        if let Note::Time(now_ms, told_ms) = note {
-            return write!(
-                formatter,
-                "time is {now_ms} ms, the core is told {told_ms} ms; tick"
-            );
+        match note {
+            Note::Time(now_ms) => return write!(formatter, "it is {now_ms} ms"),
+            Note::WallClock(ahead_s) => {
+                return write!(formatter, "the wall clock is {ahead_s} s ahead");
+            }
+            Note::Tick => return write!(formatter, "tick"),
+            Note::Pressure(key) => return write!(formatter, "nobody stores item {key}"),
+            _ => {}
         }
         write!(formatter, "client {client:>2} (connection {conn}) ")?;
         match note {
@@ -187,7 +193,7 @@ impl fmt::Display for Entry {
             Note::SawEnd => write!(formatter, "is seen to have closed its side"),
             Note::Reset => write!(formatter, "is reset"),
             Note::Closed => write!(formatter, "is closed by the server"),
-            Note::Time(..) => Ok(()),
+            Note::Time(_) | Note::WallClock(_) | Note::Tick | Note::Pressure(_) => Ok(()),
         }
     }
 }
@@ -195,26 +201,46 @@ impl fmt::Display for Entry {
 /// What happened.
 #[derive(Debug)]
 pub(super) struct Journal {
-    aloud: bool,
+    keeps: Keeps,
     last: VecDeque<Entry>,
 }
 
+/// What a journal is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Keeps {
+    /// Nothing, which is fastest: what fails can be played again.
+    Nothing,
+    /// The last events.
+    Last,
+    /// The last events, and all are printed.
+    LastAloud,
+}
+
 impl Journal {
-    pub(super) fn new(aloud: bool) -> Self {
+    pub(super) const fn new(keeps: Keeps) -> Self {
         Self {
-            aloud,
-            last: VecDeque::with_capacity(KEPT),
+            keeps,
+            last: VecDeque::new(),
         }
     }
 
-    pub(super) fn note(&mut self, event: u64, client: usize, conn: u64, note: Note) {
+    pub(super) fn note(
+        &mut self,
+        event: u64,
+        client: usize,
+        conn: u64,
+        note: impl FnOnce() -> Note,
+    ) {
+        if self.keeps == Keeps::Nothing {
+            return;
+        }
         let entry = Entry {
             event,
             client,
             conn,
-            note,
+            note: note(),
         };
-        if self.aloud {
+        if self.keeps == Keeps::LastAloud {
             println!("{entry}");
         }
         if self.last.len() == KEPT {

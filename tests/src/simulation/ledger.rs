@@ -9,20 +9,28 @@
 //!
 //! - B1: a key has at most one holder, and a free lock can be had.
 //! - B2: while a connection holds a key nobody else changes it, and its item stays.
-//! - B3: a read shows what was stored last.
+//! - B3: a read shows what was stored last, value and client flags.
 //! - B4: an item is not gone before its time while there is room for all, and never readable more
-//!   than 250 ms after it.
-//! - B5: versions of a key strictly increase, and a guard lets only the present one pass.
-//! - B6: between two events that open a win again, it is given to one reader.
+//!   than 250 ms after it; its TTL is shown as what is left of it.
+//! - B5: the versions that the server gives are never given twice, and each is above all that were
+//!   told before; one that a client chose stands where it was chosen; and a guard lets only the
+//!   present one pass.
+//! - B6: between two events that open a win again, it is given to one reader; and to none without
+//!   a reason.
 //! - B7: a refusal has its reason.
 
 mod change;
 mod judge;
+mod ttl;
+mod version;
 
-use super::ask::{Ask, What};
+pub(super) use judge::Said;
 
-/// How long an expired item may still be read. Source: the protocol page of latchd, "Time".
-const GRACE_MS: u64 = 250;
+use latchd_core::item::Cas;
+use latchd_core::time::Exptime;
+
+use super::tally::Tally;
+use ttl::Gone;
 
 /// What the answers break, in words.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -52,13 +60,16 @@ pub(super) struct Belief {
     /// What was stored last, if `is_known`.
     value: Vec<u8>,
     is_known: bool,
+    client_flags: Option<u32>,
     gone: Gone,
     /// Its version; `None` if no answer has told it yet.
     cas: Option<u64>,
-    /// Its version is higher than this.
+    /// If the server gave its version, it is higher than this.
     cas_above: u64,
-    /// Lower than its version: what a client may still remember.
-    cas_past: u64,
+    /// The version that a client chose for it, if it may have that.
+    cas_chosen: Option<u64>,
+    /// One that it had before: what a client may still remember.
+    cas_past: Option<u64>,
     stale: Option<bool>,
     won: Option<bool>,
 }
@@ -71,15 +82,6 @@ enum There {
     Yes,
     /// An unanswered request may have made one.
     Maybe,
-}
-
-/// When an item is gone.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Gone {
-    Never,
-    /// From this moment on, in milliseconds.
-    At(u64),
-    Unknown,
 }
 
 /// The limits that decide which refusals have a reason.
@@ -97,65 +99,12 @@ pub(super) struct Ledger {
     beliefs: Vec<Belief>,
     room: Room,
     now_ms: u64,
+    /// Where the wall clock stood when `now_ms` was 0.
+    unix_s_at_start: u64,
     flush_at_ms: Option<u64>,
-    /// The highest version that any answer has shown.
+    /// The highest version that any answer has shown, but for those that a client chose.
     cas_highest: u64,
-    /// A buffer for values.
-    scratch: Vec<u8>,
     pub(super) tally: Tally,
-}
-
-/// What has happened, for a person who wants to know whether a run is worth anything.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Tally {
-    /// Locks that were given.
-    pub locks: u64,
-    /// Locks that somebody had.
-    pub contended: u64,
-    /// Changes refused because of another's lock.
-    pub refused: u64,
-    /// Locks that ended with their connection.
-    pub died: u64,
-    /// Readers who were told to recache.
-    pub wins: u64,
-    /// Readers who were told that another one does.
-    pub waits: u64,
-    /// Items that were gone though nobody had removed them: evicted, or expired.
-    pub vanished: u64,
-    /// Changes refused for want of room.
-    pub out_of_memory: u64,
-    /// Values over the limit.
-    pub too_large: u64,
-    /// Values read and found to be the last stored.
-    pub confirmed: u64,
-}
-
-impl Tally {
-    /// Adds another run's counts to these.
-    pub const fn add(&mut self, other: &Self) {
-        let Self {
-            locks,
-            contended,
-            refused,
-            died,
-            wins,
-            waits,
-            vanished,
-            out_of_memory,
-            too_large,
-            confirmed,
-        } = other;
-        self.locks += *locks;
-        self.contended += *contended;
-        self.refused += *refused;
-        self.died += *died;
-        self.wins += *wins;
-        self.waits += *waits;
-        self.vanished += *vanished;
-        self.out_of_memory += *out_of_memory;
-        self.too_large += *too_large;
-        self.confirmed += *confirmed;
-    }
 }
 
 impl Belief {
@@ -166,37 +115,27 @@ impl Belief {
             there: There::No,
             value: Vec::new(),
             is_known: true,
+            client_flags: Some(0),
             gone: Gone::Never,
             cas: None,
             cas_above: 0,
-            cas_past: 0,
+            cas_chosen: None,
+            cas_past: None,
             stale: Some(false),
             won: Some(false),
-        }
-    }
-
-    fn is_surely_expired(&self, now_ms: u64) -> bool {
-        matches!(self.gone, Gone::At(ms) if ms.saturating_add(GRACE_MS) <= now_ms)
-    }
-
-    fn may_be_expired(&self, now_ms: u64) -> bool {
-        match self.gone {
-            Gone::Never => false,
-            Gone::At(ms) => ms <= now_ms,
-            Gone::Unknown => true,
         }
     }
 }
 
 impl Ledger {
-    pub(super) fn new(keys: usize, room: Room) -> Self {
+    pub(super) fn new(keys: usize, room: Room, unix_s_at_start: u64) -> Self {
         Self {
             beliefs: vec![Belief::new(); keys],
             room,
             now_ms: 0,
+            unix_s_at_start,
             flush_at_ms: None,
             cas_highest: 0,
-            scratch: Vec::new(),
             tally: Tally::default(),
         }
     }
@@ -207,13 +146,15 @@ impl Ledger {
     }
 
     /// A version of a key that clients know: the present one if any, or one that is past.
-    pub(super) fn version(&self, key: usize, past: bool) -> Option<u64> {
+    pub(super) fn version(&self, key: usize, past: bool) -> Option<Cas> {
         let belief = &self.beliefs[key];
-        if past {
-            Some(belief.cas_past).filter(|cas| *cas != 0)
-        } else {
-            belief.cas
-        }
+        let known = if past { belief.cas_past } else { belief.cas };
+        known.and_then(Cas::new)
+    }
+
+    /// A version above all that the server has told. It may be the next one that it gives.
+    pub(super) fn higher_version(&self) -> Cas {
+        Cas::new(self.cas_highest + 3).expect("not 0")
     }
 
     /// Time has come to `now_ms`, or stays where it is if that is past.
@@ -222,6 +163,11 @@ impl Ledger {
         if self.flush_at_ms.is_some_and(|at| at <= self.now_ms) {
             self.flush();
         }
+    }
+
+    /// The wall clock was looked at, and stands so.
+    pub(super) const fn look_at_wall_clock(&mut self, unix_s_at_start: u64) {
+        self.unix_s_at_start = unix_s_at_start;
     }
 
     fn flush(&mut self) {
@@ -235,10 +181,10 @@ impl Ledger {
         }
     }
 
-    fn flush_in(&mut self, delay_s: Option<i32>) {
-        match delay_s.and_then(|delay| u64::try_from(delay).ok()) {
-            None | Some(0) => self.flush(),
-            Some(delay) => self.flush_at_ms = Some(self.now_ms + delay * 1000),
+    fn flush_at(&mut self, at: Exptime) {
+        match self.gone(at) {
+            Gone::At(ms) if ms > self.now_ms => self.flush_at_ms = Some(ms),
+            Gone::Never | Gone::At(_) | Gone::Unknown => self.flush(),
         }
     }
 
@@ -268,17 +214,6 @@ impl Ledger {
         self.beliefs[key]
             .holder
             .is_some_and(|holder| holder != conn)
-    }
-
-    /// When an item with this exptime is gone.
-    fn gone(&self, exptime: Option<i32>) -> Gone {
-        match exptime {
-            None | Some(0) => Gone::Never,
-            Some(seconds) => {
-                let ms = u64::try_from(seconds).map_or(0, |seconds| seconds * 1000);
-                Gone::At(self.now_ms + ms)
-            }
-        }
     }
 
     /// An answer shows that there is an item (B4).
@@ -320,69 +255,18 @@ impl Ledger {
         Ok(())
     }
 
-    /// An answer shows the version of an item that nothing has changed (B5).
-    fn showed_cas(&mut self, key: usize, cas: Option<u64>) -> Result<(), Breach> {
-        let Some(cas) = cas else { return Ok(()) };
-        let belief = &mut self.beliefs[key];
-        match belief.cas {
-            Some(known) if known != cas => {
-                breach!(
-                    "B5",
-                    "key {key} has version {cas}, and nothing changed since {known}"
-                );
-            }
-            None if cas <= belief.cas_above => {
-                let above = belief.cas_above;
-                breach!(
-                    "B5",
-                    "key {key} changed, and its version {cas} is not above {above}"
-                );
-            }
-            Some(_) | None => belief.cas = Some(cas),
-        }
-        self.cas_highest = self.cas_highest.max(cas);
-        Ok(())
-    }
-
-    /// An item got a new version, which the answer may show (B5).
-    fn new_cas(&mut self, key: usize, cas: Option<u64>) -> Result<(), Breach> {
-        let highest = self.cas_highest;
-        let belief = &mut self.beliefs[key];
-        belief.cas_past = belief.cas.unwrap_or(belief.cas_past);
-        belief.cas = None;
-        belief.cas_above = highest;
-        self.showed_cas(key, cas)
-    }
-
-    /// A guard has let a change pass, or not (B5).
-    fn guarded(&mut self, ask: &Ask, passed: bool) -> Result<(), Breach> {
-        if ask.guard == 0 {
-            return Ok(());
-        }
-        let (key, wanted) = (ask.key(), ask.guard);
+    /// Whether there cannot be an item: it was taken out, or its time is up.
+    fn must_be_gone(&self, key: usize) -> bool {
         let belief = &self.beliefs[key];
-        let lowest = belief.cas.unwrap_or(belief.cas_above + 1);
-        let may_pass = match belief.cas {
-            Some(cas) => wanted == cas || (ask.else_stale && wanted < cas),
-            None => wanted >= lowest || ask.else_stale,
-        };
-        let may_fail = match belief.cas {
-            Some(cas) => wanted != cas && !(ask.else_stale && wanted < cas),
-            None => true,
-        };
-        if passed && !may_pass {
-            breach!(
-                "B5",
-                "key {key}: a guard for {wanted} passed, and the version is {lowest} or more"
-            );
-        }
-        if !passed && !may_fail {
-            breach!(
-                "B5",
-                "key {key}: a guard for {wanted} failed, and that is the version"
-            );
-        }
-        Ok(())
+        let is_over = belief.holder.is_none() && belief.is_surely_expired(self.now_ms);
+        belief.there == There::No || is_over
+    }
+
+    /// Whether nothing can have taken the item: not time, not want of room, and nobody's request.
+    fn must_be_there(&self, key: usize) -> bool {
+        let belief = &self.beliefs[key];
+        let is_safe = self.room.is_ample && !belief.may_be_expired(self.now_ms);
+        belief.there == There::Yes && (belief.holder.is_some() || is_safe)
     }
 
     /// The keys that are surely held, for a comparison with the server's own table.
@@ -391,29 +275,6 @@ impl Ledger {
         holders
             .enumerate()
             .filter_map(|(key, holder)| Some((key, holder?)))
-    }
-
-    /// Whether a key in a listing is one that can be there.
-    fn listed(&mut self, key: usize) -> Result<(), Breach> {
-        self.found(key)
-    }
-
-    /// An unanswered request may have changed the item, or not.
-    fn doubt(&mut self, ask: &Ask) {
-        let belief = &mut self.beliefs[ask.key()];
-        belief.is_known = false;
-        belief.cas_past = belief.cas.unwrap_or(belief.cas_past);
-        belief.cas = None;
-        // It may have its old version still, so `cas_above` stays.
-        belief.stale = None;
-        belief.won = None;
-        if ask.what == What::Set {
-            belief.gone = Gone::Unknown;
-            belief.doomed = belief.doomed.filter(|doomed| !doomed);
-            if belief.there == There::No {
-                belief.there = There::Maybe;
-            }
-        }
     }
 }
 

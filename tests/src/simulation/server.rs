@@ -1,21 +1,28 @@
 //! The server's side: the core behind the door through which connections reach it, the oracle beside
 //! it where there is one, and the faults that can be planted there.
+//!
+//! At the door it is known who asks, and what that client has written: what the connection has
+//! understood must be just that (N5).
 
-use latchd_core::arbitrary::Pairs;
-use latchd_core::command::{Delete, SetMode, TtlSteps};
+use std::collections::VecDeque;
+
+use latchd_core::arbitrary::{Pairs, UNIX_S_AT_START};
+use latchd_core::command::{Delete, ScanCursor, SetMode, TtlSteps};
 use latchd_core::connection::Execute;
 use latchd_core::engine::Config;
 use latchd_core::item::Cas;
 use latchd_core::reply::{Reply, Stored, Win};
+use latchd_core::time::Exptime;
 use latchd_core::{Command, ConnId, Core, Event, Instant, Limits, Refusal};
 
 #[cfg(feature = "seeded-bugs")]
 use latchd_core::engine::SeededBug;
 
+use super::ask::{Ask, What};
+use super::ledger::Breach;
+use super::meaning::{Meant, meant};
+use super::names::Names;
 use crate::oracle::{Answer, Oracle};
-
-/// Where the wall clock stands at the monotonic 0: November 2023.
-const UNIX_S_AT_START: u64 = 1_700_000_000;
 
 /// How many commands are executed for one on which an occasional fault falls.
 const FAULT_EVERY: u64 = 97;
@@ -47,6 +54,8 @@ pub enum Fault {
     AnswersTwice,
     /// Now and then a store is answered and not done.
     LosesStore,
+    /// Now and then a store is understood to be for ever.
+    MishearsExptime,
     /// The core itself gets a rule wrong.
     #[cfg(feature = "seeded-bugs")]
     Rule(SeededBug),
@@ -54,7 +63,7 @@ pub enum Fault {
 
 impl Fault {
     /// All that can be planted at the door of the core.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::LosesClose,
         Self::GrantsTwice,
         Self::KeepsLocks,
@@ -67,6 +76,7 @@ impl Fault {
         Self::SwallowsAnswer,
         Self::AnswersTwice,
         Self::LosesStore,
+        Self::MishearsExptime,
     ];
 
     /// All rules that the core can get wrong. Not that shards share their versions: there is one
@@ -142,8 +152,10 @@ pub(super) struct Server {
     pub(super) executed: u64,
     /// Which kinds of command got which kinds of reply; `None` while one is executed.
     pub(super) pairs: Option<Box<Pairs>>,
-    /// Where the core and the oracle parted, if they did.
-    pub(super) difference: Option<String>,
+    /// What was found wrong first: N5, or where the core and the oracle parted.
+    pub(super) breach: Option<Breach>,
+    /// Room for a value.
+    value: Vec<u8>,
 }
 
 impl Server {
@@ -160,7 +172,8 @@ impl Server {
             fault,
             executed: 0,
             pairs: Some(Box::default()),
-            difference: None,
+            breach: None,
+            value: Vec::new(),
         }
     }
 
@@ -175,12 +188,21 @@ impl Server {
         }
     }
 
-    /// The core as a connection reaches it.
-    pub(super) const fn door(&mut self, now_ms: u64, conn: ConnId) -> Door<'_> {
+    /// The core as a connection reaches it whose client waits for the answers to `asks`.
+    pub(super) const fn door<'a>(
+        &'a mut self,
+        now_ms: u64,
+        conn: ConnId,
+        asks: &'a mut VecDeque<Ask>,
+        names: &'a Names,
+    ) -> Door<'a> {
         Door {
             server: self,
             now_ms,
             conn,
+            asks,
+            at: 0,
+            names,
         }
     }
 
@@ -196,10 +218,14 @@ impl Server {
             return;
         };
         let expected = oracle.handle(now_ms, &Event::Received(conn, *command));
-        if expected.as_ref() != Some(answer) && self.difference.is_none() {
-            self.difference = Some(format!(
+        if expected.as_ref() != Some(answer) && self.breach.is_none() {
+            let what = format!(
                 "{command:?}: the oracle expected {expected:?}, the core answered {answer:?}"
-            ));
+            );
+            self.breach = Some(Breach {
+                rule: "the oracle's word",
+                what,
+            });
         }
     }
 }
@@ -210,11 +236,18 @@ pub(super) struct Door<'a> {
     server: &'a mut Server,
     now_ms: u64,
     conn: ConnId,
+    /// What the client has written and is not answered, in order.
+    asks: &'a mut VecDeque<Ask>,
+    /// The one of them whose command came last.
+    at: usize,
+    names: &'a Names,
 }
 
 impl Execute for Door<'_> {
     fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         self.server.executed += 1;
+        let command = self.heard(command);
+        self.compare_with_said(&command);
         // Out of the server while the core is at work, which has it as well.
         let mut pairs = self.server.pairs.take();
         self.execute_and_compare(command, &mut |reply| {
@@ -228,6 +261,41 @@ impl Execute for Door<'_> {
 }
 
 impl Door<'_> {
+    /// The command as it is understood: as it came, unless the fault is that it is not.
+    fn heard<'a>(&self, mut command: Command<'a>) -> Command<'a> {
+        let is_misheard = self.server.fault == Some(Fault::MishearsExptime);
+        if let Command::Set(set) = &mut command
+            && is_misheard
+            && self.server.executed.is_multiple_of(FAULT_EVERY)
+        {
+            set.exptime = Exptime::Never;
+        }
+        command
+    }
+
+    /// N5.
+    fn compare_with_said(&mut self, command: &Command<'_>) {
+        let asks = self.asks.iter_mut().enumerate().skip(self.at);
+        let mut waiting = asks.filter_map(|(at, ask)| Some((at, next_place(ask, command)?, ask)));
+        let said = waiting.next().map(|(at, place, ask)| {
+            self.at = at;
+            ask.executed = ask.executed.saturating_add(1);
+            let meant = meant(ask, place, self.names, &mut self.server.value);
+            (meant, &*ask)
+        });
+        let is_right = match &said {
+            Some((Meant::Command(meant), _)) => is_same(meant, command),
+            Some((Meant::Unread | Meant::Nothing, _)) | None => false,
+        };
+        if !is_right && self.server.breach.is_none() {
+            let asked = said.map_or("nothing".to_owned(), |(_, ask)| ask.to_string());
+            self.server.breach = Some(Breach {
+                rule: "N5",
+                what: format!("the client said {asked}, and the core is asked {command:?}"),
+            });
+        }
+    }
+
     fn execute_and_compare(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         if self.server.oracle.is_some() {
             let mut answered = None;
@@ -242,6 +310,26 @@ impl Door<'_> {
         } else {
             self.execute_one(command, answer);
         }
+    }
+}
+
+/// For which of its keys `ask` is still to reach the core, if it is; `command` is what came next.
+fn next_place(ask: &Ask, command: &Command<'_>) -> Option<usize> {
+    let place = usize::from(ask.executed);
+    if ask.what == What::Keys {
+        // A listing comes page by page.
+        let goes_on =
+            matches!(command, Command::Keys(keys) if keys.cursor != ScanCursor::default());
+        return (place == 0 || goes_on).then_some(0);
+    }
+    (place < usize::from(ask.key_count) && ask.reaches_core()).then_some(place)
+}
+
+/// Where a page of a listing begins is the server's to say.
+fn is_same(meant: &Command<'_>, command: &Command<'_>) -> bool {
+    match (meant, command) {
+        (Command::Keys(meant), Command::Keys(keys)) => meant.prefix == keys.prefix,
+        _ => meant == command,
     }
 }
 

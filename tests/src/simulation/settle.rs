@@ -3,9 +3,10 @@
 
 use super::answer::{Answer, decode, is_to, silence};
 use super::ask::{Ask, What, Wire};
-use super::encode::Names;
 use super::journal::{Brief, Journal, Note};
-use super::ledger::{Breach, Ledger};
+use super::ledger::{Breach, Ledger, Said};
+use super::meaning::meant;
+use super::names::Names;
 use super::peer::Peer;
 
 /// Where answers are entered.
@@ -14,6 +15,8 @@ pub(super) struct Books<'a> {
     pub(super) ledger: &'a mut Ledger,
     pub(super) journal: &'a mut Journal,
     pub(super) names: &'a Names,
+    /// Room for a value.
+    pub(super) value: &'a mut Vec<u8>,
     pub(super) event: u64,
     pub(super) client: usize,
 }
@@ -94,7 +97,7 @@ impl Books<'_> {
         };
         if is_told {
             let answer = self.next(ask, rest)?;
-            self.enter(peer, ask, &answer)?;
+            self.enter(peer, ask, 0, &answer)?;
         }
         peer.asks.clear();
         Ok(())
@@ -113,15 +116,22 @@ impl Books<'_> {
             _ => false,
         };
         if is_in_parts {
-            let is_first = peer.listed == 0;
+            let is_first = ask.keys_answered == 0;
             while !rest.is_empty() && !ask.answered {
                 let answer = self.next(ask, rest)?;
                 self.enter_part(peer, ask, &answer)?;
             }
+            if ask.what == What::Keys && ask.executed > 0 {
+                ask.keys_answered = 1;
+            }
             if ask.what == What::Keys && ask.answered {
                 let listed = std::mem::take(&mut peer.listed);
                 // In one go nothing can have changed in between.
-                let missing = self.ledger.held().find(|(key, _)| listed >> key & 1 == 0);
+                let prefix = ask.prefix(self.names.count());
+                let prefix = prefix.map_or(&b""[..], |key| self.names.plain(key));
+                let missing = self.ledger.held().find(|(key, _)| {
+                    listed >> key & 1 == 0 && self.names.plain(*key).starts_with(prefix)
+                });
                 if let (true, Some((key, holder))) = (is_first, missing) {
                     return Err(broken(format!(
                         "key {key} is held by {holder}, and not listed"
@@ -131,12 +141,12 @@ impl Books<'_> {
         } else if rest.is_empty() || ask.quiet && !is_to(ask, peer.is_alone, rest) {
             if is_begun {
                 let answer = silence(ask).map_err(|unfit| broken(format!("{unfit}: {ask}")))?;
-                self.enter(peer, ask, &answer)?;
+                self.enter(peer, ask, 0, &answer)?;
                 ask.answered = true;
             }
         } else {
             let answer = self.next(ask, rest)?;
-            self.enter(peer, ask, &answer)?;
+            self.enter(peer, ask, 0, &answer)?;
             ask.answered = true;
         }
         Ok(())
@@ -153,10 +163,33 @@ impl Books<'_> {
         Ok(answer)
     }
 
-    fn enter(&mut self, peer: &Peer, ask: &Ask, answer: &Answer<'_>) -> Result<(), Breach> {
-        let note = Note::Answered(*ask, Brief::of(answer));
+    /// Enters the answer for the `place`th key of a request.
+    fn enter(
+        &mut self,
+        peer: &Peer,
+        ask: &Ask,
+        place: usize,
+        answer: &Answer<'_>,
+    ) -> Result<(), Breach> {
+        let note = || Note::Answered(*ask, Brief::of(answer));
         self.journal.note(self.event, self.client, peer.conn, note);
-        self.ledger.enter(peer.conn, ask, answer)
+        self.enter_unnoted(peer, ask, place, answer)
+    }
+
+    fn enter_unnoted(
+        &mut self,
+        peer: &Peer,
+        ask: &Ask,
+        place: usize,
+        answer: &Answer<'_>,
+    ) -> Result<(), Breach> {
+        let said = Said {
+            conn: peer.conn,
+            ask,
+            key: usize::from(ask.keys[place]),
+            meant: meant(ask, place, self.names, self.value),
+        };
+        self.ledger.enter(&said, answer)
     }
 
     /// One of the answers to a get of several keys, a listing, or the counters.
@@ -169,7 +202,7 @@ impl Books<'_> {
         match (ask.what, answer) {
             (What::Get, Answer::Hit(hit)) => {
                 // Keys before it that are not there: the server has looked at them just now.
-                loop {
+                let place = loop {
                     let at = usize::from(ask.keys_answered);
                     if at >= usize::from(ask.key_count) {
                         return Err(broken(format!("an item out of order to {ask}")));
@@ -177,15 +210,15 @@ impl Books<'_> {
                     let key = usize::from(ask.keys[at]);
                     ask.keys_answered += 1;
                     if hit.key == Some(key) {
-                        break;
+                        break at;
                     }
                     self.ledger.unseen(key)?;
-                }
-                self.enter(peer, ask, answer)
+                };
+                self.enter(peer, ask, place, answer)
             }
             (What::Get, Answer::End) => {
                 let rest = usize::from(ask.keys_answered)..usize::from(ask.key_count);
-                let note = Note::Answered(*ask, Brief::of(answer));
+                let note = || Note::Answered(*ask, Brief::of(answer));
                 self.journal.note(self.event, self.client, peer.conn, note);
                 for key in &ask.keys[rest] {
                     self.ledger.unseen(usize::from(*key))?;
@@ -194,14 +227,16 @@ impl Books<'_> {
                 Ok(())
             }
             (What::Keys, Answer::Key(key)) => {
-                peer.listed |= 1 << key;
-                self.enter(peer, ask, answer)
+                if let Some(key) = key {
+                    peer.listed |= 1 << key;
+                }
+                self.enter(peer, ask, 0, answer)
             }
             (_, Answer::End | Answer::Malformed) => {
                 ask.answered = true;
-                self.enter(peer, ask, answer)
+                self.enter(peer, ask, 0, answer)
             }
-            (What::Stats, Answer::Stat) => self.ledger.enter(peer.conn, ask, answer),
+            (What::Stats, Answer::Stat) => self.enter_unnoted(peer, ask, 0, answer),
             _ => Err(broken(format!(
                 "{answer:?} is no part of an answer to {ask}"
             ))),

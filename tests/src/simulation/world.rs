@@ -1,24 +1,28 @@
 //! The loop: what happens next, to whom, and what must hold after it.
 
-use latchd_core::connection::{Progress, WireLimits};
+mod enact;
+
+use latchd_core::arbitrary::UNIX_S_AT_START;
+use latchd_core::connection::Progress;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
 use latchd_core::{ConnId, Event, Limits, Store as _};
 
-use super::draw::{Asker, Taste, draw};
-use super::encode::{Names, encode};
-use super::journal::{Journal, Note};
+use super::draw::Taste;
+use super::journal::{Journal, Keeps, Note};
 use super::ledger::{Breach, Ledger, Room};
+use super::names::Names;
 use super::peer::{Peer, State};
 use super::server::Server;
+use super::setting::Setting;
 use super::settle::Books;
 use super::{Plan, Report};
-use crate::generate::Random;
+use crate::generate::{Random, draw_op};
 
 /// How many events there are between two looks into the core.
 const CHECK_EVERY: u64 = 4096;
 
-/// How many requests a client sends ahead of their answers.
-const ASKS_MAX: usize = 12;
+/// Of 16 turns, how many are an op's. The others are the network's.
+const OPS_OF_16: u64 = 10;
 
 /// The most bytes that come to the server at once.
 const DELIVERY_MAX: usize = 1024;
@@ -42,48 +46,37 @@ pub(super) struct World {
     /// N3: by key, who believes to hold it.
     believers: Vec<Option<usize>>,
     conns: u64,
+    /// How many requests there were, and so values.
+    asked: u32,
     now_ms: u64,
-    /// What the core is told the time is.
-    told_ms: u64,
+    unix_s_at_start: u64,
+    /// Room for a value.
+    value: Vec<u8>,
     next_check: u64,
     digest: u64,
 }
 
 impl World {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan, keeps: Keeps) -> Self {
         let mut random = Random::new(plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(1));
-        let mut pick = |from: u64, to: u64| {
-            usize::try_from(from + random.below(to - from + 1)).expect("a small number")
-        };
-        let clients = pick(8, 64);
-        let keys = pick(2, 40);
-        let value_bytes_max = pick(100, 700);
-        // Every fourth seed has room for all, and every second of those an oracle.
-        let is_ample = plan.seed % 4 == 3;
-        let with_oracle = plan.seed % 8 == 3;
-        let names = Names::new(keys);
-        // From a few items to nearly all.
-        let scarce = 600 + 60 * pick(1, keys as u64);
-        let mut limits = Limits::new(scarce, value_bytes_max);
-        if is_ample {
-            limits.memory_bytes_max = 2 * keys * (400 + value_bytes_max);
-        }
-        limits.locked_bytes_max = limits.memory_bytes_max / 2;
-        limits.evict = is_ample || pick(0, 7) != 0;
-        limits.locks_per_connection_max = pick(1, 6);
-        limits.crawl_items_max = pick(1, 16);
-        // The oracle lists all keys at once.
-        limits.scan_items_max = if with_oracle { 1000 } else { pick(1, 30) };
+        let Setting {
+            clients,
+            keys,
+            limits,
+            is_ample,
+            with_oracle,
+            now_ms,
+        } = Setting::draw(plan.seed, &mut random);
+        let value_bytes_max = limits.value_bytes_max;
         let room = Room {
             is_ample,
             value_bytes_max,
             locks_per_connection_max: limits.locks_per_connection_max,
         };
-        let now_ms = random.below(1 << 20);
         Self {
             events_max: plan.events,
             events: 0,
-            names,
+            names: Names::new(keys),
             taste: Taste {
                 keys,
                 value_bytes_max,
@@ -91,12 +84,14 @@ impl World {
             limits,
             server: Server::new(limits, with_oracle, plan.fault),
             peers: (0..clients).map(|_| Peer::new(keys)).collect(),
-            ledger: Ledger::new(keys, room),
-            journal: Journal::new(plan.aloud),
+            ledger: Ledger::new(keys, room, UNIX_S_AT_START),
+            journal: Journal::new(keeps),
             believers: vec![None; keys],
             conns: 0,
+            asked: 0,
             now_ms,
-            told_ms: now_ms,
+            unix_s_at_start: UNIX_S_AT_START,
+            value: Vec::new(),
             next_check: CHECK_EVERY,
             digest: plan.seed,
             random,
@@ -114,8 +109,9 @@ impl World {
     pub(super) fn run(&mut self) -> Result<Report, Breach> {
         while self.events < self.events_max {
             let bits = self.random.next();
-            if bits & 31 == 0 {
-                self.pass_time(bits >> 8);
+            if bits & 15 < OPS_OF_16 {
+                let op = draw_op(&mut self.random);
+                self.enact(&op, bits >> 8);
             } else {
                 let client = (bits >> 8 & 0xffff) % self.peers.len() as u64;
                 self.visit(usize::try_from(client).expect("an index"), bits >> 24)?;
@@ -150,60 +146,27 @@ impl World {
         self.events += 1;
         self.mix(word << 8 | client as u64);
         let conn = self.peers.get(client).map_or(0, |peer| peer.conn);
-        self.journal.note(self.events, client, conn, note);
-    }
-
-    /// Time passes: a little, a lot, or for the core backwards.
-    fn pass_time(&mut self, bits: u64) {
-        let span = bits >> 8 & 0xffff;
-        self.now_ms += match bits & 31 {
-            0 => span,
-            1..4 => span % 5000,
-            4..12 => span % 1000,
-            _ => span % 40,
-        };
-        self.told_ms = match bits >> 5 & 7 {
-            0 => self.now_ms.saturating_sub(span),
-            _ => self.now_ms,
-        };
-        let (now_ms, told_ms) = (self.now_ms, self.told_ms);
-        self.happens(0, Note::Time(now_ms, told_ms), told_ms);
-        self.tell(Event::Tick);
+        self.journal.note(self.events, client, conn, || note);
     }
 
     fn tell(&mut self, event: Event<'_>) {
-        self.server.handle(self.told_ms, event);
-        self.ledger.advance(self.told_ms);
+        self.server.handle(self.now_ms, event);
+        self.ledger.advance(self.now_ms);
     }
 
-    /// One client's turn.
+    /// The network's turn at one client: what it does to a connection, what it carries.
     fn visit(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
         let peer = &self.peers[client];
         match peer.state {
-            State::None => {
-                if bits & 1 == 0 {
-                    self.connect(client, bits >> 1);
-                }
-                return Ok(());
-            }
+            State::None => return Ok(()),
             State::Open => match bits & 1023 {
-                0..6 => {
-                    self.reset(client);
-                    return Ok(());
-                }
-                6..8 => {
+                0..3 => {
                     self.half_close(client);
                     return Ok(());
                 }
                 8..14 if !peer.stalled => self.stall(client, true),
                 8..44 if peer.stalled => self.stall(client, false),
-                _ => {
-                    if !peer.finished && peer.asks.len() < ASKS_MAX {
-                        for _ in 0..(bits >> 10 & 3) {
-                            self.ask(client);
-                        }
-                    }
-                }
+                _ => {}
             },
             State::HalfClosed | State::Ended => {}
         }
@@ -212,50 +175,6 @@ impl World {
             self.read(client, bits >> 24)?;
         }
         Ok(())
-    }
-
-    fn connect(&mut self, client: usize, bits: u64) {
-        self.conns += 1;
-        let peer = &mut self.peers[client];
-        peer.connect(self.conns, WireLimits::new(self.limits.value_bytes_max));
-        peer.is_binary = bits & 3 == 0;
-        peer.is_alone = bits >> 2 & 3 == 0;
-        peer.output_max = [1, 64, 512, 4096][usize::try_from(bits >> 4 & 3).expect("two bits")];
-        self.happens(client, Note::Connected, 1);
-        self.tell(Event::Opened(ConnId::from_number(self.conns)));
-    }
-
-    fn ask(&mut self, client: usize) {
-        let peer = &mut self.peers[client];
-        if peer.finished {
-            return;
-        }
-        peer.asked += 1;
-        let asker = Asker {
-            conn: peer.conn,
-            is_binary: peer.is_binary,
-            is_alone: peer.is_alone,
-            number: peer.asked,
-        };
-        let mut ask = draw(&mut self.random, &self.ledger, &self.taste, &asker);
-        let before = peer.to_server.len();
-        encode(&ask, &self.names, &mut peer.to_server);
-        ask.start = peer.written;
-        peer.written += (peer.to_server.len() - before) as u64;
-        ask.end = peer.written;
-        peer.finished = ask.ends_connection();
-        for key in 0..self.taste.keys {
-            if ask.gives_up_lock(key, self.taste.value_bytes_max) {
-                peer.gave_up[key] = ask.number;
-                if self.believers[key] == Some(client) {
-                    self.believers[key] = None;
-                }
-            }
-        }
-        peer.asks.push_back(ask);
-        let conn = peer.conn;
-        self.journal
-            .note(self.events, client, conn, Note::Wrote(ask));
     }
 
     /// Bytes come to the server, or the end of them.
@@ -289,12 +208,12 @@ impl World {
     /// The server does what it can for a connection.
     fn drive(&mut self, client: usize) -> Result<(), Breach> {
         let executed = self.server.executed;
-        self.ledger.advance(self.told_ms);
         let peer = &mut self.peers[client];
         let from = peer.output.len();
+        let conn = ConnId::from_number(peer.conn);
         let mut door = self
             .server
-            .door(self.told_ms, ConnId::from_number(peer.conn));
+            .door(self.now_ms, conn, &mut peer.asks, &self.names);
         let (done, progress) =
             peer.wire
                 .drive(&peer.input, &mut door, &mut peer.output, peer.output_max);
@@ -310,18 +229,20 @@ impl World {
                 .rotate_left(29);
         }
         self.digest = digest;
+        if self.server.executed > executed {
+            // Otherwise the core was not told how late it is.
+            self.ledger.advance(self.now_ms);
+        }
         self.events += self.server.executed - executed;
-        if let Some(difference) = self.server.difference.take() {
-            return Err(Breach {
-                rule: "the oracle's word",
-                what: difference,
-            });
+        if let Some(breach) = self.server.breach.take() {
+            return Err(breach);
         }
         let closes = progress == Progress::Close;
         let mut books = Books {
             ledger: &mut self.ledger,
             journal: &mut self.journal,
             names: &self.names,
+            value: &mut self.value,
             event: self.events,
             client,
         };

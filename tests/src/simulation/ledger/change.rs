@@ -1,30 +1,42 @@
 //! What an acknowledged change makes of a belief.
 
-use super::super::ask::{Ask, What};
-use super::super::encode::value_into;
+use latchd_core::command::{
+    Arithmetic, Delete, Direction, Guard, NewCas, Removal, Set, SetMode, TtlSteps,
+};
+
+use super::super::answer::Counted;
+use super::super::encode::write_number;
 use super::{Breach, Gone, Ledger, There, breach};
 
 impl Ledger {
-    /// The request's value is the item now.
-    pub(super) fn stored(&mut self, ask: &Ask, cas: Option<u64>) -> Result<(), Breach> {
-        let key = ask.key();
+    /// The value of `set` is the item now.
+    pub(super) fn stored(
+        &mut self,
+        key: usize,
+        set: &Set<'_>,
+        cas: Option<u64>,
+    ) -> Result<(), Breach> {
         // A stale `ms C I` keeps TTL, staleness and win; whether it was one, the versions tell.
-        let outdated = ask.else_stale.then(|| {
-            let known = self.beliefs[key].cas;
-            known.map(|known| ask.guard < known)
-        });
-        let gone = self.gone(ask.exptime);
-        self.new_cas(key, cas)?;
+        let outdated = match set.guard {
+            Guard::MatchElseStale(wanted) => {
+                let known = self.beliefs[key].cas;
+                Some(known.map(|known| wanted.number() < known))
+            }
+            Guard::None | Guard::Match(_) | Guard::Never => None,
+        };
+        let gone = self.gone(set.exptime);
+        self.new_cas(key, set.new_cas, cas)?;
         let belief = &mut self.beliefs[key];
-        value_into(ask.text, &mut belief.value);
+        belief.value.clear();
+        belief.value.extend_from_slice(set.value);
         belief.is_known = true;
+        belief.client_flags = Some(set.client_flags);
         belief.there = There::Yes;
         belief.doomed = Some(false);
         match outdated {
             None | Some(Some(false)) => {
                 belief.gone = gone;
-                belief.stale = Some(false);
-                belief.won = Some(false);
+                belief.is_fresh();
             }
             Some(Some(true)) => belief.stale = Some(true),
             Some(None) => {
@@ -36,27 +48,67 @@ impl Ledger {
         Ok(())
     }
 
-    /// The request's value was added to the item.
-    pub(super) fn extended(&mut self, ask: &Ask, cas: Option<u64>) -> Result<(), Breach> {
-        let key = ask.key();
+    /// The value of `set` was added to that of the item.
+    pub(super) fn extended(
+        &mut self,
+        key: usize,
+        set: &Set<'_>,
+        cas: Option<u64>,
+    ) -> Result<(), Breach> {
         let bytes_max = self.room.value_bytes_max;
-        self.new_cas(key, cas)?;
-        value_into(ask.text, &mut self.scratch);
+        self.new_cas(key, set.new_cas, cas)?;
         let belief = &mut self.beliefs[key];
-        belief.stale = Some(false);
-        belief.won = Some(false);
+        belief.is_fresh();
         if !belief.is_known {
             return Ok(());
         }
-        if belief.value.len() + self.scratch.len() > bytes_max {
+        if belief.value.len() + set.value.len() > bytes_max {
             breach!("B7", "key {key} grew past the limit of {bytes_max} bytes");
         }
-        if ask.what == What::Append {
-            belief.value.extend_from_slice(&self.scratch);
+        if let SetMode::Append { .. } = set.mode {
+            belief.value.extend_from_slice(set.value);
         } else {
-            belief.value.splice(0..0, self.scratch.iter().copied());
+            belief.value.splice(0..0, set.value.iter().copied());
         }
         Ok(())
+    }
+
+    /// There is a fresh item now, of which only the version can be known.
+    pub(super) fn stored_something(
+        &mut self,
+        key: usize,
+        new_cas: NewCas,
+        cas: Option<u64>,
+    ) -> Result<(), Breach> {
+        self.new_cas(key, new_cas, cas)?;
+        let belief = &mut self.beliefs[key];
+        belief.is_known = false;
+        belief.client_flags = None;
+        belief.there = There::Yes;
+        belief.gone = Gone::Unknown;
+        belief.is_fresh();
+        Ok(())
+    }
+
+    /// An unanswered request may have changed the item, or not.
+    pub(super) fn doubt(&mut self, key: usize) {
+        self.doubt_cas(key);
+        let belief = &mut self.beliefs[key];
+        belief.is_known = false;
+        belief.stale = None;
+        belief.won = None;
+    }
+
+    /// An unanswered request may have made an item, or not.
+    pub(super) fn doubt_all(&mut self, key: usize) {
+        self.doubt(key);
+        let belief = &mut self.beliefs[key];
+        belief.client_flags = None;
+        belief.gone = Gone::Unknown;
+        belief.doomed = belief.doomed.filter(|doomed| !doomed);
+        if belief.there == There::No {
+            belief.there = There::Maybe;
+        }
     }
 
     /// The item was taken out by request, and its lock with it.
@@ -65,80 +117,164 @@ impl Ledger {
         belief.there = There::No;
         belief.holder = None;
         belief.doomed = Some(false);
-        belief.cas_past = belief.cas.unwrap_or(belief.cas_past);
+        belief.forget_cas();
     }
 
-    /// The item was marked stale, or emptied, or both.
-    pub(super) fn marked(&mut self, ask: &Ask) -> Result<(), Breach> {
-        let key = ask.key();
-        let gone = self.gone(ask.exptime);
-        let empties = ask.what != What::MarkStale;
-        let marks = ask.what != What::Clear;
-        if marks {
-            self.new_cas(key, None)?;
+    /// The item was removed, marked stale, or emptied, or both of these.
+    pub(super) fn deleted(&mut self, key: usize, delete: &Delete<'_>) -> Result<(), Breach> {
+        match delete.removal {
+            Removal::Remove => self.removed(key),
+            Removal::MarkStale { exptime } => {
+                self.marked_stale(key, delete.new_cas)?;
+                if let Some(exptime) = exptime {
+                    self.beliefs[key].gone = self.gone(exptime);
+                }
+            }
+            Removal::Clear {
+                exptime,
+                client_flags,
+            } => {
+                // Its version stays, unless the client chose one.
+                if let NewCas::Is(_) = delete.new_cas {
+                    self.new_cas(key, delete.new_cas, None)?;
+                }
+                self.beliefs[key].stale = Some(false);
+                let gone = self.gone(exptime);
+                self.emptied(key, gone, client_flags);
+            }
+            Removal::ClearAndMarkStale {
+                exptime,
+                client_flags,
+            } => {
+                self.marked_stale(key, delete.new_cas)?;
+                let gone = self.gone(exptime);
+                self.emptied(key, gone, client_flags);
+            }
         }
+        Ok(())
+    }
+
+    fn marked_stale(&mut self, key: usize, new_cas: NewCas) -> Result<(), Breach> {
+        self.new_cas(key, new_cas, None)?;
         let belief = &mut self.beliefs[key];
-        if empties {
-            belief.value.clear();
-            belief.is_known = true;
-            belief.stale = Some(false);
-        }
-        if marks {
-            belief.stale = Some(true);
-            belief.won = Some(false);
-        }
-        if empties || ask.exptime.is_some() {
-            belief.gone = gone;
-        }
+        belief.stale = Some(true);
+        belief.won = Some(false);
+        Ok(())
+    }
+
+    fn emptied(&mut self, key: usize, gone: Gone, client_flags: u32) {
+        let belief = &mut self.beliefs[key];
+        belief.value.clear();
+        belief.is_known = true;
+        belief.client_flags = Some(client_flags);
+        belief.gone = gone;
+    }
+
+    /// A get has made an empty item, and shows its version if it shows any.
+    pub(super) fn vivified(
+        &mut self,
+        key: usize,
+        new_cas: NewCas,
+        cas: Option<u64>,
+    ) -> Result<(), Breach> {
+        self.missed(key)?;
+        self.new_cas(key, new_cas, cas)?;
+        self.emptied(key, Gone::Never, 0);
+        let belief = &mut self.beliefs[key];
+        belief.there = There::Yes;
+        belief.is_fresh();
         Ok(())
     }
 
     /// The item is a number, and was counted or made.
     pub(super) fn counted(
         &mut self,
-        ask: &Ask,
-        number: Option<u64>,
-        cas: Option<u64>,
+        key: usize,
+        count: &Arithmetic<'_>,
+        counted: &Counted,
+        ttl_after: Option<u8>,
     ) -> Result<(), Breach> {
-        let key = ask.key();
-        let belief = &self.beliefs[key];
-        let expected = if belief.is_known && belief.there != There::No {
-            leading_number(&belief.value).map(|old| match ask.what {
-                What::Decrement => old.saturating_sub(ask.delta.into()),
-                _ => old.wrapping_add(ask.delta.into()),
-            })
-        } else {
-            None
-        };
-        let is_made = ask.vivify.is_some()
-            && (belief.there == There::No || number == Some(ask.initial) && number != expected);
-        if is_made {
-            self.missed(key)?;
-            self.stored_number(key, ask.initial, cas)?;
-            self.beliefs[key].gone = self.gone(ask.vivify.map(i32::from));
-            if number.is_some_and(|number| number != ask.initial) {
-                breach!(
-                    "B3",
-                    "key {key} was made as {number:?}, and not as {}",
-                    ask.initial
-                );
+        let Counted { number, cas, ttl } = *counted;
+        let expected = self.expected(key, count);
+        let is_made = self.is_number_made(key, count, number, expected);
+        let walk = match is_made {
+            Some(true) => {
+                self.missed(key)?;
+                if number.is_some_and(|number| number != count.initial) {
+                    let initial = count.initial;
+                    breach!(
+                        "B3",
+                        "key {key} was made as {number:?}, and not as {initial}"
+                    );
+                }
+                self.new_cas(key, count.new_cas, cas)?;
+                self.is_number(key, count.initial, 0);
+                self.beliefs[key].client_flags = Some(0);
+                self.walk(Gone::Never, &count.steps, is_made, ttl_after)
             }
-            return Ok(());
-        }
-        if ask.vivify.is_some() && number.is_none() {
-            // Silence tells neither whether it was there nor what it is now.
-            self.new_cas(key, cas)?;
-            let belief = &mut self.beliefs[key];
-            belief.is_known = false;
-            belief.there = There::Yes;
-            belief.gone = Gone::Unknown;
-            belief.stale = Some(false);
-            belief.won = Some(false);
-            return Ok(());
-        }
-        self.found(key)?;
+            Some(false) => {
+                self.found(key)?;
+                self.guarded(key, count.guard, true)?;
+                self.new_cas(key, count.new_cas, cas)?;
+                self.was_counted(key, number, expected)?;
+                let gone = self.beliefs[key].gone;
+                self.walk(gone, &count.steps, is_made, ttl_after)
+            }
+            None => {
+                self.stored_something(key, count.new_cas, cas)?;
+                self.walk(Gone::Unknown, &count.steps, is_made, ttl_after)
+            }
+        };
+        self.beliefs[key].gone = walk.gone;
+        self.showed_ttl(key, &walk, ttl)
+    }
+
+    /// What counting in the item comes to; `None` if it is no number, or nobody knows it.
+    fn expected(&self, key: usize, count: &Arithmetic<'_>) -> Option<u64> {
         let belief = &self.beliefs[key];
-        if belief.is_known && expected.is_none() {
+        if !belief.is_known || belief.there == There::No {
+            return None;
+        }
+        let old = leading_number(&belief.value)?;
+        Some(match count.direction {
+            Direction::Increment => old.wrapping_add(count.delta),
+            Direction::Decrement => old.saturating_sub(count.delta),
+        })
+    }
+
+    /// Whether the number was made, and not counted; `None` if nobody can tell.
+    fn is_number_made(
+        &self,
+        key: usize,
+        count: &Arithmetic<'_>,
+        number: Option<u64>,
+        expected: Option<u64>,
+    ) -> Option<bool> {
+        let belief = &self.beliefs[key];
+        if !count.steps.vivifies() {
+            return Some(false);
+        }
+        if self.must_be_gone(key) {
+            return Some(true);
+        }
+        if self.must_be_there(key) || number.is_some_and(|number| number != count.initial) {
+            return Some(false);
+        }
+        // It is the number of one that is made: is it that of one that was counted, too?
+        let number = number.filter(|_| belief.is_known)?;
+        (expected != Some(number)).then_some(true)
+    }
+
+    /// B3: the item was counted to `number`, if that is told.
+    fn was_counted(
+        &mut self,
+        key: usize,
+        number: Option<u64>,
+        expected: Option<u64>,
+    ) -> Result<(), Breach> {
+        let belief = &mut self.beliefs[key];
+        let was_known = belief.is_known;
+        if was_known && expected.is_none() {
             breach!("B3", "key {key} was counted, and is no number");
         }
         if let (Some(expected), Some(number)) = (expected, number)
@@ -149,38 +285,40 @@ impl Ledger {
                 "key {key} was counted to {number}, and not to {expected}"
             );
         }
-        let width = belief.value.len();
-        let was_known = belief.is_known;
-        if let Some(number) = number.or(expected) {
-            self.stored_number(key, number, cas)?;
-            let belief = &mut self.beliefs[key];
+        match number.or(expected) {
             // A number that got shorter keeps its length, padded by blanks.
-            belief.is_known = was_known;
-            let width = width.max(belief.value.len());
-            belief.value.resize(width, b' ');
-        } else {
-            self.new_cas(key, cas)?;
-            let belief = &mut self.beliefs[key];
-            belief.is_known = false;
-            belief.stale = Some(false);
-            belief.won = Some(false);
-        }
-        if let Some(exptime) = ask.exptime {
-            self.beliefs[key].gone = self.gone(Some(exptime));
+            Some(number) if was_known => {
+                let width = belief.value.len();
+                self.is_number(key, number, width);
+            }
+            Some(_) | None => belief.is_fresh(),
         }
         Ok(())
     }
 
-    fn stored_number(&mut self, key: usize, number: u64, cas: Option<u64>) -> Result<(), Breach> {
-        self.new_cas(key, cas)?;
+    fn is_number(&mut self, key: usize, number: u64, width: usize) {
         let belief = &mut self.beliefs[key];
         belief.value.clear();
-        super::super::ask::write_number(&mut belief.value, number);
+        write_number(&mut belief.value, number);
+        let width = width.max(belief.value.len());
+        belief.value.resize(width, b' ');
         belief.is_known = true;
         belief.there = There::Yes;
-        belief.stale = Some(false);
-        belief.won = Some(false);
-        Ok(())
+        belief.is_fresh();
+    }
+
+    /// A read has taken `steps` on an item that is there.
+    pub(super) fn stepped(&mut self, key: usize, steps: &TtlSteps) {
+        let gone = self.beliefs[key].gone;
+        self.beliefs[key].gone = self.walk(gone, steps, Some(false), None).gone;
+    }
+}
+
+impl super::Belief {
+    /// It is not stale, and nobody has its win.
+    pub(super) const fn is_fresh(&mut self) {
+        self.stale = Some(false);
+        self.won = Some(false);
     }
 }
 

@@ -1,0 +1,206 @@
+//! What the small words of the alphabet stand for here: keys are names that the clients share,
+//! versions are numbers that answers have told, and a value is one that no other request has
+//! brought, as far as its kind lets it: so what is read tells who stored it.
+
+use latchd_core::arbitrary::{CasChoice, GuardChoice, Meaning, Request, SmallKey, SmallValue};
+use latchd_core::command::Guard;
+use latchd_core::item::Cas;
+use latchd_core::{Command, Key};
+
+use super::ask::Ask;
+use super::encode::write_number;
+use super::names::Names;
+
+/// What a value consists of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Text {
+    /// Letters that no other value has, once there are eight of them.
+    Letters { tag: u32, bytes: u16 },
+    /// Decimal digits, and blanks behind them.
+    Digits { number: u64, blanks: u8 },
+}
+
+/// How many letters tell a tag.
+const TAG_LETTERS: u8 = 8;
+
+impl Text {
+    /// A value of this kind; `tag` is a number that no other value has, and chance decides the rest.
+    pub(super) fn of(value: SmallValue, tag: u32, bytes_max: usize, chance: u64) -> Self {
+        let max = bytes_max as u64;
+        let letters = |bytes: u64| Self::Letters {
+            tag,
+            bytes: u16::try_from(bytes).expect("a small limit"),
+        };
+        let digits = |number| Self::Digits { number, blanks: 0 };
+        match value {
+            SmallValue::Empty => letters(0),
+            SmallValue::Word => letters(u64::from(TAG_LETTERS) + chance % 56),
+            SmallValue::Number => digits(tag.into()),
+            SmallValue::Greatest => digits(u64::MAX),
+            // From here it is one step to a digit less, or more.
+            SmallValue::Round => {
+                let power = u32::from(chance.to_le_bytes()[0] & 3);
+                digits(10_u64.pow(1 + power) - (chance >> 2 & 1))
+            }
+            SmallValue::Padded => Self::Digits {
+                number: tag.into(),
+                blanks: 1,
+            },
+            SmallValue::Long => match chance & 7 {
+                0 => letters(max + 1 + (chance >> 3) % 40),
+                1 | 2 => letters(max),
+                _ => letters((chance >> 3) % (max + 1)),
+            },
+        }
+    }
+
+    /// A value over the limit.
+    pub(super) fn too_large(tag: u32, bytes_max: usize, chance: u64) -> Self {
+        let bytes = bytes_max as u64 + 1 + chance % 40;
+        Self::Letters {
+            tag,
+            bytes: u16::try_from(bytes).expect("a small limit"),
+        }
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Self::Letters { bytes, .. } => usize::from(bytes),
+            Self::Digits { number, blanks } => {
+                let digits = number.checked_ilog10().map_or(1, |log| log as usize + 1);
+                digits + usize::from(blanks)
+            }
+        }
+    }
+
+    /// Appends the value to `out`.
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Letters { tag, bytes } => {
+                let mut block = [0; TAG_LETTERS as usize];
+                for (nibble, letter) in block.iter_mut().enumerate() {
+                    let bits = u8::try_from(tag >> (4 * nibble) & 15).expect("four bits");
+                    *letter = b'a' + bits;
+                }
+                let mut left = usize::from(bytes);
+                while left > 0 {
+                    let part = left.min(block.len());
+                    out.extend_from_slice(&block[..part]);
+                    left -= part;
+                }
+            }
+            Self::Digits { number, blanks } => {
+                write_number(out, number);
+                out.resize(out.len() + usize::from(blanks), b' ');
+            }
+        }
+    }
+}
+
+/// The versions of an item that a client knows of when it asks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Versions {
+    pub(super) current: Cas,
+    pub(super) former: Cas,
+    pub(super) higher: Cas,
+}
+
+impl Versions {
+    /// Those of an item of which no answer has told.
+    pub(super) const NONE: Self = Self {
+        current: Cas::FIRST,
+        former: Cas::FIRST,
+        higher: Cas::FIRST,
+    };
+
+    fn cas(&self, choice: CasChoice) -> Cas {
+        match choice {
+            CasChoice::Current => self.current,
+            CasChoice::Former => self.former,
+            CasChoice::Higher => self.higher,
+            CasChoice::Highest => Cas::new(u64::MAX).expect("not 0"),
+        }
+    }
+
+    pub(super) fn number(&self, choice: CasChoice) -> u64 {
+        self.cas(choice).number()
+    }
+
+    pub(super) fn guard(&self, guard: GuardChoice) -> Guard {
+        match guard {
+            GuardChoice::None => Guard::None,
+            GuardChoice::Match(choice) => Guard::Match(self.cas(choice)),
+            GuardChoice::MatchElseStale(choice) => Guard::MatchElseStale(self.cas(choice)),
+            GuardChoice::Never => Guard::Never,
+        }
+    }
+}
+
+/// What the server is to understand.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Meant<'a> {
+    /// The core is to execute this.
+    Command(Command<'a>),
+    /// A value over the limit, refused before it is read.
+    Unread,
+    /// Something that only a wire has.
+    Nothing,
+}
+
+/// The words of one request.
+struct Words<'a> {
+    names: &'a Names,
+    value: &'a [u8],
+    versions: Versions,
+}
+
+impl<'a> Meaning<'a> for Words<'a> {
+    fn key(&self, key: SmallKey) -> Key<'a> {
+        Key::new(self.names.plain(key.among(self.names.count()))).expect("names are keys")
+    }
+
+    fn value(&self, _: SmallValue) -> &'a [u8] {
+        self.value
+    }
+
+    fn version(&self, _: SmallKey, choice: CasChoice) -> Cas {
+        self.versions.cas(choice)
+    }
+}
+
+/// What `ask` means for its `place`th key. `value` is room for a value.
+pub(super) fn meant<'a>(
+    ask: &Ask,
+    place: usize,
+    names: &'a Names,
+    value: &'a mut Vec<u8>,
+) -> Meant<'a> {
+    let Some(request) = &ask.request else {
+        return Meant::Nothing;
+    };
+    if !ask.reaches_core() {
+        return Meant::Unread;
+    }
+    value.clear();
+    if let Request::Set { key, .. } = request {
+        if ask.is_too_large {
+            let request = Request::SetTooLarge { key: *key };
+            return lower(&request, ask, names, &[]);
+        }
+        ask.text.write(value);
+    }
+    if place == 0 {
+        lower(request, ask, names, value)
+    } else {
+        let key = SmallKey::new(ask.keys[place]);
+        lower(&request.about(key), ask, names, value)
+    }
+}
+
+fn lower<'a>(request: &Request, ask: &Ask, names: &'a Names, value: &'a [u8]) -> Meant<'a> {
+    Meant::Command(request.lower(&Words {
+        names,
+        value,
+        versions: ask.versions,
+    }))
+}

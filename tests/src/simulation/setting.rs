@@ -1,0 +1,59 @@
+//! What a seed decides before anything happens: how many clients there are and how many keys they
+//! share, and the limits of the server.
+
+use latchd_core::Limits;
+use latchd_core::arbitrary::PRESSURE_KEYS;
+
+use crate::generate::Random;
+
+/// No less than an item takes, besides its value.
+const ITEM_BYTES_MAX: usize = 400;
+
+/// Clients, keys and limits of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    pub(super) clients: usize,
+    pub(super) keys: usize,
+    pub(super) limits: Limits,
+    /// There is room for every item, also while all are held.
+    pub(super) is_ample: bool,
+    pub(super) with_oracle: bool,
+    pub(super) now_ms: u64,
+}
+
+impl Setting {
+    /// Every fourth seed has room for all, and every second of those an oracle.
+    pub(super) fn draw(seed: u64, random: &mut Random) -> Self {
+        let mut pick = |from: u64, to: u64| {
+            usize::try_from(from + random.below(to - from + 1)).expect("a small number")
+        };
+        let clients = pick(8, 64);
+        let keys = pick(2, 40);
+        let value_bytes_max = pick(100, 700);
+        let is_ample = seed % 4 == 3;
+        let with_oracle = seed % 8 == 3;
+        // From a few items to nearly all.
+        let scarce = 600 + 60 * pick(1, keys as u64);
+        let mut limits = Limits::new(scarce, value_bytes_max);
+        if is_ample {
+            let of_clients = keys * (ITEM_BYTES_MAX + value_bytes_max);
+            let of_nobody = PRESSURE_KEYS * ITEM_BYTES_MAX;
+            limits.memory_bytes_max = 2 * (of_clients + of_nobody);
+        }
+        limits.locked_bytes_max = limits.memory_bytes_max / 2;
+        limits.evict = is_ample || pick(0, 7) != 0;
+        limits.locks_per_connection_max = pick(1, 6);
+        limits.crawl_items_max = pick(1, 16);
+        // The oracle lists all keys at once.
+        limits.scan_items_max = if with_oracle { 1000 } else { pick(1, 30) };
+        let now_ms = random.below(1 << 20);
+        Self {
+            clients,
+            keys,
+            limits,
+            is_ample,
+            with_oracle,
+            now_ms,
+        }
+    }
+}
