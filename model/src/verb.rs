@@ -7,10 +7,10 @@
 use std::fmt;
 
 use latchd_core::arbitrary::{
-    CasChoice, GuardChoice, Request, RequestKind as Kind, SmallKey, SmallValue,
+    CasChoice, GuardChoice, Request, RequestKind as Kind, SmallArithmetic, SmallDelete, SmallGet,
+    SmallKey, SmallSet, SmallValue,
 };
 use latchd_core::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
-use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 
 /// The token of `R`, in seconds: wins an item of which less than this remains.
@@ -326,31 +326,26 @@ impl Phrase {
     }
 
     fn get(self, steps: TtlSteps, recaches: bool, lock: bool) -> Request {
-        Request::Get {
-            key: self.key,
-            key_form: KeyForm::Plain,
+        Request::Get(SmallGet {
             steps,
-            bump: true,
             known_cas: (self.manner == Manner::Known).then_some(CasChoice::Current),
-            new_cas: None,
             recaches,
             lock,
-        }
+            ..SmallGet::new(self.key)
+        })
     }
 
     fn store(self, kind: Kind, mode: SetMode) -> Request {
         let is_whole = matches!(mode, SetMode::Set | SetMode::Add | SetMode::Replace);
-        Request::Set {
-            key: self.key,
-            key_form: KeyForm::Plain,
-            value: if self.manner == Manner::Long {
-                SmallValue::Long
-            } else if is_whole {
-                SmallValue::Number
-            } else {
-                SmallValue::Empty
-            },
-            client_flags: 0,
+        let value = if self.manner == Manner::Long {
+            SmallValue::Long
+        } else if is_whole {
+            SmallValue::Number
+        } else {
+            SmallValue::Empty
+        };
+        let unlocks = matches!(kind, Kind::ReplaceAndUnlock | Kind::ReplaceAndUnlockCas);
+        Request::Set(SmallSet {
             exptime: if mode.creates() {
                 self.ttl()
             } else {
@@ -359,39 +354,35 @@ impl Phrase {
             mode,
             guard: self.guard(kind),
             new_cas: (self.manner == Manner::Chosen).then_some(CasChoice::Higher),
-            lock: if matches!(kind, Kind::ReplaceAndUnlock | Kind::ReplaceAndUnlockCas) {
+            lock: if unlocks {
                 LockAfter::Release
             } else {
                 LockAfter::Keep
             },
-        }
+            ..SmallSet::new(self.key, value)
+        })
     }
 
     fn delete(self, kind: Kind, removal: Removal) -> Request {
-        Request::Delete {
-            key: self.key,
-            key_form: KeyForm::Plain,
+        Request::Delete(SmallDelete {
             guard: self.guard(kind),
             removal,
-            new_cas: None,
-        }
+            ..SmallDelete::new(self.key)
+        })
     }
 
     fn count(self, kind: Kind, direction: Direction, steps: TtlSteps) -> Request {
-        Request::Arithmetic {
-            key: self.key,
-            key_form: KeyForm::Plain,
-            direction,
-            delta: if self.manner == Manner::Long {
-                LONG_DELTA
-            } else {
-                1
-            },
+        let delta = if self.manner == Manner::Long {
+            LONG_DELTA
+        } else {
+            1
+        };
+        Request::Arithmetic(SmallArithmetic {
             initial: INITIAL,
             steps,
             guard: self.guard(kind),
-            new_cas: None,
-        }
+            ..SmallArithmetic::new(self.key, direction, delta)
+        })
     }
 }
 

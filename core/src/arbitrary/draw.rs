@@ -5,7 +5,10 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
-use super::{CasChoice, Client, GuardChoice, Op, Request, SmallKey, SmallValue, UNIX_S_AT_START};
+use super::{
+    CasChoice, Client, GuardChoice, Op, Request, SmallArithmetic, SmallDelete, SmallGet, SmallKey,
+    SmallSet, SmallValue, UNIX_S_AT_START,
+};
 use crate::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
 use crate::key::KeyForm;
 use crate::time::Exptime;
@@ -81,7 +84,7 @@ impl<'a> Arbitrary<'a> for Request {
             0..=63 => get(u, key)?,
             64..=135 => set(u, key)?,
             136..=139 => Self::SetTooLarge { key },
-            140..=175 => Self::Delete {
+            140..=175 => Self::Delete(SmallDelete {
                 key,
                 key_form: key_form(u)?,
                 guard: match guard(u)? {
@@ -93,7 +96,7 @@ impl<'a> Arbitrary<'a> for Request {
                 },
                 removal: removal(u)?,
                 new_cas: new_cas(u)?,
-            },
+            }),
             176..=199 => arithmetic(u, key)?,
             200..=223 => Self::Lock { key },
             224..=238 => Self::Unlock { key },
@@ -143,7 +146,7 @@ fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
         F::MetaGet => steps(u, true)?,
     };
     let meta = matches!(family, F::MetaGet);
-    Ok(Request::Get {
+    Ok(Request::Get(SmallGet {
         key,
         key_form: if meta { key_form(u)? } else { KeyForm::Plain },
         steps,
@@ -160,7 +163,7 @@ fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
         new_cas: if meta { new_cas(u)? } else { None },
         recaches: meta,
         lock: matches!(family, F::LockAndGet | F::LockTouchAndGet),
-    })
+    }))
 }
 
 fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
@@ -206,7 +209,7 @@ fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
     } else {
         value
     };
-    Ok(Request::Set {
+    Ok(Request::Set(SmallSet {
         key,
         key_form,
         value,
@@ -220,7 +223,7 @@ fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
         } else {
             LockAfter::Keep
         },
-    })
+    }))
 }
 
 fn removal(u: &mut Unstructured<'_>) -> Result<Removal> {
@@ -242,7 +245,7 @@ fn removal(u: &mut Unstructured<'_>) -> Result<Removal> {
 }
 
 fn arithmetic(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
-    Ok(Request::Arithmetic {
+    Ok(Request::Arithmetic(SmallArithmetic {
         key,
         key_form: key_form(u)?,
         direction: if u.arbitrary()? {
@@ -255,7 +258,7 @@ fn arithmetic(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
         steps: steps(u, false)?,
         guard: plain(guard(u)?),
         new_cas: new_cas(u)?,
-    })
+    }))
 }
 
 /// Touch, vivify and (for a get) recache, each at most once, in any order.

@@ -1,6 +1,6 @@
 //! Makes a failing sequence short: plainer forms of an op.
 
-use super::{GuardChoice, Op, Request, SmallValue};
+use super::{Op, Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet, SmallValue};
 use crate::command::{Removal, TtlSteps};
 use crate::key::KeyForm;
 use crate::time::Exptime;
@@ -31,158 +31,171 @@ impl Op {
 impl Request {
     /// Each option that it has, left out.
     fn plainer(&self) -> Vec<Self> {
-        let mut plainer = Vec::new();
-        let mut offer = |request: Self| {
-            if request != *self {
-                plainer.push(request);
-            }
-        };
-        match *self {
-            Self::Get {
-                key,
-                key_form,
-                steps,
-                bump,
-                known_cas,
-                new_cas,
-                recaches,
-                lock,
-            } => {
-                let with = |key_form, steps, bump, known_cas, new_cas| Self::Get {
-                    key,
-                    key_form,
-                    steps,
-                    bump,
-                    known_cas,
-                    new_cas,
-                    recaches,
-                    lock,
-                };
-                offer(with(KeyForm::Plain, TtlSteps::NONE, true, None, None));
-                for step in steps.iter() {
-                    offer(with(
-                        key_form,
-                        TtlSteps::one(step),
-                        bump,
-                        known_cas,
-                        new_cas,
-                    ));
-                }
-                offer(with(key_form, steps, true, known_cas, new_cas));
-                offer(with(key_form, steps, bump, None, new_cas));
-                offer(with(key_form, steps, bump, known_cas, None));
-            }
-            Self::Set {
-                key,
-                key_form,
-                value,
-                client_flags,
-                exptime,
-                mode,
-                guard,
-                new_cas,
-                lock,
-            } => {
-                let with = |key_form, value, client_flags, exptime, guard, new_cas| Self::Set {
-                    key,
-                    key_form,
-                    value,
-                    client_flags,
-                    exptime,
-                    mode,
-                    guard,
-                    new_cas,
-                    lock,
-                };
-                let plain = KeyForm::Plain;
-                let none = GuardChoice::None;
-                offer(with(
-                    plain,
-                    SmallValue::default(),
-                    0,
-                    Exptime::Never,
-                    none,
-                    None,
-                ));
-                offer(with(
-                    key_form,
-                    SmallValue::default(),
-                    0,
-                    exptime,
-                    guard,
-                    new_cas,
-                ));
-                offer(with(key_form, value, 0, Exptime::Never, guard, new_cas));
-                offer(with(key_form, value, client_flags, exptime, none, new_cas));
-                offer(with(key_form, value, client_flags, exptime, guard, None));
-            }
-            Self::Delete {
-                key,
-                key_form,
-                guard,
-                removal,
-                new_cas,
-            } => {
-                let with = |key_form, guard, removal, new_cas| Self::Delete {
-                    key,
-                    key_form,
-                    guard,
-                    removal,
-                    new_cas,
-                };
-                let remove = Removal::Remove;
-                offer(with(KeyForm::Plain, GuardChoice::None, remove, None));
-                offer(with(key_form, GuardChoice::None, removal, new_cas));
-                if removal != remove {
-                    offer(with(
-                        key_form,
-                        guard,
-                        Removal::MarkStale { exptime: None },
-                        new_cas,
-                    ));
-                }
-                offer(with(key_form, guard, removal, None));
-            }
-            Self::Arithmetic {
-                key,
-                key_form,
-                direction,
-                delta,
-                initial,
-                steps,
-                guard,
-                new_cas,
-            } => {
-                let with = |key_form, delta, initial, steps, guard, new_cas| Self::Arithmetic {
-                    key,
-                    key_form,
-                    direction,
-                    delta,
-                    initial,
-                    steps,
-                    guard,
-                    new_cas,
-                };
-                let none = GuardChoice::None;
-                offer(with(KeyForm::Plain, 1, 0, TtlSteps::NONE, none, None));
-                for step in steps.iter() {
-                    let one = TtlSteps::one(step);
-                    offer(with(key_form, delta, initial, one, guard, new_cas));
-                }
-                offer(with(key_form, 1, initial, steps, guard, new_cas));
-                offer(with(key_form, delta, 0, steps, guard, new_cas));
-                offer(with(key_form, delta, initial, steps, none, new_cas));
-                offer(with(key_form, delta, initial, steps, guard, None));
-            }
-            Self::FlushAll { .. } => offer(Self::FlushAll { at: Exptime::Never }),
-            Self::Keys { .. } => offer(Self::Keys { prefix: None }),
+        let mut plainer = match *self {
+            Self::Get(get) => get.plainer().map(Self::Get).to_vec(),
+            Self::Set(set) => set.plainer().map(Self::Set).to_vec(),
+            Self::Delete(delete) => delete.plainer().map(Self::Delete).to_vec(),
+            Self::Arithmetic(sum) => sum.plainer().map(Self::Arithmetic).to_vec(),
+            Self::FlushAll { .. } => [Self::FlushAll { at: Exptime::Never }].to_vec(),
+            Self::Keys { .. } => [Self::Keys { prefix: None }].to_vec(),
             Self::SetTooLarge { .. }
             | Self::Lock { .. }
             | Self::Unlock { .. }
             | Self::UnlockAll
             | Self::Stats
-            | Self::StatsReset => {}
-        }
+            | Self::StatsReset => Vec::new(),
+        };
+        plainer.retain(|request| request != self);
         plainer
     }
+}
+
+impl SmallGet {
+    fn plainer(self) -> [Self; 7] {
+        let plain = Self::new(self.key);
+        let (recaches, lock) = (self.recaches, self.lock);
+        let [first, second] = single(self.steps);
+        [
+            Self {
+                recaches,
+                lock,
+                ..plain
+            },
+            Self {
+                steps: first,
+                ..self
+            },
+            Self {
+                steps: second,
+                ..self
+            },
+            Self { bump: true, ..self },
+            Self {
+                known_cas: None,
+                ..self
+            },
+            Self {
+                new_cas: None,
+                ..self
+            },
+            Self {
+                key_form: KeyForm::Plain,
+                ..self
+            },
+        ]
+    }
+}
+
+impl SmallSet {
+    fn plainer(self) -> [Self; 6] {
+        // A replace-and-unlock has a value.
+        let short = match self.value {
+            SmallValue::Empty => SmallValue::Empty,
+            SmallValue::Word
+            | SmallValue::Number
+            | SmallValue::Greatest
+            | SmallValue::Round
+            | SmallValue::Padded
+            | SmallValue::Long => SmallValue::Word,
+        };
+        let plain = Self::new(self.key, short);
+        let (mode, lock) = (self.mode, self.lock);
+        [
+            Self {
+                mode,
+                lock,
+                ..plain
+            },
+            Self {
+                value: short,
+                client_flags: 0,
+                ..self
+            },
+            Self {
+                client_flags: 0,
+                exptime: Exptime::Never,
+                ..self
+            },
+            Self {
+                guard: plain.guard,
+                ..self
+            },
+            Self {
+                new_cas: None,
+                ..self
+            },
+            Self {
+                key_form: KeyForm::Plain,
+                ..self
+            },
+        ]
+    }
+}
+
+impl SmallDelete {
+    fn plainer(self) -> [Self; 5] {
+        let plain = Self::new(self.key);
+        // What stays and is marked is not removed.
+        let removal = match self.removal {
+            Removal::Remove => Removal::Remove,
+            Removal::MarkStale { .. }
+            | Removal::Clear { .. }
+            | Removal::ClearAndMarkStale { .. } => Removal::MarkStale { exptime: None },
+        };
+        [
+            plain,
+            Self { removal, ..self },
+            Self {
+                guard: plain.guard,
+                ..self
+            },
+            Self {
+                new_cas: None,
+                ..self
+            },
+            Self {
+                key_form: KeyForm::Plain,
+                ..self
+            },
+        ]
+    }
+}
+
+impl SmallArithmetic {
+    fn plainer(self) -> [Self; 8] {
+        let plain = Self::new(self.key, self.direction, 1);
+        let [first, second] = single(self.steps);
+        [
+            plain,
+            Self {
+                steps: first,
+                ..self
+            },
+            Self {
+                steps: second,
+                ..self
+            },
+            Self { delta: 1, ..self },
+            Self { initial: 0, ..self },
+            Self {
+                guard: plain.guard,
+                ..self
+            },
+            Self {
+                new_cas: None,
+                ..self
+            },
+            Self {
+                key_form: KeyForm::Plain,
+                ..self
+            },
+        ]
+    }
+}
+
+/// The first two steps, each by itself; no op is drawn with more.
+fn single(steps: TtlSteps) -> [TtlSteps; 2] {
+    let mut steps = steps.iter().map(TtlSteps::one);
+    let mut next = || steps.next().unwrap_or(TtlSteps::NONE);
+    [next(), next()]
 }

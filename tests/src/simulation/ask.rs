@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use latchd_core::arbitrary::Request;
+use latchd_core::arbitrary::{Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet};
 use latchd_core::command::{Direction, Guard, LockAfter, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
@@ -213,10 +213,10 @@ impl Ask {
     pub(super) fn is_in_base64(&self) -> bool {
         let key_form = match self.request {
             Some(
-                Request::Get { key_form, .. }
-                | Request::Set { key_form, .. }
-                | Request::Delete { key_form, .. }
-                | Request::Arithmetic { key_form, .. },
+                Request::Get(SmallGet { key_form, .. })
+                | Request::Set(SmallSet { key_form, .. })
+                | Request::Delete(SmallDelete { key_form, .. })
+                | Request::Arithmetic(SmallArithmetic { key_form, .. }),
             ) => key_form,
             _ => KeyForm::Plain,
         };
@@ -232,9 +232,9 @@ impl Ask {
     pub(super) fn guard(&self) -> Guard {
         match self.request {
             Some(
-                Request::Set { guard, .. }
-                | Request::Delete { guard, .. }
-                | Request::Arithmetic { guard, .. },
+                Request::Set(SmallSet { guard, .. })
+                | Request::Delete(SmallDelete { guard, .. })
+                | Request::Arithmetic(SmallArithmetic { guard, .. }),
             ) => self.versions.guard(guard),
             _ => Guard::None,
         }
@@ -243,7 +243,9 @@ impl Ask {
     /// The version that the client has, in a `mg`.
     pub(super) fn known_cas(&self) -> Option<u64> {
         match self.request {
-            Some(Request::Get { known_cas, .. }) => known_cas.map(|cas| self.versions.number(cas)),
+            Some(Request::Get(SmallGet { known_cas, .. })) => {
+                known_cas.map(|cas| self.versions.number(cas))
+            }
             _ => None,
         }
     }
@@ -252,10 +254,10 @@ impl Ask {
     pub(super) fn new_cas(&self) -> Option<u64> {
         let new_cas = match self.request {
             Some(
-                Request::Get { new_cas, .. }
-                | Request::Set { new_cas, .. }
-                | Request::Delete { new_cas, .. }
-                | Request::Arithmetic { new_cas, .. },
+                Request::Get(SmallGet { new_cas, .. })
+                | Request::Set(SmallSet { new_cas, .. })
+                | Request::Delete(SmallDelete { new_cas, .. })
+                | Request::Arithmetic(SmallArithmetic { new_cas, .. }),
             ) => new_cas,
             _ => None,
         };
@@ -265,7 +267,10 @@ impl Ask {
     /// Touch, vivify and recache.
     pub(super) fn steps(&self) -> TtlSteps {
         match self.request {
-            Some(Request::Get { steps, .. } | Request::Arithmetic { steps, .. }) => steps,
+            Some(
+                Request::Get(SmallGet { steps, .. })
+                | Request::Arithmetic(SmallArithmetic { steps, .. }),
+            ) => steps,
             _ => TtlSteps::NONE,
         }
     }
@@ -273,12 +278,14 @@ impl Ask {
     /// The one exptime of a request that has no room for more: of its touch, or its own.
     pub(super) fn exptime(&self) -> Option<Exptime> {
         match self.request {
-            Some(Request::Get { steps, .. }) => steps.iter().find_map(|step| match step {
-                TtlStep::Touch(exptime) => Some(exptime),
-                TtlStep::Vivify(_) | TtlStep::Recache(_) => None,
-            }),
-            Some(Request::Set { exptime, .. }) => Some(exptime),
-            Some(Request::Delete { removal, .. }) => match removal {
+            Some(Request::Get(SmallGet { steps, .. })) => {
+                steps.iter().find_map(|step| match step {
+                    TtlStep::Touch(exptime) => Some(exptime),
+                    TtlStep::Vivify(_) | TtlStep::Recache(_) => None,
+                })
+            }
+            Some(Request::Set(SmallSet { exptime, .. })) => Some(exptime),
+            Some(Request::Delete(SmallDelete { removal, .. })) => match removal {
                 Removal::Remove => None,
                 Removal::MarkStale { exptime } => exptime,
                 Removal::Clear { exptime, .. } | Removal::ClearAndMarkStale { exptime, .. } => {
@@ -301,8 +308,8 @@ impl Ask {
     /// The client flags that it brings.
     pub(super) fn client_flags(&self) -> u32 {
         match self.request {
-            Some(Request::Set { client_flags, .. }) => client_flags,
-            Some(Request::Delete { removal, .. }) => match removal {
+            Some(Request::Set(SmallSet { client_flags, .. })) => client_flags,
+            Some(Request::Delete(SmallDelete { removal, .. })) => match removal {
                 Removal::Remove | Removal::MarkStale { .. } => 0,
                 Removal::Clear { client_flags, .. }
                 | Removal::ClearAndMarkStale { client_flags, .. } => client_flags,
@@ -355,20 +362,20 @@ impl What {
     /// replace and a guarded set are the same command (`as_replace`): there the client chooses.
     pub(super) fn of(request: &Request, wire: Wire, shows: bool, as_replace: bool) -> Self {
         match *request {
-            Request::Get { lock: true, .. } => Self::LockAndGet,
-            Request::Get { bump, recaches, .. } if !bump && !recaches => Self::Debug,
-            Request::Get { steps, .. } => {
+            Request::Get(SmallGet { lock: true, .. }) => Self::LockAndGet,
+            Request::Get(SmallGet { bump, recaches, .. }) if !bump && !recaches => Self::Debug,
+            Request::Get(SmallGet { steps, .. }) => {
                 if wire != Wire::Meta && !steps.is_empty() && !shows {
                     Self::Touch
                 } else {
                     Self::Get
                 }
             }
-            Request::Set {
+            Request::Set(SmallSet {
                 lock: LockAfter::Release,
                 ..
-            } => Self::ReplaceAndUnlock,
-            Request::Set { mode, .. } => match mode {
+            }) => Self::ReplaceAndUnlock,
+            Request::Set(SmallSet { mode, .. }) => match mode {
                 SetMode::Set if as_replace => Self::Replace,
                 SetMode::Set => Self::Set,
                 SetMode::Add => Self::Add,
@@ -377,13 +384,13 @@ impl What {
                 SetMode::Prepend { .. } => Self::Prepend,
             },
             Request::SetTooLarge { .. } => Self::Set,
-            Request::Delete { removal, .. } => match removal {
+            Request::Delete(SmallDelete { removal, .. }) => match removal {
                 Removal::Remove => Self::Delete,
                 Removal::MarkStale { .. } => Self::MarkStale,
                 Removal::Clear { .. } => Self::Clear,
                 Removal::ClearAndMarkStale { .. } => Self::ClearAndMarkStale,
             },
-            Request::Arithmetic { direction, .. } => match direction {
+            Request::Arithmetic(SmallArithmetic { direction, .. }) => match direction {
                 Direction::Increment => Self::Increment,
                 Direction::Decrement => Self::Decrement,
             },

@@ -5,7 +5,9 @@
 //! among the words that their wire has for a request, and want answers in every form; and at times
 //! they say what only a wire has.
 
-use latchd_core::arbitrary::{GuardChoice, Request, SmallKey, SmallValue};
+use latchd_core::arbitrary::{
+    GuardChoice, Request, SmallDelete, SmallGet, SmallKey, SmallSet, SmallValue,
+};
 use latchd_core::command::{Guard, LockAfter, Removal, SetMode};
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
@@ -85,7 +87,7 @@ pub(super) fn draw(
     ask.versions = versions(ledger, usize::from(key));
     ask.keys[0] = key;
     choose_more_keys(&mut ask, bits >> 20, taste);
-    if let Request::Set { value, .. } = request {
+    if let Request::Set(SmallSet { value, .. }) = request {
         let chance = random.next();
         ask.text = if is_too_large {
             Text::too_large(asker.tag, taste.value_bytes_max, chance)
@@ -105,9 +107,9 @@ pub(super) fn draw(
 /// Whether it is a compare-and-swap, which is the same by another word.
 fn is_swap(request: &Request) -> bool {
     match *request {
-        Request::Set {
+        Request::Set(SmallSet {
             mode, guard, lock, ..
-        } => mode == SetMode::Set && guard != GuardChoice::None && lock == LockAfter::Keep,
+        }) => mode == SetMode::Set && guard != GuardChoice::None && lock == LockAfter::Keep,
         _ => false,
     }
 }
@@ -144,7 +146,7 @@ fn say_of_a_wire_only(what: What, bits: u64, asker: &Asker) -> Ask {
 
 /// A plain set.
 const fn set(key: SmallKey) -> Request {
-    Request::Set {
+    Request::Set(SmallSet {
         key,
         key_form: KeyForm::Plain,
         value: SmallValue::Long,
@@ -154,7 +156,7 @@ const fn set(key: SmallKey) -> Request {
         guard: GuardChoice::None,
         new_cas: None,
         lock: LockAfter::Keep,
-    }
+    })
 }
 
 /// Which of the keys is asked for.
@@ -173,17 +175,17 @@ fn choose_key(
     let mut key = usize::try_from(drawn.min(other)).expect("a key");
     let wants_own = match request {
         Request::Unlock { .. }
-        | Request::Set {
+        | Request::Set(SmallSet {
             lock: LockAfter::Release,
             ..
-        } => bits >> 32 & 7 != 0,
-        Request::Get { .. }
-        | Request::Set { .. }
-        | Request::Arithmetic { .. }
-        | Request::Delete {
+        }) => bits >> 32 & 7 != 0,
+        Request::Get(_)
+        | Request::Set(_)
+        | Request::Arithmetic(_)
+        | Request::Delete(SmallDelete {
             removal: Removal::Remove,
             ..
-        } => bits >> 32 & 3 == 0,
+        }) => bits >> 32 & 3 == 0,
         _ => false,
     };
     if wants_own {
@@ -240,7 +242,7 @@ fn wrap(ask: &mut Ask, bits: u64, asker: &Asker) {
     if ask.what == What::Debug {
         ask.with_cas = false;
         ask.with_key = false;
-        if let Some(Request::Get { key_form, .. }) = &mut ask.request
+        if let Some(Request::Get(SmallGet { key_form, .. })) = &mut ask.request
             && one_in(12, 16)
         {
             *key_form = KeyForm::Binary;

@@ -9,7 +9,7 @@ mod meta;
 
 pub(super) use binary::opcode;
 
-use latchd_core::arbitrary::Request;
+use latchd_core::arbitrary::{Request, SmallArithmetic};
 use latchd_core::command::Guard;
 use latchd_core::time::Exptime;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
@@ -61,7 +61,7 @@ fn guard_number(guard: Guard) -> Option<u64> {
 /// What is counted by, and the number of an item that is made.
 fn amounts(ask: &Ask) -> (u64, u64) {
     match ask.request {
-        Some(Request::Arithmetic { delta, initial, .. }) => (delta, initial),
+        Some(Request::Arithmetic(SmallArithmetic { delta, initial, .. })) => (delta, initial),
         _ => (0, 0),
     }
 }

@@ -2,7 +2,9 @@
 //! versions are numbers that answers have told, and a value is one that no other request has
 //! brought, as far as its kind lets it: so what is read tells who stored it.
 
-use latchd_core::arbitrary::{CasChoice, GuardChoice, Meaning, Request, SmallKey, SmallValue};
+use latchd_core::arbitrary::{
+    CasChoice, GuardChoice, Meaning, Request, SmallKey, SmallSet, SmallValue,
+};
 use latchd_core::command::Guard;
 use latchd_core::item::Cas;
 use latchd_core::{Command, Key};
@@ -182,7 +184,7 @@ pub(super) fn meant<'a>(
         return Meant::Unread;
     }
     value.clear();
-    if let Request::Set { key, .. } = request {
+    if let Request::Set(SmallSet { key, .. }) = request {
         if ask.is_too_large {
             let request = Request::SetTooLarge { key: *key };
             return lower(&request, ask, names, &[]);

@@ -8,9 +8,10 @@
 //! - A replace that wants a version is a set that does, unless it unlocks: no wire has the other.
 //! - Packets have no negative exptime: their clients say a date that is past.
 
-use latchd_core::arbitrary::{GuardChoice, Request, UNIX_S_AT_START};
+use latchd_core::arbitrary::{
+    GuardChoice, Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet, UNIX_S_AT_START,
+};
 use latchd_core::command::{LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
-use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 
 use super::ask::Wire;
@@ -26,31 +27,29 @@ pub(super) fn nearest(request: &Request, wire: Wire) -> Option<Request> {
 
 fn classic(request: &Request) -> Option<Request> {
     Some(match *request {
-        Request::Get {
+        Request::Get(SmallGet {
             key, lock: true, ..
-        } => Request::Lock { key },
-        Request::Get {
+        }) => Request::Lock { key },
+        Request::Get(SmallGet {
             recaches: false,
             bump: false,
             ..
-        } => return None,
-        Request::Get { steps, .. } => plain_get(request, touch(steps)),
-        Request::Set {
+        }) => return None,
+        Request::Get(get) => plain_get(get, touch(get.steps)),
+        Request::Set(SmallSet {
             key,
             lock: LockAfter::Release,
             ..
-        } => Request::Unlock { key },
-        Request::Set { mode, guard, .. } => match mode {
+        }) => Request::Unlock { key },
+        Request::Set(set) => match set.mode {
             // `cas`, if it has a guard.
-            SetMode::Set => plain_set(request, mode, without_stale(guard)),
+            SetMode::Set => plain_set(set, set.mode, without_stale(set.guard)),
             SetMode::Add | SetMode::Replace | SetMode::Append { .. } | SetMode::Prepend { .. } => {
-                plain_set(request, refusing(mode), GuardChoice::None)
+                plain_set(set, refusing(set.mode), GuardChoice::None)
             }
         },
-        Request::Delete { .. } => plain_delete(request, GuardChoice::None)?,
-        Request::Arithmetic { .. } => {
-            plain_arithmetic(request, TtlSteps::NONE, 0, GuardChoice::None)
-        }
+        Request::Delete(delete) => plain_delete(delete, GuardChoice::None)?,
+        Request::Arithmetic(sum) => plain_arithmetic(sum, TtlSteps::NONE, 0, GuardChoice::None),
         Request::SetTooLarge { .. }
         | Request::Lock { .. }
         | Request::Unlock { .. }
@@ -65,11 +64,11 @@ fn classic(request: &Request) -> Option<Request> {
 fn meta(request: &Request) -> Option<Request> {
     let mut said = guarded_set(*request);
     match &mut said {
-        Request::Get { lock: true, .. }
-        | Request::Set {
+        Request::Get(SmallGet { lock: true, .. })
+        | Request::Set(SmallSet {
             lock: LockAfter::Release,
             ..
-        }
+        })
         | Request::Lock { .. }
         | Request::Unlock { .. }
         | Request::UnlockAll
@@ -78,41 +77,38 @@ fn meta(request: &Request) -> Option<Request> {
         | Request::Stats
         | Request::StatsReset => return None,
         // `me`, or else `mg`.
-        Request::Get { bump, recaches, .. } => *recaches |= *bump,
-        Request::Set { .. }
+        Request::Get(SmallGet { bump, recaches, .. }) => *recaches |= *bump,
+        Request::Set(_)
         | Request::SetTooLarge { .. }
-        | Request::Delete { .. }
-        | Request::Arithmetic { .. } => {}
+        | Request::Delete(_)
+        | Request::Arithmetic(_) => {}
     }
     Some(said)
 }
 
 fn binary(request: &Request) -> Option<Request> {
     Some(match *request {
-        Request::Get {
+        Request::Get(SmallGet {
             recaches: false,
             bump: false,
             ..
-        } => return None,
-        Request::Get { steps, .. } => plain_get(request, touch(steps)),
-        Request::Set { mode, guard, .. } => {
-            let guard = match without_stale(guard) {
+        }) => return None,
+        Request::Get(get) => plain_get(get, touch(get.steps)),
+        Request::Set(set) => {
+            let guard = match without_stale(set.guard) {
                 // A version of 0 is none.
                 GuardChoice::Never => GuardChoice::None,
                 guard => guard,
             };
-            guarded_set(without_extras(plain_set(request, refusing(mode), guard)))
+            guarded_set(without_extras(plain_set(set, refusing(set.mode), guard)))
         }
-        Request::Delete { guard, .. } => match without_stale(guard) {
+        Request::Delete(delete) => match without_stale(delete.guard) {
             GuardChoice::Never => return None,
-            guard => plain_delete(request, guard)?,
+            guard => plain_delete(delete, guard)?,
         },
-        Request::Arithmetic {
-            steps,
-            initial,
-            guard,
-            ..
-        } => plain_arithmetic(request, vivify(steps), initial, guard),
+        Request::Arithmetic(sum) => {
+            plain_arithmetic(sum, vivify(sum.steps), sum.initial, sum.guard)
+        }
         Request::SetTooLarge { .. }
         | Request::Lock { .. }
         | Request::Unlock { .. }
@@ -126,12 +122,12 @@ fn binary(request: &Request) -> Option<Request> {
 
 /// A replace that wants a version and keeps the lock, as a set.
 fn guarded_set(mut request: Request) -> Request {
-    if let Request::Set {
+    if let Request::Set(SmallSet {
         mode: mode @ SetMode::Replace,
         guard: GuardChoice::Match(_) | GuardChoice::MatchElseStale(_) | GuardChoice::Never,
         lock: LockAfter::Keep,
         ..
-    } = &mut request
+    }) = &mut request
     {
         *mode = SetMode::Set;
     }
@@ -140,12 +136,12 @@ fn guarded_set(mut request: Request) -> Request {
 
 /// An append and a prepend, whose packets have no room for client flags and an exptime.
 fn without_extras(mut request: Request) -> Request {
-    if let Request::Set {
+    if let Request::Set(SmallSet {
         mode: SetMode::Append { .. } | SetMode::Prepend { .. },
         client_flags,
         exptime,
         ..
-    } = &mut request
+    }) = &mut request
     {
         *client_flags = 0;
         *exptime = Exptime::Never;
@@ -153,89 +149,45 @@ fn without_extras(mut request: Request) -> Request {
     request
 }
 
-fn plain_get(request: &Request, steps: TtlSteps) -> Request {
-    let Request::Get { key, lock, .. } = *request else {
-        return *request;
-    };
-    Request::Get {
-        key,
-        key_form: KeyForm::Plain,
+fn plain_get(get: SmallGet, steps: TtlSteps) -> Request {
+    Request::Get(SmallGet {
         steps,
-        bump: true,
-        known_cas: None,
-        new_cas: None,
-        recaches: false,
-        lock,
-    }
+        lock: get.lock,
+        ..SmallGet::new(get.key)
+    })
 }
 
-fn plain_set(request: &Request, mode: SetMode, guard: GuardChoice) -> Request {
-    let Request::Set {
-        key,
-        value,
-        client_flags,
-        exptime,
-        lock,
-        ..
-    } = *request
-    else {
-        return *request;
-    };
-    Request::Set {
-        key,
-        key_form: KeyForm::Plain,
-        value,
-        client_flags,
-        exptime,
+fn plain_set(set: SmallSet, mode: SetMode, guard: GuardChoice) -> Request {
+    Request::Set(SmallSet {
+        client_flags: set.client_flags,
+        exptime: set.exptime,
         mode,
         guard,
-        new_cas: None,
-        lock,
-    }
+        lock: set.lock,
+        ..SmallSet::new(set.key, set.value)
+    })
 }
 
-fn plain_delete(request: &Request, guard: GuardChoice) -> Option<Request> {
-    match *request {
-        Request::Delete {
-            key,
-            removal: Removal::Remove,
-            ..
-        } => Some(Request::Delete {
-            key,
-            key_form: KeyForm::Plain,
-            guard,
-            removal: Removal::Remove,
-            new_cas: None,
-        }),
-        _ => None,
-    }
+fn plain_delete(delete: SmallDelete, guard: GuardChoice) -> Option<Request> {
+    let plain = SmallDelete {
+        guard,
+        ..SmallDelete::new(delete.key)
+    };
+    (delete.removal == plain.removal).then_some(Request::Delete(plain))
 }
 
 fn plain_arithmetic(
-    request: &Request,
+    sum: SmallArithmetic,
     steps: TtlSteps,
     initial: u64,
     guard: GuardChoice,
 ) -> Request {
-    let Request::Arithmetic {
-        key,
-        direction,
-        delta,
-        ..
-    } = *request
-    else {
-        return *request;
-    };
-    Request::Arithmetic {
-        key,
-        key_form: KeyForm::Plain,
-        direction,
-        delta,
+    Request::Arithmetic(SmallArithmetic {
         initial,
         steps,
         guard,
-        new_cas: None,
-    }
+        ..SmallArithmetic::new(sum.key, sum.direction, sum.delta)
+    })
 }
 
 const fn refusing(mode: SetMode) -> SetMode {
@@ -293,13 +245,14 @@ pub(super) fn at_moment(request: &Request, wire: Wire, unix_s: u64, lasts: bool)
     };
     let mut request = *request;
     match &mut request {
-        Request::Get { steps, .. } | Request::Arithmetic { steps, .. } => {
+        Request::Get(SmallGet { steps, .. })
+        | Request::Arithmetic(SmallArithmetic { steps, .. }) => {
             *steps = steps_said(steps);
         }
-        Request::Set { exptime, .. } | Request::FlushAll { at: exptime } => {
+        Request::Set(SmallSet { exptime, .. }) | Request::FlushAll { at: exptime } => {
             *exptime = said(*exptime);
         }
-        Request::Delete { removal, .. } => match removal {
+        Request::Delete(SmallDelete { removal, .. }) => match removal {
             Removal::Remove => {}
             Removal::MarkStale { exptime } => *exptime = exptime.map(said),
             Removal::Clear { exptime, .. } | Removal::ClearAndMarkStale { exptime, .. } => {

@@ -1,6 +1,6 @@
 //! The lines of meta text: flags in many orders, and those whose order says something in theirs.
 
-use latchd_core::arbitrary::Request;
+use latchd_core::arbitrary::{Request, SmallGet, SmallSet};
 use latchd_core::command::{Guard, OnMissing, SetMode, TtlStep};
 use latchd_core::time::Exptime;
 
@@ -152,7 +152,7 @@ fn put_what_is_asked(ask: &Ask, flags: &mut Flags<'_>) {
     if let Some(cas) = ask.new_cas() {
         flags.put(b'E', Some(cas));
     }
-    if let Some(Request::Get { bump: false, .. }) = ask.request {
+    if let Some(Request::Get(SmallGet { bump: false, .. })) = ask.request {
         flags.put(b'u', None);
     }
     if ask.client_flags() != 0 || says_all && ask.stores() {
@@ -178,14 +178,14 @@ fn put_what_is_asked(ask: &Ask, flags: &mut Flags<'_>) {
     if ask.stores() || ask.removes() {
         let makes = matches!(
             ask.request,
-            Some(Request::Set {
+            Some(Request::Set(SmallSet {
                 mode: SetMode::Append {
                     missing: OnMissing::Create
                 } | SetMode::Prepend {
                     missing: OnMissing::Create
                 },
                 ..
-            })
+            }))
         );
         match ask.exptime() {
             Some(exptime) if makes => flags.put_exptime(b'N', exptime),

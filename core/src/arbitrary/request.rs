@@ -1,0 +1,367 @@
+//! What a client asks for: the requests of the alphabet.
+
+use super::words::{CasChoice, GuardChoice, Meaning, SmallKey, SmallValue};
+use crate::command::{
+    Arithmetic, Command, Delete, Direction, Get, Keys, LockAfter, NewCas, Removal, ScanCursor, Set,
+    SetMode, TtlSteps,
+};
+use crate::item::Cas;
+use crate::key::KeyForm;
+use crate::stats::StatsTopic;
+use crate::time::Exptime;
+
+/// What a client asks for: a [`Command`], owned and small.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Request {
+    /// Reads an item, and may touch, vivify, win or lock it.
+    Get(SmallGet),
+    /// Stores a value.
+    Set(SmallSet),
+    /// A value that was too large to take in.
+    SetTooLarge {
+        /// Which item.
+        key: SmallKey,
+    },
+    /// Removes an item, or marks it.
+    Delete(SmallDelete),
+    /// Adds or subtracts.
+    Arithmetic(SmallArithmetic),
+    /// Takes a lock.
+    Lock {
+        /// Whose.
+        key: SmallKey,
+    },
+    /// Gives a lock back.
+    Unlock {
+        /// Whose.
+        key: SmallKey,
+    },
+    /// Gives every lock of the client back.
+    UnlockAll,
+    /// Makes every item go.
+    FlushAll {
+        /// When.
+        at: Exptime,
+    },
+    /// Lists the first page of keys.
+    Keys {
+        /// Keys that begin with this one; `None` is all.
+        prefix: Option<SmallKey>,
+    },
+    /// Reads the counters.
+    Stats,
+    /// Sets the counters back.
+    StatsReset,
+}
+
+/// Reads an item, as [`command::Get`](crate::command::Get).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct SmallGet {
+    /// Which item.
+    pub key: SmallKey,
+    /// How the key is written.
+    pub key_form: KeyForm,
+    /// Touch, vivify and recache.
+    pub steps: TtlSteps,
+    /// Whether the read counts.
+    pub bump: bool,
+    /// What the client already has.
+    pub known_cas: Option<CasChoice>,
+    /// The version of a vivified item; `None` is the next.
+    pub new_cas: Option<CasChoice>,
+    /// Whether the read takes part in recaching.
+    pub recaches: bool,
+    /// Take the lock in the same step.
+    pub lock: bool,
+}
+
+impl SmallGet {
+    /// A plain `get`.
+    #[must_use]
+    pub const fn new(key: SmallKey) -> Self {
+        Self {
+            key,
+            key_form: KeyForm::Plain,
+            steps: TtlSteps::NONE,
+            bump: true,
+            known_cas: None,
+            new_cas: None,
+            recaches: false,
+            lock: false,
+        }
+    }
+
+    fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Get<'a> {
+        let Self {
+            key,
+            key_form,
+            steps,
+            bump,
+            known_cas,
+            new_cas,
+            recaches,
+            lock,
+        } = *self;
+        let version = |choice| meaning.version(key, choice);
+        Get {
+            key: meaning.key(key),
+            key_form,
+            steps,
+            bump,
+            known_cas: known_cas.map(version),
+            new_cas: given(new_cas, version),
+            recaches,
+            lock,
+        }
+    }
+}
+
+/// Stores a value, as [`command::Set`](crate::command::Set).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct SmallSet {
+    /// Which item.
+    pub key: SmallKey,
+    /// How the key is written.
+    pub key_form: KeyForm,
+    /// What is stored.
+    pub value: SmallValue,
+    /// The client's own number.
+    pub client_flags: u32,
+    /// When it expires.
+    pub exptime: Exptime,
+    /// On what condition.
+    pub mode: SetMode,
+    /// Which version.
+    pub guard: GuardChoice,
+    /// The version it gets; `None` is the next.
+    pub new_cas: Option<CasChoice>,
+    /// What becomes of the lock.
+    pub lock: LockAfter,
+}
+
+impl SmallSet {
+    /// A plain `set` that never expires.
+    #[must_use]
+    pub const fn new(key: SmallKey, value: SmallValue) -> Self {
+        Self {
+            key,
+            key_form: KeyForm::Plain,
+            value,
+            client_flags: 0,
+            exptime: Exptime::Never,
+            mode: SetMode::Set,
+            guard: GuardChoice::None,
+            new_cas: None,
+            lock: LockAfter::Keep,
+        }
+    }
+
+    fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Set<'a> {
+        let Self {
+            key,
+            key_form,
+            value,
+            client_flags,
+            exptime,
+            mode,
+            guard,
+            new_cas,
+            lock,
+        } = *self;
+        let version = |choice| meaning.version(key, choice);
+        Set {
+            key: meaning.key(key),
+            key_form,
+            value: meaning.value(value),
+            client_flags,
+            exptime,
+            mode,
+            guard: guard.lower(version),
+            new_cas: given(new_cas, version),
+            lock,
+        }
+    }
+}
+
+/// Removes an item or marks it, as [`command::Delete`](crate::command::Delete).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct SmallDelete {
+    /// Which item.
+    pub key: SmallKey,
+    /// How the key is written.
+    pub key_form: KeyForm,
+    /// Which version.
+    pub guard: GuardChoice,
+    /// What is done.
+    pub removal: Removal,
+    /// The version it gets, if it stays; `None` is the next.
+    pub new_cas: Option<CasChoice>,
+}
+
+impl SmallDelete {
+    /// A plain `delete`.
+    #[must_use]
+    pub const fn new(key: SmallKey) -> Self {
+        Self {
+            key,
+            key_form: KeyForm::Plain,
+            guard: GuardChoice::None,
+            removal: Removal::Remove,
+            new_cas: None,
+        }
+    }
+
+    fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Delete<'a> {
+        let Self {
+            key,
+            key_form,
+            guard,
+            removal,
+            new_cas,
+        } = *self;
+        let version = |choice| meaning.version(key, choice);
+        Delete {
+            key: meaning.key(key),
+            key_form,
+            guard: guard.lower(version),
+            removal,
+            new_cas: given(new_cas, version),
+        }
+    }
+}
+
+/// Adds or subtracts, as [`command::Arithmetic`](crate::command::Arithmetic).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct SmallArithmetic {
+    /// Which item.
+    pub key: SmallKey,
+    /// How the key is written.
+    pub key_form: KeyForm,
+    /// Which way.
+    pub direction: Direction,
+    /// How much.
+    pub delta: u64,
+    /// The number of a vivified item.
+    pub initial: u64,
+    /// Touch and vivify.
+    pub steps: TtlSteps,
+    /// Which version.
+    pub guard: GuardChoice,
+    /// The version it gets; `None` is the next.
+    pub new_cas: Option<CasChoice>,
+}
+
+impl SmallArithmetic {
+    /// A plain `incr` or `decr`.
+    #[must_use]
+    pub const fn new(key: SmallKey, direction: Direction, delta: u64) -> Self {
+        Self {
+            key,
+            key_form: KeyForm::Plain,
+            direction,
+            delta,
+            initial: 0,
+            steps: TtlSteps::NONE,
+            guard: GuardChoice::None,
+            new_cas: None,
+        }
+    }
+
+    fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Arithmetic<'a> {
+        let Self {
+            key,
+            key_form,
+            direction,
+            delta,
+            initial,
+            steps,
+            guard,
+            new_cas,
+        } = *self;
+        let version = |choice| meaning.version(key, choice);
+        Arithmetic {
+            key: meaning.key(key),
+            key_form,
+            direction,
+            delta,
+            initial,
+            steps,
+            guard: guard.lower(version),
+            new_cas: given(new_cas, version),
+        }
+    }
+}
+
+impl Request {
+    /// The key it is about.
+    #[must_use]
+    pub const fn key(&self) -> Option<SmallKey> {
+        match self {
+            Self::Get(SmallGet { key, .. })
+            | Self::Set(SmallSet { key, .. })
+            | Self::SetTooLarge { key }
+            | Self::Delete(SmallDelete { key, .. })
+            | Self::Arithmetic(SmallArithmetic { key, .. })
+            | Self::Lock { key }
+            | Self::Unlock { key } => Some(*key),
+            Self::UnlockAll
+            | Self::FlushAll { .. }
+            | Self::Keys { .. }
+            | Self::Stats
+            | Self::StatsReset => None,
+        }
+    }
+
+    /// The same about `other`; what is about no key stays as it is.
+    #[must_use]
+    pub const fn about(mut self, other: SmallKey) -> Self {
+        match &mut self {
+            Self::Get(SmallGet { key, .. })
+            | Self::Set(SmallSet { key, .. })
+            | Self::SetTooLarge { key }
+            | Self::Delete(SmallDelete { key, .. })
+            | Self::Arithmetic(SmallArithmetic { key, .. })
+            | Self::Lock { key }
+            | Self::Unlock { key } => *key = other,
+            Self::UnlockAll
+            | Self::FlushAll { .. }
+            | Self::Keys { .. }
+            | Self::Stats
+            | Self::StatsReset => {}
+        }
+        self
+    }
+
+    /// The command, with what its words stand for.
+    #[must_use]
+    pub fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Command<'a> {
+        match *self {
+            Self::Get(get) => Command::Get(get.lower(meaning)),
+            Self::Set(set) => Command::Set(set.lower(meaning)),
+            Self::SetTooLarge { key } => Command::SetTooLarge {
+                key: meaning.key(key),
+            },
+            Self::Delete(delete) => Command::Delete(delete.lower(meaning)),
+            Self::Arithmetic(arithmetic) => Command::Arithmetic(arithmetic.lower(meaning)),
+            Self::Lock { key } => Command::Lock {
+                key: meaning.key(key),
+            },
+            Self::Unlock { key } => Command::Unlock {
+                key: meaning.key(key),
+            },
+            Self::UnlockAll => Command::UnlockAll,
+            Self::FlushAll { at } => Command::FlushAll { at },
+            Self::Keys { prefix } => Command::Keys(Keys {
+                prefix: prefix.map_or(&[], |key| meaning.key(key).as_bytes()),
+                cursor: ScanCursor::default(),
+            }),
+            Self::Stats => Command::Stats(StatsTopic::General),
+            Self::StatsReset => Command::StatsReset,
+        }
+    }
+}
+
+/// The version that an item is to get.
+fn given(choice: Option<CasChoice>, version: impl Fn(CasChoice) -> Cas) -> NewCas {
+    choice.map_or(NewCas::Next, |choice| NewCas::Is(version(choice)))
+}

@@ -1,0 +1,164 @@
+//! The small words that ops are made of, and what they stand for.
+
+use super::KEYS;
+use crate::command::Guard;
+use crate::item::Cas;
+use crate::key::Key;
+
+/// A client, by its number. A layer has some, of which each number means one ([`among`]).
+///
+/// [`among`]: Client::among
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Client(u8);
+
+impl Client {
+    /// The client with this number.
+    #[must_use]
+    pub const fn new(number: u8) -> Self {
+        Self(number)
+    }
+
+    /// Which of `count` clients it is: the numbers beyond are the first ones again.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[must_use]
+    pub const fn among(self, count: usize) -> usize {
+        self.0 as usize % count
+    }
+}
+
+/// A key, by its number. A layer has some, of which each number means one ([`among`]).
+///
+/// [`among`]: SmallKey::among
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct SmallKey(u8);
+
+impl SmallKey {
+    /// The key with this number.
+    #[must_use]
+    pub const fn new(number: u8) -> Self {
+        Self(number)
+    }
+
+    /// Which of `count` keys it is: the numbers beyond are the first ones again.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[must_use]
+    pub const fn among(self, count: usize) -> usize {
+        self.0 as usize % count
+    }
+
+    /// The one of [`KEYS`] that it is.
+    #[must_use]
+    pub fn name(self) -> Key<'static> {
+        KEYS.get(self.among(KEYS.len()))
+            .copied()
+            .and_then(Key::new)
+            .expect("every key has 1 to 250 bytes")
+    }
+}
+
+/// A value, by what is remarkable about it.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum SmallValue {
+    /// No bytes.
+    #[default]
+    Empty,
+    /// No number.
+    Word,
+    /// A number.
+    Number,
+    /// The greatest number there is.
+    Greatest,
+    /// A number that may gain or lose a digit.
+    Round,
+    /// A number that a `decr` has padded.
+    Padded,
+    /// One of which two are too long.
+    Long,
+}
+
+impl SmallValue {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Empty,
+        Self::Word,
+        Self::Number,
+        Self::Greatest,
+        Self::Round,
+        Self::Padded,
+        Self::Long,
+    ];
+
+    /// Such bytes, for a layer that tells values apart by these.
+    #[must_use]
+    pub const fn bytes(self) -> &'static [u8] {
+        match self {
+            Self::Empty => b"",
+            Self::Word => b"v",
+            Self::Number => b"7",
+            Self::Greatest => b"18446744073709551615",
+            Self::Round => b"10",
+            Self::Padded => b"7 ",
+            Self::Long => &[b'x'; 40],
+        }
+    }
+}
+
+/// A version of an item, by what the clients know of it. Whether they tell each other what they
+/// know is the layer's to say.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum CasChoice {
+    /// The last one that was told.
+    Current,
+    /// The one before.
+    Former,
+    /// One above any that was told.
+    Higher,
+    /// One above any that there will be.
+    Highest,
+}
+
+/// [`Guard`] with a [`CasChoice`].
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum GuardChoice {
+    /// Always.
+    #[default]
+    None,
+    /// If this is the item's version.
+    Match(CasChoice),
+    /// If this is the item's version, or else stale.
+    MatchElseStale(CasChoice),
+    /// If its version is 0.
+    Never,
+}
+
+impl GuardChoice {
+    pub(super) fn lower(self, version: impl Fn(CasChoice) -> Cas) -> Guard {
+        match self {
+            Self::None => Guard::None,
+            Self::Match(cas) => Guard::Match(version(cas)),
+            Self::MatchElseStale(cas) => Guard::MatchElseStale(version(cas)),
+            Self::Never => Guard::Never,
+        }
+    }
+}
+
+/// What the small words of a request stand for in one layer; `'a` is how long its keys and values
+/// live.
+pub trait Meaning<'a> {
+    /// A key.
+    fn key(&self, key: SmallKey) -> Key<'a> {
+        key.name()
+    }
+
+    /// A value.
+    fn value(&self, value: SmallValue) -> &'a [u8] {
+        value.bytes()
+    }
+
+    /// A version of the item with this key.
+    fn version(&self, key: SmallKey, choice: CasChoice) -> Cas;
+}
