@@ -68,6 +68,7 @@ invariants! {
     Guards = "E5", "a guarded change happens if and only if the version is right";
     DoneIsDone = "E6", "what an answer says was done is what has become of the item";
     ReadsAreFree = "E7", "whoever reads finds what is there, whoever holds it";
+    Modes = "E8", "a change happens only if what is there is what its mode wants, and is refused for that only then";
     Flush = "F1", "a flush takes every item that is not held, when it is due and not before";
     Expiry = "T1", "an item goes when its TTL has passed, and not before";
     TimeGoesOn = "T3", "the time of the core never goes back";
@@ -209,6 +210,8 @@ witnesses! {
     ReadHeld of ReadsAreFree, "a client reads what another one holds", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::Get), ask(Kind::MetaGet)]) && s.clients >= 2;
     TouchHeld of ReadsAreFree, "a client touches what another one holds", |s| all(s, &[ask(Kind::Lock), ask(Kind::Touch)]) && s.clients >= 2;
     ListHeld of ReadsAreFree, "a client lists what is held", |s| s.asks(Kind::Keys) && s.asks(Kind::Lock);
+    NotAbsent of Modes, "a change is refused because there is an item", |s| s.asks(Kind::Add);
+    NotPresent of Modes, "a change is refused because there is none", |s| any(s, &[ask(Kind::Append), ask(Kind::Delete), ask(Kind::Increment)]);
     Flushed of Flush, "a flush takes an item", |s| s.asks(Kind::FlushAll);
     FlushedLater of Flush, "a flush takes an item later, as it was to", |s| all(s, &[Verb::Ask(Kind::FlushAll, Manner::Later), Verb::Pass]);
     Expired of Expiry, "an item expires", |s| all(s, &[Verb::Ask(Kind::Set, Manner::Expiring), Verb::Pass]);

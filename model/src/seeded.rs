@@ -18,6 +18,7 @@ const SEARCHED: &[&str] = &[
     "locks-2x2-max-1",
     "locks-2x2-room-2",
     "shards-2x2",
+    "commands-2x1",
     "locks-2x2",
 ];
 
@@ -69,6 +70,11 @@ pub const ALL: &[Pinned] = &[
     (Bug::GuardIgnored, "locks-2x1", 5),
     (Bug::RefusalTakesVersion, "locks-2x1", 2),
     (Bug::VersionGivenTwice, "locks-2x1", 3),
+    (Bug::AddOverwrites, "locks-2x1", 3),
+    (Bug::AppendMakesItem, "locks-2x1", 2),
+    (Bug::MadeNumberLives, "commands-2x1", 2),
+    (Bug::KnownIgnored, "commands-2x1", 3),
+    (Bug::ListForgetsHeld, "commands-2x1", 4),
     (Bug::ShardsShareVersions, "shards-2x2", 2),
 ];
 

@@ -201,6 +201,11 @@ mod seeded {
         Bug::GuardIgnored,
         Bug::RefusalTakesVersion,
         Bug::VersionGivenTwice,
+        Bug::AddOverwrites,
+        Bug::AppendMakesItem,
+        Bug::MadeNumberLives,
+        Bug::KnownIgnored,
+        Bug::ListForgetsHeld,
     ];
 
     /// How many sequences it takes to find a bug, and the difference that shows it.

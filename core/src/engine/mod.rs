@@ -394,10 +394,12 @@ impl<S: Store> Core<S> {
 
     fn keys(&mut self, keys: Keys<'_>) -> Reply<'_> {
         let mut page = alloc::vec::Vec::new();
+        let forgets_held = self.is_seeded(SeededBug::ListForgetsHeld);
         let next = self
             .store
             .scan(keys.cursor, self.limits.scan_items_max, &mut |key, meta| {
-                if key.as_bytes().starts_with(keys.prefix) && self.is_live(meta) {
+                let is_listed = self.is_live(meta) && !(forgets_held && meta.locked);
+                if is_listed && key.as_bytes().starts_with(keys.prefix) {
                     page.push(key.as_bytes());
                 }
             });

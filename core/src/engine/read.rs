@@ -76,7 +76,7 @@ impl<S: Store> Core<S> {
             fetched: meta.fetched,
             stale: meta.stale,
             win: outcome.win,
-            unchanged: get.known_cas == Some(meta.cas),
+            unchanged: get.known_cas == Some(meta.cas) && !self.is_seeded(SeededBug::KnownIgnored),
             locked_by: if after.locked {
                 self.locks.owner(get.key)
             } else {

@@ -98,6 +98,16 @@ pub enum SeededBug {
     RefusalTakesVersion,
     /// An append gives away a version and does not use it up.
     VersionGivenTwice,
+    /// `add` does not look whether there is an item.
+    AddOverwrites,
+    /// An append to nothing makes an item, as if it had been asked to.
+    AppendMakesItem,
+    /// A number that a count makes does not expire.
+    MadeNumberLives,
+    /// `mg C` of the version that an item has is answered as if the client had another.
+    KnownIgnored,
+    /// A listing leaves out what is held.
+    ListForgetsHeld,
     // The last one, which `COUNT` goes by.
     /// All shards count from the same number, in the same steps.
     #[cfg(feature = "seeded-bugs")]

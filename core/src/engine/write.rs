@@ -73,6 +73,8 @@ impl<S: Store> Core<S> {
     ) -> Result<Change<S::Slot>, Reply<'static>> {
         let takes_future = self.is_seeded(SeededBug::FutureStored);
         let takes_any = self.is_seeded(SeededBug::GuardIgnored);
+        let makes_any = self.is_seeded(SeededBug::AppendMakesItem);
+        let overwrites = self.is_seeded(SeededBug::AddOverwrites);
         let counters = &mut self.stats.counters;
         let Some((slot, meta)) = found else {
             return match (set.mode, set.guard) {
@@ -87,18 +89,18 @@ impl<S: Store> Core<S> {
                     Err(Reply::NotFound)
                 }
                 (SetMode::Append { missing } | SetMode::Prepend { missing }, _) => match missing {
-                    OnMissing::Refuse => Err(Reply::NotStored),
-                    OnMissing::Create => Ok(Change::Put { stale: false }),
+                    OnMissing::Refuse if !makes_any => Err(Reply::NotStored),
+                    OnMissing::Refuse | OnMissing::Create => Ok(Change::Put { stale: false }),
                 },
             };
         };
         let end = match set.mode {
-            SetMode::Add => {
+            SetMode::Add if !overwrites => {
                 // memcached counts a refused add as a use of the item.
                 self.store.record_hit(slot);
                 return Err(Reply::NotStored);
             }
-            SetMode::Set | SetMode::Replace => None,
+            SetMode::Set | SetMode::Add | SetMode::Replace => None,
             SetMode::Append { .. } => Some(End::Back),
             SetMode::Prepend { .. } => Some(End::Front),
         };

@@ -1,7 +1,8 @@
 //! Reading and changing an item: what is found, whether a guard lets a change through, which version
 //! it gets, and what becomes of the item.
 
-use latchd_core::command::{Command, Guard, NewCas, TtlStep};
+use latchd_core::arbitrary::RequestKind;
+use latchd_core::command::{Command, Guard, LockAfter, NewCas, SetMode, TtlStep};
 use latchd_core::item::Cas;
 use latchd_core::reply::Refusal;
 
@@ -9,6 +10,7 @@ use super::{Change, Verdict, demand};
 use crate::answer::Answer;
 use crate::expected::{self, Expected};
 use crate::invariants::{Invariant, Witness};
+use crate::setup::VALUE_BYTES;
 use crate::snapshot::{Seen, described};
 
 impl Change<'_> {
@@ -75,6 +77,68 @@ impl Change<'_> {
         demand(Invariant::ReadsAreFree, is_right, || {
             format!("{keys:#b} are listed, and {due:#b} are there")
         })
+    }
+
+    /// E8.
+    pub(super) fn modes(&mut self) -> Verdict {
+        let Some((conn, key, command, answer)) = self.asked() else {
+            return Ok(());
+        };
+        let item = self.before.items[key];
+        let owner = item.and_then(|seen| seen.owner);
+        if owner.is_some_and(|owner| owner != conn) {
+            // Whoever holds it decides (L6).
+            return Ok(());
+        }
+        let is_there = item.is_some();
+        // Whether it may happen, and how it is refused if it may not.
+        let (may_be, refusal) = match command {
+            Command::Set(set) => match (set.mode, set.guard) {
+                (SetMode::Set, Guard::None) => (true, Answer::NotStored),
+                (SetMode::Set, _) => (is_there, Answer::NotFound),
+                (SetMode::Replace, _)
+                    if set.guard != Guard::None || set.lock == LockAfter::Release =>
+                {
+                    (is_there, Answer::NotFound)
+                }
+                (SetMode::Replace, _) => (is_there, Answer::NotStored),
+                (SetMode::Add, _) => (!is_there, Answer::NotStored),
+                (SetMode::Append { .. } | SetMode::Prepend { .. }, _) => {
+                    (is_there || set.mode.creates(), Answer::NotStored)
+                }
+            },
+            Command::Delete(_) => (is_there, Answer::NotFound),
+            Command::Arithmetic(sum) => (is_there || sum.steps.vivifies(), Answer::NotFound),
+            Command::Get(_)
+            | Command::SetTooLarge { .. }
+            | Command::Lock { .. }
+            | Command::Unlock { .. }
+            | Command::UnlockAll
+            | Command::FlushAll { .. }
+            | Command::Keys(_)
+            | Command::Stats(_)
+            | Command::StatsReset => return Ok(()),
+        };
+        // What would be too long is refused as what must not be.
+        let is_too_long = matches!(command, Command::Set(set) if set.value.len() > VALUE_BYTES);
+        let is_refused = answer == refusal;
+        let is_right = if may_be {
+            !is_refused || is_too_long
+        } else {
+            is_refused
+        };
+        demand(Invariant::Modes, is_right, || {
+            let kind = RequestKind::of_command(command).name();
+            format!("{answer:?} to {kind}: {}", described(item))
+        })?;
+        if !may_be {
+            self.witnessed.add(if is_there {
+                Witness::NotAbsent
+            } else {
+                Witness::NotPresent
+            });
+        }
+        Ok(())
     }
 
     /// E5.

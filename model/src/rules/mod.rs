@@ -77,6 +77,7 @@ impl Change<'_> {
         self.lock_answers()?;
         self.reads()?;
         self.lists()?;
+        self.modes()?;
         self.guards()?;
         self.versions()?;
         self.flush()?;

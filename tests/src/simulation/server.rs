@@ -82,7 +82,7 @@ impl Fault {
     /// All rules that the core can get wrong. Not that shards share their versions: there is one
     /// core here.
     #[cfg(feature = "seeded-bugs")]
-    pub const RULES: [SeededBug; 40] = [
+    pub const RULES: [SeededBug; 45] = [
         SeededBug::CloseKeepsLocks,
         SeededBug::ReleaseAllStopsAtFirst,
         SeededBug::UnlockByAnother,
@@ -123,6 +123,11 @@ impl Fault {
         SeededBug::GuardIgnored,
         SeededBug::RefusalTakesVersion,
         SeededBug::VersionGivenTwice,
+        SeededBug::AddOverwrites,
+        SeededBug::AppendMakesItem,
+        SeededBug::MadeNumberLives,
+        SeededBug::KnownIgnored,
+        SeededBug::ListForgetsHeld,
     ];
 
     /// The fault with this name; `None` if there is none.
