@@ -11,7 +11,6 @@ use latchd_core::arbitrary::{
 use latchd_core::command::{Guard, LockAfter, Removal, SetMode};
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
-use latchd_core::time::Exptime;
 
 use super::ask::{Ask, KEYS_MAX, What, Wire};
 use super::ledger::Ledger;
@@ -55,7 +54,7 @@ pub(super) fn draw(
     }
     // A value over the limit is one that somebody wants to set.
     let (request, is_too_large) = match *request {
-        Request::SetTooLarge { key } => (set(key), true),
+        Request::SetTooLarge { key } => (Request::Set(SmallSet::new(key, SmallValue::Long)), true),
         other => (other, false),
     };
     let (request, wire) = if asker.is_binary {
@@ -142,21 +141,6 @@ fn say_of_a_wire_only(what: What, bits: u64, asker: &Asker) -> Ask {
     };
     ask.quiet = what == What::Quit && wire == Wire::Binary && bits & 3 == 0;
     ask
-}
-
-/// A plain set.
-const fn set(key: SmallKey) -> Request {
-    Request::Set(SmallSet {
-        key,
-        key_form: KeyForm::Plain,
-        value: SmallValue::Long,
-        client_flags: 0,
-        exptime: Exptime::Never,
-        mode: SetMode::Set,
-        guard: GuardChoice::None,
-        new_cas: None,
-        lock: LockAfter::Keep,
-    })
 }
 
 /// Which of the keys is asked for.

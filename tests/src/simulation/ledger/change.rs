@@ -36,7 +36,7 @@ impl Ledger {
         match outdated {
             None | Some(Some(false)) => {
                 belief.gone = gone;
-                belief.is_fresh();
+                belief.mark_fresh();
             }
             Some(Some(true)) => belief.stale = Some(true),
             Some(None) => {
@@ -58,7 +58,7 @@ impl Ledger {
         let bytes_max = self.room.value_bytes_max;
         self.new_cas(key, set.new_cas, cas)?;
         let belief = &mut self.beliefs[key];
-        belief.is_fresh();
+        belief.mark_fresh();
         if !belief.is_known {
             return Ok(());
         }
@@ -86,7 +86,7 @@ impl Ledger {
         belief.client_flags = None;
         belief.there = There::Yes;
         belief.gone = Gone::Unknown;
-        belief.is_fresh();
+        belief.mark_fresh();
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl Ledger {
         self.emptied(key, Gone::Never, 0);
         let belief = &mut self.beliefs[key];
         belief.there = There::Yes;
-        belief.is_fresh();
+        belief.mark_fresh();
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl Ledger {
                     );
                 }
                 self.new_cas(key, count.new_cas, cas)?;
-                self.is_number(key, count.initial, 0);
+                self.becomes_number(key, count.initial, 0);
                 self.beliefs[key].client_flags = Some(0);
                 self.walk(Gone::Never, &count.steps, is_made, ttl_after)
             }
@@ -289,14 +289,14 @@ impl Ledger {
             // A number that got shorter keeps its length, padded by blanks.
             Some(number) if was_known => {
                 let width = belief.value.len();
-                self.is_number(key, number, width);
+                self.becomes_number(key, number, width);
             }
-            Some(_) | None => belief.is_fresh(),
+            Some(_) | None => belief.mark_fresh(),
         }
         Ok(())
     }
 
-    fn is_number(&mut self, key: usize, number: u64, width: usize) {
+    fn becomes_number(&mut self, key: usize, number: u64, width: usize) {
         let belief = &mut self.beliefs[key];
         belief.value.clear();
         write_number(&mut belief.value, number);
@@ -304,7 +304,7 @@ impl Ledger {
         belief.value.resize(width, b' ');
         belief.is_known = true;
         belief.there = There::Yes;
-        belief.is_fresh();
+        belief.mark_fresh();
     }
 
     /// A read has taken `steps` on an item that is there.
@@ -316,7 +316,7 @@ impl Ledger {
 
 impl super::Belief {
     /// It is not stale, and nobody has its win.
-    pub(super) const fn is_fresh(&mut self) {
+    pub(super) const fn mark_fresh(&mut self) {
         self.stale = Some(false);
         self.won = Some(false);
     }
