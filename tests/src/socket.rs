@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::peer::{Patience, Peer, Received};
 use crate::transcript::{Dialect, End};
@@ -103,7 +105,7 @@ impl<K> Peer for SocketPeer<K> {
             End::HalfClose => drop(self.stream(conn)?.shutdown(Shutdown::Write)),
             End::Reset => {
                 if let Some(stream) = self.streams.remove(&conn) {
-                    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+                    SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
                 }
             }
         }
@@ -254,7 +256,9 @@ impl Drop for Server {
 /// A port that nobody listens on at this moment, and that this process has not given out lately.
 ///
 /// Not one that the system chooses: it gives the same one out again as soon as it is free, also to a
-/// client, and then two tests would talk to one server.
+/// client, and then two tests would talk to one server. And tried without listening: a process that
+/// another test starts just then has a copy of our socket for a moment, and would seem to be the
+/// server that is to listen there.
 fn free_port() -> io::Result<u16> {
     // Below the ports that Linux takes for clients.
     const PORTS: std::ops::Range<u16> = 16_000..32_000;
@@ -266,7 +270,10 @@ fn free_port() -> io::Result<u16> {
     for _ in 0..ports {
         let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % ports;
         let port = PORTS.start + u16::try_from(offset).expect("the range is of ports");
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        if socket.bind(&address.into()).is_ok() {
             return Ok(port);
         }
     }

@@ -60,8 +60,23 @@ impl Started {
             .spawn()
             .unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        eventually(|| TcpStream::connect(address).ok());
-        Some(Self::Memcached(child, address))
+        let started = Self::Memcached(child, address);
+        // That somebody listens is not enough: a process that another test has just started holds a
+        // copy of the socket that found the port free, for a moment.
+        eventually(|| started.is_there().then_some(()));
+        Some(started)
+    }
+
+    /// Whether it answers.
+    fn is_there(&self) -> bool {
+        let Ok(mut socket) = TcpStream::connect(self.address()) else {
+            return false;
+        };
+        let mut answer = [0; 8];
+        let asked = socket
+            .set_read_timeout(Some(DUE))
+            .and_then(|()| socket.write_all(b"version\r\n"));
+        asked.and_then(|()| socket.read_exact(&mut answer)).is_ok() && answer == *b"VERSION "
     }
 
     /// Both servers, or latchd alone.
