@@ -2,6 +2,7 @@
 //!
 //! Source: docs/PROTOCOL.md, "Locks".
 
+use latchd_core::ConnId;
 use latchd_core::command::{Command, Get, LockAfter, Set};
 use latchd_core::reply::Refusal;
 
@@ -59,113 +60,34 @@ impl Change<'_> {
         let Some((conn, key, command, answer)) = self.asked() else {
             return Ok(());
         };
-        let item = self.before.items[key];
-        let owner = item.and_then(|seen| seen.owner);
-        let held_by_another = owner.is_some_and(|owner| owner != conn);
-        let shard = &self.before.shards[self.shard];
-        let is_open = shard.connections.contains(&Some(conn));
-        let held = self
-            .before
-            .items
-            .iter()
-            .flatten()
-            .filter(|seen| seen.owner == Some(conn));
-        let has_too_many = held.count() >= self.setup.locks_max;
-        // What an attempt to take the lock must come to; `None` if it must succeed.
-        let obstacle = match item {
-            None => Some(None),
-            Some(_) if !is_open => Some(Some(Refusal::ConnectionClosed)),
-            Some(seen) if seen.locked => Some(Some(Refusal::Locked)),
-            Some(_) if has_too_many => Some(Some(Refusal::TooManyLocks)),
-            Some(_) => None,
-        };
-        let wanted = |holds: bool, words: &str| {
-            demand(Invariant::LockAnswers, holds, || {
-                format!(
-                    "{answer:?} to connection {conn}; {words}: {}",
-                    described(item)
-                )
-            })
-        };
         match command {
             Command::Lock { .. } | Command::Get(Get { lock: true, .. }) => {
-                let is_granted = matches!(answer, Answer::Locked | Answer::Hit(_));
-                let is_right = match obstacle {
-                    None => is_granted,
-                    Some(None) => matches!(answer, Answer::NotFound | Answer::Miss),
-                    Some(Some(refusal)) => answer == Answer::Refused(refusal),
-                };
-                wanted(
-                    is_right,
-                    &match obstacle {
-                        None => "nothing stands in the way".to_owned(),
-                        Some(None) => "there is nothing to lock".to_owned(),
-                        Some(Some(refusal)) => format!("{refusal:?} is due"),
-                    },
-                )?;
-                let who = owner.map(|owner| owner == conn);
-                match (answer, who) {
-                    (Answer::Refused(Refusal::Locked), Some(true)) => {
-                        self.witnessed.add(Witness::RelockRefused);
-                    }
-                    (Answer::Refused(Refusal::Locked), _) => {
-                        self.witnessed.add(Witness::LockRefused);
-                    }
-                    (Answer::Refused(Refusal::TooManyLocks), _) => {
-                        self.witnessed.add(Witness::TooManyLocks);
-                    }
-                    (Answer::Locked, _) => self.witnessed.add(Witness::Granted),
-                    (Answer::Hit(_), _) => self.witnessed.add(Witness::LockedAndRead),
-                    (Answer::NotFound | Answer::Miss, _) => {
-                        self.witnessed.add(Witness::NothingToLock);
-                    }
-                    _ => {}
-                }
-                Ok(())
+                self.taking(conn, key, answer)
             }
-            Command::Unlock { .. } => {
-                let expected = match (item, owner == Some(conn)) {
-                    (None, _) => Answer::Refused(Refusal::NotLockedNotFound),
-                    (Some(_), true) => Answer::Unlocked,
-                    (Some(_), false) => Answer::Refused(Refusal::NotLocked),
-                };
-                if held_by_another {
-                    self.witnessed.add(Witness::UnlockRefused);
-                }
-                wanted(answer == expected, &format!("{expected:?} is due"))
-            }
+            Command::Unlock { .. } => self.giving_back(conn, key, answer),
             Command::Set(Set {
                 lock: LockAfter::Release,
                 ..
-            }) => {
-                if held_by_another {
-                    self.witnessed.add(Witness::NotMine);
-                }
-                match (item, owner == Some(conn)) {
-                    (None, _) => wanted(answer == Answer::NotFound, "there is none"),
-                    (Some(_), false) => wanted(
-                        answer == Answer::Refused(Refusal::NotLocked),
-                        "it does not hold the lock",
-                    ),
-                    (Some(_), true) => wanted(
-                        !matches!(
-                            answer,
-                            Answer::Refused(Refusal::NotLocked | Refusal::Locked)
-                        ),
-                        "it holds the lock",
-                    ),
-                }
-            }
-            Command::SetTooLarge { .. } => wanted(
+            }) => self.replacing_and_unlocking(conn, key, answer),
+            Command::SetTooLarge { .. } => self.wanted(
                 answer == Answer::Refused(Refusal::TooLarge),
+                key,
+                answer,
                 "it is too large",
             ),
             Command::Set(_) | Command::Delete(_) | Command::Arithmetic(_) => {
-                if held_by_another {
+                let is_others = self.is_held_by_another(conn, key);
+                let is_refused = answer == Answer::Refused(Refusal::Locked);
+                self.wanted(
+                    is_refused == is_others,
+                    key,
+                    answer,
+                    "that is not who holds it",
+                )?;
+                if is_others {
                     self.witnessed.add(Witness::OwnerOnly);
                 }
-                let is_refused = answer == Answer::Refused(Refusal::Locked);
-                wanted(is_refused == held_by_another, "that is not who holds it")
+                Ok(())
             }
             Command::Get(_)
             | Command::UnlockAll
@@ -174,6 +96,104 @@ impl Change<'_> {
             | Command::Stats(_)
             | Command::StatsReset => Ok(()),
         }
+    }
+
+    fn owner(&self, key: usize) -> Option<ConnId> {
+        self.before.items[key].and_then(|seen| seen.owner)
+    }
+
+    fn is_held_by_another(&self, conn: ConnId, key: usize) -> bool {
+        self.owner(key).is_some_and(|owner| owner != conn)
+    }
+
+    /// L6, unless `holds`.
+    fn wanted(&self, holds: bool, key: usize, answer: Answer, words: &str) -> Verdict {
+        demand(Invariant::LockAnswers, holds, || {
+            let (item, actor) = (self.before.items[key], self.actor());
+            let conn = actor.map_or(0, ConnId::number);
+            format!(
+                "{answer:?} to connection {conn}; {words}: {}",
+                described(item)
+            )
+        })
+    }
+
+    /// An attempt to take the lock.
+    fn taking(&mut self, conn: ConnId, key: usize, answer: Answer) -> Verdict {
+        let item = self.before.items[key];
+        let is_open = self.before.shards[self.shard]
+            .connections
+            .contains(&Some(conn));
+        let held = self
+            .before
+            .items
+            .iter()
+            .flatten()
+            .filter(|seen| seen.owner == Some(conn));
+        let has_too_many = held.count() >= self.setup.locks_max;
+        let is_granted = matches!(answer, Answer::Locked | Answer::Hit(_));
+        let is_refused = |refusal| answer == Answer::Refused(refusal);
+        let (is_right, words) = match item {
+            None => (
+                matches!(answer, Answer::NotFound | Answer::Miss),
+                "there is nothing to lock",
+            ),
+            Some(_) if !is_open => (
+                is_refused(Refusal::ConnectionClosed),
+                "its connection has ended",
+            ),
+            Some(seen) if seen.locked => (is_refused(Refusal::Locked), "it is held"),
+            Some(_) if has_too_many => (is_refused(Refusal::TooManyLocks), "it has enough"),
+            Some(_) => (is_granted, "nothing stands in the way"),
+        };
+        self.wanted(is_right, key, answer, words)?;
+        let is_own = self.owner(key) == Some(conn);
+        let witness = match (answer, is_own) {
+            (Answer::Refused(Refusal::Locked), true) => Witness::RelockRefused,
+            (Answer::Refused(Refusal::Locked), false) => Witness::LockRefused,
+            (Answer::Refused(Refusal::TooManyLocks), _) => Witness::TooManyLocks,
+            (Answer::Locked, _) => Witness::Granted,
+            (Answer::Hit(_), _) => Witness::LockedAndRead,
+            (Answer::NotFound | Answer::Miss, _) => Witness::NothingToLock,
+            _ => return Ok(()),
+        };
+        self.witnessed.add(witness);
+        Ok(())
+    }
+
+    /// `unlock`.
+    fn giving_back(&mut self, conn: ConnId, key: usize, answer: Answer) -> Verdict {
+        let due = match (self.before.items[key], self.owner(key) == Some(conn)) {
+            (None, _) => Answer::Refused(Refusal::NotLockedNotFound),
+            (Some(_), true) => Answer::Unlocked,
+            (Some(_), false) => Answer::Refused(Refusal::NotLocked),
+        };
+        self.wanted(answer == due, key, answer, &format!("{due:?} is due"))?;
+        if self.is_held_by_another(conn, key) {
+            self.witnessed.add(Witness::UnlockRefused);
+        }
+        Ok(())
+    }
+
+    /// Replace-and-unlock, as far as it is about the lock.
+    fn replacing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: Answer) -> Verdict {
+        let is_lock_to_blame = matches!(
+            answer,
+            Answer::Refused(Refusal::NotLocked | Refusal::Locked)
+        );
+        let (is_right, words) = match (self.before.items[key], self.owner(key) == Some(conn)) {
+            (None, _) => (answer == Answer::NotFound, "there is none"),
+            (Some(_), false) => (
+                answer == Answer::Refused(Refusal::NotLocked),
+                "it does not hold the lock",
+            ),
+            (Some(_), true) => (!is_lock_to_blame, "it holds the lock"),
+        };
+        self.wanted(is_right, key, answer, words)?;
+        if self.is_held_by_another(conn, key) {
+            self.witnessed.add(Witness::NotMine);
+        }
+        Ok(())
     }
 
     /// L7, for locks that end by `unlock_all` and by close, and for those that must not end.
