@@ -41,11 +41,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
             let may_linger = match client.errand {
                 Some((Errand::Close | Errand::UnlockAll, next)) => shard >= next,
                 Some((
-                    Errand::Flush
-                    | Errand::FlushLater
-                    | Errand::Keys
-                    | Errand::Stats
-                    | Errand::StatsReset,
+                    Errand::FlushAll { .. } | Errand::Keys | Errand::Stats | Errand::StatsReset,
                     _,
                 ))
                 | None => false,

@@ -12,7 +12,7 @@
 //! another order means sorting their words.
 
 use latchd_core::engine::ConnId;
-use latchd_core::time::TICK_MS;
+use latchd_core::time::{Exptime, TICK_MS};
 
 use crate::action::{CHOSEN_CAS, PRESSURE_KEY};
 use crate::client::{Client, Errand};
@@ -141,8 +141,9 @@ fn client_word(
         None => (0, 0),
         Some((Errand::Close, next)) => (1, *next),
         Some((Errand::UnlockAll, next)) => (2, *next),
-        Some((Errand::Flush, next)) => (3, *next),
-        Some((Errand::FlushLater, next)) => (4, *next),
+        Some((Errand::FlushAll { at: Exptime::Never }, next)) => (3, *next),
+        // There is one delay in an alphabet ([`Manner::Later`](crate::verb::Manner)).
+        Some((Errand::FlushAll { .. }, next)) => (4, *next),
         Some((Errand::Keys, next)) => (5, *next),
         Some((Errand::Stats, next)) => (6, *next),
         Some((Errand::StatsReset, next)) => (7, *next),

@@ -13,8 +13,11 @@ use crate::answer::Answer;
 use crate::setup::{CLIENT_KEYS_MAX, Setup};
 use crate::snapshot::SHARDS_MAX;
 
-/// The exptime of a flush that is to come.
-pub(crate) const FLUSH_LATER: Exptime = Exptime::In { seconds: 1 };
+/// A listing from its beginning.
+const ALL_KEYS: Keys<'static> = Keys {
+    prefix: b"",
+    cursor: ScanCursor(0),
+};
 
 /// A client, as far as it can know.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +40,7 @@ pub(crate) struct Client {
 pub(crate) enum Errand {
     Close,
     UnlockAll,
-    Flush,
-    FlushLater,
+    FlushAll { at: Exptime },
     Keys,
     Stats,
     StatsReset,
@@ -49,12 +51,14 @@ impl Errand {
     pub(crate) const fn of(command: &Command<'_>) -> Option<Self> {
         match command {
             Command::UnlockAll => Some(Self::UnlockAll),
-            Command::FlushAll { at: Exptime::Never } => Some(Self::Flush),
-            Command::FlushAll { .. } => Some(Self::FlushLater),
-            Command::Keys(_) => Some(Self::Keys),
-            Command::Stats(_) => Some(Self::Stats),
+            Command::FlushAll { at } => Some(Self::FlushAll { at: *at }),
+            Command::Keys(ALL_KEYS) => Some(Self::Keys),
+            Command::Stats(StatsTopic::General) => Some(Self::Stats),
             Command::StatsReset => Some(Self::StatsReset),
-            Command::Get(_)
+            // No word asks for a part of the keys, or for another topic.
+            Command::Keys(_)
+            | Command::Stats(_)
+            | Command::Get(_)
             | Command::Set(_)
             | Command::SetTooLarge { .. }
             | Command::Delete(_)
@@ -65,16 +69,12 @@ impl Errand {
     }
 
     /// What each shard is asked; `None` if it is told of the connection's end.
-    pub(crate) fn command(self) -> Option<Command<'static>> {
+    pub(crate) const fn command(self) -> Option<Command<'static>> {
         Some(match self {
             Self::Close => return None,
             Self::UnlockAll => Command::UnlockAll,
-            Self::Flush => Command::FlushAll { at: Exptime::Never },
-            Self::FlushLater => Command::FlushAll { at: FLUSH_LATER },
-            Self::Keys => Command::Keys(Keys {
-                prefix: b"",
-                cursor: ScanCursor::default(),
-            }),
+            Self::FlushAll { at } => Command::FlushAll { at },
+            Self::Keys => Command::Keys(ALL_KEYS),
             Self::Stats => Command::Stats(StatsTopic::General),
             Self::StatsReset => Command::StatsReset,
         })

@@ -8,7 +8,7 @@
 use latchd_core::engine::{ConnId, Holding, View};
 use latchd_core::item::Meta;
 use latchd_core::store::{MapEntry, MapView};
-use latchd_core::time::Tick;
+use latchd_core::time::{Clock, Tick};
 
 use crate::action::KEYS;
 use crate::setup::CLIENTS_MAX;
@@ -117,7 +117,12 @@ impl Snapshot {
             connections,
             // The same from beginning to end.
             limits: _,
-            clock,
+            clock:
+                Clock {
+                    now,
+                    // Decides what a date means, and no word of an alphabet has one.
+                    unix_s_at_start: _,
+                },
             next_cas,
             // The same from beginning to end.
             cas_stride: _,
@@ -216,7 +221,7 @@ impl Snapshot {
             next_cas: next_cas.number(),
             flush_at_ms: flush_at.map(latchd_core::Instant::as_millis),
             connections: open,
-            now_ms: clock.now.as_millis(),
+            now_ms: now.as_millis(),
         };
         Ok(())
     }

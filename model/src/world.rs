@@ -330,11 +330,7 @@ impl World {
         let conn = client.conn.expect("it is not closed yet");
         let is_concerned = |shard: &usize| match errand {
             Errand::Close | Errand::UnlockAll => client.opened[*shard],
-            Errand::Flush
-            | Errand::FlushLater
-            | Errand::Keys
-            | Errand::Stats
-            | Errand::StatsReset => true,
+            Errand::FlushAll { .. } | Errand::Keys | Errand::Stats | Errand::StatsReset => true,
         };
         let mut concerned = (first..self.shards.len()).filter(is_concerned);
         let (shard, next) = (concerned.next(), concerned.next());
