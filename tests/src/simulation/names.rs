@@ -1,5 +1,8 @@
 //! The names of the keys, as text and packets write them and as `b` does.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 /// The names of the keys.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
@@ -16,7 +19,8 @@ impl Names {
                 format!("key{number}{:->length$}", "").into_bytes()
             })
             .collect();
-        let base64 = plain.iter().map(|name| base64(name)).collect();
+        let base64 = plain.iter().map(|name| STANDARD.encode(name).into_bytes());
+        let base64 = base64.collect();
         Self { plain, base64 }
     }
 
@@ -36,22 +40,4 @@ impl Names {
     pub(super) fn number(&self, name: &[u8]) -> Option<usize> {
         self.plain.iter().position(|known| known == name)
     }
-}
-
-fn base64(bytes: &[u8]) -> Vec<u8> {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = Vec::new();
-    for three in bytes.chunks(3) {
-        let bits = (0..3).fold(0_u32, |bits, at| {
-            bits << 8 | u32::from(three.get(at).copied().unwrap_or(0))
-        });
-        for place in 0..4 {
-            text.push(if place <= three.len() {
-                LETTERS[(bits >> (18 - 6 * place) & 63) as usize]
-            } else {
-                b'='
-            });
-        }
-    }
-    text
 }

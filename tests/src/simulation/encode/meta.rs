@@ -1,7 +1,7 @@
 //! The lines of meta text: flags in many orders, and those whose order says something in theirs.
 
 use latchd_core::arbitrary::{Request, SmallGet, SmallSet};
-use latchd_core::command::{Guard, OnMissing, SetMode, TtlStep};
+use latchd_core::command::{Guard, TtlStep};
 use latchd_core::time::Exptime;
 
 use super::super::ask::{Ask, What};
@@ -176,19 +176,10 @@ fn put_what_is_asked(ask: &Ask, flags: &mut Flags<'_>) {
         }
     }
     if ask.stores() || ask.removes() {
-        let makes = matches!(
-            ask.request,
-            Some(Request::Set(SmallSet {
-                mode: SetMode::Append {
-                    missing: OnMissing::Create
-                } | SetMode::Prepend {
-                    missing: OnMissing::Create
-                },
-                ..
-            }))
-        );
+        let creates =
+            matches!(ask.request, Some(Request::Set(SmallSet { mode, .. })) if mode.creates());
         match ask.exptime() {
-            Some(exptime) if makes => flags.put_exptime(b'N', exptime),
+            Some(exptime) if creates => flags.put_exptime(b'N', exptime),
             // `md I` without `T` leaves the TTL, all others have none then.
             Some(Exptime::Never) if ask.what != What::MarkStale && !says_all => {}
             Some(exptime) => flags.put_exptime(b'T', exptime),
