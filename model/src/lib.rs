@@ -17,8 +17,6 @@ pub mod pairs;
 pub mod report;
 mod rules;
 pub mod search;
-#[cfg(feature = "seeded-bugs")]
-pub mod seeded;
 pub mod setup;
 mod shards;
 mod snapshot;

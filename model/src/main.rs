@@ -1,4 +1,4 @@
-//! `latchd-model`: checks the models, shows them, and plants bugs to see that they are found.
+//! `latchd-model`: checks the models and shows them.
 
 use std::io::{IsTerminal, Write as _, stderr};
 use std::path::{Path, PathBuf};
@@ -29,10 +29,6 @@ enum Request {
         /// Where to put the transcript of what is wrong.
         #[arg(long, default_value = "target/model")]
         save: PathBuf,
-        /// On a core with this bug planted, by its name in `seeded`.
-        #[cfg(feature = "seeded-bugs")]
-        #[arg(long)]
-        plant: Option<String>,
     },
     /// Says what each model is about: its alphabet, what must always hold, and what must be seen.
     List {
@@ -73,13 +69,6 @@ enum Request {
         #[arg(long, default_value_t = 3000)]
         port: u16,
     },
-    /// Plants every wrong variant of a rule, and looks for the shortest way to see it.
-    #[cfg(feature = "seeded-bugs")]
-    Seeded {
-        /// Print the shortest way of each.
-        #[arg(long)]
-        show: bool,
-    },
 }
 
 fn main() -> ExitCode {
@@ -90,15 +79,7 @@ fn main() -> ExitCode {
             name,
             threads,
             save,
-            #[cfg(feature = "seeded-bugs")]
-            plant,
-        } => {
-            #[cfg(feature = "seeded-bugs")]
-            let plain = |setup| planted(setup, plant.as_deref());
-            #[cfg(not(feature = "seeded-bugs"))]
-            let plain = Explored::new;
-            check(&chosen(name.as_deref()), plain, threads, &save)
-        }
+        } => check(&chosen(name.as_deref()), threads, &save),
         Request::List { name } => {
             for setup in chosen(name.as_deref()) {
                 println!("{}", report::details(setup));
@@ -114,8 +95,6 @@ fn main() -> ExitCode {
             renews,
         } => leases(threads, show, name.as_deref(), steps, renews),
         Request::Explore { name, port } => explore(&name, port),
-        #[cfg(feature = "seeded-bugs")]
-        Request::Seeded { show } => seeded(show),
     };
     if is_good {
         ExitCode::SUCCESS
@@ -135,16 +114,11 @@ fn chosen(name: Option<&str>) -> Vec<&'static Setup> {
     chosen
 }
 
-fn check(
-    setups: &[&'static Setup],
-    model_of: impl Fn(Setup) -> Explored,
-    threads: usize,
-    save: &Path,
-) -> bool {
+fn check(setups: &[&'static Setup], threads: usize, save: &Path) -> bool {
     println!("{}", report::head());
     let mut complaints = String::new();
     for setup in setups {
-        let model = model_of((*setup).clone());
+        let model = Explored::new((*setup).clone());
         let found = search::exhaust(&model, threads, |states| {
             if stderr().is_terminal() {
                 eprint!("\r{}: {states} states … ", setup.name);
@@ -270,55 +244,4 @@ fn explore(name: &str, port: u16) -> bool {
         .checker()
         .serve(("127.0.0.1", port));
     true
-}
-
-/// The model on a core with a bug planted, if one is named.
-#[cfg(feature = "seeded-bugs")]
-fn planted(setup: Setup, name: Option<&str>) -> Explored {
-    use latchd_model::seeded;
-
-    let Some(name) = name else {
-        return Explored::new(setup);
-    };
-    let named = seeded::ALL
-        .iter()
-        .find(|(bug, ..)| format!("{bug:?}") == name);
-    let Some((bug, ..)) = named else {
-        eprintln!("there is no bug {name}: `seeded` shows their names");
-        std::process::exit(2);
-    };
-    seeded::with_bug(&setup, *bug)
-}
-
-#[cfg(feature = "seeded-bugs")]
-fn seeded(show: bool) -> bool {
-    use latchd_model::seeded::{self, Verdict};
-
-    println!("{:24} {:20} {:>5}  breaks", "bug", "found by", "steps");
-    let mut is_good = true;
-    for pinned in seeded::ALL {
-        let verdict = seeded::verdict(pinned);
-        let (Verdict::AsPinned(caught) | Verdict::Otherwise(Some(caught))) = &verdict else {
-            println!("{:24} NOT FOUND", format!("{:?}", pinned.0));
-            is_good = false;
-            continue;
-        };
-        let steps = caught.offence.steps.len();
-        println!(
-            "{:24} {:20} {steps:>5}  {}",
-            format!("{:?}", pinned.0),
-            caught.setup.name,
-            caught.offence.fault
-        );
-        if let Verdict::Otherwise(_) = verdict {
-            println!("{:24} pinned are {} and {} steps", "", pinned.1, pinned.2);
-            is_good = false;
-        }
-        if show {
-            let model = seeded::with_bug(caught.setup, pinned.0);
-            println!("\n{}", report::offence(&model, &caught.offence));
-        }
-    }
-    println!("\n{} bugs", seeded::ALL.len());
-    is_good
 }

@@ -74,29 +74,3 @@ fn names_tell_the_models_apart() {
         );
     }
 }
-
-/// The wrong variants, which do not ship: each must be found, in its shortest way.
-#[cfg(feature = "seeded-bugs")]
-mod seeded {
-    use latchd_core::engine::SeededBug;
-    use latchd_model::report;
-    use latchd_model::seeded::{ALL, Verdict, verdict, with_bug};
-    use latchd_tests::transcript::parse::parse;
-
-    #[test]
-    fn every_bug_is_found_as_it_is_pinned() {
-        // The panics of the core's checks are caught and told as offences.
-        std::panic::set_hook(Box::new(|_| {}));
-        assert_eq!(ALL.len(), SeededBug::COUNT, "each has its row");
-        for pinned in ALL {
-            let Verdict::AsPinned(caught) = verdict(pinned) else {
-                panic!("{pinned:?}: {:?}", verdict(pinned));
-            };
-            let model = with_bug(caught.setup, pinned.0);
-            let text = report::offence(&model, &caught.offence);
-            let transcript =
-                parse("offence", &text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"));
-            assert_eq!(transcript.scenarios.len(), 1, "{text}");
-        }
-    }
-}

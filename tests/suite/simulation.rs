@@ -64,31 +64,6 @@ fn what_is_planted_is_found() {
     }
 }
 
-/// Every rule that the core can get wrong is missed by the clients sooner or later.
-#[cfg(feature = "seeded-bugs")]
-#[test]
-fn a_rule_that_is_wrong_is_found() {
-    use latchd_core::engine::SeededBug;
-
-    for bug in Fault::RULES {
-        let first = (0..16).find_map(|seed| {
-            let plan = Plan {
-                fault: Some(Fault::Rule(bug)),
-                ..Plan::new(seed, 10 * EVENTS)
-            };
-            run(&plan).err()
-        });
-        match first {
-            // No client sends anything on a connection that it knows to be closed.
-            None => assert_eq!(bug, SeededBug::DeadTakesLock, "goes unseen"),
-            Some(failure) => println!(
-                "{bug:?}: seed {}, event {}: {}",
-                failure.seed, failure.event, failure.rule
-            ),
-        }
-    }
-}
-
 /// A failure says where to look, and what to type.
 #[test]
 fn a_failure_can_be_replayed() {

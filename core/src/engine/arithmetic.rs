@@ -9,7 +9,6 @@
 use alloc::vec::Vec;
 
 use super::recache::{self, Origin};
-use super::seeded::SeededBug;
 use super::{ConnId, Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Arithmetic, Direction};
 use crate::item::Meta;
@@ -24,9 +23,7 @@ impl<S: Store> Core<S> {
         let Some((slot, meta)) = self.find_live(request.key) else {
             return self.make_number(request);
         };
-        if self.is_held_by_another(conn, request.key, &meta)
-            && !self.is_seeded(SeededBug::CountIgnoresLock)
-        {
+        if self.is_held_by_another(conn, request.key, &meta) {
             return HELD_BY_ANOTHER;
         }
         let old = self.store.value(slot);
@@ -104,7 +101,6 @@ impl<S: Store> Core<S> {
         }
         let (deadline, ttl) =
             recache::walk(&self.clock, None, &request.steps, Origin::Made, |_, _| {});
-        let deadline = deadline.filter(|_| !self.is_seeded(SeededBug::MadeNumberLives));
         let now = self.clock.tick();
         let meta = Meta {
             cas: self.peek_cas(request.new_cas),

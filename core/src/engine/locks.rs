@@ -14,7 +14,6 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::seeded::SeededBug;
 use super::{ConnId, Core};
 use crate::item::Meta;
 use crate::key::Key;
@@ -202,20 +201,13 @@ impl<S: Store> Core<S> {
         slot: S::Slot,
         meta: &Meta,
     ) -> Result<(), Refusal> {
-        if self.is_seeded(SeededBug::DeadTakesLock) {
-            self.locks.open(conn);
-        }
         let held = self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
-        let is_own = self.locks.owner(self.store.key(slot)) == Some(conn);
-        let may_relock = self.is_seeded(SeededBug::RelockSucceeds) && is_own;
-        if meta.locked && !may_relock && !self.is_seeded(SeededBug::LockIsStolen) {
+        if meta.locked {
             self.stats.counters.lock_contended += 1;
             return Err(Refusal::Locked);
         }
         let pinned = self.store.usage().locked_bytes + self.store.item_bytes(slot);
-        let has_too_many = held >= self.limits.locks_per_connection_max
-            && !self.is_seeded(SeededBug::LocksUnbounded);
-        if has_too_many || pinned > self.limits.locked_bytes_max {
+        if held >= self.limits.locks_per_connection_max || pinned > self.limits.locked_bytes_max {
             return Err(Refusal::TooManyLocks);
         }
         Ok(())
@@ -231,8 +223,7 @@ impl<S: Store> Core<S> {
         let Some((_, meta)) = self.find_live(key) else {
             return Reply::Refused(Refusal::NotLockedNotFound);
         };
-        let is_own = self.locks.owner(key) == Some(conn);
-        if !meta.locked || !(is_own || self.is_seeded(SeededBug::UnlockByAnother)) {
+        if !meta.locked || self.locks.owner(key) != Some(conn) {
             return Reply::Refused(Refusal::NotLocked);
         }
         self.stats.counters.lock_released += 1;
@@ -247,9 +238,6 @@ impl<S: Store> Core<S> {
 
     /// Everything `conn` held is free, and nothing can be given to it any more (L4).
     pub(super) fn close(&mut self, conn: ConnId) {
-        if self.is_seeded(SeededBug::CloseKeepsLocks) {
-            return;
-        }
         self.stats.counters.lock_died += self.release_all(conn);
         self.locks.by_conn.remove(&conn);
     }
@@ -259,9 +247,6 @@ impl<S: Store> Core<S> {
         while let Some(key) = self.locks.any_held_by(conn) {
             self.release(Key::new(&key).expect("it was made from a key"));
             released += 1;
-            if self.is_seeded(SeededBug::ReleaseAllStopsAtFirst) {
-                break;
-            }
         }
         released
     }

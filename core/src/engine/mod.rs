@@ -17,7 +17,6 @@ mod locks;
 mod read;
 mod recache;
 mod remove;
-mod seeded;
 mod view;
 mod write;
 
@@ -27,10 +26,6 @@ mod tests;
 use core::fmt;
 
 pub use locks::{Holding, LockTable};
-#[cfg(feature = "seeded-bugs")]
-pub use seeded::SeededBug;
-#[cfg(not(feature = "seeded-bugs"))]
-use seeded::SeededBug;
 pub use view::View;
 
 use crate::command::{Command, Guard, Keys, NewCas};
@@ -102,9 +97,6 @@ pub struct Config {
     /// What its hashes depend on besides the keys. A server takes it from the system's randomness,
     /// so that no client can choose keys that are slow to find.
     pub hash_seed: HashSeed,
-    /// Which rule is got wrong on purpose.
-    #[cfg(feature = "seeded-bugs")]
-    pub seeded_bug: Option<SeededBug>,
 }
 
 impl Config {
@@ -117,8 +109,6 @@ impl Config {
             cas_first: Cas::FIRST,
             cas_stride: 1,
             hash_seed: [0, 0],
-            #[cfg(feature = "seeded-bugs")]
-            seeded_bug: None,
         }
     }
 
@@ -158,8 +148,6 @@ pub struct Core<S = MapStore> {
     cas_stride: u32,
     flush_at: Option<Instant>,
     stats: Stats,
-    #[cfg(feature = "seeded-bugs")]
-    seeded_bug: Option<SeededBug>,
 }
 
 impl Core<MapStore> {
@@ -167,8 +155,6 @@ impl Core<MapStore> {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let store = MapStore::with_seed(&config.limits, config.hash_seed);
-        #[cfg(feature = "seeded-bugs")]
-        let store = store.evicting_held(config.seeded_bug == Some(SeededBug::EvictsHeld));
         Self::with_store(config, store)
     }
 }
@@ -183,14 +169,7 @@ impl<S: Store> Core<S> {
             cas_first,
             cas_stride,
             hash_seed: _,
-            #[cfg(feature = "seeded-bugs")]
-            seeded_bug,
         } = config;
-        #[cfg(feature = "seeded-bugs")]
-        let (cas_first, cas_stride) = match seeded_bug {
-            Some(SeededBug::ShardsShareVersions) => (Cas::FIRST, 1),
-            _ => (cas_first, cas_stride),
-        };
         Self {
             store,
             locks: LockTable::default(),
@@ -203,8 +182,6 @@ impl<S: Store> Core<S> {
             cas_stride,
             flush_at: None,
             stats: Stats::default(),
-            #[cfg(feature = "seeded-bugs")]
-            seeded_bug,
         }
     }
 
@@ -292,9 +269,6 @@ impl<S: Store> Core<S> {
 
     fn advance(&mut self, now: Instant) {
         self.clock.now = self.clock.now.max(now);
-        if self.is_seeded(SeededBug::TimeGoesBack) {
-            self.clock.now = now;
-        }
         if self.flush_at.is_some_and(|at| at <= self.clock.now) {
             self.flush();
         }
@@ -337,8 +311,7 @@ impl<S: Store> Core<S> {
 
     fn is_live(&self, meta: &Meta) -> bool {
         let tick = self.clock.tick();
-        (meta.locked && !self.is_seeded(SeededBug::ExpiresHeld))
-            || self.is_seeded(SeededBug::NothingExpires)
+        meta.locked
             || !meta
                 .deadline
                 .is_some_and(|deadline| deadline.has_passed(tick))
@@ -371,7 +344,6 @@ impl<S: Store> Core<S> {
         self.stats.counters.cmd_flush += 1;
         match self.clock.delay_ms(at) {
             0 => self.flush(),
-            _ if self.is_seeded(SeededBug::FlushIgnoresDelay) => self.flush(),
             ms => {
                 let now_ms = self.clock.now.as_millis();
                 self.flush_at = Some(Instant::from_millis(now_ms.saturating_add(ms)));
@@ -384,22 +356,15 @@ impl<S: Store> Core<S> {
     fn flush(&mut self) {
         self.flush_at = None;
         self.store.clear();
-        if self.is_seeded(SeededBug::FlushDropsHeld) {
-            self.drop_held();
-        }
-        if !self.is_seeded(SeededBug::FlushForgetsHeld) {
-            self.locks.doom_all();
-        }
+        self.locks.doom_all();
     }
 
     fn keys(&mut self, keys: Keys<'_>) -> Reply<'_> {
         let mut page = alloc::vec::Vec::new();
-        let forgets_held = self.is_seeded(SeededBug::ListForgetsHeld);
         let next = self
             .store
             .scan(keys.cursor, self.limits.scan_items_max, &mut |key, meta| {
-                let is_listed = self.is_live(meta) && !(forgets_held && meta.locked);
-                if is_listed && key.as_bytes().starts_with(keys.prefix) {
+                if self.is_live(meta) && key.as_bytes().starts_with(keys.prefix) {
                     page.push(key.as_bytes());
                 }
             });

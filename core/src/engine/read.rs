@@ -6,8 +6,7 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd` and `process_mget_cmd`.
 
 use super::recache::{self, Origin};
-use super::seeded::SeededBug;
-use super::{ConnId, Core, HELD_BY_ANOTHER};
+use super::{ConnId, Core};
 use crate::command::{Get, TtlStep};
 use crate::item::Meta;
 use crate::reply::{Hit, Refusal, Reply, Win};
@@ -25,12 +24,7 @@ impl<S: Store> Core<S> {
                 Reply::Miss
             };
         };
-        if self.is_seeded(SeededBug::ReadsBlocked) && self.is_held_by_another(conn, get.key, &meta)
-        {
-            return HELD_BY_ANOTHER;
-        }
-        let takes_lock = get.lock && !self.is_seeded(SeededBug::LockAndGetForgetsLock);
-        if takes_lock {
+        if get.lock {
             self.stats.counters.cmd_lock += 1;
             if let Err(refusal) = self.may_lock(conn, slot, &meta) {
                 return Reply::Refused(refusal);
@@ -38,19 +32,14 @@ impl<S: Store> Core<S> {
             self.grant(conn, get.key);
         }
         let mut outcome = recache::decide(&self.clock, &meta, &get.steps, Origin::Found);
-        if !get.recaches && !self.is_seeded(SeededBug::PlainGetTakesWin) {
+        if !get.recaches {
             outcome.win = Win::None;
         }
         self.count_win(outcome.win);
-        let is_win_lost = self.is_seeded(if meta.stale {
-            SeededBug::StaleWonTwice
-        } else {
-            SeededBug::ShortWonTwice
-        });
         let after = Meta {
             deadline: outcome.deadline,
-            win_sent: meta.win_sent || (outcome.win == Win::Won && !is_win_lost),
-            locked: meta.locked || takes_lock,
+            win_sent: meta.win_sent || outcome.win == Win::Won,
+            locked: meta.locked || get.lock,
             fetched: meta.fetched || get.bump,
             last_access: if get.bump {
                 self.clock.tick()
@@ -76,7 +65,7 @@ impl<S: Store> Core<S> {
             fetched: meta.fetched,
             stale: meta.stale,
             win: outcome.win,
-            unchanged: get.known_cas == Some(meta.cas) && !self.is_seeded(SeededBug::KnownIgnored),
+            unchanged: get.known_cas == Some(meta.cas),
             locked_by: if after.locked {
                 self.locks.owner(get.key)
             } else {
@@ -102,7 +91,7 @@ impl<S: Store> Core<S> {
         };
         let outcome = recache::decide(&self.clock, &meta, &get.steps, Origin::Made);
         meta.deadline = outcome.deadline;
-        meta.win_sent = !self.is_seeded(SeededBug::VivifiedWonTwice);
+        meta.win_sent = true;
         let memory_bytes = self.store.bytes_for(get.key.as_bytes().len(), 0);
         // One that would be gone at once is shown and not kept, so everybody wins it.
         if !outcome

@@ -3,7 +3,6 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_delete_cmd` and `process_mdelete_cmd`.
 //! Where we differ: emptying an item keeps its win (docs/PROTOCOL.md, "md").
 
-use super::seeded::SeededBug;
 use super::{ConnId, Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Delete, NewCas, Removal};
 use crate::item::Meta;
@@ -17,9 +16,7 @@ impl<S: Store> Core<S> {
             self.stats.counters.delete_misses += 1;
             return Reply::NotFound;
         };
-        if self.is_held_by_another(conn, delete.key, &meta)
-            && !self.is_seeded(SeededBug::DeleteIgnoresLock)
-        {
+        if self.is_held_by_another(conn, delete.key, &meta) {
             return HELD_BY_ANOTHER;
         }
         if delete.guard.judge(meta.cas) != Guarded::Pass {
@@ -28,9 +25,7 @@ impl<S: Store> Core<S> {
         }
         let done = match delete.removal {
             Removal::Remove => {
-                if !self.is_seeded(SeededBug::DeleteLeavesLock) {
-                    self.locks.release(delete.key);
-                }
+                self.locks.release(delete.key);
                 self.store.remove(slot);
                 Ok(())
             }
@@ -59,7 +54,6 @@ impl<S: Store> Core<S> {
                     Meta {
                         cas,
                         stale: false,
-                        win_sent: meta.win_sent && !self.is_seeded(SeededBug::ClearOpensWin),
                         ..meta
                     },
                     exptime,
@@ -88,15 +82,11 @@ impl<S: Store> Core<S> {
     }
 
     /// Out of date, with its win open again.
-    fn marked_stale(&self, meta: Meta, new_cas: NewCas) -> Meta {
+    const fn marked_stale(&self, meta: Meta, new_cas: NewCas) -> Meta {
         Meta {
-            cas: if self.is_seeded(SeededBug::MarkKeepsVersion) {
-                meta.cas
-            } else {
-                self.peek_cas(new_cas)
-            },
+            cas: self.peek_cas(new_cas),
             stale: true,
-            win_sent: meta.win_sent && self.is_seeded(SeededBug::MarkKeepsWin),
+            win_sent: false,
             ..meta
         }
     }

@@ -52,9 +52,6 @@ impl Core<MapStore> {
             flush_at,
             // Counted and reported, and read by no rule.
             stats: _,
-            // The same from beginning to end.
-            #[cfg(feature = "seeded-bugs")]
-                seeded_bug: _,
         } = self;
         View {
             store: store.view(),

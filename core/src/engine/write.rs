@@ -6,7 +6,6 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
-use super::seeded::SeededBug;
 use super::{ConnId, Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Guard, LockAfter, OnMissing, Set, SetMode};
 use crate::item::Meta;
@@ -34,7 +33,6 @@ impl<S: Store> Core<S> {
             LockAfter::Keep => {
                 if let Some((_, meta)) = &found
                     && self.is_held_by_another(conn, set.key, meta)
-                    && !self.is_seeded(SeededBug::SetIgnoresLock)
                 {
                     return HELD_BY_ANOTHER;
                 }
@@ -44,22 +42,13 @@ impl<S: Store> Core<S> {
                 if found.is_none() {
                     return Reply::NotFound;
                 }
-                let is_own = self.locks.owner(set.key) == Some(conn);
-                if !is_own && !self.is_seeded(SeededBug::RauIgnoresOwner) {
+                if self.locks.owner(set.key) != Some(conn) {
                     return Reply::Refused(Refusal::NotLocked);
                 }
             }
         }
         match self.judge(set, found) {
-            Err(answer) => {
-                if self.is_seeded(SeededBug::RefusalTakesVersion) {
-                    self.commit_cas(set.new_cas);
-                }
-                if self.is_seeded(SeededBug::RauUnlocksWhenRefused) {
-                    self.settle_lock(set);
-                }
-                answer
-            }
+            Err(answer) => answer,
             Ok(Change::Put { stale }) => self.put(set, found, stale),
             Ok(Change::Extend { slot, old, end }) => self.extend(set, slot, old, end),
         }
@@ -71,10 +60,6 @@ impl<S: Store> Core<S> {
         set: &Set<'_>,
         found: Option<(S::Slot, Meta)>,
     ) -> Result<Change<S::Slot>, Reply<'static>> {
-        let takes_future = self.is_seeded(SeededBug::FutureStored);
-        let takes_any = self.is_seeded(SeededBug::GuardIgnored);
-        let makes_any = self.is_seeded(SeededBug::AppendMakesItem);
-        let overwrites = self.is_seeded(SeededBug::AddOverwrites);
         let counters = &mut self.stats.counters;
         let Some((slot, meta)) = found else {
             return match (set.mode, set.guard) {
@@ -89,26 +74,22 @@ impl<S: Store> Core<S> {
                     Err(Reply::NotFound)
                 }
                 (SetMode::Append { missing } | SetMode::Prepend { missing }, _) => match missing {
-                    OnMissing::Refuse if !makes_any => Err(Reply::NotStored),
-                    OnMissing::Refuse | OnMissing::Create => Ok(Change::Put { stale: false }),
+                    OnMissing::Refuse => Err(Reply::NotStored),
+                    OnMissing::Create => Ok(Change::Put { stale: false }),
                 },
             };
         };
         let end = match set.mode {
-            SetMode::Add if !overwrites => {
+            SetMode::Add => {
                 // memcached counts a refused add as a use of the item.
                 self.store.record_hit(slot);
                 return Err(Reply::NotStored);
             }
-            SetMode::Set | SetMode::Add | SetMode::Replace => None,
+            SetMode::Set | SetMode::Replace => None,
             SetMode::Append { .. } => Some(End::Back),
             SetMode::Prepend { .. } => Some(End::Front),
         };
-        let guarded = match (set.guard.judge(meta.cas), set.guard) {
-            (Guarded::Fail, Guard::MatchElseStale(_)) if takes_future => Guarded::PassStale,
-            (Guarded::Fail, Guard::Match(_)) if takes_any => Guarded::Pass,
-            (guarded, _) => guarded,
-        };
+        let guarded = set.guard.judge(meta.cas);
         if set.guard != Guard::None {
             match guarded {
                 Guarded::Pass | Guarded::PassStale => counters.cas_hits += 1,
@@ -139,19 +120,15 @@ impl<S: Store> Core<S> {
         let meta = Meta {
             cas: self.peek_cas(set.new_cas),
             deadline: match old {
-                Some(old) if stale && !self.is_seeded(SeededBug::StaleStoreTakesTtl) => {
-                    old.deadline
-                }
+                Some(old) if stale => old.deadline,
                 _ => self.clock.deadline(set.exptime),
             },
             last_access: now,
             client_flags: set.client_flags,
             key_form: set.key_form,
             fetched: false,
-            stale: stale && !self.is_seeded(SeededBug::StaleStoreLooksFresh),
-            win_sent: (stale && !self.is_seeded(SeededBug::StaleStoreOpensWin)
-                || self.is_seeded(SeededBug::StoreKeepsWin))
-                && old.is_some_and(|meta| meta.win_sent),
+            stale,
+            win_sent: stale && old.is_some_and(|meta| meta.win_sent),
             locked: held,
         };
         if held && !self.may_pin(found, set.key.as_bytes().len(), set.value.len()) {
@@ -167,9 +144,7 @@ impl<S: Store> Core<S> {
         }
         self.commit_cas(set.new_cas);
         if held {
-            if !self.is_seeded(SeededBug::StoreStaysDoomed) {
-                self.locks.absolve(set.key);
-            }
+            self.locks.absolve(set.key);
             self.settle_lock(set);
         }
         Reply::Stored(Stored {
@@ -203,9 +178,7 @@ impl<S: Store> Core<S> {
         {
             return self.out_of_memory();
         }
-        if !self.is_seeded(SeededBug::VersionGivenTwice) {
-            self.commit_cas(set.new_cas);
-        }
+        self.commit_cas(set.new_cas);
         if old.locked {
             self.settle_lock(set);
         }
@@ -218,7 +191,6 @@ impl<S: Store> Core<S> {
     fn settle_lock(&mut self, set: &Set<'_>) {
         match set.lock {
             LockAfter::Keep => {}
-            LockAfter::Release if self.is_seeded(SeededBug::RauKeepsLock) => {}
             LockAfter::Release => {
                 self.stats.counters.lock_released += 1;
                 self.release(set.key);
@@ -251,8 +223,7 @@ impl<S: Store> Core<S> {
         self.stats.counters.cmd_set += 1;
         self.stats.counters.store_too_large += 1;
         if let Some((slot, meta)) = self.find_live(key)
-            && (!self.is_held_by_another(conn, key, &meta)
-                || self.is_seeded(SeededBug::TooLargeIgnoresLock))
+            && !self.is_held_by_another(conn, key, &meta)
         {
             self.locks.release(key);
             self.store.remove(slot);

@@ -39,8 +39,6 @@ pub struct MapStore {
     bytes: usize,
     locked_bytes: usize,
     crawled: usize,
-    #[cfg(feature = "seeded-bugs")]
-    evicts_held: bool,
 }
 
 /// Names an item of a [`MapStore`].
@@ -115,16 +113,7 @@ impl MapStore {
             bytes: 0,
             locked_bytes: 0,
             crawled: 0,
-            #[cfg(feature = "seeded-bugs")]
-            evicts_held: false,
         }
-    }
-
-    /// Gets S1 wrong, if so wanted: see [`SeededBug`](crate::engine::SeededBug).
-    #[cfg(feature = "seeded-bugs")]
-    pub(crate) const fn evicting_held(mut self, evicts_held: bool) -> Self {
-        self.evicts_held = evicts_held;
-        self
     }
 
     /// Lays the store open: all that decides what it does next.
@@ -142,9 +131,6 @@ impl MapStore {
             bytes: _,
             locked_bytes: _,
             crawled,
-            // The same from beginning to end.
-            #[cfg(feature = "seeded-bugs")]
-                evicts_held: _,
         } = self;
         let queued = core::iter::successors(queue.oldest, |slot| self.entry(*slot).newer);
         let mut locked: Vec<MapSlot> = index
@@ -203,10 +189,6 @@ impl MapStore {
     /// Whether `need` bytes could be had in the place of `gone` ones (of which `gone_locked` are
     /// pinned) by giving up everything that may be.
     fn has_room(&self, need: usize, gone: usize, gone_locked: usize) -> bool {
-        #[cfg(feature = "seeded-bugs")]
-        if self.evicts_held {
-            return need <= self.bytes_max;
-        }
         let kept = if self.evict {
             self.locked_bytes - gone_locked
         } else {
@@ -218,12 +200,6 @@ impl MapStore {
     /// Gives up items until `need` bytes are free. The caller has asked `has_room`.
     fn make_room(&mut self, now: Tick, need: usize, counters: &mut Counters) {
         while self.bytes + need > self.bytes_max {
-            #[cfg(feature = "seeded-bugs")]
-            if self.evicts_held && self.queue.oldest.is_none() {
-                let held = self.index.iter(|slot| self.entry(slot).key()).next();
-                self.remove(held.expect("something takes the bytes").0);
-                continue;
-            }
             let slot = self
                 .queue
                 .oldest

@@ -15,9 +15,6 @@ use latchd_core::reply::{Reply, Stored, Win};
 use latchd_core::time::Exptime;
 use latchd_core::{Command, ConnId, Core, Event, Instant, Limits, Refusal};
 
-#[cfg(feature = "seeded-bugs")]
-use latchd_core::engine::SeededBug;
-
 use super::ask::{Ask, What};
 use super::ledger::Breach;
 use super::meaning::{Meant, meant};
@@ -56,9 +53,6 @@ pub enum Fault {
     LosesStore,
     /// Now and then a store is understood to be for ever.
     MishearsExptime,
-    /// The core itself gets a rule wrong.
-    #[cfg(feature = "seeded-bugs")]
-    Rule(SeededBug),
 }
 
 impl Fault {
@@ -79,71 +73,12 @@ impl Fault {
         Self::MishearsExptime,
     ];
 
-    /// All rules that the core can get wrong. Not that shards share their versions: there is one
-    /// core here.
-    #[cfg(feature = "seeded-bugs")]
-    pub const RULES: [SeededBug; 45] = [
-        SeededBug::CloseKeepsLocks,
-        SeededBug::ReleaseAllStopsAtFirst,
-        SeededBug::UnlockByAnother,
-        SeededBug::RelockSucceeds,
-        SeededBug::LockIsStolen,
-        SeededBug::DeadTakesLock,
-        SeededBug::LocksUnbounded,
-        SeededBug::LockAndGetForgetsLock,
-        SeededBug::ReadsBlocked,
-        SeededBug::SetIgnoresLock,
-        SeededBug::DeleteIgnoresLock,
-        SeededBug::CountIgnoresLock,
-        SeededBug::TooLargeIgnoresLock,
-        SeededBug::RauIgnoresOwner,
-        SeededBug::RauKeepsLock,
-        SeededBug::RauUnlocksWhenRefused,
-        SeededBug::DeleteLeavesLock,
-        SeededBug::EvictsHeld,
-        SeededBug::ExpiresHeld,
-        SeededBug::FlushDropsHeld,
-        SeededBug::FlushForgetsHeld,
-        SeededBug::StoreStaysDoomed,
-        SeededBug::FlushIgnoresDelay,
-        SeededBug::NothingExpires,
-        SeededBug::TimeGoesBack,
-        SeededBug::VivifiedWonTwice,
-        SeededBug::ShortWonTwice,
-        SeededBug::StaleWonTwice,
-        SeededBug::StoreKeepsWin,
-        SeededBug::PlainGetTakesWin,
-        SeededBug::MarkKeepsWin,
-        SeededBug::MarkKeepsVersion,
-        SeededBug::ClearOpensWin,
-        SeededBug::StaleStoreLooksFresh,
-        SeededBug::StaleStoreOpensWin,
-        SeededBug::StaleStoreTakesTtl,
-        SeededBug::FutureStored,
-        SeededBug::GuardIgnored,
-        SeededBug::RefusalTakesVersion,
-        SeededBug::VersionGivenTwice,
-        SeededBug::AddOverwrites,
-        SeededBug::AppendMakesItem,
-        SeededBug::MadeNumberLives,
-        SeededBug::KnownIgnored,
-        SeededBug::ListForgetsHeld,
-    ];
-
     /// The fault with this name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let faults = Self::ALL.into_iter();
-        #[cfg(feature = "seeded-bugs")]
-        let faults = faults.chain(Self::RULES.into_iter().map(Self::Rule));
-        let is_named = |fault: &Self| {
-            let full = format!("{fault:?}");
-            let rule = full
-                .strip_prefix("Rule(")
-                .and_then(|rule| rule.strip_suffix(')'));
-            full == name || rule == Some(name)
-        };
-        faults.into_iter().find(is_named)
+        Self::ALL
+            .into_iter()
+            .find(|fault| format!("{fault:?}") == name)
     }
 }
 
@@ -165,14 +100,8 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(limits: Limits, with_oracle: bool, fault: Option<Fault>) -> Self {
-        #[cfg_attr(not(feature = "seeded-bugs"), expect(unused_mut))]
-        let mut config = Config::new(limits, UNIX_S_AT_START);
-        #[cfg(feature = "seeded-bugs")]
-        if let Some(Fault::Rule(bug)) = fault {
-            config.seeded_bug = Some(bug);
-        }
         Self {
-            core: Core::new(config),
+            core: Core::new(Config::new(limits, UNIX_S_AT_START)),
             oracle: with_oracle.then(|| Oracle::new(limits, UNIX_S_AT_START)),
             fault,
             executed: 0,
@@ -350,11 +279,6 @@ fn steps(command: &Command<'_>) -> usize {
 impl Door<'_> {
     fn execute_one(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         match self.server.fault {
-            #[cfg(feature = "seeded-bugs")]
-            Some(Fault::Rule(_)) => {
-                let now = Instant::from_millis(self.now_ms);
-                self.server.core.at(now, self.conn).execute(command, answer);
-            }
             None => {
                 let now = Instant::from_millis(self.now_ms);
                 self.server.core.at(now, self.conn).execute(command, answer);
