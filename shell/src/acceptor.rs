@@ -17,7 +17,7 @@ use rustix::net::SendFlags;
 
 use crate::listen::Listener;
 use crate::mailbox::Arrival;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// How many clients are accepted before those that are there get their turn.
 const ACCEPTED_PER_TURN: usize = 16;
@@ -78,7 +78,7 @@ impl Acceptor {
             return;
         };
         for _ in 0..ACCEPTED_PER_TURN {
-            if shared.census.is_full() && !shared.config.reject_past_limit {
+            if shared.connection_stats.is_full() && !shared.config.reject_past_limit {
                 if shared.config.verbosity > 0 {
                     tracing::info!(
                         "{} connections: the next one waits",
@@ -90,15 +90,15 @@ impl Acceptor {
                 return self.resume(&epoll, shared);
             }
             match listener.accept() {
-                Ok(socket) if shared.census.is_full() => {
-                    shared.census.count_rejected();
+                Ok(socket) if shared.connection_stats.is_full() => {
+                    shared.connection_stats.count_rejected();
                     // The peer may be gone already, and is closed anyway.
                     let _ = rustix::net::send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
                 }
                 Ok(socket) => {
                     self.has_warned = false;
                     self.last_conn += 1;
-                    shared.census.count_open();
+                    shared.connection_stats.count_open();
                     admit(Arrival {
                         socket,
                         conn: ConnId::from_number(self.last_conn),
@@ -120,16 +120,16 @@ impl Acceptor {
 
     fn pause(&self, epoll: impl AsFd, shared: &Shared) {
         self.leave(epoll);
-        shared.census.pause();
+        shared.connection_stats.pause();
     }
 
     /// Accepts again, if there is room.
     pub(crate) fn resume(&self, epoll: impl AsFd, shared: &Shared) {
-        if shared.census.is_accepting() || shared.census.is_full() {
+        if shared.connection_stats.is_accepting() || shared.connection_stats.is_full() {
             return;
         }
         match self.enter(epoll) {
-            Ok(()) => shared.census.resume(),
+            Ok(()) => shared.connection_stats.resume(),
             Err(errno) => tracing::warn!("cannot accept again yet: {errno}"),
         }
     }

@@ -22,10 +22,10 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::census::Traffic;
+use crate::connection_stats::Traffic;
 use crate::mailbox::Arrival;
-use crate::server::Shared;
-use crate::shards::Session;
+use crate::shards::ShardSession;
+use crate::shared::Shared;
 
 /// What a worker reads at a time, in bytes.
 pub(crate) const INPUT_BYTES: usize = 64 << 10;
@@ -106,10 +106,10 @@ impl fmt::Display for End {
 
 /// One client.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ClientConn {
     socket: OwnedFd,
     /// `None` once its locks have been given back (B4).
-    session: Option<Session>,
+    session: Option<ShardSession>,
     wire: Connection,
     rest: Vec<u8>,
     /// Nothing happens before `rest` and what follows are this long, in bytes.
@@ -125,12 +125,12 @@ pub(crate) struct Client {
 /// that it can be told from bytes.
 pub(crate) const READABLE: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
 
-impl Client {
+impl ClientConn {
     pub(crate) fn new(arrival: Arrival, wire: Connection, now: Instant) -> Self {
         Self {
             socket: arrival.socket,
             number: arrival.conn.number(),
-            session: Some(Session::new(arrival.conn)),
+            session: Some(ShardSession::new(arrival.conn)),
             wire,
             rest: Vec::new(),
             needed: 1,
@@ -301,7 +301,7 @@ impl Client {
     }
 }
 
-impl AsFd for Client {
+impl AsFd for ClientConn {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -336,7 +336,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], traffic: &Traffic) -> rustix::io::Result
 struct CoreOfAll<'a> {
     shared: &'a Shared,
     now: Instant,
-    session: &'a mut Session,
+    session: &'a mut ShardSession,
 }
 
 impl Execute for CoreOfAll<'_> {
@@ -347,9 +347,13 @@ impl Execute for CoreOfAll<'_> {
             session,
         } = self;
         if let Command::StatsReset = command {
-            shared.census.reset();
+            shared.connection_stats.reset();
         }
-        let lines = |topic| shared.census.lines(topic, &shared.config, &shared.clock);
+        let lines = |topic| {
+            shared
+                .connection_stats
+                .lines(topic, &shared.config, &shared.clock)
+        };
         if shared.config.verbosity < 3 {
             return shared
                 .shards

@@ -28,15 +28,16 @@
 //! It runs on Linux: each thread waits in an epoll of its own.
 
 mod acceptor;
-mod census;
 pub mod client;
 mod clock;
 mod config;
 mod connection;
+mod connection_stats;
 mod listen;
 mod mailbox;
 mod server;
 mod shards;
+mod shared;
 mod worker;
 
 pub use config::{Config, ListenAddress, UnixSocket};

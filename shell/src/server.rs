@@ -1,4 +1,4 @@
-//! A running server: its threads, what they share, and how it ends.
+//! A running server: its threads, and how it ends.
 
 use std::io;
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use latchd_core::Limits;
 use smol::channel::{Receiver, Sender};
 use smol::future::FutureExt;
 
-use crate::census::Census;
 use crate::clock::Clock;
 use crate::config::{Config, THREADS_MAX};
+use crate::connection_stats::ConnectionStats;
 use crate::listen::{self, Address};
 use crate::mailbox::{Mailbox, Message};
 use crate::shards::{Shards, shard_count};
+use crate::shared::Shared;
 use crate::worker::Worker;
 
 /// How often the shards are told that time has passed.
@@ -38,17 +39,6 @@ pub struct Server {
     stop_clock: Option<Sender<()>>,
     /// What a worker says that cannot go on.
     failures: Receiver<io::Error>,
-}
-
-/// What the threads of a server share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) clock: Clock,
-    pub(crate) shards: Shards,
-    pub(crate) census: Census,
-    pub(crate) is_stopping: AtomicBool,
-    mailboxes: Box<[Mailbox]>,
 }
 
 impl Server {
@@ -75,7 +65,7 @@ impl Server {
         let shards = shard_count(threads, &limits);
         let shared = Arc::new(Shared {
             shards: Shards::new(shards, limits, clock.unix_s_at_start()),
-            census: Census::new(config.connections_max, threads),
+            connection_stats: ConnectionStats::new(config.connections_max, threads),
             is_stopping: AtomicBool::new(false),
             mailboxes: (0..threads)
                 .map(|_| Mailbox::new())
@@ -160,40 +150,6 @@ impl Drop for Server {
     }
 }
 
-impl Shared {
-    /// How a worker is reached.
-    pub(crate) fn mailbox(&self, worker: usize) -> &Mailbox {
-        &self.mailboxes[worker]
-    }
-
-    /// Chooses the worker of a new client: the one with the fewest.
-    pub(crate) fn assign(&self) -> usize {
-        let load = |mailbox: &Mailbox| mailbox.clients().load(Ordering::Relaxed);
-        let (worker, mailbox) = self
-            .mailboxes
-            .iter()
-            .enumerate()
-            .min_by_key(|(_, mailbox)| load(mailbox))
-            .expect("there is at least one worker");
-        mailbox.clients().fetch_add(1, Ordering::Relaxed);
-        worker
-    }
-
-    /// A client of a worker has gone; somebody may be waiting to be accepted.
-    pub(crate) fn count_closed(&self, worker: usize) {
-        self.mailbox(worker)
-            .clients()
-            .fetch_sub(1, Ordering::Relaxed);
-        if self.census.count_closed() {
-            self.ask_to_accept();
-        }
-    }
-
-    fn ask_to_accept(&self) {
-        self.mailbox(0).post(Message::Accept);
-    }
-}
-
 /// Ticks until the server stops.
 async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
     let mut ticks: u32 = 0;
@@ -213,7 +169,7 @@ async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         shared
             .shards
             .tick(shared.clock.now(), shared.clock.unix_s_at_start());
-        if !shared.census.is_accepting() {
+        if !shared.connection_stats.is_accepting() {
             shared.ask_to_accept();
         }
         ticks = ticks.wrapping_add(1);

@@ -7,7 +7,7 @@
 //! - D1: whatever happens to a connection's locks in one step happens in all shards at once: when
 //!   it closes, no other connection sees one of its locks gone and another one held.
 //! - D2: a connection is open in a shard from its first lock-taking command there until
-//!   [`Shards::close`], and never again: its [`Session`] is given away then.
+//!   [`Shards::close`], and never again: its [`ShardSession`] is given away then.
 //! - D3: CAS numbers are unique over all shards: each counts in strides of its own.
 //!
 //! With one thread there is one shard and nothing is hashed.
@@ -46,7 +46,7 @@ pub(crate) struct Shards {
 
 /// What the shards know of one connection: as long as it is there, it may hold locks.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct ShardSession {
     conn: ConnId,
     opened: ShardSet,
 }
@@ -69,7 +69,7 @@ impl ShardSet {
     }
 }
 
-impl Session {
+impl ShardSession {
     /// A connection that has no lock yet. Its id must be new.
     pub(crate) fn new(conn: ConnId) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl Shards {
     pub(crate) fn execute(
         &self,
         now: Instant,
-        session: &mut Session,
+        session: &mut ShardSession,
         command: Command<'_>,
         lines: &dyn Fn(StatsTopic) -> Vec<StatsLine>,
         answer: &mut dyn FnMut(&Reply<'_>),
@@ -184,7 +184,7 @@ impl Shards {
     /// Releases every lock of a connection, for good (D2). When this returns, they are free.
     // By value: nobody can ask anything for this connection any more (D2).
     #[allow(clippy::needless_pass_by_value)]
-    pub(crate) fn close(&self, now: Instant, session: Session) {
+    pub(crate) fn close(&self, now: Instant, session: ShardSession) {
         if !session.opened.is_empty() {
             self.together(session.opened, |core| {
                 core.handle(now, Event::Closed(session.conn));

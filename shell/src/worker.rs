@@ -26,10 +26,10 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use crate::acceptor::Acceptor;
-use crate::connection::{Client, End, INPUT_BYTES, Next, READABLE, Turn, is_ending};
+use crate::connection::{ClientConn, End, INPUT_BYTES, Next, READABLE, Turn, is_ending};
 use crate::listen::Listener;
 use crate::mailbox::{Arrival, Message};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// How many events one wait can show.
 const EVENTS_PER_TURN: usize = 128;
@@ -49,7 +49,7 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     epoll: Async<OwnedFd>,
     acceptor: Option<Acceptor>,
-    clients: Slab<Client>,
+    clients: Slab<ClientConn>,
     input: Vec<u8>,
     output: Vec<u8>,
     now: Instant,
@@ -145,7 +145,7 @@ impl Worker {
             Name::Mailbox => self.read_mail(),
             Name::Listener(listener) => self.accept(listener),
             name @ Name::Client { slot, .. } => {
-                let is_meant = |client: &Client| Name::client(slot, client.number()) == name;
+                let is_meant = |client: &ClientConn| Name::client(slot, client.number()) == name;
                 if self.clients.get(slot).is_some_and(is_meant) {
                     self.advance(slot, event.flags);
                 }
@@ -159,7 +159,7 @@ impl Worker {
         };
         let mut turn = Turn {
             shared: &self.shared,
-            traffic: self.shared.census.traffic(self.index),
+            traffic: self.shared.connection_stats.traffic(self.index),
             now: self.now,
             input: &mut self.input,
             output: &mut self.output,
@@ -229,7 +229,7 @@ impl Worker {
         let entry = self.clients.vacant_entry();
         let (slot, name) = (entry.key(), Name::client(entry.key(), number));
         let wire = Connection::new(WireLimits::new(self.shared.config.value_bytes_max));
-        let client = entry.insert(Client::new(arrival, wire, self.now));
+        let client = entry.insert(ClientConn::new(arrival, wire, self.now));
         if self.shared.config.verbosity > 0 {
             tracing::info!("<{number} new connection");
         }
@@ -249,7 +249,7 @@ impl Worker {
         }
     }
 
-    fn slots(&self, are: impl Fn(&Client) -> bool) -> Vec<usize> {
+    fn slots(&self, are: impl Fn(&ClientConn) -> bool) -> Vec<usize> {
         self.clients
             .iter()
             .filter(|(_, client)| are(client))

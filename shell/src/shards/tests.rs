@@ -11,14 +11,14 @@ fn shards(count: usize) -> Shards {
     Shards::new(count, Limits::default(), 0)
 }
 
-fn session(number: u64) -> Session {
-    Session::new(ConnId::from_number(number))
+fn session(number: u64) -> ShardSession {
+    ShardSession::new(ConnId::from_number(number))
 }
 
 /// Executes a command and shows what `look` sees in its reply.
 fn ask<T>(
     shards: &Shards,
-    session: &mut Session,
+    session: &mut ShardSession,
     command: Command<'_>,
     look: impl Fn(&Reply<'_>) -> T,
 ) -> T {
@@ -39,7 +39,7 @@ fn names() -> Vec<String> {
 }
 
 /// Stores 200 keys, which lie in every shard.
-fn fill(shards: &Shards, session: &mut Session) -> Vec<u64> {
+fn fill(shards: &Shards, session: &mut ShardSession) -> Vec<u64> {
     let names = names();
     let used: BTreeSet<_> = names
         .iter()
@@ -64,7 +64,7 @@ fn fill(shards: &Shards, session: &mut Session) -> Vec<u64> {
         .collect()
 }
 
-fn lock(shards: &Shards, session: &mut Session, name: &str) -> bool {
+fn lock(shards: &Shards, session: &mut ShardSession, name: &str) -> bool {
     let command = Command::Lock { key: key(name) };
     ask(shards, session, command, |reply| {
         matches!(reply, Reply::Locked)

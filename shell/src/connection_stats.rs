@@ -14,7 +14,7 @@ use crate::config::Config;
 
 /// Connections and bytes.
 #[derive(Debug)]
-pub(crate) struct Census {
+pub(crate) struct ConnectionStats {
     connections_max: usize,
     open: AtomicUsize,
     accepting: AtomicBool,
@@ -52,7 +52,7 @@ impl Traffic {
     }
 }
 
-impl Census {
+impl ConnectionStats {
     pub(crate) fn new(connections_max: usize, workers: usize) -> Self {
         Self {
             connections_max,
@@ -272,18 +272,15 @@ mod tests {
 
     #[test]
     fn connections_are_counted() {
-        let census = Census::new(2, 1);
-        census.count_open();
-        assert!(!census.is_full());
-        census.count_open();
-        assert!(census.is_full());
-        assert!(
-            !census.count_closed(),
-            "nobody waits while all are accepted"
-        );
-        census.pause();
-        assert!(census.count_closed(), "somebody waits");
-        let lines = census.lines(StatsTopic::General, &Config::default(), &Clock::start());
+        let stats = ConnectionStats::new(2, 1);
+        stats.count_open();
+        assert!(!stats.is_full());
+        stats.count_open();
+        assert!(stats.is_full());
+        assert!(!stats.count_closed(), "nobody waits while all are accepted");
+        stats.pause();
+        assert!(stats.count_closed(), "somebody waits");
+        let lines = stats.lines(StatsTopic::General, &Config::default(), &Clock::start());
         assert_eq!(value(&lines, "curr_connections"), "0");
         assert_eq!(value(&lines, "total_connections"), "2");
         assert_eq!(value(&lines, "accepting_conns"), "0");
@@ -291,11 +288,11 @@ mod tests {
 
     #[test]
     fn a_reset_keeps_what_is_true_now() {
-        let census = Census::new(2, 2);
-        census.count_open();
-        census.traffic(1).count_read(10);
-        census.reset();
-        let lines = census.lines(StatsTopic::General, &Config::default(), &Clock::start());
+        let stats = ConnectionStats::new(2, 2);
+        stats.count_open();
+        stats.traffic(1).count_read(10);
+        stats.reset();
+        let lines = stats.lines(StatsTopic::General, &Config::default(), &Clock::start());
         assert_eq!(value(&lines, "curr_connections"), "1");
         assert_eq!(value(&lines, "bytes_read"), "0");
     }
@@ -305,9 +302,9 @@ mod tests {
         let mut config = Config::default();
         let path = "/tmp/a b".into();
         config.unix_socket = Some(crate::UnixSocket { path, mode: 0o700 });
-        let census = Census::new(2, 1);
+        let stats = ConnectionStats::new(2, 1);
         for topic in [StatsTopic::General, StatsTopic::Settings] {
-            for line in census.lines(topic, &config, &Clock::start()) {
+            for line in stats.lines(topic, &config, &Clock::start()) {
                 assert!(
                     !line.value.is_empty() && !line.value.contains(' '),
                     "{line:?}"

@@ -1,0 +1,58 @@
+//! What the threads of a server share, and how they reach each other.
+//!
+//! Everything here is used from every thread at once: a configuration that does not change, counters,
+//! and locks that are held for one command.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::connection_stats::ConnectionStats;
+use crate::mailbox::{Mailbox, Message};
+use crate::shards::Shards;
+
+/// One server, as each of its threads sees it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) shards: Shards,
+    pub(crate) connection_stats: ConnectionStats,
+    pub(crate) is_stopping: AtomicBool,
+    pub(crate) mailboxes: Box<[Mailbox]>,
+}
+
+impl Shared {
+    /// How a worker is reached.
+    pub(crate) fn mailbox(&self, worker: usize) -> &Mailbox {
+        &self.mailboxes[worker]
+    }
+
+    /// Chooses the worker of a new client: the one with the fewest.
+    pub(crate) fn assign(&self) -> usize {
+        let load = |mailbox: &Mailbox| mailbox.clients().load(Ordering::Relaxed);
+        let (worker, mailbox) = self
+            .mailboxes
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, mailbox)| load(mailbox))
+            .expect("there is at least one worker");
+        mailbox.clients().fetch_add(1, Ordering::Relaxed);
+        worker
+    }
+
+    /// A client of a worker has gone; somebody may be waiting to be accepted.
+    pub(crate) fn count_closed(&self, worker: usize) {
+        self.mailbox(worker)
+            .clients()
+            .fetch_sub(1, Ordering::Relaxed);
+        if self.connection_stats.count_closed() {
+            self.ask_to_accept();
+        }
+    }
+
+    /// Tells the worker that accepts to try again.
+    pub(crate) fn ask_to_accept(&self) {
+        self.mailbox(0).post(Message::Accept);
+    }
+}
