@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use client::{Client, address, start};
+use client::{TestClient, address, start};
 use latchd::UnixSocket;
 use rustix::net::sockopt::set_socket_linger;
 
@@ -29,12 +29,12 @@ const MEDIAN_MAX: Duration = Duration::from_millis(50);
 const WORST_MAX: Duration = Duration::from_secs(2);
 
 /// Lets a client that holds a lock die, and measures until another one has it.
-fn measure(threads: usize, name: &str, die: impl Fn(Client<TcpStream>)) {
+fn measure(threads: usize, name: &str, die: impl Fn(TestClient<TcpStream>)) {
     let server = start(|config| config.threads = NonZeroUsize::new(threads).unwrap());
     let address = address(&server);
     let took = (0..TRIALS).map(|_| {
         let holder = holder(address);
-        let mut waiter = Client::connect(address);
+        let mut waiter = TestClient::connect(address);
         assert_eq!(waiter.ask("lock k"), "LOCKED");
         let died = Instant::now();
         die(holder);
@@ -44,8 +44,8 @@ fn measure(threads: usize, name: &str, die: impl Fn(Client<TcpStream>)) {
 }
 
 /// A client that holds the lock of `k`.
-fn holder(address: SocketAddr) -> Client<TcpStream> {
-    let mut holder = Client::connect(address);
+fn holder(address: SocketAddr) -> TestClient<TcpStream> {
+    let mut holder = TestClient::connect(address);
     holder.send("set k 0 0 1\r\nx\r\n");
     assert_eq!(holder.line(), "STORED");
     assert_eq!(holder.ask("lock k"), "OK");
@@ -53,7 +53,10 @@ fn holder(address: SocketAddr) -> Client<TcpStream> {
 }
 
 /// Asks until it has the lock, and gives it back. Returns how long it took.
-fn obtain<S: std::io::Read + std::io::Write>(waiter: &mut Client<S>, died: Instant) -> Duration {
+fn obtain<S: std::io::Read + std::io::Write>(
+    waiter: &mut TestClient<S>,
+    died: Instant,
+) -> Duration {
     loop {
         let answer = waiter.ask("lock k");
         let took = died.elapsed();
@@ -78,7 +81,7 @@ fn judge(name: &str, mut took: Vec<Duration>) {
     assert!(median <= MEDIAN_MAX, "{name}: {median:?} at the median");
 }
 
-fn measure_all(name: &str, die: impl Fn(Client<TcpStream>)) {
+fn measure_all(name: &str, die: impl Fn(TestClient<TcpStream>)) {
     for threads in [1, 4] {
         measure(threads, name, &die);
     }
@@ -170,11 +173,11 @@ fn close_of_a_unix_socket() {
             });
         });
         let took = (0..TRIALS).map(|_| {
-            let mut holder = Client::connect_unix(&path);
+            let mut holder = TestClient::connect_unix(&path);
             holder.send("set k 0 0 1\r\nx\r\n");
             assert_eq!(holder.line(), "STORED");
             assert_eq!(holder.ask("lock k"), "OK");
-            let mut waiter = Client::connect_unix(&path);
+            let mut waiter = TestClient::connect_unix(&path);
             let died = Instant::now();
             drop(holder);
             obtain(&mut waiter, died)
@@ -192,7 +195,7 @@ fn idle_timeout() {
     let address = address(&server);
     let mut holder = holder(address);
     let silent_since = Instant::now();
-    let mut waiter = Client::connect(address);
+    let mut waiter = TestClient::connect(address);
     while waiter.ask("lock k") == "LOCKED" {
         assert!(
             silent_since.elapsed() < Duration::from_secs(5),
@@ -215,19 +218,19 @@ fn at_the_connection_limit() {
             config.reject_past_limit = reject;
         });
         let address = address(&server);
-        let mut waiter = Client::connect(address);
+        let mut waiter = TestClient::connect(address);
         assert_eq!(waiter.ask("mn"), "MN");
         let took = (0..TRIALS).map(|_| {
             // Turned away until the server has seen the last holder's end.
             let mut holder = loop {
-                let mut holder = Client::connect(address);
+                let mut holder = TestClient::connect(address);
                 holder.send("set k 0 0 1\r\nx\r\n");
                 if holder.line() == "STORED" {
                     break holder;
                 }
             };
             assert_eq!(holder.ask("lock k"), "OK");
-            let queued = (!reject).then(|| Client::connect(address));
+            let queued = (!reject).then(|| TestClient::connect(address));
             let died = Instant::now();
             drop(holder);
             let took = obtain(&mut waiter, died);
@@ -251,7 +254,7 @@ fn the_last_request_of_a_dying_client_is_executed() {
     let address = address(&server);
     for trial in 0..TRIALS {
         let mut holder = holder(address);
-        let mut waiter = Client::connect(address);
+        let mut waiter = TestClient::connect(address);
         holder.send(format!(
             "set k 0 0 {}\r\n{trial}\r\n",
             trial.to_string().len()
@@ -270,9 +273,9 @@ fn the_last_request_of_a_dying_client_is_executed() {
 fn every_lock_of_a_dead_client_is_free_when_one_is() {
     let server = start(|config| config.threads = NonZeroUsize::new(4).unwrap());
     let address = address(&server);
-    let mut waiter = Client::connect(address);
+    let mut waiter = TestClient::connect(address);
     for trial in 0..TRIALS {
-        let mut holder = Client::connect(address);
+        let mut holder = TestClient::connect(address);
         for key in 0..50 {
             holder.send(format!("set k{key} 0 0 1\r\nx\r\n"));
             assert_eq!(holder.line(), "STORED");

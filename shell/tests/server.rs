@@ -9,14 +9,14 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use client::{Client, address, start};
+use client::{TestClient, address, start};
 use latchd::{Config, ListenAddress, Server, UnixSocket};
 
 #[test]
 fn a_server_answers_and_ends() {
     let server = start(|_| {});
     let address = address(&server);
-    let mut client = Client::connect(address);
+    let mut client = TestClient::connect(address);
     client.send("set k 5 0 5\r\nhello\r\nget k\r\n");
     assert_eq!(client.line(), "STORED");
     assert_eq!(client.line(), "VALUE k 5 5");
@@ -33,7 +33,9 @@ fn a_server_answers_and_ends() {
 #[test]
 fn clients_on_different_threads_share_items_and_locks() {
     let server = start(|config| config.threads = NonZeroUsize::new(4).unwrap());
-    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address(&server))).collect();
+    let mut clients: Vec<_> = (0..8)
+        .map(|_| TestClient::connect(address(&server)))
+        .collect();
     for (number, client) in clients.iter_mut().enumerate() {
         client.send(format!("set k{number} 0 0 1\r\n{number}\r\n"));
         assert_eq!(client.line(), "STORED");
@@ -60,7 +62,7 @@ fn clients_on_different_threads_share_items_and_locks() {
 #[test]
 fn bytes_cut_anywhere_give_the_same_answers() {
     let server = start(|_| {});
-    let mut client = Client::connect(address(&server));
+    let mut client = TestClient::connect(address(&server));
     for byte in b"set k 0 0 3\r\nabc\r\nget k\r\nget none\r\n" {
         client.send([*byte]);
     }
@@ -73,7 +75,7 @@ fn bytes_cut_anywhere_give_the_same_answers() {
 #[test]
 fn a_large_value_goes_in_and_out_in_whatever_pieces() {
     let server = start(|_| {});
-    let mut client = Client::connect(address(&server));
+    let mut client = TestClient::connect(address(&server));
     let value: Vec<u8> = (0..1_000_000_u32).map(|n| b'a' + (n % 23) as u8).collect();
     for piece in [1_000_000, 100_001, 7_919] {
         client.send(format!("set k 0 0 {}\r\n", value.len()));
@@ -90,7 +92,7 @@ fn a_large_value_goes_in_and_out_in_whatever_pieces() {
 #[test]
 fn large_values_in_a_row_are_told_apart() {
     let server = start(|_| {});
-    let mut client = Client::connect(address(&server));
+    let mut client = TestClient::connect(address(&server));
     let mut requests = Vec::new();
     for size in [40_000, 10, 70_000, 200_000, 1, 33_000, 33_000] {
         write!(requests, "set k{size} 0 0 {size}\r\n").unwrap();
@@ -107,7 +109,7 @@ fn large_values_in_a_row_are_told_apart() {
 #[test]
 fn a_get_of_many_keys_is_one_line() {
     let server = start(|_| {});
-    let mut client = Client::connect(address(&server));
+    let mut client = TestClient::connect(address(&server));
     let keys: Vec<String> = (0..10_000)
         .map(|number| format!("key{number:06}"))
         .collect();
@@ -124,7 +126,7 @@ fn a_client_that_does_not_read_is_not_read() {
     const VALUE_BYTES: usize = 100_000;
     const ROUNDS: usize = 640;
     let server = start(|_| {});
-    let mut client = Client::connect(address(&server));
+    let mut client = TestClient::connect(address(&server));
     let value = "v".repeat(VALUE_BYTES);
     let round = format!("set k 0 0 {VALUE_BYTES} noreply\r\n{value}\r\nmg k v\r\n").into_bytes();
     let requests = round.repeat(ROUNDS);
@@ -139,7 +141,7 @@ fn a_client_that_does_not_read_is_not_read() {
         }
     }
     assert!(sent < requests.len(), "the server reads on");
-    let mut other = Client::connect(address(&server));
+    let mut other = TestClient::connect(address(&server));
     let (read, written) = (other.stat("bytes_read"), other.stat("bytes_written"));
     println!("stuck after {sent} bytes; {read} read, {written} written");
     assert!(
@@ -164,10 +166,10 @@ fn a_client_that_does_not_read_is_not_read() {
 #[test]
 fn a_busy_client_does_not_hold_up_the_others() {
     let server = start(|_| {});
-    let mut busy = Client::connect(address(&server));
+    let mut busy = TestClient::connect(address(&server));
     busy.send(format!("set k 0 0 100\r\n{}\r\n", "v".repeat(100)));
     assert_eq!(busy.line(), "STORED");
-    let mut reading = Client::connect(address(&server));
+    let mut reading = TestClient::connect(address(&server));
     let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let stop = std::sync::Arc::clone(&done);
     let mut sink = busy.socket().try_clone().unwrap();
@@ -198,9 +200,9 @@ fn a_busy_client_does_not_hold_up_the_others() {
 #[test]
 fn connections_come_and_go_and_leave_nothing() {
     let server = start(|config| config.threads = NonZeroUsize::new(2).unwrap());
-    let mut watcher = Client::connect(address(&server));
+    let mut watcher = TestClient::connect(address(&server));
     for round in 0..1_000 {
-        let mut client = Client::connect(address(&server));
+        let mut client = TestClient::connect(address(&server));
         if round % 2 == 0 {
             assert_eq!(client.ask("mn"), "MN");
         }
@@ -219,13 +221,13 @@ fn connections_come_and_go_and_leave_nothing() {
 #[test]
 fn past_the_limit_a_client_is_told_so_and_closed() {
     let server = start(|config| config.connections_max = 2);
-    let mut first = Client::connect(address(&server));
-    let mut second = Client::connect(address(&server));
+    let mut first = TestClient::connect(address(&server));
+    let mut second = TestClient::connect(address(&server));
     assert_eq!(
         (first.ask("mn"), second.ask("mn")),
         ("MN".into(), "MN".into())
     );
-    let mut third = Client::connect(address(&server));
+    let mut third = TestClient::connect(address(&server));
     assert_eq!(third.rest(), b"ERROR Too many open connections\r\n");
     assert_eq!(first.stat("rejected_connections"), "1");
     assert_eq!(second.ask("quit"), "");
@@ -233,7 +235,7 @@ fn past_the_limit_a_client_is_told_so_and_closed() {
     while first.stat("curr_connections") != "1" {
         assert!(Instant::now() < deadline);
     }
-    assert_eq!(Client::connect(address(&server)).ask("mn"), "MN");
+    assert_eq!(TestClient::connect(address(&server)).ask("mn"), "MN");
 }
 
 #[test]
@@ -242,9 +244,9 @@ fn past_the_limit_a_client_can_be_left_to_wait() {
         config.connections_max = 1;
         config.reject_past_limit = false;
     });
-    let mut first = Client::connect(address(&server));
+    let mut first = TestClient::connect(address(&server));
     assert_eq!(first.ask("mn"), "MN");
-    let mut second = Client::connect(address(&server));
+    let mut second = TestClient::connect(address(&server));
     second.send("mn\r\n");
     second
         .socket()
@@ -281,10 +283,10 @@ fn a_unix_socket_and_tcp_reach_the_same_items() {
             mode: 0o700,
         });
     });
-    let mut unix = Client::connect_unix(&path);
+    let mut unix = TestClient::connect_unix(&path);
     unix.send("set k 0 0 1\r\nx\r\n");
     assert_eq!(unix.line(), "STORED");
-    assert_eq!(Client::connect(address(&server)).ask("mg k s"), "HD s1");
+    assert_eq!(TestClient::connect(address(&server)).ask("mg k s"), "HD s1");
     server.shutdown();
     assert!(!path.exists());
 }
@@ -292,7 +294,7 @@ fn a_unix_socket_and_tcp_reach_the_same_items() {
 #[test]
 fn an_item_is_gone_a_quarter_second_after_its_ttl() {
     let server = start(|_| {});
-    let mut client = Client::connect(address(&server));
+    let mut client = TestClient::connect(address(&server));
     let sent = Instant::now();
     client.send("set k 0 1 1\r\nx\r\n");
     assert_eq!(client.line(), "STORED");
@@ -331,7 +333,7 @@ fn a_server_that_cannot_start_leaves_nothing_behind() {
 #[test]
 fn stats_can_be_set_back() {
     let server = start(|_| {});
-    let mut client = Client::connect(address(&server));
+    let mut client = TestClient::connect(address(&server));
     assert_eq!(client.ask("mn"), "MN");
     assert_ne!(client.stat("bytes_read"), "0");
     assert_eq!(client.ask("stats reset"), "RESET");

@@ -20,10 +20,10 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use super::lease::after;
-use super::link::{Failure, Loss, Machine, NotObtained, Step};
+use super::machine::{Action, Failure, Loss, Machine, NotObtained};
+use super::moment::after;
 use super::retry::{Retries, Retry};
-use super::session::{Answer, Flags, Request};
+use super::session::{AnyRequest, AnyResponse, Flags};
 use crate::command::{Command, Delete, Get, Set, SetMode};
 use crate::item::Cas;
 use crate::key::Key;
@@ -141,7 +141,7 @@ enum Job {
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Goal {
+enum BoundGoal {
     None,
     Obtain { until: Option<Instant> },
     Hold,
@@ -171,7 +171,7 @@ pub struct Bound {
     key: Box<[u8]>,
     terms: BoundTerms,
     retries: Retries,
-    goal: Goal,
+    goal: BoundGoal,
     turn: Turn,
     connected: bool,
     jobs: VecDeque<Job>,
@@ -194,7 +194,7 @@ impl Bound {
             key: key.as_bytes().into(),
             retries: terms.retry.begin(terms.seed),
             terms,
-            goal: Goal::None,
+            goal: BoundGoal::None,
             turn: Turn::Rest,
             connected: false,
             jobs: VecDeque::new(),
@@ -212,12 +212,12 @@ impl Bound {
     ///
     /// To break an obtain off, close the connection.
     pub fn obtain(&mut self, now: Instant) {
-        if self.goal != Goal::None || self.turn != Turn::Rest {
+        if self.goal != BoundGoal::None || self.turn != Turn::Rest {
             return;
         }
         self.retries = self.terms.retry.begin(self.terms.seed);
         (self.creations, self.ours) = (0, false);
-        self.goal = Goal::Obtain {
+        self.goal = BoundGoal::Obtain {
             until: self.terms.deadline.map(|patience| after(now, patience)),
         };
         self.begin(Query::Lock, now);
@@ -260,7 +260,7 @@ impl Bound {
     /// Whether it is ours, as far as we can know (B2).
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.goal == Goal::Hold
+        self.goal == BoundGoal::Hold
     }
 
     /// The item's key.
@@ -278,7 +278,7 @@ impl Bound {
     /// Whether nothing is held, under way or left to tell.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.goal == Goal::None && self.news.is_empty()
+        self.goal == BoundGoal::None && self.news.is_empty()
     }
 
     fn want(&mut self, job: Job) {
@@ -294,7 +294,7 @@ impl Bound {
     }
 
     fn end(&mut self, news: BoundNews) {
-        self.goal = Goal::None;
+        self.goal = BoundGoal::None;
         self.turn = Turn::Rest;
         self.news.push_back(news);
         // Every job has its answer: there is nothing of ours any more.
@@ -304,7 +304,7 @@ impl Bound {
     }
 
     fn obtained(&mut self) {
-        self.goal = Goal::Hold;
+        self.goal = BoundGoal::Hold;
         self.news.push_back(BoundNews::Obtained);
     }
 
@@ -320,11 +320,11 @@ impl Bound {
         }
     }
 
-    fn request(&self, query: Query) -> Request<'_> {
+    fn request(&self, query: Query) -> AnyRequest<'_> {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         match (query, self.jobs.front()) {
-            (Query::Lock, _) => Request::change(Command::Lock { key }),
-            (Query::Create, _) => Request::change(Command::Set(Set {
+            (Query::Lock, _) => AnyRequest::change(Command::Lock { key }),
+            (Query::Create, _) => AnyRequest::change(Command::Set(Set {
                 exptime: match self.terms.missing {
                     MissingItem::Create(exptime) => exptime,
                     MissingItem::Refuse => Exptime::Never,
@@ -342,14 +342,14 @@ impl Bound {
                         (&b""[..], Flags::of([Flag::Mode(b'A'), Flag::ShowCas]))
                     }
                 };
-                Request::Meta {
+                AnyRequest::Meta {
                     verb: Verb::Set,
                     key,
                     flags,
                     value,
                 }
             }
-            (Query::Job, Some(Job::Read)) => Request::Classic {
+            (Query::Job, Some(Job::Read)) => AnyRequest::Classic {
                 command: Command::Get(Get::new(key)),
                 envelope: classic::Envelope::Get {
                     with_cas: true,
@@ -364,16 +364,16 @@ impl Bound {
                     exptime,
                     ..
                 }),
-            ) => Request::change(Command::Set(Set {
+            ) => AnyRequest::change(Command::Set(Set {
                 client_flags: *client_flags,
                 exptime: *exptime,
                 ..Set::new(key, value)
             })),
             (Query::Job, Some(Job::Unlock)) if self.ours => {
-                Request::change(Command::Delete(Delete::new(key)))
+                AnyRequest::change(Command::Delete(Delete::new(key)))
             }
-            (Query::Job, Some(Job::Unlock)) => Request::change(Command::Unlock { key }),
-            (Query::Ping, _) | (Query::Job, None) => Request::Noop,
+            (Query::Job, Some(Job::Unlock)) => AnyRequest::change(Command::Unlock { key }),
+            (Query::Ping, _) | (Query::Job, None) => AnyRequest::Noop,
         }
     }
 
@@ -394,25 +394,25 @@ impl Bound {
 impl Machine for Bound {
     type News = BoundNews;
 
-    fn poll(&mut self, now: Instant) -> Step<'_, BoundNews> {
+    fn poll(&mut self, now: Instant) -> Action<'_, BoundNews> {
         if let Some(news) = self.news.pop_front() {
-            return Step::Tell(news);
+            return Action::Tell(news);
         }
         self.take_turn(now);
         match self.turn {
             Turn::Due { query, at } if now >= at => {
                 if !self.connected {
-                    return Step::Connect;
+                    return Action::Connect;
                 }
                 self.turn = Turn::Awaiting { query, sent: now };
-                return Step::Send(self.request(query));
+                return Action::Send(self.request(query));
             }
             Turn::Awaiting { sent, .. } if now >= after(sent, self.terms.reply_timeout) => {
-                return Step::Disconnect;
+                return Action::Disconnect;
             }
             Turn::Due { .. } | Turn::Awaiting { .. } | Turn::Rest => {}
         }
-        Step::Wait { until: self.wake() }
+        Action::Wait { until: self.wake() }
     }
 
     fn connected(&mut self, now: Instant) {
@@ -424,24 +424,24 @@ impl Machine for Bound {
         self.connected = false;
         self.item = None;
         match self.goal {
-            Goal::None => self.turn = Turn::Rest,
-            Goal::Obtain { .. } => self.end(BoundNews::Failed(Failure::Disconnected)),
+            BoundGoal::None => self.turn = Turn::Rest,
+            BoundGoal::Obtain { .. } => self.end(BoundNews::Failed(Failure::Disconnected)),
             // What unlocks is the end of the connection just as well.
-            Goal::Hold if self.jobs.front() == Some(&Job::Unlock) => {
+            BoundGoal::Hold if self.jobs.front() == Some(&Job::Unlock) => {
                 self.jobs.pop_front();
                 self.end(BoundNews::Released);
             }
-            Goal::Hold => self.end(BoundNews::Lost(Loss::Disconnected)),
+            BoundGoal::Hold => self.end(BoundNews::Lost(Loss::Disconnected)),
         }
     }
 
-    fn reply(&mut self, now: Instant, answer: &Answer<'_>) {
+    fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         self.heard = now;
         let Turn::Awaiting { query, .. } = self.turn else {
             return;
         };
         // A value is not the end of its answer.
-        if let Answer::Classic(Response::Value {
+        if let AnyResponse::Classic(Response::Value {
             value,
             cas,
             client_flags,

@@ -30,10 +30,11 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use super::link::{Failure, Loss, Machine, NotObtained, Step};
+use super::machine::{Action, Failure, Loss, Machine, NotObtained};
+use super::moment::after;
 use super::retry::Retries;
-use super::session::{Answer, Flags, Request};
-use super::tenure::{OnDisconnect, RECONNECT, Terms, TermsError, check_ttl, exptime_for, millis};
+use super::session::{AnyRequest, AnyResponse, Flags};
+use super::terms::{OnDisconnect, RECONNECT, Terms, TermsError, check_ttl, exptime_for};
 use super::token::{Token, TokenValue};
 use crate::item::Cas;
 use crate::key::Key;
@@ -70,7 +71,7 @@ pub enum LeaseNews {
 
 /// What is wanted of the lease.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Goal {
+enum LeaseGoal {
     /// Nothing.
     None,
     /// To have it.
@@ -87,9 +88,9 @@ enum Goal {
     },
 }
 
-/// A [`Step`] that borrows nothing.
+/// A [`Action`] that borrows nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Move {
+pub(super) enum LeaseAction {
     Connect,
     Disconnect,
     Send(Query),
@@ -123,7 +124,7 @@ enum Turn {
 
 /// Whether there is a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Wire {
+enum Link {
     Down { retry_at: Instant },
     Up,
 }
@@ -154,9 +155,9 @@ pub struct Lease {
     value: TokenValue,
     terms: Terms,
     retries: Retries,
-    goal: Goal,
+    goal: LeaseGoal,
     turn: Turn,
-    wire: Wire,
+    link: Link,
     belief: Option<Belief>,
     /// The version of the item that is ours, as far as we know.
     cas: Option<Cas>,
@@ -187,9 +188,9 @@ impl Lease {
             value,
             retries: terms.retry.begin(terms.seed),
             terms,
-            goal: Goal::None,
+            goal: LeaseGoal::None,
             turn: Turn::Rest,
-            wire: Wire::Down {
+            link: Link::Down {
                 retry_at: Instant::default(),
             },
             belief: None,
@@ -213,12 +214,12 @@ impl Lease {
 
     /// As [`obtain`](Self::obtain), with a deadline that others share.
     pub(super) fn obtain_until(&mut self, now: Instant, until: Instant) {
-        if self.goal != Goal::None {
+        if self.goal != LeaseGoal::None {
             return;
         }
         self.retries = self.terms.retry.begin(self.terms.seed);
         self.removal_unresolved = false;
-        self.goal = Goal::Obtain { until };
+        self.goal = LeaseGoal::Obtain { until };
         // An answer from before is waited for: it may even say that the item is ours (C4).
         if self.turn == Turn::Rest {
             self.begin(Query::Add, now);
@@ -263,14 +264,14 @@ impl Lease {
     /// have got is given back.
     pub fn release(&mut self, now: Instant) {
         match self.goal {
-            Goal::Release { .. } => return,
+            LeaseGoal::Release { .. } => return,
             // An item that may be ours is looked for; without one there is nothing to give back.
-            Goal::None if self.cas.is_none() && !self.unresolved => {
+            LeaseGoal::None if self.cas.is_none() && !self.unresolved => {
                 return self.news.push_back(LeaseNews::NotHeld);
             }
-            Goal::None | Goal::Obtain { .. } | Goal::Hold => {}
+            LeaseGoal::None | LeaseGoal::Obtain { .. } | LeaseGoal::Hold => {}
         }
-        self.goal = Goal::Release {
+        self.goal = LeaseGoal::Release {
             until: after(now, self.terms.reply_timeout.saturating_mul(2)),
         };
         match self.turn {
@@ -309,7 +310,7 @@ impl Lease {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.belief
-            .filter(|_| self.goal == Goal::Hold)
+            .filter(|_| self.goal == LeaseGoal::Hold)
             .map(|belief| belief.deadline)
     }
 
@@ -326,7 +327,7 @@ impl Lease {
 
     /// The goal is reached or given up.
     fn end(&mut self, news: LeaseNews) {
-        self.goal = Goal::None;
+        self.goal = LeaseGoal::None;
         self.belief = None;
         self.renew_at = None;
         self.refresh = Refresh::None;
@@ -364,12 +365,12 @@ impl Lease {
         }
     }
 
-    /// The request that a [`Move::Send`] asks to be sent.
-    pub(super) fn request(&self, query: Query) -> Request<'_> {
+    /// The request that a [`LeaseAction::Send`] asks to be sent.
+    pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         let touch = Flag::Touch(exptime_for(self.terms.ttl));
         let cas = Flag::Cas(self.cas.map_or(0, Cas::number));
-        let store = |first| Request::Meta {
+        let store = |first| AnyRequest::Meta {
             verb: Verb::Set,
             key,
             flags: Flags::of([first, touch, Flag::ShowCas]),
@@ -380,20 +381,20 @@ impl Lease {
             Query::Renew => store(cas),
             Query::Ask => {
                 let flags = Flags::of([Flag::Value, Flag::ShowCas, Flag::ShowTtl]);
-                Request::meta(Verb::Get, key, flags)
+                AnyRequest::meta(Verb::Get, key, flags)
             }
-            Query::Remove => Request::meta(Verb::Delete, key, Flags::of([cas])),
+            Query::Remove => AnyRequest::meta(Verb::Delete, key, Flags::of([cas])),
         }
     }
 
     /// Says what to do next, with nothing borrowed.
-    pub(super) fn advance(&mut self, now: Instant) -> Move {
+    pub(super) fn advance(&mut self, now: Instant) -> LeaseAction {
         self.pass_time(now);
         if let Some(news) = self.news.pop_front() {
-            return Move::Tell(news);
+            return LeaseAction::Tell(news);
         }
         if self.turn == Turn::Rest
-            && self.goal == Goal::Hold
+            && self.goal == LeaseGoal::Hold
             && self.renew_at.is_some_and(|at| now >= at)
         {
             self.renew_at = None;
@@ -402,43 +403,43 @@ impl Lease {
             }
         }
         match self.turn {
-            Turn::Due { query, at } if now >= at => match self.wire {
-                Wire::Down { retry_at } if now >= retry_at => return Move::Connect,
-                Wire::Down { .. } => {}
-                Wire::Up => {
+            Turn::Due { query, at } if now >= at => match self.link {
+                Link::Down { retry_at } if now >= retry_at => return LeaseAction::Connect,
+                Link::Down { .. } => {}
+                Link::Up => {
                     self.sending(query, now);
-                    return Move::Send(query);
+                    return LeaseAction::Send(query);
                 }
             },
             Turn::Awaiting { sent, .. } if now >= after(sent, self.terms.reply_timeout) => {
-                return Move::Disconnect;
+                return LeaseAction::Disconnect;
             }
             Turn::Due { .. } | Turn::Awaiting { .. } | Turn::Rest => {}
         }
-        Move::Wait { until: self.wake() }
+        LeaseAction::Wait { until: self.wake() }
     }
 }
 
 impl Machine for Lease {
     type News = LeaseNews;
 
-    fn poll(&mut self, now: Instant) -> Step<'_, LeaseNews> {
+    fn poll(&mut self, now: Instant) -> Action<'_, LeaseNews> {
         match self.advance(now) {
-            Move::Connect => Step::Connect,
-            Move::Disconnect => Step::Disconnect,
-            Move::Send(query) => Step::Send(self.request(query)),
-            Move::Tell(news) => Step::Tell(news),
-            Move::Wait { until } => Step::Wait { until },
+            LeaseAction::Connect => Action::Connect,
+            LeaseAction::Disconnect => Action::Disconnect,
+            LeaseAction::Send(query) => Action::Send(self.request(query)),
+            LeaseAction::Tell(news) => Action::Tell(news),
+            LeaseAction::Wait { until } => Action::Wait { until },
         }
     }
 
     fn connected(&mut self, _: Instant) {
-        self.wire = Wire::Up;
+        self.link = Link::Up;
     }
 
     fn disconnected(&mut self, now: Instant) {
-        let had_none = matches!(self.wire, Wire::Down { .. });
-        self.wire = Wire::Down {
+        let had_none = matches!(self.link, Link::Down { .. });
+        self.link = Link::Down {
             retry_at: if had_none { after(now, RECONNECT) } else { now },
         };
         let unanswered = match self.turn {
@@ -452,10 +453,10 @@ impl Machine for Lease {
             self.refresh = Refresh::Asked;
         }
         match self.goal {
-            Goal::Obtain { .. } | Goal::Release { .. } if had_none => {
+            LeaseGoal::Obtain { .. } | LeaseGoal::Release { .. } if had_none => {
                 self.end(LeaseNews::Failed(Failure::Disconnected));
             }
-            Goal::Obtain { .. } => match unanswered {
+            LeaseGoal::Obtain { .. } => match unanswered {
                 Some(Query::Add) => {
                     self.unresolved = true;
                     self.begin(Query::Ask, now);
@@ -463,19 +464,19 @@ impl Machine for Lease {
                 Some(Query::Ask | Query::Renew | Query::Remove) => self.begin(Query::Ask, now),
                 None => {}
             },
-            Goal::Hold => match self.terms.on_disconnect {
+            LeaseGoal::Hold => match self.terms.on_disconnect {
                 OnDisconnect::Lost => self.lose(Loss::Disconnected),
                 OnDisconnect::Ask => self.begin(Query::Ask, now),
             },
-            Goal::Release { .. } => {
+            LeaseGoal::Release { .. } => {
                 self.removal_unresolved |= unanswered == Some(Query::Remove);
                 self.begin(Query::Ask, now);
             }
-            Goal::None => self.unresolved |= unanswered == Some(Query::Add),
+            LeaseGoal::None => self.unresolved |= unanswered == Some(Query::Add),
         }
     }
 
-    fn reply(&mut self, now: Instant, answer: &Answer<'_>) {
+    fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let Turn::Awaiting { query, sent, ttl } = self.turn else {
             return;
         };
@@ -489,11 +490,6 @@ impl Machine for Lease {
             Query::Remove => self.removed(now, answer),
         }
     }
-}
-
-/// The moment `span` after `start`.
-pub(super) fn after(start: Instant, span: Duration) -> Instant {
-    Instant::from_millis(start.as_millis().saturating_add(millis(span)))
 }
 
 #[cfg(test)]

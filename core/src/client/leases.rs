@@ -9,10 +9,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::lease::{Lease, LeaseNews, Move, after};
-use super::link::{Failure, Loss, Machine, NotObtained, Step};
-use super::session::Answer;
-use super::tenure::{Terms, TermsError};
+use super::lease::{Lease, LeaseAction, LeaseNews};
+use super::machine::{Action, Failure, Loss, Machine, NotObtained};
+use super::moment::{after, earlier};
+use super::session::AnyResponse;
+use super::terms::{Terms, TermsError};
 use super::token::{Token, TokenValue};
 use crate::item::Cas;
 use crate::key::Key;
@@ -26,7 +27,7 @@ const TELL_WITHIN: Duration = Duration::from_millis(250);
 
 /// What is wanted of all of them.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-enum Goal {
+enum LeasesGoal {
     None,
     /// Those before `next` are held.
     Obtain {
@@ -49,7 +50,7 @@ pub struct Leases {
     /// In the order of their keys (A1).
     all: Vec<Lease>,
     patience: Duration,
-    goal: Goal,
+    goal: LeasesGoal,
     /// Whose requests are unanswered, the oldest first.
     in_flight: VecDeque<usize>,
     /// Refreshes that are not told of yet, and the first thing that went wrong with one.
@@ -77,7 +78,7 @@ impl Leases {
         Ok(Self {
             all: leases,
             patience: terms.deadline.unwrap_or(terms.ttl),
-            goal: Goal::None,
+            goal: LeasesGoal::None,
             in_flight: VecDeque::new(),
             refreshes: 0,
             undone: None,
@@ -88,9 +89,9 @@ impl Leases {
     /// Begins to obtain them; see [`Lease::obtain`]. The deadline is one for all of them, the
     /// retry strategy begins anew for each.
     pub fn obtain(&mut self, now: Instant) {
-        if self.goal == Goal::None {
+        if self.goal == LeasesGoal::None {
             let until = after(now, self.patience);
-            self.goal = Goal::Obtain { next: 0, until };
+            self.goal = LeasesGoal::Obtain { next: 0, until };
             if let Some(first) = self.all.first_mut() {
                 first.obtain_until(now, until);
             }
@@ -104,7 +105,7 @@ impl Leases {
     pub fn refresh(&mut self, now: Instant, ttl: Duration) -> Result<(), TermsError> {
         if !self.is_held(now) {
             self.news.push_back(LeaseNews::NotHeld);
-            return super::tenure::check_ttl(ttl);
+            return super::terms::check_ttl(ttl);
         }
         for lease in &mut self.all {
             lease.refresh(now, ttl)?;
@@ -126,7 +127,7 @@ impl Leases {
 
     /// Gives all of them back, the last first; see [`Lease::release`].
     pub fn release(&mut self, now: Instant) {
-        if !matches!(self.goal, Goal::Release { .. }) {
+        if !matches!(self.goal, LeasesGoal::Release { .. }) {
             self.give_back(now, LeaseNews::Released, None);
         }
     }
@@ -138,7 +139,7 @@ impl Leases {
     fn give_back(&mut self, now: Instant, told: LeaseNews, tell_at: Option<Instant>) {
         self.refreshes = 0;
         let next = self.all.len().saturating_sub(1);
-        self.goal = Goal::Release {
+        self.goal = LeasesGoal::Release {
             next,
             told: Some(told),
             tell_at,
@@ -168,7 +169,8 @@ impl Leases {
     /// When the first of them ceases to be ours without a renewal; `None` if one is not ours.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let held = self.goal == Goal::Hold && self.all.iter().all(|one| one.deadline().is_some());
+        let held =
+            self.goal == LeasesGoal::Hold && self.all.iter().all(|one| one.deadline().is_some());
         let first = self.all.iter().filter_map(Lease::deadline).min();
         first.filter(|_| held)
     }
@@ -182,13 +184,13 @@ impl Leases {
     /// One of them has something to tell.
     fn hear(&mut self, now: Instant, place: usize, news: LeaseNews) {
         match (&mut self.goal, news) {
-            (Goal::Obtain { next, until }, LeaseNews::Obtained) => {
+            (LeasesGoal::Obtain { next, until }, LeaseNews::Obtained) => {
                 *next += 1;
                 let until = *until;
                 if let Some(lease) = self.all.get_mut(place + 1) {
                     return lease.obtain_until(now, until);
                 }
-                self.goal = Goal::Hold;
+                self.goal = LeasesGoal::Hold;
                 // The first may have run out while the last was waited for.
                 if self.is_held(now) {
                     self.news.push_back(LeaseNews::Obtained);
@@ -196,17 +198,17 @@ impl Leases {
                     self.not_obtained(now, LeaseNews::NotObtained(NotObtained::Deadline));
                 }
             }
-            (Goal::Obtain { .. }, LeaseNews::Lost(_)) => {
+            (LeasesGoal::Obtain { .. }, LeaseNews::Lost(_)) => {
                 self.not_obtained(now, LeaseNews::NotObtained(NotObtained::Deadline));
             }
-            (Goal::Obtain { .. }, news) => self.not_obtained(now, news),
-            (Goal::Hold, LeaseNews::Lost(loss)) => self.lose(loss),
-            (Goal::Hold, LeaseNews::Refreshed) => self.refreshed(None),
-            (Goal::Hold, LeaseNews::Undone(failure)) if self.refreshes > 0 => {
+            (LeasesGoal::Obtain { .. }, news) => self.not_obtained(now, news),
+            (LeasesGoal::Hold, LeaseNews::Lost(loss)) => self.lose(loss),
+            (LeasesGoal::Hold, LeaseNews::Refreshed) => self.refreshed(None),
+            (LeasesGoal::Hold, LeaseNews::Undone(failure)) if self.refreshes > 0 => {
                 self.refreshed(Some(failure));
             }
-            (Goal::Hold, news) => self.news.push_back(news),
-            (Goal::Release { next, told, .. }, news) => {
+            (LeasesGoal::Hold, news) => self.news.push_back(news),
+            (LeasesGoal::Release { next, told, .. }, news) => {
                 // A loss is told before the answer to the release comes.
                 if place != *next || matches!(news, LeaseNews::Lost(_)) {
                     return;
@@ -221,15 +223,15 @@ impl Leases {
                     }
                 } else {
                     self.news.extend(told.take());
-                    self.goal = Goal::None;
+                    self.goal = LeasesGoal::None;
                 }
             }
-            (Goal::None, _) => {}
+            (LeasesGoal::None, _) => {}
         }
     }
 
     fn lose(&mut self, loss: Loss) {
-        self.goal = Goal::None;
+        self.goal = LeasesGoal::None;
         self.refreshes = 0;
         self.news.push_back(LeaseNews::Lost(loss));
     }
@@ -248,12 +250,12 @@ impl Leases {
     /// Whether nothing is under way, nothing is held and nothing is left to tell.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.goal == Goal::None && self.news.is_empty()
+        self.goal == LeasesGoal::None && self.news.is_empty()
     }
 
     /// Tells of an obtain that has failed, if giving back what it may have got takes long.
     fn pass_time(&mut self, now: Instant) {
-        if let Goal::Release { told, tell_at, .. } = &mut self.goal
+        if let LeasesGoal::Release { told, tell_at, .. } = &mut self.goal
             && tell_at.is_some_and(|at| now >= at)
         {
             *tell_at = None;
@@ -265,40 +267,40 @@ impl Leases {
 impl Machine for Leases {
     type News = LeaseNews;
 
-    fn poll(&mut self, now: Instant) -> Step<'_, LeaseNews> {
+    fn poll(&mut self, now: Instant) -> Action<'_, LeaseNews> {
         let mut place = 0;
         let mut until = None;
         loop {
             self.pass_time(now);
             if let Some(news) = self.news.pop_front() {
-                return Step::Tell(news);
+                return Action::Tell(news);
             }
             let Some(lease) = self.all.get_mut(place) else {
                 break;
             };
             match lease.advance(now) {
-                Move::Connect => return Step::Connect,
-                Move::Disconnect => return Step::Disconnect,
-                Move::Send(query) => {
+                LeaseAction::Connect => return Action::Connect,
+                LeaseAction::Disconnect => return Action::Disconnect,
+                LeaseAction::Send(query) => {
                     self.in_flight.push_back(place);
                     let lease = self.all.get(place).expect("it was there a moment ago");
-                    return Step::Send(lease.request(query));
+                    return Action::Send(lease.request(query));
                 }
                 // What it says may concern one before it.
-                Move::Tell(news) => {
+                LeaseAction::Tell(news) => {
                     self.hear(now, place, news);
                     (place, until) = (0, None);
                 }
-                Move::Wait { until: one } => {
+                LeaseAction::Wait { until: one } => {
                     until = earlier(until, one);
                     place += 1;
                 }
             }
         }
-        if let Goal::Release { tell_at, .. } = &self.goal {
+        if let LeasesGoal::Release { tell_at, .. } = &self.goal {
             until = earlier(until, *tell_at);
         }
-        Step::Wait { until }
+        Action::Wait { until }
     }
 
     fn connected(&mut self, now: Instant) {
@@ -314,18 +316,11 @@ impl Machine for Leases {
         }
     }
 
-    fn reply(&mut self, now: Instant, answer: &Answer<'_>) {
+    fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let place = self.in_flight.pop_front();
         if let Some(lease) = place.and_then(|place| self.all.get_mut(place)) {
             lease.reply(now, answer);
         }
-    }
-}
-
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
     }
 }
 

@@ -17,19 +17,22 @@
 mod bound;
 mod lease;
 mod leases;
-mod link;
+mod machine;
+mod moment;
 mod recompute;
 mod retry;
 mod session;
-mod tenure;
+mod terms;
 mod token;
 
 pub use bound::{Bound, BoundNews, BoundTerms, Item, Mark, MissingItem};
 pub use lease::{Lease, LeaseNews};
 pub use leases::{Leases, LeasesNews};
-pub use link::{Failure, Loss, Machine, NotObtained, Step};
+pub use machine::{Action, Failure, Loss, Machine, NotObtained};
 pub use recompute::{Losers, Recompute, RecomputeNews, RecomputeTerms};
 pub use retry::{Retries, Retry};
-pub use session::{Answer, Flags, PENDING_MAX, Received, Request, SendError, Session, Ticket};
-pub use tenure::{OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, Watchdog, exptime_for};
+pub use session::{
+    AnyRequest, AnyResponse, Flags, PENDING_MAX, Received, SendError, Session, Ticket,
+};
+pub use terms::{OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, Watchdog, exptime_for};
 pub use token::{METADATA_BYTES_MAX, TOKEN_BYTES_MAX, Token, TokenError, TokenValue};

@@ -18,11 +18,11 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use super::lease::after;
-use super::link::{Failure, Machine, Step};
+use super::machine::{Action, Failure, Machine};
+use super::moment::after;
 use super::retry::{Retries, Retry};
-use super::session::{Answer, Flags, Request};
-use super::tenure::{TTL_MAX, TTL_MIN, TermsError};
+use super::session::{AnyRequest, AnyResponse, Flags};
+use super::terms::{TTL_MAX, TTL_MIN, TermsError};
 use crate::item::Cas;
 use crate::key::Key;
 use crate::time::{Exptime, Instant};
@@ -117,7 +117,7 @@ pub enum RecomputeNews {
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-enum Goal {
+enum RecomputeGoal {
     None,
     Read {
         until: Instant,
@@ -145,7 +145,7 @@ pub struct Recompute {
     key: Box<[u8]>,
     terms: RecomputeTerms,
     retries: Retries,
-    goal: Goal,
+    goal: RecomputeGoal,
     turn: Turn,
     connected: bool,
     /// The connection broke under this request before.
@@ -163,7 +163,7 @@ impl Recompute {
             key: key.as_bytes().into(),
             retries: terms.retry.begin(terms.seed),
             terms,
-            goal: Goal::None,
+            goal: RecomputeGoal::None,
             turn: Turn::Rest,
             connected: false,
             repeated: false,
@@ -176,22 +176,22 @@ impl Recompute {
     /// [`Compute`](RecomputeNews::Compute), [`TimedOut`](RecomputeNews::TimedOut) or
     /// [`Failed`](RecomputeNews::Failed).
     pub fn read(&mut self, now: Instant) {
-        if self.goal != Goal::None || self.turn != Turn::Rest {
+        if self.goal != RecomputeGoal::None || self.turn != Turn::Rest {
             return;
         }
         self.retries = self.terms.retry.begin(self.terms.seed);
         let patience = self.terms.deadline.unwrap_or(self.terms.claim);
         let until = after(now, patience);
-        self.begin(Goal::Read { until }, now);
+        self.begin(RecomputeGoal::Read { until }, now);
     }
 
     /// Stores what the caller has computed. Ends in [`Stored`](RecomputeNews::Stored),
     /// [`Superseded`](RecomputeNews::Superseded) or [`Failed`](RecomputeNews::Failed). Nothing
     /// happens if there was no win.
     pub fn computed(&mut self, now: Instant, value: &[u8]) {
-        if self.goal == Goal::Compute {
+        if self.goal == RecomputeGoal::Compute {
             self.begin(
-                Goal::Store {
+                RecomputeGoal::Store {
                     value: value.into(),
                 },
                 now,
@@ -202,31 +202,31 @@ impl Recompute {
     /// Lets the next reader compute. Ends in [`GaveBack`](RecomputeNews::GaveBack) or
     /// [`Failed`](RecomputeNews::Failed). Nothing happens if there was no win.
     pub fn give_back(&mut self, now: Instant) {
-        if self.goal == Goal::Compute {
-            self.begin(Goal::GiveBack, now);
+        if self.goal == RecomputeGoal::Compute {
+            self.begin(RecomputeGoal::GiveBack, now);
         }
     }
 
     /// Whether the caller is to compute.
     #[must_use]
     pub fn has_won(&self) -> bool {
-        self.goal == Goal::Compute
+        self.goal == RecomputeGoal::Compute
     }
 
-    fn begin(&mut self, goal: Goal, at: Instant) {
+    fn begin(&mut self, goal: RecomputeGoal, at: Instant) {
         self.goal = goal;
         self.repeated = false;
         self.turn = Turn::Due { at };
     }
 
     fn end(&mut self, news: RecomputeNews) {
-        self.goal = Goal::None;
+        self.goal = RecomputeGoal::None;
         self.turn = Turn::Rest;
         self.news.push_back(news);
     }
 
-    fn was_read(&mut self, now: Instant, until: Instant, answer: &Answer<'_>) {
-        let Answer::Meta(Response {
+    fn was_read(&mut self, now: Instant, until: Instant, answer: &AnyResponse<'_>) {
+        let AnyResponse::Meta(Response {
             code: Code::Value,
             value,
             ..
@@ -243,7 +243,7 @@ impl Recompute {
             self.won = Some((cas, empty && !stale));
             let old = (!empty).then(|| value.into());
             self.end(RecomputeNews::Compute { old });
-            self.goal = Goal::Compute;
+            self.goal = RecomputeGoal::Compute;
             return;
         }
         let usable =
@@ -263,7 +263,7 @@ impl Recompute {
         }
     }
 
-    fn was_stored(&mut self, answer: &Answer<'_>) {
+    fn was_stored(&mut self, answer: &AnyResponse<'_>) {
         match answer.code() {
             Some(Code::Done) => self.end(RecomputeNews::Stored),
             Some(Code::Exists | Code::NotFound | Code::NotStored | Code::Locked) => {
@@ -273,7 +273,7 @@ impl Recompute {
         }
     }
 
-    fn was_given_back(&mut self, answer: &Answer<'_>) {
+    fn was_given_back(&mut self, answer: &AnyResponse<'_>) {
         match answer.code() {
             // An item of another version is not ours to give back any more.
             Some(Code::Done | Code::Exists | Code::NotFound | Code::Locked) => {
@@ -283,22 +283,26 @@ impl Recompute {
         }
     }
 
-    fn request(&self) -> Request<'_> {
+    fn request(&self) -> AnyRequest<'_> {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         let (cas, is_claim) = match self.won {
             Some((cas, is_claim)) => (Flag::Cas(cas.number()), is_claim),
             None => (Flag::Cas(0), false),
         };
         match &self.goal {
-            Goal::Store { value } => Request::Meta {
+            RecomputeGoal::Store { value } => AnyRequest::Meta {
                 verb: Verb::Set,
                 key,
                 flags: Flags::of([cas, Flag::Touch(whole_seconds(self.terms.ttl))]),
                 value,
             },
-            Goal::GiveBack if is_claim => Request::meta(Verb::Delete, key, Flags::of([cas])),
-            Goal::GiveBack => Request::meta(Verb::Delete, key, Flags::of([cas, Flag::Invalidate])),
-            Goal::None | Goal::Compute | Goal::Read { .. } => {
+            RecomputeGoal::GiveBack if is_claim => {
+                AnyRequest::meta(Verb::Delete, key, Flags::of([cas]))
+            }
+            RecomputeGoal::GiveBack => {
+                AnyRequest::meta(Verb::Delete, key, Flags::of([cas, Flag::Invalidate]))
+            }
+            RecomputeGoal::None | RecomputeGoal::Compute | RecomputeGoal::Read { .. } => {
                 let claim = Flag::Vivify(whole_seconds(self.terms.claim.max(TTL_MIN)));
                 let read = [Flag::Value, Flag::ShowCas, claim];
                 let flags = if self.terms.early.is_zero() {
@@ -308,7 +312,7 @@ impl Recompute {
                     let early = Flag::Recache(whole_seconds(self.terms.early));
                     Flags::of([value, cas, claim, early])
                 };
-                Request::meta(Verb::Get, key, flags)
+                AnyRequest::meta(Verb::Get, key, flags)
             }
         }
     }
@@ -325,27 +329,27 @@ fn whole_seconds(span: Duration) -> Exptime {
 impl Machine for Recompute {
     type News = RecomputeNews;
 
-    fn poll(&mut self, now: Instant) -> Step<'_, RecomputeNews> {
+    fn poll(&mut self, now: Instant) -> Action<'_, RecomputeNews> {
         if let Some(news) = self.news.pop_front() {
-            return Step::Tell(news);
+            return Action::Tell(news);
         }
         match self.turn {
             Turn::Due { at } if now >= at => {
                 if !self.connected {
-                    return Step::Connect;
+                    return Action::Connect;
                 }
                 self.turn = Turn::Awaiting { sent: now };
-                Step::Send(self.request())
+                Action::Send(self.request())
             }
-            Turn::Due { at } => Step::Wait { until: Some(at) },
+            Turn::Due { at } => Action::Wait { until: Some(at) },
             Turn::Awaiting { sent } => {
                 let until = after(sent, self.terms.reply_timeout);
                 if now >= until {
-                    return Step::Disconnect;
+                    return Action::Disconnect;
                 }
-                Step::Wait { until: Some(until) }
+                Action::Wait { until: Some(until) }
             }
-            Turn::Rest => Step::Wait { until: None },
+            Turn::Rest => Action::Wait { until: None },
         }
     }
 
@@ -367,16 +371,16 @@ impl Machine for Recompute {
         }
     }
 
-    fn reply(&mut self, now: Instant, answer: &Answer<'_>) {
+    fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         if !matches!(self.turn, Turn::Awaiting { .. }) {
             return;
         }
         self.turn = Turn::Rest;
         match self.goal {
-            Goal::Read { until } => self.was_read(now, until, answer),
-            Goal::Store { .. } => self.was_stored(answer),
-            Goal::GiveBack => self.was_given_back(answer),
-            Goal::None | Goal::Compute => {}
+            RecomputeGoal::Read { until } => self.was_read(now, until, answer),
+            RecomputeGoal::Store { .. } => self.was_stored(answer),
+            RecomputeGoal::GiveBack => self.was_given_back(answer),
+            RecomputeGoal::None | RecomputeGoal::Compute => {}
         }
     }
 }

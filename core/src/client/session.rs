@@ -33,7 +33,7 @@ const REFUSAL_BYTES_MAX: usize = 256;
 
 /// What a client asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Request<'a> {
+pub enum AnyRequest<'a> {
     /// A meta command.
     Meta {
         /// Which one.
@@ -56,7 +56,7 @@ pub enum Request<'a> {
     Noop,
 }
 
-impl<'a> Request<'a> {
+impl<'a> AnyRequest<'a> {
     /// A meta request without a value.
     pub(super) const fn meta(verb: Verb, key: Key<'a>, flags: Flags<'a>) -> Self {
         Self::Meta {
@@ -140,7 +140,7 @@ pub struct Ticket(u64);
 
 /// What a server answers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Answer<'a> {
+pub enum AnyResponse<'a> {
     /// To a meta command.
     Meta(meta::reply::Response<'a>),
     /// To a classic command, or an error line to any.
@@ -149,7 +149,7 @@ pub enum Answer<'a> {
     Silent,
 }
 
-impl Answer<'_> {
+impl AnyResponse<'_> {
     /// The words of an error line, made printable; `None` if this is none.
     #[must_use]
     pub fn refusal(&self) -> Option<Box<str>> {
@@ -203,7 +203,7 @@ pub struct Received<'a> {
     /// The request it belongs to.
     pub ticket: Ticket,
     /// What the server said.
-    pub answer: Answer<'a>,
+    pub answer: AnyResponse<'a>,
     /// Whether the request is answered in full. A `get` has a value and then its end.
     pub last: bool,
     /// Bytes of input that are done with.
@@ -269,13 +269,17 @@ impl Session {
     ///
     /// # Errors
     /// [`SendError`]; nothing has been appended then.
-    pub fn send(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Result<Ticket, SendError> {
+    pub fn send(
+        &mut self,
+        request: &AnyRequest<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Ticket, SendError> {
         if self.pending.len() >= PENDING_MAX {
             return Err(SendError::TooMany);
         }
         let ticket = self.first + self.pending.len() as u64;
         let shape = match request {
-            Request::Meta {
+            AnyRequest::Meta {
                 verb,
                 key,
                 flags,
@@ -297,13 +301,13 @@ impl Session {
                 .encode(out);
                 Shape::Meta { quiet }
             }
-            Request::Classic { command, envelope } => {
+            AnyRequest::Classic { command, envelope } => {
                 let shape = shape_of(*envelope).ok_or(SendError::Inexpressible)?;
                 classic::request::encode(command, *envelope, out)
                     .map_err(|_| SendError::Inexpressible)?;
                 shape
             }
-            Request::Noop => {
+            AnyRequest::Noop => {
                 meta::request::encode_noop(out);
                 Shape::Noop
             }
@@ -340,12 +344,12 @@ impl Session {
     /// The oldest request is quiet, and something was answered: to it, or to a later one.
     fn receive_quiet<'a>(
         &mut self,
-        answer: Answer<'a>,
+        answer: AnyResponse<'a>,
         consumed: usize,
     ) -> Result<Received<'a>, Malformed> {
         match answer {
-            Answer::Meta(response) if response.code == Code::Noop => {}
-            Answer::Meta(response) => {
+            AnyResponse::Meta(response) if response.code == Code::Noop => {}
+            AnyResponse::Meta(response) => {
                 let number = response.flag(b'O').and_then(scan::u64_from);
                 // An answer without a number belongs to a later request that is not quiet.
                 if number == Some(self.first) {
@@ -356,16 +360,21 @@ impl Session {
                 }
             }
             // An error line does not say whose it is; and of a classic answer nobody knows either.
-            Answer::Classic(_) | Answer::Silent => return Err(Malformed),
+            AnyResponse::Classic(_) | AnyResponse::Silent => return Err(Malformed),
         }
         // A later answer is here, and it is left where it is until its request is the oldest one.
         if self.pending.len() < 2 {
             return Err(Malformed);
         }
-        Ok(self.received(Answer::Silent, true, 0))
+        Ok(self.received(AnyResponse::Silent, true, 0))
     }
 
-    fn received<'a>(&mut self, answer: Answer<'a>, last: bool, consumed: usize) -> Received<'a> {
+    fn received<'a>(
+        &mut self,
+        answer: AnyResponse<'a>,
+        last: bool,
+        consumed: usize,
+    ) -> Received<'a> {
         let ticket = Ticket(self.first);
         if last {
             self.pending.pop_front();
@@ -395,23 +404,23 @@ const fn shape_of(envelope: classic::Envelope) -> Option<Shape> {
 }
 
 /// Whether an answer of several parts is over.
-const fn ends_values(answer: &Answer<'_>) -> bool {
+const fn ends_values(answer: &AnyResponse<'_>) -> bool {
     use classic::reply::Response;
     !matches!(
         answer,
-        Answer::Classic(Response::Value { .. } | Response::Key(_) | Response::Stat { .. })
+        AnyResponse::Classic(Response::Value { .. } | Response::Key(_) | Response::Stat { .. })
     )
 }
 
 /// Reads an answer to a request with this shape, or an error line.
-fn decode(shape: Shape, input: &[u8]) -> Result<Option<(Answer<'_>, usize)>, Malformed> {
+fn decode(shape: Shape, input: &[u8]) -> Result<Option<(AnyResponse<'_>, usize)>, Malformed> {
     let classic = || {
         let read = classic::reply::Response::decode(input)?;
-        Ok(read.map(|(response, consumed)| (Answer::Classic(response), consumed)))
+        Ok(read.map(|(response, consumed)| (AnyResponse::Classic(response), consumed)))
     };
     let meta = || {
         let read = meta::reply::Response::decode(input)?;
-        Ok(read.map(|(response, consumed)| (Answer::Meta(response), consumed)))
+        Ok(read.map(|(response, consumed)| (AnyResponse::Meta(response), consumed)))
     };
     // `E` may become `EN`, `EX` or `ERROR`, and the two decoders want a whole line anyway.
     let is_error = [&b"ERR"[..], b"CLI", b"SER"]
@@ -422,11 +431,11 @@ fn decode(shape: Shape, input: &[u8]) -> Result<Option<(Answer<'_>, usize)>, Mal
         Shape::Meta { .. } | Shape::Noop if is_error => classic(),
         Shape::Meta { quiet: true } => meta(),
         Shape::Meta { quiet: false } => match meta()? {
-            Some((Answer::Meta(response), _)) if response.code == Code::Noop => Err(Malformed),
+            Some((AnyResponse::Meta(response), _)) if response.code == Code::Noop => Err(Malformed),
             read => Ok(read),
         },
         Shape::Noop => match meta()? {
-            Some((Answer::Meta(response), _)) if response.code != Code::Noop => Err(Malformed),
+            Some((AnyResponse::Meta(response), _)) if response.code != Code::Noop => Err(Malformed),
             read => Ok(read),
         },
     }

@@ -4,7 +4,8 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use latchd_core::client::{
-    Answer, Flags, Lease, LeaseNews, Machine, Request, Session, Step, Terms, Token, TokenValue,
+    Action, AnyRequest, AnyResponse, Flags, Lease, LeaseNews, Machine, Session, Terms, Token,
+    TokenValue,
 };
 use latchd_core::command::{Command, Get};
 use latchd_core::engine::Config;
@@ -198,9 +199,9 @@ impl World {
             let one = &mut self.view.clients[client];
             let before = one.lease.clone();
             match one.lease.poll(now) {
-                Step::Connect => one.lease.connected(now),
-                Step::Disconnect => return self.disconnect(client, trap),
-                Step::Send(request) => {
+                Action::Connect => one.lease.connected(now),
+                Action::Disconnect => return self.disconnect(client, trap),
+                Action::Send(request) => {
                     let mut bytes = Vec::new();
                     Session::new()
                         .send(&request, &mut bytes)
@@ -211,8 +212,8 @@ impl World {
                     }
                     return;
                 }
-                Step::Tell(news) => self.tell(client, &news),
-                Step::Wait { .. } => return,
+                Action::Tell(news) => self.tell(client, &news),
+                Action::Wait { .. } => return,
             }
         }
     }
@@ -261,7 +262,7 @@ impl World {
         let now = self.clock(client);
         let one = &mut self.view.clients[client];
         let mut session = Session::new();
-        let any = Request::Meta {
+        let any = AnyRequest::Meta {
             verb: Verb::Get,
             key: key(),
             flags: Flags::new(&[]).expect("none is not too many"),
@@ -281,7 +282,8 @@ impl World {
             let _ = one.lease.poll(now);
         }
         one.lease.reply(now, &received.answer);
-        if matches!(received.answer, Answer::Meta(response) if response.value == TOKENS[client]) {
+        if matches!(received.answer, AnyResponse::Meta(response) if response.value == TOKENS[client])
+        {
             self.seen |= Witness::Resolved as u8;
         }
     }

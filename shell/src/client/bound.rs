@@ -10,9 +10,10 @@ use latchd_core::time::Exptime;
 use smol::channel::{Receiver, Sender, bounded};
 
 use super::calls::{self, CALLS_MAX, Caller, reply};
+use super::driver::{Driver, Heard};
 use super::error::Error;
-use super::link::{Heard, Link};
-use super::{Client, clock, keeper};
+use super::pool::Pool;
+use super::{background, clock};
 
 /// A connection-bound lock that is held.
 ///
@@ -20,7 +21,7 @@ use super::{Client, clock, keeper};
 /// it is dropped, its connection is closed, and the server frees it at once. So it does when the
 /// process dies.
 ///
-/// A thread of the process (see [`Lock`](super::Lock), "The keeper") owns the connection and tries
+/// A thread of the process (see [`Lock`](super::Lock), "In the background") owns the connection and tries
 /// it while it is silent. A server that cannot be reached any more may have given the lock away
 /// before we notice, at most the heartbeat and the reply timeout later. Where that matters, ask for
 /// a [number](super::Mark::Number) and hand it to what is protected.
@@ -28,17 +29,17 @@ use super::{Client, clock, keeper};
 pub struct BoundLock {
     key: Box<[u8]>,
     number: Option<u64>,
-    calls: Sender<Call>,
-    watch: Arc<Watch>,
+    calls: Sender<BoundCall>,
+    watch: Arc<BoundWatch>,
 }
 
-struct Watch {
+struct BoundWatch {
     loss: OnceLock<Loss>,
     /// Closed when the lock is not held any more.
     lost: Receiver<Infallible>,
 }
 
-enum Call {
+enum BoundCall {
     Read(Caller<Item>),
     Write {
         value: Vec<u8>,
@@ -50,18 +51,18 @@ enum Call {
 }
 
 impl BoundLock {
-    pub(super) async fn obtain(client: &Client, bound: Bound) -> Result<Self, Error> {
+    pub(super) async fn obtain(pool: &Pool, bound: Bound) -> Result<Self, Error> {
         let (calls, heard) = bounded(CALLS_MAX);
         let (alive, lost) = bounded(1);
-        let watch = Arc::new(Watch {
+        let watch = Arc::new(BoundWatch {
             loss: OnceLock::new(),
             lost,
         });
         let key = bound.key().into();
         let (answer, obtained) = bounded(1);
-        let keeper = Keeper {
-            link: client.link().await,
-            client: client.clone(),
+        let task = BoundTask {
+            driver: pool.driver().await,
+            pool: pool.clone(),
             bound,
             watch: Arc::clone(&watch),
             alive: Some(alive),
@@ -70,7 +71,7 @@ impl BoundLock {
             read: None,
             write: None,
         };
-        keeper::spawn(keeper.run(heard));
+        background::spawn(task.run(heard));
         let number = obtained.recv().await.map_err(|_| Error::NotHeld(None))??;
         Ok(Self {
             key,
@@ -115,7 +116,7 @@ impl BoundLock {
     /// # Errors
     /// [`Error::NotHeld`] if the lock is lost; any other if the server refused.
     pub async fn get(&self) -> Result<Vec<u8>, Error> {
-        let item = self.call(Call::Read).await?;
+        let item = self.call(BoundCall::Read).await?;
         Ok(item.value.into_vec())
     }
 
@@ -144,11 +145,11 @@ impl BoundLock {
     /// # Errors
     /// [`Error::NotHeld`] if it was not ours any more.
     pub async fn release(self) -> Result<(), Error> {
-        self.call(Call::Release).await
+        self.call(BoundCall::Release).await
     }
 
     async fn write(&self, value: Vec<u8>, exptime: Exptime, unlock: bool) -> Result<(), Error> {
-        self.call(|answer| Call::Write {
+        self.call(|answer| BoundCall::Write {
             value,
             exptime,
             unlock,
@@ -157,7 +158,7 @@ impl BoundLock {
         .await
     }
 
-    async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> Call) -> Result<T, Error> {
+    async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> BoundCall) -> Result<T, Error> {
         calls::ask(&self.calls, &self.watch.loss, call).await
     }
 }
@@ -173,19 +174,19 @@ impl fmt::Debug for BoundLock {
     }
 }
 
-impl Watch {
+impl BoundWatch {
     async fn ended(&self) -> Option<Loss> {
         let _ = self.lost.recv().await;
         self.loss.get().copied()
     }
 }
 
-/// Keeps one lock, on the keeper's thread.
-struct Keeper {
-    client: Client,
-    link: Link,
+/// Keeps one lock, in the background.
+struct BoundTask {
+    pool: Pool,
+    driver: Driver,
     bound: Bound,
-    watch: Arc<Watch>,
+    watch: Arc<BoundWatch>,
     /// Dropped when the lock is not held any more.
     alive: Option<Sender<Infallible>>,
     /// Whether the server, too, holds no lock of ours on the connection.
@@ -196,9 +197,9 @@ struct Keeper {
     write: Option<Caller<()>>,
 }
 
-impl Keeper {
-    async fn run(mut self, calls: Receiver<Call>) {
-        self.link.lend(&mut self.bound);
+impl BoundTask {
+    async fn run(mut self, calls: Receiver<BoundCall>) {
+        self.driver.lend(&mut self.bound);
         self.bound.obtain(clock::now());
         loop {
             let busy = self.read.is_some() || self.write.is_some();
@@ -209,13 +210,13 @@ impl Keeper {
                     calls.recv().await
                 }
             };
-            match self.link.drive(&mut self.bound, call, |_| {}).await {
+            match self.driver.drive(&mut self.bound, call, |_| {}).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),
                 // The holder is gone: the connection goes with this task, and the lock with it.
                 Heard::Call(Err(_)) => {
                     if self.free {
-                        self.client.give_back(self.link);
+                        self.pool.give_back(self.driver);
                     }
                     return;
                 }
@@ -223,13 +224,13 @@ impl Keeper {
         }
     }
 
-    fn take(&mut self, call: Call) {
+    fn take(&mut self, call: BoundCall) {
         match call {
-            Call::Read(answer) => {
+            BoundCall::Read(answer) => {
                 self.read = Some(answer);
                 self.bound.read();
             }
-            Call::Write {
+            BoundCall::Write {
                 value,
                 exptime,
                 unlock,
@@ -242,7 +243,7 @@ impl Keeper {
                     self.bound.write(&value, 0, exptime);
                 }
             }
-            Call::Release(answer) => {
+            BoundCall::Release(answer) => {
                 self.write = Some(answer);
                 self.bound.release();
             }
@@ -262,7 +263,7 @@ impl Keeper {
             BoundNews::Read(item) => reply(&mut self.read, Ok(item)),
             BoundNews::Written => reply(&mut self.write, Ok(())),
             BoundNews::Undone(failure) => {
-                let error = Error::from_failure(failure, self.link.take_cause());
+                let error = Error::from_failure(failure, self.driver.take_cause());
                 self.fail(error);
             }
             BoundNews::Released => {
@@ -281,7 +282,7 @@ impl Keeper {
                 self.fail(Error::NotHeld(Some(loss)));
             }
             BoundNews::Failed(failure) => {
-                let error = Error::from_failure(failure, self.link.take_cause());
+                let error = Error::from_failure(failure, self.driver.take_cause());
                 reply(&mut self.obtain, Err(error));
             }
         }

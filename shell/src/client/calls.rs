@@ -1,4 +1,4 @@
-//! How the holder of a lock asks its keeper, and is answered: one call of the lock at a time, in the
+//! How the holder of a lock asks the task that keeps it, and is answered: one call of the lock at a time, in the
 //! order in which they come.
 
 use std::sync::OnceLock;
@@ -14,10 +14,10 @@ pub(super) const CALLS_MAX: usize = 16;
 /// Where the answer to a call goes.
 pub(super) type Caller<T> = Sender<Result<T, Error>>;
 
-/// Asks the keeper, and waits for its answer.
+/// Asks the task, and waits for its answer.
 ///
 /// # Errors
-/// What the keeper says; [`Error::NotHeld`] with what is known of the loss if it has gone.
+/// What the task says; [`Error::NotHeld`] with what is known of the loss if it has gone.
 pub(super) async fn ask<C, T>(
     calls: &Sender<C>,
     loss: &OnceLock<Loss>,

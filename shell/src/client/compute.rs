@@ -3,9 +3,10 @@
 use latchd_core::Key;
 use latchd_core::client::{Recompute, RecomputeNews, RecomputeTerms};
 
+use super::driver::Driver;
 use super::error::{ComputeError, Error};
-use super::link::Link;
-use super::{Client, clock, keeper};
+use super::pool::Pool;
+use super::{background, clock};
 
 /// A value, and what is known of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -24,37 +25,37 @@ pub struct Value {
 
 /// A read that gives its win back if nothing comes of it, even when its future is dropped.
 struct Reading {
-    client: Client,
+    pool: Pool,
     /// `None` once it is dealt with.
-    work: Option<(Link, Recompute)>,
+    work: Option<(Driver, Recompute)>,
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let Some((mut link, mut machine)) = self.work.take() else {
+        let Some((mut driver, mut machine)) = self.work.take() else {
             return;
         };
         if !machine.has_won() {
             return;
         }
         machine.give_back(clock::now());
-        keeper::spawn(async move {
+        background::spawn(async move {
             // Whether it worked changes nothing for us: the win ends by time as well.
-            let _ = link.news(&mut machine).await;
+            let _ = driver.news(&mut machine).await;
         });
     }
 }
 
 impl Reading {
     async fn news(&mut self) -> RecomputeNews {
-        let (link, machine) = self.work.as_mut().expect("it is not finished");
-        link.news(machine).await
+        let (driver, machine) = self.work.as_mut().expect("it is not finished");
+        driver.news(machine).await
     }
 
     /// The connection is good for another call.
     fn finish(&mut self) {
-        if let Some((link, _)) = self.work.take() {
-            self.client.give_back(link);
+        if let Some((driver, _)) = self.work.take() {
+            self.pool.give_back(driver);
         }
     }
 
@@ -64,18 +65,18 @@ impl Reading {
 }
 
 pub(super) async fn get_or_compute<E>(
-    client: &Client,
+    pool: &Pool,
     key: Key<'_>,
     terms: RecomputeTerms,
     compute: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
 ) -> Result<Value, ComputeError<E>> {
-    let link = client.link().await;
+    let driver = pool.driver().await;
     let mut machine = Recompute::new(key, terms);
-    link.lend(&mut machine);
+    driver.lend(&mut machine);
     machine.read(clock::now());
     let mut reading = Reading {
-        client: client.clone(),
-        work: Some((link, machine)),
+        pool: pool.clone(),
+        work: Some((driver, machine)),
     };
     let old = match reading.news().await {
         RecomputeNews::Found { value, stale } => {

@@ -12,11 +12,11 @@ use smol::Timer;
 use smol::channel::{Receiver, Sender, bounded};
 use smol::future::FutureExt;
 
-use super::Client;
 use super::calls::{self, CALLS_MAX, Caller, reply};
+use super::driver::{Driver, Heard};
 use super::error::Error;
-use super::link::{Heard, Link};
-use super::{clock, keeper};
+use super::pool::Pool;
+use super::{background, clock};
 
 /// A leased lock that is held.
 ///
@@ -24,7 +24,7 @@ use super::{clock, keeper};
 /// it is dropped instead, it is released in the background, which a process that ends at once may
 /// not live to see; the server frees it after its ttl then.
 ///
-/// # The keeper
+/// # In the background
 ///
 /// A thread of the process, shared by all its locks, owns the connection: it renews at a third of
 /// the ttl, and notices a broken connection, a failed renewal and the end of the ttl, whatever the
@@ -42,12 +42,12 @@ pub struct Lock {
     keys: Vec<Box<[u8]>>,
     value: TokenValue,
     numbers: Vec<u64>,
-    calls: Sender<Call>,
-    watch: Arc<Watch>,
+    calls: Sender<LockCall>,
+    watch: Arc<LockWatch>,
 }
 
-/// What the keeper lets the holder see.
-struct Watch {
+/// What the task in the background lets the holder see.
+struct LockWatch {
     /// When the belief in the lock ends, in milliseconds of our clock; 0 when it has.
     deadline_ms: AtomicU64,
     /// Why it is lost; set before `lost` is closed.
@@ -56,7 +56,7 @@ struct Watch {
     lost: Receiver<Infallible>,
 }
 
-enum Call {
+enum LockCall {
     Refresh(Duration, Caller<()>),
     Measure(Caller<Duration>),
     Release(Caller<()>),
@@ -64,22 +64,22 @@ enum Call {
 
 impl Lock {
     pub(super) async fn obtain(
-        client: &Client,
+        pool: &Pool,
         leases: Leases,
         value: TokenValue,
     ) -> Result<Self, Error> {
         let (calls, heard) = bounded(CALLS_MAX);
         let (alive, lost) = bounded(1);
-        let watch = Arc::new(Watch {
+        let watch = Arc::new(LockWatch {
             deadline_ms: AtomicU64::new(0),
             loss: OnceLock::new(),
             lost,
         });
         let keys: Vec<Box<[u8]>> = leases.keys().map(Box::from).collect();
         let (answer, obtained) = bounded(1);
-        let keeper = Keeper {
-            link: client.link().await,
-            client: client.clone(),
+        let task = LockTask {
+            driver: pool.driver().await,
+            pool: pool.clone(),
             leases,
             watch: Arc::clone(&watch),
             alive: Some(alive),
@@ -88,7 +88,7 @@ impl Lock {
             measure: None,
             release: None,
         };
-        keeper::spawn(keeper.run(heard));
+        background::spawn(task.run(heard));
         let numbers = obtained.recv().await.map_err(|_| gone())??;
         Ok(Self {
             keys,
@@ -154,7 +154,7 @@ impl Lock {
     /// [`Error::NotHeld`] if it is not ours any more, as the recipes' TTL of 0; any other if that is
     /// not known.
     pub async fn ttl(&self) -> Result<Duration, Error> {
-        self.call(Call::Measure).await
+        self.call(LockCall::Measure).await
     }
 
     /// Asks for `ttl` from now on, and from then on with every renewal.
@@ -163,7 +163,7 @@ impl Lock {
     /// [`Error::NotHeld`] if it is not ours any more; any other if it could not be done, and is ours
     /// for [`remaining`](Self::remaining) still.
     pub async fn refresh(&self, ttl: Duration) -> Result<(), Error> {
-        self.call(|answer| Call::Refresh(ttl, answer)).await
+        self.call(|answer| LockCall::Refresh(ttl, answer)).await
     }
 
     /// Gives it back.
@@ -172,7 +172,7 @@ impl Lock {
     /// [`Error::NotHeld`] if it was not ours any more: what it protected may have been done by
     /// another as well. Any other if the server does not say; it frees it after its ttl then.
     pub async fn release(self) -> Result<(), Error> {
-        self.call(Call::Release).await
+        self.call(LockCall::Release).await
     }
 
     /// Waits until it is not held any more, and says why: the connection broke, the server said so,
@@ -187,7 +187,7 @@ impl Lock {
         async move { watch.ended().await }
     }
 
-    async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> Call) -> Result<T, Error> {
+    async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> LockCall) -> Result<T, Error> {
         calls::ask(&self.calls, &self.watch.loss, call).await
     }
 }
@@ -204,7 +204,7 @@ impl fmt::Debug for Lock {
     }
 }
 
-impl Watch {
+impl LockWatch {
     /// Lets the holder see until when it may believe.
     fn show(&self, deadline: Option<Instant>) {
         let deadline_ms = deadline.map_or(0, Instant::as_millis);
@@ -221,12 +221,12 @@ impl Watch {
             let _ = self.lost.recv().await;
             self.loss.get().copied()
         };
-        // The keeper tells the deadline, but it may be opening a connection just then.
+        // The task tells the deadline, but it may be opening a connection just then.
         let expired = async {
             loop {
                 let left = self.remaining();
                 if left.is_zero() {
-                    // What the keeper has to say is more exact, if it says it at all.
+                    // What the task has to say is more exact, if it says it at all.
                     Timer::after(Duration::from_millis(50)).await;
                     return Some(self.loss.get().copied().unwrap_or(Loss::Expired));
                 }
@@ -237,17 +237,17 @@ impl Watch {
     }
 }
 
-/// The answer of a keeper that has ended, which it does only when it was told to.
+/// The answer of a task that has ended, which it does only when it was told to.
 fn gone() -> Error {
     Error::NotHeld(None)
 }
 
-/// Keeps one lock, on the keeper's thread.
-struct Keeper {
-    client: Client,
-    link: Link,
+/// Keeps one lock, in the background.
+struct LockTask {
+    pool: Pool,
+    driver: Driver,
     leases: Leases,
-    watch: Arc<Watch>,
+    watch: Arc<LockWatch>,
     /// Dropped when the lock is not held any more.
     alive: Option<Sender<Infallible>>,
     obtain: Option<Caller<Vec<u64>>>,
@@ -256,14 +256,14 @@ struct Keeper {
     release: Option<Caller<()>>,
 }
 
-impl Keeper {
-    async fn run(mut self, calls: Receiver<Call>) {
-        self.link.lend(&mut self.leases);
+impl LockTask {
+    async fn run(mut self, calls: Receiver<LockCall>) {
+        self.driver.lend(&mut self.leases);
         self.leases.obtain(clock::now());
         let mut holder_is_gone = false;
         loop {
             if self.leases.is_idle() && holder_is_gone {
-                return self.client.give_back(self.link);
+                return self.pool.give_back(self.driver);
             }
             // One call at a time: the next one is heard when this one is answered.
             let busy = self.refresh.is_some() || self.measure.is_some() || self.release.is_some();
@@ -276,7 +276,7 @@ impl Keeper {
             };
             let watch = Arc::clone(&self.watch);
             let show = |leases: &Leases| watch.show(leases.deadline());
-            match self.link.drive(&mut self.leases, call, show).await {
+            match self.driver.drive(&mut self.leases, call, show).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),
                 // The holder has dropped its lock, or broken off its obtain.
@@ -288,18 +288,18 @@ impl Keeper {
         }
     }
 
-    fn take(&mut self, call: Call) {
+    fn take(&mut self, call: LockCall) {
         let now = clock::now();
         match call {
-            Call::Refresh(ttl, answer) => match self.leases.refresh(now, ttl) {
+            LockCall::Refresh(ttl, answer) => match self.leases.refresh(now, ttl) {
                 Ok(()) => self.refresh = Some(answer),
                 Err(error) => reply(&mut Some(answer), Err(error.into())),
             },
-            Call::Measure(answer) => {
+            LockCall::Measure(answer) => {
                 self.measure = Some(answer);
                 self.leases.measure(now);
             }
-            Call::Release(answer) => {
+            LockCall::Release(answer) => {
                 self.release = Some(answer);
                 self.leases.release(now);
             }
@@ -307,7 +307,7 @@ impl Keeper {
     }
 
     fn tell(&mut self, news: LeaseNews) {
-        let not_held = |watch: &Watch| Error::NotHeld(watch.loss.get().copied());
+        let not_held = |watch: &LockWatch| Error::NotHeld(watch.loss.get().copied());
         match news {
             LeaseNews::Obtained => {
                 let numbers = (0..)
@@ -322,7 +322,7 @@ impl Keeper {
             }
             LeaseNews::Lasts(ttl) => reply(&mut self.measure, Ok(ttl)),
             LeaseNews::Undone(failure) => {
-                let error = Error::from_failure(failure, self.link.take_cause());
+                let error = Error::from_failure(failure, self.driver.take_cause());
                 if self.refresh.is_some() {
                     reply(&mut self.refresh, Err(error));
                 } else {
@@ -345,7 +345,7 @@ impl Keeper {
                 reply(&mut self.measure, Err(Error::NotHeld(Some(loss))));
             }
             LeaseNews::Failed(failure) => {
-                let error = Error::from_failure(failure, self.link.take_cause());
+                let error = Error::from_failure(failure, self.driver.take_cause());
                 if self.obtain.is_some() {
                     reply(&mut self.obtain, Err(error));
                 } else {

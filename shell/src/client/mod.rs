@@ -34,20 +34,21 @@
 //!
 //! Whatever executor the caller uses, or none, is fine: sockets and timers are async-io's, which has
 //! a thread of its own, and what must go on while a lock is held is done by another thread of ours,
-//! one for the whole process (see [`Lock`], "The keeper").
+//! one for the whole process (see [`Lock`], "In the background").
 //!
 //! The rules are [`latchd_core::client`]'s, which is a set of state machines without I/O; here are
 //! sockets, a clock and random numbers.
 
+mod background;
 mod bound;
 mod calls;
 mod clock;
 mod compute;
+mod driver;
 mod error;
-mod keeper;
-mod link;
 mod lock;
 mod options;
+mod pool;
 mod server;
 
 pub use bound::BoundLock;

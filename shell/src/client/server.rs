@@ -2,40 +2,33 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use latchd_core::Key;
 use latchd_core::client::{Bound, Leases, Token, TokenValue};
 
 use super::bound::BoundLock;
+use super::driver::Endpoint;
 use super::error::{ComputeError, Error};
-use super::link::{Link, Place};
 use super::lock::Lock;
 use super::options::{BoundOptions, ComputeOptions, LockOptions};
+use super::pool::Pool;
 use super::{clock, compute};
 use crate::client::compute::Value;
 use crate::config::ListenAddress;
 
-/// Connections that are kept open for the next call.
-const IDLE_MAX: usize = 8;
-
 /// A server to ask. Cloning it is cheap, and clones share their idle connections.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    place: Place,
-    idle: Mutex<Vec<Link>>,
+    pool: Pool,
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Client")
-            .field("place", &self.shared.place)
+            .field("endpoint", self.pool.endpoint())
             .finish_non_exhaustive()
     }
 }
@@ -47,23 +40,20 @@ impl Client {
     /// # Errors
     /// [`Error::Io`] if the address makes no sense, or nobody listens there.
     pub async fn connect(address: &str) -> Result<Self, Error> {
-        let place = if address.starts_with(['/', '.']) {
-            Place::Unix(Arc::new(Path::new(address).to_path_buf()))
+        let endpoint = if address.starts_with(['/', '.']) {
+            Endpoint::Unix(Arc::new(Path::new(address).to_path_buf()))
         } else {
             let address: ListenAddress = address.parse().map_err(|problem: String| {
                 std::io::Error::new(std::io::ErrorKind::InvalidInput, problem)
             })?;
-            Place::Tcp(address.to_string().into())
+            Endpoint::Tcp(address.to_string().into())
         };
         let client = Self {
-            shared: Arc::new(Shared {
-                place,
-                idle: Mutex::new(Vec::new()),
-            }),
+            pool: Pool::new(endpoint),
         };
-        let mut link = client.link().await;
-        link.connect().await?;
-        client.give_back(link);
+        let mut driver = client.pool.driver().await;
+        driver.connect().await?;
+        client.pool.give_back(driver);
         Ok(client)
     }
 
@@ -107,7 +97,7 @@ impl Client {
             .map(|key| Key::new(key.as_ref()).ok_or(Error::Key))
             .collect::<Result<Vec<_>, _>>()?;
         let leases = Leases::new(&keys, &value, &options.terms(ttl)?)?;
-        Lock::obtain(self, leases, value).await
+        Lock::obtain(&self.pool, leases, value).await
     }
 
     /// Takes a lock that is bound to a connection. Only latchd has them.
@@ -127,7 +117,7 @@ impl Client {
         let key = Key::new(bytes)
             .filter(|_| !bytes.iter().any(odd))
             .ok_or(Error::Key)?;
-        BoundLock::obtain(self, Bound::new(key, options.terms())).await
+        BoundLock::obtain(&self.pool, Bound::new(key, options.terms())).await
     }
 
     /// Takes a lock that is bound to a connection, and reads the item under it.
@@ -163,38 +153,6 @@ impl Client {
     ) -> Result<Value, ComputeError<E>> {
         let key = Key::new(key.as_ref()).ok_or(Error::Key)?;
         let terms = options.terms(ttl, early).map_err(Error::from)?;
-        compute::get_or_compute(self, key, terms, compute).await
-    }
-
-    /// A connection that is open and idle, or is still to be opened.
-    pub(super) async fn link(&self) -> Link {
-        loop {
-            let idle = self.idle().pop();
-            match idle {
-                // A server that has restarted, or closes idle clients, has closed it meanwhile.
-                Some(mut link) => {
-                    if link.is_fit().await {
-                        return link;
-                    }
-                }
-                None => return Link::new(self.shared.place.clone()),
-            }
-        }
-    }
-
-    /// Keeps a connection for the next call, if it is fit for one.
-    pub(super) fn give_back(&self, link: Link) {
-        let mut idle = self.idle();
-        if link.is_quiet() && idle.len() < IDLE_MAX {
-            idle.push(link);
-        }
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
-        // A list of connections is whole whoever panicked.
-        self.shared
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        compute::get_or_compute(&self.pool, key, terms, compute).await
     }
 }

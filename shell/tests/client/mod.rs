@@ -32,11 +32,11 @@ pub(crate) fn address(server: &Server) -> SocketAddr {
 }
 
 /// One connection.
-pub(crate) struct Client<S: Read + Write = TcpStream> {
+pub(crate) struct TestClient<S: Read + Write = TcpStream> {
     reader: BufReader<S>,
 }
 
-impl Client<TcpStream> {
+impl TestClient<TcpStream> {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -47,7 +47,7 @@ impl Client<TcpStream> {
     }
 }
 
-impl Client<UnixStream> {
+impl TestClient<UnixStream> {
     pub(crate) fn connect_unix(path: &std::path::Path) -> Self {
         let socket = UnixStream::connect(path).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -57,7 +57,7 @@ impl Client<UnixStream> {
     }
 }
 
-impl<S: Read + Write> Client<S> {
+impl<S: Read + Write> TestClient<S> {
     pub(crate) fn socket(&mut self) -> &mut S {
         self.reader.get_mut()
     }

@@ -1,23 +1,23 @@
 //! What the answer to each of the requests means.
 
-use super::{Bound, BoundNews, CREATIONS_MAX, Goal, Job, Mark, MissingItem, Query};
-use crate::client::lease::after;
-use crate::client::link::{Failure, Loss, NotObtained};
-use crate::client::session::Answer;
+use super::{Bound, BoundGoal, BoundNews, CREATIONS_MAX, Job, Mark, MissingItem, Query};
+use crate::client::machine::{Failure, Loss, NotObtained};
+use crate::client::moment::after;
+use crate::client::session::AnyResponse;
 use crate::item::Cas;
 use crate::time::Instant;
 use crate::wire::classic::reply::Response;
 use crate::wire::meta::reply::Code;
 
 impl Bound {
-    pub(super) fn locked(&mut self, now: Instant, answer: &Answer<'_>) {
+    pub(super) fn locked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match (answer, &self.terms.mark) {
-            (Answer::Classic(Response::Ok), Mark::None) => self.obtained(),
-            (Answer::Classic(Response::Ok), Mark::Number | Mark::Note(..)) => {
+            (AnyResponse::Classic(Response::Ok), Mark::None) => self.obtained(),
+            (AnyResponse::Classic(Response::Ok), Mark::Number | Mark::Note(..)) => {
                 self.begin(Query::Mark, now);
             }
-            (Answer::Classic(Response::Locked), _) => self.back_off(now),
-            (Answer::Classic(Response::NotFound), _) => match self.terms.missing {
+            (AnyResponse::Classic(Response::Locked), _) => self.back_off(now),
+            (AnyResponse::Classic(Response::NotFound), _) => match self.terms.missing {
                 MissingItem::Refuse => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
                 MissingItem::Create(_) if self.creations >= CREATIONS_MAX => {
                     self.end(BoundNews::NotObtained(NotObtained::NoItem));
@@ -32,7 +32,7 @@ impl Bound {
     }
 
     fn back_off(&mut self, now: Instant) {
-        let Goal::Obtain { until } = self.goal else {
+        let BoundGoal::Obtain { until } = self.goal else {
             return;
         };
         let last = until.unwrap_or(Instant::from_millis(u64::MAX));
@@ -44,21 +44,21 @@ impl Bound {
         }
     }
 
-    pub(super) fn created(&mut self, now: Instant, answer: &Answer<'_>) {
+    pub(super) fn created(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match answer {
             // Not stored: somebody else has made it in the meantime.
-            Answer::Classic(made @ (Response::Stored | Response::NotStored)) => {
+            AnyResponse::Classic(made @ (Response::Stored | Response::NotStored)) => {
                 self.ours = *made == Response::Stored;
                 self.begin(Query::Lock, now);
             }
-            Answer::Classic(Response::Locked) => self.back_off(now),
-            Answer::Classic(_) | Answer::Meta(_) | Answer::Silent => {
+            AnyResponse::Classic(Response::Locked) => self.back_off(now),
+            AnyResponse::Classic(_) | AnyResponse::Meta(_) | AnyResponse::Silent => {
                 self.end(BoundNews::Failed(Failure::from_answer(answer)));
             }
         }
     }
 
-    pub(super) fn marked(&mut self, answer: &Answer<'_>) {
+    pub(super) fn marked(&mut self, answer: &AnyResponse<'_>) {
         let number = answer.number(b'c').and_then(Cas::new);
         if answer.code() == Some(Code::Done) && number.is_some() {
             self.number = number;
@@ -69,8 +69,8 @@ impl Bound {
         }
     }
 
-    pub(super) fn did(&mut self, job: Job, answer: &Answer<'_>) {
-        let Answer::Classic(response) = answer else {
+    pub(super) fn did(&mut self, job: Job, answer: &AnyResponse<'_>) {
+        let AnyResponse::Classic(response) = answer else {
             return self.news.push_back(BoundNews::Undone(Failure::Unexpected));
         };
         match (job, response) {

@@ -26,7 +26,7 @@ fn play(bound: &mut Bound, ms: u64, answers: &[&str]) -> Vec<String> {
     loop {
         let mut session = Session::new();
         match bound.poll(at(ms)) {
-            Step::Send(request) => {
+            Action::Send(request) => {
                 let mut out = Vec::new();
                 session.send(&request, &mut out).unwrap();
                 done.push(
@@ -45,9 +45,9 @@ fn play(bound: &mut Bound, ms: u64, answers: &[&str]) -> Vec<String> {
                     input = &input[received.consumed..];
                 }
             }
-            Step::Tell(news) => done.push(std::format!("{news:?}")),
-            Step::Wait { .. } => return done,
-            other @ (Step::Connect | Step::Disconnect) => {
+            Action::Tell(news) => done.push(std::format!("{news:?}")),
+            Action::Wait { .. } => return done,
+            other @ (Action::Connect | Action::Disconnect) => {
                 done.push(std::format!("{other:?}"));
                 return done;
             }

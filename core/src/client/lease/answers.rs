@@ -2,9 +2,10 @@
 
 use core::time::Duration;
 
-use super::{Belief, Goal, Lease, LeaseNews, Query, Refresh, after};
-use crate::client::link::{Failure, Loss, NotObtained};
-use crate::client::session::Answer;
+use super::{Belief, Lease, LeaseGoal, LeaseNews, Query, Refresh};
+use crate::client::machine::{Failure, Loss, NotObtained};
+use crate::client::moment::after;
+use crate::client::session::AnyResponse;
 use crate::item::Cas;
 use crate::time::Instant;
 use crate::wire::meta::reply::{Code, Response};
@@ -15,11 +16,13 @@ impl Lease {
         self.cas = Some(cas);
         let deadline = after(sent, ttl);
         match self.goal {
-            Goal::Obtain { .. } | Goal::Hold if now >= deadline => self.begin(Query::Renew, now),
-            Goal::Obtain { .. } => {
+            LeaseGoal::Obtain { .. } | LeaseGoal::Hold if now >= deadline => {
+                self.begin(Query::Renew, now)
+            }
+            LeaseGoal::Obtain { .. } => {
                 self.unresolved = false;
                 self.number = Some(cas);
-                self.goal = Goal::Hold;
+                self.goal = LeaseGoal::Hold;
                 self.believe(
                     Belief {
                         deadline,
@@ -29,7 +32,7 @@ impl Lease {
                 );
                 self.news.push_back(LeaseNews::Obtained);
             }
-            Goal::Hold => {
+            LeaseGoal::Hold => {
                 let since = self.belief.map_or(now, |belief| belief.since);
                 self.believe(Belief { deadline, since }, sent);
                 match core::mem::replace(&mut self.refresh, Refresh::None) {
@@ -44,8 +47,8 @@ impl Lease {
                     self.begin(Query::Ask, now);
                 }
             }
-            Goal::Release { .. } => self.begin(Query::Remove, now),
-            Goal::None => {}
+            LeaseGoal::Release { .. } => self.begin(Query::Remove, now),
+            LeaseGoal::None => {}
         }
     }
 
@@ -78,9 +81,14 @@ impl Lease {
         }
     }
 
-    pub(super) fn added(&mut self, now: Instant, stored: (Instant, Duration), answer: &Answer<'_>) {
+    pub(super) fn added(
+        &mut self,
+        now: Instant,
+        stored: (Instant, Duration),
+        answer: &AnyResponse<'_>,
+    ) {
         // What shows our own token from an earlier obtain is taken over, but not broken off.
-        let own = self.terms.own_token && matches!(self.goal, Goal::Obtain { .. });
+        let own = self.terms.own_token && matches!(self.goal, LeaseGoal::Obtain { .. });
         match (answer.code(), cas_of(answer)) {
             (Some(Code::Done), Some(cas)) => return self.grip(cas, stored, now),
             (Some(Code::NotStored), _) if own || self.unresolved => {
@@ -90,29 +98,31 @@ impl Lease {
             _ => return self.fail(now, answer),
         }
         match self.goal {
-            Goal::Obtain { until } => self.back_off(now, until),
-            Goal::Release { .. } => self.end(LeaseNews::NotHeld),
-            Goal::Hold | Goal::None => {}
+            LeaseGoal::Obtain { until } => self.back_off(now, until),
+            LeaseGoal::Release { .. } => self.end(LeaseNews::NotHeld),
+            LeaseGoal::Hold | LeaseGoal::None => {}
         }
     }
 
-    pub(super) fn asked(&mut self, now: Instant, answer: &Answer<'_>) {
+    pub(super) fn asked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let ours = match answer {
-            Answer::Meta(Response {
+            AnyResponse::Meta(Response {
                 code: Code::Value,
                 value,
                 ..
             }) if self.token().owns(value) => cas_of(answer),
-            Answer::Meta(Response {
+            AnyResponse::Meta(Response {
                 code: Code::Value | Code::Miss,
                 ..
             }) => None,
-            Answer::Meta(_) | Answer::Classic(_) | Answer::Silent => return self.fail(now, answer),
+            AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+                return self.fail(now, answer);
+            }
         };
         if let Some(cas) = ours {
             self.cas = Some(cas);
             match self.goal {
-                Goal::Hold if self.measure_asked => {
+                LeaseGoal::Hold if self.measure_asked => {
                     self.measure_asked = false;
                     let left = answer.number(b't').unwrap_or_default();
                     self.news
@@ -123,19 +133,19 @@ impl Lease {
                         self.begin(Query::Renew, now);
                     }
                 }
-                Goal::Obtain { .. } | Goal::Hold => self.begin(Query::Renew, now),
-                Goal::Release { .. } => self.begin(Query::Remove, now),
-                Goal::None => {}
+                LeaseGoal::Obtain { .. } | LeaseGoal::Hold => self.begin(Query::Renew, now),
+                LeaseGoal::Release { .. } => self.begin(Query::Remove, now),
+                LeaseGoal::None => {}
             }
             return;
         }
         let missing = answer.code() == Some(Code::Miss);
         match self.goal {
             // It went between the two requests: the add is worth repeating at once.
-            Goal::Obtain { until } if missing && now < until => self.begin(Query::Add, now),
-            Goal::Obtain { until } => self.back_off(now, until),
-            Goal::Hold => self.lose(Loss::Taken),
-            Goal::Release { .. } => {
+            LeaseGoal::Obtain { until } if missing && now < until => self.begin(Query::Add, now),
+            LeaseGoal::Obtain { until } => self.back_off(now, until),
+            LeaseGoal::Hold => self.lose(Loss::Taken),
+            LeaseGoal::Release { .. } => {
                 self.cas = None;
                 self.unresolved = false;
                 let gone = self.removal_unresolved;
@@ -145,7 +155,7 @@ impl Lease {
                     LeaseNews::NotHeld
                 });
             }
-            Goal::None => self.cas = None,
+            LeaseGoal::None => self.cas = None,
         }
     }
 
@@ -153,20 +163,20 @@ impl Lease {
         &mut self,
         now: Instant,
         stored: (Instant, Duration),
-        answer: &Answer<'_>,
+        answer: &AnyResponse<'_>,
     ) {
         match (answer.code(), cas_of(answer)) {
             (Some(Code::Done), Some(cas)) => self.grip(cas, stored, now),
             // A renewal of ours that went unanswered may have come after all (C3).
             (Some(Code::Exists | Code::NotFound), _) => self.begin(Query::Ask, now),
             (Some(Code::Locked), _) => match self.goal {
-                Goal::Obtain { until } => self.back_off(now, until),
-                Goal::Hold => self.put_off(now, Failure::from_answer(answer)),
-                Goal::Release { .. } => self.begin(Query::Remove, now),
-                Goal::None => {}
+                LeaseGoal::Obtain { until } => self.back_off(now, until),
+                LeaseGoal::Hold => self.put_off(now, Failure::from_answer(answer)),
+                LeaseGoal::Release { .. } => self.begin(Query::Remove, now),
+                LeaseGoal::None => {}
             },
             // A memcached that cannot store gives the old item up as well.
-            _ if self.goal == Goal::Hold => {
+            _ if self.goal == LeaseGoal::Hold => {
                 self.put_off(now, Failure::from_answer(answer));
                 self.begin(Query::Ask, now);
             }
@@ -174,7 +184,7 @@ impl Lease {
         }
     }
 
-    pub(super) fn removed(&mut self, now: Instant, answer: &Answer<'_>) {
+    pub(super) fn removed(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let news = match answer.code() {
             Some(Code::Done) => LeaseNews::Released,
             Some(Code::NotFound) => LeaseNews::NotHeld,
@@ -183,25 +193,27 @@ impl Lease {
         };
         self.cas = None;
         match self.goal {
-            Goal::Release { .. } => self.end(news),
+            LeaseGoal::Release { .. } => self.end(news),
             // The release was given up, and the next obtain has begun.
-            Goal::Obtain { .. } => self.begin(Query::Add, now),
-            Goal::Hold | Goal::None => {}
+            LeaseGoal::Obtain { .. } => self.begin(Query::Add, now),
+            LeaseGoal::Hold | LeaseGoal::None => {}
         }
     }
 
     /// The server gave an answer that none of the four requests has.
-    fn fail(&mut self, now: Instant, answer: &Answer<'_>) {
+    fn fail(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let failure = Failure::from_answer(answer);
         match self.goal {
-            Goal::Obtain { .. } | Goal::Release { .. } => self.end(LeaseNews::Failed(failure)),
-            Goal::Hold => self.put_off(now, failure),
-            Goal::None => {}
+            LeaseGoal::Obtain { .. } | LeaseGoal::Release { .. } => {
+                self.end(LeaseNews::Failed(failure))
+            }
+            LeaseGoal::Hold => self.put_off(now, failure),
+            LeaseGoal::None => {}
         }
     }
 }
 
 /// The version that an answer shows.
-fn cas_of(answer: &Answer<'_>) -> Option<Cas> {
+fn cas_of(answer: &AnyResponse<'_>) -> Option<Cas> {
     Cas::new(answer.number(b'c')?)
 }

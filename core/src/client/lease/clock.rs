@@ -1,21 +1,22 @@
 //! What time alone does to a lease, and when it next does something.
 
-use super::{Goal, LAST_TRY, Lease, LeaseNews, Query, Turn, Wire, after};
-use crate::client::link::{Failure, Loss, NotObtained};
+use super::{LAST_TRY, Lease, LeaseGoal, LeaseNews, Link, Query, Turn};
+use crate::client::machine::{Failure, Loss, NotObtained};
+use crate::client::moment::{after, earlier};
 use crate::time::Instant;
 
 impl Lease {
     /// What time alone does.
     pub(super) fn pass_time(&mut self, now: Instant) {
         match (self.goal, self.belief) {
-            (Goal::Hold, Some(belief)) if now >= belief.deadline => {
+            (LeaseGoal::Hold, Some(belief)) if now >= belief.deadline => {
                 self.lose(if self.is_capped(now) {
                     Loss::HeldTooLong
                 } else {
                     Loss::Expired
                 });
             }
-            (Goal::Obtain { until }, _) if now >= after(until, LAST_TRY) => {
+            (LeaseGoal::Obtain { until }, _) if now >= after(until, LAST_TRY) => {
                 if let Turn::Awaiting {
                     query: Query::Add, ..
                 } = self.turn
@@ -24,7 +25,7 @@ impl Lease {
                 }
                 self.end(LeaseNews::NotObtained(NotObtained::Deadline));
             }
-            (Goal::Release { until }, _) if now >= until => {
+            (LeaseGoal::Release { until }, _) if now >= until => {
                 self.end(LeaseNews::Failed(Failure::NoAnswer));
             }
             _ => {}
@@ -46,22 +47,19 @@ impl Lease {
     /// When something next happens by time alone.
     pub(super) fn wake(&self) -> Option<Instant> {
         let goal = match self.goal {
-            Goal::Obtain { until } => Some(after(until, LAST_TRY)),
-            Goal::Release { until } => Some(until),
-            Goal::Hold => self.belief.map(|belief| belief.deadline),
-            Goal::None => None,
+            LeaseGoal::Obtain { until } => Some(after(until, LAST_TRY)),
+            LeaseGoal::Release { until } => Some(until),
+            LeaseGoal::Hold => self.belief.map(|belief| belief.deadline),
+            LeaseGoal::None => None,
         };
         let turn = match self.turn {
             Turn::Awaiting { sent, .. } => Some(after(sent, self.terms.reply_timeout)),
-            Turn::Due { at, .. } => Some(match self.wire {
-                Wire::Down { retry_at } => at.max(retry_at),
-                Wire::Up => at,
+            Turn::Due { at, .. } => Some(match self.link {
+                Link::Down { retry_at } => at.max(retry_at),
+                Link::Up => at,
             }),
             Turn::Rest => self.renew_at,
         };
-        match (goal, turn) {
-            (Some(goal), Some(turn)) => Some(goal.min(turn)),
-            (one, other) => one.or(other),
-        }
+        earlier(goal, turn)
     }
 }

@@ -29,13 +29,13 @@ fn lease(terms: Terms) -> Lease {
 /// What it does next, as text: the bytes it sends, or the step.
 fn step(lease: &mut Lease, ms: u64) -> String {
     match lease.poll(at(ms)) {
-        Step::Send(request) => {
+        Action::Send(request) => {
             let mut out = Vec::new();
             Session::new().send(&request, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         }
-        Step::Wait { until: Some(until) } => std::format!("wait {}", until.as_millis()),
-        other @ (Step::Connect | Step::Disconnect | Step::Tell(_) | Step::Wait { .. }) => {
+        Action::Wait { until: Some(until) } => std::format!("wait {}", until.as_millis()),
+        other @ (Action::Connect | Action::Disconnect | Action::Tell(_) | Action::Wait { .. }) => {
             std::format!("{other:?}")
         }
     }
@@ -124,7 +124,7 @@ fn without_a_strategy_one_refusal_is_final() {
     step(&mut lease, 0);
     say(&mut lease, 0, "NS c0\r\n");
     assert_eq!(step(&mut lease, 0), "Tell(NotObtained(Held))");
-    assert_eq!((lease.goal, lease.turn), (Goal::None, Turn::Rest));
+    assert_eq!((lease.goal, lease.turn), (LeaseGoal::None, Turn::Rest));
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_release_removes_only_the_version_that_is_ours() {
         assert_eq!(step(&mut lease, 100), "md k C7\r\n");
         say(&mut lease, 101, answer);
         assert_eq!(step(&mut lease, 101), news);
-        assert_eq!((lease.goal, lease.turn), (Goal::None, Turn::Rest));
+        assert_eq!((lease.goal, lease.turn), (LeaseGoal::None, Turn::Rest));
     }
     let mut lease = held(terms());
     lease.release(at(100));

@@ -35,7 +35,7 @@ fn play(leases: &mut Leases, ms: u64, serve: impl Fn(&str) -> &'static str) -> V
     loop {
         let mut session = Session::new();
         match leases.poll(at(ms)) {
-            Step::Send(request) => {
+            Action::Send(request) => {
                 let mut out = Vec::new();
                 session.send(&request, &mut out).unwrap();
                 let line = String::from_utf8(out).unwrap();
@@ -48,9 +48,9 @@ fn play(leases: &mut Leases, ms: u64, serve: impl Fn(&str) -> &'static str) -> V
                 let received = session.receive(answer.as_bytes()).unwrap().unwrap();
                 leases.reply(at(ms), &received.answer);
             }
-            Step::Tell(news) => done.push(std::format!("{news:?}")),
-            Step::Wait { .. } => return done,
-            other @ (Step::Connect | Step::Disconnect) => {
+            Action::Tell(news) => done.push(std::format!("{news:?}")),
+            Action::Wait { .. } => return done,
+            other @ (Action::Connect | Action::Disconnect) => {
                 done.push(std::format!("{other:?}"));
                 return done;
             }
@@ -112,7 +112,7 @@ fn an_obtain_that_nobody_answers_is_told_of_before_all_is_cleared_up() {
     let mut session = Session::new();
     let noop = crate::client::Flags::of([]);
     let key = Key::new(b"a").unwrap();
-    let get = crate::client::Request::meta(crate::wire::meta::Verb::Get, key, noop);
+    let get = crate::client::AnyRequest::meta(crate::wire::meta::Verb::Get, key, noop);
     session.send(&get, &mut Vec::new()).unwrap();
     let late = session.receive(b"HD c5\r\n").unwrap().unwrap();
     one.reply(at(3_400), &late.answer);

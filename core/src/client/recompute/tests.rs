@@ -29,7 +29,7 @@ fn reading(terms: RecomputeTerms) -> Recompute {
 
 /// Answers its next request, and returns it and what it tells then.
 fn play(machine: &mut Recompute, ms: u64, answer: &str) -> (String, Option<RecomputeNews>) {
-    let Step::Send(request) = machine.poll(at(ms)) else {
+    let Action::Send(request) = machine.poll(at(ms)) else {
         panic!("nothing is sent at {ms}");
     };
     let mut session = Session::new();
@@ -38,8 +38,8 @@ fn play(machine: &mut Recompute, ms: u64, answer: &str) -> (String, Option<Recom
     let received = session.receive(answer.as_bytes()).unwrap().unwrap();
     machine.reply(at(ms), &received.answer);
     let news = match machine.poll(at(ms)) {
-        Step::Tell(news) => Some(news),
-        Step::Wait { .. } | Step::Send(_) | Step::Connect | Step::Disconnect => None,
+        Action::Tell(news) => Some(news),
+        Action::Wait { .. } | Action::Send(_) | Action::Connect | Action::Disconnect => None,
     };
     (String::from_utf8(out).unwrap(), news)
 }
@@ -132,15 +132,15 @@ fn what_is_only_about_to_expire_is_good_for_all_and_the_stale_for_who_takes_it()
 #[test]
 fn a_broken_connection_is_worth_one_more_try() {
     let mut read = reading(terms());
-    assert!(matches!(read.poll(at(0)), Step::Send(_)));
+    assert!(matches!(read.poll(at(0)), Action::Send(_)));
     read.disconnected(at(1));
-    assert_eq!(read.poll(at(1)), Step::Connect);
+    assert_eq!(read.poll(at(1)), Action::Connect);
     read.connected(at(1));
-    assert!(matches!(read.poll(at(1)), Step::Send(_)));
+    assert!(matches!(read.poll(at(1)), Action::Send(_)));
     read.disconnected(at(2));
     assert_eq!(
         read.poll(at(2)),
-        Step::Tell(RecomputeNews::Failed(Failure::Disconnected))
+        Action::Tell(RecomputeNews::Failed(Failure::Disconnected))
     );
 }
 

@@ -9,13 +9,13 @@ fn key() -> Key<'static> {
     Key::new(b"k").unwrap()
 }
 
-fn quiet_get<'a>() -> Request<'a> {
+fn quiet_get<'a>() -> AnyRequest<'a> {
     let flags = Flags::new(&[Flag::Value, Flag::Quiet]).unwrap();
-    Request::meta(Verb::Get, key(), flags)
+    AnyRequest::meta(Verb::Get, key(), flags)
 }
 
-fn gets<'a>() -> Request<'a> {
-    Request::Classic {
+fn gets<'a>() -> AnyRequest<'a> {
+    AnyRequest::Classic {
         command: Command::Get(Get::new(key())),
         envelope: classic::Envelope::Get {
             with_cas: true,
@@ -24,8 +24,8 @@ fn gets<'a>() -> Request<'a> {
     }
 }
 
-fn lock<'a>() -> Request<'a> {
-    Request::change(Command::Lock { key: key() })
+fn lock<'a>() -> AnyRequest<'a> {
+    AnyRequest::change(Command::Lock { key: key() })
 }
 
 #[test]
@@ -36,12 +36,12 @@ fn requests_are_bytes_that_a_server_knows() {
     session.send(&gets(), &mut out).unwrap();
     session
         .send(
-            &Request::change(Command::Set(Set::new(key(), b"new"))),
+            &AnyRequest::change(Command::Set(Set::new(key(), b"new"))),
             &mut out,
         )
         .unwrap();
     session.send(&quiet_get(), &mut out).unwrap();
-    session.send(&Request::Noop, &mut out).unwrap();
+    session.send(&AnyRequest::Noop, &mut out).unwrap();
     assert_eq!(
         out,
         b"lock k\r\ngets k\r\nset k 0 0 3\r\nnew\r\nmg k v q O3\r\nmn\r\n"
@@ -65,7 +65,7 @@ fn answers_end_their_requests_in_order() {
     assert_eq!(locked.ticket, Ticket(1));
     assert_eq!(
         locked.answer,
-        Answer::Classic(classic::reply::Response::Locked)
+        AnyResponse::Classic(classic::reply::Response::Locked)
     );
     assert_eq!(session.pending(), 0);
 }
@@ -77,7 +77,7 @@ fn silence_is_told_by_a_later_number() {
     for _ in 0..3 {
         session.send(&quiet_get(), &mut out).unwrap();
     }
-    session.send(&Request::Noop, &mut out).unwrap();
+    session.send(&AnyRequest::Noop, &mut out).unwrap();
     let mut input = &b"VA 2 O1\r\nhi\r\nMN\r\n"[..];
     let mut told = Vec::new();
     while session.pending() > 0 {
@@ -106,7 +106,7 @@ fn answers_that_nobody_asked_for_break_the_session() {
     session.send(&quiet_get(), &mut Vec::new()).unwrap();
     assert_eq!(session.receive(b"HD O7\r\n"), Err(Malformed));
     let mut session = Session::new();
-    session.send(&Request::Noop, &mut Vec::new()).unwrap();
+    session.send(&AnyRequest::Noop, &mut Vec::new()).unwrap();
     assert_eq!(session.receive(b"HD\r\n"), Err(Malformed));
 }
 
@@ -115,7 +115,7 @@ fn an_error_line_answers_any_request_that_is_not_quiet() {
     let mut session = Session::new();
     let flags = Flags::new(&[Flag::Value]).unwrap();
     session
-        .send(&Request::meta(Verb::Get, key(), flags), &mut Vec::new())
+        .send(&AnyRequest::meta(Verb::Get, key(), flags), &mut Vec::new())
         .unwrap();
     let received = session
         .receive(b"SERVER_ERROR out\tof memory\r\n")
@@ -133,7 +133,7 @@ fn an_error_line_answers_any_request_that_is_not_quiet() {
 fn what_cannot_be_matched_or_kept_is_refused() {
     let mut session = Session::new();
     let mut out = Vec::new();
-    let noreply = Request::Classic {
+    let noreply = AnyRequest::Classic {
         command: Command::Set(Set::new(key(), b"")),
         envelope: classic::Envelope::Change { noreply: true },
     };
@@ -141,7 +141,7 @@ fn what_cannot_be_matched_or_kept_is_refused() {
         session.send(&noreply, &mut out),
         Err(SendError::Inexpressible)
     );
-    let blank = Request::change(Command::Lock {
+    let blank = AnyRequest::change(Command::Lock {
         key: Key::new(b"a b").unwrap(),
     });
     assert_eq!(
@@ -150,11 +150,11 @@ fn what_cannot_be_matched_or_kept_is_refused() {
     );
     assert_eq!((out.len(), session.pending()), (0, 0));
     for _ in 0..PENDING_MAX {
-        session.send(&Request::Noop, &mut out).unwrap();
+        session.send(&AnyRequest::Noop, &mut out).unwrap();
     }
     let before = out.len();
     assert_eq!(
-        session.send(&Request::Noop, &mut out),
+        session.send(&AnyRequest::Noop, &mut out),
         Err(SendError::TooMany)
     );
     assert_eq!(out.len(), before);
@@ -168,10 +168,10 @@ quickcheck! {
             let mut session = Session::new();
             let mut out = Vec::new();
             let plain = Flags::new(&[Flag::Value]).unwrap();
-            for request in [gets(), quiet_get(), Request::meta(Verb::Get, key(), plain)] {
+            for request in [gets(), quiet_get(), AnyRequest::meta(Verb::Get, key(), plain)] {
                 session.send(&request, &mut out).unwrap();
             }
-            session.send(&Request::Noop, &mut out).unwrap();
+            session.send(&AnyRequest::Noop, &mut out).unwrap();
             let mut told = Vec::new();
             let mut start = 0;
             for arrived in arrivals {
@@ -188,7 +188,7 @@ quickcheck! {
     }
 
     fn no_bytes_panic(bytes: Vec<u8>) -> bool {
-        for request in [gets(), quiet_get(), lock(), Request::Noop] {
+        for request in [gets(), quiet_get(), lock(), AnyRequest::Noop] {
             let mut session = Session::new();
             session.send(&request, &mut Vec::new()).unwrap();
             let _ = session.receive(&bytes);

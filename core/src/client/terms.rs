@@ -10,6 +10,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use super::moment::millis;
 use super::retry::Retry;
 use crate::time::{Exptime, RELATIVE_EXPTIME_MAX_S};
 
@@ -40,11 +41,6 @@ pub fn exptime_for(ttl: Duration) -> Exptime {
         "Terms bound the ttl"
     );
     Exptime::In { seconds }
-}
-
-/// Whole milliseconds, rounded down: a belief ends early rather than late.
-pub(super) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a lease is asked for, and how it is kept.

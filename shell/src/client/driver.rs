@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchd_core::Instant;
-use latchd_core::client::{Machine, Received, Session, Step};
+use latchd_core::client::{Action, Machine, Received, Session};
 use smol::Timer;
 use smol::future::{self, FutureExt};
 use smol::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -29,7 +29,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a server is.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum Endpoint {
     /// A host and port, as `HOST:PORT`.
     Tcp(Arc<str>),
     /// A Unix socket.
@@ -50,8 +50,8 @@ struct Open {
 }
 
 /// A connection that may be opened, closed and opened again.
-pub(super) struct Link {
-    place: Place,
+pub(super) struct Driver {
+    endpoint: Endpoint,
     open: Option<Open>,
     output: Vec<u8>,
     /// What the socket said last when it failed.
@@ -73,10 +73,10 @@ pub(super) enum Heard<News, Call> {
     Call(Call),
 }
 
-impl Link {
-    pub(super) const fn new(place: Place) -> Self {
+impl Driver {
+    pub(super) const fn new(endpoint: Endpoint) -> Self {
         Self {
-            place,
+            endpoint,
             open: None,
             output: Vec::new(),
             cause: None,
@@ -88,7 +88,7 @@ impl Link {
         if self.open.is_some() {
             return Ok(());
         }
-        let stream = within(CONNECT_TIMEOUT, open(&self.place)).await?;
+        let stream = within(CONNECT_TIMEOUT, open(&self.endpoint)).await?;
         self.open = Some(Open {
             stream,
             session: Session::new(),
@@ -133,11 +133,11 @@ impl Link {
         let mut call = std::pin::pin!(call);
         loop {
             let wait = match machine.poll(clock::now()) {
-                Step::Tell(news) => {
+                Action::Tell(news) => {
                     show(machine);
                     return Heard::News(news);
                 }
-                Step::Connect => {
+                Action::Connect => {
                     show(machine);
                     match self.connect().await {
                         Ok(()) => machine.connected(clock::now()),
@@ -145,11 +145,11 @@ impl Link {
                     }
                     continue;
                 }
-                Step::Disconnect => {
+                Action::Disconnect => {
                     self.fail(machine, io::ErrorKind::TimedOut.into());
                     continue;
                 }
-                Step::Send(request) => {
+                Action::Send(request) => {
                     let sent = match &mut self.open {
                         Some(open) => open.session.send(&request, &mut self.output),
                         None => continue,
@@ -164,7 +164,7 @@ impl Link {
                     }
                     continue;
                 }
-                Step::Wait { until } => until,
+                Action::Wait { until } => until,
             };
             match self.take_answer(machine) {
                 Ok(true) => continue,
@@ -255,14 +255,14 @@ impl Link {
     }
 }
 
-async fn open(place: &Place) -> io::Result<Pin<Box<dyn Stream>>> {
-    Ok(match place {
-        Place::Tcp(address) => {
+async fn open(endpoint: &Endpoint) -> io::Result<Pin<Box<dyn Stream>>> {
+    Ok(match endpoint {
+        Endpoint::Tcp(address) => {
             let stream = TcpStream::connect(&**address).await?;
             stream.set_nodelay(true)?;
             Box::pin(stream)
         }
-        Place::Unix(path) => Box::pin(UnixStream::connect(path.as_path()).await?),
+        Endpoint::Unix(path) => Box::pin(UnixStream::connect(path.as_path()).await?),
     })
 }
 

@@ -1,6 +1,6 @@
 //! How a machine of the client and whoever drives it talk.
 //!
-//! The driver asks for the next [`Step`], does it, and reports what came of it. A machine never
+//! The driver asks for the next [`Action`], does it, and reports what came of it. A machine never
 //! waits and never fails by itself: whatever the network does reaches it as
 //! [`connected`](Machine::connected), [`reply`](Machine::reply),
 //! [`disconnected`](Machine::disconnected) or the passing of time in [`poll`](Machine::poll).
@@ -12,7 +12,7 @@
 use alloc::boxed::Box;
 use core::fmt;
 
-use super::session::{Answer, Request};
+use super::session::{AnyRequest, AnyResponse};
 use crate::time::Instant;
 
 /// A state machine of the client.
@@ -21,7 +21,7 @@ pub trait Machine {
     type News;
 
     /// Says what to do next. `now` never goes back.
-    fn poll(&mut self, now: Instant) -> Step<'_, Self::News>;
+    fn poll(&mut self, now: Instant) -> Action<'_, Self::News>;
 
     /// There is a connection, and nothing has been sent on it.
     fn connected(&mut self, now: Instant);
@@ -30,7 +30,7 @@ pub trait Machine {
     fn disconnected(&mut self, now: Instant);
 
     /// The oldest unanswered request was answered.
-    fn reply(&mut self, now: Instant, answer: &Answer<'_>);
+    fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>);
 }
 
 /// What a driver is to do.
@@ -39,7 +39,7 @@ pub trait Machine {
     clippy::large_enum_variant,
     reason = "a step is handed over and done, not kept"
 )]
-pub enum Step<'a, News> {
+pub enum Action<'a, News> {
     /// Open a connection, then call [`connected`](Machine::connected), or
     /// [`disconnected`](Machine::disconnected) if there is none to be had.
     Connect,
@@ -47,7 +47,7 @@ pub enum Step<'a, News> {
     /// [`disconnected`](Machine::disconnected).
     Disconnect,
     /// Send this, and poll again.
-    Send(Request<'a>),
+    Send(AnyRequest<'a>),
     /// Hand this to the caller, and poll again.
     Tell(News),
     /// Wait for a reply, a disconnect or the caller, and poll again at this moment at the latest.
@@ -73,7 +73,7 @@ pub enum Failure {
 
 impl Failure {
     /// The failure that an answer stands for which is not among the expected ones.
-    pub(super) fn from_answer(answer: &Answer<'_>) -> Self {
+    pub(super) fn from_answer(answer: &AnyResponse<'_>) -> Self {
         match answer.refusal() {
             Some(words) => Self::Refused(words),
             None => Self::Unexpected,

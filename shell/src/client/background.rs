@@ -9,19 +9,19 @@ use std::sync::OnceLock;
 
 use smol::Executor;
 
-static KEEPER: OnceLock<&'static Executor<'static>> = OnceLock::new();
+static EXECUTOR: OnceLock<&'static Executor<'static>> = OnceLock::new();
 
-/// Runs `task` to its end on the keeper's thread.
+/// Runs `task` to its end in the background.
 pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     executor().spawn(task).detach();
 }
 
 fn executor() -> &'static Executor<'static> {
-    KEEPER.get_or_init(|| {
+    EXECUTOR.get_or_init(|| {
         // It lives as long as the process, so nothing is lost by never giving it back.
         let executor: &'static Executor<'static> = Box::leak(Box::new(Executor::new()));
         std::thread::Builder::new()
-            .name("latchd-keeper".into())
+            .name("latchd-locks".into())
             .spawn(|| smol::block_on(executor.run(std::future::pending::<()>())))
             .expect("a process that may not start a thread cannot keep a lock");
         executor
