@@ -17,7 +17,7 @@ impl Lease {
         let deadline = after(sent, ttl);
         match self.goal {
             LeaseGoal::Obtain { .. } | LeaseGoal::Hold if now >= deadline => {
-                self.begin(Query::Renew, now)
+                self.begin(Query::Renew, now);
             }
             LeaseGoal::Obtain { .. } => {
                 self.unresolved = false;
@@ -205,7 +205,7 @@ impl Lease {
         let failure = Failure::from_answer(answer);
         match self.goal {
             LeaseGoal::Obtain { .. } | LeaseGoal::Release { .. } => {
-                self.end(LeaseNews::Failed(failure))
+                self.end(LeaseNews::Failed(failure));
             }
             LeaseGoal::Hold => self.put_off(now, failure),
             LeaseGoal::None => {}
