@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use client::Client;
+use client::TestClient;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The program with flags; its standard error is to be read.
@@ -87,7 +87,7 @@ fn text(bytes: &[u8]) -> String {
 fn it_serves_until_it_is_told_to_stop() {
     for signal in [Signal::TERM, Signal::INT] {
         let latchd = Running::start(&["-l", "127.0.0.1:0", "-t", "2"]);
-        let mut client = Client::connect(latchd.address());
+        let mut client = TestClient::connect(latchd.address());
         assert_eq!(client.ask("mn"), "MN");
         assert_eq!(latchd.end(signal), Some(0));
         assert_eq!(client.line(), "");
@@ -104,7 +104,7 @@ fn a_unix_socket_is_removed_at_the_end_and_replaced_after_a_kill() {
     assert_eq!(killed.end(Signal::KILL), None);
     assert!(path.exists());
     let latchd = Running::start(&flags);
-    assert_eq!(Client::connect_unix(&path).ask("mn"), "MN");
+    assert_eq!(TestClient::connect_unix(&path).ask("mn"), "MN");
     assert_eq!(latchd.end(Signal::TERM), Some(0));
     assert!(!path.exists());
 }
@@ -182,7 +182,7 @@ fn v_shows_connections_vv_requests_and_vvv_locks() {
         ("-vvv", &["<1 lock k", "1 Locked k", "1 Unlocked all"], &[]),
     ] {
         let latchd = Running::start(&["-l", "127.0.0.1:0", flag]);
-        let mut client = Client::connect(latchd.address());
+        let mut client = TestClient::connect(latchd.address());
         client.send("set k 0 0 1\r\nx\r\n");
         assert_eq!(client.line(), "STORED");
         assert_eq!(client.ask("lock k"), "OK");
@@ -237,7 +237,7 @@ fn connections_wait_when_descriptors_run_out() {
     }
     let (_, rest) = greeting.split_once("listening on ").unwrap();
     let address: SocketAddr = rest.split(';').next().unwrap().parse().unwrap();
-    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
+    let mut clients: Vec<_> = (0..40).map(|_| TestClient::connect(address)).collect();
     for client in &mut clients {
         client.send("mn\r\n");
     }
