@@ -53,6 +53,7 @@ impl LockTable {
     }
 
     /// Every open connection that was announced, each with the keys it holds.
+    #[cfg(feature = "verify")]
     pub(super) fn connections(
         &self,
     ) -> impl Iterator<Item = (ConnId, impl Iterator<Item = Key<'_>>)> {
@@ -148,6 +149,7 @@ impl LockTable {
     }
 
     /// L1, L2 and L4.
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self) {
         for (key, holding) in &self.by_key {
             let held = self

@@ -17,6 +17,7 @@ mod locks;
 mod read;
 mod recache;
 mod remove;
+#[cfg(feature = "verify")]
 mod view;
 mod write;
 
@@ -26,6 +27,7 @@ mod tests;
 use core::fmt;
 
 pub use locks::{Holding, LockTable};
+#[cfg(feature = "verify")]
 pub use view::View;
 
 use crate::command::{Command, Guard, Keys, NewCas};
@@ -247,6 +249,7 @@ impl<S: Store> Core<S> {
 
     /// Asserts every invariant that can be seen in one state. Looks at every item: for tests, the
     /// model, and fuzzing.
+    #[cfg(any(test, feature = "verify"))]
     pub fn check(&self) {
         self.store.check();
         self.locks.check();

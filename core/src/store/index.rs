@@ -54,6 +54,7 @@ impl Index {
     }
 
     /// Every slot, each with whether it stands under the hash of the key that `key_of` says (I1).
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn iter<'a>(
         &'a self,
         key_of: impl Fn(MapSlot) -> Key<'a>,

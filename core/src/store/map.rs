@@ -11,10 +11,14 @@
 //! - M3: `bytes` and `locked_bytes` are the sums of what the items take.
 
 mod entry;
+#[cfg(feature = "verify")]
+mod view;
 
 use alloc::vec::Vec;
 
 use self::entry::{Entry, cost};
+#[cfg(feature = "verify")]
+pub use self::view::{MapEntry, MapView};
 use super::index::{HashSeed, Index};
 use super::{End, Full, Store, Usage};
 use crate::command::ScanCursor;
@@ -44,35 +48,6 @@ pub struct MapStore {
 /// Names an item of a [`MapStore`].
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct MapSlot(u32);
-
-/// A [`MapStore`], laid open.
-#[derive(Clone, Debug)]
-pub struct MapView<'a> {
-    /// The items in the order in which their turn to be given up comes, then the locked ones by
-    /// key.
-    pub entries: Vec<MapEntry<'a>>,
-    /// The limit.
-    pub bytes_max: usize,
-    /// Whether items are given up for room.
-    pub evict: bool,
-    /// How many places for items there are, empty ones included.
-    pub slots: usize,
-    /// The place at which the next crawl begins.
-    pub crawled: usize,
-}
-
-/// One item of a [`MapView`].
-#[derive(Clone, Copy, Debug)]
-pub struct MapEntry<'a> {
-    /// Its key.
-    pub key: Key<'a>,
-    /// Its value.
-    pub value: &'a [u8],
-    /// The rest.
-    pub meta: &'a Meta,
-    /// The hits to its credit.
-    pub hits: u8,
-}
 
 /// A list through the entries, from the one to be looked at next to the newest.
 #[derive(Clone, Debug, Default)]
@@ -113,39 +88,6 @@ impl MapStore {
             bytes: 0,
             locked_bytes: 0,
             crawled: 0,
-        }
-    }
-
-    /// Lays the store open: all that decides what it does next.
-    #[must_use]
-    pub fn view(&self) -> MapView<'_> {
-        let Self {
-            bytes_max,
-            evict,
-            index,
-            slots,
-            // Where the next new item goes, and with it the order of `keys` and of a crawl.
-            free: _,
-            queue,
-            // The sums of what the items take (M3).
-            bytes: _,
-            locked_bytes: _,
-            crawled,
-        } = self;
-        let queued = core::iter::successors(queue.oldest, |slot| self.entry(*slot).newer);
-        let mut locked: Vec<MapSlot> = index
-            .iter(|slot| self.entry(slot).key())
-            .map(|(slot, _)| slot)
-            .filter(|slot| self.entry(*slot).meta.locked)
-            .collect();
-        locked.sort_by_key(|slot| self.entry(*slot).key());
-        let entries = queued.chain(locked).map(|slot| self.entry(slot).view());
-        MapView {
-            entries: entries.collect(),
-            bytes_max: *bytes_max,
-            evict: *evict,
-            slots: slots.len(),
-            crawled: *crawled,
         }
     }
 
@@ -425,6 +367,7 @@ impl Store for MapStore {
         cost(key_bytes, value_bytes)
     }
 
+    #[cfg(any(test, feature = "verify"))]
     fn check(&self) {
         let occupied = self.slots.iter().flatten().count();
         assert_eq!(

@@ -2,7 +2,9 @@
 
 use alloc::boxed::Box;
 
-use super::{MapEntry, MapSlot};
+#[cfg(feature = "verify")]
+use super::MapEntry;
+use super::MapSlot;
 use crate::item::Meta;
 use crate::key::Key;
 use crate::time::Tick;
@@ -54,6 +56,7 @@ impl Entry {
     }
 
     /// The entry, laid open.
+    #[cfg(feature = "verify")]
     pub(super) fn view(&self) -> MapEntry<'_> {
         let Self {
             bytes: _,
