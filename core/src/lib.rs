@@ -17,8 +17,6 @@
 
 extern crate alloc;
 
-#[cfg(feature = "arbitrary")]
-pub mod arbitrary;
 pub mod client;
 pub mod command;
 pub mod connection;

@@ -6,13 +6,13 @@
 pub mod tally;
 
 use arbitrary::Unstructured;
-use latchd_core::arbitrary::{
-    Op, Pairs, ReplyKind, RequestKind, Stage, UNIX_S_AT_START, VALUE_BYTES_MAX, limits, reachable,
-};
 use latchd_core::connection::Progress;
 use latchd_core::engine::Config;
 use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
+use latchd_harness::alphabet::{
+    Op, Pairs, ReplyKind, RequestKind, Stage, UNIX_S_AT_START, VALUE_BYTES_MAX, limits, reachable,
+};
 
 /// Panics if it does not hold for an input.
 pub type Property = fn(&[u8]);

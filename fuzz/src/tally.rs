@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
-use latchd_core::arbitrary::Pairs;
+use latchd_harness::alphabet::Pairs;
 
 /// How many sequences are played between two tables.
 const WRITE_EVERY: u64 = 4096;

@@ -6,9 +6,9 @@
 
 use std::fmt;
 
-use latchd_core::arbitrary::{CasChoice, Client, Meaning, Op, SmallKey, SmallValue};
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
+use latchd_harness::alphabet::{CasChoice, Client, Meaning, Op, SmallKey, SmallValue};
 
 use crate::setup::{CLIENTS_MAX, Setup};
 use crate::verb::{Scope, Verb};

@@ -1,7 +1,7 @@
 //! The models of everything that can be asked: every kind of request that there is, so that every
 //! pair of a request and a reply is seen in some interleaving.
 
-use latchd_core::arbitrary::RequestKind as Kind;
+use latchd_harness::alphabet::RequestKind as Kind;
 
 use crate::setup::{Counts, Room, Setup};
 use crate::verb::{Manner, Verb, ask};

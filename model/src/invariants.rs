@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use latchd_core::arbitrary::RequestKind as Kind;
+use latchd_harness::alphabet::RequestKind as Kind;
 
 use crate::explore::Explored;
 use crate::setup::{Room, Setup};

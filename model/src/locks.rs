@@ -1,6 +1,6 @@
 //! The models of locks: who holds what, through death, expiry, flushes and want of room.
 
-use latchd_core::arbitrary::RequestKind as Kind;
+use latchd_harness::alphabet::RequestKind as Kind;
 
 use crate::setup::{Counts, Room, Setup};
 use crate::verb::{Manner, Verb, ask};

@@ -1,7 +1,7 @@
 //! Which kinds of request got which kinds of reply, over everything that this process has explored.
 //!
 //! The table of what is possible is the one of the property tests
-//! (`latchd_core::arbitrary::reachable`). A model asks for what its alphabet has; but every kind of
+//! (`latchd_harness::alphabet::reachable`). A model asks for what its alphabet has; but every kind of
 //! request has to get every reply that it can get, in one model or another.
 //!
 //! - P3: a pair that can be and that no model saw fails a check of all models.
@@ -9,8 +9,8 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use latchd_core::arbitrary::{ReplyKind, RequestKind, reachable};
 use latchd_core::{Command, Reply};
+use latchd_harness::alphabet::{ReplyKind, RequestKind, reachable};
 
 /// A row for each kind of request, in it a bit for each kind of reply.
 static SEEN: [AtomicU64; RequestKind::ALL.len()] = [const { AtomicU64::new(0) }; _];

@@ -1,9 +1,9 @@
 //! What one model explores: how many clients and keys, how much room, and which verbs.
 
-pub(crate) use latchd_core::arbitrary::UNIX_S_AT_START;
-use latchd_core::arbitrary::{RequestKind, SmallValue};
 use latchd_core::engine::Config;
 use latchd_core::{Limits, MapStore, Store};
+pub(crate) use latchd_harness::alphabet::UNIX_S_AT_START;
+use latchd_harness::alphabet::{RequestKind, SmallValue};
 
 use crate::verb::{Scope, Verb, ask};
 

@@ -6,7 +6,7 @@
 //! before it changes the first (`shell/src/shards.rs`), so it allows less than these models do, and
 //! what holds here holds there.
 
-use latchd_core::arbitrary::RequestKind as Kind;
+use latchd_harness::alphabet::RequestKind as Kind;
 
 use crate::setup::{Counts, Room, Setup};
 use crate::verb::{Manner, Verb, ask};

@@ -1,6 +1,6 @@
 //! The models of wins: of all who find that an item is to be made anew, exactly one is told to.
 
-use latchd_core::arbitrary::RequestKind as Kind;
+use latchd_harness::alphabet::RequestKind as Kind;
 
 use crate::setup::{Counts, Room, Setup};
 use crate::verb::{Manner, Verb, ask};

@@ -7,16 +7,16 @@
 
 use std::fmt::Write as _;
 
-use latchd_core::arbitrary::Op;
 use latchd_core::command::Set;
 use latchd_core::connection::Execute;
 use latchd_core::item::Cas;
 use latchd_core::reply::Reply;
 use latchd_core::wire::WireLimits;
 use latchd_core::{Command, ConnId, Connection, Core, Event, Instant};
-use latchd_tests::transcript::binary::Response;
-use latchd_tests::transcript::written;
-use latchd_tests::wording;
+use latchd_harness::alphabet::Op;
+use latchd_harness::transcript::binary::Response;
+use latchd_harness::transcript::written;
+use latchd_harness::wording;
 use stateright::Model;
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
@@ -293,9 +293,9 @@ mod tests {
     /// A way through a model is a transcript that plays on a server.
     #[test]
     fn a_way_is_a_transcript() {
-        use latchd_core::arbitrary::RequestKind as Kind;
-        use latchd_tests::memory::{Arrival, MemoryPeer};
-        use latchd_tests::transcript::{Dialect, parse::parse, run::run};
+        use latchd_harness::alphabet::RequestKind as Kind;
+        use latchd_harness::memory::{Arrival, MemoryPeer};
+        use latchd_harness::transcript::{Dialect, parse::parse, run::run};
 
         let setup = crate::all()
             .find(|setup| setup.name == "everything-2x1")

@@ -1,17 +1,17 @@
 //! The words of the models' alphabets. Each stands for an op of the alphabet that everything else
-//! draws from too ([`latchd_core::arbitrary`]).
+//! draws from too ([`latchd_harness::alphabet`]).
 //!
 //! A request is named by its kind, which is a row of the table of requests and replies, and by a
 //! manner where there is more than one. The same kind in another manner is another word.
 
 use std::fmt;
 
-use latchd_core::arbitrary::{
+use latchd_core::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_core::time::Exptime;
+use latchd_harness::alphabet::{
     CasChoice, GuardChoice, Request, RequestKind as Kind, SmallArithmetic, SmallDelete, SmallGet,
     SmallKey, SmallSet, SmallValue,
 };
-use latchd_core::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
-use latchd_core::time::Exptime;
 
 /// The token of `R`, in seconds: wins an item of which less than this remains.
 const RECACHE_S: u32 = 2;

@@ -7,10 +7,10 @@
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use latchd_core::arbitrary::{Op, Request};
 use latchd_core::command::{Command, Set};
 use latchd_core::item::Cas;
 use latchd_core::{ConnId, Core, Event, Instant};
+use latchd_harness::alphabet::{Op, Request};
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
 use crate::answer::Answer;

@@ -1,7 +1,7 @@
 //! Draws sequences of operations for quickcheck, and shortens the failing ones.
 
 use arbitrary::{Arbitrary as _, Unstructured};
-use latchd_core::arbitrary::Op;
+use latchd_harness::alphabet::Op;
 use quickcheck::{Arbitrary, Gen};
 
 /// More bytes than any operation is drawn from.

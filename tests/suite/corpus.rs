@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use latchd_core::arbitrary::Pairs;
+use latchd_harness::alphabet::Pairs;
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus");
 

@@ -3,12 +3,12 @@
 
 use std::io;
 
+use latchd_harness::socket::{Server, memcached_dialect, on_path};
+use latchd_harness::transcript;
 use latchd_tests::differential::Dialect;
 use latchd_tests::differential::link::{Link, Local, Socket};
 use latchd_tests::differential::run::Tally;
 use latchd_tests::differential::session::{Protocol, play, report};
-use latchd_tests::socket::{Server, memcached_dialect, on_path};
-use latchd_tests::transcript;
 
 const COMMANDS: u64 = 10_000;
 

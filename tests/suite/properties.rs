@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use latchd_core::Core;
-use latchd_core::arbitrary::limits::{ample, scarce};
-use latchd_core::arbitrary::{Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START};
 use latchd_core::engine::Config;
+use latchd_harness::alphabet::limits::{ample, scarce};
+use latchd_harness::alphabet::{Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START};
+use latchd_harness::trial::{Room, Trial};
 use latchd_tests::generate::Step;
-use latchd_tests::trial::{Room, Trial};
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
 
 /// The longest sequence.

@@ -4,11 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use latchd_tests::memory::{Arrival, MemoryPeer};
-use latchd_tests::peer::Peer;
-use latchd_tests::socket::{Server, SocketPeer, memcached_dialect, on_path};
-use latchd_tests::transcript::run::play;
-use latchd_tests::transcript::{Dialect, Transcript, parse::parse};
+use latchd_harness::memory::{Arrival, MemoryPeer};
+use latchd_harness::peer::Peer;
+use latchd_harness::socket::{Server, SocketPeer, memcached_dialect, on_path};
+use latchd_harness::transcript::run::play;
+use latchd_harness::transcript::{Dialect, Transcript, parse::parse};
 
 /// Set where the other servers must be there, as in CI.
 const REQUIRE_PEERS: &str = "LATCHD_REQUIRE_PEERS";

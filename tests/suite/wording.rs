@@ -1,11 +1,11 @@
 //! The alphabet, as clients write it.
 
 use arbitrary::{Arbitrary as _, Unstructured};
-use latchd_core::arbitrary::{Request, RequestKind, Stage, VALUE_BYTES_MAX};
 use latchd_core::connection::{KeyBuffer, Step, WireLimits};
 use latchd_core::{Command, Connection};
+use latchd_harness::alphabet::{Request, RequestKind, Stage, VALUE_BYTES_MAX};
+use latchd_harness::wording;
 use latchd_tests::generate::Random;
-use latchd_tests::wording;
 
 /// How many requests are drawn: every kind comes up thousands of times.
 const REQUESTS: usize = 200_000;

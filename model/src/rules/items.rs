@@ -1,10 +1,10 @@
 //! Reading and changing an item: what is found, whether a guard lets a change through, which version
 //! it gets, and what becomes of the item.
 
-use latchd_core::arbitrary::RequestKind;
 use latchd_core::command::{Command, Guard, LockAfter, NewCas, SetMode, TtlStep};
 use latchd_core::item::Cas;
 use latchd_core::reply::Refusal;
+use latchd_harness::alphabet::RequestKind;
 
 use super::{Change, Verdict, demand};
 use crate::answer::Answer;

@@ -1,13 +1,13 @@
 //! `corpus`: makes the corpus of the fuzz target `events` whole. For each pair of a request and a
 //! reply that can be, and that no input of the corpus sees, one that does is drawn and saved.
 //!
-//! To be run again when the alphabet has changed (`core/src/arbitrary/`): the tests fail then.
+//! To be run again when the alphabet has changed (`tests/harness/src/alphabet/`): the tests fail then.
 
 use std::path::Path;
 use std::{fs, io};
 
-use latchd_core::arbitrary::Pairs;
 use latchd_fuzz::play;
+use latchd_harness::alphabet::Pairs;
 use latchd_tests::generate::Random;
 
 /// The length of an input: a hundred ops.

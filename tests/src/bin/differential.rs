@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
+use latchd_harness::socket::{Server, on_path};
 use latchd_tests::differential::Dialect;
 use latchd_tests::differential::link::{Link, Local, Socket};
 use latchd_tests::differential::session::{Protocol, play, report};
-use latchd_tests::socket::{Server, on_path};
 
 const USAGE: &str = "\
 usage: differential [--peer memcached|yrmcds] [--peer-path PROGRAM] [--latchd HOST:PORT]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd_core::arbitrary::Pairs;
+use latchd_harness::alphabet::Pairs;
 use latchd_tests::simulation::{Failure, Fault, Plan, Report, is_left_out, run};
 
 const USAGE: &str = "usage: simulate --seed N --events M [--fault NAME] [-v]\n       \

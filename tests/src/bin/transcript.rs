@@ -9,8 +9,8 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use latchd_tests::socket::SocketPeer;
-use latchd_tests::transcript::{Dialect, parse, run};
+use latchd_harness::socket::SocketPeer;
+use latchd_harness::transcript::{Dialect, parse, run};
 
 const USAGE: &str = "usage: transcript HOST:PORT [--dialect latchd|1.6.45|1.6.18|yrmcds] FILE…";
 

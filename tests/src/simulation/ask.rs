@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use latchd_core::arbitrary::{Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet};
 use latchd_core::command::{Direction, Guard, LockAfter, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
+use latchd_harness::alphabet::{Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet};
 
 use super::meaning::{Text, Versions};
 

@@ -5,12 +5,12 @@
 //! among the words that their wire has for a request, and want answers in every form; and at times
 //! they say what only a wire has.
 
-use latchd_core::arbitrary::{
-    GuardChoice, Request, SmallDelete, SmallGet, SmallKey, SmallSet, SmallValue,
-};
 use latchd_core::command::{Guard, LockAfter, Removal, SetMode};
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
+use latchd_harness::alphabet::{
+    GuardChoice, Request, SmallDelete, SmallGet, SmallKey, SmallSet, SmallValue,
+};
 
 use super::ask::{Ask, KEYS_MAX, What, Wire};
 use super::ledger::Ledger;

@@ -9,10 +9,10 @@ mod meta;
 
 pub(super) use binary::opcode;
 
-use latchd_core::arbitrary::{Request, SmallArithmetic};
 use latchd_core::command::Guard;
 use latchd_core::time::Exptime;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
+use latchd_harness::alphabet::{Request, SmallArithmetic};
 
 use super::ask::{Ask, What, Wire};
 use super::names::Names;

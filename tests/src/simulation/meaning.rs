@@ -2,12 +2,12 @@
 //! versions are numbers that answers have told, and a value is one that no other request has
 //! brought, as far as its kind lets it: so what is read tells who stored it.
 
-use latchd_core::arbitrary::{
-    CasChoice, GuardChoice, Meaning, Request, SmallKey, SmallSet, SmallValue,
-};
 use latchd_core::command::Guard;
 use latchd_core::item::Cas;
 use latchd_core::{Command, Key};
+use latchd_harness::alphabet::{
+    CasChoice, GuardChoice, Meaning, Request, SmallKey, SmallSet, SmallValue,
+};
 
 use super::ask::Ask;
 use super::encode::write_number;

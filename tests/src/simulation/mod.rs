@@ -23,7 +23,7 @@
 //! An event is one delivery of bytes, one command executed, one thing that happens to a connection,
 //! or one that happens to the server: a tick, a look at the clock, an item of nobody.
 //!
-//! [`Op`]: latchd_core::arbitrary::Op
+//! [`Op`]: latchd_harness::alphabet::Op
 //! [`Connection::drive`]: latchd_core::Connection::drive
 //! [`Core`]: latchd_core::Core
 
@@ -58,7 +58,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use server::Fault;
 pub use tally::Tally;
 
-use latchd_core::arbitrary::{Pairs, ReplyKind, RequestKind};
+use latchd_harness::alphabet::{Pairs, ReplyKind, RequestKind};
 
 use journal::Keeps;
 use world::World;

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 
-use latchd_core::arbitrary::{Pairs, UNIX_S_AT_START};
 use latchd_core::command::{Delete, ScanCursor, SetMode, TtlSteps};
 use latchd_core::connection::Execute;
 use latchd_core::engine::Config;
@@ -14,12 +13,13 @@ use latchd_core::item::Cas;
 use latchd_core::reply::{Reply, Stored, Win};
 use latchd_core::time::Exptime;
 use latchd_core::{Command, ConnId, Core, Event, Instant, Limits, Refusal};
+use latchd_harness::alphabet::{Pairs, UNIX_S_AT_START};
 
 use super::ask::{Ask, What};
 use super::ledger::Breach;
 use super::meaning::{Meant, meant};
 use super::names::Names;
-use crate::oracle::{Answer, Oracle};
+use latchd_harness::oracle::{Answer, Oracle};
 
 /// How many commands are executed for one on which an occasional fault falls.
 const FAULT_EVERY: u64 = 97;

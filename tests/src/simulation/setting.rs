@@ -2,7 +2,7 @@
 //! share, and the limits of the server.
 
 use latchd_core::Limits;
-use latchd_core::arbitrary::PRESSURE_KEYS;
+use latchd_harness::alphabet::PRESSURE_KEYS;
 
 use crate::generate::Random;
 

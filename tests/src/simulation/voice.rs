@@ -8,11 +8,11 @@
 //! - A replace that wants a version is a set that does, unless it unlocks: no wire has the other.
 //! - Packets have no negative exptime: their clients say a date that is past.
 
-use latchd_core::arbitrary::{
-    GuardChoice, Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet, UNIX_S_AT_START,
-};
 use latchd_core::command::{LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::time::Exptime;
+use latchd_harness::alphabet::{
+    GuardChoice, Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet, UNIX_S_AT_START,
+};
 
 use super::ask::Wire;
 

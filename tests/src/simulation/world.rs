@@ -2,10 +2,10 @@
 
 mod enact;
 
-use latchd_core::arbitrary::UNIX_S_AT_START;
 use latchd_core::connection::Progress;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
 use latchd_core::{ConnId, Event, Limits, Store as _};
+use latchd_harness::alphabet::UNIX_S_AT_START;
 
 use super::draw::Taste;
 use super::journal::{Journal, Keeps, Note};

@@ -1,8 +1,8 @@
 //! The lines of meta text: flags in many orders, and those whose order says something in theirs.
 
-use latchd_core::arbitrary::{Request, SmallGet, SmallSet};
 use latchd_core::command::{Guard, TtlStep};
 use latchd_core::time::Exptime;
+use latchd_harness::alphabet::{Request, SmallGet, SmallSet};
 
 use super::super::ask::{Ask, What};
 use super::super::names::Names;

@@ -1,8 +1,8 @@
 //! What the ops of the alphabet do to the world.
 
-use latchd_core::arbitrary::{Op, Request, UNIX_S_AT_START, pressure};
 use latchd_core::connection::WireLimits;
 use latchd_core::{ConnId, Event};
+use latchd_harness::alphabet::{Op, Request, UNIX_S_AT_START, pressure};
 
 use super::super::draw::{Asker, draw};
 use super::super::encode::encode;

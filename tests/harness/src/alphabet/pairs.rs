@@ -3,15 +3,16 @@
 //! - P1: a reply that the table does not allow is a mistake of the core or of the table.
 //! - P2: a pair that the table allows and no run of a layer ever saw is a hole in that layer.
 
-use core::fmt;
+use std::fmt;
 
-use super::{CasChoice, Meaning, Request, SmallKey};
-use crate::command::{
+use latchd_core::command::{
     Arithmetic, Command, Direction, Get, Guard, LockAfter, OnMissing, Removal, Set, SetMode,
     TtlStep,
 };
-use crate::item::Cas;
-use crate::reply::{Refusal, Reply, Win};
+use latchd_core::item::Cas;
+use latchd_core::reply::{Refusal, Reply, Win};
+
+use super::{CasChoice, Meaning, Request, SmallKey};
 
 /// Declares an enum without fields, its names and the list of all.
 macro_rules! kinds {

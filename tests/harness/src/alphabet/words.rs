@@ -1,9 +1,10 @@
 //! The small words that ops are made of, and what they stand for.
 
+use latchd_core::command::Guard;
+use latchd_core::item::Cas;
+use latchd_core::key::Key;
+
 use super::KEYS;
-use crate::command::Guard;
-use crate::item::Cas;
-use crate::key::Key;
 
 /// A client, by its number. A layer has some, of which each number means one ([`among`]).
 ///

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use latchd_core::arbitrary::{CLIENTS, Client, KEYS, Op, Pairs, Stage};
+use crate::alphabet::{CLIENTS, Client, KEYS, Op, Pairs, Stage};
 use latchd_core::command::{Command, Keys, TtlSteps};
 use latchd_core::item::Meta;
 use latchd_core::reply::Reply;

@@ -1,14 +1,15 @@
 //! What a client asks for: the requests of the alphabet.
 
-use super::words::{CasChoice, GuardChoice, Meaning, SmallKey, SmallValue};
-use crate::command::{
+use latchd_core::command::{
     Arithmetic, Command, Delete, Direction, Get, Keys, LockAfter, NewCas, Removal, ScanCursor, Set,
     SetMode, TtlSteps,
 };
-use crate::item::Cas;
-use crate::key::KeyForm;
-use crate::stats::StatsTopic;
-use crate::time::Exptime;
+use latchd_core::item::Cas;
+use latchd_core::key::KeyForm;
+use latchd_core::stats::StatsTopic;
+use latchd_core::time::Exptime;
+
+use super::words::{CasChoice, GuardChoice, Meaning, SmallKey, SmallValue};
 
 /// What a client asks for: a [`Command`], owned and small.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -54,7 +55,7 @@ pub enum Request {
     StatsReset,
 }
 
-/// Reads an item, as [`command::Get`](crate::command::Get).
+/// Reads an item, as [`command::Get`](latchd_core::command::Get).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SmallGet {
     /// Which item.
@@ -116,7 +117,7 @@ impl SmallGet {
     }
 }
 
-/// Stores a value, as [`command::Set`](crate::command::Set).
+/// Stores a value, as [`command::Set`](latchd_core::command::Set).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SmallSet {
     /// Which item.
@@ -183,7 +184,7 @@ impl SmallSet {
     }
 }
 
-/// Removes an item or marks it, as [`command::Delete`](crate::command::Delete).
+/// Removes an item or marks it, as [`command::Delete`](latchd_core::command::Delete).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SmallDelete {
     /// Which item.
@@ -230,7 +231,7 @@ impl SmallDelete {
     }
 }
 
-/// Adds or subtracts, as [`command::Arithmetic`](crate::command::Arithmetic).
+/// Adds or subtracts, as [`command::Arithmetic`](latchd_core::command::Arithmetic).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SmallArithmetic {
     /// Which item.

@@ -4,14 +4,14 @@
 //! recaches, a replace-and-unlock is a replace.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
+use latchd_core::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_core::key::KeyForm;
+use latchd_core::time::Exptime;
 
 use super::{
     CasChoice, Client, GuardChoice, Op, Request, SmallArithmetic, SmallDelete, SmallGet, SmallKey,
     SmallSet, SmallValue, UNIX_S_AT_START,
 };
-use crate::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
-use crate::key::KeyForm;
-use crate::time::Exptime;
 
 /// Spans that pass within a sequence or not at all, and dates before and after its beginning.
 const EXPTIMES: [Exptime; 12] = [
@@ -267,7 +267,7 @@ fn steps(u: &mut Unstructured<'_>, recaches: bool) -> Result<TtlSteps> {
     let mut left = [true, true, recaches];
     for _ in 0..u.int_in_range(0..=2)? {
         let which = u.choose_index(left.len())?;
-        if !core::mem::take(left.get_mut(which).unwrap_or(&mut false)) {
+        if !std::mem::take(left.get_mut(which).unwrap_or(&mut false)) {
             continue;
         }
         let exptime = exptime(u)?;

@@ -1,16 +1,17 @@
 //! Turns ops into events: who is connected under which id, what time it is, which versions the
 //! clients have been told.
 
+use latchd_core::command::{Command, Set};
+use latchd_core::engine::{ConnId, Event};
+use latchd_core::item::Cas;
+use latchd_core::key::Key;
+use latchd_core::reply::Reply;
+use latchd_core::time::{Clock, Instant};
+
 use super::{
     CLIENTS, CasChoice, Client, KEYS, Meaning, Op, PRESSURE_KEYS, Request, SmallKey,
     UNIX_S_AT_START,
 };
-use crate::command::{Command, Set};
-use crate::engine::{ConnId, Event};
-use crate::item::Cas;
-use crate::key::Key;
-use crate::reply::Reply;
-use crate::time::{Clock, Instant};
 
 /// The value that [`Op::Pressure`] stores.
 const PRESSURE_VALUE: &[u8] = &[b'p'; 48];

@@ -1,10 +1,10 @@
 //! Makes a failing sequence short: plainer forms of an op.
 
+use latchd_core::command::{Removal, TtlSteps};
+use latchd_core::key::KeyForm;
+use latchd_core::time::Exptime;
+
 use super::{Op, Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet, SmallValue};
-use crate::command::{Removal, TtlSteps};
-use crate::key::KeyForm;
-use crate::time::Exptime;
-use alloc::vec::Vec;
 
 impl Op {
     /// Ops that do less of the same, plainest first. Empty for one that cannot be plainer.

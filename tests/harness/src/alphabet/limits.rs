@@ -1,8 +1,9 @@
 //! Two sets of limits for those who draw ops: between them every reply can be met.
 
+use latchd_core::limits::Limits;
+use latchd_core::store::{MapStore, Store as _};
+
 use super::VALUE_BYTES_MAX;
-use crate::limits::Limits;
-use crate::store::{MapStore, Store as _};
 
 /// Limits that leave room for every item, and can be reached by locks and by appends.
 #[must_use]
