@@ -16,7 +16,7 @@ use crate::wire::binary::Lowered;
 use crate::wire::limits::LINE_BYTES_MAX;
 use crate::wire::meta::Verb;
 use crate::wire::scan::without_line_end;
-use crate::wire::text::{BAD_FORMAT, LINE_TOO_LONG};
+use crate::wire::status_line::{BAD_FORMAT, LINE_TOO_LONG};
 use crate::wire::{Answer, BINARY_MAGIC, Decoded, Envelope, VERSION, binary, classic, meta};
 
 pub use crate::wire::{KeyBuffer, WireLimits};

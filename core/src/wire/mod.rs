@@ -12,7 +12,7 @@ pub mod envelope;
 pub mod limits;
 pub mod meta;
 pub(crate) mod scan;
-pub(crate) mod text;
+pub(crate) mod status_line;
 
 pub use envelope::{Answer, Decoded, Envelope, VERSION};
 pub use limits::WireLimits;

@@ -11,7 +11,7 @@ use crate::stats::StatsTopic;
 use crate::wire::Malformed;
 use crate::wire::limits::LINE_BYTES_MAX;
 use crate::wire::scan::{Tokens, u32_from, u64_from, without_line_end};
-use crate::wire::text::{self, MISMATCH, put_line, put_number};
+use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
 /// One reply as it stands on the wire. A get is answered by several: values, and [`End`].
 ///
@@ -266,7 +266,7 @@ fn encode_touch(reply: &Reply<'_>, out: &mut Vec<u8>) {
 
 fn encode_arithmetic(reply: &Reply<'_>, out: &mut Vec<u8>) {
     if let Reply::Refused(Refusal::OutOfMemory) = reply {
-        put_line(out, text::OUT_OF_MEMORY);
+        put_line(out, status_line::OUT_OF_MEMORY);
     } else {
         encode_word(reply, out);
     }
@@ -316,7 +316,7 @@ fn encode_word(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Deleted => Response::Deleted.encode(out),
         Reply::Number(number) => Response::Number(number.value).encode(out),
         Reply::Locked | Reply::Unlocked | Reply::Ok => Response::Ok.encode(out),
-        Reply::Refused(refusal) => put_line(out, text::refusal(*refusal)),
+        Reply::Refused(refusal) => put_line(out, status_line::refusal(*refusal)),
         Reply::Hit(_) | Reply::Miss | Reply::Keys(_) | Reply::Stats(_) => put_line(out, MISMATCH),
     }
 }

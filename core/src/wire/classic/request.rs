@@ -23,7 +23,7 @@ use crate::wire::limits::{ANNOUNCED_BYTES_MAX, TOKENS_MAX, WireLimits};
 use crate::wire::scan::{
     Tokens, i32_from, loose_i64_from, loose_u32_from, split_token, text_key, u64_from,
 };
-use crate::wire::text::{BAD_CHUNK, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, TOO_LARGE};
+use crate::wire::status_line::{BAD_CHUNK, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, TOO_LARGE};
 use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
 
 /// Reads a request: `line` without its line end, and what has arrived behind it.

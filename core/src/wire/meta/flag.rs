@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::time::Exptime;
 use crate::wire::scan::{i32_from, u32_from, u64_from};
-use crate::wire::text::{BAD_FORMAT, put_number};
+use crate::wire::status_line::{BAD_FORMAT, put_number};
 
 /// One flag of a meta command.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -16,7 +16,7 @@ use crate::time::Exptime;
 use crate::wire::Envelope as AnyEnvelope;
 use crate::wire::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX, TOKENS_MAX};
 use crate::wire::scan::Tokens;
-use crate::wire::text::BAD_FORMAT;
+use crate::wire::status_line::BAD_FORMAT;
 
 const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
 const TOO_MANY: &str = "CLIENT_ERROR options flags are too long";

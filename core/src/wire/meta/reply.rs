@@ -17,7 +17,7 @@ use crate::reply::{Hit, Number, Refusal, Reply, Stored, TtlSeconds, TtlTrace, Wi
 use crate::wire::Malformed;
 use crate::wire::classic::reply::line_bytes;
 use crate::wire::scan::{Tokens, u32_from, without_line_end};
-use crate::wire::text::{self, MISMATCH, put_line, put_number};
+use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
 /// Appends the line for `reply`, and the value if there is one, to `out`.
 pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
@@ -43,9 +43,9 @@ pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
         (Verb::Debug, Reply::Miss) => put_line(out, "EN"),
         (_, Reply::Refused(Refusal::Locked)) => encode_code(*b"LK", envelope, out),
         (Verb::Arithmetic | Verb::Delete, Reply::Refused(Refusal::OutOfMemory)) => {
-            put_line(out, text::OUT_OF_MEMORY);
+            put_line(out, status_line::OUT_OF_MEMORY);
         }
-        (_, Reply::Refused(refusal)) => put_line(out, text::refusal(*refusal)),
+        (_, Reply::Refused(refusal)) => put_line(out, status_line::refusal(*refusal)),
         _ => put_line(out, MISMATCH),
     }
 }

@@ -21,7 +21,7 @@ use crate::time::Exptime;
 use crate::wire::classic::request::announced_bytes_from;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
 use crate::wire::scan::{Tokens, split_token, text_key};
-use crate::wire::text::{BAD_CHUNK, BAD_FORMAT, put_line, put_number};
+use crate::wire::status_line::{BAD_CHUNK, BAD_FORMAT, put_line, put_number};
 use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
 
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";

@@ -10,7 +10,7 @@ use crate::key::{Key, KeyForm};
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
 use crate::wire::classic::Envelope;
-use crate::wire::text::{put_line, put_number};
+use crate::wire::status_line::{put_line, put_number};
 
 /// The classic protocol has no words for this command or envelope.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

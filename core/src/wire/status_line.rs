@@ -1,4 +1,4 @@
-//! The lines that both text protocols answer, each written once.
+//! The status lines that both text protocols answer, each written once.
 //!
 //! Source: memcached 1.6.45 `proto_text.c` and `proto_parser.c`, as seen on a live server; for the
 //! locks yrmcds 1.1 `docs/locking.md`.
