@@ -11,6 +11,7 @@
 use alloc::vec::Vec;
 
 use crate::command::{Command, Keys, ScanCursor};
+use crate::execute::Execute;
 use crate::reply::Reply;
 use crate::wire::binary::Lowered;
 use crate::wire::limits::LINE_BYTES_MAX;
@@ -55,15 +56,6 @@ pub enum Step<'a> {
         /// What to send before.
         answer: Answer<'a>,
     },
-}
-
-/// Executes commands for one connection at one moment.
-///
-/// The core implements it ([`Core::at`](crate::Core::at)); a transport that spreads items over
-/// several cores implements it by choosing one.
-pub trait Execute {
-    /// Executes `command` and hands its reply to `answer`, exactly once.
-    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>));
 }
 
 /// How far [`Connection::drive`] came.

@@ -7,7 +7,7 @@
 #![doc = include_str!("../examples/embed.rs")]
 //! ```
 //!
-//! To spread items over several cores, implement [`Execute`](connection::Execute) yourself and let
+//! To spread items over several cores, implement [`Execute`](execute::Execute) yourself and let
 //! [`Connection::drive`] talk to it. To keep items elsewhere, implement [`Store`]. A driver that
 //! needs more than a loop takes one [`Step`] at a time with [`Connection::next`].
 //!
@@ -21,6 +21,7 @@ pub mod client;
 pub mod command;
 pub mod connection;
 pub mod engine;
+pub mod execute;
 pub mod item;
 pub mod key;
 pub mod limits;

@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 
 use latchd_core::command::Set;
-use latchd_core::connection::Execute;
+use latchd_core::execute::Execute;
 use latchd_core::item::Cas;
 use latchd_core::reply::Reply;
 use latchd_core::wire::WireLimits;

@@ -15,7 +15,8 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use latchd_core::connection::{Execute, Progress};
+use latchd_core::connection::Progress;
+use latchd_core::execute::Execute;
 use latchd_core::{Command, Connection, Instant, Reply};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;

@@ -17,8 +17,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
 use latchd_core::command::{Get, Keys, ScanCursor};
-use latchd_core::connection::Execute;
 use latchd_core::engine::Config;
+use latchd_core::execute::Execute;
 use latchd_core::reply::KeysPage;
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
 use latchd_core::store::HashSeed;

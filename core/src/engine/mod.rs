@@ -31,7 +31,7 @@ pub use locks::{Holding, LockTable};
 pub use view::View;
 
 use crate::command::{Command, Guard, Keys, NewCas};
-use crate::connection::Execute;
+use crate::execute::Execute;
 use crate::item::{Cas, Meta};
 use crate::key::Key;
 use crate::limits::Limits;

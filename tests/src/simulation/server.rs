@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use latchd_core::command::{Delete, ScanCursor, SetMode, TtlSteps};
-use latchd_core::connection::Execute;
+use latchd_core::execute::Execute;
 use latchd_core::engine::Config;
 use latchd_core::item::Cas;
 use latchd_core::reply::{Reply, Stored, Win};

@@ -1,0 +1,13 @@
+//! What stands between the wire and the items: whoever executes commands.
+
+use crate::command::Command;
+use crate::reply::Reply;
+
+/// Executes commands for one connection at one moment.
+///
+/// The core implements it ([`Core::at`](crate::Core::at)); a transport that spreads items over
+/// several cores implements it by choosing one.
+pub trait Execute {
+    /// Executes `command` and hands its reply to `answer`, exactly once.
+    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>));
+}
