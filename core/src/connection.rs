@@ -10,53 +10,13 @@
 
 use alloc::vec::Vec;
 
-use crate::command::{Command, Keys, ScanCursor};
 use crate::execute::Execute;
 use crate::reply::Reply;
-use crate::wire::binary::Lowered;
-use crate::wire::limits::LINE_BYTES_MAX;
-use crate::wire::meta::Verb;
-use crate::wire::scan::without_line_end;
-use crate::wire::status_line::{BAD_FORMAT, LINE_TOO_LONG};
-use crate::wire::{Answer, BINARY_MAGIC, Decoded, Envelope, VERSION, binary, classic, meta};
+use crate::wire::line::Line;
+use crate::wire::status_line::LINE_TOO_LONG;
+use crate::wire::{Answer, BINARY_MAGIC, Cursor, Envelope, binary, classic, meta, text};
 
-pub use crate::wire::{KeyBuffer, WireLimits};
-
-/// What is to be done next for a connection.
-#[derive(Debug)]
-pub enum Step<'a> {
-    /// Nothing until the input is at least this long in all. Calling sooner is harmless.
-    Incomplete {
-        /// Bytes of input, counted from where the last step left off.
-        at_least: usize,
-    },
-    /// Give the command to the core, and its reply to [`Connection::reply`], before the next step.
-    Request {
-        /// Bytes of input that are done with once the reply is encoded.
-        consumed: usize,
-        /// What the client asks for.
-        command: Command<'a>,
-        /// How it wants to be answered.
-        envelope: Envelope<'a>,
-    },
-    /// Encode the answer ([`Answer::encode`]); the core has no part in it.
-    Answer {
-        /// Bytes of input that are done with.
-        consumed: usize,
-        /// What to send.
-        answer: Answer<'a>,
-    },
-    /// Bytes that no one is to look at (the body of a refused set).
-    Skip {
-        /// Bytes of input that are done with; at least 1.
-        consumed: usize,
-    },
-    /// Encode the answer, send it, and close.
-    Close {
-        /// What to send before.
-        answer: Answer<'a>,
-    },
-}
+pub use crate::wire::{KeyBuffer, Step, WireLimits};
 
 /// How far [`Connection::drive`] came.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,15 +39,13 @@ pub enum Progress {
 pub struct Connection {
     limits: WireLimits,
     protocol: Protocol,
-    listing: Listing,
+    cursor: Cursor,
     /// Nothing can happen before the input is this long.
     at_least: u32,
     /// How much of the input holds no line end; 0 once the line is known.
     scanned: u32,
     /// How long the line at the front of the input is, line end included; 0 if not known.
     line_bytes: u32,
-    /// Where in the line the next key of a get stands; 0 before the first.
-    next_key: u32,
     /// Bytes still to come that no one is to look at.
     skip_bytes: u32,
 }
@@ -103,17 +61,6 @@ enum Protocol {
     Binary,
 }
 
-/// How far a listing of keys has come.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Listing {
-    /// None is under way.
-    None,
-    /// The page from here on is next.
-    Page(ScanCursor),
-    /// The last page is encoded; the request's line is still in the input.
-    Done,
-}
-
 impl Connection {
     /// A connection to which nothing has happened yet.
     #[must_use]
@@ -121,11 +68,10 @@ impl Connection {
         Self {
             limits,
             protocol: Protocol::Unknown,
-            listing: Listing::None,
+            cursor: Cursor::Start,
             at_least: 1,
             scanned: 0,
             line_bytes: 0,
-            next_key: 0,
             skip_bytes: 0,
         }
     }
@@ -149,36 +95,26 @@ impl Connection {
                 Protocol::Text
             };
         }
-        match self.protocol {
+        let mut step = match self.protocol {
             Protocol::Unknown | Protocol::Text => self.next_text(input, key_buffer),
-            Protocol::Binary => self.next_binary(input),
-        }
+            Protocol::Binary => binary::request::decode(input, &self.limits, &mut self.cursor),
+        };
+        self.remember(&mut step, input.len());
+        step
     }
 
     /// Encodes the core's reply to the command of the last step.
     pub fn reply(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
         match envelope {
             Envelope::Classic(envelope) => {
-                self.turn_page(reply);
+                self.cursor.turn_page(reply);
                 classic::reply::encode(*envelope, reply, out);
             }
             Envelope::Meta(envelope) => meta::reply::encode(envelope, reply, out),
             Envelope::Binary(envelope) => {
-                self.turn_page(reply);
+                self.cursor.turn_page(reply);
                 binary::reply::encode(envelope, reply, out);
             }
-        }
-    }
-
-    /// Notes where the next page of a listing begins, if one is under way.
-    fn turn_page(&mut self, reply: &Reply<'_>) {
-        if self.listing != Listing::None {
-            let next = if let Reply::Keys(page) = reply {
-                page.next
-            } else {
-                None
-            };
-            self.listing = next.map_or(Listing::Done, Listing::Page);
         }
     }
 
@@ -189,161 +125,18 @@ impl Connection {
             return step;
         }
         let line_bytes = self.line_bytes as usize;
-        let Some((line, body)) = input.split_at_checked(line_bytes) else {
-            return self.incomplete(line_bytes);
-        };
-        if self.listing == Listing::Done {
-            self.listing = Listing::None;
-            return Step::Skip {
-                consumed: self.consume(input, 0),
-            };
-        }
-        let text = without_line_end(line);
-        let decoded = if self.next_key > 0 {
-            classic::request::resume(text, self.next_key as usize)
-        } else {
-            decode(line.len(), text, body, &self.limits, key_buffer)
-        };
-        match decoded {
-            Decoded::Request {
-                command,
-                envelope,
-                body_bytes,
-            } => Step::Request {
-                consumed: self.consume(input, body_bytes),
-                command,
-                envelope,
-            },
-            Decoded::Several {
-                command,
-                envelope,
-                next,
-            } => {
-                self.next_key = saturated(next);
-                Step::Request {
-                    consumed: 0,
-                    command,
-                    envelope,
-                }
-            }
-            Decoded::Listing { prefix } => {
-                let cursor = match self.listing {
-                    Listing::Page(cursor) => cursor,
-                    Listing::None | Listing::Done => ScanCursor::default(),
-                };
-                self.listing = Listing::Page(cursor);
-                Step::Request {
-                    consumed: 0,
-                    command: Command::Keys(Keys { prefix, cursor }),
-                    envelope: Envelope::Classic(classic::Envelope::Keys),
-                }
-            }
-            Decoded::NeedsBody { body_bytes } => self.incomplete(line_bytes + body_bytes),
-            Decoded::Answer { answer, body_bytes } => Step::Answer {
-                consumed: self.consume(input, body_bytes),
-                answer,
-            },
-            Decoded::Close { answer } => Step::Close { answer },
-        }
-    }
-
-    fn next_binary<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        let decoded = match binary::request::decode(input, self.limits.value_bytes_max) {
-            Ok(decoded) => decoded,
-            Err(malformed) => {
-                return Step::Close {
-                    answer: Answer::packet_or_nothing(malformed.answer),
-                };
-            }
-        };
-        match decoded {
-            binary::request::Decoded::Incomplete { at_least } => self.incomplete(at_least),
-            binary::request::Decoded::Request { request, consumed } => {
-                self.next_packet(&request, consumed)
-            }
-            binary::request::Decoded::Refused {
-                answer,
-                consumed,
-                skip,
-            } => {
-                self.read_past(skip);
-                Step::Answer {
-                    consumed,
-                    answer: Answer::Packet(answer),
-                }
-            }
-            binary::request::Decoded::SetTooLarge {
-                key,
-                envelope,
-                consumed,
-                skip,
-            } => {
-                self.read_past(skip);
-                Step::Request {
-                    consumed,
-                    command: Command::SetTooLarge { key },
-                    envelope: Envelope::Binary(envelope),
-                }
-            }
-        }
-    }
-
-    /// What is to be done for a whole packet of `packet_bytes` bytes.
-    fn next_packet<'a>(&mut self, request: &binary::Request<'a>, packet_bytes: usize) -> Step<'a> {
-        self.at_least = 1;
-        let cursor = match self.listing {
-            Listing::None => ScanCursor::default(),
-            Listing::Page(cursor) => cursor,
-            Listing::Done => {
-                self.listing = Listing::None;
-                return Step::Skip {
-                    consumed: packet_bytes,
-                };
-            }
-        };
-        match binary::lower::lower(request, VERSION, cursor) {
-            Some(Lowered::Command { command, envelope }) => {
-                // A listing is asked for page by page; its packet stays in the input until the last.
-                let consumed = if let Command::Keys(_) = command {
-                    self.listing = Listing::Page(cursor);
-                    0
-                } else {
-                    packet_bytes
-                };
-                Step::Request {
-                    consumed,
-                    command,
-                    envelope: Envelope::Binary(envelope),
-                }
-            }
-            Some(Lowered::Answer(answer)) => Step::Answer {
-                consumed: packet_bytes,
-                answer: Answer::Packet(answer),
-            },
-            Some(Lowered::Close { answer }) => Step::Close {
-                answer: Answer::packet_or_nothing(answer),
-            },
-            // Not from a decoded packet; what is malformed closes.
-            None => Step::Close {
-                answer: Answer::Nothing,
+        match Line::new(input, line_bytes) {
+            Some(line) => text::decode(line, &self.limits, &mut self.cursor, key_buffer),
+            None => Step::Incomplete {
+                at_least: line_bytes,
             },
         }
-    }
-
-    /// The request is done with but for `bytes` behind what is consumed.
-    fn read_past(&mut self, bytes: usize) {
-        self.skip_bytes = saturated(bytes);
-        self.at_least = 1;
     }
 
     /// Looks for the end of the line at the front of the input, from where the last look ended;
     /// `None` if it is there.
-    fn find_line<'a>(&mut self, input: &'a [u8]) -> Option<Step<'a>> {
-        let bytes_max = if input.len() > LINE_BYTES_MAX && classic::request::is_get(input) {
-            self.limits.get_line_bytes_max.max(LINE_BYTES_MAX)
-        } else {
-            LINE_BYTES_MAX
-        };
+    fn find_line(&mut self, input: &[u8]) -> Option<Step<'static>> {
+        let bytes_max = text::line_bytes_max(input, &self.limits);
         let window = input.get(..=bytes_max).unwrap_or(input);
         let scanned = self.scanned as usize;
         let unseen = window.get(scanned..).unwrap_or_default();
@@ -358,24 +151,29 @@ impl Connection {
             });
         }
         self.scanned = saturated(window.len());
-        Some(self.incomplete(window.len() + 1))
+        Some(Step::Incomplete {
+            at_least: window.len() + 1,
+        })
     }
 
-    fn incomplete<'a>(&mut self, at_least: usize) -> Step<'a> {
-        self.at_least = saturated(at_least);
-        Step::Incomplete { at_least }
-    }
-
-    /// Is done with the line and `body_bytes` behind it, of which some may not have arrived.
-    /// Returns how much of the input that is.
-    fn consume(&mut self, input: &[u8], body_bytes: usize) -> usize {
-        let request_bytes = self.line_bytes as usize + body_bytes;
-        let consumed = request_bytes.min(input.len());
-        self.skip_bytes = saturated(request_bytes - consumed);
-        self.at_least = 1;
-        self.line_bytes = 0;
-        self.next_key = 0;
-        consumed
+    /// Notes what a step leaves to be remembered, and makes it speak of bytes that have arrived:
+    /// those that are done with and have not are skipped when they come.
+    fn remember(&mut self, step: &mut Step<'_>, arrived: usize) {
+        match step {
+            Step::Incomplete { at_least } => self.at_least = saturated(*at_least),
+            // A request of several steps stays in the input until the last; after a close there is
+            // nothing to remember for.
+            Step::Request { consumed: 0, .. } | Step::Close { .. } => {}
+            Step::Request { consumed, .. }
+            | Step::Answer { consumed, .. }
+            | Step::Skip { consumed } => {
+                let request_bytes = *consumed;
+                *consumed = request_bytes.min(arrived);
+                self.skip_bytes = saturated(request_bytes - *consumed);
+                self.at_least = 1;
+                self.line_bytes = 0;
+            }
+        }
     }
 
     fn skip<'a>(&mut self, input: &[u8]) -> Step<'a> {
@@ -386,31 +184,6 @@ impl Connection {
         self.skip_bytes -= saturated(consumed);
         Step::Skip { consumed }
     }
-}
-
-/// Reads the line of a request of either text protocol. `line_bytes` is its length with its end.
-fn decode<'a>(
-    line_bytes: usize,
-    line: &'a [u8],
-    body: &'a [u8],
-    limits: &WireLimits,
-    key_buffer: &'a mut KeyBuffer,
-) -> Decoded<'a> {
-    // memcached reads no command from fewer than four bytes, the line end included.
-    if line_bytes < 4 {
-        return Decoded::line(BAD_FORMAT);
-    }
-    if let Some((word, rest)) = line.split_at_checked(2)
-        && matches!(rest.first(), None | Some(b' '))
-    {
-        if let Some(verb) = Verb::from_word(word) {
-            return meta::request::decode(verb, rest, body, limits, key_buffer);
-        }
-        if word == b"mn" {
-            return Decoded::line("MN");
-        }
-    }
-    classic::request::decode(line, body, limits)
 }
 
 /// Lengths are kept in 32 bits: no request is longer, its body included.

@@ -3,20 +3,24 @@
 //! Each protocol has a `request` and a `reply` module, each of them with `decode` and `encode`:
 //! the server decodes requests and encodes replies, a client does the opposite with the same code.
 //!
-//! A decoder sees a whole line and never keeps anything; what has to be remembered between two
-//! looks at the input is in [`Connection`](crate::Connection).
+//! A server's decoder says with one [`Step`] what is to be done, and keeps nothing; what has to be
+//! remembered between two looks at the input is in [`Connection`](crate::Connection).
 
 pub mod binary;
 pub mod classic;
 pub mod envelope;
 pub mod limits;
+pub mod line;
 pub mod meta;
 pub(crate) mod scan;
 pub(crate) mod status_line;
+pub mod step;
+pub(crate) mod text;
 
-pub use envelope::{Answer, Decoded, Envelope, VERSION};
+pub use envelope::{Envelope, VERSION};
 pub use limits::WireLimits;
 pub use meta::KeyBuffer;
+pub use step::{Answer, Cursor, Step};
 
 /// Bytes that no server sends. The connection is of no use any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

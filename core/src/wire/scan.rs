@@ -7,6 +7,8 @@
 //! `mcmc_tokto32`) and `util.c` (`safe_strtol`, `safe_strtoul`). Where we differ: docs/PROTOCOL.md,
 //! "Classic text".
 
+use super::Malformed;
+use super::limits::{ANNOUNCED_BYTES_MAX, LINE_BYTES_MAX};
 use crate::key::Key;
 
 /// A word as a key: 1 to 250 bytes, none of them a control byte (below 0x20, or 0x7f).
@@ -20,6 +22,19 @@ pub(crate) fn text_key(word: &[u8]) -> Option<Key<'_>> {
         .iter()
         .fold(0, |seen, byte| seen | u8::from(byte.is_ascii_control()));
     Key::new(word).filter(|_| controls == 0)
+}
+
+/// The longest line of a reply: `VALUE`, the longest key and three numbers, or an error.
+const REPLY_LINE_BYTES_MAX: usize = LINE_BYTES_MAX;
+
+/// How long the first line of a reply is, line end included; `None` if it is not there in full.
+pub(crate) fn reply_line_bytes(input: &[u8]) -> Result<Option<usize>, Malformed> {
+    let window = input.get(..REPLY_LINE_BYTES_MAX).unwrap_or(input);
+    match memchr::memchr(b'\n', window) {
+        Some(end) => Ok(Some(end + 1)),
+        None if window.len() < REPLY_LINE_BYTES_MAX => Ok(None),
+        None => Err(Malformed),
+    }
 }
 
 /// The line without its line end.
@@ -126,6 +141,16 @@ pub(crate) fn i32_from(token: &[u8]) -> Option<i32> {
         None => i64::try_from(u64_from(token)?).ok()?,
     };
     i32::try_from(number).ok()
+}
+
+/// The length of a value as a request announces it.
+pub(crate) fn announced_bytes_from(token: &[u8]) -> Option<usize> {
+    let bytes = u32::try_from(i32_from(token)?).ok()?;
+    if bytes > ANNOUNCED_BYTES_MAX {
+        None
+    } else {
+        usize::try_from(bytes).ok()
+    }
 }
 
 /// A number as C's `strtol` reads it and memcached takes it for the exptime of `set`: white space

@@ -13,8 +13,10 @@ use std::{format, vec};
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
 use super::*;
+use crate::command::Command;
 use crate::engine::Config;
 use crate::stats::{Report, Stats, StatsLine};
+use crate::wire::VERSION;
 use crate::{ConnId, Core, Event, Instant, Limits};
 
 const VALUE_BYTES_MAX: usize = 1 << 10;

@@ -1,4 +1,4 @@
-//! What a request asks of the core, or the answer where the core has no part in it.
+//! What a request asks of the core, or the answer where the core has no part in it: its [`Step`].
 //!
 //! The rules of the header's CAS and of the exptimes are memcached's:
 //!
@@ -7,48 +7,31 @@
 //! - an exptime is unsigned, so there is none that is negative: from 2^31 on it is a date after 2038
 //!   (`proto_bin.c`, `ntohl` into a `time_t`).
 
+use super::Answer;
 use super::extras::{EXPTIME_DO_NOT_CREATE, Extras};
 use super::header::Status;
 use super::opcode::Verb;
 use super::request::Request;
-use super::{Answer, Envelope};
 use crate::command::{
-    Arithmetic, Command, Delete, Direction, Get, Guard, Keys, LockAfter, OnMissing, ScanCursor,
-    Set, SetMode, TtlStep, TtlSteps,
+    Arithmetic, Command, Delete, Direction, Get, Guard, LockAfter, OnMissing, Set, SetMode,
+    TtlStep, TtlSteps,
 };
 use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
+use crate::wire::step::{Answer as AnyAnswer, Cursor, Step};
+use crate::wire::{Envelope as AnyEnvelope, VERSION};
 
-/// What is to be done for a request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Lowered<'a> {
-    /// The core executes the command, and its reply is encoded as the envelope says.
-    Command {
-        /// What the core is to do.
-        command: Command<'a>,
-        /// How the client wants to be answered.
-        envelope: Envelope<'a>,
-    },
-    /// The answer is known.
-    Answer(Answer),
-    /// The connection ends.
-    Close {
-        /// What to send before.
-        answer: Option<Answer>,
-    },
-}
-
-/// Lowers a request; `None` if its extras or key are not those of its opcode, which
-/// [`decode`](super::request::decode) never returns.
+/// The step of a request whose packet is `packet_bytes` long; `None` if its extras or key are not
+/// those of its opcode, which [`decode`](super::request::decode) never lets through.
 ///
-/// `version` is what the server answers to Version. For Keys, `cursor` is where its page starts.
+/// For Keys, `cursor` says which page is next, and is moved on.
 #[must_use]
 pub fn lower<'a>(
     request: &Request<'a>,
-    version: &'static str,
-    cursor: ScanCursor,
-) -> Option<Lowered<'a>> {
+    packet_bytes: usize,
+    cursor: &mut Cursor,
+) -> Option<Step<'a>> {
     let &Request {
         opcode,
         opaque,
@@ -59,6 +42,12 @@ pub fn lower<'a>(
     } = request;
     let guard = cas.map_or(Guard::None, Guard::Match);
     let success = Answer::success(opcode.byte(), opaque);
+    let error = |status| Answer::error(opcode.byte(), opaque, status);
+    let answer = |answer| Step::Answer {
+        consumed: packet_bytes,
+        answer: AnyAnswer::Packet(answer),
+    };
+    let envelope = AnyEnvelope::Binary(request.envelope());
     let command = match opcode.verb() {
         Verb::Get => Command::Get(Get::new(Key::new(key)?)),
         Verb::Touch | Verb::Gat => Command::Get(Get {
@@ -153,43 +142,35 @@ pub fn lower<'a>(
             key: Key::new(key)?,
         },
         Verb::UnlockAll => Command::UnlockAll,
-        Verb::Keys => Command::Keys(Keys {
-            prefix: key,
-            cursor,
-        }),
+        Verb::Keys => return Some(cursor.list(key, envelope, packet_bytes)),
         Verb::Stat => match stat(key) {
             Some(command) => command,
-            None => {
-                return Some(Lowered::Answer(Answer::error(
-                    opcode.byte(),
-                    opaque,
-                    Status::NOT_FOUND,
-                )));
-            }
+            None => return Some(answer(error(Status::NOT_FOUND))),
         },
-        Verb::Noop | Verb::Verbosity => return Some(Lowered::Answer(success)),
+        Verb::Noop | Verb::Verbosity => return Some(answer(success)),
         Verb::Version => {
-            return Some(Lowered::Answer(Answer {
-                body: version,
+            return Some(answer(Answer {
+                body: VERSION,
                 ..success
             }));
         }
         Verb::Quit => {
-            let answer = (!opcode.is_quiet()).then_some(success);
-            return Some(Lowered::Close { answer });
+            let answer = if opcode.is_quiet() {
+                AnyAnswer::Nothing
+            } else {
+                AnyAnswer::Packet(success)
+            };
+            return Some(Step::Close { answer });
         }
         // Refused before they are decoded; this is the same answer.
         Verb::SaslListMechanisms | Verb::SaslAuth | Verb::SaslStep => {
-            return Some(Lowered::Answer(Answer::error(
-                opcode.byte(),
-                opaque,
-                Status::UNKNOWN_COMMAND,
-            )));
+            return Some(answer(error(Status::UNKNOWN_COMMAND)));
         }
     };
-    Some(Lowered::Command {
+    Some(Step::Request {
+        consumed: packet_bytes,
         command,
-        envelope: request.envelope(),
+        envelope,
     })
 }
 
@@ -258,8 +239,12 @@ pub(super) fn stats_topic(topic: &[u8]) -> Option<StatsTopic> {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
+    use crate::command::{Keys, ScanCursor};
     use crate::item::Cas;
+    use crate::reply::{KeysPage, Reply};
     use crate::wire::binary::Opcode;
     use crate::wire::binary::testing::AnyRequest;
     use quickcheck::quickcheck;
@@ -268,6 +253,18 @@ mod tests {
         client_flags: 7,
         exptime: 60,
     };
+
+    /// How long the packets are that the requests are said to come from.
+    const PACKET_BYTES: usize = 100;
+
+    /// The step for a request in which the core has no part.
+    #[allow(clippy::unnecessary_wraps)]
+    fn answered(answer: Answer) -> Option<Step<'static>> {
+        Some(Step::Answer {
+            consumed: PACKET_BYTES,
+            answer: AnyAnswer::Packet(answer),
+        })
+    }
 
     fn key() -> Key<'static> {
         Key::new(b"k").unwrap()
@@ -282,9 +279,14 @@ mod tests {
     }
 
     fn command<'a>(request: &Request<'a>) -> Command<'a> {
-        match lower(request, "1", ScanCursor::default()) {
-            Some(Lowered::Command { command, envelope }) => {
-                assert_eq!(envelope, request.envelope());
+        match lower(request, PACKET_BYTES, &mut Cursor::Start) {
+            Some(Step::Request {
+                consumed,
+                command,
+                envelope,
+            }) => {
+                assert_eq!(consumed, PACKET_BYTES);
+                assert_eq!(envelope, AnyEnvelope::Binary(request.envelope()));
                 command
             }
             other => panic!("no command: {other:?}"),
@@ -437,19 +439,22 @@ mod tests {
                     key,
                     ..Request::new(Opcode::Stat)
                 },
-                "1",
-                ScanCursor::default(),
+                PACKET_BYTES,
+                &mut Cursor::Start,
             )
         };
         let envelope = |key| {
-            Request {
-                key,
-                ..Request::new(Opcode::Stat)
-            }
-            .envelope()
+            AnyEnvelope::Binary(
+                Request {
+                    key,
+                    ..Request::new(Opcode::Stat)
+                }
+                .envelope(),
+            )
         };
         let is = |key, command| {
-            Some(Lowered::Command {
+            Some(Step::Request {
+                consumed: PACKET_BYTES,
                 command,
                 envelope: envelope(key),
             })
@@ -463,32 +468,58 @@ mod tests {
         assert_eq!(topic(b"resets"), is(b"resets", Command::StatsReset));
         let not_found = Answer::error(Opcode::Stat.byte(), 0, Status::NOT_FOUND);
         for unknown in [&b"foo"[..], b"conns", b"rese", b"detail", b"itemsx"] {
-            assert_eq!(topic(unknown), Some(Lowered::Answer(not_found)));
+            assert_eq!(topic(unknown), answered(not_found));
         }
     }
 
     #[test]
     fn what_the_core_has_no_part_in_is_answered() {
-        let answer = |opcode| lower(&Request::new(opcode), "1.2.3", ScanCursor::default());
+        let step = |opcode| lower(&Request::new(opcode), PACKET_BYTES, &mut Cursor::Start);
         let noop = Answer::success(Opcode::Noop.byte(), 0);
-        assert_eq!(answer(Opcode::Noop), Some(Lowered::Answer(noop)));
+        assert_eq!(step(Opcode::Noop), answered(noop));
         let version = Answer {
-            body: "1.2.3",
+            body: VERSION,
             ..Answer::success(Opcode::Version.byte(), 0)
         };
-        assert_eq!(answer(Opcode::Version), Some(Lowered::Answer(version)));
-        let quit = Answer::success(Opcode::Quit.byte(), 0);
-        assert_eq!(
-            answer(Opcode::Quit),
-            Some(Lowered::Close { answer: Some(quit) })
-        );
-        assert_eq!(answer(Opcode::QuitQ), Some(Lowered::Close { answer: None }));
+        assert_eq!(step(Opcode::Version), answered(version));
+        let quit = AnyAnswer::Packet(Answer::success(Opcode::Quit.byte(), 0));
+        assert_eq!(step(Opcode::Quit), Some(Step::Close { answer: quit }));
+        let silent = AnyAnswer::Nothing;
+        assert_eq!(step(Opcode::QuitQ), Some(Step::Close { answer: silent }));
+    }
+
+    /// A listing is asked for page by page; its packet stays in the input until the last.
+    #[test]
+    fn keys_are_as_many_steps_as_there_are_pages() {
+        let request = with_key(Opcode::Keys, Extras::None);
+        let mut cursor = Cursor::Start;
+        let seventh = ScanCursor(7);
+        for (page, next) in [(ScanCursor::default(), Some(seventh)), (seventh, None)] {
+            let keys = Keys {
+                prefix: b"k",
+                cursor: page,
+            };
+            let expected = Step::Request {
+                consumed: 0,
+                command: Command::Keys(keys),
+                envelope: AnyEnvelope::Binary(request.envelope()),
+            };
+            assert_eq!(lower(&request, PACKET_BYTES, &mut cursor), Some(expected));
+            cursor.turn_page(&Reply::Keys(KeysPage {
+                keys: Vec::new(),
+                next,
+            }));
+        }
+        let consumed = PACKET_BYTES;
+        let end = Step::Skip { consumed };
+        assert_eq!(lower(&request, PACKET_BYTES, &mut cursor), Some(end));
+        assert_eq!(cursor, Cursor::Start);
     }
 
     quickcheck! {
         /// What decoding lets through is never without a meaning.
         fn a_well_formed_request_can_be_lowered(any: AnyRequest) -> bool {
-            lower(&any.request(), "1", ScanCursor::default()).is_some()
+            lower(&any.request(), PACKET_BYTES, &mut Cursor::Start).is_some()
         }
     }
 }

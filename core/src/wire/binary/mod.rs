@@ -1,7 +1,7 @@
 //! memcached's binary protocol, with the lock commands of yrmcds.
 //!
 //! A packet is a [header] of 24 bytes, then extras, key and value. The server
-//! [decodes](request::decode) a request, [lowers](lower::lower) it to a command and keeps an
+//! [decodes](request::decode) a request, which [lowers](lower::lower) it to a command and an
 //! [`Envelope`], with which the reply is [encoded](reply::encode); a client
 //! [encodes](request::Request::encode) requests and [decodes](reply::decode) replies.
 //!
@@ -19,7 +19,6 @@ use alloc::vec::Vec;
 
 pub use extras::Extras;
 pub use header::{HEADER_BYTES, REQUEST_MAGIC, Status};
-pub use lower::Lowered;
 pub use opcode::{Opcode, Verb};
 pub use request::Request;
 

@@ -11,10 +11,15 @@ use alloc::vec::Vec;
 
 use super::extras::Extras;
 use super::header::{BODY_BYTES_MAX, HEADER_BYTES, RequestHeader, Status, WrongMagic};
+use super::lower::lower;
 use super::opcode::{Opcode, Verb};
 use super::{Answer, Envelope};
+use crate::command::Command;
 use crate::item::Cas;
 use crate::key::{KEY_BYTES_MAX, Key};
+use crate::wire::Envelope as AnyEnvelope;
+use crate::wire::limits::WireLimits;
+use crate::wire::step::{Answer as AnyAnswer, Cursor, Step};
 
 /// One packet of a client.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -34,95 +39,53 @@ pub struct Request<'a> {
     pub value: &'a [u8],
 }
 
-/// What the start of the input is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Decoded<'a> {
-    /// Less than a packet.
-    Incomplete {
-        /// Bytes of input before which calling again is of no use.
-        at_least: usize,
-    },
-    /// A whole packet.
-    Request {
-        /// What it asks.
-        request: Request<'a>,
-        /// Its bytes.
-        consumed: usize,
-    },
-    /// A packet that is answered unread. The next one can be found.
-    Refused {
-        /// What to send.
-        answer: Answer,
-        /// Bytes of input that are done with.
-        consumed: usize,
-        /// Bytes behind those that nobody is to look at; they need not have arrived.
-        skip: usize,
-    },
-    /// A Set whose value is over the limit: the old value is to go.
-    SetTooLarge {
-        /// Whose.
-        key: Key<'a>,
-        /// How to answer.
-        envelope: Envelope<'a>,
-        /// Bytes of input that are done with.
-        consumed: usize,
-        /// Bytes behind those that nobody is to look at; they need not have arrived.
-        skip: usize,
-    },
-}
-
-/// The connection is of no more use: send the answer, if there is one, and close.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Malformed {
-    /// What to send before.
-    pub answer: Option<Answer>,
-}
-
-impl From<WrongMagic> for Malformed {
-    /// memcached closes without a word when a packet does not begin as one.
-    fn from(WrongMagic: WrongMagic) -> Self {
-        Self { answer: None }
-    }
-}
-
-/// Decodes the packet at the start of `input`.
+/// Decodes the packet at the start of `input`. `cursor` says which step of it is wanted, and is
+/// moved on.
 ///
-/// `value_bytes_max` is [`Limits::value_bytes_max`](crate::Limits::value_bytes_max).
-///
-/// # Errors
-/// [`Malformed`] when the first byte is not that of a request, when the lengths contradict each
-/// other or are not those of the opcode, and when the body is over [`BODY_BYTES_MAX`].
-pub fn decode(input: &[u8], value_bytes_max: usize) -> Result<Decoded<'_>, Malformed> {
-    let Some(header) = RequestHeader::decode(input)? else {
-        return Ok(Decoded::Incomplete {
-            at_least: HEADER_BYTES,
-        });
+/// The connection [closes](Step::Close) when the first byte is not that of a request, when the
+/// lengths contradict each other or are not those of the opcode, and when the body is over
+/// [`BODY_BYTES_MAX`]: nobody knows then where the next request begins.
+#[must_use]
+pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> Step<'a> {
+    let header = match RequestHeader::decode(input) {
+        Ok(Some(header)) => header,
+        Ok(None) => {
+            return Step::Incomplete {
+                at_least: HEADER_BYTES,
+            };
+        }
+        // memcached closes without a word when a packet does not begin as one.
+        Err(WrongMagic) => {
+            return Step::Close {
+                answer: AnyAnswer::Nothing,
+            };
+        }
     };
-    let refusal = |status| Answer::error(header.opcode, header.opaque, status);
-    let malformed = |status| Malformed {
-        answer: Some(refusal(status)),
+    let refusal = |status| AnyAnswer::Packet(Answer::error(header.opcode, header.opaque, status));
+    let close = |status| Step::Close {
+        answer: refusal(status),
     };
 
-    let value_bytes = header
-        .value_bytes()
-        .ok_or_else(|| malformed(Status::UNKNOWN_COMMAND))?;
+    let Some(value_bytes) = header.value_bytes() else {
+        return close(Status::UNKNOWN_COMMAND);
+    };
     let body_bytes = header.body_bytes as usize;
     let extras_bytes = usize::from(header.extras_bytes);
     let key_bytes = usize::from(header.key_bytes);
     if body_bytes > BODY_BYTES_MAX || key_bytes > KEY_BYTES_MAX {
-        return Err(malformed(Status::INVALID));
+        return close(Status::INVALID);
     }
-    let unread = |status| Decoded::Refused {
+    let packet_bytes = HEADER_BYTES + body_bytes;
+    let unread = |status| Step::Answer {
+        consumed: packet_bytes,
         answer: refusal(status),
-        consumed: HEADER_BYTES,
-        skip: body_bytes,
     };
     let Some(opcode) = Opcode::from_byte(header.opcode) else {
-        return Ok(unread(Status::UNKNOWN_COMMAND));
+        return unread(Status::UNKNOWN_COMMAND);
     };
     let verb = opcode.verb();
     if !verb.shape().allows(extras_bytes, key_bytes, value_bytes) {
-        return Err(malformed(Status::INVALID));
+        return close(Status::INVALID);
     }
     if matches!(
         verb,
@@ -130,50 +93,34 @@ pub fn decode(input: &[u8], value_bytes_max: usize) -> Result<Decoded<'_>, Malfo
     ) {
         // A server without authentication does not know these, memcached says, once they are well
         // formed.
-        return Ok(unread(Status::UNKNOWN_COMMAND));
+        return unread(Status::UNKNOWN_COMMAND);
     }
-    let too_large = value_bytes > value_bytes_max;
+    let too_large = value_bytes > limits.value_bytes_max;
     if too_large && verb != Verb::Set {
-        return Ok(unread(Status::TOO_LARGE));
+        return unread(Status::TOO_LARGE);
     }
 
     // Of a Set that is too large, only what stands before the value is gathered.
-    let (body_wanted, skip) = if too_large {
-        (body_bytes - value_bytes, value_bytes)
+    let gathered = if too_large {
+        packet_bytes - value_bytes
     } else {
-        (body_bytes, 0)
+        packet_bytes
     };
-    let consumed = HEADER_BYTES + body_wanted;
-    let packet = input.get(..consumed);
-    let Some(parts) = packet.and_then(|packet| split(packet, extras_bytes, key_bytes)) else {
-        return Ok(Decoded::Incomplete { at_least: consumed });
+    let Some(packet) = input.get(..gathered) else {
+        return Step::Incomplete { at_least: gathered };
     };
-    let (extras, key, value) = parts;
-    if let (true, Some(key)) = (too_large, Key::new(key)) {
-        let envelope = Envelope {
-            opcode,
-            opaque: header.opaque,
-            key: key.as_bytes(),
+    let Some(request) = Request::from_packet(opcode, &header, packet) else {
+        return close(Status::INVALID);
+    };
+    if let (true, Some(key)) = (too_large, Key::new(request.key)) {
+        return Step::Request {
+            consumed: packet_bytes,
+            command: Command::SetTooLarge { key },
+            envelope: AnyEnvelope::Binary(request.envelope()),
         };
-        return Ok(Decoded::SetTooLarge {
-            key,
-            envelope,
-            consumed,
-            skip,
-        });
     }
-    let extras =
-        Extras::decode(verb.shape().extras, extras).ok_or_else(|| malformed(Status::INVALID))?;
-    let cas = Cas::new(header.cas);
-    let request = Request {
-        opcode,
-        opaque: header.opaque,
-        cas,
-        extras,
-        key,
-        value,
-    };
-    Ok(Decoded::Request { request, consumed })
+    // A well-formed request is never without a step; what is malformed closes.
+    lower(&request, packet_bytes, cursor).unwrap_or(close(Status::INVALID))
 }
 
 /// Takes a packet apart behind its header: extras, key, value.
@@ -200,6 +147,20 @@ impl<'a> Request<'a> {
             key: b"",
             value: b"",
         }
+    }
+
+    /// The request of a packet with this header; `None` if its extras are not those of the opcode.
+    fn from_packet(opcode: Opcode, header: &RequestHeader, packet: &'a [u8]) -> Option<Self> {
+        let extras_bytes = usize::from(header.extras_bytes);
+        let (extras, key, value) = split(packet, extras_bytes, usize::from(header.key_bytes))?;
+        Some(Self {
+            opcode,
+            opaque: header.opaque,
+            cas: Cas::new(header.cas),
+            extras: Extras::decode(opcode.verb().shape().extras, extras)?,
+            key,
+            value,
+        })
     }
 
     /// How this request is to be answered.

@@ -9,8 +9,7 @@ use crate::item::Cas;
 use crate::reply::{Hit, KeysPage, Refusal, Reply};
 use crate::stats::StatsTopic;
 use crate::wire::Malformed;
-use crate::wire::limits::LINE_BYTES_MAX;
-use crate::wire::scan::{Tokens, u32_from, u64_from, without_line_end};
+use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, u64_from, without_line_end};
 use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
 /// One reply as it stands on the wire. A get is answered by several: values, and [`End`].
@@ -70,9 +69,6 @@ pub enum Response<'a> {
     ServerError(&'a [u8]),
 }
 
-/// The longest line of a reply: `VALUE`, the longest key and three numbers, or an error.
-const REPLY_LINE_BYTES_MAX: usize = LINE_BYTES_MAX;
-
 impl<'a> Response<'a> {
     /// Appends the response's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -128,7 +124,7 @@ impl<'a> Response<'a> {
     /// # Errors
     /// [`Malformed`] if no server answers this; the connection is of no use then.
     pub fn decode(input: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some(line_bytes) = line_bytes(input)? else {
+        let Some(line_bytes) = reply_line_bytes(input)? else {
             return Ok(None);
         };
         let (line, body) = input.split_at_checked(line_bytes).ok_or(Malformed)?;
@@ -191,16 +187,6 @@ impl<'a> Response<'a> {
             },
             line_bytes + body_bytes,
         )))
-    }
-}
-
-/// How long the first line of a reply is, line end included; `None` if it is not there in full.
-pub(crate) fn line_bytes(input: &[u8]) -> Result<Option<usize>, Malformed> {
-    let window = input.get(..REPLY_LINE_BYTES_MAX).unwrap_or(input);
-    match memchr::memchr(b'\n', window) {
-        Some(end) => Ok(Some(end + 1)),
-        None if window.len() < REPLY_LINE_BYTES_MAX => Ok(None),
-        None => Err(Malformed),
     }
 }
 

@@ -19,74 +19,54 @@ use crate::item::Cas;
 use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
-use crate::wire::limits::{ANNOUNCED_BYTES_MAX, TOKENS_MAX, WireLimits};
+use crate::wire::Envelope as AnyEnvelope;
+use crate::wire::limits::{TOKENS_MAX, WireLimits};
+use crate::wire::line::Line;
 use crate::wire::scan::{
-    Tokens, i32_from, loose_i64_from, loose_u32_from, split_token, text_key, u64_from,
+    Tokens, announced_bytes_from, i32_from, loose_i64_from, loose_u32_from, split_token, text_key,
+    u32_from, u64_from,
 };
 use crate::wire::status_line::{BAD_CHUNK, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, TOO_LARGE};
-use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
+use crate::wire::step::{Answer, Cursor, Step};
 
-/// Reads a request: `line` without its line end, and what has arrived behind it.
+/// Reads the request of a line. `cursor` says which step of it is wanted, and is moved on.
 #[must_use]
-pub fn decode<'a>(line: &'a [u8], body: &'a [u8], limits: &WireLimits) -> Decoded<'a> {
-    let verb_bytes = line
+pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> Step<'a> {
+    let text = line.text;
+    let verb_bytes = text
         .iter()
         .position(|byte| *byte == b' ')
-        .unwrap_or(line.len());
-    let Some((verb, rest)) = line.split_at_checked(verb_bytes) else {
-        return Decoded::line(ERROR);
+        .unwrap_or(text.len());
+    let Some((verb, rest)) = text.split_at_checked(verb_bytes) else {
+        return line.answer(ERROR);
     };
     match verb {
-        b"get" | b"gets" | b"gat" | b"gats" => decode_get(line, verb, rest),
-        b"set" => decode_store(StoreVerb::Set, rest, body, limits),
-        b"add" => decode_store(StoreVerb::Add, rest, body, limits),
-        b"replace" => decode_store(StoreVerb::Replace, rest, body, limits),
-        b"append" => decode_store(StoreVerb::Append, rest, body, limits),
-        b"prepend" => decode_store(StoreVerb::Prepend, rest, body, limits),
-        b"cas" => decode_store(StoreVerb::Cas, rest, body, limits),
-        b"delete" => decode_delete(rest),
-        b"incr" => decode_arithmetic(Direction::Increment, rest),
-        b"decr" => decode_arithmetic(Direction::Decrement, rest),
-        b"touch" => decode_touch(rest),
-        b"lock" => decode_lock(rest, |key| Command::Lock { key }),
-        b"unlock" => decode_lock(rest, |key| Command::Unlock { key }),
-        b"unlock_all" => change(Command::UnlockAll, false),
-        b"keys" => Decoded::Listing {
-            prefix: split_token(rest).map_or(&[], |(word, _)| word),
-        },
-        b"stats" => decode_stats(rest),
-        b"version" => Decoded::Answer {
-            answer: Answer::Version,
-            body_bytes: 0,
-        },
-        b"quit" => Decoded::Close {
+        b"get" | b"gets" | b"gat" | b"gats" => decode_get(verb, rest, line, cursor),
+        b"set" => decode_store(StoreVerb::Set, rest, line, limits),
+        b"add" => decode_store(StoreVerb::Add, rest, line, limits),
+        b"replace" => decode_store(StoreVerb::Replace, rest, line, limits),
+        b"append" => decode_store(StoreVerb::Append, rest, line, limits),
+        b"prepend" => decode_store(StoreVerb::Prepend, rest, line, limits),
+        b"cas" => decode_store(StoreVerb::Cas, rest, line, limits),
+        b"delete" => decode_delete(rest, line),
+        b"incr" => decode_arithmetic(Direction::Increment, rest, line),
+        b"decr" => decode_arithmetic(Direction::Decrement, rest, line),
+        b"touch" => decode_touch(rest, line),
+        b"lock" => decode_lock(rest, line, |key| Command::Lock { key }),
+        b"unlock" => decode_lock(rest, line, |key| Command::Unlock { key }),
+        b"unlock_all" => change(Command::UnlockAll, false, line),
+        b"keys" => {
+            let prefix = split_token(rest).map_or(&[][..], |(word, _)| word);
+            cursor.list(prefix, AnyEnvelope::Classic(Envelope::Keys), line.bytes)
+        }
+        b"stats" => decode_stats(rest, line),
+        b"version" => line.answer_past(0, Answer::Version),
+        b"quit" => Step::Close {
             answer: Answer::Nothing,
         },
-        b"watch" => Decoded::line("CLIENT_ERROR watch commands not allowed"),
+        b"watch" => line.answer("CLIENT_ERROR watch commands not allowed"),
         _ => decode_rare(line),
     }
-}
-
-/// Goes on with a line of several keys at `next`, which [`Decoded::Several`] gave.
-#[must_use]
-pub fn resume(line: &[u8], next: usize) -> Decoded<'_> {
-    let nothing = Decoded::Answer {
-        answer: Answer::Nothing,
-        body_bytes: 0,
-    };
-    let Some((verb, rest)) = split_token(line) else {
-        return nothing;
-    };
-    let Some((with_cas, steps, _)) = get_options(verb, rest) else {
-        return nothing;
-    };
-    let Some((key, rest)) = line.get(next..).and_then(split_token) else {
-        return nothing;
-    };
-    let Some(key) = text_key(key) else {
-        return nothing;
-    };
-    get(line, key, with_cas, steps, rest)
 }
 
 /// Whether `line`, which may not be whole, is one that
@@ -97,27 +77,50 @@ pub(crate) fn is_get(line: &[u8]) -> bool {
         .any(|verb| line.starts_with(verb))
 }
 
-fn decode_get<'a>(line: &'a [u8], verb: &[u8], rest: &'a [u8]) -> Decoded<'a> {
+fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Cursor) -> Step<'a> {
     let touches = verb.starts_with(b"ga");
-    let Some((with_cas, steps, rest)) = get_options(verb, rest) else {
+    let Some((with_cas, steps, keys)) = get_options(verb, rest) else {
         // `gat` and `gats` without a key are malformed before their exptime is looked at.
         let words = Tokens::new(rest).take(2).count();
-        return Decoded::line(if touches && words == 2 {
+        return line.answer(if touches && words == 2 {
             BAD_EXPTIME
         } else {
             BAD_FORMAT
         });
     };
-    let Some((key, rest)) = split_token(rest) else {
-        return Decoded::line(BAD_FORMAT);
+    let (keys, is_first) = match *cursor {
+        Cursor::Key(at) => (line.text.get(at as usize..).unwrap_or_default(), false),
+        Cursor::Start | Cursor::Page(_) | Cursor::End => (keys, true),
+    };
+    let Some((key, others)) = split_token(keys) else {
+        return line.answer(BAD_FORMAT);
     };
     let Some(key) = text_key(key) else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
-    if Tokens::new(rest).any(|key| text_key(key).is_none()) {
-        return Decoded::line(BAD_FORMAT);
+    // All of them are looked at before the first is read (W2), and not again for the others.
+    if is_first && Tokens::new(others).any(|key| text_key(key).is_none()) {
+        return line.answer(BAD_FORMAT);
     }
-    get(line, key, with_cas, steps, rest)
+    let last = others.iter().all(|byte| *byte == b' ');
+    let consumed = if last {
+        *cursor = Cursor::Start;
+        line.bytes
+    } else {
+        // A longer line than 32 bits can count is refused before it is read.
+        let at = line.text.len() - others.len();
+        *cursor = Cursor::Key(u32::try_from(at).unwrap_or(u32::MAX));
+        0
+    };
+    let command = Command::Get(Get {
+        steps,
+        ..Get::new(key)
+    });
+    Step::Request {
+        consumed,
+        command,
+        envelope: AnyEnvelope::Classic(Envelope::Get { with_cas, last }),
+    }
 }
 
 /// What a verb says of all its keys, and the keys.
@@ -134,28 +137,6 @@ fn get_options<'a>(verb: &[u8], rest: &'a [u8]) -> Option<(bool, TtlSteps, &'a [
     ))
 }
 
-fn get<'a>(line: &[u8], key: Key<'a>, with_cas: bool, steps: TtlSteps, rest: &[u8]) -> Decoded<'a> {
-    let last = rest.iter().all(|byte| *byte == b' ');
-    let command = Command::Get(Get {
-        steps,
-        ..Get::new(key)
-    });
-    let envelope = AnyEnvelope::Classic(Envelope::Get { with_cas, last });
-    if last {
-        Decoded::Request {
-            command,
-            envelope,
-            body_bytes: 0,
-        }
-    } else {
-        Decoded::Several {
-            command,
-            envelope,
-            next: line.len().saturating_sub(rest.len()),
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum StoreVerb {
     Set,
@@ -169,24 +150,21 @@ enum StoreVerb {
 fn decode_store<'a>(
     verb: StoreVerb,
     rest: &'a [u8],
-    body: &'a [u8],
+    line: Line<'a>,
     limits: &WireLimits,
-) -> Decoded<'a> {
+) -> Step<'a> {
     let mut words = Tokens::new(rest);
     let (Some(key), Some(client_flags), Some(exptime), Some(announced)) =
         (words.next(), words.next(), words.next(), words.next())
     else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     let Some(value_bytes) = announced_bytes_from(announced) else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     let noreply = noreply(words.rest(), 5);
     let body_bytes = value_bytes + 2;
-    let refuse = |line| Decoded::Answer {
-        answer: Answer::line_unless(noreply, line),
-        body_bytes,
-    };
+    let refuse = |text| line.answer_past(body_bytes, Answer::line_unless(noreply, text));
 
     let (Some(key), Some(client_flags), Some(exptime)) = (
         text_key(key),
@@ -206,17 +184,17 @@ fn decode_store<'a>(
     let envelope = AnyEnvelope::Classic(Envelope::Change { noreply });
     if value_bytes > limits.value_bytes_max {
         return if verb == StoreVerb::Set {
-            Decoded::Request {
+            Step::Request {
+                consumed: line.bytes + body_bytes,
                 command: Command::SetTooLarge { key },
                 envelope,
-                body_bytes,
             }
         } else {
             refuse(TOO_LARGE)
         };
     }
-    let Some(body) = body.get(..body_bytes) else {
-        return Decoded::NeedsBody { body_bytes };
+    let Some(body) = line.behind.get(..body_bytes) else {
+        return line.await_body(body_bytes);
     };
     let Some(value) = body.strip_suffix(b"\r\n") else {
         return refuse(BAD_CHUNK);
@@ -240,110 +218,97 @@ fn decode_store<'a>(
         guard,
         ..Set::new(key, value)
     });
-    Decoded::Request {
+    Step::Request {
+        consumed: line.bytes + body_bytes,
         command,
         envelope,
-        body_bytes,
     }
 }
 
-/// The length of a value as a request announces it.
-pub(crate) fn announced_bytes_from(token: &[u8]) -> Option<usize> {
-    let bytes = u32::try_from(i32_from(token)?).ok()?;
-    if bytes > ANNOUNCED_BYTES_MAX {
-        None
-    } else {
-        usize::try_from(bytes).ok()
-    }
-}
-
-fn decode_delete(rest: &[u8]) -> Decoded<'_> {
+fn decode_delete<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
     let mut words = Tokens::new(rest);
     let Some(key) = words.next() else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     let noreply = noreply(words.rest(), 2);
     // Long ago a number here was a delay; clients that still send the 0 are let through.
     let valid = match (words.next(), words.next(), words.next()) {
-        (_, _, Some(_)) => return Decoded::line(ERROR),
+        (_, _, Some(_)) => return line.answer(ERROR),
         (None, _, None) => true,
         (Some(word), None, None) => word == b"0" || noreply,
         (Some(word), Some(_), None) => word == b"0" && noreply,
     };
     if !valid {
         const USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
-        return Decoded::line_unless(noreply, USAGE);
+        return line.answer_unless(noreply, USAGE);
     }
     let Some(key) = text_key(key) else {
-        return Decoded::line_unless(noreply, BAD_FORMAT);
+        return line.answer_unless(noreply, BAD_FORMAT);
     };
-    change(Command::Delete(Delete::new(key)), noreply)
+    change(Command::Delete(Delete::new(key)), noreply, line)
 }
 
-fn decode_arithmetic(direction: Direction, rest: &[u8]) -> Decoded<'_> {
+fn decode_arithmetic<'a>(direction: Direction, rest: &'a [u8], line: Line<'a>) -> Step<'a> {
     let Some((key, rest)) = split_token(rest) else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     let Some((delta, _)) = split_token(rest) else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     let noreply = noreply(rest, 2);
     let Some(key) = text_key(key) else {
-        return Decoded::line_unless(noreply, BAD_FORMAT);
+        return line.answer_unless(noreply, BAD_FORMAT);
     };
     let Some(delta) = u64_from(delta) else {
-        return Decoded::line_unless(noreply, BAD_DELTA);
+        return line.answer_unless(noreply, BAD_DELTA);
     };
-    Decoded::Request {
-        command: Command::Arithmetic(Arithmetic::new(key, direction, delta)),
-        envelope: AnyEnvelope::Classic(Envelope::Arithmetic { noreply }),
-        body_bytes: 0,
-    }
+    let command = Command::Arithmetic(Arithmetic::new(key, direction, delta));
+    line.command(
+        command,
+        AnyEnvelope::Classic(Envelope::Arithmetic { noreply }),
+    )
 }
 
-fn decode_touch(rest: &[u8]) -> Decoded<'_> {
+fn decode_touch<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
     let Some((key, rest)) = split_token(rest) else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     let Some((exptime, _)) = split_token(rest) else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     let noreply = noreply(rest, 2);
     let Some(key) = text_key(key) else {
-        return Decoded::line_unless(noreply, BAD_FORMAT);
+        return line.answer_unless(noreply, BAD_FORMAT);
     };
     let Some(exptime) = exptime_from(exptime) else {
-        return Decoded::line_unless(noreply, BAD_EXPTIME);
+        return line.answer_unless(noreply, BAD_EXPTIME);
     };
     let steps = TtlSteps::one(TtlStep::Touch(exptime));
-    Decoded::Request {
-        command: Command::Get(Get {
-            steps,
-            ..Get::new(key)
-        }),
-        envelope: AnyEnvelope::Classic(Envelope::Touch { noreply }),
-        body_bytes: 0,
-    }
+    let command = Command::Get(Get {
+        steps,
+        ..Get::new(key)
+    });
+    line.command(command, AnyEnvelope::Classic(Envelope::Touch { noreply }))
 }
 
 /// One key and nothing else, or it is `ERROR`: a lock that nobody answers is of no use.
-fn decode_lock<'a>(rest: &'a [u8], command: impl Fn(Key<'a>) -> Command<'a>) -> Decoded<'a> {
+fn decode_lock<'a>(
+    rest: &'a [u8],
+    line: Line<'a>,
+    command: impl Fn(Key<'a>) -> Command<'a>,
+) -> Step<'a> {
     let mut words = Tokens::new(rest);
     let (Some(key), None) = (words.next(), words.next()) else {
-        return Decoded::line(ERROR);
+        return line.answer(ERROR);
     };
     let Some(key) = text_key(key) else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
-    change(command(key), false)
+    change(command(key), false, line)
 }
 
-fn decode_stats(rest: &[u8]) -> Decoded<'_> {
-    let request = |command, envelope| Decoded::Request {
-        command,
-        envelope: AnyEnvelope::Classic(envelope),
-        body_bytes: 0,
-    };
+fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
+    let request = |command, envelope| line.command(command, AnyEnvelope::Classic(envelope));
     let on = |topic| request(Command::Stats(topic), Envelope::Stats(topic));
     let Some((word, _)) = split_token(rest) else {
         return on(StatsTopic::General);
@@ -353,13 +318,13 @@ fn decode_stats(rest: &[u8]) -> Decoded<'_> {
         return request(Command::StatsReset, Envelope::StatsReset);
     }
     if b"detail".starts_with(word) {
-        return Decoded::line("CLIENT_ERROR stats detail not allowed");
+        return line.answer("CLIENT_ERROR stats detail not allowed");
     }
     if b"settings".starts_with(word) {
         return on(StatsTopic::Settings);
     }
     if b"cachedump".starts_with(word) {
-        return Decoded::line("CLIENT_ERROR stats cachedump not allowed");
+        return line.answer("CLIENT_ERROR stats cachedump not allowed");
     }
     if b"conns".starts_with(word) {
         return on(StatsTopic::Conns);
@@ -368,16 +333,16 @@ fn decode_stats(rest: &[u8]) -> Decoded<'_> {
         b"items" => on(StatsTopic::Items),
         b"slabs" => on(StatsTopic::Slabs),
         b"sizes" => on(StatsTopic::Sizes),
-        _ => Decoded::line(ERROR),
+        _ => line.answer(ERROR),
     }
 }
 
 /// Commands that memcached looks for by the first word wherever it stands, so that a blank before
 /// it does no harm; and everything unknown.
-fn decode_rare(line: &[u8]) -> Decoded<'_> {
-    let mut words = Tokens::new(line).take(TOKENS_MAX);
+fn decode_rare(line: Line<'_>) -> Step<'_> {
+    let mut words = Tokens::new(line.text).take(TOKENS_MAX);
     let Some(verb) = words.next() else {
-        return Decoded::line(ERROR);
+        return line.answer(ERROR);
     };
     let argument = words.next();
     let (last, count) = match (
@@ -396,30 +361,25 @@ fn decode_rare(line: &[u8]) -> Decoded<'_> {
                 Some(_) | None => Some(Exptime::Never),
             };
             match at {
-                Some(at) => change(Command::FlushAll { at }, noreply),
-                None => Decoded::line_unless(noreply, BAD_EXPTIME),
+                Some(at) => change(Command::FlushAll { at }, noreply, line),
+                None => line.answer_unless(noreply, BAD_EXPTIME),
             }
         }
         b"verbosity" => {
-            let level = argument.and_then(crate::wire::scan::u32_from);
-            Decoded::line_unless(noreply, if level.is_some() { "OK" } else { BAD_FORMAT })
+            let level = argument.and_then(u32_from);
+            line.answer_unless(noreply, if level.is_some() { "OK" } else { BAD_FORMAT })
         }
-        b"shutdown" => Decoded::line_unless(noreply, "SERVER_ERROR: shutdown not enabled"),
+        b"shutdown" => line.answer_unless(noreply, "SERVER_ERROR: shutdown not enabled"),
         // A browser: what follows are header lines, each of which would be one more error.
-        _ if count > 1 && last.starts_with(b"HTTP/") => Decoded::Close {
+        _ if count > 1 && last.starts_with(b"HTTP/") => Step::Close {
             answer: Answer::Nothing,
         },
-        _ => Decoded::line_unless(noreply, ERROR),
+        _ => line.answer_unless(noreply, ERROR),
     }
 }
 
-fn change(command: Command<'_>, noreply: bool) -> Decoded<'_> {
-    let envelope = AnyEnvelope::Classic(Envelope::Change { noreply });
-    Decoded::Request {
-        command,
-        envelope,
-        body_bytes: 0,
-    }
+fn change<'a>(command: Command<'a>, noreply: bool, line: Line<'a>) -> Step<'a> {
+    line.command(command, AnyEnvelope::Classic(Envelope::Change { noreply }))
 }
 
 fn exptime_from(token: &[u8]) -> Option<Exptime> {

@@ -15,8 +15,7 @@ use crate::command::TTL_STEPS_MAX;
 use crate::key::KeyForm;
 use crate::reply::{Hit, Number, Refusal, Reply, Stored, TtlSeconds, TtlTrace, Win};
 use crate::wire::Malformed;
-use crate::wire::classic::reply::line_bytes;
-use crate::wire::scan::{Tokens, u32_from, without_line_end};
+use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, without_line_end};
 use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
 /// Appends the line for `reply`, and the value if there is one, to `out`.
@@ -279,7 +278,7 @@ impl<'a> Response<'a> {
     /// [`Malformed`] if it is no answer to a meta command. It may be an error line of the classic
     /// protocol, which [`classic::reply::Response`](crate::wire::classic::reply::Response) reads.
     pub fn decode(input: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
-        let Some(line_bytes) = line_bytes(input)? else {
+        let Some(line_bytes) = reply_line_bytes(input)? else {
             return Ok(None);
         };
         let (line, body) = input.split_at_checked(line_bytes).ok_or(Malformed)?;

@@ -18,11 +18,12 @@ use crate::command::{
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::time::Exptime;
-use crate::wire::classic::request::announced_bytes_from;
+use crate::wire::Envelope as AnyEnvelope;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
-use crate::wire::scan::{Tokens, split_token, text_key};
+use crate::wire::line::Line;
+use crate::wire::scan::{Tokens, announced_bytes_from, split_token, text_key};
 use crate::wire::status_line::{BAD_CHUNK, BAD_FORMAT, put_line, put_number};
-use crate::wire::{Answer, Decoded, Envelope as AnyEnvelope};
+use crate::wire::step::{Answer, Step};
 
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
 const BAD_ARITHMETIC: &str = "CLIENT_ERROR invalid or duplicate flag";
@@ -52,48 +53,50 @@ impl Verb {
     }
 }
 
-/// Reads a request: what stands behind `verb` on its line, without the line end, and what has
-/// arrived behind the line. `key_buffer` takes the key if it is a binary one.
+/// Reads the request of a line, which has `rest` behind its `verb`. `key_buffer` takes the key if it
+/// is a binary one.
 #[must_use]
 pub fn decode<'a>(
     verb: Verb,
     rest: &'a [u8],
-    body: &'a [u8],
+    line: Line<'a>,
     limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
-) -> Decoded<'a> {
+) -> Step<'a> {
     let Some((key, flags)) = split_token(rest) else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     match verb {
-        Verb::Get => decode_get(key, flags, key_buffer),
-        Verb::Set => decode_set(key, flags, body, limits, key_buffer),
-        Verb::Delete => decode_delete(key, flags, key_buffer),
-        Verb::Arithmetic => decode_arithmetic(key, flags, key_buffer),
-        Verb::Debug => decode_debug(key, flags, key_buffer),
+        Verb::Get => decode_get(key, flags, line, key_buffer),
+        Verb::Set => decode_set(key, flags, line, limits, key_buffer),
+        Verb::Delete => decode_delete(key, flags, line, key_buffer),
+        Verb::Arithmetic => decode_arithmetic(key, flags, line, key_buffer),
+        Verb::Debug => decode_debug(key, flags, line, key_buffer),
     }
 }
 
-fn bad_line(bad: &BadLine, body_bytes: usize) -> Decoded<'static> {
+fn bad_line<'a>(bad: &BadLine, line: Line<'a>, body_bytes: usize) -> Step<'a> {
     match bad {
-        BadLine::Words => Decoded::line(BAD_FORMAT),
-        BadLine::Flags(text) => Decoded::Answer {
-            answer: Answer::Line(text),
-            body_bytes,
-        },
+        BadLine::Words => line.answer(BAD_FORMAT),
+        BadLine::Flags(text) => line.answer_past(body_bytes, Answer::Line(text)),
     }
 }
 
-fn decode_get<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+fn decode_get<'a>(
+    key: &'a [u8],
+    text: &'a [u8],
+    line: Line<'a>,
+    key_buffer: &'a mut KeyBuffer,
+) -> Step<'a> {
     let Some(key) = text_key(key) else {
-        return bad_line(&long_key(text, 2), 0);
+        return bad_line(&long_key(text, 2), line, 0);
     };
     let mut flags = Options::new(Verb::Get, key);
     if let Err(bad) = flags.read(text, 2, key_buffer) {
-        return bad_line(&bad, 0);
+        return bad_line(&bad, line, 0);
     }
     if flags.long_opaque {
-        return Decoded::line(LONG_OPAQUE);
+        return line.answer(LONG_OPAQUE);
     }
     let command = Command::Get(Get {
         key: flags.key,
@@ -105,37 +108,30 @@ fn decode_get<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) 
         recaches: true,
         lock: false,
     });
-    Decoded::Request {
-        command,
-        envelope: flags.envelope(text, 0),
-        body_bytes: 0,
-    }
+    line.command(command, flags.envelope(text, 0))
 }
 
 fn decode_set<'a>(
     key: &'a [u8],
     rest: &'a [u8],
-    body: &'a [u8],
+    line: Line<'a>,
     limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
-) -> Decoded<'a> {
+) -> Step<'a> {
     let Some((announced, text)) = split_token(rest) else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     let Some(value_bytes) = announced_bytes_from(announced) else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     let body_bytes = value_bytes + 2;
-    let refuse = |line| Decoded::Answer {
-        answer: Answer::Line(line),
-        body_bytes,
-    };
+    let refuse = |text| line.answer_past(body_bytes, Answer::Line(text));
     let Some(key) = text_key(key) else {
-        return bad_line(&long_key(text, 3), body_bytes);
+        return bad_line(&long_key(text, 3), line, body_bytes);
     };
     let mut flags = Options::new(Verb::Set, key);
     if let Err(bad) = flags.read(text, 3, key_buffer) {
-        return bad_line(&bad, body_bytes);
+        return bad_line(&bad, line, body_bytes);
     }
     let Some((mode, exptime)) = set_mode(&flags) else {
         return refuse("CLIENT_ERROR invalid mode for ms M token");
@@ -159,17 +155,17 @@ fn decode_set<'a>(
     let envelope = flags.envelope(text, value_bytes);
     if value_bytes > limits.value_bytes_max {
         let command = Command::SetTooLarge { key: flags.key };
-        return Decoded::Request {
+        return Step::Request {
+            consumed: line.bytes + body_bytes,
             command,
             envelope,
-            body_bytes,
         };
     }
     if flags.long_opaque {
         return refuse(LONG_OPAQUE);
     }
-    let Some(body) = body.get(..body_bytes) else {
-        return Decoded::NeedsBody { body_bytes };
+    let Some(body) = line.behind.get(..body_bytes) else {
+        return line.await_body(body_bytes);
     };
     let Some(value) = body.strip_suffix(b"\r\n") else {
         return refuse(BAD_CHUNK);
@@ -185,10 +181,10 @@ fn decode_set<'a>(
         new_cas: flags.new_cas,
         lock: LockAfter::Keep,
     });
-    Decoded::Request {
+    Step::Request {
+        consumed: line.bytes + body_bytes,
         command,
         envelope,
-        body_bytes,
     }
 }
 
@@ -209,16 +205,21 @@ fn set_mode(flags: &Options<'_>) -> Option<(SetMode, Exptime)> {
     })
 }
 
-fn decode_delete<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+fn decode_delete<'a>(
+    key: &'a [u8],
+    text: &'a [u8],
+    line: Line<'a>,
+    key_buffer: &'a mut KeyBuffer,
+) -> Step<'a> {
     let Some(key) = text_key(key) else {
-        return bad_line(&long_key(text, 2), 0);
+        return bad_line(&long_key(text, 2), line, 0);
     };
     let mut flags = Options::new(Verb::Delete, key);
     if let Err(bad) = flags.read(text, 2, key_buffer) {
-        return bad_line(&bad, 0);
+        return bad_line(&bad, line, 0);
     }
     if flags.long_opaque {
-        return Decoded::line(LONG_OPAQUE);
+        return line.answer(LONG_OPAQUE);
     }
     let (exptime, client_flags) = (flags.exptime(), flags.client_flags);
     let command = Command::Delete(Delete {
@@ -241,22 +242,19 @@ fn decode_delete<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffe
         },
         new_cas: flags.new_cas,
     });
-    Decoded::Request {
-        command,
-        envelope: flags.envelope(text, 0),
-        body_bytes: 0,
-    }
+    line.command(command, flags.envelope(text, 0))
 }
 
 fn decode_arithmetic<'a>(
     key: &'a [u8],
     text: &'a [u8],
+    line: Line<'a>,
     key_buffer: &'a mut KeyBuffer,
-) -> Decoded<'a> {
+) -> Step<'a> {
     let bad_line = |bad: &BadLine| match bad {
-        BadLine::Words => Decoded::line(BAD_FORMAT),
+        BadLine::Words => line.answer(BAD_FORMAT),
         // Whatever it was: memcached tells no more here.
-        BadLine::Flags(_) => Decoded::line(BAD_ARITHMETIC),
+        BadLine::Flags(_) => line.answer(BAD_ARITHMETIC),
     };
     let Some(key) = text_key(key) else {
         return bad_line(&long_key(text, 2));
@@ -268,10 +266,10 @@ fn decode_arithmetic<'a>(
     let direction = match flags.mode {
         None | Some(b'I' | b'+') => Direction::Increment,
         Some(b'D' | b'-') => Direction::Decrement,
-        Some(_) => return Decoded::line("CLIENT_ERROR invalid mode for ma M token"),
+        Some(_) => return line.answer("CLIENT_ERROR invalid mode for ma M token"),
     };
     if flags.long_opaque {
-        return Decoded::line(LONG_OPAQUE);
+        return line.answer(LONG_OPAQUE);
     }
     let command = Command::Arithmetic(Arithmetic {
         key: flags.key,
@@ -283,19 +281,20 @@ fn decode_arithmetic<'a>(
         guard: flags.guard_unless_zero(),
         new_cas: flags.new_cas,
     });
-    Decoded::Request {
-        command,
-        envelope: flags.envelope(text, 0),
-        body_bytes: 0,
-    }
+    line.command(command, flags.envelope(text, 0))
 }
 
 /// `me` has one flag, `b`, and it must be the first; the others are let pass.
-fn decode_debug<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+fn decode_debug<'a>(
+    key: &'a [u8],
+    text: &'a [u8],
+    line: Line<'a>,
+    key_buffer: &'a mut KeyBuffer,
+) -> Step<'a> {
     let mut words = Tokens::new(text).take(TOKENS_MAX - 2);
     let binary = words.clone().next() == Some(b"b");
     if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     }
     let (plain, key_form) = (
         text_key(key),
@@ -310,7 +309,7 @@ fn decode_debug<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer
         KeyForm::Binary => plain.and_then(|_| key_buffer.decode(key)),
     };
     let Some(key) = key else {
-        return Decoded::line(BAD_FORMAT);
+        return line.answer(BAD_FORMAT);
     };
     let envelope = AnyEnvelope::Meta(Envelope {
         verb: Verb::Debug,
@@ -326,11 +325,7 @@ fn decode_debug<'a>(key: &'a [u8], text: &'a [u8], key_buffer: &'a mut KeyBuffer
         key_form,
         ..Get::new(key)
     });
-    Decoded::Request {
-        command,
-        envelope,
-        body_bytes: 0,
-    }
+    line.command(command, envelope)
 }
 
 /// A meta command as a client writes it.

@@ -20,8 +20,9 @@ use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::reply::{Hit, Reply, TtlTrace, Win};
 use crate::time::Exptime;
-use crate::wire::scan::{Tokens, without_line_end};
-use crate::wire::{Decoded, Envelope as AnyEnvelope, Malformed, WireLimits};
+use crate::wire::line::Line;
+use crate::wire::scan::Tokens;
+use crate::wire::{Envelope as AnyEnvelope, Malformed, Step, WireLimits};
 
 /// The numbers and bytes of a request: which flags it has, and in which order.
 #[derive(Clone, Debug)]
@@ -122,11 +123,16 @@ impl Draft {
     }
 }
 
-fn decoded<'a>(verb: Verb, bytes: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Decoded<'a> {
+fn decoded<'a>(verb: Verb, bytes: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
     let line_bytes = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-    let (line, body) = bytes.split_at(line_bytes);
-    let rest = &without_line_end(line)[2..];
-    decode(verb, rest, body, &WireLimits::default(), key_buffer)
+    let line = Line::new(bytes, line_bytes).unwrap();
+    decode(
+        verb,
+        &line.text[2..],
+        line,
+        &WireLimits::default(),
+        key_buffer,
+    )
 }
 
 quickcheck! {
@@ -138,7 +144,7 @@ quickcheck! {
         let mut bytes = Vec::new();
         Request { verb, key, flags: &flags, value }.encode(&mut bytes);
         let mut key_buffer = KeyBuffer::new();
-        let Decoded::Request { command, envelope: AnyEnvelope::Meta(envelope), body_bytes } =
+        let Step::Request { consumed, command, envelope: AnyEnvelope::Meta(envelope) } =
             decoded(verb, &bytes, &mut key_buffer)
         else {
             return false;
@@ -149,8 +155,9 @@ quickcheck! {
         }
         assert!(read.eq(flags.iter().copied()));
         if let Command::Set(set) = command {
-            assert_eq!((set.value, body_bytes), (value, value.len() + 2));
+            assert_eq!(set.value, value);
         }
+        assert_eq!(consumed, bytes.len());
         command.key() == Some(key)
             && (envelope.key, envelope.verb) == (key, verb)
             && (envelope.quiet, envelope.with_value) == (draft.has(b'q'), draft.has(b'v'))
@@ -165,7 +172,7 @@ quickcheck! {
         let mut request = Vec::new();
         Request { verb: Verb::Get, key, flags: &flags, value: b"" }.encode(&mut request);
         let mut key_buffer = KeyBuffer::new();
-        let Decoded::Request { envelope: AnyEnvelope::Meta(envelope), .. } =
+        let Step::Request { envelope: AnyEnvelope::Meta(envelope), .. } =
             decoded(Verb::Get, &request, &mut key_buffer)
         else {
             return TestResult::failed();
@@ -220,8 +227,15 @@ quickcheck! {
             _ => Verb::Debug,
         };
         let mut key_buffer = KeyBuffer::new();
-        let read = decode(verb, &line, b"", &WireLimits::default(), &mut key_buffer);
-        !matches!(read, Decoded::Several { .. } | Decoded::Listing { .. } | Decoded::Close { .. })
+        let line = Line { text: &line, bytes: line.len() + 1, behind: b"" };
+        let step = decode(verb, line.text, line, &WireLimits::default(), &mut key_buffer);
+        match step {
+            Step::Incomplete { at_least } => at_least > line.bytes,
+            Step::Request { consumed, .. } | Step::Answer { consumed, .. } => {
+                consumed >= line.bytes
+            }
+            Step::Skip { .. } | Step::Close { .. } => false,
+        }
     }
 }
 
@@ -229,14 +243,19 @@ quickcheck! {
 fn command<'a>(line: &'a str, body: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Command<'a> {
     let (word, rest) = line.split_at(2);
     let verb = Verb::from_word(word.as_bytes()).unwrap();
-    let read = decode(
+    let line_of = Line {
+        text: line.as_bytes(),
+        bytes: line.len(),
+        behind: body,
+    };
+    let step = decode(
         verb,
         rest.as_bytes(),
-        body,
+        line_of,
         &WireLimits::default(),
         key_buffer,
     );
-    let Decoded::Request { command, .. } = read else {
+    let Step::Request { command, .. } = step else {
         panic!("{line:?} is a request")
     };
     command

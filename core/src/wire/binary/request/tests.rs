@@ -6,15 +6,35 @@ use quickcheck::quickcheck;
 
 const LIMIT: usize = 100;
 
+/// The first step of `input`.
+fn step(input: &[u8], value_bytes_max: usize) -> Step<'_> {
+    let limits = WireLimits::new(value_bytes_max);
+    decode(input, &limits, &mut Cursor::Start)
+}
+
 fn refused_at_header(input: &[u8]) -> (Status, bool) {
-    match decode(input, LIMIT) {
-        Ok(Decoded::Refused { answer, .. }) => (answer.status, false),
-        Err(Malformed {
-            answer: Some(answer),
-        }) => (answer.status, true),
-        other => panic!("taken: {other:?}"),
+    match step(input, LIMIT) {
+        Step::Answer {
+            answer: AnyAnswer::Packet(answer),
+            ..
+        } => (answer.status, false),
+        Step::Close {
+            answer: AnyAnswer::Packet(answer),
+        } => (answer.status, true),
+        other @ (Step::Incomplete { .. }
+        | Step::Request { .. }
+        | Step::Answer { .. }
+        | Step::Skip { .. }
+        | Step::Close { .. }) => panic!("taken: {other:?}"),
     }
 }
+
+/// The one request that is the last and is not answered.
+const QUIT_Q: u8 = Opcode::QuitQ.byte();
+
+const SILENT: Step<'static> = Step::Close {
+    answer: AnyAnswer::Nothing,
+};
 
 /// A header with nothing behind it.
 fn header(header: RequestHeader) -> Vec<u8> {
@@ -101,7 +121,7 @@ fn malformed_packets_are_known_by_their_header_and_close() {
 #[test]
 fn a_wrong_first_byte_closes_without_a_word() {
     for first in (0..=u8::MAX).filter(|byte| *byte != 0x80) {
-        assert_eq!(decode(&[first], LIMIT), Err(Malformed { answer: None }));
+        assert_eq!(step(&[first], LIMIT), SILENT);
     }
 }
 
@@ -113,12 +133,11 @@ fn unknown_opcodes_are_answered_as_themselves_and_skipped() {
         ..GET
     });
     assert_eq!(
-        decode(&input, LIMIT),
-        Ok(Decoded::Refused {
-            answer: Answer::error(0x60, 7, Status::UNKNOWN_COMMAND),
-            consumed: HEADER_BYTES,
-            skip: 50
-        })
+        step(&input, LIMIT),
+        Step::Answer {
+            consumed: HEADER_BYTES + 50,
+            answer: AnyAnswer::Packet(Answer::error(0x60, 7, Status::UNKNOWN_COMMAND)),
+        }
     );
 }
 
@@ -165,12 +184,11 @@ fn a_value_over_the_limit_is_refused_before_it_arrives() {
         };
         let packet = bytes_of(&request);
         assert_eq!(
-            decode(&packet[..HEADER_BYTES], LIMIT),
-            Ok(Decoded::Refused {
-                answer: Answer::error(opcode.byte(), 0, Status::TOO_LARGE),
-                consumed: HEADER_BYTES,
-                skip: packet.len() - HEADER_BYTES
-            })
+            step(&packet[..HEADER_BYTES], LIMIT),
+            Step::Answer {
+                consumed: packet.len(),
+                answer: AnyAnswer::Packet(Answer::error(opcode.byte(), 0, Status::TOO_LARGE)),
+            }
         );
     }
 }
@@ -192,20 +210,21 @@ fn a_set_over_the_limit_names_its_key_and_skips_its_value() {
     let before_value = HEADER_BYTES + 8 + 1;
     for cut in HEADER_BYTES..before_value {
         assert_eq!(
-            decode(&packet[..cut], LIMIT),
-            Ok(Decoded::Incomplete {
+            step(&packet[..cut], LIMIT),
+            Step::Incomplete {
                 at_least: before_value
-            })
+            }
         );
     }
-    let expected = Decoded::SetTooLarge {
-        key: Key::new(b"k").unwrap(),
-        envelope: request.envelope(),
-        consumed: before_value,
-        skip: LIMIT + 1,
+    let expected = Step::Request {
+        consumed: packet.len(),
+        command: Command::SetTooLarge {
+            key: Key::new(b"k").unwrap(),
+        },
+        envelope: AnyEnvelope::Binary(request.envelope()),
     };
-    assert_eq!(decode(&packet[..before_value], LIMIT), Ok(expected));
-    assert_eq!(decode(&packet, LIMIT), Ok(expected));
+    assert_eq!(step(&packet[..before_value], LIMIT), expected);
+    assert_eq!(step(&packet, LIMIT), expected);
 }
 
 #[test]
@@ -217,10 +236,9 @@ fn a_value_at_the_limit_is_taken() {
         ..Request::new(Opcode::Append)
     };
     let packet = bytes_of(&request);
-    let consumed = packet.len();
     assert_eq!(
-        decode(&packet, LIMIT),
-        Ok(Decoded::Request { request, consumed })
+        Some(step(&packet, LIMIT)),
+        lower(&request, packet.len(), &mut Cursor::Start)
     );
 }
 
@@ -229,9 +247,11 @@ quickcheck! {
     fn a_request_comes_back(any: AnyRequest, behind: Vec<u8>) -> bool {
         let request = any.request();
         let mut input = bytes_of(&request);
-        let consumed = input.len();
+        let packet_bytes = input.len();
+        let header = RequestHeader::decode(&input).unwrap().unwrap();
+        assert_eq!(Request::from_packet(request.opcode, &header, &input), Some(request));
         input.extend_from_slice(&behind);
-        decode(&input, usize::MAX) == Ok(Decoded::Request { request, consumed })
+        Some(step(&input, usize::MAX)) == lower(&request, packet_bytes, &mut Cursor::Start)
     }
 
     /// A packet that is cut short says how much is missing, and means nothing else.
@@ -239,7 +259,7 @@ quickcheck! {
         let packet = bytes_of(&any.request());
         (0..packet.len()).all(|cut| {
             let at_least = if cut < HEADER_BYTES { HEADER_BYTES } else { packet.len() };
-            decode(&packet[..cut], usize::MAX) == Ok(Decoded::Incomplete { at_least })
+            step(&packet[..cut], usize::MAX) == Step::Incomplete { at_least }
         })
     }
 
@@ -254,16 +274,18 @@ quickcheck! {
             ..GET
         });
         input.extend_from_slice(&behind);
-        match decode(&input, LIMIT) {
-            Ok(Decoded::Incomplete { at_least }) => {
+        let body_bytes = RequestHeader::decode(&input).unwrap().unwrap().body_bytes;
+        match step(&input, LIMIT) {
+            Step::Incomplete { at_least } => {
                 input.len() < at_least && at_least <= HEADER_BYTES + 20 + KEY_BYTES_MAX + LIMIT
             }
-            Ok(Decoded::Request { consumed, .. }
-                | Decoded::Refused { consumed, .. }
-                | Decoded::SetTooLarge { consumed, .. }) => {
-                (HEADER_BYTES..=input.len()).contains(&consumed)
+            // Of a listing, which stays in the input, all is there.
+            Step::Request { consumed: 0, .. } => HEADER_BYTES + body_bytes as usize <= input.len(),
+            Step::Request { consumed, .. } | Step::Answer { consumed, .. } => {
+                consumed == HEADER_BYTES + body_bytes as usize
             }
-            Err(Malformed { answer }) => answer.is_some(),
+            Step::Skip { .. } => false,
+            Step::Close { answer } => answer != AnyAnswer::Nothing || opcode == QUIT_Q,
         }
     }
 
@@ -271,9 +293,9 @@ quickcheck! {
     fn arbitrary_bytes_are_answered(input: Vec<u8>) -> bool {
         let mut behind_magic = alloc::vec![0x80];
         behind_magic.extend_from_slice(&input);
-        let silent = Err(Malformed { answer: None });
         let first_is_magic = input.first().is_none_or(|first| *first == 0x80);
-        (decode(&input, LIMIT) == silent) != first_is_magic
-            && decode(&behind_magic, LIMIT) != silent
+        let quits = behind_magic.get(1) == Some(&QUIT_Q);
+        (step(&input, LIMIT) == SILENT) != first_is_magic
+            && (step(&behind_magic, LIMIT) != SILENT || quits)
     }
 }

@@ -1,0 +1,64 @@
+//! The line of a text request, and the steps that every one of them may come to.
+
+use super::envelope::Envelope;
+use super::scan::without_line_end;
+use super::step::{Answer, Step};
+use crate::command::Command;
+
+/// The line at the front of the input, and what has arrived behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// Its words, without the line end.
+    pub text: &'a [u8],
+    /// How long it is, line end included.
+    pub bytes: usize,
+    /// What has arrived behind it: the body of the request, and more.
+    pub behind: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    /// The first `bytes` bytes of `input`; `None` if they have not all arrived.
+    #[must_use]
+    pub fn new(input: &'a [u8], bytes: usize) -> Option<Self> {
+        let (line, behind) = input.split_at_checked(bytes)?;
+        Some(Self {
+            text: without_line_end(line),
+            bytes,
+            behind,
+        })
+    }
+
+    /// A command without a body.
+    pub(crate) const fn command(self, command: Command<'a>, envelope: Envelope<'a>) -> Step<'a> {
+        Step::Request {
+            consumed: self.bytes,
+            command,
+            envelope,
+        }
+    }
+
+    /// An answer to a request without a body.
+    pub(crate) const fn answer(self, line: &'static str) -> Step<'a> {
+        self.answer_past(0, Answer::Line(line))
+    }
+
+    /// An answer to a request without a body; nothing if it asked for none.
+    pub(crate) const fn answer_unless(self, noreply: bool, line: &'static str) -> Step<'a> {
+        self.answer_past(0, Answer::line_unless(noreply, line))
+    }
+
+    /// An answer to a request with a body of `body_bytes`, which nobody is to look at.
+    pub(crate) const fn answer_past(self, body_bytes: usize, answer: Answer<'a>) -> Step<'a> {
+        Step::Answer {
+            consumed: self.bytes + body_bytes,
+            answer,
+        }
+    }
+
+    /// Nothing yet: a body of `body_bytes` is to come.
+    pub(crate) const fn await_body(self, body_bytes: usize) -> Step<'a> {
+        Step::Incomplete {
+            at_least: self.bytes + body_bytes,
+        }
+    }
+}

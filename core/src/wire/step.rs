@@ -1,0 +1,144 @@
+//! What is to be done next for a connection: the one outcome of every decoder.
+//!
+//! A decoder looks at the input from where the last request ended, and keeps nothing. Most requests
+//! are one [`Step`]; a get of several keys and a listing of keys are several, and a [`Cursor`] says
+//! which of them comes next.
+
+use alloc::vec::Vec;
+
+use super::binary;
+use super::envelope::{Envelope, VERSION};
+use crate::command::{Command, Keys, ScanCursor};
+use crate::reply::Reply;
+
+/// What is to be done next for a connection.
+///
+/// `consumed` counts the bytes of input that are done with. What a decoder returns may count bytes
+/// that have not arrived, which nobody is to look at (the body of a refused set); a step of
+/// [`Connection::next`](crate::Connection::next) never does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Step<'a> {
+    /// Nothing until the input is at least this long in all. Calling sooner is harmless.
+    Incomplete {
+        /// Bytes of input, counted from where the last step left off.
+        at_least: usize,
+    },
+    /// Give the command to the core, and its reply to [`Connection::reply`], before the next step.
+    ///
+    /// [`Connection::reply`]: crate::Connection::reply
+    Request {
+        /// Bytes of input that are done with once the reply is encoded; 0 if the request goes on.
+        consumed: usize,
+        /// What the client asks for.
+        command: Command<'a>,
+        /// How it wants to be answered.
+        envelope: Envelope<'a>,
+    },
+    /// Encode the answer ([`Answer::encode`]); the core has no part in it.
+    Answer {
+        /// Bytes of input that are done with.
+        consumed: usize,
+        /// What to send.
+        answer: Answer<'a>,
+    },
+    /// Bytes that no one is to look at.
+    Skip {
+        /// Bytes of input that are done with; at least 1.
+        consumed: usize,
+    },
+    /// Encode the answer, send it, and close.
+    Close {
+        /// What to send before.
+        answer: Answer<'a>,
+    },
+}
+
+/// What is sent without asking the core.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Answer<'a> {
+    /// Nothing: the request was not to be answered (`noreply`), or it was the last (`quit`).
+    Nothing,
+    /// This line, without its line end.
+    Line(&'a str),
+    /// The server's version.
+    Version,
+    /// A packet of the binary protocol.
+    Packet(binary::Answer),
+}
+
+impl<'a> Answer<'a> {
+    /// A line, or nothing for a request that asked for no answer.
+    pub(crate) const fn line_unless(noreply: bool, line: &'a str) -> Self {
+        if noreply {
+            Self::Nothing
+        } else {
+            Self::Line(line)
+        }
+    }
+
+    /// Appends the answer's bytes to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Nothing => return,
+            Self::Packet(answer) => return answer.encode(out),
+            Self::Line(line) => out.extend_from_slice(line.as_bytes()),
+            Self::Version => {
+                out.extend_from_slice(b"VERSION ");
+                out.extend_from_slice(VERSION.as_bytes());
+            }
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Which step of a request that takes several comes next. The request stays at the front of the
+/// input until the last of them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Cursor {
+    /// The first, or the only one.
+    #[default]
+    Start,
+    /// The get of the key that stands at this byte of the line.
+    Key(u32),
+    /// This page of a listing.
+    Page(ScanCursor),
+    /// None: the last page is encoded, and the request is still in the input.
+    End,
+}
+
+impl Cursor {
+    /// The next step of a listing, whose request is `consumed` bytes long.
+    pub(crate) fn list<'a>(
+        &mut self,
+        prefix: &'a [u8],
+        envelope: Envelope<'a>,
+        consumed: usize,
+    ) -> Step<'a> {
+        let cursor = match *self {
+            Self::Start | Self::Key(_) => ScanCursor::default(),
+            Self::Page(cursor) => cursor,
+            Self::End => {
+                *self = Self::Start;
+                return Step::Skip { consumed };
+            }
+        };
+        *self = Self::Page(cursor);
+        Step::Request {
+            consumed: 0,
+            command: Command::Keys(Keys { prefix, cursor }),
+            envelope,
+        }
+    }
+
+    /// Notes where the next page of a listing begins, if one is under way.
+    pub(crate) fn turn_page(&mut self, reply: &Reply<'_>) {
+        if let Self::Page(_) = self {
+            *self = if let Reply::Keys(page) = reply {
+                page.next.map_or(Self::End, Self::Page)
+            } else {
+                // A driver that mixes up its replies gets the end of a listing, not an endless one.
+                Self::End
+            };
+        }
+    }
+}
