@@ -19,6 +19,7 @@ extern crate alloc;
 
 pub mod client;
 pub mod command;
+mod conn_id;
 pub mod connection;
 pub mod engine;
 pub mod execute;
@@ -32,8 +33,9 @@ pub mod time;
 pub mod wire;
 
 pub use command::Command;
+pub use conn_id::ConnId;
 pub use connection::{Connection, Step};
-pub use engine::{ConnId, Core, Event};
+pub use engine::{Core, Event};
 pub use key::Key;
 pub use limits::Limits;
 pub use reply::{Refusal, Reply};

@@ -3,7 +3,7 @@
 //! A reply borrows from the store, so a value goes from the store straight into the output.
 
 use crate::command::{ScanCursor, TTL_STEPS_MAX};
-use crate::engine::ConnId;
+use crate::conn_id::ConnId;
 use crate::item::Cas;
 use crate::key::KeyForm;
 use crate::stats::Report;

@@ -11,7 +11,7 @@
 //! Everything is said of a key, of a client, or of a client and a key: so putting the clients into
 //! another order means sorting their words.
 
-use latchd_core::engine::ConnId;
+use latchd_core::ConnId;
 use latchd_core::time::{Exptime, TICK_MS};
 
 use crate::action::{CHOSEN_CAS, PRESSURE_KEY};

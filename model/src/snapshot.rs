@@ -5,7 +5,8 @@
 //!   out is left out by name, with the reason. A search over a view that forgets something ends
 //!   clean over a core that is wrong.
 
-use latchd_core::engine::{ConnId, Holding, View};
+use latchd_core::ConnId;
+use latchd_core::engine::{Holding, View};
 use latchd_core::item::Meta;
 use latchd_core::store::{MapEntry, MapView};
 use latchd_core::time::{Clock, Tick};

@@ -9,8 +9,9 @@
 use alloc::vec::Vec;
 
 use super::recache::{self, Origin};
-use super::{ConnId, Core, Guarded, HELD_BY_ANOTHER};
+use super::{Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Arithmetic, Direction};
+use crate::conn_id::ConnId;
 use crate::item::Meta;
 use crate::reply::{Number, Refusal, Reply};
 use crate::store::Store;

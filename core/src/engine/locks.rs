@@ -14,7 +14,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::{ConnId, Core};
+use super::Core;
+use crate::conn_id::ConnId;
 use crate::item::Meta;
 use crate::key::Key;
 use crate::reply::{Refusal, Reply};

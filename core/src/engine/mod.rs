@@ -24,13 +24,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use core::fmt;
-
 pub use locks::{Holding, LockTable};
 #[cfg(feature = "verify")]
 pub use view::View;
 
 use crate::command::{Command, Guard, Keys, NewCas};
+use crate::conn_id::ConnId;
 use crate::execute::Execute;
 use crate::item::{Cas, Meta};
 use crate::key::Key;
@@ -39,31 +38,6 @@ use crate::reply::{KeysPage, Refusal, Reply};
 use crate::stats::{Gauges, Report, Stats};
 use crate::store::{HashSeed, MapStore, Store};
 use crate::time::{Clock, Exptime, Instant};
-
-/// Names a connection. Never reused while the process lives, unlike a file descriptor: a late
-/// release by a dead client can then never name a live one.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct ConnId(u64);
-
-impl ConnId {
-    /// The connection with this number.
-    #[must_use]
-    pub const fn from_number(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The number, for logs and `me`.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for ConnId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
 
 /// What can happen to a core.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

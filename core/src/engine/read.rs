@@ -5,9 +5,10 @@
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd` and `process_mget_cmd`.
 
+use super::Core;
 use super::recache::{self, Origin};
-use super::{ConnId, Core};
 use crate::command::{Get, TtlStep};
+use crate::conn_id::ConnId;
 use crate::item::Meta;
 use crate::reply::{Hit, Refusal, Reply, Win};
 use crate::store::Store;

@@ -3,8 +3,9 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_delete_cmd` and `process_mdelete_cmd`.
 //! Where we differ: emptying an item keeps its win (docs/PROTOCOL.md, "md").
 
-use super::{ConnId, Core, Guarded, HELD_BY_ANOTHER};
+use super::{Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Delete, NewCas, Removal};
+use crate::conn_id::ConnId;
 use crate::item::Meta;
 use crate::reply::Reply;
 use crate::store::Store;

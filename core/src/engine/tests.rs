@@ -15,8 +15,8 @@ use crate::command::{OnMissing, TtlStep, TtlSteps};
 use crate::reply::{Hit, Win};
 use crate::time::Exptime;
 
-const A: ConnId = ConnId(1);
-const B: ConnId = ConnId(2);
+const A: ConnId = ConnId::from_number(1);
+const B: ConnId = ConnId::from_number(2);
 
 /// A core, the time by hand, and two connections.
 struct Bench {

@@ -9,8 +9,9 @@
 
 use alloc::vec::Vec;
 
+use super::Core;
 use super::locks::Holding;
-use super::{ConnId, Core};
+use crate::conn_id::ConnId;
 use crate::item::Cas;
 use crate::key::Key;
 use crate::limits::Limits;

@@ -6,8 +6,9 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
-use super::{ConnId, Core, Guarded, HELD_BY_ANOTHER};
+use super::{Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Guard, LockAfter, OnMissing, Set, SetMode};
+use crate::conn_id::ConnId;
 use crate::item::Meta;
 use crate::key::Key;
 use crate::reply::{Refusal, Reply, Stored};

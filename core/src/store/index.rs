@@ -11,7 +11,7 @@ use core::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::map::MapSlot;
+use super::slot::MapSlot;
 use crate::key::Key;
 
 /// What the hashes of a store depend on besides the keys: two numbers that clients cannot guess.

@@ -20,6 +20,7 @@ use self::entry::{Entry, cost};
 #[cfg(feature = "verify")]
 pub use self::view::{MapEntry, MapView};
 use super::index::{HashSeed, Index};
+use super::slot::MapSlot;
 use super::{End, Full, Store, Usage};
 use crate::command::ScanCursor;
 use crate::item::Meta;
@@ -45,24 +46,11 @@ pub struct MapStore {
     crawled: usize,
 }
 
-/// Names an item of a [`MapStore`].
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct MapSlot(u32);
-
 /// A list through the entries, from the one to be looked at next to the newest.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     oldest: Option<MapSlot>,
     newest: Option<MapSlot>,
-}
-
-impl MapSlot {
-    pub(super) const FIRST: Self = Self(0);
-    pub(super) const LAST: Self = Self(u32::MAX);
-
-    fn number(self) -> usize {
-        self.0 as usize
-    }
 }
 
 impl MapStore {
@@ -190,9 +178,8 @@ impl MapStore {
     /// A slot for an item that has none, under its name and still empty.
     fn name(&mut self, key: Key<'_>) -> MapSlot {
         let slot = self.free.pop().unwrap_or_else(|| {
-            let number = u32::try_from(self.slots.len()).expect("an item takes over 100 bytes");
             self.slots.push(None);
-            MapSlot(number)
+            MapSlot::from_number(self.slots.len() - 1)
         });
         self.index.insert(key, slot);
         slot
@@ -332,8 +319,7 @@ impl Store for MapStore {
                 counters.crawler_reclaimed += 1;
                 counters.reclaimed += 1;
                 counters.expired_unfetched += u64::from(!entry.meta.fetched);
-                let slot = MapSlot(u32::try_from(number).expect("slots are numbered in u32"));
-                self.remove(slot);
+                self.remove(MapSlot::from_number(number));
             }
         }
     }

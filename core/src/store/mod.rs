@@ -10,11 +10,13 @@
 
 mod index;
 mod map;
+mod slot;
 
 pub use index::HashSeed;
 pub use map::MapStore;
 #[cfg(feature = "verify")]
 pub use map::{MapEntry, MapView};
+pub use slot::MapSlot;
 
 use crate::command::ScanCursor;
 use crate::item::Meta;

@@ -3,10 +3,10 @@
 use alloc::boxed::Box;
 
 #[cfg(feature = "verify")]
-use super::MapEntry;
-use super::MapSlot;
+use super::view::MapEntry;
 use crate::item::Meta;
 use crate::key::Key;
+use crate::store::slot::MapSlot;
 use crate::time::Tick;
 
 /// What an item takes besides its key and its value, in bytes: its entry, with the room that a

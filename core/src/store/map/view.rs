@@ -5,9 +5,10 @@
 
 use alloc::vec::Vec;
 
-use super::{MapSlot, MapStore};
+use super::MapStore;
 use crate::item::Meta;
 use crate::key::Key;
+use crate::store::slot::MapSlot;
 
 /// A [`MapStore`], laid open.
 #[derive(Clone, Debug)]

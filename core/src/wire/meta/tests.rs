@@ -15,7 +15,7 @@ use crate::command::{
     Arithmetic, Command, Direction, Get, Guard, LockAfter, NewCas, OnMissing, Set, SetMode,
     TtlStep, TtlSteps,
 };
-use crate::engine::ConnId;
+use crate::conn_id::ConnId;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::reply::{Hit, Reply, TtlTrace, Win};

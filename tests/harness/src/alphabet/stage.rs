@@ -1,8 +1,9 @@
 //! Turns ops into events: who is connected under which id, what time it is, which versions the
 //! clients have been told.
 
+use latchd_core::ConnId;
 use latchd_core::command::{Command, Set};
-use latchd_core::engine::{ConnId, Event};
+use latchd_core::engine::Event;
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
