@@ -46,7 +46,7 @@ impl Cas {
     clippy::struct_excessive_bools,
     reason = "all sixteen combinations are real"
 )]
-pub struct Meta {
+pub struct ItemHeader {
     /// The item's version.
     pub cas: Cas,
     /// When it expires; `None` is never.

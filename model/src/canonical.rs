@@ -180,7 +180,7 @@ fn key_word(setup: &Setup, now_ms: u64, item: Option<&Seen>, ghost: Ghost) -> u6
     let mut word = Word::default();
     let Ghost {
         win_out,
-        doomed: due_at_unlock,
+        flush_pending: due_at_unlock,
     } = ghost;
     word.push_bit(win_out);
     word.push_bit(due_at_unlock);
@@ -199,7 +199,7 @@ fn key_word(setup: &Setup, now_ms: u64, item: Option<&Seen>, ghost: Ghost) -> u6
         // Said of the clients.
         owner: _,
         listed: _,
-        doomed,
+        flush_pending,
         place,
         hits,
     } = item;
@@ -208,7 +208,7 @@ fn key_word(setup: &Setup, now_ms: u64, item: Option<&Seen>, ghost: Ghost) -> u6
     word.push(*value_bytes as u64, 4);
     let deadline_ms = deadline.map(|tick| u64::from(tick.count()) * TICK_MS);
     word.push(deadline_ms.map_or(0, |at| 1 + ticks(at, now_ms)), 8);
-    for fact in [*stale, *win_sent, *locked, *doomed] {
+    for fact in [*stale, *win_sent, *locked, *flush_pending] {
         word.push_bit(fact);
     }
     match setup.room {

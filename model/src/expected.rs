@@ -42,7 +42,7 @@ pub(crate) fn released(held: Seen, ghost: Ghost, now: Tick) -> (Option<Seen>, Wi
         listed: None,
         ..held
     };
-    if ghost.doomed {
+    if ghost.flush_pending {
         (None, Witness::FlushedAtUnlock)
     } else if held.deadline.is_some_and(|deadline| deadline <= now) {
         (None, Witness::ExpiredAtUnlock)
@@ -118,7 +118,7 @@ impl Request<'_> {
             (Command::Unlock { .. }, Answer::Unlocked, Some(seen)) => {
                 let (item, witness) = released(seen, ghost, self.now());
                 let free = Ghost {
-                    doomed: false,
+                    flush_pending: false,
                     ..ghost
                 };
                 Expected {
@@ -182,21 +182,21 @@ impl Request<'_> {
             SetMode::Set | SetMode::Add | SetMode::Replace => true,
             SetMode::Append { .. } | SetMode::Prepend { .. } => before.is_none(),
         };
-        let absolved = ghost.doomed && is_whole;
+        let clears_flush = ghost.flush_pending && is_whole;
         let ghost = Ghost {
             win_out: is_older && ghost.win_out,
-            doomed: ghost.doomed && !is_whole,
+            flush_pending: ghost.flush_pending && !is_whole,
         };
         let (item, ghost, witness) = match set.lock {
             LockAfter::Keep if is_older => (Some(stored), ghost, Witness::StoredStale),
-            LockAfter::Keep if absolved => (Some(stored), ghost, Witness::Absolved),
+            LockAfter::Keep if clears_flush => (Some(stored), ghost, Witness::FlushCleared),
             LockAfter::Keep => (Some(stored), ghost, Witness::Stored),
             LockAfter::Release => {
                 let (item, _) = released(stored, ghost, self.now());
                 (
                     item,
                     Ghost {
-                        doomed: false,
+                        flush_pending: false,
                         ..ghost
                     },
                     Witness::UnlockedByReplace,
@@ -337,7 +337,7 @@ fn made(cas: u64, value: &[u8]) -> Seen {
         locked: false,
         owner: None,
         listed: None,
-        doomed: false,
+        flush_pending: false,
         place: 0,
         hits: 0,
     }

@@ -181,7 +181,7 @@ witnesses! {
     Unlocked of LockEnds, "a lock ends and the item stays", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]);
     ExpiredAtUnlock of LockEnds, "an item goes with its lock, because its TTL has passed", |s| all(s, &[ask(Kind::Lock), Verb::Pass, Verb::Ask(Kind::Set, Manner::Expiring)]);
     FlushedAtUnlock of LockEnds, "an item goes with its lock, because of a flush", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
-    Absolved of LockEnds, "an item that its owner has stored again survives the flush before", |s| all(s, &[ask(Kind::Lock), ask(Kind::Set)]) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
+    FlushCleared of LockEnds, "an item that its owner has stored again survives the flush before", |s| all(s, &[ask(Kind::Lock), ask(Kind::Set)]) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
     UnlockedByReplace of LockEnds, "replace-and-unlock does both", |s| s.asks(Kind::ReplaceAndUnlock);
     EscapeOverLock of Escape, "everybody goes, and somebody has held a lock", |s| s.asks(Kind::Lock);
     OwnerOnly of RefusedIsNothing, "a change is refused because another client holds the item", |s| s.asks(Kind::Lock) && s.clients >= 2;

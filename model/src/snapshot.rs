@@ -7,7 +7,7 @@
 
 use latchd_core::ConnId;
 use latchd_core::engine::{Holding, View};
-use latchd_core::item::Meta;
+use latchd_core::item::ItemHeader;
 use latchd_core::store::{MapEntry, MapView};
 use latchd_core::time::{Clock, Tick};
 
@@ -63,7 +63,7 @@ pub(crate) struct Seen {
     /// Who holds it, as the connections' lists tell.
     pub listed: Option<ConnId>,
     /// It goes when its lock ends.
-    pub doomed: bool,
+    pub flush_pending: bool,
     /// Its place in the order of eviction.
     pub place: u8,
     /// The hits to its credit.
@@ -85,7 +85,7 @@ impl Seen {
         Self {
             place: 0,
             hits: 0,
-            doomed: false,
+            flush_pending: false,
             win_sent: false,
             ..self
         }
@@ -145,10 +145,10 @@ impl Snapshot {
             let MapEntry {
                 key,
                 value,
-                meta,
+                header,
                 hits,
             } = entry;
-            let Meta {
+            let ItemHeader {
                 cas,
                 deadline,
                 // Told to clients by `me`, `h` and `l`, and read by no rule.
@@ -160,7 +160,7 @@ impl Snapshot {
                 stale,
                 win_sent,
                 locked,
-            } = **meta;
+            } = **header;
             let mut start = [0; 8];
             for (to, from) in start.iter_mut().zip(value.iter()) {
                 *to = *from;
@@ -174,7 +174,7 @@ impl Snapshot {
                 locked,
                 owner: None,
                 listed: None,
-                doomed: false,
+                flush_pending: false,
                 // A held item stands in no queue.
                 place: if locked {
                     0
@@ -188,11 +188,18 @@ impl Snapshot {
                 return Err(format!("M1: two items under {key:?}"));
             }
         }
-        for (key, Holding { owner, doomed }) in locks {
+        for (
+            key,
+            Holding {
+                owner,
+                flush_pending,
+            },
+        ) in locks
+        {
             let seen = found[number_of(key.as_bytes())?].as_mut();
             let seen = seen.ok_or_else(|| format!("L3: a lock of {key:?}, which is not there"))?;
             seen.owner = Some(*owner);
-            seen.doomed = *doomed;
+            seen.flush_pending = *flush_pending;
         }
         for (conn, keys) in connections {
             for key in keys {
@@ -246,7 +253,7 @@ pub(crate) fn described(item: Option<Seen>) -> String {
     let marks = [
         (item.stale, "stale"),
         (item.win_sent, "won"),
-        (item.doomed, "to go at unlock"),
+        (item.flush_pending, "to go at unlock"),
     ];
     words.extend(
         marks

@@ -58,7 +58,7 @@ pub(crate) struct Ghost {
     /// A reply has said `W`, and nothing has opened the win since.
     pub(crate) win_out: bool,
     /// A `flush_all` has found it held.
-    pub(crate) doomed: bool,
+    pub(crate) flush_pending: bool,
 }
 
 impl PartialEq for World {
@@ -442,7 +442,7 @@ impl World {
             }
             let ghost = &mut self.ghosts[number];
             match item {
-                Some(seen) if seen.locked => ghost.doomed |= is_due,
+                Some(seen) if seen.locked => ghost.flush_pending |= is_due,
                 Some(seen) if is_due || seen.is_past(now_ms) => {
                     self.witnessed.add(if is_due {
                         Witness::FlushedLater

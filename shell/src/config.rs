@@ -29,7 +29,7 @@ pub struct Config {
     pub memory_bytes_max: usize,
     /// The largest value, in bytes. `-I`.
     pub value_bytes_max: usize,
-    /// Whether items may be given up for room. Otherwise a set without room is refused. `-M`.
+    /// Whether items may be evicted for room. Otherwise a set without room is refused. `-M`.
     pub evict: bool,
     /// Clients at a time. `-c`.
     pub connections_max: usize,

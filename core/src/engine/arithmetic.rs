@@ -12,7 +12,7 @@ use super::recache::{self, Origin};
 use super::{Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Arithmetic, Direction};
 use crate::conn_id::ConnId;
-use crate::item::Meta;
+use crate::item::ItemHeader;
 use crate::reply::{Number, Refusal, Reply};
 use crate::store::Store;
 
@@ -21,10 +21,10 @@ const DIGITS_MAX: usize = 20;
 
 impl<S: Store> Core<S> {
     pub(super) fn arithmetic(&mut self, conn: ConnId, request: &Arithmetic<'_>) -> Reply<'static> {
-        let Some((slot, meta)) = self.find_live(request.key) else {
+        let Some((slot, header)) = self.find_live(request.key) else {
             return self.make_number(request);
         };
-        if self.is_held_by_another(conn, request.key, &meta) {
+        if self.is_held_by_another(conn, request.key, &header) {
             return HELD_BY_ANOTHER;
         }
         let old = self.store.value(slot);
@@ -33,7 +33,7 @@ impl<S: Store> Core<S> {
         if old.is_empty() {
             return Reply::Refused(Refusal::NonNumeric);
         }
-        if request.guard.judge(meta.cas) != Guarded::Pass {
+        if request.guard.judge(header.cas) != Guarded::Pass {
             return Reply::Exists;
         }
         let Some(number) = parse(old) else {
@@ -45,26 +45,26 @@ impl<S: Store> Core<S> {
         };
         let (deadline, ttl) = recache::walk(
             &self.clock,
-            meta.deadline,
+            header.deadline,
             &request.steps,
             Origin::Found,
             |_, _| {},
         );
         let cas = self.peek_cas(request.new_cas);
         let now = self.clock.tick();
-        let after = Meta {
+        let after = ItemHeader {
             cas,
             deadline,
             last_access: now,
             stale: false,
             win_sent: false,
-            ..meta
+            ..header
         };
         let mut digits = itoa::Buffer::new();
         let value = Padded::new(digits.format(number).as_bytes(), old_bytes);
-        if meta.locked
+        if header.locked
             && !self.may_pin(
-                Some((slot, meta)),
+                Some((slot, header)),
                 request.key.as_bytes().len(),
                 value.as_bytes().len(),
             )
@@ -103,7 +103,7 @@ impl<S: Store> Core<S> {
         let (deadline, ttl) =
             recache::walk(&self.clock, None, &request.steps, Origin::Made, |_, _| {});
         let now = self.clock.tick();
-        let meta = Meta {
+        let header = ItemHeader {
             cas: self.peek_cas(request.new_cas),
             deadline,
             last_access: now,
@@ -118,7 +118,7 @@ impl<S: Store> Core<S> {
         let value = digits.format(request.initial).as_bytes();
         if self
             .store
-            .put(now, request.key, meta, value, &mut self.stats.counters)
+            .put(now, request.key, header, value, &mut self.stats.counters)
             .is_err()
         {
             return self.out_of_memory();
@@ -126,7 +126,7 @@ impl<S: Store> Core<S> {
         self.commit_cas(request.new_cas);
         Reply::Number(Number {
             value: request.initial,
-            cas: meta.cas,
+            cas: header.cas,
             ttl,
         })
     }

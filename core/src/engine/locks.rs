@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use super::Core;
 use crate::conn_id::ConnId;
-use crate::item::Meta;
+use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::reply::{Refusal, Reply};
 use crate::store::Store;
@@ -36,7 +36,7 @@ pub struct Holding {
     /// Who holds it.
     pub owner: ConnId,
     /// A `flush_all` found the item held and takes effect when it is unlocked.
-    pub doomed: bool,
+    pub flush_pending: bool,
 }
 
 impl LockTable {
@@ -115,7 +115,7 @@ impl LockTable {
             key,
             Holding {
                 owner: conn,
-                doomed: false,
+                flush_pending: false,
             },
         );
     }
@@ -135,17 +135,17 @@ impl LockTable {
         self.by_conn.get(&conn)?.first().cloned()
     }
 
-    /// Marks what is held: a `flush_all` has passed over it.
-    pub(super) fn doom_all(&mut self) {
+    /// A `flush_all` has happened: it reaches what is held when it is unlocked.
+    pub(super) fn postpone_flush(&mut self) {
         for holding in self.by_key.values_mut() {
-            holding.doomed = true;
+            holding.flush_pending = true;
         }
     }
 
     /// The owner of `key` has stored a new value: the flush before it has no claim on it.
-    pub(super) fn absolve(&mut self, key: Key<'_>) {
+    pub(super) fn clear_flush(&mut self, key: Key<'_>) {
         if let Some(holding) = self.by_key.get_mut(key.as_bytes()) {
-            holding.doomed = false;
+            holding.flush_pending = false;
         }
     }
 
@@ -174,18 +174,18 @@ impl LockTable {
 impl<S: Store> Core<S> {
     pub(super) fn lock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
         self.stats.counters.cmd_lock += 1;
-        let Some((slot, meta)) = self.find_live(key) else {
+        let Some((slot, header)) = self.find_live(key) else {
             self.stats.counters.lock_misses += 1;
             return Reply::NotFound;
         };
-        if let Err(refusal) = self.may_lock(conn, slot, &meta) {
+        if let Err(refusal) = self.may_lock(conn, slot, &header) {
             return Reply::Refused(refusal);
         }
-        self.store.set_meta(
+        self.store.set_header(
             slot,
-            Meta {
+            ItemHeader {
                 locked: true,
-                ..meta
+                ..header
             },
         );
         self.grant(conn, key);
@@ -202,10 +202,10 @@ impl<S: Store> Core<S> {
         &mut self,
         conn: ConnId,
         slot: S::Slot,
-        meta: &Meta,
+        header: &ItemHeader,
     ) -> Result<(), Refusal> {
         let held = self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
-        if meta.locked {
+        if header.locked {
             self.stats.counters.lock_contended += 1;
             return Err(Refusal::Locked);
         }
@@ -223,10 +223,10 @@ impl<S: Store> Core<S> {
     }
 
     pub(super) fn unlock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
-        let Some((_, meta)) = self.find_live(key) else {
+        let Some((_, header)) = self.find_live(key) else {
             return Reply::Refused(Refusal::NotLockedNotFound);
         };
-        if !meta.locked || self.locks.owner(key) != Some(conn) {
+        if !header.locked || self.locks.owner(key) != Some(conn) {
             return Reply::Refused(Refusal::NotLocked);
         }
         self.stats.counters.lock_released += 1;
@@ -262,12 +262,12 @@ impl<S: Store> Core<S> {
             .release(key)
             .expect("the caller has seen the lock");
         let slot = self.store.find(key).expect("L3: a lock has an item");
-        let meta = Meta {
+        let header = ItemHeader {
             locked: false,
-            ..self.store.meta(slot)
+            ..self.store.header(slot)
         };
-        self.store.set_meta(slot, meta);
-        if holding.doomed || !self.is_live(&meta) {
+        self.store.set_header(slot, header);
+        if holding.flush_pending || !self.is_live(&header) {
             self.store.remove(slot);
         }
     }

@@ -31,7 +31,7 @@ pub use view::View;
 use crate::command::{Command, Guard, Keys, NewCas};
 use crate::conn_id::ConnId;
 use crate::execute::Execute;
-use crate::item::{Cas, Meta};
+use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::reply::{KeysPage, Refusal, Reply};
@@ -231,7 +231,7 @@ impl<S: Store> Core<S> {
         for (key, _) in self.locks.iter() {
             let slot = self.store.find(key).expect("L3: a lock without an item");
             assert!(
-                self.store.meta(slot).locked,
+                self.store.header(slot).locked,
                 "L3: a lock that its item does not know of"
             );
             locked_bytes += self.store.item_bytes(slot);
@@ -272,31 +272,31 @@ impl<S: Store> Core<S> {
     }
 
     /// Finds an item that a client can see: not one that has expired, unless it is held.
-    fn find_live(&mut self, key: Key<'_>) -> Option<(S::Slot, Meta)> {
+    fn find_live(&mut self, key: Key<'_>) -> Option<(S::Slot, ItemHeader)> {
         let slot = self.store.find(key)?;
-        let meta = self.store.meta(slot);
-        if !self.is_live(&meta) {
+        let header = self.store.header(slot);
+        if !self.is_live(&header) {
             let counters = &mut self.stats.counters;
             counters.get_expired += 1;
             counters.reclaimed += 1;
-            counters.expired_unfetched += u64::from(!meta.fetched);
+            counters.expired_unfetched += u64::from(!header.fetched);
             self.store.remove(slot);
             return None;
         }
-        Some((slot, meta))
+        Some((slot, header))
     }
 
-    fn is_live(&self, meta: &Meta) -> bool {
+    fn is_live(&self, header: &ItemHeader) -> bool {
         let tick = self.clock.tick();
-        meta.locked
-            || !meta
+        header.locked
+            || !header
                 .deadline
                 .is_some_and(|deadline| deadline.has_passed(tick))
     }
 
     /// E2: whether `conn` may not change an item that it has found.
-    fn is_held_by_another(&mut self, conn: ConnId, key: Key<'_>, meta: &Meta) -> bool {
-        let refused = meta.locked && self.locks.owner(key) != Some(conn);
+    fn is_held_by_another(&mut self, conn: ConnId, key: Key<'_>, header: &ItemHeader) -> bool {
+        let refused = header.locked && self.locks.owner(key) != Some(conn);
         self.stats.counters.lock_refusals += u64::from(refused);
         refused
     }
@@ -333,18 +333,20 @@ impl<S: Store> Core<S> {
     fn flush(&mut self) {
         self.flush_at = None;
         self.store.clear();
-        self.locks.doom_all();
+        self.locks.postpone_flush();
     }
 
     fn keys(&mut self, keys: Keys<'_>) -> Reply<'_> {
         let mut page = alloc::vec::Vec::new();
-        let next = self
-            .store
-            .scan(keys.cursor, self.limits.scan_items_max, &mut |key, meta| {
-                if self.is_live(meta) && key.as_bytes().starts_with(keys.prefix) {
+        let next = self.store.scan(
+            keys.cursor,
+            self.limits.scan_items_max,
+            &mut |key, header| {
+                if self.is_live(header) && key.as_bytes().starts_with(keys.prefix) {
                     page.push(key.as_bytes());
                 }
-            });
+            },
+        );
         Reply::Keys(KeysPage { keys: page, next })
     }
 

@@ -9,7 +9,7 @@ use super::Core;
 use super::recache::{self, Origin};
 use crate::command::{Get, TtlStep};
 use crate::conn_id::ConnId;
-use crate::item::Meta;
+use crate::item::ItemHeader;
 use crate::reply::{Hit, Refusal, Reply, Win};
 use crate::store::Store;
 
@@ -17,7 +17,7 @@ impl<S: Store> Core<S> {
     pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Reply<'a> {
         let found = self.find_live(get.key);
         self.count_get(&get, found.is_some());
-        let Some((slot, meta)) = found else {
+        let Some((slot, header)) = found else {
             // Lock-and-get answers a miss as one, and makes nothing.
             return if get.steps.vivifies() && !get.lock {
                 self.vivify(get)
@@ -27,46 +27,46 @@ impl<S: Store> Core<S> {
         };
         if get.lock {
             self.stats.counters.cmd_lock += 1;
-            if let Err(refusal) = self.may_lock(conn, slot, &meta) {
+            if let Err(refusal) = self.may_lock(conn, slot, &header) {
                 return Reply::Refused(refusal);
             }
             self.grant(conn, get.key);
         }
-        let mut outcome = recache::decide(&self.clock, &meta, &get.steps, Origin::Found);
+        let mut outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Found);
         if !get.recaches {
             outcome.win = Win::None;
         }
         self.count_win(outcome.win);
-        let after = Meta {
+        let after = ItemHeader {
             deadline: outcome.deadline,
-            win_sent: meta.win_sent || outcome.win == Win::Won,
-            locked: meta.locked || get.lock,
-            fetched: meta.fetched || get.bump,
+            win_sent: header.win_sent || outcome.win == Win::Won,
+            locked: header.locked || get.lock,
+            fetched: header.fetched || get.bump,
             last_access: if get.bump {
                 self.clock.tick()
             } else {
-                meta.last_access
+                header.last_access
             },
-            ..meta
+            ..header
         };
-        if after != meta {
-            self.store.set_meta(slot, after);
+        if after != header {
+            self.store.set_header(slot, after);
         }
         if get.bump {
             self.store.record_hit(slot);
         }
         Reply::Hit(Hit {
             key: self.store.key(slot).as_bytes(),
-            key_form: meta.key_form,
+            key_form: header.key_form,
             value: self.store.value(slot),
-            cas: meta.cas,
-            client_flags: meta.client_flags,
+            cas: header.cas,
+            client_flags: header.client_flags,
             ttl: outcome.ttl,
-            last_access_s: self.clock.tick().seconds_since(meta.last_access),
-            fetched: meta.fetched,
-            stale: meta.stale,
+            last_access_s: self.clock.tick().seconds_since(header.last_access),
+            fetched: header.fetched,
+            stale: header.stale,
             win: outcome.win,
-            unchanged: get.known_cas == Some(meta.cas),
+            unchanged: get.known_cas == Some(header.cas),
             locked_by: if after.locked {
                 self.locks.owner(get.key)
             } else {
@@ -79,7 +79,7 @@ impl<S: Store> Core<S> {
     /// Makes an empty item in the place of a missing one, and tells this get to fill it.
     fn vivify<'a>(&'a mut self, get: Get<'a>) -> Reply<'a> {
         let now = self.clock.tick();
-        let mut meta = Meta {
+        let mut header = ItemHeader {
             cas: self.peek_cas(get.new_cas),
             deadline: None,
             last_access: now,
@@ -90,9 +90,9 @@ impl<S: Store> Core<S> {
             win_sent: false,
             locked: false,
         };
-        let outcome = recache::decide(&self.clock, &meta, &get.steps, Origin::Made);
-        meta.deadline = outcome.deadline;
-        meta.win_sent = true;
+        let outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Made);
+        header.deadline = outcome.deadline;
+        header.win_sent = true;
         let memory_bytes = self.store.bytes_for(get.key.as_bytes().len(), 0);
         // One that would be gone at once is shown and not kept, so everybody wins it.
         if !outcome
@@ -100,7 +100,7 @@ impl<S: Store> Core<S> {
             .is_some_and(|deadline| deadline.has_passed(now))
         {
             let counters = &mut self.stats.counters;
-            if self.store.put(now, get.key, meta, b"", counters).is_err() {
+            if self.store.put(now, get.key, header, b"", counters).is_err() {
                 counters.store_no_memory += 1;
                 return Reply::Refused(Refusal::OutOfMemory);
             }
@@ -111,14 +111,14 @@ impl<S: Store> Core<S> {
             key: get.key.as_bytes(),
             key_form: get.key_form,
             value: b"",
-            cas: meta.cas,
+            cas: header.cas,
             client_flags: 0,
             ttl: outcome.ttl,
             last_access_s: 0,
             fetched: false,
             stale: false,
             win: outcome.win,
-            unchanged: get.known_cas == Some(meta.cas),
+            unchanged: get.known_cas == Some(header.cas),
             locked_by: None,
             memory_bytes,
         })

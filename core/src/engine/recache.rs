@@ -9,7 +9,7 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_mget_cmd`.
 
 use crate::command::{TtlStep, TtlSteps};
-use crate::item::Meta;
+use crate::item::ItemHeader;
 use crate::reply::{TtlTrace, Win};
 use crate::time::{Clock, Deadline, Exptime};
 
@@ -34,21 +34,26 @@ pub(super) struct Outcome {
 }
 
 /// Takes the steps of a get on an item, in their order.
-pub(super) fn decide(clock: &Clock, meta: &Meta, steps: &TtlSteps, origin: Origin) -> Outcome {
+pub(super) fn decide(
+    clock: &Clock,
+    header: &ItemHeader,
+    steps: &TtlSteps,
+    origin: Origin,
+) -> Outcome {
     let mut runs_short = false;
     let (deadline, ttl) = walk(
         clock,
-        meta.deadline,
+        header.deadline,
         steps,
         origin,
         |deadline, threshold| {
             runs_short |= is_short(clock, deadline, threshold);
         },
     );
-    let open = !meta.win_sent && (origin == Origin::Made || meta.stale || runs_short);
+    let open = !header.win_sent && (origin == Origin::Made || header.stale || runs_short);
     let win = if open {
         Win::Won
-    } else if meta.win_sent {
+    } else if header.win_sent {
         Win::Sent
     } else {
         Win::None
@@ -113,8 +118,8 @@ mod tests {
         }
     }
 
-    fn meta(ttl_s: Option<u32>, stale: bool, win_sent: bool) -> Meta {
-        Meta {
+    fn header(ttl_s: Option<u32>, stale: bool, win_sent: bool) -> ItemHeader {
+        ItemHeader {
             cas: Cas::FIRST,
             deadline: ttl_s.and_then(|seconds| clock().deadline(Exptime::In { seconds })),
             last_access: Tick::default(),
@@ -127,8 +132,8 @@ mod tests {
         }
     }
 
-    fn win(meta: &Meta, steps: TtlSteps) -> Win {
-        decide(&clock(), meta, &steps, Origin::Found).win
+    fn win(header: &ItemHeader, steps: TtlSteps) -> Win {
+        decide(&clock(), header, &steps, Origin::Found).win
     }
 
     fn recache(seconds: i64) -> TtlSteps {
@@ -142,13 +147,13 @@ mod tests {
             (false, Some(10), recache(11)),
             (true, None, recache(5)),
         ] {
-            assert_eq!(win(&meta(ttl_s, stale, false), steps), Win::Won);
-            assert_eq!(win(&meta(ttl_s, stale, true), steps), Win::Sent);
+            assert_eq!(win(&header(ttl_s, stale, false), steps), Win::Won);
+            assert_eq!(win(&header(ttl_s, stale, true), steps), Win::Sent);
         }
         let made = |win_sent| {
             decide(
                 &clock(),
-                &meta(None, false, win_sent),
+                &header(None, false, win_sent),
                 &TtlSteps::NONE,
                 Origin::Made,
             )
@@ -160,10 +165,10 @@ mod tests {
     #[test]
     fn a_fresh_item_with_time_left_is_not_to_be_recached() {
         for steps in [TtlSteps::NONE, recache(10), recache(0), recache(-1)] {
-            assert_eq!(win(&meta(Some(10), false, false), steps), Win::None);
+            assert_eq!(win(&header(Some(10), false, false), steps), Win::None);
         }
         assert_eq!(
-            win(&meta(None, false, false), recache(1_000_000)),
+            win(&header(None, false, false), recache(1_000_000)),
             Win::None
         );
     }
@@ -174,11 +179,11 @@ mod tests {
         let short = TtlStep::Recache(Exptime::In { seconds: 50 });
         let before = TtlSteps::one(touch).then(short).unwrap();
         let after = TtlSteps::one(short).then(touch).unwrap();
-        assert_eq!(win(&meta(Some(10), false, false), before), Win::None);
-        assert_eq!(win(&meta(Some(10), false, false), after), Win::Won);
+        assert_eq!(win(&header(Some(10), false, false), before), Win::None);
+        assert_eq!(win(&header(Some(10), false, false), after), Win::Won);
         let ttl = decide(
             &clock(),
-            &meta(Some(10), false, false),
+            &header(Some(10), false, false),
             &after,
             Origin::Found,
         )
@@ -189,7 +194,7 @@ mod tests {
     #[test]
     fn a_made_item_has_no_ttl_before_the_step_that_makes_it() {
         let steps = TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 30 }));
-        let outcome = decide(&clock(), &meta(None, false, false), &steps, Origin::Made);
+        let outcome = decide(&clock(), &header(None, false, false), &steps, Origin::Made);
         assert_eq!(outcome.ttl, TtlTrace([None, Some(30), Some(30), Some(30)]));
     }
 }

@@ -6,21 +6,21 @@
 use super::{Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Delete, NewCas, Removal};
 use crate::conn_id::ConnId;
-use crate::item::Meta;
+use crate::item::ItemHeader;
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::time::Exptime;
 
 impl<S: Store> Core<S> {
     pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> Reply<'static> {
-        let Some((slot, meta)) = self.find_live(delete.key) else {
+        let Some((slot, header)) = self.find_live(delete.key) else {
             self.stats.counters.delete_misses += 1;
             return Reply::NotFound;
         };
-        if self.is_held_by_another(conn, delete.key, &meta) {
+        if self.is_held_by_another(conn, delete.key, &header) {
             return HELD_BY_ANOTHER;
         }
-        if delete.guard.judge(meta.cas) != Guarded::Pass {
+        if delete.guard.judge(header.cas) != Guarded::Pass {
             self.stats.counters.delete_misses += 1;
             return Reply::Exists;
         }
@@ -31,12 +31,12 @@ impl<S: Store> Core<S> {
                 Ok(())
             }
             Removal::MarkStale { exptime } => {
-                let deadline = exptime.map_or(meta.deadline, |at| self.clock.deadline(at));
-                let marked = Meta {
+                let deadline = exptime.map_or(header.deadline, |at| self.clock.deadline(at));
+                let marked = ItemHeader {
                     deadline,
-                    ..self.marked_stale(meta, delete.new_cas)
+                    ..self.marked_stale(header, delete.new_cas)
                 };
-                self.store.set_meta(slot, marked);
+                self.store.set_header(slot, marked);
                 self.commit_cas(delete.new_cas);
                 self.stats.counters.stale_marks += 1;
                 Ok(())
@@ -47,15 +47,15 @@ impl<S: Store> Core<S> {
             } => {
                 // Without `E` the version stays: the value is gone, but nobody has replaced it.
                 let cas = match delete.new_cas {
-                    NewCas::Next => meta.cas,
+                    NewCas::Next => header.cas,
                     NewCas::Is(cas) => cas,
                 };
                 self.clear(
                     delete,
-                    Meta {
+                    ItemHeader {
                         cas,
                         stale: false,
-                        ..meta
+                        ..header
                     },
                     exptime,
                     client_flags,
@@ -65,7 +65,7 @@ impl<S: Store> Core<S> {
                 exptime,
                 client_flags,
             } => {
-                let marked = self.marked_stale(meta, delete.new_cas);
+                let marked = self.marked_stale(header, delete.new_cas);
                 self.clear(delete, marked, exptime, client_flags)
                     .inspect(|()| {
                         self.commit_cas(delete.new_cas);
@@ -83,12 +83,12 @@ impl<S: Store> Core<S> {
     }
 
     /// Out of date, with its win open again.
-    const fn marked_stale(&self, meta: Meta, new_cas: NewCas) -> Meta {
-        Meta {
+    const fn marked_stale(&self, header: ItemHeader, new_cas: NewCas) -> ItemHeader {
+        ItemHeader {
             cas: self.peek_cas(new_cas),
             stale: true,
             win_sent: false,
-            ..meta
+            ..header
         }
     }
 
@@ -96,22 +96,22 @@ impl<S: Store> Core<S> {
     fn clear(
         &mut self,
         delete: &Delete<'_>,
-        meta: Meta,
+        header: ItemHeader,
         exptime: Exptime,
         client_flags: u32,
     ) -> Result<(), Reply<'static>> {
         let now = self.clock.tick();
-        let meta = Meta {
+        let header = ItemHeader {
             deadline: self.clock.deadline(exptime),
             last_access: now,
             client_flags,
             key_form: delete.key_form,
             fetched: false,
-            ..meta
+            ..header
         };
         match self
             .store
-            .put(now, delete.key, meta, b"", &mut self.stats.counters)
+            .put(now, delete.key, header, b"", &mut self.stats.counters)
         {
             Ok(_) => Ok(()),
             Err(_) => Err(self.out_of_memory()),

@@ -21,7 +21,7 @@ use crate::time::{Clock, Instant};
 /// A core on the reference store, laid open.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
-    /// The items, in the order in which the store would give them up.
+    /// The items, in the order in which the store would evict them.
     pub store: MapView<'a>,
     /// Every lock, by key.
     pub locks: Vec<(Key<'a>, Holding)>,

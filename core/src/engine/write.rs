@@ -9,7 +9,7 @@
 use super::{Core, Guarded, HELD_BY_ANOTHER};
 use crate::command::{Guard, LockAfter, OnMissing, Set, SetMode};
 use crate::conn_id::ConnId;
-use crate::item::Meta;
+use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::reply::{Refusal, Reply, Stored};
 use crate::store::{End, Store};
@@ -19,7 +19,11 @@ enum Change<Slot> {
     /// A whole new value; stale ones stay stale, with their TTL and their win.
     Put { stale: bool },
     /// More of the value that is there.
-    Extend { slot: Slot, old: Meta, end: End },
+    Extend {
+        slot: Slot,
+        old: ItemHeader,
+        end: End,
+    },
 }
 
 impl<S: Store> Core<S> {
@@ -32,8 +36,8 @@ impl<S: Store> Core<S> {
         let found = self.find_live(set.key);
         match set.lock {
             LockAfter::Keep => {
-                if let Some((_, meta)) = &found
-                    && self.is_held_by_another(conn, set.key, meta)
+                if let Some((_, header)) = &found
+                    && self.is_held_by_another(conn, set.key, header)
                 {
                     return HELD_BY_ANOTHER;
                 }
@@ -59,10 +63,10 @@ impl<S: Store> Core<S> {
     fn judge(
         &mut self,
         set: &Set<'_>,
-        found: Option<(S::Slot, Meta)>,
+        found: Option<(S::Slot, ItemHeader)>,
     ) -> Result<Change<S::Slot>, Reply<'static>> {
         let counters = &mut self.stats.counters;
-        let Some((slot, meta)) = found else {
+        let Some((slot, header)) = found else {
             return match (set.mode, set.guard) {
                 (SetMode::Set, Guard::None) | (SetMode::Add, _) => Ok(Change::Put { stale: false }),
                 (SetMode::Replace, Guard::None) => Err(Reply::NotStored),
@@ -90,7 +94,7 @@ impl<S: Store> Core<S> {
             SetMode::Append { .. } => Some(End::Back),
             SetMode::Prepend { .. } => Some(End::Front),
         };
-        let guarded = set.guard.judge(meta.cas);
+        let guarded = set.guard.judge(header.cas);
         if set.guard != Guard::None {
             match guarded {
                 Guarded::Pass | Guarded::PassStale => counters.cas_hits += 1,
@@ -101,7 +105,7 @@ impl<S: Store> Core<S> {
             (Guarded::Fail, _) | (Guarded::PassStale, Some(_)) => Err(Reply::Exists),
             (Guarded::Pass, Some(end)) => Ok(Change::Extend {
                 slot,
-                old: meta,
+                old: header,
                 end,
             }),
             (Guarded::Pass, None) => Ok(Change::Put { stale: false }),
@@ -112,13 +116,13 @@ impl<S: Store> Core<S> {
     fn put(
         &mut self,
         set: &Set<'_>,
-        found: Option<(S::Slot, Meta)>,
+        found: Option<(S::Slot, ItemHeader)>,
         stale: bool,
     ) -> Reply<'static> {
         let now = self.clock.tick();
-        let old = found.map(|(_, meta)| meta);
-        let held = old.is_some_and(|meta| meta.locked);
-        let meta = Meta {
+        let old = found.map(|(_, header)| header);
+        let held = old.is_some_and(|header| header.locked);
+        let header = ItemHeader {
             cas: self.peek_cas(set.new_cas),
             deadline: match old {
                 Some(old) if stale => old.deadline,
@@ -129,7 +133,7 @@ impl<S: Store> Core<S> {
             key_form: set.key_form,
             fetched: false,
             stale,
-            win_sent: stale && old.is_some_and(|meta| meta.win_sent),
+            win_sent: stale && old.is_some_and(|header| header.win_sent),
             locked: held,
         };
         if held && !self.may_pin(found, set.key.as_bytes().len(), set.value.len()) {
@@ -138,23 +142,29 @@ impl<S: Store> Core<S> {
         let counters = &mut self.stats.counters;
         if self
             .store
-            .put(now, set.key, meta, set.value, counters)
+            .put(now, set.key, header, set.value, counters)
             .is_err()
         {
             return self.out_of_memory();
         }
         self.commit_cas(set.new_cas);
         if held {
-            self.locks.absolve(set.key);
+            self.locks.clear_flush(set.key);
             self.settle_lock(set);
         }
         Reply::Stored(Stored {
-            cas: meta.cas,
+            cas: header.cas,
             size: set.value.len(),
         })
     }
 
-    fn extend(&mut self, set: &Set<'_>, slot: S::Slot, old: Meta, end: End) -> Reply<'static> {
+    fn extend(
+        &mut self,
+        set: &Set<'_>,
+        slot: S::Slot,
+        old: ItemHeader,
+        end: End,
+    ) -> Reply<'static> {
         let now = self.clock.tick();
         let size = self.store.value(slot).len() + set.value.len();
         if size > self.limits.value_bytes_max {
@@ -163,7 +173,7 @@ impl<S: Store> Core<S> {
         if old.locked && !self.may_pin(Some((slot, old)), set.key.as_bytes().len(), size) {
             return self.out_of_memory();
         }
-        let meta = Meta {
+        let header = ItemHeader {
             cas: self.peek_cas(set.new_cas),
             last_access: now,
             fetched: false,
@@ -174,7 +184,7 @@ impl<S: Store> Core<S> {
         let counters = &mut self.stats.counters;
         if self
             .store
-            .extend(now, slot, meta, set.value, end, counters)
+            .extend(now, slot, header, set.value, end, counters)
             .is_err()
         {
             return self.out_of_memory();
@@ -184,7 +194,7 @@ impl<S: Store> Core<S> {
             self.settle_lock(set);
         }
         Reply::Stored(Stored {
-            cas: meta.cas,
+            cas: header.cas,
             size,
         })
     }
@@ -203,7 +213,7 @@ impl<S: Store> Core<S> {
     /// not grow always may.
     pub(super) fn may_pin(
         &self,
-        found: Option<(S::Slot, Meta)>,
+        found: Option<(S::Slot, ItemHeader)>,
         key_bytes: usize,
         value_bytes: usize,
     ) -> bool {
@@ -223,8 +233,8 @@ impl<S: Store> Core<S> {
     pub(super) fn set_too_large(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
         self.stats.counters.cmd_set += 1;
         self.stats.counters.store_too_large += 1;
-        if let Some((slot, meta)) = self.find_live(key)
-            && !self.is_held_by_another(conn, key, &meta)
+        if let Some((slot, header)) = self.find_live(key)
+            && !self.is_held_by_another(conn, key, &header)
         {
             self.locks.release(key);
             self.store.remove(slot);

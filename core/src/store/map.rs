@@ -1,7 +1,7 @@
-//! The reference store: slots, an ordered index of them, and a queue to choose what to give up.
+//! The reference store: slots, an ordered index of them, and a queue to choose what to evict.
 //!
 //! It is here to be right and easy to check: the model and the property tests run on it.
-//! Giving up works as CLOCK does with a two-bit counter: the oldest item goes unless it was hit
+//! Eviction works as CLOCK does with a two-bit counter: the oldest item goes unless it was hit
 //! since it last came by; a hit item moves behind the newest and loses one hit. Locked items stand
 //! in no queue while they are locked, so no choice can fall on them (S1), and a choice ends after
 //! at most four turns of the queue.
@@ -23,7 +23,7 @@ use super::index::{HashSeed, Index};
 use super::slot::MapSlot;
 use super::{End, Full, Store, Usage};
 use crate::command::ScanCursor;
-use crate::item::Meta;
+use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::stats::Counters;
@@ -117,7 +117,7 @@ impl MapStore {
     }
 
     /// Whether `need` bytes could be had in the place of `gone` ones (of which `gone_locked` are
-    /// pinned) by giving up everything that may be.
+    /// pinned) by evicting everything that may be.
     fn has_room(&self, need: usize, gone: usize, gone_locked: usize) -> bool {
         let kept = if self.evict {
             self.locked_bytes - gone_locked
@@ -127,7 +127,7 @@ impl MapStore {
         kept.saturating_add(need) <= self.bytes_max
     }
 
-    /// Gives up items until `need` bytes are free. The caller has asked `has_room`.
+    /// Evicts items until `need` bytes are free. The caller has asked `has_room`.
     fn make_room(&mut self, now: Tick, need: usize, counters: &mut Counters) {
         while self.bytes + need > self.bytes_max {
             let slot = self
@@ -137,7 +137,7 @@ impl MapStore {
             let entry = self.entry_mut(slot);
             if entry.is_past(now) {
                 counters.reclaimed += 1;
-                counters.expired_unfetched += u64::from(!entry.meta.fetched);
+                counters.expired_unfetched += u64::from(!entry.header.fetched);
                 self.remove(slot);
             } else if entry.hits > 0 {
                 entry.hits -= 1;
@@ -145,7 +145,7 @@ impl MapStore {
                 self.enqueue(slot);
             } else {
                 counters.evictions += 1;
-                counters.evicted_unfetched += u64::from(!entry.meta.fetched);
+                counters.evicted_unfetched += u64::from(!entry.header.fetched);
                 self.remove(slot);
             }
         }
@@ -153,19 +153,19 @@ impl MapStore {
 
     /// Takes the entry out of `slot`, which stays under its name to be filled again.
     fn vacate(&mut self, slot: MapSlot) -> Entry {
-        if !self.entry(slot).meta.locked {
+        if !self.entry(slot).header.locked {
             self.dequeue(slot);
         }
         let entry = self.slots[slot.number()]
             .take()
             .expect("a slot is good until it is removed");
         self.bytes -= entry.cost();
-        self.locked_bytes -= if entry.meta.locked { entry.cost() } else { 0 };
+        self.locked_bytes -= if entry.header.locked { entry.cost() } else { 0 };
         entry
     }
 
     fn fill(&mut self, slot: MapSlot, entry: Entry) {
-        let (cost, locked) = (entry.cost(), entry.meta.locked);
+        let (cost, locked) = (entry.cost(), entry.header.locked);
         self.slots[slot.number()] = Some(entry);
         self.bytes += cost;
         if locked {
@@ -193,16 +193,16 @@ impl Store for MapStore {
         self.index.find(key, |slot| self.entry(slot).key() == key)
     }
 
-    fn meta(&self, slot: MapSlot) -> Meta {
-        self.entry(slot).meta
+    fn header(&self, slot: MapSlot) -> ItemHeader {
+        self.entry(slot).header
     }
 
-    fn set_meta(&mut self, slot: MapSlot, meta: Meta) {
+    fn set_header(&mut self, slot: MapSlot, header: ItemHeader) {
         let entry = self.entry_mut(slot);
-        let was_locked = entry.meta.locked;
-        entry.meta = meta;
+        let was_locked = entry.header.locked;
+        entry.header = header;
         let cost = entry.cost();
-        match (was_locked, meta.locked) {
+        match (was_locked, header.locked) {
             (false, true) => {
                 self.dequeue(slot);
                 self.locked_bytes += cost;
@@ -236,7 +236,7 @@ impl Store for MapStore {
         &mut self,
         now: Tick,
         key: Key<'_>,
-        meta: Meta,
+        header: ItemHeader,
         value: &[u8],
         counters: &mut Counters,
     ) -> Result<MapSlot, Full> {
@@ -247,23 +247,23 @@ impl Store for MapStore {
             }
             self.make_room(now, need, counters);
             let slot = self.name(key);
-            self.fill(slot, Entry::new(key, value, meta));
+            self.fill(slot, Entry::new(key, value, header));
             counters.total_items += 1;
             return Ok(slot);
         };
         let entry = self.entry_mut(slot);
         if entry.value().len() == value.len() {
             entry.value_mut().copy_from_slice(value);
-            self.set_meta(slot, meta);
+            self.set_header(slot, header);
         } else {
             let gone = entry.cost();
-            let gone_locked = if entry.meta.locked { gone } else { 0 };
+            let gone_locked = if entry.header.locked { gone } else { 0 };
             if !self.has_room(need, gone, gone_locked) {
                 return Err(Full);
             }
             self.vacate(slot);
             self.make_room(now, need, counters);
-            self.fill(slot, Entry::new(key, value, meta));
+            self.fill(slot, Entry::new(key, value, header));
         }
         counters.total_items += 1;
         Ok(slot)
@@ -273,13 +273,13 @@ impl Store for MapStore {
         &mut self,
         now: Tick,
         slot: MapSlot,
-        meta: Meta,
+        header: ItemHeader,
         bytes: &[u8],
         end: End,
         counters: &mut Counters,
     ) -> Result<MapSlot, Full> {
         let old = self.entry(slot);
-        let (gone, gone_locked) = (old.cost(), if old.meta.locked { old.cost() } else { 0 });
+        let (gone, gone_locked) = (old.cost(), if old.header.locked { old.cost() } else { 0 });
         let need = gone + bytes.len();
         if !self.has_room(need, gone, gone_locked) {
             return Err(Full);
@@ -290,7 +290,7 @@ impl Store for MapStore {
             End::Front => [bytes, old.value()].concat(),
         };
         self.make_room(now, need, counters);
-        self.fill(slot, Entry::new(old.key(), &value, meta));
+        self.fill(slot, Entry::new(old.key(), &value, header));
         counters.total_items += 1;
         Ok(slot)
     }
@@ -315,10 +315,10 @@ impl Store for MapStore {
                 continue;
             };
             counters.crawler_items_checked += 1;
-            if entry.is_past(now) && !entry.meta.locked {
+            if entry.is_past(now) && !entry.header.locked {
                 counters.crawler_reclaimed += 1;
                 counters.reclaimed += 1;
-                counters.expired_unfetched += u64::from(!entry.meta.fetched);
+                counters.expired_unfetched += u64::from(!entry.header.fetched);
                 self.remove(MapSlot::from_number(number));
             }
         }
@@ -328,7 +328,7 @@ impl Store for MapStore {
         &'a self,
         cursor: ScanCursor,
         items_max: usize,
-        visit: &mut dyn FnMut(Key<'a>, &Meta),
+        visit: &mut dyn FnMut(Key<'a>, &ItemHeader),
     ) -> Option<ScanCursor> {
         // A cursor is a slot number: an item keeps its slot for as long as it is there.
         let start = usize::try_from(cursor.0)
@@ -336,7 +336,7 @@ impl Store for MapStore {
             .min(self.slots.len());
         let end = start.saturating_add(items_max).min(self.slots.len());
         for entry in self.slots[start..end].iter().flatten() {
-            visit(entry.key(), &entry.meta);
+            visit(entry.key(), &entry.header);
         }
         (end < self.slots.len()).then_some(ScanCursor(end as u64))
     }
@@ -374,7 +374,7 @@ impl Store for MapStore {
         let mut next = self.queue.oldest;
         while let Some(slot) = next {
             let entry = self.entry(slot);
-            assert!(!entry.meta.locked, "M2: a locked item is queued");
+            assert!(!entry.header.locked, "M2: a locked item is queued");
             assert_eq!(entry.older, older, "M2: the queue differs by direction");
             queued += 1;
             assert!(queued <= occupied, "M2: the queue is a ring");
@@ -385,7 +385,7 @@ impl Store for MapStore {
             .slots
             .iter()
             .flatten()
-            .filter(|entry| entry.meta.locked);
+            .filter(|entry| entry.header.locked);
         assert_eq!(
             queued + locked.clone().count(),
             occupied,

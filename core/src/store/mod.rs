@@ -2,10 +2,10 @@
 //!
 //! A store knows keys, values, sizes and room. It knows nothing of commands: what an expired, a
 //! stale or a locked item means to a client is the engine's business. Two things it must know of
-//! an item to choose what to give up: its deadline, and whether it is locked.
+//! an item to choose what to evict: its deadline, and whether it is locked.
 //!
-//! - S1: a locked item is never given up.
-//! - S2: a store either stores the whole item or changes nothing but what it gave up for room.
+//! - S1: a locked item is never evicted.
+//! - S2: a store either stores the whole item or changes nothing but what it evicted for room.
 //! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max).
 
 mod index;
@@ -19,7 +19,7 @@ pub use map::{MapEntry, MapView};
 pub use slot::MapSlot;
 
 use crate::command::ScanCursor;
-use crate::item::Meta;
+use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::stats::Counters;
 use crate::time::Tick;
@@ -27,7 +27,7 @@ use crate::time::Tick;
 /// Keeps items within a limit of memory.
 ///
 /// A [`Slot`](Store::Slot) names an item that was found. It is good until the next call that takes
-/// `&mut self`, but for [`set_meta`](Store::set_meta) and [`record_hit`](Store::record_hit), which
+/// `&mut self`, but for [`set_header`](Store::set_header) and [`record_hit`](Store::record_hit), which
 /// keep all slots good.
 pub trait Store {
     /// Names an item that was found.
@@ -37,10 +37,10 @@ pub trait Store {
     fn find(&self, key: Key<'_>) -> Option<Self::Slot>;
 
     /// What the item is besides key and value.
-    fn meta(&self, slot: Self::Slot) -> Meta;
+    fn header(&self, slot: Self::Slot) -> ItemHeader;
 
     /// Changes what the item is besides key and value.
-    fn set_meta(&mut self, slot: Self::Slot, meta: Meta);
+    fn set_header(&mut self, slot: Self::Slot, header: ItemHeader);
 
     /// The item's key.
     fn key(&self, slot: Self::Slot) -> Key<'_>;
@@ -51,26 +51,26 @@ pub trait Store {
     /// What the item takes of the limit, in bytes.
     fn item_bytes(&self, slot: Self::Slot) -> usize;
 
-    /// Notes that the item was used, for the choice of what to give up.
+    /// Notes that the item was used, for the choice of what to evict.
     fn record_hit(&mut self, slot: Self::Slot);
 
-    /// Stores an item, in the place of one with that key. Gives up others for room; never a
+    /// Stores an item, in the place of one with that key. Evicts others for room; never a
     /// locked one (S1).
     ///
     /// # Errors
-    /// [`Full`] if there would be no room even without all that may be given up. Nothing has
+    /// [`Full`] if there would be no room even without all that may be evicted. Nothing has
     /// changed then.
     fn put(
         &mut self,
         now: Tick,
         key: Key<'_>,
-        meta: Meta,
+        header: ItemHeader,
         value: &[u8],
         counters: &mut Counters,
     ) -> Result<Self::Slot, Full>;
 
     /// Adds bytes to the value of an item that was found, at the end or the beginning, and gives
-    /// it `meta`.
+    /// it `header`.
     ///
     /// # Errors
     /// As [`put`](Store::put).
@@ -78,7 +78,7 @@ pub trait Store {
         &mut self,
         now: Tick,
         slot: Self::Slot,
-        meta: Meta,
+        header: ItemHeader,
         bytes: &[u8],
         end: End,
         counters: &mut Counters,
@@ -101,7 +101,7 @@ pub trait Store {
         &'a self,
         cursor: ScanCursor,
         items_max: usize,
-        visit: &mut dyn FnMut(Key<'a>, &Meta),
+        visit: &mut dyn FnMut(Key<'a>, &ItemHeader),
     ) -> Option<ScanCursor>;
 
     /// What it holds.
@@ -124,7 +124,7 @@ pub enum End {
     Front,
 }
 
-/// There is no room, and nothing that may be given up.
+/// There is no room, and nothing that may be evicted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Full;
 

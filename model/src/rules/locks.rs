@@ -48,7 +48,7 @@ impl Change<'_> {
             if before.is_past(self.now_ms) {
                 self.witnessed.add(Witness::HeldPastTtl);
             }
-            if self.ghosts[key].doomed {
+            if self.ghosts[key].flush_pending {
                 self.witnessed.add(Witness::HeldThroughFlush);
             }
         }
@@ -218,7 +218,7 @@ impl Change<'_> {
             let due = if is_own {
                 let (item, witness) = expected::released(before, self.ghosts[key], self.tick());
                 self.witnessed.add(witness);
-                self.ghosts[key].doomed = false;
+                self.ghosts[key].flush_pending = false;
                 if item.is_none() {
                     self.ghosts[key] = Ghost::default();
                 }

@@ -182,7 +182,7 @@ impl Change<'_> {
                     let was_there = self.before.items[key].is_some();
                     let was_held = self.before.items[key].is_some_and(|seen| seen.locked);
                     if was_held {
-                        self.ghosts[key].doomed = true;
+                        self.ghosts[key].flush_pending = true;
                         continue;
                     }
                     if was_there {

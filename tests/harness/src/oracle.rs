@@ -60,7 +60,7 @@ pub struct Item {
     /// Its key was written in base64.
     pub key_form: KeyForm,
     /// A `flush_all` passed while it was held: it goes when it is unlocked.
-    pub doomed: bool,
+    pub flush_pending: bool,
 }
 
 impl Oracle {
@@ -126,7 +126,7 @@ impl Oracle {
             .filter_map(|key| Some((key.as_slice(), self.visible(key)?)))
     }
 
-    /// The item was given up for room.
+    /// The item was evicted for room.
     pub fn evict(&mut self, key: &[u8]) {
         self.items.remove(key);
     }
@@ -318,7 +318,7 @@ impl Oracle {
         if self
             .items
             .get(key)
-            .is_some_and(|item| item.doomed || self.is_gone(item))
+            .is_some_and(|item| item.flush_pending || self.is_gone(item))
         {
             self.items.remove(key);
         }
@@ -342,7 +342,7 @@ impl Oracle {
         let locks = &self.locks;
         self.items.retain(|key, _| locks.contains_key(key));
         for item in self.items.values_mut() {
-            item.doomed = true;
+            item.flush_pending = true;
         }
     }
 
@@ -370,7 +370,7 @@ impl Oracle {
             stale: false,
             won: false,
             key_form,
-            doomed: false,
+            flush_pending: false,
         }
     }
 

@@ -6,14 +6,14 @@
 //! - T3: the core's own invariants hold ([`Core::check`]), and its memory limit does.
 //!
 //! Where memory is scarce the core may do two things that the oracle does not: refuse what needs
-//! room (then nothing has changed), and give up an item that nobody holds and that it was not just
+//! room (then nothing has changed), and evict an item that nobody holds and that it was not just
 //! told to keep.
 
 use std::collections::BTreeSet;
 
 use crate::alphabet::{CLIENTS, Client, KEYS, Op, Pairs, Stage};
 use latchd_core::command::{Command, Keys, TtlSteps};
-use latchd_core::item::Meta;
+use latchd_core::item::ItemHeader;
 use latchd_core::reply::Reply;
 use latchd_core::{ConnId, Core, Event, Instant, Key, Refusal, Store};
 
@@ -136,9 +136,9 @@ impl<S: Store> Trial<S> {
             let holder = self.oracle.holder(bytes);
             let may_be_gone = self.room == Room::Scarce && holder.is_none();
             match self.live(key) {
-                Some((meta, value))
-                    if is_same(&meta, value, item)
-                        && meta.locked == holder.is_some()
+                Some((header, value))
+                    if is_same(&header, value, item)
+                        && header.locked == holder.is_some()
                         && self.core.locks().owner(key) == holder => {}
                 None if may_be_gone && just_kept != Some(key) => evicted.push(bytes.to_vec()),
                 there => {
@@ -164,15 +164,15 @@ impl<S: Store> Trial<S> {
 
     /// The item of a key in the core, if a client could see it. One that is gone may lie about
     /// until somebody comes across it.
-    fn live(&self, key: Key<'_>) -> Option<(Meta, &[u8])> {
+    fn live(&self, key: Key<'_>) -> Option<(ItemHeader, &[u8])> {
         let store = self.core.store();
         let slot = store.find(key)?;
-        let meta = store.meta(slot);
+        let header = store.header(slot);
         let tick = self.core.clock().tick();
-        let gone = meta
+        let gone = header
             .deadline
             .is_some_and(|deadline| deadline.has_passed(tick));
-        (meta.locked || !gone).then(|| (meta, store.value(slot)))
+        (header.locked || !gone).then(|| (header, store.value(slot)))
     }
 }
 
@@ -197,8 +197,8 @@ fn needs_room(event: &Event<'_>) -> bool {
     }
 }
 
-fn is_same(meta: &Meta, value: &[u8], item: &Item) -> bool {
-    let Meta {
+fn is_same(header: &ItemHeader, value: &[u8], item: &Item) -> bool {
+    let ItemHeader {
         cas,
         deadline,
         last_access,
@@ -208,7 +208,7 @@ fn is_same(meta: &Meta, value: &[u8], item: &Item) -> bool {
         stale,
         win_sent,
         locked: _,
-    } = *meta;
+    } = *header;
     let quarter_ms = latchd_core::time::TICK_MS;
     value == item.value
         && cas.number() == item.cas

@@ -55,7 +55,7 @@ pub(super) struct Belief {
     /// The connection that holds its lock.
     pub(super) holder: Option<u64>,
     /// A flush passed over it while it was held; `None` if nobody can tell.
-    doomed: Option<bool>,
+    flush_pending: Option<bool>,
     there: There,
     /// What was stored last, if `is_known`.
     value: Vec<u8>,
@@ -111,7 +111,7 @@ impl Belief {
     fn new() -> Self {
         Self {
             holder: None,
-            doomed: Some(false),
+            flush_pending: Some(false),
             there: There::No,
             value: Vec::new(),
             is_known: true,
@@ -174,7 +174,7 @@ impl Ledger {
         self.flush_at_ms = None;
         for belief in &mut self.beliefs {
             if belief.holder.is_some() {
-                belief.doomed = Some(true);
+                belief.flush_pending = Some(true);
             } else {
                 belief.there = There::No;
             }
@@ -282,7 +282,7 @@ impl Belief {
     /// Its lock has ended. What the lock held off happens now.
     fn release(&mut self) {
         self.holder = None;
-        match self.doomed.replace(false) {
+        match self.flush_pending.replace(false) {
             Some(false) => {}
             Some(true) => self.there = There::No,
             None => {

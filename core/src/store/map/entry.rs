@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 #[cfg(feature = "verify")]
 use super::view::MapEntry;
-use crate::item::Meta;
+use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::store::slot::MapSlot;
 use crate::time::Tick;
@@ -20,20 +20,20 @@ pub(super) struct Entry {
     bytes: Box<[u8]>,
     key_bytes: u8,
     pub(super) hits: u8,
-    pub(super) meta: Meta,
+    pub(super) header: ItemHeader,
     pub(super) older: Option<MapSlot>,
     pub(super) newer: Option<MapSlot>,
 }
 
 impl Entry {
-    pub(super) fn new(key: Key<'_>, value: &[u8], meta: Meta) -> Self {
+    pub(super) fn new(key: Key<'_>, value: &[u8], header: ItemHeader) -> Self {
         let bytes = [key.as_bytes(), value].concat().into_boxed_slice();
         let key_bytes = u8::try_from(key.as_bytes().len()).expect("K1: at most 250");
         Self {
             bytes,
             key_bytes,
             hits: 0,
-            meta,
+            header,
             older: None,
             newer: None,
         }
@@ -62,7 +62,7 @@ impl Entry {
             bytes: _,
             key_bytes: _,
             hits,
-            meta,
+            header,
             // The queue's own order, which is that of the view.
             older: _,
             newer: _,
@@ -70,13 +70,13 @@ impl Entry {
         MapEntry {
             key: self.key(),
             value: self.value(),
-            meta,
+            header,
             hits: *hits,
         }
     }
 
     pub(super) fn is_past(&self, now: Tick) -> bool {
-        self.meta
+        self.header
             .deadline
             .is_some_and(|deadline| deadline.has_passed(now))
     }

@@ -6,19 +6,18 @@
 use alloc::vec::Vec;
 
 use super::MapStore;
-use crate::item::Meta;
+use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::store::slot::MapSlot;
 
 /// A [`MapStore`], laid open.
 #[derive(Clone, Debug)]
 pub struct MapView<'a> {
-    /// The items in the order in which their turn to be given up comes, then the locked ones by
-    /// key.
+    /// The items in the order in which their turn to be evicted comes, then the locked ones by key.
     pub entries: Vec<MapEntry<'a>>,
     /// The limit.
     pub bytes_max: usize,
-    /// Whether items are given up for room.
+    /// Whether items are evicted for room.
     pub evict: bool,
     /// How many places for items there are, empty ones included.
     pub slots: usize,
@@ -34,7 +33,7 @@ pub struct MapEntry<'a> {
     /// Its value.
     pub value: &'a [u8],
     /// The rest.
-    pub meta: &'a Meta,
+    pub header: &'a ItemHeader,
     /// The hits to its credit.
     pub hits: u8,
 }
@@ -60,7 +59,7 @@ impl MapStore {
         let mut locked: Vec<MapSlot> = index
             .iter(|slot| self.entry(slot).key())
             .map(|(slot, _)| slot)
-            .filter(|slot| self.entry(*slot).meta.locked)
+            .filter(|slot| self.entry(*slot).header.locked)
             .collect();
         locked.sort_by_key(|slot| self.entry(*slot).key());
         let entries = queued.chain(locked).map(|slot| self.entry(slot).view());

@@ -71,7 +71,7 @@ impl Oracle {
                 item.client_flags = old.client_flags;
                 item.gone_at_ms = old.gone_at_ms;
                 item.key_form = old.key_form;
-                item.doomed = old.doomed;
+                item.flush_pending = old.flush_pending;
             }
         }
         self.items.insert(key.to_vec(), item);
@@ -99,7 +99,7 @@ impl Oracle {
         let emptied = |exptime: Exptime, client_flags: u32, oracle: &Self| Item {
             // Nobody has replaced the value, so whoever was told to still may.
             won: old.won,
-            doomed: old.doomed,
+            flush_pending: old.flush_pending,
             ..oracle.fresh(b"", client_flags, exptime, delete.key_form, old.cas)
         };
         let item = match delete.removal {

@@ -32,7 +32,7 @@ impl Ledger {
         belief.is_known = true;
         belief.client_flags = Some(set.client_flags);
         belief.there = There::Yes;
-        belief.doomed = Some(false);
+        belief.flush_pending = Some(false);
         match outdated {
             None | Some(Some(false)) => {
                 belief.gone = gone;
@@ -105,7 +105,7 @@ impl Ledger {
         let belief = &mut self.beliefs[key];
         belief.client_flags = None;
         belief.gone = Gone::Unknown;
-        belief.doomed = belief.doomed.filter(|doomed| !doomed);
+        belief.flush_pending = belief.flush_pending.filter(|flush_pending| !flush_pending);
         if belief.there == There::No {
             belief.there = There::Maybe;
         }
@@ -116,7 +116,7 @@ impl Ledger {
         let belief = &mut self.beliefs[key];
         belief.there = There::No;
         belief.holder = None;
-        belief.doomed = Some(false);
+        belief.flush_pending = Some(false);
         belief.forget_cas();
     }
 
