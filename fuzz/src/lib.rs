@@ -93,8 +93,8 @@ pub fn play(input: &[u8], pairs: &mut Pairs) {
     let mut core = Core::new(Config::new(limits, UNIX_S_AT_START));
     let mut stage = Stage::new();
     while let Ok(op) = unstructured.arbitrary::<Op>() {
-        if let Some(event) = stage.enact(&op) {
-            let reply = core.handle(stage.clock().now, event);
+        if let Some(input) = stage.enact(&op) {
+            let reply = input.enter(&mut core, stage.clock().now);
             if let (Op::Request { request, .. }, Some(reply)) = (&op, &reply) {
                 let pair = (RequestKind::of(request), ReplyKind::of(reply));
                 assert!(reachable(pair.0).contains(&pair.1), "{pair:?} cannot be");

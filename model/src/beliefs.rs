@@ -120,9 +120,9 @@ pub(crate) fn handover(
             .find(|id| *id != conn);
         if let (true, Some(other)) = (was_held, other) {
             let mut core = world.shards[shard].clone();
-            let event = Event::Received(other, Command::Lock { key: key(number) });
+            let lock = Command::Lock { key: key(number) };
             let now = Instant::from_millis(world.now_ms);
-            if core.handle(now, event) == Some(Reply::Locked) {
+            if core.execute(now, other, lock) == Reply::Locked {
                 shown.add(witness);
             }
         }
@@ -150,12 +150,22 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
     for number in 0..setup.keys {
         let core = &mut cores[number % setup.shards];
         let key = key(number);
-        let mut ask = |command| match core.handle(now, Event::Received(newcomer, command)) {
-            Some(Reply::Hit(hit)) if hit.win == Win::Won => "won",
-            Some(Reply::Stored(_)) => "stored",
-            Some(Reply::Deleted) => "deleted",
-            Some(Reply::Locked) => "locked",
-            Some(_) | None => "no",
+        let mut ask = |command| match core.execute(now, newcomer, command) {
+            Reply::Hit(hit) if hit.win == Win::Won => "won",
+            Reply::Stored(_) => "stored",
+            Reply::Deleted => "deleted",
+            Reply::Locked => "locked",
+            Reply::Hit(_)
+            | Reply::Miss
+            | Reply::NotStored
+            | Reply::Exists
+            | Reply::NotFound
+            | Reply::Number(_)
+            | Reply::Unlocked
+            | Reply::Ok
+            | Reply::Keys(_)
+            | Reply::Stats(_)
+            | Reply::Refused(_) => "no",
         };
         if setup.asks(Kind::MarkStale) {
             let mark = Delete {

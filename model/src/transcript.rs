@@ -274,10 +274,7 @@ impl Execute for Spread<'_> {
         let concerned = number.map_or(0..shards, |number| number % shards..number % shards + 1);
         let last = concerned.end - 1;
         for shard in concerned {
-            let event = Event::Received(self.conn, command);
-            let reply = self.cores[shard]
-                .handle(self.now, event)
-                .expect("a command has a reply");
+            let reply = self.cores[shard].execute(self.now, self.conn, command);
             if shard == last {
                 answer(&reply);
             }

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use latchd_core::command::{Command, Set};
 use latchd_core::item::Cas;
 use latchd_core::{ConnId, Core, Event, Instant};
-use latchd_harness::alphabet::{Op, Request};
+use latchd_harness::alphabet::{Input, Op, Request};
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
 use crate::answer::Answer;
@@ -225,9 +225,9 @@ impl World {
     }
 
     /// Every shard hears the same.
-    fn tell(&mut self, setup: &Setup, now_ms: u64, event: Event<'_>) {
+    fn tell(&mut self, setup: &Setup, now_ms: u64, event: Event) {
         for shard in 0..self.shards.len() {
-            self.event(setup, shard, now_ms, &Cause::Time, event);
+            self.enter(setup, shard, now_ms, &Cause::Time, Input::Event(event));
         }
     }
 
@@ -313,8 +313,8 @@ impl World {
             command,
         };
         let shard = number % self.shards.len();
-        let event = Event::Received(conn, command);
-        self.event(setup, shard, self.now_ms, &cause, event)
+        let input = Input::Command(conn, command);
+        self.enter(setup, shard, self.now_ms, &cause, input)
     }
 
     /// Starts to do something to every shard, with the first.
@@ -335,17 +335,17 @@ impl World {
         let mut concerned = (first..self.shards.len()).filter(is_concerned);
         let (shard, next) = (concerned.next(), concerned.next());
         if let Some(shard) = shard {
-            let (cause, event) = match errand.command() {
-                None => (Cause::Closed { conn }, Event::Closed(conn)),
+            let (cause, input) = match errand.command() {
+                None => (Cause::Closed { conn }, Input::Event(Event::Closed(conn))),
                 Some(command) => (
                     Cause::AskedAll { conn, command },
-                    Event::Received(conn, command),
+                    Input::Command(conn, command),
                 ),
             };
             if first > 0 {
                 self.witnessed.add(Witness::SecondShard);
             }
-            self.event(setup, shard, self.now_ms, &cause, event);
+            self.enter(setup, shard, self.now_ms, &cause, input);
         }
         let client = &mut self.clients[who];
         client.errand = next.map(|next| (errand, next));
@@ -359,14 +359,14 @@ impl World {
         }
     }
 
-    /// Gives a core one event, and applies every rule to what comes of it.
-    fn event(
+    /// Puts one input into a core, and applies every rule to what comes of it.
+    fn enter(
         &mut self,
         setup: &Setup,
         shard: usize,
         now_ms: u64,
         cause: &Cause<'_>,
-        event: Event<'_>,
+        input: Input<'_>,
     ) -> Option<Answer> {
         if self.fault.is_some() {
             return None;
@@ -377,8 +377,8 @@ impl World {
         let core = &mut self.shards[shard];
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let now = Instant::from_millis(now_ms);
-            let answer = core.handle(now, event).map(|reply| {
-                if let Event::Received(_, command) = &event {
+            let answer = input.enter(core, now).map(|reply| {
+                if let Some(command) = input.command() {
                     pairs::note(command, &reply);
                 }
                 Answer::from(&reply)

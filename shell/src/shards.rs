@@ -18,7 +18,6 @@ use std::sync::{Mutex, MutexGuard};
 
 use latchd_core::command::{Get, Keys, ScanCursor};
 use latchd_core::engine::Config;
-use latchd_core::execute::Execute;
 use latchd_core::reply::KeysPage;
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
 use latchd_core::store::HashSeed;
@@ -148,18 +147,18 @@ impl Shards {
                 core.handle(now, Event::Opened(session.conn));
                 session.opened.insert(shard);
             }
-            return core.at(now, session.conn).execute(command, answer);
+            return answer(&core.execute(now, session.conn, command));
         }
         match command {
             Command::UnlockAll => {
                 self.together(session.opened, |core| {
-                    core.handle(now, Event::Received(session.conn, command));
+                    core.execute(now, session.conn, command);
                 });
                 answer(&Reply::Unlocked);
             }
             Command::FlushAll { .. } | Command::StatsReset => {
                 self.together(self.all(), |core| {
-                    core.handle(now, Event::Received(session.conn, command));
+                    core.execute(now, session.conn, command);
                 });
                 answer(&Reply::Ok);
             }
@@ -243,24 +242,18 @@ impl Shards {
         }
         let cursor = ScanCursor(keys.cursor.0 & ((1 << CURSOR_BITS) - 1));
         let command = Command::Keys(Keys { cursor, ..keys });
-        self.core(shard)
-            .at(now, conn)
-            .execute(command, &mut |reply| {
-                let Reply::Keys(page) = reply else {
-                    return answer(reply);
-                };
-                let next = match page.next {
-                    Some(next) => Some(cursor_in(shard, next)),
-                    None if shard + 1 < self.cores.len() => {
-                        Some(cursor_in(shard + 1, ScanCursor::default()))
-                    }
-                    None => None,
-                };
-                answer(&Reply::Keys(KeysPage {
-                    keys: page.keys.clone(),
-                    next,
-                }));
-            });
+        let mut core = self.core(shard);
+        let mut reply = core.execute(now, conn, command);
+        if let Reply::Keys(page) = &mut reply {
+            page.next = match page.next {
+                Some(next) => Some(cursor_in(shard, next)),
+                None if shard + 1 < self.cores.len() => {
+                    Some(cursor_in(shard + 1, ScanCursor::default()))
+                }
+                None => None,
+            };
+        }
+        answer(&reply);
     }
 
     /// The sum over all shards, one after the other: counters of a busy server never stand still.
@@ -271,11 +264,9 @@ impl Shards {
             let mut core = self.core(shard);
             holders.extend(core.locks().iter().map(|(_, holding)| holding.owner));
             let command = Command::Stats(StatsTopic::General);
-            core.at(now, conn).execute(command, &mut |reply| {
-                if let Reply::Stats(report) = reply {
-                    sum.add(report.stats);
-                }
-            });
+            if let Reply::Stats(report) = core.execute(now, conn, command) {
+                sum.add(report.stats);
+            }
         }
         // What every shard counts of one and the same thing is not to be added up.
         sum.counters.cmd_flush /= self.cores.len() as u64;

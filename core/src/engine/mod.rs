@@ -1,7 +1,9 @@
 //! The rules: what every command does to items, locks and wins, and what it answers.
 //!
-//! One door in ([`Core::handle`]): an event and the moment it happens. No clock, socket, thread,
-//! randomness or log reaches an answer, so the same events always give the same replies.
+//! Two functions lead in, and nothing else changes a core: [`Core::execute`] takes what a
+//! connection asks and gives the reply, [`Core::handle`] takes what happens otherwise. Both are told
+//! the moment. No clock, socket, thread, randomness or log reaches an answer, so the same calls
+//! always give the same replies.
 //!
 //! - E1: a refused command has changed nothing, but for
 //!   [`SetTooLarge`](crate::Command::SetTooLarge).
@@ -39,14 +41,12 @@ use crate::stats::{Gauges, Report, Stats};
 use crate::store::{HashSeed, MapStore, Store};
 use crate::time::{Clock, Exptime, Instant};
 
-/// What can happen to a core.
+/// What can happen to a core besides a command. None of it has a reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Event<'a> {
+pub enum Event {
     /// A connection is there; from now on it may take locks. One that never does need not be
     /// announced.
     Opened(ConnId),
-    /// A connection asks for something. The one event that has a reply.
-    Received(ConnId, Command<'a>),
     /// A connection has ended, however it did. Its locks go, and its id is dead from now on.
     Closed(ConnId),
     /// Time has passed: look for expired items, a bounded number a tick.
@@ -161,14 +161,40 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Takes one event, at `now`. There is a reply to [`Event::Received`] and to nothing else.
+    /// Executes what `conn` asks at `now`. Every command has exactly one reply.
     ///
     /// A `now` before the last one counts as the last one: a clock that steps back must not revive
     /// an expired item.
-    pub fn handle<'a>(&'a mut self, now: Instant, event: Event<'a>) -> Option<Reply<'a>> {
+    pub fn execute<'a>(
+        &'a mut self,
+        now: Instant,
+        conn: ConnId,
+        command: Command<'a>,
+    ) -> Reply<'a> {
+        self.advance(now);
+        match command {
+            Command::Get(get) => self.get(conn, get),
+            Command::Set(set) => self.set(conn, &set),
+            Command::SetTooLarge { key } => self.set_too_large(conn, key),
+            Command::Delete(delete) => self.delete(conn, &delete),
+            Command::Arithmetic(arithmetic) => self.arithmetic(conn, &arithmetic),
+            Command::Lock { key } => self.lock(conn, key),
+            Command::Unlock { key } => self.unlock(conn, key),
+            Command::UnlockAll => self.unlock_all(conn),
+            Command::FlushAll { at } => self.flush_all(at),
+            Command::Keys(keys) => self.keys(keys),
+            Command::Stats(_) => self.stats(),
+            Command::StatsReset => {
+                self.stats = Stats::default();
+                Reply::Ok
+            }
+        }
+    }
+
+    /// Takes in what happens at `now`; time as in [`execute`](Self::execute).
+    pub fn handle(&mut self, now: Instant, event: Event) {
         self.advance(now);
         match event {
-            Event::Received(conn, command) => return Some(self.execute(conn, command)),
             Event::Opened(conn) => self.locks.open(conn),
             Event::Closed(conn) => self.close(conn),
             Event::Tick => {
@@ -178,7 +204,6 @@ impl<S: Store> Core<S> {
             }
             Event::WallClock { unix_s_at_start } => self.clock.unix_s_at_start = unix_s_at_start,
         }
-        None
     }
 
     /// This core as `conn` sees it at `now`: what [`Connection::drive`](crate::Connection::drive)
@@ -248,26 +273,6 @@ impl<S: Store> Core<S> {
         self.clock.now = self.clock.now.max(now);
         if self.flush_at.is_some_and(|at| at <= self.clock.now) {
             self.flush();
-        }
-    }
-
-    fn execute<'a>(&'a mut self, conn: ConnId, command: Command<'a>) -> Reply<'a> {
-        match command {
-            Command::Get(get) => self.get(conn, get),
-            Command::Set(set) => self.set(conn, &set),
-            Command::SetTooLarge { key } => self.set_too_large(conn, key),
-            Command::Delete(delete) => self.delete(conn, &delete),
-            Command::Arithmetic(arithmetic) => self.arithmetic(conn, &arithmetic),
-            Command::Lock { key } => self.lock(conn, key),
-            Command::Unlock { key } => self.unlock(conn, key),
-            Command::UnlockAll => self.unlock_all(conn),
-            Command::FlushAll { at } => self.flush_all(at),
-            Command::Keys(keys) => self.keys(keys),
-            Command::Stats(_) => self.stats(),
-            Command::StatsReset => {
-                self.stats = Stats::default();
-                Reply::Ok
-            }
         }
     }
 
@@ -396,8 +401,7 @@ pub struct CoreAt<'a, S> {
 
 impl<S: Store> Execute for CoreAt<'_, S> {
     fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        self.core.advance(self.now);
-        answer(&self.core.execute(self.conn, command));
+        answer(&self.core.execute(self.now, self.conn, command));
     }
 }
 

@@ -32,10 +32,7 @@ impl Bench {
     fn with_memory(bytes: usize) -> Self {
         let mut core = Core::new(Config::new(Limits::new(bytes, 1 << 10), 1_700_000_000));
         for conn in [A, B] {
-            assert!(
-                core.handle(Instant::default(), Event::Opened(conn))
-                    .is_none()
-            );
+            core.handle(Instant::default(), Event::Opened(conn));
         }
         Self { core, now_ms: 0 }
     }
@@ -44,14 +41,12 @@ impl Bench {
     fn ask<'a>(&'a mut self, conn: ConnId, command: Command<'a>) -> Reply<'a> {
         self.core.check();
         let now = Instant::from_millis(self.now_ms);
-        self.core
-            .handle(now, Event::Received(conn, command))
-            .expect("a command has a reply")
+        self.core.execute(now, conn, command)
     }
 
     fn close(&mut self, conn: ConnId) {
         let now = Instant::from_millis(self.now_ms);
-        assert!(self.core.handle(now, Event::Closed(conn)).is_none());
+        self.core.handle(now, Event::Closed(conn));
         self.core.check();
     }
 
@@ -368,8 +363,8 @@ fn cores_that_share_the_numbers_never_give_the_same_version() {
     for _ in 0..5 {
         for core in &mut cores {
             let set = Command::Set(Set::new(key("k"), b"v"));
-            match core.handle(Instant::default(), Event::Received(A, set)) {
-                Some(Reply::Stored(stored)) => assert!(seen.insert(stored.cas)),
+            match core.execute(Instant::default(), A, set) {
+                Reply::Stored(stored) => assert!(seen.insert(stored.cas)),
                 other => panic!("a plain set is stored, not {other:?}"),
             }
         }

@@ -178,17 +178,19 @@ impl World {
             bump: false,
             ..Get::new(key())
         });
-        self.view.stored = match self.core.handle(now, Event::Received(conn(0), get)) {
-            Some(Reply::Hit(hit)) => Stored {
+        let reply = self.core.execute(now, conn(0), get);
+        self.view.stored = if let Reply::Hit(hit) = reply {
+            Stored {
                 value: Some(hit.value.to_vec()),
                 cas: hit.cas.number(),
                 ttl_s: hit.ttl.after(0),
-            },
-            _ => Stored {
+            }
+        } else {
+            Stored {
                 // The next number that would be given, or rather the last that was.
                 cas: self.view.stored.cas,
                 ..Stored::default()
-            },
+            }
         };
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A rule looks at what was there before an event, at the request, at the answer, and at what is
 //! there afterwards. It never asks the core what it means. Before each event, what time has done by
-//! itself is taken off ([`World::event`](crate::world::World)): an item whose TTL has passed is not
+//! itself is taken off ([`World::enter`](crate::world::World)): an item whose TTL has passed is not
 //! there for anybody, whether or not the core has noticed.
 
 mod items;

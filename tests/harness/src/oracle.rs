@@ -18,6 +18,8 @@ use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 use latchd_core::{ConnId, Event, Limits, Refusal};
 
+use crate::alphabet::Input;
+
 pub use answer::{Answer, Counts, Seen, Win};
 
 /// Time is looked at in quarters of a second.
@@ -80,28 +82,28 @@ impl Oracle {
         }
     }
 
-    /// What happens when `event` happens at `now_ms`; the answer, if it is a request.
-    pub fn handle(&mut self, now_ms: u64, event: &Event<'_>) -> Option<Answer> {
+    /// What comes of `input` at `now_ms`; the answer, if it is a command.
+    pub fn enter(&mut self, now_ms: u64, input: &Input<'_>) -> Option<Answer> {
         self.now_ms = self.now_ms.max(now_ms);
         if self.flush_due_ms.is_some_and(|due| due <= self.now_ms) {
             self.flush();
         }
-        match event {
-            Event::Opened(conn) => {
+        match input {
+            Input::Event(Event::Opened(conn)) => {
                 self.open.insert(*conn);
                 None
             }
-            Event::Closed(conn) => {
+            Input::Event(Event::Closed(conn)) => {
                 self.counts.lock_died += self.unlock_every(*conn);
                 self.open.remove(conn);
                 None
             }
-            Event::Tick => None,
-            Event::WallClock { unix_s_at_start } => {
+            Input::Event(Event::Tick) => None,
+            Input::Event(Event::WallClock { unix_s_at_start }) => {
                 self.unix_ms_at_start = unix_s_at_start * 1000;
                 None
             }
-            Event::Received(conn, command) => Some(self.answer(*conn, command)),
+            Input::Command(conn, command) => Some(self.answer(*conn, command)),
         }
     }
 

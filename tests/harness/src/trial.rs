@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::alphabet::{CLIENTS, Client, KEYS, Op, Pairs, Stage};
+use crate::alphabet::{CLIENTS, Client, Input, KEYS, Op, Pairs, Stage};
 use latchd_core::command::{Command, Keys, TtlSteps};
 use latchd_core::item::ItemHeader;
 use latchd_core::reply::Reply;
@@ -76,43 +76,44 @@ impl<S: Store> Trial<S> {
     /// # Errors
     /// As [`play`](Self::play).
     pub fn step(&mut self, op: &Op, pairs: &mut Pairs) -> Result<(), Difference> {
-        let Some(event) = self.stage.enact(op) else {
+        let Some(input) = self.stage.enact(op) else {
             return Ok(());
         };
         let now = self.stage.clock().now;
         let mut before = None;
         if self.room == Room::Scarce {
-            // Up to now, and not up to the event.
-            self.oracle.handle(now.as_millis(), &Event::Tick);
+            // Up to now, and not up to the input.
+            let tick = Input::Event(Event::Tick);
+            self.oracle.enter(now.as_millis(), &tick);
             before = Some(self.oracle.clone());
         }
-        let expected = self.oracle.handle(now.as_millis(), &event);
-        let reply = self.core.handle(now, event);
+        let expected = self.oracle.enter(now.as_millis(), &input);
+        let reply = input.enter(&mut self.core, now);
         if let (Op::Request { request, .. }, Some(reply)) = (op, &reply) {
             pairs.note(request, reply);
             self.stage.learn(request, reply);
         }
-        let answer = match (event, reply) {
-            (Event::Received(conn, Command::Keys(keys)), Some(Reply::Keys(page))) => {
+        let answer = match (input, reply) {
+            (Input::Command(conn, Command::Keys(keys)), Some(Reply::Keys(page))) => {
                 let first = page.keys.iter().map(|key| key.to_vec()).collect();
                 let next = page.next;
                 Some(all_pages(&mut self.core, now, conn, keys, first, next)?)
             }
-            (Event::Received(_, command), Some(reply)) => {
+            (Input::Command(_, command), Some(reply)) => {
                 Some(Answer::of(&reply, steps(&command).len()))
             }
             (_, reply) => reply.map(|reply| Answer::of(&reply, 0)),
         };
         match (before, &answer) {
             (Some(before), Some(Answer::Refused(Refusal::OutOfMemory | Refusal::TooManyLocks)))
-                if needs_room(&event) =>
+                if needs_room(&input) =>
             {
                 self.oracle = before;
             }
             _ if answer == expected => {}
             _ => return Err(format!("expected {expected:?}\n     got {answer:?}")),
         }
-        self.compare_items(&event)?;
+        self.compare_items(&input)?;
         let (used, limit) = (
             self.core.store().usage().bytes,
             self.core.limits().memory_bytes_max,
@@ -124,12 +125,9 @@ impl<S: Store> Trial<S> {
         Ok(())
     }
 
-    /// T2, after `event`.
-    fn compare_items(&mut self, event: &Event<'_>) -> Result<(), Difference> {
-        let just_kept = match event {
-            Event::Received(_, command) => command.key(),
-            Event::Opened(_) | Event::Closed(_) | Event::Tick | Event::WallClock { .. } => None,
-        };
+    /// T2, after `input`.
+    fn compare_items(&mut self, input: &Input<'_>) -> Result<(), Difference> {
+        let just_kept = input.command().and_then(Command::key);
         let mut evicted = Vec::new();
         for (bytes, item) in self.oracle.items() {
             let key = Key::new(bytes).expect("it was made from a key");
@@ -177,9 +175,9 @@ impl<S: Store> Trial<S> {
 }
 
 /// Whether a request may be refused for want of room: it stores, or makes a lock pin an item.
-fn needs_room(event: &Event<'_>) -> bool {
-    match event {
-        Event::Received(_, command) => match command {
+fn needs_room(input: &Input<'_>) -> bool {
+    match input {
+        Input::Command(_, command) => match command {
             Command::Get(get) => get.lock || get.steps.vivifies(),
             Command::Set(_)
             | Command::Delete(_)
@@ -193,7 +191,7 @@ fn needs_room(event: &Event<'_>) -> bool {
             | Command::Stats(_)
             | Command::StatsReset => false,
         },
-        Event::Opened(_) | Event::Closed(_) | Event::Tick | Event::WallClock { .. } => false,
+        Input::Event(_) => false,
     }
 }
 
@@ -238,13 +236,12 @@ fn all_pages<S: Store>(
             return Err("a listing of a few keys has no end".into());
         }
         let command = Command::Keys(Keys { cursor, ..keys });
-        match core.handle(now, Event::Received(conn, command)) {
-            Some(Reply::Keys(page)) => {
-                all.extend(page.keys.iter().map(|key| key.to_vec()));
-                next = page.next;
-            }
-            other => return Err(format!("a page of keys is {other:?}")),
-        }
+        let reply = core.execute(now, conn, command);
+        let Reply::Keys(page) = &reply else {
+            return Err(format!("a page of keys is {reply:?}"));
+        };
+        all.extend(page.keys.iter().map(|key| key.to_vec()));
+        next = page.next;
     }
     Ok(Answer::Keys(all))
 }

@@ -7,13 +7,13 @@
 use std::collections::VecDeque;
 
 use latchd_core::command::{Delete, ScanCursor, SetMode, TtlSteps};
-use latchd_core::execute::Execute;
 use latchd_core::engine::Config;
+use latchd_core::execute::Execute;
 use latchd_core::item::Cas;
 use latchd_core::reply::{Reply, Stored, Win};
 use latchd_core::time::Exptime;
 use latchd_core::{Command, ConnId, Core, Event, Instant, Limits, Refusal};
-use latchd_harness::alphabet::{Pairs, UNIX_S_AT_START};
+use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
 
 use super::ask::{Ask, What};
 use super::ledger::Breach;
@@ -111,14 +111,15 @@ impl Server {
         }
     }
 
-    /// An event that has no reply.
-    pub(super) fn handle(&mut self, now_ms: u64, event: Event<'_>) {
-        if let (Some(Fault::LosesClose), Event::Closed(_)) = (self.fault, event) {
+    /// Something whose reply, if it has one, no client waits for.
+    pub(super) fn enter(&mut self, now_ms: u64, input: Input<'_>) {
+        if let (Some(Fault::LosesClose), Input::Event(Event::Closed(_))) = (self.fault, input) {
             return;
         }
-        self.core.handle(self.instant(now_ms), event);
+        let now = self.instant(now_ms);
+        input.enter(&mut self.core, now);
         if let Some(oracle) = &mut self.oracle {
-            oracle.handle(now_ms, &event);
+            oracle.enter(now_ms, &input);
         }
     }
 
@@ -151,7 +152,7 @@ impl Server {
         let Some(oracle) = &mut self.oracle else {
             return;
         };
-        let expected = oracle.handle(now_ms, &Event::Received(conn, *command));
+        let expected = oracle.enter(now_ms, &Input::Command(conn, *command));
         if expected.as_ref() != Some(answer) && self.breach.is_none() {
             let what = format!(
                 "{command:?}: the oracle expected {expected:?}, the core answered {answer:?}"
@@ -281,7 +282,7 @@ impl Door<'_> {
         match self.server.fault {
             None => {
                 let now = Instant::from_millis(self.now_ms);
-                self.server.core.at(now, self.conn).execute(command, answer);
+                answer(&self.server.core.execute(now, self.conn, command));
             }
             Some(fault) => self.execute_wrongly(fault, command, answer),
         }
@@ -318,34 +319,32 @@ impl Door<'_> {
                 if let Some((key, owner)) = held {
                     let key = latchd_core::Key::new(&key).expect("it was made from a key");
                     let delete = Command::Delete(Delete::new(key));
-                    server.core.at(now, owner).execute(delete, &mut |_| {});
+                    server.core.execute(now, owner, delete);
                 }
             }
             _ => {}
         }
-        server
-            .core
-            .at(now, conn)
-            .execute(command, &mut |reply| match (fault, command, reply) {
-                (Fault::GrantsTwice, Command::Lock { .. }, Reply::Refused(Refusal::Locked)) => {
-                    answer(&Reply::Locked);
-                }
-                (Fault::WinsTwice, _, Reply::Hit(hit)) if hit.win == Win::Sent => {
-                    let mut hit = *hit;
-                    hit.win = Win::Won;
-                    answer(&Reply::Hit(hit));
-                }
-                (Fault::RepeatsCas, _, Reply::Hit(hit)) if falls => {
-                    let mut hit = *hit;
-                    hit.cas = Cas::new(hit.cas.number() - 1).unwrap_or(hit.cas);
-                    answer(&Reply::Hit(hit));
-                }
-                (Fault::SwallowsAnswer, _, _) if falls => {}
-                (Fault::AnswersTwice, _, _) if falls => {
-                    answer(reply);
-                    answer(reply);
-                }
-                _ => answer(reply),
-            });
+        let reply = &server.core.execute(now, conn, command);
+        match (fault, command, reply) {
+            (Fault::GrantsTwice, Command::Lock { .. }, Reply::Refused(Refusal::Locked)) => {
+                answer(&Reply::Locked);
+            }
+            (Fault::WinsTwice, _, Reply::Hit(hit)) if hit.win == Win::Sent => {
+                let mut hit = *hit;
+                hit.win = Win::Won;
+                answer(&Reply::Hit(hit));
+            }
+            (Fault::RepeatsCas, _, Reply::Hit(hit)) if falls => {
+                let mut hit = *hit;
+                hit.cas = Cas::new(hit.cas.number() - 1).unwrap_or(hit.cas);
+                answer(&Reply::Hit(hit));
+            }
+            (Fault::SwallowsAnswer, _, _) if falls => {}
+            (Fault::AnswersTwice, _, _) if falls => {
+                answer(reply);
+                answer(reply);
+            }
+            _ => answer(reply),
+        }
     }
 }

@@ -5,7 +5,7 @@ mod enact;
 use latchd_core::connection::Progress;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
 use latchd_core::{ConnId, Event, Limits, Store as _};
-use latchd_harness::alphabet::UNIX_S_AT_START;
+use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 
 use super::draw::Taste;
 use super::journal::{Journal, Keeps, Note};
@@ -149,8 +149,13 @@ impl World {
         self.journal.note(self.events, client, conn, || note);
     }
 
-    fn tell(&mut self, event: Event<'_>) {
-        self.server.handle(self.now_ms, event);
+    fn tell(&mut self, event: Event) {
+        self.enter(Input::Event(event));
+    }
+
+    /// Puts something into the core that comes from no client.
+    fn enter(&mut self, input: Input<'_>) {
+        self.server.enter(self.now_ms, input);
         self.ledger.advance(self.now_ms);
     }
 

@@ -4,7 +4,7 @@
 //! An [`Op`] is something that can happen, in an owned form and from small ranges: few clients, few
 //! keys, few values, short TTLs, and versions by what they mean ("the one it has now") and not by
 //! number. So sequences collide often, and any sequence has a meaning: a [`Stage`] turns each op
-//! into the event it stands for, or into none (a client that is not there cannot go).
+//! into the [`Input`] it stands for, or into none (a client that is not there cannot go).
 //!
 //! What the small words of an op stand for is the layer's to say ([`Meaning`]): which name a key
 //! has, which bytes a value, which number a version.
@@ -16,6 +16,7 @@
 //!   is a guarded set there: only a transport of somebody's own can ask for it.
 
 mod draw;
+mod input;
 pub mod limits;
 mod pairs;
 mod request;
@@ -23,6 +24,7 @@ mod shorten;
 mod stage;
 mod words;
 
+pub use input::Input;
 pub use pairs::{Pairs, ReplyKind, RequestKind, reachable};
 pub use request::{Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet};
 pub use stage::{Stage, pressure};

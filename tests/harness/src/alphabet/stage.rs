@@ -1,4 +1,4 @@
-//! Turns ops into events: who is connected under which id, what time it is, which versions the
+//! Turns ops into inputs: who is connected under which id, what time it is, which versions the
 //! clients have been told.
 
 use latchd_core::ConnId;
@@ -10,7 +10,7 @@ use latchd_core::reply::Reply;
 use latchd_core::time::{Clock, Instant};
 
 use super::{
-    CLIENTS, CasChoice, Client, KEYS, Meaning, Op, PRESSURE_KEYS, Request, SmallKey,
+    CLIENTS, CasChoice, Client, Input, KEYS, Meaning, Op, PRESSURE_KEYS, Request, SmallKey,
     UNIX_S_AT_START,
 };
 
@@ -29,11 +29,11 @@ const PRESSURE: [&[u8]; PRESSURE_KEYS] = [
 /// # Panics
 /// Never: there is a name for each number.
 #[must_use]
-pub fn pressure(key: u8) -> Event<'static> {
+pub fn pressure(key: u8) -> Input<'static> {
     let name = PRESSURE.get(usize::from(key) % PRESSURE_KEYS).copied();
     let key = name.and_then(Key::new).expect("each has two letters");
     let nobody = ConnId::from_number(0);
-    Event::Received(nobody, Command::Set(Set::new(key, PRESSURE_VALUE)))
+    Input::Command(nobody, Command::Set(Set::new(key, PRESSURE_VALUE)))
 }
 
 /// The world around a core, as far as ops can change it.
@@ -90,8 +90,8 @@ impl Stage {
         }
     }
 
-    /// The event that `op` stands for; `None` if it stands for none (now).
-    pub fn enact(&mut self, op: &Op) -> Option<Event<'static>> {
+    /// The input that `op` stands for; `None` if it stands for none (now).
+    pub fn enact(&mut self, op: &Op) -> Option<Input<'static>> {
         match op {
             Op::Open { client } => {
                 let slot = self.connected.get_mut(client.among(CLIENTS))?;
@@ -102,13 +102,13 @@ impl Stage {
                 let conn = ConnId::from_number(self.connections);
                 *slot = Some(conn);
                 *self.last.get_mut(client.among(CLIENTS))? = Some(conn);
-                Some(Event::Opened(conn))
+                Some(Input::Event(Event::Opened(conn)))
             }
             Op::Close { client } => self
                 .connected
                 .get_mut(client.among(CLIENTS))?
                 .take()
-                .map(Event::Closed),
+                .map(|conn| Input::Event(Event::Closed(conn))),
             Op::Advance { ms } => {
                 self.now_ms += u64::from(*ms);
                 None
@@ -119,15 +119,15 @@ impl Stage {
             }
             Op::WallClock { ahead_s } => {
                 self.unix_s_at_start = UNIX_S_AT_START + u64::from(*ahead_s);
-                Some(Event::WallClock {
+                Some(Input::Event(Event::WallClock {
                     unix_s_at_start: self.unix_s_at_start,
-                })
+                }))
             }
-            Op::Tick => Some(Event::Tick),
+            Op::Tick => Some(Input::Event(Event::Tick)),
             Op::Pressure { key } => Some(pressure(*key)),
             Op::Request { client, request } => {
                 let conn = (*self.last.get(client.among(CLIENTS))?)?;
-                Some(Event::Received(conn, request.lower(self)))
+                Some(Input::Command(conn, request.lower(self)))
             }
         }
     }

@@ -41,7 +41,7 @@ impl World {
             }
             Op::Pressure { key } => {
                 self.happens(0, Note::Pressure(key), 10 + (u64::from(key) << 4));
-                self.tell(pressure(key));
+                self.enter(pressure(key));
             }
             Op::Request { client, request } => {
                 // Or there would be little else, and little left.

@@ -1,0 +1,34 @@
+//! What an op comes to: a call of one of the two functions that lead into a core.
+
+use latchd_core::{Command, ConnId, Core, Event, Instant, Reply, Store};
+
+/// Something to be put into a core.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Input<'a> {
+    /// For [`Core::execute`].
+    Command(ConnId, Command<'a>),
+    /// For [`Core::handle`].
+    Event(Event),
+}
+
+impl<'a> Input<'a> {
+    /// Puts it into `core`; a command has a reply, an event has none.
+    pub fn enter<S: Store>(self, core: &'a mut Core<S>, now: Instant) -> Option<Reply<'a>> {
+        match self {
+            Self::Command(conn, command) => Some(core.execute(now, conn, command)),
+            Self::Event(event) => {
+                core.handle(now, event);
+                None
+            }
+        }
+    }
+
+    /// What is asked, if anything is.
+    #[must_use]
+    pub const fn command(&self) -> Option<&Command<'a>> {
+        match self {
+            Self::Command(_, command) => Some(command),
+            Self::Event(_) => None,
+        }
+    }
+}
