@@ -1,5 +1,6 @@
 //! What the tests of latchd share.
 
+pub mod abuse;
 pub mod differential;
 pub mod generate;
 pub mod simulation;

@@ -259,7 +259,10 @@ impl Drop for Server {
 /// client, and then two tests would talk to one server. And tried without listening: a process that
 /// another test starts just then has a copy of our socket for a moment, and would seem to be the
 /// server that is to listen there.
-fn free_port() -> io::Result<u16> {
+///
+/// # Errors
+/// There is none, or the kernel gives no socket.
+pub fn free_port() -> io::Result<u16> {
     // Below the ports that Linux takes for clients.
     const PORTS: std::ops::Range<u16> = 16_000..32_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);

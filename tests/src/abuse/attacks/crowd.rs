@@ -1,0 +1,69 @@
+//! No attack at all, and an honest crowd: what the machine does by itself.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::super::client::Client;
+use super::super::watch::watch;
+use super::super::{Attack, Outcome, Stage};
+
+/// How many busy clients there are.
+const CROWD: usize = 4;
+/// How many requests each has under way.
+const UNDER_WAY: usize = 100;
+
+/// Nobody attacks.
+pub const QUIET: Attack = Attack {
+    name: "quiet",
+    about: "nobody attacks",
+    has_peer: true,
+    play: |stage| {
+        let target = stage.start_large()?;
+        let (seen, ()) = watch(target.address, || {
+            thread::sleep(stage.setting.span);
+            Ok(())
+        })?;
+        let mut outcome = Outcome::seen(seen);
+        stage.note_memory(&target, &mut outcome)?;
+        Ok(outcome)
+    },
+};
+
+/// Others ask for as much as they can get, and read it.
+pub(super) const BUSY: Attack = Attack {
+    name: "busy",
+    about: "4 clients pipeline gets, 100 at a time",
+    has_peer: true,
+    play: busy,
+};
+
+fn busy(stage: &Stage<'_>) -> io::Result<Outcome> {
+    let target = stage.start_large()?;
+    let is_over = AtomicBool::new(false);
+    let (seen, ()) = watch(target.address, || {
+        thread::scope(|scope| {
+            let crowd: Vec<_> = (0..CROWD)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut client = Client::connect(target.address)?;
+                        while !is_over.load(Ordering::Relaxed) {
+                            client.pipeline(UNDER_WAY, "HD", |_, bytes| {
+                                bytes.extend_from_slice(b"mg innocent\r\n");
+                            })?;
+                        }
+                        io::Result::Ok(())
+                    })
+                })
+                .collect();
+            thread::sleep(stage.setting.span);
+            is_over.store(true, Ordering::Relaxed);
+            crowd
+                .into_iter()
+                .try_for_each(|client| client.join().expect("it does not panic"))
+        })
+    })?;
+    let mut outcome = Outcome::seen(seen);
+    stage.note_memory(&target, &mut outcome)?;
+    Ok(outcome)
+}

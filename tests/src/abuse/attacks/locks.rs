@@ -1,0 +1,171 @@
+//! Holders of many locks, and holders that die.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::super::client::{Client, PATIENCE};
+use super::super::outcome::FREE_MAX;
+use super::super::watch::watch;
+use super::super::{Attack, Outcome, Stage, fill, hold};
+use super::turns::small;
+
+/// A holder of very many locks dies.
+pub(super) const HOLDER_DIES: Attack = Attack {
+    name: "holder-dies",
+    about: "the holder of very many locks closes its connection",
+    has_peer: false,
+    play: |stage| {
+        let target = stage.start_large()?;
+        let holder = hold(&target, stage.setting.locks)?;
+        let last = format!("k{}", stage.setting.locks - 1);
+        let (seen, took) = watch(target.address, || {
+            let mut waiter = Client::connect(target.address)?;
+            waiter.ask("mn")?;
+            drop(holder);
+            obtain(&mut waiter, &last)
+        })?;
+        let mut outcome = Outcome::seen(seen);
+        outcome.span("free", took, FREE_MAX);
+        stage.note_memory(&target, &mut outcome)?;
+        Ok(outcome)
+    },
+};
+
+/// A holder of very many locks gives them back at once.
+pub(super) const UNLOCK_ALL: Attack = Attack {
+    name: "unlock-all",
+    about: "the holder of very many locks gives them back",
+    has_peer: false,
+    play: |stage| {
+        let target = stage.start_large()?;
+        let mut holder = hold(&target, stage.setting.locks)?;
+        let (seen, took) = watch(target.address, || {
+            let asked = Instant::now();
+            holder.ask("unlock_all")?;
+            Ok(asked.elapsed())
+        })?;
+        let mut outcome = Outcome::seen(seen);
+        outcome.span("answered", took, FREE_MAX);
+        stage.note_memory(&target, &mut outcome)?;
+        Ok(outcome)
+    },
+};
+
+/// A holder is reset while its requests are still much work.
+pub(super) const RESET_BEHIND: Attack = Attack {
+    name: "reset-behind",
+    about: "a holder is reset with 200 `keys` under way",
+    has_peer: false,
+    play: |stage| {
+        let target = stage.start_large()?;
+        let mut worst = Duration::ZERO;
+        let (seen, ()) = watch(target.address, || {
+            let mut waiter = Client::connect(target.address)?;
+            waiter.ask("mn")?;
+            for _ in 0..4 {
+                let mut holder = Client::connect(target.address)?;
+                holder.ask("lock k0")?;
+                holder.send("keys zz\r\n".repeat(200))?;
+                std::thread::sleep(Duration::from_millis(50));
+                holder.reset()?;
+                worst = worst.max(obtain(&mut waiter, "k0")?);
+            }
+            Ok(())
+        })?;
+        let mut outcome = Outcome::seen(seen);
+        outcome.span("free", worst, FREE_MAX);
+        stage.note_memory(&target, &mut outcome)?;
+        Ok(outcome)
+    },
+};
+
+/// One client takes every lock that it can get.
+pub(super) const HOG: Attack = Attack {
+    name: "lock-hog",
+    about: "one client takes all the locks it can; another wants one",
+    has_peer: false,
+    play: hog,
+};
+
+fn hog(stage: &Stage<'_>) -> io::Result<Outcome> {
+    let target = small(stage, &["-m", "64", "-t", "4"])?;
+    let items = (stage.setting.items / 2).min(400_000);
+    fill(&target, items)?;
+    let mut hog = Client::connect(target.address)?;
+    let held = hog.pipeline(items - 1_000, "OK", |index, bytes| {
+        bytes.extend_from_slice(format!("lock k{index}\r\n").as_bytes());
+    })?;
+    let mut other = Client::connect(target.address)?;
+    let got = other.pipeline(1_000, "OK", |index, bytes| {
+        bytes.extend_from_slice(format!("lock k{}\r\n", items - 1_000 + index).as_bytes());
+    })?;
+    let mut outcome = Outcome::default();
+    outcome
+        .notes
+        .push(format!("{held} held by one, {got} of 1000 by another"));
+    outcome.must(got == 1_000, format!("another got {got} of 1000 locks"));
+    stage.note_memory(&target, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// A holder's process is killed.
+pub(super) const KILL_HOLDER: Attack = Attack {
+    name: "kill-holder",
+    about: "kill -9 of a holder, 30 times",
+    has_peer: false,
+    play: |stage| {
+        let target = small(stage, &["-t", "4"])?;
+        fill(&target, 1)?;
+        let mut worst = Duration::ZERO;
+        let (seen, ()) = watch(target.address, || {
+            let mut waiter = Client::connect(target.address)?;
+            for _ in 0..30 {
+                waiter.ask("unlock_all")?;
+                worst = worst.max(kill_holder(target.address, &mut waiter)?);
+            }
+            Ok(())
+        })?;
+        let mut outcome = Outcome::seen(seen);
+        outcome.span("free", worst, FREE_MAX);
+        Ok(outcome)
+    },
+};
+
+fn kill_holder(address: SocketAddr, waiter: &mut Client) -> io::Result<Duration> {
+    let mut holder = Client::connect(address)?;
+    let answer = holder.ask("lock k0")?;
+    if answer != "OK" {
+        return Err(io::Error::other(format!("no lock: {answer}")));
+    }
+    // The child has the socket for its standard input, and nobody else has it.
+    let mut child = Command::new("sleep")
+        .arg("60")
+        .stdin(Stdio::from(OwnedFd::from(holder.into_socket())))
+        .spawn()?;
+    child.kill()?;
+    let killed = Instant::now();
+    child.wait()?;
+    obtain(waiter, "k0")?;
+    Ok(killed.elapsed())
+}
+
+/// Asks for a lock until it is there. Returns how long that took.
+pub(super) fn obtain(waiter: &mut Client, key: &str) -> io::Result<Duration> {
+    let begun = Instant::now();
+    loop {
+        let answer = waiter.ask(&format!("lock {key}"))?;
+        match answer.as_str() {
+            "OK" => {
+                let took = begun.elapsed();
+                waiter.ask(&format!("unlock {key}"))?;
+                return Ok(took);
+            }
+            "LOCKED" if begun.elapsed() < PATIENCE => {}
+            _ => return Err(io::Error::other(format!("lock {key}: {answer}"))),
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}

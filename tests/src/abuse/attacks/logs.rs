@@ -1,0 +1,84 @@
+//! A log that cannot be written: it is the server's trouble, and nobody else's.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use super::super::client::Client;
+use super::super::target::{Log, Start, Target};
+use super::super::watch::watch;
+use super::super::{Attack, Outcome, Stage};
+
+/// Whoever reads the log has gone.
+pub(super) const CLOSED: Attack = Attack {
+    name: "log-closed",
+    about: "the reader of the log has gone (-vv), 200 connections",
+    has_peer: true,
+    play: |stage| {
+        let mut target = start(stage, Log::Piped)?;
+        drop(target.take_log());
+        talk(&mut target)
+    },
+};
+
+/// There was never anywhere to log to.
+pub(super) const NONE: Attack = Attack {
+    name: "log-none",
+    about: "standard error is closed from the start (-vv)",
+    has_peer: true,
+    play: |stage| talk(&mut start(stage, Log::None)?),
+};
+
+/// Nobody reads the log.
+pub(super) const FULL_PIPE: Attack = Attack {
+    name: "log-unread",
+    about: "nobody reads the log pipe (-vv), 200 connections",
+    has_peer: true,
+    play: |stage| {
+        let mut target = start(stage, Log::Piped)?;
+        let unread = target.take_log();
+        let outcome = talk(&mut target);
+        drop(unread);
+        outcome
+    },
+};
+
+/// The log's disk is full.
+pub(super) const FULL_DISK: Attack = Attack {
+    name: "log-disk-full",
+    about: "the log goes to a full disk (-vv), 200 connections",
+    has_peer: true,
+    play: |stage| talk(&mut start(stage, Log::Full)?),
+};
+
+fn start(stage: &Stage<'_>, log: Log) -> io::Result<Target> {
+    stage.start(&Start {
+        log,
+        ..Start::new(&["-t", "4", "-vv"])
+    })
+}
+
+/// Logs a lot while the innocent work; then the server is to end as always.
+fn talk(target: &mut Target) -> io::Result<Outcome> {
+    let address = target.address;
+    let (seen, ()) = watch(address, || {
+        for _ in 0..200 {
+            let mut client = Client::connect(address)?;
+            client.pipeline(20, "HD", |_, bytes| {
+                bytes.extend_from_slice(b"mg innocent\r\n");
+            })?;
+        }
+        thread::sleep(Duration::from_millis(100));
+        Ok(())
+    })?;
+    let mut outcome = Outcome::seen(seen);
+    if let Some(status) = target.ended()? {
+        outcome.wrongs.push(format!("it has ended: {status}"));
+        return Ok(outcome);
+    }
+    match target.terminate(Duration::from_secs(5))? {
+        Some((status, _)) => outcome.must(status.code() == Some(0), format!("SIGTERM: {status}")),
+        None => outcome.wrongs.push("SIGTERM is not heard".into()),
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,61 @@
+//! The attacks by name, in the order of the table.
+
+mod connections;
+mod crowd;
+mod faults;
+mod items;
+mod locks;
+mod logs;
+mod memory;
+mod sockets;
+mod turns;
+mod vanish;
+
+use super::Attack;
+
+pub use crowd::QUIET;
+pub use vanish::hold_elsewhere;
+
+/// All of them. The first is none: it says what the machine does by itself, and limits rest on it.
+pub const ATTACKS: &[Attack] = &[
+    QUIET,
+    crowd::BUSY,
+    turns::KEYS,
+    turns::KEYS_STOP,
+    turns::STATS,
+    turns::MULTIGET,
+    turns::LONG_READS,
+    turns::QUIET_MISSES,
+    turns::APPENDS,
+    items::FLUSH_ITEMS,
+    items::FLUSH_HELD,
+    items::QUEUE_WALK,
+    items::DEAD_FIRST,
+    locks::HOLDER_DIES,
+    locks::UNLOCK_ALL,
+    locks::RESET_BEHIND,
+    locks::HOG,
+    locks::KILL_HOLDER,
+    memory::NON_READERS,
+    memory::UNFINISHED_SETS,
+    memory::UNFINISHED_LINES,
+    memory::HALF_REQUESTS,
+    memory::ADDRESS_SPACE,
+    connections::FLOOD,
+    connections::DRIP,
+    connections::RESET_STORM,
+    connections::TRICKLE,
+    connections::GARBAGE,
+    connections::DESCRIPTORS,
+    connections::PAUSE,
+    logs::CLOSED,
+    logs::NONE,
+    logs::FULL_PIPE,
+    logs::FULL_DISK,
+    faults::STOP_CONT,
+    faults::HANG_UP,
+    sockets::SECOND_SERVER,
+    sockets::SOCKET_FILE,
+    vanish::VANISH,
+    vanish::VANISH_UNREAD,
+];

@@ -1,0 +1,200 @@
+//! What an attack has come to, and whether that is bearable.
+//!
+//! Limits are what docs/OPERATIONS.md promises on a quiet machine, and beside it a multiple of what
+//! the same machine does while nobody attacks: a machine that is busy with other things does not
+//! reach them by itself.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::watch::Seen;
+
+/// The longest that an innocent client may wait.
+pub const STALL_MAX: Duration = Duration::from_millis(50);
+/// The longest that somebody new may wait.
+pub const FRESH_MAX: Duration = Duration::from_millis(100);
+/// The longest that the locks of the dead may be held, if their end can be seen.
+pub const FREE_MAX: Duration = Duration::from_millis(50);
+/// How many times the quiet machine's worst is added to each.
+const QUIET_TIMES: u32 = 5;
+/// What a quiet machine's worst is taken for at least.
+const QUIET_MIN: Duration = Duration::from_millis(5);
+
+/// What an attack has come to.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What the innocent have seen, if there were any.
+    pub seen: Option<Seen>,
+    /// The most memory that the server has had, and may have, in MiB.
+    pub memory: Option<Memory>,
+    /// How long something took that has a limit of its own.
+    pub spans: Vec<Span>,
+    /// What should not have been.
+    pub wrongs: Vec<String>,
+    /// What else is worth a word.
+    pub notes: Vec<String>,
+}
+
+/// A server's memory, in MiB.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// The most it has had.
+    pub peak_mib: u64,
+    /// The most it may have; `None` if the attack is not about memory.
+    pub max_mib: Option<u64>,
+}
+
+/// A span with a limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// What took so long.
+    pub name: &'static str,
+    /// How long.
+    pub took: Duration,
+    /// How long it may take.
+    pub max: Duration,
+}
+
+/// What the machine does while nobody attacks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quiet {
+    /// The longest that an innocent client waited.
+    pub worst: Duration,
+    /// The longest that somebody new waited.
+    pub fresh_worst: Duration,
+}
+
+impl Outcome {
+    /// With what the innocent have seen.
+    #[must_use]
+    pub fn seen(seen: Seen) -> Self {
+        Self {
+            seen: Some(seen),
+            ..Self::default()
+        }
+    }
+
+    /// Notes that something took so long, and may take as long.
+    pub fn span(&mut self, name: &'static str, took: Duration, max: Duration) {
+        self.spans.push(Span { name, took, max });
+    }
+
+    /// Notes what should not have been, if it was.
+    pub fn must(&mut self, is_so: bool, otherwise: impl Into<String>) {
+        if !is_so {
+            self.wrongs.push(otherwise.into());
+        }
+    }
+
+    /// Everything that is past its limit, in words; empty if the attack was borne.
+    #[must_use]
+    pub fn faults(&self, quiet: &Quiet) -> Vec<String> {
+        let mut faults = self.wrongs.clone();
+        let stall_more = QUIET_TIMES * quiet.worst.max(QUIET_MIN);
+        let fresh_more = QUIET_TIMES * quiet.fresh_worst.max(QUIET_MIN);
+        if let Some(seen) = &self.seen {
+            faults.extend(seen.wrongs.iter().take(3).cloned());
+            for (name, took, max) in [
+                ("stall", seen.worst, STALL_MAX + stall_more),
+                ("fresh", seen.fresh_worst, FRESH_MAX + fresh_more),
+            ] {
+                if took > max {
+                    faults.push(format!("{name} {} > {}", ms(took), ms(max)));
+                }
+            }
+        }
+        if let Some(Memory {
+            peak_mib,
+            max_mib: Some(max_mib),
+        }) = self.memory
+            && peak_mib > max_mib
+        {
+            faults.push(format!("{peak_mib} MiB > {max_mib} MiB"));
+        }
+        for Span { name, took, max } in &self.spans {
+            let max = *max + stall_more;
+            if *took > max {
+                faults.push(format!("{name} {} > {}", ms(*took), ms(max)));
+            }
+        }
+        faults
+    }
+
+    /// The row of the table, without its name.
+    #[must_use]
+    pub fn row(&self) -> String {
+        let mut row = String::new();
+        let seen = self.seen.as_ref();
+        for span in [
+            seen.map(|seen| seen.worst),
+            seen.map(|seen| seen.p99),
+            seen.map(|seen| seen.fresh_worst),
+        ] {
+            let _ = write!(row, " {:>10}", span.map_or("-".into(), ms));
+        }
+        let memory = self.memory.map(|memory| memory.peak_mib);
+        let _ = write!(row, " {:>6}", memory.map_or("-".into(), |m| m.to_string()));
+        let mut words: Vec<_> = self
+            .spans
+            .iter()
+            .map(|span| format!("{} {}", span.name, ms(span.took)))
+            .collect();
+        words.extend(self.notes.iter().cloned());
+        let _ = write!(row, "  {}", words.join(", "));
+        row
+    }
+}
+
+/// A span as the table shows it: milliseconds.
+#[must_use]
+pub fn ms(span: Duration) -> String {
+    let us = span.as_micros();
+    format!("{}.{:02} ms", us / 1000, us % 1000 / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stalled(worst_ms: u64) -> Outcome {
+        Outcome::seen(Seen {
+            worst: Duration::from_millis(worst_ms),
+            ..Seen::default()
+        })
+    }
+
+    #[test]
+    fn a_stall_is_measured_against_the_quiet_machine() {
+        let quiet = Quiet::default();
+        assert_eq!(stalled(75).faults(&quiet), [""; 0]);
+        assert_eq!(stalled(76).faults(&quiet), ["stall 76.00 ms > 75.00 ms"]);
+        let noisy = Quiet {
+            worst: Duration::from_millis(20),
+            ..quiet
+        };
+        assert_eq!(stalled(150).faults(&noisy), [""; 0]);
+    }
+
+    #[test]
+    fn memory_has_a_limit_only_where_it_is_attacked() {
+        let mut outcome = stalled(1);
+        outcome.memory = Some(Memory {
+            peak_mib: 900,
+            max_mib: None,
+        });
+        assert_eq!(outcome.faults(&Quiet::default()), [""; 0]);
+        outcome.memory = Some(Memory {
+            peak_mib: 900,
+            max_mib: Some(160),
+        });
+        assert_eq!(outcome.faults(&Quiet::default()), ["900 MiB > 160 MiB"]);
+    }
+
+    #[test]
+    fn what_should_not_be_is_a_fault() {
+        let mut outcome = Outcome::default();
+        outcome.must(true, "this is so");
+        outcome.must(false, "the server has ended");
+        assert_eq!(outcome.faults(&Quiet::default()), ["the server has ended"]);
+    }
+}

@@ -1,0 +1,139 @@
+//! What an attack does to those who have no part in it.
+//!
+//! - Each innocent client asks for one value every millisecond. The time of an answer is what counts;
+//!   while one is late, those that would have been asked for meanwhile count as late too, or a stall
+//!   of a second would be one sample in a thousand.
+//! - Every ten milliseconds somebody new connects and asks for something.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::client::Client;
+
+/// How many innocent clients there are: one a thread of the server, since clients are spread evenly.
+const INNOCENTS: usize = 4;
+/// How often each asks.
+const PERIOD: Duration = Duration::from_millis(1);
+/// How often somebody new connects.
+const FRESH_PERIOD: Duration = Duration::from_millis(10);
+/// How long all is quiet before the attack, so that everybody has been served once.
+const LEAD: Duration = Duration::from_millis(200);
+/// How long the innocent go on after it: what it has left behind is felt then.
+const TRAIL: Duration = Duration::from_millis(300);
+
+/// What the innocent have seen.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// The longest that an innocent client waited.
+    pub worst: Duration,
+    /// What one in a hundred of its requests took at least.
+    pub p99: Duration,
+    /// The longest that somebody new waited from connecting to the first answer.
+    pub fresh_worst: Duration,
+    /// How many of the new were turned away.
+    pub refused: usize,
+    /// What no innocent client should see: its connection closed, an answer that makes no sense.
+    pub wrongs: Vec<String>,
+}
+
+/// Lets the innocent work while `attack` does.
+///
+/// # Errors
+/// The innocent cannot even connect, or what the attack says.
+pub fn watch<R>(
+    address: SocketAddr,
+    attack: impl FnOnce() -> io::Result<R>,
+) -> io::Result<(Seen, R)> {
+    let mut innocents = Client::connect_many(address, INNOCENTS)?;
+    for innocent in &mut innocents {
+        innocent.send("set innocent 0 0 1\r\nx\r\n")?;
+        innocent.line()?;
+    }
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let asking: Vec<_> = innocents
+            .into_iter()
+            .map(|innocent| scope.spawn(|| ask_on(innocent, &is_over)))
+            .collect();
+        let fresh = scope.spawn(|| connect_on(address, &is_over));
+        thread::sleep(LEAD);
+        let outcome = attack();
+        thread::sleep(TRAIL);
+        is_over.store(true, Ordering::Relaxed);
+        let mut seen = fresh.join().expect("it does not panic");
+        let mut waits_us = Vec::new();
+        for innocent in asking {
+            let (waits, wrong) = innocent.join().expect("it does not panic");
+            waits_us.extend(waits);
+            seen.wrongs.extend(wrong);
+        }
+        waits_us.sort_unstable();
+        seen.worst = micros(waits_us.last().copied().unwrap_or(0));
+        let p99 = waits_us.len().saturating_sub(waits_us.len() / 100 + 1);
+        seen.p99 = micros(waits_us.get(p99).copied().unwrap_or(0));
+        outcome.map(|outcome| (seen, outcome))
+    })
+}
+
+fn micros(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+/// Asks until all is over. Returns how long each answer took in microseconds, and what was wrong.
+fn ask_on(mut innocent: Client, is_over: &AtomicBool) -> (Vec<u64>, Option<String>) {
+    let period_us = u64::try_from(PERIOD.as_micros()).unwrap_or(u64::MAX);
+    let mut waits_us = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        let answer = innocent
+            .send("get innocent\r\n")
+            .and_then(|()| innocent.read_until("END"));
+        let us = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
+        waits_us.push(us);
+        // Those that were due while this one waited.
+        let mut missed_us = us;
+        while missed_us > 2 * period_us {
+            missed_us -= period_us;
+            waits_us.push(missed_us);
+        }
+        if let Err(error) = answer {
+            return (waits_us, Some(format!("an innocent client: {error}")));
+        }
+        thread::sleep(PERIOD);
+    }
+    (waits_us, None)
+}
+
+/// Connects until all is over.
+fn connect_on(address: SocketAddr, is_over: &AtomicBool) -> Seen {
+    let mut seen = Seen::default();
+    while !is_over.load(Ordering::Relaxed) {
+        let started = Instant::now();
+        match Client::connect(address).and_then(|mut fresh| fresh.ask("mn")) {
+            Ok(answer) if answer == "MN" => {}
+            Ok(answer) if answer.starts_with("ERROR Too many open") => seen.refused += 1,
+            Ok(answer) => seen.wrongs.push(format!("somebody new read {answer:?}")),
+            // It was told so, and our request behind its end has met a reset.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::ConnectionReset
+                        | io::ErrorKind::BrokenPipe
+                        | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                seen.refused += 1;
+            }
+            Err(error) => {
+                seen.wrongs.push(format!("somebody new: {error}"));
+                return seen;
+            }
+        }
+        seen.fresh_worst = seen.fresh_worst.max(started.elapsed());
+        thread::sleep(FRESH_PERIOD);
+    }
+    seen
+}

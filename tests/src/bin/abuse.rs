@@ -1,0 +1,150 @@
+//! Attacks a server and says who was held up by it.
+//!
+//! `abuse [NAME…] [--latchd PATH] [--peer PATH] [--quick] [--trials N]` plays the attacks of these names, or all of
+//! them, on servers of its own, and prints a row for each. With `--peer`, memcached is attacked in the
+//! same way where that can be. `--quick` takes small stores and short spans.
+//!
+//! A row past its limits is played again, up to `--trials N` times (3): what a busy machine does by
+//! chance it does not do each time, and before each how quiet the machine is is measured anew. The
+//! exit code is 1 if an attack went past its limits each time.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use latchd_tests::abuse::attacks::hold_elsewhere;
+use latchd_tests::abuse::{ATTACKS, Attack, Kind, Outcome, QUIET, Quiet, Setting, Stage};
+
+const USAGE: &str = "usage: abuse [NAME…] [--latchd PATH] [--peer PATH] [--quick] [--trials N]";
+
+struct Arguments {
+    names: Vec<String>,
+    trials: usize,
+    setting: Setting,
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
+    let mut setting = Setting {
+        latchd: PathBuf::from("target/release/latchd"),
+        peer: None,
+        holder: std::env::current_exe().ok()?,
+        items: 1_000_000,
+        locks: 500_000,
+        span: Duration::from_secs(3),
+    };
+    let mut names = Vec::new();
+    let mut trials = 3;
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--latchd" => setting.latchd = words.next()?.into(),
+            "--peer" => setting.peer = Some(words.next()?.into()),
+            "--trials" => trials = words.next()?.parse().ok().filter(|trials| *trials > 0)?,
+            "--quick" => {
+                (setting.items, setting.locks) = (100_000, 50_000);
+                setting.span = Duration::from_secs(1);
+            }
+            name if ATTACKS.iter().any(|attack| attack.name == name) => names.push(word),
+            _ => return None,
+        }
+    }
+    Some(Arguments {
+        names,
+        trials,
+        setting,
+    })
+}
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    if let [flag, address, how] = &words[..]
+        && flag == "--hold"
+    {
+        let _ = hold_elsewhere(address, how);
+        return ExitCode::FAILURE;
+    }
+    let Some(arguments) = parse(words.into_iter()) else {
+        eprintln!("{USAGE}");
+        for attack in ATTACKS {
+            eprintln!("  {:18} {}", attack.name, attack.about);
+        }
+        return ExitCode::from(2);
+    };
+    println!(
+        "{:18} {:9} {:>10} {:>10} {:>10} {:>6}",
+        "attack", "server", "worst", "p99", "fresh", "MiB"
+    );
+    let failed = play_all(&arguments);
+    if failed.is_empty() {
+        println!("all of them were borne");
+        return ExitCode::SUCCESS;
+    }
+    println!("not borne: {}", failed.join(", "));
+    ExitCode::FAILURE
+}
+
+/// Returns the names of the attacks that were not borne.
+fn play_all(arguments: &Arguments) -> Vec<&'static str> {
+    let Arguments {
+        names,
+        trials,
+        setting,
+    } = arguments;
+    let is_chosen = |attack: &Attack| names.is_empty() || names.iter().any(|n| n == attack.name);
+    let mut quiet = Quiet::default();
+    let mut failed = Vec::new();
+    measure_quiet(setting, &mut quiet);
+    for attack in ATTACKS.iter().filter(|attack| is_chosen(attack)) {
+        let is_borne = (0..*trials).any(|trial| {
+            if trial > 0 {
+                measure_quiet(setting, &mut quiet);
+            }
+            play(attack, Kind::Latchd, setting, &quiet)
+        });
+        if !is_borne {
+            failed.push(attack.name);
+        }
+        if attack.has_peer && setting.peer.is_some() {
+            play(attack, Kind::Memcached, setting, &quiet);
+        }
+    }
+    failed
+}
+
+/// Sees what the machine does while nobody attacks. The worst that was ever seen is what counts.
+fn measure_quiet(setting: &Setting, quiet: &mut Quiet) {
+    let stage = Stage {
+        setting,
+        kind: Kind::Latchd,
+    };
+    if let Some(seen) = (QUIET.play)(&stage).ok().and_then(|outcome| outcome.seen) {
+        quiet.worst = quiet.worst.max(seen.worst);
+        quiet.fresh_worst = quiet.fresh_worst.max(seen.fresh_worst);
+    }
+}
+
+/// Plays an attack and prints its row. Returns whether it was borne, or cannot be made here.
+fn play(attack: &Attack, kind: Kind, setting: &Setting, quiet: &Quiet) -> bool {
+    let played = (attack.play)(&Stage { setting, kind });
+    let faults = match (&played, kind) {
+        (_, Kind::Memcached) => Vec::new(),
+        (Ok(outcome), Kind::Latchd) => outcome.faults(quiet),
+        (Err(error), _) if error.kind() == io::ErrorKind::Unsupported => Vec::new(),
+        (Err(error), Kind::Latchd) => vec![error.to_string()],
+    };
+    print_row(attack, kind, &played, &faults);
+    faults.is_empty()
+}
+
+fn print_row(attack: &Attack, kind: Kind, played: &io::Result<Outcome>, faults: &[String]) {
+    let row = match played {
+        Ok(outcome) => outcome.row(),
+        Err(error) => format!("{:43} {error}", ""),
+    };
+    let verdict = if faults.is_empty() {
+        String::new()
+    } else {
+        format!("  PAST ITS LIMIT: {}", faults.join("; "))
+    };
+    println!("{:18} {:9}{row}{verdict}", attack.name, kind.name());
+}
