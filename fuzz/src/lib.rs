@@ -11,7 +11,8 @@ use latchd_core::engine::Config;
 use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
 use latchd_harness::alphabet::{
-    Op, Pairs, ReplyKind, RequestKind, Stage, UNIX_S_AT_START, VALUE_BYTES_MAX, limits, reachable,
+    Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, limits,
+    reachable,
 };
 
 /// Panics if it does not hold for an input.
@@ -91,15 +92,15 @@ pub fn play(input: &[u8], pairs: &mut Pairs) {
         pinned => limits::scarce(pinned.into()),
     };
     let mut core = Core::new(Config::new(limits, UNIX_S_AT_START));
-    let mut stage = Stage::new();
+    let mut environment = Environment::new();
     while let Ok(op) = unstructured.arbitrary::<Op>() {
-        if let Some(input) = stage.enact(&op) {
-            let reply = input.enter(&mut core, stage.clock().now);
+        if let Some(input) = environment.enact(&op) {
+            let reply = input.enter(&mut core, environment.clock().now);
             if let (Op::Request { request, .. }, Some(reply)) = (&op, &reply) {
                 let pair = (RequestKind::of(request), ReplyKind::of(reply));
                 assert!(reachable(pair.0).contains(&pair.1), "{pair:?} cannot be");
                 pairs.note(request, reply);
-                stage.learn(request, reply);
+                environment.learn(request, reply);
             }
         }
         core.check();

@@ -8,7 +8,7 @@ use std::fmt;
 
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
-use latchd_harness::alphabet::{CasChoice, Client, Meaning, Op, SmallKey, SmallValue};
+use latchd_harness::alphabet::{CasChoice, ClientNumber, Meaning, Op, SmallKey, SmallValue};
 
 use crate::setup::{CLIENTS_MAX, Setup};
 use crate::verb::{Scope, Verb};
@@ -58,7 +58,7 @@ impl Action {
     /// The op that it is; `None` for the one that is none, [`Verb::Walk`].
     #[must_use]
     pub fn op(self, setup: &Setup) -> Option<Op> {
-        let client = Client::new(self.client);
+        let client = ClientNumber::new(self.client);
         let request = || self.verb.request(SmallKey::new(self.key), setup.ttl_s);
         Some(match self.verb {
             Verb::Open => Op::Open { client },
@@ -69,7 +69,7 @@ impl Action {
                 request: request()?,
             },
             Verb::Late(_) => Op::Request {
-                client: Client::new(u8::try_from(GONE).expect("there are few")),
+                client: ClientNumber::new(u8::try_from(GONE).expect("there are few")),
                 request: request()?,
             },
             Verb::Pass => Op::Advance { ms: STEP_MS },

@@ -6,10 +6,10 @@ use latchd_core::{ConnId, Event, Instant};
 use latchd_harness::alphabet::RequestKind as Kind;
 
 use crate::action::{key, name};
-use crate::answer::Answer;
-use crate::client::Errand;
+use crate::client::FanOut;
 use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
+use crate::reply_seen::ReplySeen;
 use crate::rules::{Cause, demand};
 use crate::setup::{CLIENT_KEYS_MAX, Setup};
 use crate::snapshot::Snapshot;
@@ -38,10 +38,10 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
         for client in clients() {
             // Whoever is on the way to lose all its locks believes nothing, but where it has not
             // come by yet.
-            let may_linger = match client.errand {
-                Some((Errand::Close | Errand::UnlockAll, next)) => shard >= next,
+            let may_linger = match client.fan_out {
+                Some((FanOut::Close | FanOut::UnlockAll, next)) => shard >= next,
                 Some((
-                    Errand::FlushAll { .. } | Errand::Keys | Errand::Stats | Errand::StatsReset,
+                    FanOut::FlushAll { .. } | FanOut::Keys | FanOut::Stats | FanOut::StatsReset,
                     _,
                 ))
                 | None => false,
@@ -101,12 +101,12 @@ pub(crate) fn handover(
     world: &World,
     cause: &Cause<'_>,
     before: &Snapshot,
-    answer: Option<Answer>,
+    answer: Option<ReplySeen>,
 ) -> Witnesses {
     let mut shown = Witnesses::default();
     let (conn, witness) = match (cause, answer) {
         (Cause::Closed { conn }, _) => (*conn, Witness::HandoverByDeath),
-        (Cause::Asked { conn, .. } | Cause::AskedAll { conn, .. }, Some(Answer::Unlocked)) => {
+        (Cause::Asked { conn, .. } | Cause::AskedAll { conn, .. }, Some(ReplySeen::Unlocked)) => {
             (*conn, Witness::HandoverByUnlock)
         }
         (Cause::Asked { .. } | Cause::AskedAll { .. } | Cause::Time, _) => return shown,

@@ -15,7 +15,7 @@ use latchd_core::ConnId;
 use latchd_core::time::{Exptime, TICK_MS};
 
 use crate::action::{CHOSEN_CAS, PRESSURE_KEY};
-use crate::client::{Client, Errand};
+use crate::client::{FanOut, ModelClient};
 use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Room, Setup};
 use crate::snapshot::{SHARDS_MAX, Seen, ShardSeen, Snapshot};
 use crate::world::{Ghost, World};
@@ -122,31 +122,31 @@ impl Canonical {
 
 fn client_word(
     setup: &Setup,
-    client: &Client,
+    client: &ModelClient,
     items: &[Option<Seen>],
     order: &[usize; CLIENT_KEYS_MAX],
 ) -> u64 {
-    let Client {
+    let ModelClient {
         conn,
         holds,
         versions,
         opened,
-        errand,
+        fan_out,
     } = client;
     let mut word = Word::default();
     // No word of a client is 0, which stands for the clients that a model does not have.
     word.push_bit(true);
     word.push_bit(conn.is_some());
-    let (kind, next) = match errand {
+    let (kind, next) = match fan_out {
         None => (0, 0),
-        Some((Errand::Close, next)) => (1, *next),
-        Some((Errand::UnlockAll, next)) => (2, *next),
-        Some((Errand::FlushAll { at: Exptime::Never }, next)) => (3, *next),
+        Some((FanOut::Close, next)) => (1, *next),
+        Some((FanOut::UnlockAll, next)) => (2, *next),
+        Some((FanOut::FlushAll { at: Exptime::Never }, next)) => (3, *next),
         // There is one delay in an alphabet ([`Manner::Later`](crate::verb::Manner)).
-        Some((Errand::FlushAll { .. }, next)) => (4, *next),
-        Some((Errand::Keys, next)) => (5, *next),
-        Some((Errand::Stats, next)) => (6, *next),
-        Some((Errand::StatsReset, next)) => (7, *next),
+        Some((FanOut::FlushAll { .. }, next)) => (4, *next),
+        Some((FanOut::Keys, next)) => (5, *next),
+        Some((FanOut::Stats, next)) => (6, *next),
+        Some((FanOut::StatsReset, next)) => (7, *next),
     };
     word.push(kind, 3);
     word.push(next as u64, 2);

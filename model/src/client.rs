@@ -9,7 +9,7 @@ use latchd_core::item::Cas;
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
 
-use crate::answer::Answer;
+use crate::reply_seen::ReplySeen;
 use crate::setup::{CLIENT_KEYS_MAX, Setup};
 use crate::snapshot::SHARDS_MAX;
 
@@ -21,7 +21,7 @@ const ALL_KEYS: Keys<'static> = Keys {
 
 /// A client, as far as it can know.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Client {
+pub(crate) struct ModelClient {
     pub(crate) conn: Option<ConnId>,
     /// The keys whose locks it believes it holds.
     pub(crate) holds: [bool; CLIENT_KEYS_MAX],
@@ -30,14 +30,14 @@ pub(crate) struct Client {
     /// In which shards its connection has been announced.
     pub(crate) opened: [bool; SHARDS_MAX],
     /// What it is in the middle of, and the shard whose turn is next.
-    pub(crate) errand: Option<(Errand, usize)>,
+    pub(crate) fan_out: Option<(FanOut, usize)>,
 }
 
 /// What is done to all shards, one after the other, while others go on.
 ///
 /// The shell takes all the shards concerned at once, which allows less than this.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Errand {
+pub(crate) enum FanOut {
     Close,
     UnlockAll,
     FlushAll { at: Exptime },
@@ -46,7 +46,7 @@ pub(crate) enum Errand {
     StatsReset,
 }
 
-impl Errand {
+impl FanOut {
     /// What a request sets out to do; `None` if it is about one key.
     pub(crate) const fn of(command: &Command<'_>) -> Option<Self> {
         match command {
@@ -81,23 +81,23 @@ impl Errand {
     }
 }
 
-impl Client {
+impl ModelClient {
     /// Believes what a reply says, and nothing else.
     pub(crate) fn learn(
         &mut self,
         setup: &Setup,
         key: usize,
         command: &Command<'_>,
-        answer: &Answer,
+        answer: &ReplySeen,
     ) {
-        if let (Command::Get(_), Answer::Hit(hit)) = (command, answer)
+        if let (Command::Get(_), ReplySeen::Hit(hit)) = (command, answer)
             && setup.has_versions()
         {
             self.versions[key] = Cas::new(hit.cas);
         }
         let takes = match command {
-            Command::Lock { .. } => *answer == Answer::Locked,
-            Command::Get(get) => get.lock && matches!(answer, Answer::Hit(_)),
+            Command::Lock { .. } => *answer == ReplySeen::Locked,
+            Command::Get(get) => get.lock && matches!(answer, ReplySeen::Hit(_)),
             Command::Set(_)
             | Command::SetTooLarge { .. }
             | Command::Delete(_)
@@ -110,12 +110,12 @@ impl Client {
             | Command::StatsReset => false,
         };
         let gives = match command {
-            Command::Unlock { .. } => *answer == Answer::Unlocked,
+            Command::Unlock { .. } => *answer == ReplySeen::Unlocked,
             Command::Set(set) => {
-                set.lock == LockAfter::Release && matches!(answer, Answer::Stored { .. })
+                set.lock == LockAfter::Release && matches!(answer, ReplySeen::Stored { .. })
             }
             Command::Delete(delete) => {
-                delete.removal == Removal::Remove && *answer == Answer::Deleted
+                delete.removal == Removal::Remove && *answer == ReplySeen::Deleted
             }
             // Whoever holds the lock knows that the item has gone, and the lock with it.
             Command::SetTooLarge { .. } => true,

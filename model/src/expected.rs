@@ -10,16 +10,16 @@ use latchd_core::command::{
 };
 use latchd_core::time::{Exptime, TICK_MS, Tick};
 
-use crate::answer::Answer;
 use crate::invariants::{Invariant, Witness};
+use crate::reply_seen::ReplySeen;
 use crate::snapshot::Seen;
 use crate::world::Ghost;
 
 /// A command about one key, and how it was answered.
-pub(crate) struct Request<'a> {
+pub(crate) struct Answered<'a> {
     pub(crate) conn: ConnId,
     pub(crate) command: &'a Command<'a>,
-    pub(crate) answer: Answer,
+    pub(crate) answer: ReplySeen,
     pub(crate) now_ms: u64,
     /// The number that the next change was to get.
     pub(crate) next_cas: u64,
@@ -51,7 +51,7 @@ pub(crate) fn released(held: Seen, ghost: Ghost, now: Tick) -> (Option<Seen>, Wi
     }
 }
 
-impl Request<'_> {
+impl Answered<'_> {
     /// What becomes of an item that was `before`; `None` if nothing was done.
     pub(crate) fn outcome(&self, before: Option<Seen>, ghost: Ghost) -> Option<Expected> {
         let done = |item, ghost| Expected {
@@ -69,25 +69,25 @@ impl Request<'_> {
             ..ghost
         };
         Some(match (self.command, self.answer, before) {
-            (Command::Get(get), Answer::Hit(_), Some(seen)) => {
+            (Command::Get(get), ReplySeen::Hit(_), Some(seen)) => {
                 // What it learns of the win is a rule of its own (R1, R2).
                 done(Some(self.after_get(get, seen)), ghost)
             }
             // One that is made and gone at once is not among the verbs.
-            (Command::Get(get), Answer::Hit(hit), None) => {
+            (Command::Get(get), ReplySeen::Hit(hit), None) => {
                 let item = Seen {
                     deadline: self.vivified(&get.steps),
                     ..made(hit.cas, b"")
                 };
                 done(Some(item), ghost)
             }
-            (Command::Set(set), Answer::Stored { cas }, _) => {
+            (Command::Set(set), ReplySeen::Stored { cas }, _) => {
                 self.after_set(set, cas, before, ghost)
             }
-            (Command::Delete(delete), Answer::Deleted, Some(seen)) => {
+            (Command::Delete(delete), ReplySeen::Deleted, Some(seen)) => {
                 self.after_delete(delete, seen, ghost)
             }
-            (Command::Arithmetic(sum), Answer::Number { cas, .. }, None) => {
+            (Command::Arithmetic(sum), ReplySeen::Number { cas, .. }, None) => {
                 let item = Seen {
                     deadline: self.vivified(&sum.steps),
                     ..made(cas, sum.initial.to_string().as_bytes())
@@ -97,7 +97,7 @@ impl Request<'_> {
                     ..done(Some(item), fresh)
                 }
             }
-            (Command::Arithmetic(sum), Answer::Number { cas, .. }, Some(seen)) => {
+            (Command::Arithmetic(sum), ReplySeen::Number { cas, .. }, Some(seen)) => {
                 let digits = counted(sum, before)?.to_string();
                 let width = seen.value.1.max(digits.len());
                 let value = bytes(format!("{digits:width$}").as_bytes());
@@ -112,10 +112,10 @@ impl Request<'_> {
                     ..done(Some(item), fresh)
                 }
             }
-            (Command::Lock { .. }, Answer::Locked, Some(seen)) => {
+            (Command::Lock { .. }, ReplySeen::Locked, Some(seen)) => {
                 done(Some(self.held(seen)), ghost)
             }
-            (Command::Unlock { .. }, Answer::Unlocked, Some(seen)) => {
+            (Command::Unlock { .. }, ReplySeen::Unlocked, Some(seen)) => {
                 let (item, witness) = released(seen, ghost, self.now());
                 let free = Ghost {
                     flush_pending: false,

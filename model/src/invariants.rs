@@ -196,7 +196,7 @@ witnesses! {
     VersionAfterChosen of VersionsGrow, "a chosen version is followed by the next one of the server", |s| s.has(Verb::Ask(Kind::Set, Manner::Chosen));
     Evicted of OthersUntouched, "an item is evicted for another", |s| s.room != Room::Ample;
     TwoItems of OthersUntouched, "a command finds another item beside its own", |s| s.keys >= 2 && s.shards == 1 && s.room != Room::Items(1);
-    SecondShard of OthersUntouched, "a client's errand comes to a second shard", |s| s.shards >= 2;
+    SecondShard of OthersUntouched, "a client's fan-out comes to a second shard", |s| s.shards >= 2;
     BetweenShards of OthersUntouched, "a lock is granted while another client is on its way through the shards", |s| s.shards >= 2 && s.asks(Kind::Lock) && s.clients >= 2;
     CasMatches of Guards, "a guarded change finds the version it wants", |s| any(s, &[ask(Kind::Cas), ask(Kind::ReplaceAndUnlockCas), ask(Kind::DeleteCas)]);
     CasDiffers of Guards, "a guarded change finds another version", |s| any(s, &[ask(Kind::Cas), ask(Kind::ReplaceAndUnlockCas), ask(Kind::DeleteCas)]);

@@ -2,7 +2,6 @@
 #![warn(missing_docs)]
 
 mod action;
-mod answer;
 mod beliefs;
 mod canonical;
 mod client;
@@ -14,6 +13,7 @@ pub mod invariants;
 pub mod lease;
 mod locks;
 pub mod pairs;
+mod reply_seen;
 pub mod report;
 mod rules;
 pub mod search;

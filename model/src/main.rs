@@ -14,11 +14,11 @@ use stateright::Model;
 #[command(version)]
 struct Arguments {
     #[command(subcommand)]
-    command: Request,
+    command: Task,
 }
 
 #[derive(Subcommand)]
-enum Request {
+enum Task {
     /// Explores every state of every model, and says what does not hold.
     Check {
         /// Only the models whose name begins with this.
@@ -75,26 +75,26 @@ fn main() -> ExitCode {
     // What panics in a core is caught and told as what it is: an invariant that does not hold.
     std::panic::set_hook(Box::new(|_| {}));
     let is_good = match Arguments::parse().command {
-        Request::Check {
+        Task::Check {
             name,
             threads,
             save,
         } => check(&chosen(name.as_deref()), threads, &save),
-        Request::List { name } => {
+        Task::List { name } => {
             for setup in chosen(name.as_deref()) {
                 println!("{}", report::details(setup));
             }
             true
         }
-        Request::View { name } => view(&chosen(name.as_deref())),
-        Request::Lease {
+        Task::View { name } => view(&chosen(name.as_deref())),
+        Task::Lease {
             threads,
             show,
             name,
             steps,
             renews,
         } => leases(threads, show, name.as_deref(), steps, renews),
-        Request::Explore { name, port } => explore(&name, port),
+        Task::Explore { name, port } => explore(&name, port),
     };
     if is_good {
         ExitCode::SUCCESS

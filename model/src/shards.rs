@@ -12,7 +12,7 @@ use crate::setup::{Counts, Room, Setup};
 use crate::verb::{Manner, Verb, ask};
 
 /// What visits all shards, and what can come between.
-const ERRANDS: &[Verb] = &[
+const FAN_OUTS: &[Verb] = &[
     Verb::Open,
     Verb::Close,
     Verb::Walk,
@@ -49,14 +49,14 @@ const SHARDS: Setup = Setup {
         states: 47_169,
         transitions: 825_195,
     },
-    about: "two shards with a key each; errands visit one after the other",
+    about: "two shards with a key each; fan-outs visit one after the other",
     clients: 2,
     keys: 2,
     shards: 2,
     room: Room::Ample,
     ttl_s: 1,
     locks_max: 8,
-    alphabet: &[ERRANDS, TIME],
+    alphabet: &[FAN_OUTS, TIME],
 };
 
 /// The models of shards.
@@ -77,7 +77,7 @@ pub(crate) const ALL: &[Setup] = &[
             states: 12_622,
             transitions: 265_644,
         },
-        alphabet: &[ERRANDS, VERSIONS],
+        alphabet: &[FAN_OUTS, VERSIONS],
         ..SHARDS
     },
 ];

@@ -9,8 +9,8 @@ use std::fmt;
 use latchd_core::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{
-    CasChoice, GuardChoice, Request, RequestKind as Kind, SmallArithmetic, SmallDelete, SmallGet,
-    SmallKey, SmallSet, SmallValue,
+    CasChoice, GuardChoice, RequestKind as Kind, SmallArithmetic, SmallDelete, SmallGet, SmallKey,
+    SmallRequest, SmallSet, SmallValue,
 };
 
 /// The token of `R`, in seconds: wins an item of which less than this remains.
@@ -121,7 +121,7 @@ impl Verb {
     /// What is asked for, of an item that is to live for `ttl_s` seconds if it is to expire; `None`
     /// if it is no request.
     #[must_use]
-    pub fn request(self, key: SmallKey, ttl_s: u32) -> Option<Request> {
+    pub fn request(self, key: SmallKey, ttl_s: u32) -> Option<SmallRequest> {
         let (kind, manner) = match self {
             Self::Ask(kind, manner) => (kind, manner),
             Self::Late(kind) => (kind, Manner::Plain),
@@ -217,7 +217,7 @@ struct Phrase {
 }
 
 impl Phrase {
-    fn request(self, kind: Kind) -> Request {
+    fn request(self, kind: Kind) -> SmallRequest {
         let key = self.key;
         let append = |missing| SetMode::Append { missing };
         let prepend = |missing| SetMode::Prepend { missing };
@@ -244,7 +244,7 @@ impl Phrase {
             Kind::PrependElseCreate | Kind::PrependElseCreateCas => {
                 self.store(kind, prepend(create))
             }
-            Kind::SetTooLarge => Request::SetTooLarge { key },
+            Kind::SetTooLarge => SmallRequest::SetTooLarge { key },
             Kind::Delete | Kind::DeleteCas => self.delete(kind, Removal::Remove),
             Kind::MarkStale | Kind::MarkStaleCas => {
                 let exptime = (self.manner == Manner::Expiring).then_some(self.ttl());
@@ -276,19 +276,19 @@ impl Phrase {
             Kind::DecrementElseCreate | Kind::DecrementElseCreateCas => {
                 self.count(kind, Direction::Decrement, self.vivify())
             }
-            Kind::Lock => Request::Lock { key },
-            Kind::Unlock => Request::Unlock { key },
-            Kind::UnlockAll => Request::UnlockAll,
-            Kind::FlushAll => Request::FlushAll {
+            Kind::Lock => SmallRequest::Lock { key },
+            Kind::Unlock => SmallRequest::Unlock { key },
+            Kind::UnlockAll => SmallRequest::UnlockAll,
+            Kind::FlushAll => SmallRequest::FlushAll {
                 at: if self.manner == Manner::Later {
                     Exptime::In { seconds: 1 }
                 } else {
                     Exptime::Never
                 },
             },
-            Kind::Keys => Request::Keys { prefix: None },
-            Kind::Stats => Request::Stats,
-            Kind::StatsReset => Request::StatsReset,
+            Kind::Keys => SmallRequest::Keys { prefix: None },
+            Kind::Stats => SmallRequest::Stats,
+            Kind::StatsReset => SmallRequest::StatsReset,
         }
     }
 
@@ -325,8 +325,8 @@ impl Phrase {
         }
     }
 
-    fn get(self, steps: TtlSteps, recaches: bool, lock: bool) -> Request {
-        Request::Get(SmallGet {
+    fn get(self, steps: TtlSteps, recaches: bool, lock: bool) -> SmallRequest {
+        SmallRequest::Get(SmallGet {
             steps,
             known_cas: (self.manner == Manner::Known).then_some(CasChoice::Current),
             recaches,
@@ -335,7 +335,7 @@ impl Phrase {
         })
     }
 
-    fn store(self, kind: Kind, mode: SetMode) -> Request {
+    fn store(self, kind: Kind, mode: SetMode) -> SmallRequest {
         let is_whole = matches!(mode, SetMode::Set | SetMode::Add | SetMode::Replace);
         let value = if self.manner == Manner::Long {
             SmallValue::Long
@@ -345,7 +345,7 @@ impl Phrase {
             SmallValue::Empty
         };
         let unlocks = matches!(kind, Kind::ReplaceAndUnlock | Kind::ReplaceAndUnlockCas);
-        Request::Set(SmallSet {
+        SmallRequest::Set(SmallSet {
             exptime: if mode.creates() {
                 self.ttl()
             } else {
@@ -363,21 +363,21 @@ impl Phrase {
         })
     }
 
-    fn delete(self, kind: Kind, removal: Removal) -> Request {
-        Request::Delete(SmallDelete {
+    fn delete(self, kind: Kind, removal: Removal) -> SmallRequest {
+        SmallRequest::Delete(SmallDelete {
             guard: self.guard(kind),
             removal,
             ..SmallDelete::new(self.key)
         })
     }
 
-    fn count(self, kind: Kind, direction: Direction, steps: TtlSteps) -> Request {
+    fn count(self, kind: Kind, direction: Direction, steps: TtlSteps) -> SmallRequest {
         let delta = if self.manner == Manner::Long {
             LONG_DELTA
         } else {
             1
         };
-        Request::Arithmetic(SmallArithmetic {
+        SmallRequest::Arithmetic(SmallArithmetic {
             initial: INITIAL,
             steps,
             guard: self.guard(kind),

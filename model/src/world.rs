@@ -10,16 +10,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use latchd_core::command::{Command, Set};
 use latchd_core::item::Cas;
 use latchd_core::{ConnId, Core, Event, Instant};
-use latchd_harness::alphabet::{Input, Op, Request};
+use latchd_harness::alphabet::{Input, Op, SmallRequest};
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
-use crate::answer::Answer;
 use crate::beliefs;
 use crate::canonical::Canonical;
-use crate::client::{Client, Errand};
+use crate::client::{FanOut, ModelClient};
 use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
 use crate::pairs;
+use crate::reply_seen::ReplySeen;
 use crate::rules::{self, Cause, Change};
 use crate::setup::{CLIENTS_MAX, Setup, UNIX_S_AT_START, VALUE_BYTES};
 use crate::snapshot::{SHARDS_MAX, Snapshot};
@@ -30,7 +30,7 @@ use crate::verb::Scope;
 pub struct World {
     /// The real thing.
     pub(crate) shards: Vec<Core>,
-    pub(crate) clients: [Client; CLIENTS_MAX],
+    pub(crate) clients: [ModelClient; CLIENTS_MAX],
     pub(crate) now_ms: u64,
     /// How many connections there have been. Ids are never used again.
     pub(crate) connections: u64,
@@ -150,10 +150,10 @@ impl World {
                 actions.extend((0..setup.keys).map(|key| action(0, key)));
             }
             for (index, client) in self.clients.iter().enumerate().take(setup.clients) {
-                let is_free = client.conn.is_some() && client.errand.is_none();
+                let is_free = client.conn.is_some() && client.fan_out.is_none();
                 let is_possible = match verb.scope() {
                     Scope::Absent => client.conn.is_none(),
-                    Scope::Underway => client.errand.is_some(),
+                    Scope::Underway => client.fan_out.is_some(),
                     Scope::Client | Scope::Item | Scope::Version => is_free,
                     Scope::World | Scope::Key => false,
                 };
@@ -242,11 +242,11 @@ impl World {
         // Whoever hangs up believes nothing any more.
         self.clients[who].holds = Default::default();
         self.clients[who].versions = Default::default();
-        self.begin(setup, who, Errand::Close);
+        self.begin(setup, who, FanOut::Close);
     }
 
     /// A client asks for something, or [`GONE`] does.
-    fn request(&mut self, setup: &Setup, who: usize, request: &Request) {
+    fn request(&mut self, setup: &Setup, who: usize, request: &SmallRequest) {
         let value = self.next_value();
         let number = request.key().map(|key| key.among(KEYS.len()));
         let known = number.and_then(|number| self.clients.get(who)?.versions[number]);
@@ -254,14 +254,14 @@ impl World {
             value: value.as_bytes(),
             known,
         });
-        if let Some(errand) = Errand::of(&command) {
-            if errand == Errand::UnlockAll {
+        if let Some(fan_out) = FanOut::of(&command) {
+            if fan_out == FanOut::UnlockAll {
                 // Whoever has asked to lose all locks does not count on any.
                 self.clients[who].holds = Default::default();
             }
-            return self.begin(setup, who, errand);
+            return self.begin(setup, who, fan_out);
         }
-        let number = number.expect("what is no errand is about a key");
+        let number = number.expect("what is no fan-out is about a key");
         self.values += 1;
         if who == GONE {
             // As good as dead is who was never there.
@@ -306,7 +306,7 @@ impl World {
         conn: ConnId,
         number: usize,
         command: Command<'_>,
-    ) -> Option<Answer> {
+    ) -> Option<ReplySeen> {
         let cause = Cause::Asked {
             conn,
             key: number,
@@ -318,24 +318,24 @@ impl World {
     }
 
     /// Starts to do something to every shard, with the first.
-    fn begin(&mut self, setup: &Setup, who: usize, errand: Errand) {
-        self.clients[who].errand = Some((errand, 0));
+    fn begin(&mut self, setup: &Setup, who: usize, fan_out: FanOut) {
+        self.clients[who].fan_out = Some((fan_out, 0));
         self.walk(setup, who);
     }
 
     /// Does what a client is in the middle of to the next shard concerned.
     fn walk(&mut self, setup: &Setup, who: usize) {
         let client = &self.clients[who];
-        let (errand, first) = client.errand.expect("it is in the middle of something");
+        let (fan_out, first) = client.fan_out.expect("it is in the middle of something");
         let conn = client.conn.expect("it is not closed yet");
-        let is_concerned = |shard: &usize| match errand {
-            Errand::Close | Errand::UnlockAll => client.opened[*shard],
-            Errand::FlushAll { .. } | Errand::Keys | Errand::Stats | Errand::StatsReset => true,
+        let is_concerned = |shard: &usize| match fan_out {
+            FanOut::Close | FanOut::UnlockAll => client.opened[*shard],
+            FanOut::FlushAll { .. } | FanOut::Keys | FanOut::Stats | FanOut::StatsReset => true,
         };
         let mut concerned = (first..self.shards.len()).filter(is_concerned);
         let (shard, next) = (concerned.next(), concerned.next());
         if let Some(shard) = shard {
-            let (cause, input) = match errand.command() {
+            let (cause, input) = match fan_out.command() {
                 None => (Cause::Closed { conn }, Input::Event(Event::Closed(conn))),
                 Some(command) => (
                     Cause::AskedAll { conn, command },
@@ -348,13 +348,13 @@ impl World {
             self.enter(setup, shard, self.now_ms, &cause, input);
         }
         let client = &mut self.clients[who];
-        client.errand = next.map(|next| (errand, next));
+        client.fan_out = next.map(|next| (fan_out, next));
         if let Some(shard) = shard
-            && errand == Errand::Close
+            && fan_out == FanOut::Close
         {
             client.opened[shard] = false;
         }
-        if client.errand.is_none() && errand == Errand::Close {
+        if client.fan_out.is_none() && fan_out == FanOut::Close {
             self.last_ended = client.conn.take();
         }
     }
@@ -367,7 +367,7 @@ impl World {
         now_ms: u64,
         cause: &Cause<'_>,
         input: Input<'_>,
-    ) -> Option<Answer> {
+    ) -> Option<ReplySeen> {
         if self.fault.is_some() {
             return None;
         }
@@ -381,7 +381,7 @@ impl World {
                 if let Some(command) = input.command() {
                     pairs::note(command, &reply);
                 }
-                Answer::from(&reply)
+                ReplySeen::from(&reply)
             });
             core.check();
             answer
@@ -418,8 +418,8 @@ impl World {
                 self.ghosts = change.ghosts;
                 self.flush_due_ms[shard] = change.flush_due_ms;
                 self.given[shard] = change.given;
-                let is_walking = self.clients.iter().any(|client| client.errand.is_some());
-                if is_walking && matches!(answer, Some(Answer::Locked)) {
+                let is_walking = self.clients.iter().any(|client| client.fan_out.is_some());
+                if is_walking && matches!(answer, Some(ReplySeen::Locked)) {
                     self.witnessed.add(Witness::BetweenShards);
                 }
                 self.witnessed

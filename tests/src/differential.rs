@@ -12,12 +12,12 @@
 pub mod allow;
 pub mod binary;
 pub mod cas;
-pub mod draft;
 pub mod link;
 pub mod locks;
 pub mod packet;
 pub mod probes;
 pub mod reply;
+pub mod request_builder;
 pub mod run;
 pub mod session;
 pub mod text;
@@ -35,7 +35,7 @@ pub enum Dialect {
 
 /// One request, and what is needed to compare its answers.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct PairedRequest {
     /// What is sent.
     pub pieces: Vec<Piece>,
     /// The key whose versions its answers tell; `None` if they tell none.
@@ -74,7 +74,7 @@ pub enum Side {
     Ours,
 }
 
-impl Request {
+impl PairedRequest {
     /// A request that is the same to both.
     #[must_use]
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {

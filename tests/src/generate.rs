@@ -10,9 +10,9 @@ const OP_BYTES: usize = 48;
 /// One operation, as quickcheck draws and shortens it. Any sequence of them is one that can happen,
 /// so what quickcheck leaves out of a sequence leaves a valid one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Step(pub Op);
+pub struct DrawnOp(pub Op);
 
-impl Arbitrary for Step {
+impl Arbitrary for DrawnOp {
     fn arbitrary(g: &mut Gen) -> Self {
         // Quickcheck's own numbers come with a taste for the extreme; bytes are to be even.
         let seed = (0..8).fold(0, |seed, _| {

@@ -3,11 +3,11 @@
 
 use std::io;
 
-use latchd_harness::socket::{Server, memcached_dialect, on_path};
+use latchd_harness::socket::{ServerProcess, memcached_dialect, on_path};
 use latchd_harness::transcript;
 use latchd_tests::differential::Dialect;
 use latchd_tests::differential::link::{Link, Local, Socket};
-use latchd_tests::differential::run::Tally;
+use latchd_tests::differential::run::Comparison;
 use latchd_tests::differential::session::{Protocol, play, report};
 
 const COMMANDS: u64 = 10_000;
@@ -47,25 +47,25 @@ fn play_a_little(
     ours: &mut dyn Link,
     dialect: Dialect,
     protocol: Protocol,
-) -> Tally {
+) -> Comparison {
     play(theirs, ours, dialect, protocol, COMMANDS, 7).expect("both can be reached")
 }
 
 #[track_caller]
-fn assert_explained(tally: &Tally) {
-    let report = report(tally);
+fn assert_explained(comparison: &Comparison) {
+    let report = report(comparison);
     println!("{report}");
-    assert!(tally.unexplained.is_empty(), "{report}");
-    assert!(tally.commands >= COMMANDS, "{report}");
-    assert!(tally.answers > COMMANDS / 2, "{report}");
+    assert!(comparison.unexplained.is_empty(), "{report}");
+    assert!(comparison.commands >= COMMANDS, "{report}");
+    assert!(comparison.answers > COMMANDS / 2, "{report}");
 }
 
 #[test]
 fn latchd_answers_as_itself() {
     for dialect in [Dialect::Memcached, Dialect::Yrmcds] {
         for protocol in [Protocol::Text, Protocol::Binary] {
-            let tally = play_a_little(&mut Local::new(), &mut Local::new(), dialect, protocol);
-            assert_explained(&tally);
+            let comparison = play_a_little(&mut Local::new(), &mut Local::new(), dialect, protocol);
+            assert_explained(&comparison);
         }
     }
 }
@@ -88,9 +88,9 @@ fn a_wrong_answer_is_found() {
             to,
         };
         let (dialect, protocol) = (Dialect::Memcached, Protocol::Text);
-        let tally = play_a_little(&mut Local::new(), &mut ours, dialect, protocol);
+        let comparison = play_a_little(&mut Local::new(), &mut ours, dialect, protocol);
         assert!(
-            !tally.unexplained.is_empty(),
+            !comparison.unexplained.is_empty(),
             "nothing is wrong with {}",
             from.escape_ascii()
         );
@@ -106,8 +106,8 @@ fn versions_that_do_not_go_together_are_found() {
         to: b" c1",
     };
     let (dialect, protocol) = (Dialect::Memcached, Protocol::Text);
-    let tally = play_a_little(&mut Local::new(), &mut ours, dialect, protocol);
-    assert!(!tally.unexplained.is_empty());
+    let comparison = play_a_little(&mut Local::new(), &mut ours, dialect, protocol);
+    assert!(!comparison.unexplained.is_empty());
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn memcached_answers_as_latchd() {
     };
     for protocol in [Protocol::Text, Protocol::Binary] {
         let quiet = ["-o", "no_lru_maintainer,no_lru_crawler"];
-        let server = Server::memcached_with(&program, &quiet).expect("it starts");
+        let server = ServerProcess::memcached_with(&program, &quiet).expect("it starts");
         let mut theirs = Socket::new(server.address);
         assert_explained(&play_a_little(
             &mut theirs,
@@ -142,9 +142,9 @@ fn yrmcds_answers_as_latchd() {
         return;
     };
     for protocol in [Protocol::Text, Protocol::Binary] {
-        let server = Server::yrmcds(&program).expect("it starts");
+        let server = ServerProcess::yrmcds(&program).expect("it starts");
         let mut theirs = Socket::new(server.address);
-        let tally = play_a_little(&mut theirs, &mut Local::new(), Dialect::Yrmcds, protocol);
-        assert_explained(&tally);
+        let comparison = play_a_little(&mut theirs, &mut Local::new(), Dialect::Yrmcds, protocol);
+        assert_explained(&comparison);
     }
 }

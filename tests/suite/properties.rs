@@ -13,8 +13,8 @@ use latchd_core::Core;
 use latchd_core::engine::Config;
 use latchd_harness::alphabet::limits::{ample, scarce};
 use latchd_harness::alphabet::{Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START};
-use latchd_harness::trial::{Room, Trial};
-use latchd_tests::generate::Step;
+use latchd_harness::lockstep::{Lockstep, Room};
+use latchd_tests::generate::DrawnOp;
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
 
 /// The longest sequence.
@@ -81,11 +81,11 @@ fn the_engine_does_what_the_oracle_does() {
     static SEEN: Mutex<Option<Pairs>> = Mutex::new(None);
 
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
-    fn property(steps: Vec<Step>) -> TestResult {
+    fn property(steps: Vec<DrawnOp>) -> TestResult {
         let ops: Vec<Op> = steps.iter().map(|step| step.0).collect();
         let mut pairs = Pairs::default();
         let core = Core::new(Config::new(ample(), UNIX_S_AT_START));
-        let outcome = outcome(|| Trial::new(core, Room::Ample).play(&ops, &mut pairs));
+        let outcome = outcome(|| Lockstep::new(core, Room::Ample).play(&ops, &mut pairs));
         let mut seen = SEEN.lock().expect("nobody panics here");
         seen.get_or_insert_default().add(&pairs);
         match outcome {
@@ -94,7 +94,7 @@ fn the_engine_does_what_the_oracle_does() {
         }
     }
 
-    check_on_all_cores(&(property as fn(Vec<Step>) -> TestResult));
+    check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
     let seen = SEEN
         .lock()
         .expect("nobody panics here")
@@ -111,11 +111,11 @@ fn scarce_memory_breaks_no_promise() {
     static SEEN: Mutex<Option<Pairs>> = Mutex::new(None);
 
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
-    fn property(steps: Vec<Step>) -> TestResult {
+    fn property(steps: Vec<DrawnOp>) -> TestResult {
         let ops: Vec<Op> = steps.iter().map(|step| step.0).collect();
         let mut pairs = Pairs::default();
         let core = Core::new(Config::new(scarce(1 + ops.len() % 2), UNIX_S_AT_START));
-        let outcome = outcome(|| Trial::new(core, Room::Scarce).play(&ops, &mut pairs));
+        let outcome = outcome(|| Lockstep::new(core, Room::Scarce).play(&ops, &mut pairs));
         let mut seen = SEEN.lock().expect("nobody panics here");
         seen.get_or_insert_default().add(&pairs);
         match outcome {
@@ -124,7 +124,7 @@ fn scarce_memory_breaks_no_promise() {
         }
     }
 
-    check_on_all_cores(&(property as fn(Vec<Step>) -> TestResult));
+    check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
     let seen = SEEN
         .lock()
         .expect("nobody panics here")

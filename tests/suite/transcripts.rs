@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use latchd_harness::memory::{Arrival, MemoryPeer};
 use latchd_harness::peer::Peer;
-use latchd_harness::socket::{Server, SocketPeer, memcached_dialect, on_path};
+use latchd_harness::socket::{ServerProcess, SocketPeer, memcached_dialect, on_path};
 use latchd_harness::transcript::run::play;
 use latchd_harness::transcript::{Dialect, Transcript, parse::parse};
 
@@ -161,7 +161,7 @@ fn memcached_answers_as_the_transcripts_say() {
     };
     let dialect = memcached_dialect(&program).expect("a memcached that says its version");
     play_all("memcached", dialect, || {
-        Server::memcached(&program).map(Server::into_peer)
+        ServerProcess::memcached(&program).map(ServerProcess::into_peer)
     });
 }
 
@@ -171,6 +171,6 @@ fn yrmcds_answers_as_the_transcripts_say() {
         return;
     };
     play_all("yrmcds", Dialect::Yrmcds, || {
-        Server::yrmcds(&program).map(Server::into_peer)
+        ServerProcess::yrmcds(&program).map(ServerProcess::into_peer)
     });
 }

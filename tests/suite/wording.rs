@@ -3,7 +3,7 @@
 use arbitrary::{Arbitrary as _, Unstructured};
 use latchd_core::connection::{KeyBuffer, Step, WireLimits};
 use latchd_core::{Command, Connection};
-use latchd_harness::alphabet::{Request, RequestKind, Stage, VALUE_BYTES_MAX};
+use latchd_harness::alphabet::{Environment, RequestKind, SmallRequest, VALUE_BYTES_MAX};
 use latchd_harness::wording;
 use latchd_tests::generate::Random;
 
@@ -32,13 +32,14 @@ fn assert_understood(bytes: &[u8], meant: &Command<'_>) {
 #[test]
 fn the_alphabet_can_be_asked_and_is_understood() {
     let mut random = Random::new(1);
-    let stage = Stage::new();
+    let environment = Environment::new();
     let (mut in_text, mut in_packets) = (0, 0);
     for _ in 0..REQUESTS {
         let mut bytes = [0; 48];
         random.fill(&mut bytes);
-        let request = Request::arbitrary(&mut Unstructured::new(&bytes)).expect("bytes enough");
-        let meant = request.lower(&stage);
+        let request =
+            SmallRequest::arbitrary(&mut Unstructured::new(&bytes)).expect("bytes enough");
+        let meant = request.lower(&environment);
         let text = wording::text(&meant, VALUE_BYTES_MAX);
         let packet = wording::packet(&meant);
         if let Some(text) = &text {

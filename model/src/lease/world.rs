@@ -32,7 +32,7 @@ const TOKENS: [&[u8]; 2] = [b"a", b"ab"];
 
 /// A client, and what is under way to and from it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(super) struct Client {
+pub(super) struct LeaseClient {
     pub(super) lease: Lease,
     pub(super) request: Option<Vec<u8>>,
     pub(super) answer: Option<Vec<u8>>,
@@ -57,7 +57,7 @@ pub(super) struct Stored {
 /// All of a state but the core, of which this shows what can matter.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct View {
-    pub(super) clients: [Client; 2],
+    pub(super) clients: [LeaseClient; 2],
     pub(super) stored: Stored,
     pub(super) now_ms: u64,
     pub(super) breaks_left: u8,
@@ -111,7 +111,7 @@ impl World {
             }
             let token = Token::new(token).expect("it is a letter or two");
             let value = TokenValue::new(token, b"").expect("there is no metadata");
-            Client {
+            LeaseClient {
                 lease: Lease::new(key(), value, terms).expect("it can be measured"),
                 request: None,
                 answer: None,
@@ -154,7 +154,7 @@ impl World {
     }
 
     fn believes(&self, client: usize, trap: Option<Trap>) -> bool {
-        let Client { lease, told, .. } = &self.view.clients[client];
+        let LeaseClient { lease, told, .. } = &self.view.clients[client];
         match trap {
             Some(Trap::BelievesForEver) => *told,
             Some(_) | None => lease.is_held(self.clock(client)),

@@ -7,9 +7,9 @@ use latchd_core::reply::Refusal;
 use latchd_harness::alphabet::RequestKind;
 
 use super::{Change, Verdict, demand};
-use crate::answer::Answer;
 use crate::expected::{self, Expected};
 use crate::invariants::{Invariant, Witness};
+use crate::reply_seen::ReplySeen;
 use crate::setup::VALUE_BYTES;
 use crate::snapshot::{Seen, described};
 
@@ -29,16 +29,16 @@ impl Change<'_> {
         let item = self.before.items[key];
         let known = get.known_cas.map(Cas::number);
         let is_right = match (item, answer) {
-            (Some(seen), Answer::Hit(hit)) => {
+            (Some(seen), ReplySeen::Hit(hit)) => {
                 hit.cas == seen.cas
                     && hit.value_bytes == seen.value.1
                     && hit.stale == seen.stale
                     && hit.unchanged == (known == Some(seen.cas))
             }
             (Some(_), _) => false,
-            (None, Answer::Hit(hit)) => get.steps.vivifies() && !hit.unchanged,
-            (None, Answer::Refused(Refusal::OutOfMemory)) => get.steps.vivifies(),
-            (None, answer) => answer == Answer::Miss && !get.steps.vivifies(),
+            (None, ReplySeen::Hit(hit)) => get.steps.vivifies() && !hit.unchanged,
+            (None, ReplySeen::Refused(Refusal::OutOfMemory)) => get.steps.vivifies(),
+            (None, answer) => answer == ReplySeen::Miss && !get.steps.vivifies(),
         };
         if item
             .and_then(|seen| seen.owner)
@@ -57,7 +57,7 @@ impl Change<'_> {
 
     /// E7, for a listing of one shard.
     pub(super) fn lists(&mut self) -> Verdict {
-        let Some(Answer::Listed { keys, is_last }) = self.answer else {
+        let Some(ReplySeen::Listed { keys, is_last }) = self.answer else {
             return Ok(());
         };
         let there = |key: &usize| self.before.items[*key].is_some();
@@ -94,21 +94,21 @@ impl Change<'_> {
         // Whether it may happen, and how it is refused if it may not.
         let (may_be, refusal) = match command {
             Command::Set(set) => match (set.mode, set.guard) {
-                (SetMode::Set, Guard::None) => (true, Answer::NotStored),
-                (SetMode::Set, _) => (is_there, Answer::NotFound),
+                (SetMode::Set, Guard::None) => (true, ReplySeen::NotStored),
+                (SetMode::Set, _) => (is_there, ReplySeen::NotFound),
                 (SetMode::Replace, _)
                     if set.guard != Guard::None || set.lock == LockAfter::Release =>
                 {
-                    (is_there, Answer::NotFound)
+                    (is_there, ReplySeen::NotFound)
                 }
-                (SetMode::Replace, _) => (is_there, Answer::NotStored),
-                (SetMode::Add, _) => (!is_there, Answer::NotStored),
+                (SetMode::Replace, _) => (is_there, ReplySeen::NotStored),
+                (SetMode::Add, _) => (!is_there, ReplySeen::NotStored),
                 (SetMode::Append { .. } | SetMode::Prepend { .. }, _) => {
-                    (is_there || set.mode.creates(), Answer::NotStored)
+                    (is_there || set.mode.creates(), ReplySeen::NotStored)
                 }
             },
-            Command::Delete(_) => (is_there, Answer::NotFound),
-            Command::Arithmetic(sum) => (is_there || sum.steps.vivifies(), Answer::NotFound),
+            Command::Delete(_) => (is_there, ReplySeen::NotFound),
+            Command::Arithmetic(sum) => (is_there || sum.steps.vivifies(), ReplySeen::NotFound),
             Command::Get(_)
             | Command::SetTooLarge { .. }
             | Command::Lock { .. }
@@ -162,9 +162,9 @@ impl Change<'_> {
         };
         let is_done = matches!(
             answer,
-            Answer::Stored { .. } | Answer::Deleted | Answer::Number { .. }
+            ReplySeen::Stored { .. } | ReplySeen::Deleted | ReplySeen::Number { .. }
         );
-        let is_wrong_version = answer == Answer::Exists;
+        let is_wrong_version = answer == ReplySeen::Exists;
         let Some(seen) = self.before.items[key] else {
             // What is made has no version to compare with (docs/PROTOCOL.md, "ms", "ma").
             let makes = matches!(command, Command::Set(set) if set.mode.creates())
@@ -269,7 +269,8 @@ impl Change<'_> {
 
     /// E6, for the number that is told.
     pub(super) fn counts(&self) -> Verdict {
-        let Some((_, key, Command::Arithmetic(sum), Answer::Number { value, .. })) = self.asked()
+        let Some((_, key, Command::Arithmetic(sum), ReplySeen::Number { value, .. })) =
+            self.asked()
         else {
             return Ok(());
         };
@@ -285,7 +286,7 @@ impl Change<'_> {
             return Ok(());
         };
         let before = self.before.items[key];
-        let request = expected::Request {
+        let request = expected::Answered {
             conn,
             command,
             answer,

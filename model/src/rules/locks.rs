@@ -7,9 +7,9 @@ use latchd_core::command::{Command, Get, LockAfter, Set};
 use latchd_core::reply::Refusal;
 
 use super::{Cause, Change, Verdict, demand};
-use crate::answer::Answer;
 use crate::expected;
 use crate::invariants::{Invariant, Witness};
+use crate::reply_seen::ReplySeen;
 use crate::snapshot::{Seen, described};
 use crate::world::Ghost;
 
@@ -21,7 +21,7 @@ impl Change<'_> {
                 continue;
             };
             if self.actor().is_some() && before.owner == self.actor() {
-                let is_store = matches!(self.answer, Some(Answer::Stored { .. }));
+                let is_store = matches!(self.answer, Some(ReplySeen::Stored { .. }));
                 if is_store && self.asked().is_some_and(|(_, asked, ..)| asked == key) {
                     self.witnessed.add(Witness::OwnerChanges);
                 }
@@ -70,14 +70,14 @@ impl Change<'_> {
                 ..
             }) => self.replacing_and_unlocking(conn, key, answer),
             Command::SetTooLarge { .. } => self.wanted(
-                answer == Answer::Refused(Refusal::TooLarge),
+                answer == ReplySeen::Refused(Refusal::TooLarge),
                 key,
                 answer,
                 "it is too large",
             ),
             Command::Set(_) | Command::Delete(_) | Command::Arithmetic(_) => {
                 let is_others = self.is_held_by_another(conn, key);
-                let is_refused = answer == Answer::Refused(Refusal::Locked);
+                let is_refused = answer == ReplySeen::Refused(Refusal::Locked);
                 self.wanted(
                     is_refused == is_others,
                     key,
@@ -107,7 +107,7 @@ impl Change<'_> {
     }
 
     /// L6, unless `holds`.
-    fn wanted(&self, holds: bool, key: usize, answer: Answer, words: &str) -> Verdict {
+    fn wanted(&self, holds: bool, key: usize, answer: ReplySeen, words: &str) -> Verdict {
         demand(Invariant::LockAnswers, holds, || {
             let (item, actor) = (self.before.items[key], self.actor());
             let conn = actor.map_or(0, ConnId::number);
@@ -119,7 +119,7 @@ impl Change<'_> {
     }
 
     /// An attempt to take the lock.
-    fn taking(&mut self, conn: ConnId, key: usize, answer: Answer) -> Verdict {
+    fn taking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Verdict {
         let item = self.before.items[key];
         let is_open = self.before.shards[self.shard]
             .connections
@@ -131,11 +131,11 @@ impl Change<'_> {
             .flatten()
             .filter(|seen| seen.owner == Some(conn));
         let has_too_many = held.count() >= self.setup.locks_max;
-        let is_granted = matches!(answer, Answer::Locked | Answer::Hit(_));
-        let is_refused = |refusal| answer == Answer::Refused(refusal);
+        let is_granted = matches!(answer, ReplySeen::Locked | ReplySeen::Hit(_));
+        let is_refused = |refusal| answer == ReplySeen::Refused(refusal);
         let (is_right, words) = match item {
             None => (
-                matches!(answer, Answer::NotFound | Answer::Miss),
+                matches!(answer, ReplySeen::NotFound | ReplySeen::Miss),
                 "there is nothing to lock",
             ),
             Some(_) if !is_open => (
@@ -149,12 +149,12 @@ impl Change<'_> {
         self.wanted(is_right, key, answer, words)?;
         let is_own = self.owner(key) == Some(conn);
         let witness = match (answer, is_own) {
-            (Answer::Refused(Refusal::Locked), true) => Witness::RelockRefused,
-            (Answer::Refused(Refusal::Locked), false) => Witness::LockRefused,
-            (Answer::Refused(Refusal::TooManyLocks), _) => Witness::TooManyLocks,
-            (Answer::Locked, _) => Witness::Granted,
-            (Answer::Hit(_), _) => Witness::LockedAndRead,
-            (Answer::NotFound | Answer::Miss, _) => Witness::NothingToLock,
+            (ReplySeen::Refused(Refusal::Locked), true) => Witness::RelockRefused,
+            (ReplySeen::Refused(Refusal::Locked), false) => Witness::LockRefused,
+            (ReplySeen::Refused(Refusal::TooManyLocks), _) => Witness::TooManyLocks,
+            (ReplySeen::Locked, _) => Witness::Granted,
+            (ReplySeen::Hit(_), _) => Witness::LockedAndRead,
+            (ReplySeen::NotFound | ReplySeen::Miss, _) => Witness::NothingToLock,
             _ => return Ok(()),
         };
         self.witnessed.add(witness);
@@ -162,11 +162,11 @@ impl Change<'_> {
     }
 
     /// `unlock`.
-    fn giving_back(&mut self, conn: ConnId, key: usize, answer: Answer) -> Verdict {
+    fn giving_back(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Verdict {
         let due = match (self.before.items[key], self.owner(key) == Some(conn)) {
-            (None, _) => Answer::Refused(Refusal::NotLockedNotFound),
-            (Some(_), true) => Answer::Unlocked,
-            (Some(_), false) => Answer::Refused(Refusal::NotLocked),
+            (None, _) => ReplySeen::Refused(Refusal::NotLockedNotFound),
+            (Some(_), true) => ReplySeen::Unlocked,
+            (Some(_), false) => ReplySeen::Refused(Refusal::NotLocked),
         };
         self.wanted(answer == due, key, answer, &format!("{due:?} is due"))?;
         if self.is_held_by_another(conn, key) {
@@ -176,15 +176,15 @@ impl Change<'_> {
     }
 
     /// Replace-and-unlock, as far as it is about the lock.
-    fn replacing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: Answer) -> Verdict {
+    fn replacing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Verdict {
         let is_lock_to_blame = matches!(
             answer,
-            Answer::Refused(Refusal::NotLocked | Refusal::Locked)
+            ReplySeen::Refused(Refusal::NotLocked | Refusal::Locked)
         );
         let (is_right, words) = match (self.before.items[key], self.owner(key) == Some(conn)) {
-            (None, _) => (answer == Answer::NotFound, "there is none"),
+            (None, _) => (answer == ReplySeen::NotFound, "there is none"),
             (Some(_), false) => (
-                answer == Answer::Refused(Refusal::NotLocked),
+                answer == ReplySeen::Refused(Refusal::NotLocked),
                 "it does not hold the lock",
             ),
             (Some(_), true) => (!is_lock_to_blame, "it holds the lock"),

@@ -14,9 +14,9 @@ use latchd_core::reply::Refusal;
 use latchd_core::time::{Exptime, Tick};
 use latchd_core::{ConnId, Instant};
 
-use crate::answer::Answer;
 use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
+use crate::reply_seen::ReplySeen;
 use crate::setup::{Room, Setup};
 use crate::snapshot::{Seen, Snapshot, described};
 use crate::world::Ghost;
@@ -42,7 +42,7 @@ pub(crate) enum Cause<'a> {
 pub(crate) struct Change<'a> {
     pub(crate) setup: &'a Setup,
     pub(crate) cause: &'a Cause<'a>,
-    pub(crate) answer: Option<Answer>,
+    pub(crate) answer: Option<ReplySeen>,
     pub(crate) shard: usize,
     pub(crate) now_ms: u64,
     pub(crate) before: &'a Snapshot,
@@ -94,7 +94,7 @@ impl Change<'_> {
         (0..crate::action::KEYS.len()).filter(move |key| key % shards == shard)
     }
 
-    fn asked(&self) -> Option<(ConnId, usize, &Command<'_>, Answer)> {
+    fn asked(&self) -> Option<(ConnId, usize, &Command<'_>, ReplySeen)> {
         match (self.cause, self.answer) {
             (
                 Cause::Asked {
@@ -132,7 +132,7 @@ impl Change<'_> {
 
     /// E1.
     fn refusal_changes_nothing(&mut self) -> Verdict {
-        let Some(answer) = self.answer.filter(Answer::is_refusal) else {
+        let Some(answer) = self.answer.filter(ReplySeen::is_refusal) else {
             return Ok(());
         };
         for key in self.keys() {
@@ -158,10 +158,10 @@ impl Change<'_> {
             before.next_cas == after.next_cas,
             || format!("{answer:?} has used up a version"),
         )?;
-        if answer == Answer::Refused(Refusal::OutOfMemory) {
+        if answer == ReplySeen::Refused(Refusal::OutOfMemory) {
             self.witnessed.add(Witness::NoRoom);
         }
-        if answer == Answer::Refused(Refusal::ConnectionClosed) {
+        if answer == ReplySeen::Refused(Refusal::ConnectionClosed) {
             self.witnessed.add(Witness::LateRefused);
         }
         Ok(())
@@ -207,7 +207,12 @@ impl Change<'_> {
         let own = self.asked().map(|(_, key, ..)| key);
         let stores = matches!(
             self.answer,
-            Some(Answer::Stored { .. } | Answer::Number { .. } | Answer::Hit(_) | Answer::Deleted)
+            Some(
+                ReplySeen::Stored { .. }
+                    | ReplySeen::Number { .. }
+                    | ReplySeen::Hit(_)
+                    | ReplySeen::Deleted
+            )
         );
         let is_flush = matches!(
             self.cause,

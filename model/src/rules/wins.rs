@@ -7,14 +7,14 @@ use latchd_core::reply::Win;
 use latchd_core::time::Exptime;
 
 use super::{Change, Verdict, demand};
-use crate::answer::Answer;
 use crate::invariants::{Invariant, Witness};
+use crate::reply_seen::ReplySeen;
 use crate::snapshot::described;
 
 impl Change<'_> {
     /// R1, R2.
     pub(super) fn win(&mut self) -> Verdict {
-        let Some((_, key, Command::Get(get), Answer::Hit(hit))) = self.asked() else {
+        let Some((_, key, Command::Get(get), ReplySeen::Hit(hit))) = self.asked() else {
             return Ok(());
         };
         if !get.recaches {

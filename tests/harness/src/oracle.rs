@@ -20,7 +20,7 @@ use latchd_core::{ConnId, Event, Limits, Refusal};
 
 use crate::alphabet::Input;
 
-pub use answer::{Answer, Counts, Seen, Win};
+pub use answer::{Counts, OwnedReply, Seen, Win};
 
 /// Time is looked at in quarters of a second.
 const QUARTER_MS: u64 = 250;
@@ -83,7 +83,7 @@ impl Oracle {
     }
 
     /// What comes of `input` at `now_ms`; the answer, if it is a command.
-    pub fn enter(&mut self, now_ms: u64, input: &Input<'_>) -> Option<Answer> {
+    pub fn enter(&mut self, now_ms: u64, input: &Input<'_>) -> Option<OwnedReply> {
         self.now_ms = self.now_ms.max(now_ms);
         if self.flush_due_ms.is_some_and(|due| due <= self.now_ms) {
             self.flush();
@@ -133,7 +133,7 @@ impl Oracle {
         self.items.remove(key);
     }
 
-    fn answer(&mut self, conn: ConnId, command: &Command<'_>) -> Answer {
+    fn answer(&mut self, conn: ConnId, command: &Command<'_>) -> OwnedReply {
         // An item that is gone and not held might as well never have been.
         if let Some(key) = command.key() {
             let key = key.as_bytes();
@@ -148,33 +148,33 @@ impl Oracle {
                 if !self.refuses(conn, key.as_bytes()) {
                     self.take_out(key.as_bytes());
                 }
-                Answer::Refused(Refusal::TooLarge)
+                OwnedReply::Refused(Refusal::TooLarge)
             }
             Command::Delete(delete) => self.delete(conn, delete),
             Command::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
             Command::Lock { key } => {
                 if !self.items.contains_key(key.as_bytes()) {
-                    return Answer::NotFound;
+                    return OwnedReply::NotFound;
                 }
                 match self.lock(conn, key.as_bytes()) {
-                    Ok(()) => Answer::Locked,
-                    Err(refusal) => Answer::Refused(refusal),
+                    Ok(()) => OwnedReply::Locked,
+                    Err(refusal) => OwnedReply::Refused(refusal),
                 }
             }
             Command::Unlock { key } => {
                 if !self.items.contains_key(key.as_bytes()) {
-                    return Answer::Refused(Refusal::NotLockedNotFound);
+                    return OwnedReply::Refused(Refusal::NotLockedNotFound);
                 }
                 if self.holder(key.as_bytes()) != Some(conn) {
-                    return Answer::Refused(Refusal::NotLocked);
+                    return OwnedReply::Refused(Refusal::NotLocked);
                 }
                 self.unlock(key.as_bytes());
                 self.counts.lock_released += 1;
-                Answer::Unlocked
+                OwnedReply::Unlocked
             }
             Command::UnlockAll => {
                 self.counts.lock_released += self.unlock_every(conn);
-                Answer::Unlocked
+                OwnedReply::Unlocked
             }
             Command::FlushAll { at } => {
                 match self.moment(*at) {
@@ -182,33 +182,33 @@ impl Oracle {
                     // "Never" and "already past" are both "at once" here.
                     Some(_) | None => self.flush(),
                 }
-                Answer::Ok
+                OwnedReply::Ok
             }
-            Command::Keys(keys) => Answer::Keys(
+            Command::Keys(keys) => OwnedReply::Keys(
                 self.items
                     .keys()
                     .filter(|key| key.starts_with(keys.prefix) && self.visible(key).is_some())
                     .cloned()
                     .collect(),
             ),
-            Command::Stats(_) => Answer::Stats(Counts {
+            Command::Stats(_) => OwnedReply::Stats(Counts {
                 locks_held: self.locks.len() as u64,
                 lock_holders: self.locks.values().collect::<BTreeSet<_>>().len() as u64,
                 ..self.counts
             }),
             Command::StatsReset => {
                 self.counts = Counts::default();
-                Answer::Ok
+                OwnedReply::Ok
             }
         }
     }
 
-    fn get(&mut self, conn: ConnId, get: &Get<'_>) -> Answer {
+    fn get(&mut self, conn: ConnId, get: &Get<'_>) -> OwnedReply {
         let key = get.key.as_bytes();
         let made = !self.items.contains_key(key);
         if made {
             if get.lock || !get.steps.vivifies() {
-                return Answer::Miss;
+                return OwnedReply::Miss;
             }
             let cas = self.version(get.new_cas);
             self.items.insert(
@@ -219,7 +219,7 @@ impl Oracle {
         if get.lock
             && let Err(refusal) = self.lock(conn, key)
         {
-            return Answer::Refused(refusal);
+            return OwnedReply::Refused(refusal);
         }
         let before = self.items[key].clone();
         let (gone_at_ms, ttls, short) = self.walk(before.gone_at_ms, &get.steps, made);
@@ -241,7 +241,7 @@ impl Oracle {
             item.fetched = true;
             item.accessed_ms = now_ms;
         }
-        Answer::Hit(Seen {
+        OwnedReply::Hit(Seen {
             key: key.to_vec(),
             key_form: before.key_form,
             value: before.value,

@@ -126,7 +126,7 @@ impl<K> Peer for SocketPeer<K> {
 
 /// A server process on a free port of the loopback interface; it ends with the value.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerProcess {
     /// Where it listens.
     pub address: SocketAddr,
     child: Child,
@@ -135,7 +135,7 @@ pub struct Server {
     notice: Duration,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts a memcached.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // A server that has already ended cannot be killed, and that is as well.
         let _ = self.child.kill();

@@ -114,7 +114,7 @@ pub struct Scenario {
     /// Line of its title.
     pub line: usize,
     /// What happens.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScenarioStep>,
 }
 
 impl Scenario {
@@ -131,7 +131,7 @@ impl Scenario {
 
 /// One line of a scenario.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct ScenarioStep {
     /// Its line in the file.
     pub line: usize,
     /// For which servers it is; empty for all that the scenario is for.

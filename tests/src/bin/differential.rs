@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use latchd_harness::socket::{Server, on_path};
+use latchd_harness::socket::{ServerProcess, on_path};
 use latchd_tests::differential::Dialect;
 use latchd_tests::differential::link::{Link, Local, Socket};
 use latchd_tests::differential::session::{Protocol, play, report};
@@ -98,7 +98,7 @@ fn compare(options: &Options) -> io::Result<bool> {
         })?;
     let (server, dialect, version) = if is_yrmcds {
         (
-            Server::yrmcds(&program)?,
+            ServerProcess::yrmcds(&program)?,
             Dialect::Yrmcds,
             "yrmcds".to_owned(),
         )
@@ -115,7 +115,11 @@ fn compare(options: &Options) -> io::Result<bool> {
         };
         // Its background threads hold items for moments, and what it answers would depend on when.
         let quiet = ["-o", "no_lru_maintainer,no_lru_crawler"];
-        (Server::memcached_with(&program, &quiet)?, dialect, version)
+        (
+            ServerProcess::memcached_with(&program, &quiet)?,
+            dialect,
+            version,
+        )
     };
     let mut theirs = Socket::new(server.address);
     let mut ours: Box<dyn Link> = match options.latchd {
@@ -128,7 +132,7 @@ fn compare(options: &Options) -> io::Result<bool> {
         seed,
         ..
     } = *options;
-    let tally = play(
+    let comparison = play(
         &mut theirs,
         ours.as_mut(),
         dialect,
@@ -138,7 +142,7 @@ fn compare(options: &Options) -> io::Result<bool> {
     )?;
     println!(
         "latchd and {version}, {protocol:?}, seed {seed}: {}",
-        report(&tally)
+        report(&comparison)
     );
-    Ok(tally.unexplained.is_empty())
+    Ok(comparison.unexplained.is_empty())
 }

@@ -2,7 +2,7 @@
 
 use super::cas::CasBook;
 use super::packet::{HEADER_BYTES, MARKER_OPAQUES, Packet, opcode as op};
-use super::{Request, Side};
+use super::{PairedRequest, Side};
 use crate::generate::Random;
 
 /// A source of requests to memcached.
@@ -23,7 +23,7 @@ impl BinaryStream {
     }
 
     /// The next requests: about `size` of them.
-    pub fn batch(&mut self, book: &CasBook, size: usize) -> Vec<Request> {
+    pub fn batch(&mut self, book: &CasBook, size: usize) -> Vec<PairedRequest> {
         let mut batch = Vec::new();
         while batch.len() < size {
             if self.random.chance(1, 25) {
@@ -82,18 +82,18 @@ impl BinaryStream {
         }
     }
 
-    fn request(&mut self, book: &CasBook) -> Request {
+    fn request(&mut self, book: &CasBook) -> PairedRequest {
         match self.random.below(100) {
             0..=24 => {
                 let mut packet = self.packet(&[op::GET, op::GETQ, op::GETK, op::GETKQ]);
                 packet.key = self.key();
-                packet.draft(None).done()
+                packet.builder(None).done()
             }
             25..=34 => {
                 let mut packet = self.packet(&[op::TOUCH, op::GAT, op::GATQ, op::GATK, op::GATKQ]);
                 packet.key = self.key();
                 packet.extras = self.exptime().to_be_bytes().to_vec();
-                packet.draft(None).done()
+                packet.builder(None).done()
             }
             35..=59 => {
                 const OPCODES: [u8; 8] = [
@@ -142,34 +142,34 @@ impl BinaryStream {
                 ]
                 .concat();
                 let request = self.maybe_versioned(&packet, book);
-                Request {
+                PairedRequest {
                     alone: true,
                     ..request
                 }
             }
-            95..=97 => self.packet(&[op::NOOP]).draft(None).done(),
+            95..=97 => self.packet(&[op::NOOP]).builder(None).done(),
             _ => {
                 let mut packet = self.packet(&[op::FLUSH, op::FLUSHQ, op::NOOP, op::NOOP]);
                 if packet.opcode != op::NOOP && self.random.chance(1, 2) {
                     packet.extras = vec![0; 4];
                 }
-                packet.draft(None).done()
+                packet.builder(None).done()
             }
         }
     }
 
-    fn maybe_versioned(&mut self, packet: &Packet, book: &CasBook) -> Request {
+    fn maybe_versioned(&mut self, packet: &Packet, book: &CasBook) -> PairedRequest {
         let key = String::from_utf8_lossy(&packet.key).into_owned();
         let cas = if self.random.chance(1, 3) {
             book.any(&key, &mut self.random)
         } else {
             None
         };
-        packet.draft(cas).done()
+        packet.builder(cas).done()
     }
 
     /// Bad requests after which the connection goes on, and values that are too large.
-    fn probe(&mut self) -> Vec<Request> {
+    fn probe(&mut self) -> Vec<PairedRequest> {
         self.probes += 1;
         let key = format!("p{}", self.probes).into_bytes();
         let set = Packet {
@@ -216,9 +216,9 @@ impl BinaryStream {
         packets.push(get);
         packets
             .into_iter()
-            .map(|packet| Request {
+            .map(|packet| PairedRequest {
                 made_up_cas: true,
-                ..packet.draft(None).done()
+                ..packet.builder(None).done()
             })
             .collect()
     }
@@ -226,7 +226,7 @@ impl BinaryStream {
 
 /// Requests after which a server may close, each with what it is.
 #[must_use]
-pub fn last_words() -> Vec<Request> {
+pub fn last_words() -> Vec<PairedRequest> {
     let packets = [
         Packet::new(op::QUIT),
         Packet::new(op::QUITQ),
@@ -321,26 +321,26 @@ pub fn last_words() -> Vec<Request> {
             ..Packet::new(op::VERBOSITY)
         },
     ];
-    let mut requests: Vec<Request> = packets
+    let mut requests: Vec<PairedRequest> = packets
         .iter()
-        .map(|packet| packet.draft(None).done())
+        .map(|packet| packet.builder(None).done())
         .collect();
     // A key that is longer than its body; a wrong magic; another data type.
-    let mut key_over_body = Packet::new(op::GET).draft(None).done().bytes(Side::Ours);
+    let mut key_over_body = Packet::new(op::GET).builder(None).done().bytes(Side::Ours);
     key_over_body[3] = 9;
-    let mut magic = Packet::new(op::NOOP).draft(None).done().bytes(Side::Ours);
+    let mut magic = Packet::new(op::NOOP).builder(None).done().bytes(Side::Ours);
     magic.extend_from_within(..);
     magic[HEADER_BYTES] = 0x11;
-    let mut data_type = Packet::new(op::NOOP).draft(None).done().bytes(Side::Ours);
+    let mut data_type = Packet::new(op::NOOP).builder(None).done().bytes(Side::Ours);
     data_type[5] = 1;
-    requests.extend([key_over_body, magic, data_type].map(Request::new));
+    requests.extend([key_over_body, magic, data_type].map(PairedRequest::new));
     for request in &mut requests {
         // Behind it a request that is answered only if the connection goes on.
         let noop = Packet {
             opaque: 77,
             ..Packet::new(op::NOOP)
         }
-        .draft(None)
+        .builder(None)
         .done();
         request.pieces.extend(noop.pieces);
         request.key = None;

@@ -6,10 +6,10 @@
 //! and latchd do. No value is empty: yrmcds takes none in binary. `flush_all` is left out, since yrmcds lets a held object survive it for good, and
 //! so is what text clients of memcached have had since.
 
-use super::Request;
+use super::PairedRequest;
 use super::cas::{CasBook, CasPair};
-use super::draft::Draft;
 use super::packet::{Packet, opcode as op};
+use super::request_builder::RequestBuilder;
 use crate::generate::Random;
 
 /// How many connections take part.
@@ -31,7 +31,7 @@ pub struct LockStream {
 #[derive(Debug)]
 pub enum Next {
     /// A batch on a connection.
-    Batch(u32, Vec<Request>),
+    Batch(u32, Vec<PairedRequest>),
     /// A connection closes.
     Close(u32),
 }
@@ -77,19 +77,19 @@ impl LockStream {
         }
         if self.random.chance(1, 4) {
             let key = self.key();
-            let mut draft = if self.is_binary {
+            let mut builder = if self.is_binary {
                 Packet {
                     key: key.clone().into_bytes(),
                     ..Packet::new(op::GET)
                 }
-                .draft(None)
+                .builder(None)
             } else {
-                Draft::new(Some(&key))
+                RequestBuilder::new(Some(&key))
             };
             if !self.is_binary {
-                draft.push(format!("gets {key}\r\n"));
+                builder.push(format!("gets {key}\r\n"));
             }
-            batch.push(draft.done());
+            batch.push(builder.done());
             self.asked = Some(key);
         }
         Next::Batch(conn, batch)
@@ -115,7 +115,7 @@ impl LockStream {
         *self.random.choose(&[0, 0, 1_000, 100_000])
     }
 
-    fn text(&mut self) -> Request {
+    fn text(&mut self) -> PairedRequest {
         let key = if self.random.chance(1, 4) {
             self.number_key()
         } else {
@@ -126,11 +126,11 @@ impl LockStream {
         } else {
             ""
         };
-        let mut draft = Draft::new(Some(&key));
+        let mut builder = RequestBuilder::new(Some(&key));
         match self.random.below(100) {
-            0..=24 => draft.push(format!("lock {key}\r\n")),
-            25..=41 => draft.push(format!("unlock {key}\r\n")),
-            42..=44 => draft.push("unlock_all\r\n"),
+            0..=24 => builder.push(format!("lock {key}\r\n")),
+            25..=41 => builder.push(format!("unlock {key}\r\n")),
+            42..=44 => builder.push("unlock_all\r\n"),
             45..=69 => {
                 const VERBS: [&str; 6] = ["set", "set", "add", "replace", "append", "prepend"];
                 let verb = *self.random.choose(&VERBS);
@@ -139,34 +139,34 @@ impl LockStream {
                 let key = if joins { self.key() } else { key };
                 let value = self.value(&key);
                 let (flags, exptime) = (self.random.below(3), self.exptime());
-                draft = Draft::new(Some(&key));
+                builder = RequestBuilder::new(Some(&key));
                 let length = value.len();
-                draft.push(format!(
+                builder.push(format!(
                     "{verb} {key} {flags} {exptime} {length}{noreply}\r\n{value}\r\n"
                 ))
             }
-            70..=75 => draft.push(format!("incr {key} 1{noreply}\r\n")),
-            76..=77 => draft.push(format!("decr {key} 0{noreply}\r\n")),
-            78..=82 => draft.push(format!("delete {key}{noreply}\r\n")),
-            83..=85 => draft.push(format!("touch {key} {}{noreply}\r\n", self.exptime())),
-            86..=95 => draft.push(format!("get {key}\r\n")),
-            96..=97 => draft.push(format!("keys {key}\r\n")),
-            _ => draft.push(*self.random.choose(&[
+            70..=75 => builder.push(format!("incr {key} 1{noreply}\r\n")),
+            76..=77 => builder.push(format!("decr {key} 0{noreply}\r\n")),
+            78..=82 => builder.push(format!("delete {key}{noreply}\r\n")),
+            83..=85 => builder.push(format!("touch {key} {}{noreply}\r\n", self.exptime())),
+            86..=95 => builder.push(format!("get {key}\r\n")),
+            96..=97 => builder.push(format!("keys {key}\r\n")),
+            _ => builder.push(*self.random.choose(&[
                 "lock\r\n",
                 "lock k0 k1\r\n",
                 "lock k0 noreply\r\n",
             ])),
         };
-        draft.done()
+        builder.done()
     }
 
-    fn text_versioned(&mut self, key: &str, cas: CasPair) -> Request {
+    fn text_versioned(&mut self, key: &str, cas: CasPair) -> PairedRequest {
         let value = self.value(key);
-        let mut draft = Draft::new(Some(key));
-        draft.push(format!("cas {key} 7 {} {} ", self.exptime(), value.len()));
-        draft.push_cas(cas, false);
-        draft.push(format!("\r\n{value}\r\n"));
-        draft.done()
+        let mut builder = RequestBuilder::new(Some(key));
+        builder.push(format!("cas {key} 7 {} {} ", self.exptime(), value.len()));
+        builder.push_cas(cas, false);
+        builder.push(format!("\r\n{value}\r\n"));
+        builder.done()
     }
 
     fn store_packet(&mut self, opcodes: &[u8], key: &str) -> Packet {
@@ -179,7 +179,7 @@ impl LockStream {
         }
     }
 
-    fn binary(&mut self) -> Request {
+    fn binary(&mut self) -> PairedRequest {
         const STORES: [u8; 7] = [
             op::SET,
             op::SET,
@@ -248,19 +248,19 @@ impl LockStream {
                 &key,
             ),
         };
-        packet.draft(None).done()
+        packet.builder(None).done()
     }
 
-    fn binary_versioned(&mut self, key: &str, cas: CasPair) -> Request {
+    fn binary_versioned(&mut self, key: &str, cas: CasPair) -> PairedRequest {
         let opcodes = [op::SET, op::REPLACE, op::RAU, op::RAU];
-        self.store_packet(&opcodes, key).draft(Some(cas)).done()
+        self.store_packet(&opcodes, key).builder(Some(cas)).done()
     }
 }
 
 /// An item that expires while it is held stays until it is unlocked: what is sent before the wait
 /// and after it, on two connections.
 #[must_use]
-pub fn expiry_script() -> [Vec<(u32, Request)>; 2] {
+pub fn expiry_script() -> [Vec<(u32, PairedRequest)>; 2] {
     let before = vec![
         (0, "set e0 0 1 1\r\nv\r\n"),
         (0, "set e1 0 1 1\r\nv\r\n"),
@@ -280,7 +280,7 @@ pub fn expiry_script() -> [Vec<(u32, Request)>; 2] {
     let requests = |script: Vec<(u32, &str)>| {
         script
             .into_iter()
-            .map(|(conn, text)| (conn, Request::new(text)))
+            .map(|(conn, text)| (conn, PairedRequest::new(text)))
             .collect()
     };
     [requests(before), requests(after)]

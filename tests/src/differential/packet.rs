@@ -2,8 +2,8 @@
 
 use super::Side;
 use super::cas::CasPair;
-use super::draft::Draft;
 use super::reply::{Message, Part, Wire};
+use super::request_builder::RequestBuilder;
 
 /// Opaques from here on are markers'.
 pub(super) const MARKER_OPAQUES: u32 = 0x4000_0000;
@@ -86,7 +86,7 @@ impl Wire for BinaryWire {
             opaque,
             ..Packet::new(opcode::NOOP)
         }
-        .draft(None)
+        .builder(None)
         .done()
         .bytes(Side::Ours)
     }
@@ -131,28 +131,28 @@ impl Packet {
 
     /// The packet as a request, with a version or none.
     #[must_use]
-    pub fn draft(&self, cas: Option<CasPair>) -> Draft {
+    pub fn builder(&self, cas: Option<CasPair>) -> RequestBuilder {
         let key = String::from_utf8_lossy(&self.key).into_owned();
-        let mut draft = Draft::new((!key.is_empty()).then_some(&key));
+        let mut builder = RequestBuilder::new((!key.is_empty()).then_some(&key));
         let body_bytes = self.extras.len() + self.key.len() + self.value.len();
-        draft.push([0x80, self.opcode]);
-        draft.push(
+        builder.push([0x80, self.opcode]);
+        builder.push(
             u16::try_from(self.key.len())
                 .expect("a short key")
                 .to_be_bytes(),
         );
-        draft.push([u8::try_from(self.extras.len()).expect("few"), 0, 0, 0]);
-        draft.push(
+        builder.push([u8::try_from(self.extras.len()).expect("few"), 0, 0, 0]);
+        builder.push(
             u32::try_from(body_bytes)
                 .expect("a short body")
                 .to_be_bytes(),
         );
-        draft.push(self.opaque.to_be_bytes());
+        builder.push(self.opaque.to_be_bytes());
         match cas {
-            Some(pair) => draft.push_cas(pair, true),
-            None => draft.push([0; 8]),
+            Some(pair) => builder.push_cas(pair, true),
+            None => builder.push([0; 8]),
         };
-        draft.push(&self.extras).push(&self.key).push(&self.value);
-        draft
+        builder.push(&self.extras).push(&self.key).push(&self.value);
+        builder
     }
 }

@@ -1,7 +1,7 @@
 //! Short scripts that go where the servers are known or likely to part: bad input, and every row
 //! of the protocol page that says "we do not". Each run of one uses a key of its own.
 
-use super::{Dialect, Request};
+use super::{Dialect, PairedRequest};
 use crate::generate::Random;
 
 /// A script, and what is known of it.
@@ -337,7 +337,7 @@ const SCRIPTS: &[Script] = &[
 ];
 
 /// A script, with the `number`th key.
-pub fn draw(random: &mut Random, dialect: Dialect, number: u64) -> Vec<Request> {
+pub fn draw(random: &mut Random, dialect: Dialect, number: u64) -> Vec<PairedRequest> {
     let key = format!("p{number}");
     let long = "L".repeat(251);
     let mut script = random.choose(SCRIPTS);
@@ -358,18 +358,18 @@ pub fn draw(random: &mut Random, dialect: Dialect, number: u64) -> Vec<Request> 
                 text = text.replace('^', &"x".repeat(600_000));
             }
             let alone = must_be_alone(&text);
-            Request {
+            PairedRequest {
                 key: Some(key.clone()),
                 made_up_cas: true,
                 alone,
                 allows: script.allows,
-                ..Request::new(text)
+                ..PairedRequest::new(text)
             }
         })
         .collect()
 }
 
-/// Counting (see [`Request::alone`]); and a classic get of a key that is too long, since memcached
+/// Counting (see [`PairedRequest::alone`]); and a classic get of a key that is too long, since memcached
 /// then forgets the answers that wait to be sent (`proto_text.c`, `process_get_command_err`).
 fn must_be_alone(line: &str) -> bool {
     let is_get = ["get ", "gets ", "gat ", "gats "]

@@ -8,7 +8,7 @@ use super::allow::{self, Differing};
 use super::cas::{CasBook, CasPair};
 use super::link::Link;
 use super::reply::{Message, Part, Wire, shown};
-use super::{Dialect, Request, Side};
+use super::{Dialect, PairedRequest, Side};
 
 /// How many requests before an unexplained difference are shown with it.
 const REPLAY_MAX: usize = 40;
@@ -30,7 +30,7 @@ pub struct Run<'a> {
     /// The versions that both have told.
     pub book: CasBook,
     /// What has come of it.
-    pub tally: Tally,
+    pub comparison: Comparison,
     markers: u64,
     /// Requests as latchd was sent them, with its answers.
     history: VecDeque<Told>,
@@ -38,7 +38,7 @@ pub struct Run<'a> {
 
 /// What a comparison has come to.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct Comparison {
     /// Requests compared, markers not counted.
     pub commands: u64,
     /// Answers that were there to be compared.
@@ -49,7 +49,7 @@ pub struct Tally {
     pub unexplained: Vec<String>,
 }
 
-impl Tally {
+impl Comparison {
     /// Whether to give up.
     #[must_use]
     pub fn is_hopeless(&self) -> bool {
@@ -96,18 +96,18 @@ impl<'a> Run<'a> {
             wire,
             dialect,
             book,
-            tally: Tally::default(),
+            comparison: Comparison::default(),
             markers: 0,
             history: VecDeque::new(),
         }
     }
 
     /// Sends a batch to both, on their connections of this number, and compares. It is cut before a
-    /// request that is to be sent [alone](Request::alone).
+    /// request that is to be sent [alone](PairedRequest::alone).
     ///
     /// # Errors
     /// A connection cannot be opened.
-    pub fn exchange(&mut self, conn: u32, batch: Vec<Request>) -> io::Result<()> {
+    pub fn exchange(&mut self, conn: u32, batch: Vec<PairedRequest>) -> io::Result<()> {
         let mut part = Vec::new();
         for request in batch {
             if request.alone && !part.is_empty() {
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
         self.exchange_part(conn, part)
     }
 
-    fn exchange_part(&mut self, conn: u32, batch: Vec<Request>) -> io::Result<()> {
+    fn exchange_part(&mut self, conn: u32, batch: Vec<PairedRequest>) -> io::Result<()> {
         let first = self.markers + 1;
         // Two more at the end: a request that a server reads too far swallows at most one.
         let last = self.markers + batch.len() as u64 + 2;
@@ -126,7 +126,7 @@ impl<'a> Run<'a> {
         let theirs = self.ask(Side::Theirs, conn, &batch, first, last)?;
         let ours = self.ask(Side::Ours, conn, &batch, first, last)?;
         for (number, request) in (first..).zip(batch) {
-            self.tally.commands += 1;
+            self.comparison.commands += 1;
             self.compare(&request, theirs.get(&number), ours.get(&number));
             self.history.push_back(Told {
                 conn,
@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
         }
         for number in [last - 1, last] {
             if !theirs.contains_key(&number) || !ours.contains_key(&number) {
-                self.tally.unexplained.push(format!(
+                self.comparison.unexplained.push(format!(
                     "the batch on connection {conn} has no end: {} answers of the peer, {} of latchd",
                     theirs.len(),
                     ours.len()
@@ -159,7 +159,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// A connection cannot be opened.
-    pub fn exchange_last(&mut self, request: &Request) -> io::Result<()> {
+    pub fn exchange_last(&mut self, request: &PairedRequest) -> io::Result<()> {
         const CONN: u32 = u32::MAX;
         let mut answers = Vec::new();
         for side in [Side::Theirs, Side::Ours] {
@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
             link.close(CONN);
             answers.push(self.messages(&bytes));
         }
-        self.tally.commands += 1;
+        self.comparison.commands += 1;
         self.compare(request, answers.first(), answers.get(1));
         Ok(())
     }
@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         &mut self,
         side: Side,
         conn: u32,
-        batch: &[Request],
+        batch: &[PairedRequest],
         first: u64,
         last: u64,
     ) -> io::Result<Units> {
@@ -241,17 +241,17 @@ impl<'a> Run<'a> {
 
     fn compare(
         &mut self,
-        request: &Request,
+        request: &PairedRequest,
         theirs: Option<&Vec<Message>>,
         ours: Option<&Vec<Message>>,
     ) {
         let empty = Vec::new();
         let (theirs, ours) = (theirs.unwrap_or(&empty), ours.unwrap_or(&empty));
-        self.tally.answers += ours.len() as u64;
+        self.comparison.answers += ours.len() as u64;
         let mut notes = Vec::new();
         if same(theirs, ours, &mut notes) {
             for note in notes {
-                *self.tally.explained.entry(note).or_default() += 1;
+                *self.comparison.explained.entry(note).or_default() += 1;
             }
             if let Some(why) = self.learn(request, theirs, ours) {
                 self.unexplained(request, theirs, ours, &why);
@@ -270,13 +270,18 @@ impl<'a> Run<'a> {
             .iter()
             .find(|entry| (entry.explains)(&differing))
         {
-            Some(entry) => *self.tally.explained.entry(entry.id).or_default() += 1,
+            Some(entry) => *self.comparison.explained.entry(entry.id).or_default() += 1,
             None => self.unexplained(request, theirs, ours, "the answers differ"),
         }
     }
 
     /// Takes in the versions that both tell, or says why they do not go together.
-    fn learn(&mut self, request: &Request, theirs: &[Message], ours: &[Message]) -> Option<String> {
+    fn learn(
+        &mut self,
+        request: &PairedRequest,
+        theirs: &[Message],
+        ours: &[Message],
+    ) -> Option<String> {
         let key = request.key.as_deref()?;
         for pair in theirs.iter().flatten().zip(ours.iter().flatten()) {
             if let (Part::Cas(theirs), Part::Cas(ours)) = pair
@@ -294,7 +299,13 @@ impl<'a> Run<'a> {
         None
     }
 
-    fn unexplained(&mut self, request: &Request, theirs: &[Message], ours: &[Message], why: &str) {
+    fn unexplained(
+        &mut self,
+        request: &PairedRequest,
+        theirs: &[Message],
+        ours: &[Message],
+        why: &str,
+    ) {
         let mut text = format!("{why}\n");
         let name = request.key.as_deref().unwrap_or_default();
         // What told a version of the key, what named it among others, and what touches every key.
@@ -322,7 +333,7 @@ impl<'a> Run<'a> {
         let _ = writeln!(text, "  => {}", printable(&request.bytes(Side::Ours)));
         let _ = writeln!(text, "  peer:   {}", shown(theirs));
         let _ = write!(text, "  latchd: {}", shown(ours));
-        self.tally.unexplained.push(text);
+        self.comparison.unexplained.push(text);
     }
 }
 

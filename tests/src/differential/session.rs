@@ -9,9 +9,9 @@ use super::link::Link;
 use super::locks::{self, LockStream, Next};
 use super::packet::BinaryWire;
 use super::reply::{TextWire, Wire};
-use super::run::{Run, Tally};
+use super::run::{Comparison, Run};
 use super::text::TextStream;
-use super::{Dialect, Request, allow, probes};
+use super::{Dialect, PairedRequest, allow, probes};
 
 /// About how many requests go out at once.
 const BATCH: usize = 40;
@@ -41,7 +41,7 @@ pub fn play(
     protocol: Protocol,
     commands: u64,
     seed: u64,
-) -> io::Result<Tally> {
+) -> io::Result<Comparison> {
     flush(ours)?;
     let text = TextWire { dialect };
     let wire: &dyn Wire = match protocol {
@@ -53,17 +53,17 @@ pub fn play(
         (Dialect::Yrmcds, _) => play_locks(&mut run, protocol, commands, seed)?,
         (Dialect::Memcached | Dialect::MemcachedBefore1640, Protocol::Text) => {
             let mut stream = TextStream::new(seed, dialect);
-            while run.tally.commands < commands && !run.tally.is_hopeless() {
+            while run.comparison.commands < commands && !run.comparison.is_hopeless() {
                 let batch = stream.batch(&run.book, BATCH);
                 run.exchange(0, batch)?;
             }
             for line in probes::last_words() {
-                run.exchange_last(&Request::new(line))?;
+                run.exchange_last(&PairedRequest::new(line))?;
             }
         }
         (Dialect::Memcached | Dialect::MemcachedBefore1640, Protocol::Binary) => {
             let mut stream = BinaryStream::new(seed);
-            while run.tally.commands < commands && !run.tally.is_hopeless() {
+            while run.comparison.commands < commands && !run.comparison.is_hopeless() {
                 let batch = stream.batch(&run.book, BATCH);
                 run.exchange(0, batch)?;
             }
@@ -72,7 +72,7 @@ pub fn play(
             }
         }
     }
-    Ok(run.tally)
+    Ok(run.comparison)
 }
 
 /// A latchd that was there before may hold what an earlier comparison left; the peer is new.
@@ -87,7 +87,7 @@ fn flush(ours: &mut dyn Link) -> io::Result<()> {
 
 fn play_locks(run: &mut Run<'_>, protocol: Protocol, commands: u64, seed: u64) -> io::Result<()> {
     let mut stream = LockStream::new(seed, protocol == Protocol::Binary);
-    while run.tally.commands < commands && !run.tally.is_hopeless() {
+    while run.comparison.commands < commands && !run.comparison.is_hopeless() {
         match stream.next(&run.book) {
             Next::Batch(conn, batch) => run.exchange(conn, batch)?,
             Next::Close(conn) => {
@@ -112,19 +112,19 @@ fn play_locks(run: &mut Run<'_>, protocol: Protocol, commands: u64, seed: u64) -
 
 /// A report for a person: what was compared, what was explained and why, and what was not.
 #[must_use]
-pub fn report(tally: &Tally) -> String {
+pub fn report(comparison: &Comparison) -> String {
     let mut text = format!(
         "{} commands, {} answers compared\n",
-        tally.commands, tally.answers
+        comparison.commands, comparison.answers
     );
-    for (id, count) in &tally.explained {
+    for (id, count) in &comparison.explained {
         let entry = allow::LIST.iter().map(|entry| (entry.id, entry.reason));
         let reason = entry.chain(allow::NOTES).find(|(name, _)| name == id);
         let reason = reason.map_or("", |(_, reason)| reason);
         let _ = writeln!(text, "{count:>8}  {id:<26} {reason}");
     }
-    let _ = writeln!(text, "{:>8}  unexplained", tally.unexplained.len());
-    for difference in &tally.unexplained {
+    let _ = writeln!(text, "{:>8}  unexplained", comparison.unexplained.len());
+    for difference in &comparison.unexplained {
         let _ = writeln!(text, "\n{difference}");
     }
     text

@@ -8,8 +8,8 @@
 //! TTLs are so far apart that a second more or less changes no answer.
 
 use super::cas::CasBook;
-use super::draft::Draft;
-use super::{Dialect, Request, probes};
+use super::request_builder::RequestBuilder;
+use super::{Dialect, PairedRequest, probes};
 use crate::generate::Random;
 
 const WORD_KEYS: u64 = 24;
@@ -35,7 +35,7 @@ impl TextStream {
     }
 
     /// The next requests: about `size` of them.
-    pub fn batch(&mut self, book: &CasBook, size: usize) -> Vec<Request> {
+    pub fn batch(&mut self, book: &CasBook, size: usize) -> Vec<PairedRequest> {
         let mut batch = Vec::new();
         while batch.len() < size {
             if self.random.chance(1, 25) {
@@ -48,7 +48,7 @@ impl TextStream {
         batch
     }
 
-    fn request(&mut self, book: &CasBook) -> Request {
+    fn request(&mut self, book: &CasBook) -> PairedRequest {
         match self.random.below(100) {
             0..=11 => self.get(),
             12..=15 => self.get_and_touch(),
@@ -152,42 +152,42 @@ impl TextStream {
         (*self.random.choose(&[b"", other, b"x"])).to_vec()
     }
 
-    fn get(&mut self) -> Request {
+    fn get(&mut self) -> PairedRequest {
         let verb = *self.random.choose(&["get", "gets"]);
         let first = self.key();
         let several = self.random.chance(1, 4);
         // Versions are told for one key only: of several, an answer does not say which is missing.
-        let mut draft = Draft::new((!several).then_some(&first));
-        draft.push(format!("{verb} {first}"));
+        let mut builder = RequestBuilder::new((!several).then_some(&first));
+        builder.push(format!("{verb} {first}"));
         if several {
             for _ in 0..=self.random.below(3) {
-                draft.push(format!(" {}", self.key()));
+                builder.push(format!(" {}", self.key()));
             }
         }
-        draft.push("\r\n");
-        draft.done()
+        builder.push("\r\n");
+        builder.done()
     }
 
-    fn get_and_touch(&mut self) -> Request {
+    fn get_and_touch(&mut self) -> PairedRequest {
         let verb = *self.random.choose(&["gat", "gats"]);
         let key = self.key();
-        let mut draft = Draft::new(Some(&key));
-        draft.push(format!("{verb} {} {key}\r\n", self.exptime()));
-        draft.done()
+        let mut builder = RequestBuilder::new(Some(&key));
+        builder.push(format!("{verb} {} {key}\r\n", self.exptime()));
+        builder.done()
     }
 
-    fn touch(&mut self) -> Request {
+    fn touch(&mut self) -> PairedRequest {
         let key = self.key();
-        let mut draft = Draft::new(Some(&key));
-        draft.push(format!(
+        let mut builder = RequestBuilder::new(Some(&key));
+        builder.push(format!(
             "touch {key} {}{}\r\n",
             self.exptime(),
             self.noreply()
         ));
-        draft.done()
+        builder.done()
     }
 
-    fn store(&mut self, book: &CasBook) -> Request {
+    fn store(&mut self, book: &CasBook) -> PairedRequest {
         const VERBS: [&str; 9] = [
             "set", "set", "set", "add", "replace", "append", "prepend", "cas", "cas",
         ];
@@ -197,32 +197,32 @@ impl TextStream {
             "append" | "prepend" => self.addition(&key),
             _ => self.value(&key),
         };
-        let mut draft = Draft::new(Some(&key));
-        draft.push(format!(
+        let mut builder = RequestBuilder::new(Some(&key));
+        builder.push(format!(
             "{verb} {key} {} {} {}",
             self.flags(),
             self.exptime(),
             value.len()
         ));
         if verb == "cas" {
-            draft.push(" ");
-            self.push_cas(&mut draft, &key, book);
+            builder.push(" ");
+            self.push_cas(&mut builder, &key, book);
         }
-        draft
+        builder
             .push(self.noreply())
             .push("\r\n")
             .push(&value)
             .push("\r\n");
-        draft.done()
+        builder.done()
     }
 
     /// A version of the key, or one that no item has.
-    fn push_cas(&mut self, draft: &mut Draft, key: &str, book: &CasBook) {
+    fn push_cas(&mut self, builder: &mut RequestBuilder, key: &str, book: &CasBook) {
         let known = book.any(key, &mut self.random);
         match known {
-            Some(pair) if !self.random.chance(1, 8) => draft.push_cas(pair, false),
+            Some(pair) if !self.random.chance(1, 8) => builder.push_cas(pair, false),
             Some(_) | None => {
-                draft.push(
+                builder.push(
                     *self
                         .random
                         .choose(&["0", "18446744073709551615", "999999999999999"]),
@@ -231,29 +231,29 @@ impl TextStream {
         };
     }
 
-    fn delete(&mut self) -> Request {
+    fn delete(&mut self) -> PairedRequest {
         let key = self.key();
-        let mut draft = Draft::new(Some(&key));
+        let mut builder = RequestBuilder::new(Some(&key));
         let rest = *self.random.choose(&["", "", "", " 0", " noreply"]);
-        draft.push(format!("delete {key}{rest}\r\n"));
-        draft.done()
+        builder.push(format!("delete {key}{rest}\r\n"));
+        builder.done()
     }
 
-    fn count(&mut self) -> Request {
+    fn count(&mut self) -> PairedRequest {
         let verb = *self.random.choose(&["incr", "decr"]);
         let key = if self.random.chance(1, 8) {
             self.word_key()
         } else {
             self.number_key()
         };
-        let mut draft = Draft::new(Some(&key));
+        let mut builder = RequestBuilder::new(Some(&key));
         let delta = *self
             .random
             .choose(&["1", "0", "5", "10", "100", "18446744073709551615"]);
-        draft
+        builder
             .push(format!("{verb} {key} {delta}{}\r\n", self.noreply()))
             .alone();
-        draft.done()
+        builder.done()
     }
 
     /// Flags in any order, each as likely as not as often as `times` of `of`.
@@ -275,11 +275,11 @@ impl TextStream {
         (*self.random.choose(&TOKENS)).to_owned()
     }
 
-    fn meta_get(&mut self, book: &CasBook) -> Request {
+    fn meta_get(&mut self, book: &CasBook) -> PairedRequest {
         let key = self.key();
         let is_word = key.starts_with('k');
-        let mut draft = Draft::new(Some(&key));
-        draft.push(format!("mg {key}"));
+        let mut builder = RequestBuilder::new(Some(&key));
+        builder.push(format!("mg {key}"));
         let mut flags: Vec<String> = ["k", "s", "t", "f", "c", "l", "u"]
             .iter()
             .map(|flag| (*flag).to_owned())
@@ -305,25 +305,25 @@ impl TextStream {
             ));
         }
         for flag in self.some_of(&flags, 1, 2) {
-            draft.push(format!(" {flag}"));
+            builder.push(format!(" {flag}"));
         }
         if self.dialect == Dialect::Memcached && self.random.chance(1, 10) {
-            draft.push(" C");
-            self.push_cas(&mut draft, &key, book);
+            builder.push(" C");
+            self.push_cas(&mut builder, &key, book);
         }
         if self.random.chance(1, 2) {
-            draft.push(" v");
+            builder.push(" v");
         }
         if self.random.chance(1, 8) {
-            draft.push(" q");
+            builder.push(" q");
         }
-        draft.push("\r\n");
-        draft.done()
+        builder.push("\r\n");
+        builder.done()
     }
 
-    fn meta_set(&mut self, book: &CasBook) -> Request {
+    fn meta_set(&mut self, book: &CasBook) -> PairedRequest {
         let key = self.key();
-        let mut draft = Draft::new(Some(&key));
+        let mut builder = RequestBuilder::new(Some(&key));
         // Before 1.6.40 a mode of several letters was an error of its own.
         let mode = *self.random.choose(if self.is_old() {
             &["", "", "", "MS", "ME", "MA", "MP", "MR", "Ma", "Me"][..]
@@ -336,7 +336,7 @@ impl TextStream {
         } else {
             self.value(&key)
         };
-        draft.push(format!("ms {key} {}", value.len()));
+        builder.push(format!("ms {key} {}", value.len()));
         let mut flags = vec!["k".to_owned(), "c".to_owned(), self.opaque()];
         flags.push(format!("T{}", self.exptime()));
         flags.push(format!("F{}", self.flags()));
@@ -350,61 +350,61 @@ impl TextStream {
             flags.push("N100".into());
         }
         for flag in self.some_of(&flags, 1, 2) {
-            draft.push(format!(" {flag}"));
+            builder.push(format!(" {flag}"));
         }
         if !mode.is_empty() {
-            draft.push(format!(" {mode}"));
+            builder.push(format!(" {mode}"));
         }
         if compares {
-            draft.push(" C");
-            self.push_cas(&mut draft, &key, book);
+            builder.push(" C");
+            self.push_cas(&mut builder, &key, book);
             // A number that stays stale would be counted in.
             if key.starts_with('k') && self.random.chance(1, 3) {
-                draft.push(" I");
+                builder.push(" I");
             }
         }
-        self.push_made_up(&mut draft);
+        self.push_made_up(&mut builder);
         if self.random.chance(1, 8) {
-            draft.push(" q");
+            builder.push(" q");
         }
-        draft.push("\r\n").push(&value).push("\r\n");
-        draft.done()
+        builder.push("\r\n").push(&value).push("\r\n");
+        builder.done()
     }
 
     /// `E`, sometimes: a number that no server gives by itself.
-    fn push_made_up(&mut self, draft: &mut Draft) {
+    fn push_made_up(&mut self, builder: &mut RequestBuilder) {
         if self.dialect == Dialect::Memcached && self.random.chance(1, 15) {
             let cas = 1_000_000_000_000 + self.random.below(1 << 40);
-            draft.push(format!(" E{cas}"));
-            draft.made_up_cas();
+            builder.push(format!(" E{cas}"));
+            builder.made_up_cas();
         }
     }
 
-    fn meta_delete(&mut self, book: &CasBook) -> Request {
+    fn meta_delete(&mut self, book: &CasBook) -> PairedRequest {
         let key = self.key();
         let is_word = key.starts_with('k');
-        let mut draft = Draft::new(Some(&key));
-        draft.push(format!("md {key}"));
+        let mut builder = RequestBuilder::new(Some(&key));
+        builder.push(format!("md {key}"));
         let mut flags = vec!["k".to_owned(), "q".to_owned(), self.opaque()];
         if is_word {
             flags.push("I".into());
             flags.push(format!("T{}", self.exptime()));
         }
         for flag in self.some_of(&flags, 1, 2) {
-            draft.push(format!(" {flag}"));
+            builder.push(format!(" {flag}"));
         }
         if self.random.chance(1, 3) {
-            draft.push(" C");
-            self.push_cas(&mut draft, &key, book);
+            builder.push(" C");
+            self.push_cas(&mut builder, &key, book);
         }
-        draft.push("\r\n");
-        draft.done()
+        builder.push("\r\n");
+        builder.done()
     }
 
-    fn meta_arithmetic(&mut self, book: &CasBook) -> Request {
+    fn meta_arithmetic(&mut self, book: &CasBook) -> PairedRequest {
         let key = self.number_key();
-        let mut draft = Draft::new(Some(&key));
-        draft.push(format!("ma {key}"));
+        let mut builder = RequestBuilder::new(Some(&key));
+        builder.push(format!("ma {key}"));
         let mut flags: Vec<String> = ["k", "t", "c", "v"]
             .iter()
             .map(|flag| (*flag).to_owned())
@@ -423,25 +423,25 @@ impl TextStream {
         ));
         flags.push(format!("N{}", self.random.choose(&["0", "100", "1000"])));
         for flag in self.some_of(&flags, 1, 2) {
-            draft.push(format!(" {flag}"));
+            builder.push(format!(" {flag}"));
         }
         if self.random.chance(1, 4) {
-            draft.push(" C");
-            self.push_cas(&mut draft, &key, book);
+            builder.push(" C");
+            self.push_cas(&mut builder, &key, book);
         }
-        draft.push("\r\n").alone();
-        draft.done()
+        builder.push("\r\n").alone();
+        builder.done()
     }
 
-    fn debug(&mut self) -> Request {
+    fn debug(&mut self) -> PairedRequest {
         let key = self.key();
-        let mut draft = Draft::new(Some(&key));
-        draft.push(format!("me {key}\r\n"));
-        draft.done()
+        let mut builder = RequestBuilder::new(Some(&key));
+        builder.push(format!("me {key}\r\n"));
+        builder.done()
     }
 
     /// What neither reads nor changes an item.
-    fn trifle(&mut self) -> Request {
+    fn trifle(&mut self) -> PairedRequest {
         const TRIFLES: [&str; 9] = [
             "mn\r\n",
             "mn foo\r\n",
@@ -453,16 +453,16 @@ impl TextStream {
             "get  k0  k1 \r\n",
             "incr nothing-there 1\n",
         ];
-        Request::new(*self.random.choose(&TRIFLES))
+        PairedRequest::new(*self.random.choose(&TRIFLES))
     }
 
-    fn flush(&mut self) -> Request {
+    fn flush(&mut self) -> PairedRequest {
         if self.random.chance(1, 4) {
             let text =
                 *self
                     .random
                     .choose(&["flush_all\r\n", "flush_all 0\r\n", "flush_all noreply\r\n"]);
-            Request::new(text)
+            PairedRequest::new(text)
         } else {
             self.get()
         }

@@ -1,9 +1,9 @@
 //! A request of a simulated client, before it is bytes: what it asks for, in the words of which
 //! protocol, and how it wants to be answered.
 //!
-//! What is asked is a [`Request`] of the alphabet that all layers draw from, such that its wire can
-//! say it exactly (`voice`); or one of the few things that only a wire has, of which no core hears.
-//! It is a small plain value, so that a client can remember what it waits for, and the journal what
+//! What is asked is a [`SmallRequest`] of the alphabet that all layers draw from, such that its wire can
+//! say it exactly (`translate`); or one of the few things that only a wire has, of which no core hears.
+//! It is a small plain value, so that a client can remember what it waits for, and the trace what
 //! happened, without allocating.
 
 use std::ops::Range;
@@ -11,13 +11,13 @@ use std::ops::Range;
 use latchd_core::command::{Direction, Guard, LockAfter, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
-use latchd_harness::alphabet::{Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet};
+use latchd_harness::alphabet::{SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
 
-use super::meaning::{Text, Versions};
+use super::workload::intent::{Text, Versions};
 
 /// The protocol of a connection. Classic and meta text may be mixed on one; binary stands alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Wire {
+pub(super) enum Protocol {
     Classic,
     Meta,
     Binary,
@@ -82,9 +82,9 @@ pub(super) const KEYS_MAX: usize = 6;
 )]
 pub(super) struct Ask {
     pub(super) what: What,
-    pub(super) wire: Wire,
+    pub(super) protocol: Protocol,
     /// What the core is to be asked, in the words of the alphabet; `None` for what only a wire has.
-    pub(super) request: Option<Request>,
+    pub(super) request: Option<SmallRequest>,
     /// Of `keys`, those that are asked for; one but for a classic get.
     pub(super) key_count: u8,
     /// Numbers of keys.
@@ -124,10 +124,10 @@ pub(super) struct Ask {
 
 impl Ask {
     /// A request with nothing but what it asks.
-    pub(super) const fn new(what: What, wire: Wire) -> Self {
+    pub(super) const fn new(what: What, protocol: Protocol) -> Self {
         Self {
             what,
-            wire,
+            protocol,
             request: None,
             key_count: 1,
             keys: [0; KEYS_MAX],
@@ -189,7 +189,7 @@ impl Ask {
 
     /// `noreply`: nothing is ever sent.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.quiet && self.wire == Wire::Classic
+        self.quiet && self.protocol == Protocol::Classic
     }
 
     /// The client means the connection to end.
@@ -202,10 +202,10 @@ impl Ask {
     pub(super) fn reaches_core(&self) -> bool {
         self.request.is_some()
             && (!self.is_too_large
-                || match self.wire {
-                    Wire::Classic => self.what == What::Set && !self.is_guarded(),
-                    Wire::Meta => true,
-                    Wire::Binary => self.what == What::Set,
+                || match self.protocol {
+                    Protocol::Classic => self.what == What::Set && !self.is_guarded(),
+                    Protocol::Meta => true,
+                    Protocol::Binary => self.what == What::Set,
                 })
     }
 
@@ -213,10 +213,10 @@ impl Ask {
     pub(super) fn is_in_base64(&self) -> bool {
         let key_form = match self.request {
             Some(
-                Request::Get(SmallGet { key_form, .. })
-                | Request::Set(SmallSet { key_form, .. })
-                | Request::Delete(SmallDelete { key_form, .. })
-                | Request::Arithmetic(SmallArithmetic { key_form, .. }),
+                SmallRequest::Get(SmallGet { key_form, .. })
+                | SmallRequest::Set(SmallSet { key_form, .. })
+                | SmallRequest::Delete(SmallDelete { key_form, .. })
+                | SmallRequest::Arithmetic(SmallArithmetic { key_form, .. }),
             ) => key_form,
             _ => KeyForm::Plain,
         };
@@ -232,9 +232,9 @@ impl Ask {
     pub(super) fn guard(&self) -> Guard {
         match self.request {
             Some(
-                Request::Set(SmallSet { guard, .. })
-                | Request::Delete(SmallDelete { guard, .. })
-                | Request::Arithmetic(SmallArithmetic { guard, .. }),
+                SmallRequest::Set(SmallSet { guard, .. })
+                | SmallRequest::Delete(SmallDelete { guard, .. })
+                | SmallRequest::Arithmetic(SmallArithmetic { guard, .. }),
             ) => self.versions.guard(guard),
             _ => Guard::None,
         }
@@ -243,7 +243,7 @@ impl Ask {
     /// The version that the client has, in a `mg`.
     pub(super) fn known_cas(&self) -> Option<u64> {
         match self.request {
-            Some(Request::Get(SmallGet { known_cas, .. })) => {
+            Some(SmallRequest::Get(SmallGet { known_cas, .. })) => {
                 known_cas.map(|cas| self.versions.number(cas))
             }
             _ => None,
@@ -254,10 +254,10 @@ impl Ask {
     pub(super) fn new_cas(&self) -> Option<u64> {
         let new_cas = match self.request {
             Some(
-                Request::Get(SmallGet { new_cas, .. })
-                | Request::Set(SmallSet { new_cas, .. })
-                | Request::Delete(SmallDelete { new_cas, .. })
-                | Request::Arithmetic(SmallArithmetic { new_cas, .. }),
+                SmallRequest::Get(SmallGet { new_cas, .. })
+                | SmallRequest::Set(SmallSet { new_cas, .. })
+                | SmallRequest::Delete(SmallDelete { new_cas, .. })
+                | SmallRequest::Arithmetic(SmallArithmetic { new_cas, .. }),
             ) => new_cas,
             _ => None,
         };
@@ -268,8 +268,8 @@ impl Ask {
     pub(super) fn steps(&self) -> TtlSteps {
         match self.request {
             Some(
-                Request::Get(SmallGet { steps, .. })
-                | Request::Arithmetic(SmallArithmetic { steps, .. }),
+                SmallRequest::Get(SmallGet { steps, .. })
+                | SmallRequest::Arithmetic(SmallArithmetic { steps, .. }),
             ) => steps,
             _ => TtlSteps::NONE,
         }
@@ -278,21 +278,21 @@ impl Ask {
     /// The one exptime of a request that has no room for more: of its touch, or its own.
     pub(super) fn exptime(&self) -> Option<Exptime> {
         match self.request {
-            Some(Request::Get(SmallGet { steps, .. })) => {
+            Some(SmallRequest::Get(SmallGet { steps, .. })) => {
                 steps.iter().find_map(|step| match step {
                     TtlStep::Touch(exptime) => Some(exptime),
                     TtlStep::Vivify(_) | TtlStep::Recache(_) => None,
                 })
             }
-            Some(Request::Set(SmallSet { exptime, .. })) => Some(exptime),
-            Some(Request::Delete(SmallDelete { removal, .. })) => match removal {
+            Some(SmallRequest::Set(SmallSet { exptime, .. })) => Some(exptime),
+            Some(SmallRequest::Delete(SmallDelete { removal, .. })) => match removal {
                 Removal::Remove => None,
                 Removal::MarkStale { exptime } => exptime,
                 Removal::Clear { exptime, .. } | Removal::ClearAndMarkStale { exptime, .. } => {
                     Some(exptime)
                 }
             },
-            Some(Request::FlushAll { at }) => Some(at),
+            Some(SmallRequest::FlushAll { at }) => Some(at),
             _ => None,
         }
     }
@@ -300,7 +300,7 @@ impl Ask {
     /// The key whose name is the beginning of those to be listed, of so many keys.
     pub(super) fn prefix(&self, keys: usize) -> Option<usize> {
         match self.request {
-            Some(Request::Keys { prefix }) => prefix.map(|key| key.among(keys)),
+            Some(SmallRequest::Keys { prefix }) => prefix.map(|key| key.among(keys)),
             _ => None,
         }
     }
@@ -308,8 +308,8 @@ impl Ask {
     /// The client flags that it brings.
     pub(super) fn client_flags(&self) -> u32 {
         match self.request {
-            Some(Request::Set(SmallSet { client_flags, .. })) => client_flags,
-            Some(Request::Delete(SmallDelete { removal, .. })) => match removal {
+            Some(SmallRequest::Set(SmallSet { client_flags, .. })) => client_flags,
+            Some(SmallRequest::Delete(SmallDelete { removal, .. })) => match removal {
                 Removal::Remove | Removal::MarkStale { .. } => 0,
                 Removal::Clear { client_flags, .. }
                 | Removal::ClearAndMarkStale { client_flags, .. } => client_flags,
@@ -320,7 +320,7 @@ impl Ask {
 
     /// Of `keys` keys, those on whose locks a client that sends it may not count any more. A value
     /// over the limit takes the item away, and its lock with it.
-    pub(super) fn gives_up(&self, keys: usize) -> Range<usize> {
+    pub(super) fn relinquishes(&self, keys: usize) -> Range<usize> {
         let own = self.key()..self.key() + 1;
         match self.what {
             What::UnlockAll | What::Quit | What::Nonsense => 0..keys,
@@ -360,22 +360,27 @@ impl Ask {
 impl What {
     /// The word that a request begins with. A touch may show the item or not (`shows`), and a guarded
     /// replace and a guarded set are the same command (`as_replace`): there the client chooses.
-    pub(super) fn of(request: &Request, wire: Wire, shows: bool, as_replace: bool) -> Self {
+    pub(super) fn of(
+        request: &SmallRequest,
+        protocol: Protocol,
+        shows: bool,
+        as_replace: bool,
+    ) -> Self {
         match *request {
-            Request::Get(SmallGet { lock: true, .. }) => Self::LockAndGet,
-            Request::Get(SmallGet { bump, recaches, .. }) if !bump && !recaches => Self::Debug,
-            Request::Get(SmallGet { steps, .. }) => {
-                if wire != Wire::Meta && !steps.is_empty() && !shows {
+            SmallRequest::Get(SmallGet { lock: true, .. }) => Self::LockAndGet,
+            SmallRequest::Get(SmallGet { bump, recaches, .. }) if !bump && !recaches => Self::Debug,
+            SmallRequest::Get(SmallGet { steps, .. }) => {
+                if protocol != Protocol::Meta && !steps.is_empty() && !shows {
                     Self::Touch
                 } else {
                     Self::Get
                 }
             }
-            Request::Set(SmallSet {
+            SmallRequest::Set(SmallSet {
                 lock: LockAfter::Release,
                 ..
             }) => Self::ReplaceAndUnlock,
-            Request::Set(SmallSet { mode, .. }) => match mode {
+            SmallRequest::Set(SmallSet { mode, .. }) => match mode {
                 SetMode::Set if as_replace => Self::Replace,
                 SetMode::Set => Self::Set,
                 SetMode::Add => Self::Add,
@@ -383,24 +388,24 @@ impl What {
                 SetMode::Append { .. } => Self::Append,
                 SetMode::Prepend { .. } => Self::Prepend,
             },
-            Request::SetTooLarge { .. } => Self::Set,
-            Request::Delete(SmallDelete { removal, .. }) => match removal {
+            SmallRequest::SetTooLarge { .. } => Self::Set,
+            SmallRequest::Delete(SmallDelete { removal, .. }) => match removal {
                 Removal::Remove => Self::Delete,
                 Removal::MarkStale { .. } => Self::MarkStale,
                 Removal::Clear { .. } => Self::Clear,
                 Removal::ClearAndMarkStale { .. } => Self::ClearAndMarkStale,
             },
-            Request::Arithmetic(SmallArithmetic { direction, .. }) => match direction {
+            SmallRequest::Arithmetic(SmallArithmetic { direction, .. }) => match direction {
                 Direction::Increment => Self::Increment,
                 Direction::Decrement => Self::Decrement,
             },
-            Request::Lock { .. } => Self::Lock,
-            Request::Unlock { .. } => Self::Unlock,
-            Request::UnlockAll => Self::UnlockAll,
-            Request::FlushAll { .. } => Self::Flush,
-            Request::Keys { .. } => Self::Keys,
-            Request::Stats => Self::Stats,
-            Request::StatsReset => Self::StatsReset,
+            SmallRequest::Lock { .. } => Self::Lock,
+            SmallRequest::Unlock { .. } => Self::Unlock,
+            SmallRequest::UnlockAll => Self::UnlockAll,
+            SmallRequest::FlushAll { .. } => Self::Flush,
+            SmallRequest::Keys { .. } => Self::Keys,
+            SmallRequest::Stats => Self::Stats,
+            SmallRequest::StatsReset => Self::StatsReset,
         }
     }
 }

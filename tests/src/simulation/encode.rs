@@ -12,17 +12,17 @@ pub(super) use binary::opcode;
 use latchd_core::command::Guard;
 use latchd_core::time::Exptime;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
-use latchd_harness::alphabet::{Request, SmallArithmetic};
+use latchd_harness::alphabet::{SmallArithmetic, SmallRequest};
 
-use super::ask::{Ask, What, Wire};
+use super::ask::{Ask, Protocol, What};
 use super::names::Names;
 
 /// Appends the request to `out`.
 pub(super) fn encode(ask: &Ask, names: &Names, out: &mut Vec<u8>) {
-    match ask.wire {
-        Wire::Classic => classic(ask, names, out),
-        Wire::Meta => meta::encode(ask, names, out),
-        Wire::Binary => binary::encode(ask, names, out),
+    match ask.protocol {
+        Protocol::Classic => classic(ask, names, out),
+        Protocol::Meta => meta::encode(ask, names, out),
+        Protocol::Binary => binary::encode(ask, names, out),
     }
 }
 
@@ -61,7 +61,7 @@ fn guard_number(guard: Guard) -> Option<u64> {
 /// What is counted by, and the number of an item that is made.
 fn amounts(ask: &Ask) -> (u64, u64) {
     match ask.request {
-        Some(Request::Arithmetic(SmallArithmetic { delta, initial, .. })) => (delta, initial),
+        Some(SmallRequest::Arithmetic(SmallArithmetic { delta, initial, .. })) => (delta, initial),
         _ => (0, 0),
     }
 }

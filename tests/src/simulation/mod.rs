@@ -3,8 +3,8 @@
 //! A run plays clients of the three protocols over simulated pipes against [`Connection::drive`] and
 //! a [`Core`]: bytes are cut anywhere, delayed and lost with their connection; clients pipeline, stop
 //! reading, reset, close half and come back; time jumps, and the core is told that it went back;
-//! memory is short. What the clients are answered is entered in a ledger in the order in which it
-//! was answered, and must agree with all that was answered before. Nothing but the seed decides what
+//! memory is short. An auditor is shown what the clients are answered, in the order in which it was
+//! answered: it must agree with all that was answered before. Nothing but the seed decides what
 //! happens, so a seed is a failing test that can be replayed.
 //!
 //! What happens to clients and server is drawn from the alphabet of all layers ([`Op`]), and a
@@ -18,7 +18,7 @@
 //! - N3: of what clients believe at the moment they read it, no two believe to hold the same key.
 //! - N4: the core's own invariants hold, and its table of locks is what the answers have said.
 //! - N5: what the core is asked is what the client said, whatever the bytes went through.
-//! - B1 to B7: the ledger's.
+//! - B1 to B7: the auditor's.
 //!
 //! An event is one delivery of bytes, one command executed, one thing that happens to a connection,
 //! or one that happens to the server: a tick, a look at the clock, an item of nobody.
@@ -36,20 +36,19 @@
     reason = "a choice is cut out of random bits, and reads as that"
 )]
 
-mod answer;
 mod ask;
-mod draw;
+mod auditor;
+mod caller;
 mod encode;
-mod journal;
-mod ledger;
-mod meaning;
+mod match_replies;
 mod names;
-mod peer;
+mod observed;
 mod server;
 mod setting;
-mod settle;
 mod tally;
-mod voice;
+mod trace;
+mod translate;
+mod workload;
 mod world;
 
 use std::fmt;
@@ -60,7 +59,7 @@ pub use tally::Tally;
 
 use latchd_harness::alphabet::{Pairs, ReplyKind, RequestKind};
 
-use journal::Keeps;
+use trace::Keeps;
 use world::World;
 
 /// What to play.
@@ -202,7 +201,7 @@ fn play(plan: &Plan, keeps: Keeps) -> Result<Report, Box<Failure>> {
         Err(panic) => {
             let words = panic.downcast_ref::<String>().map(String::as_str);
             let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
-            ledger::Breach {
+            auditor::Breach {
                 rule: "an assertion",
                 what: words.unwrap_or("a panic without words").to_owned(),
             }

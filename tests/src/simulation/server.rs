@@ -16,10 +16,10 @@ use latchd_core::{Command, ConnId, Core, Event, Instant, Limits, Refusal};
 use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
 
 use super::ask::{Ask, What};
-use super::ledger::Breach;
-use super::meaning::{Meant, meant};
+use super::auditor::Breach;
 use super::names::Names;
-use latchd_harness::oracle::{Answer, Oracle};
+use super::workload::intent::{Intent, intended};
+use latchd_harness::oracle::{Oracle, OwnedReply};
 
 /// How many commands are executed for one on which an occasional fault falls.
 const FAULT_EVERY: u64 = 97;
@@ -148,7 +148,7 @@ impl Server {
         }
     }
 
-    fn compare(&mut self, now_ms: u64, conn: ConnId, command: &Command<'_>, answer: &Answer) {
+    fn compare(&mut self, now_ms: u64, conn: ConnId, command: &Command<'_>, answer: &OwnedReply) {
         let Some(oracle) = &mut self.oracle else {
             return;
         };
@@ -215,12 +215,12 @@ impl Door<'_> {
         let said = waiting.next().map(|(at, place, ask)| {
             self.at = at;
             ask.executed = ask.executed.saturating_add(1);
-            let meant = meant(ask, place, self.names, &mut self.server.value);
-            (meant, &*ask)
+            let intended = intended(ask, place, self.names, &mut self.server.value);
+            (intended, &*ask)
         });
         let is_right = match &said {
-            Some((Meant::Command(meant), _)) => is_same(meant, command),
-            Some((Meant::Unread | Meant::Nothing, _)) | None => false,
+            Some((Intent::Command(intended), _)) => is_same(intended, command),
+            Some((Intent::Unread | Intent::Nothing, _)) | None => false,
         };
         if !is_right && self.server.breach.is_none() {
             let asked = said.map_or("nothing".to_owned(), |(_, ask)| ask.to_string());
@@ -235,7 +235,7 @@ impl Door<'_> {
         if self.server.oracle.is_some() {
             let mut answered = None;
             self.execute_one(command, &mut |reply| {
-                answered = Some(Answer::of(reply, steps(&command)));
+                answered = Some(OwnedReply::of(reply, steps(&command)));
                 answer(reply);
             });
             if let Some(answered) = answered {
@@ -261,10 +261,10 @@ fn next_place(ask: &Ask, command: &Command<'_>) -> Option<usize> {
 }
 
 /// Where a page of a listing begins is the server's to say.
-fn is_same(meant: &Command<'_>, command: &Command<'_>) -> bool {
-    match (meant, command) {
-        (Command::Keys(meant), Command::Keys(keys)) => meant.prefix == keys.prefix,
-        _ => meant == command,
+fn is_same(intended: &Command<'_>, command: &Command<'_>) -> bool {
+    match (intended, command) {
+        (Command::Keys(intended), Command::Keys(keys)) => intended.prefix == keys.prefix,
+        _ => intended == command,
     }
 }
 

@@ -7,14 +7,14 @@ use latchd_core::wire::limits::LINE_BYTES_MAX;
 use latchd_core::{ConnId, Event, Limits, Store as _};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 
-use super::draw::Taste;
-use super::journal::{Journal, Keeps, Note};
-use super::ledger::{Breach, Ledger, Room};
+use super::auditor::{AuditLimits, Auditor, Breach};
+use super::caller::{Caller, State};
+use super::match_replies::ReplyMatcher;
 use super::names::Names;
-use super::peer::{Peer, State};
 use super::server::Server;
 use super::setting::Setting;
-use super::settle::Books;
+use super::trace::{Keeps, Note, Trace};
+use super::workload::Taste;
 use super::{Plan, Report};
 use crate::generate::{Random, draw_op};
 
@@ -40,9 +40,9 @@ pub(super) struct World {
     taste: Taste,
     limits: Limits,
     server: Server,
-    peers: Vec<Peer>,
-    ledger: Ledger,
-    journal: Journal,
+    callers: Vec<Caller>,
+    auditor: Auditor,
+    trace: Trace,
     /// N3: by key, who believes to hold it.
     believers: Vec<Option<usize>>,
     conns: u64,
@@ -68,7 +68,7 @@ impl World {
             now_ms,
         } = Setting::draw(plan.seed, &mut random);
         let value_bytes_max = limits.value_bytes_max;
-        let room = Room {
+        let room = AuditLimits {
             is_ample,
             value_bytes_max,
             locks_per_connection_max: limits.locks_per_connection_max,
@@ -83,9 +83,9 @@ impl World {
             },
             limits,
             server: Server::new(limits, with_oracle, plan.fault),
-            peers: (0..clients).map(|_| Peer::new(keys)).collect(),
-            ledger: Ledger::new(keys, room, UNIX_S_AT_START),
-            journal: Journal::new(keeps),
+            callers: (0..clients).map(|_| Caller::new(keys)).collect(),
+            auditor: Auditor::new(keys, room, UNIX_S_AT_START),
+            trace: Trace::new(keeps),
             believers: vec![None; keys],
             conns: 0,
             asked: 0,
@@ -103,7 +103,7 @@ impl World {
     }
 
     pub(super) fn last(&self) -> Vec<String> {
-        self.journal.last()
+        self.trace.last()
     }
 
     pub(super) fn run(&mut self) -> Result<Report, Breach> {
@@ -113,7 +113,7 @@ impl World {
                 let op = draw_op(&mut self.random);
                 self.enact(&op, bits >> 8);
             } else {
-                let client = (bits >> 8 & 0xffff) % self.peers.len() as u64;
+                let client = (bits >> 8 & 0xffff) % self.callers.len() as u64;
                 self.visit(usize::try_from(client).expect("an index"), bits >> 24)?;
             }
             if self.events >= self.next_check {
@@ -122,7 +122,7 @@ impl World {
             }
         }
         self.look_inside()?;
-        for client in 0..self.peers.len() {
+        for client in 0..self.callers.len() {
             self.reset(client);
         }
         self.look_inside()?;
@@ -130,7 +130,7 @@ impl World {
             events: self.events,
             commands: self.server.executed,
             digest: self.digest,
-            tally: self.ledger.tally,
+            tally: self.auditor.tally,
             pairs: self.server.pairs.take().unwrap_or_default(),
         })
     }
@@ -145,8 +145,8 @@ impl World {
     fn happens(&mut self, client: usize, note: Note, word: u64) {
         self.events += 1;
         self.mix(word << 8 | client as u64);
-        let conn = self.peers.get(client).map_or(0, |peer| peer.conn);
-        self.journal.note(self.events, client, conn, || note);
+        let conn = self.callers.get(client).map_or(0, |caller| caller.conn);
+        self.trace.note(self.events, client, conn, || note);
     }
 
     fn tell(&mut self, event: Event) {
@@ -156,27 +156,27 @@ impl World {
     /// Puts something into the core that comes from no client.
     fn enter(&mut self, input: Input<'_>) {
         self.server.enter(self.now_ms, input);
-        self.ledger.advance(self.now_ms);
+        self.auditor.advance(self.now_ms);
     }
 
     /// The network's turn at one client: what it does to a connection, what it carries.
     fn visit(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
-        let peer = &self.peers[client];
-        match peer.state {
+        let caller = &self.callers[client];
+        match caller.state {
             State::None => return Ok(()),
             State::Open => match bits & 1023 {
                 0..3 => {
                     self.half_close(client);
                     return Ok(());
                 }
-                8..14 if !peer.stalled => self.stall(client, true),
-                8..44 if peer.stalled => self.stall(client, false),
+                8..14 if !caller.stalled => self.stall(client, true),
+                8..44 if caller.stalled => self.stall(client, false),
                 _ => {}
             },
             State::HalfClosed | State::Ended => {}
         }
         self.deliver(client, bits >> 12)?;
-        if !self.peers[client].stalled {
+        if !self.callers[client].stalled {
             self.read(client, bits >> 24)?;
         }
         Ok(())
@@ -184,10 +184,10 @@ impl World {
 
     /// Bytes come to the server, or the end of them.
     fn deliver(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
-        let peer = &mut self.peers[client];
-        let may = peer.may_arrive().min(DELIVERY_MAX);
+        let caller = &mut self.callers[client];
+        let may = caller.may_arrive().min(DELIVERY_MAX);
         if may == 0 {
-            if peer.state == State::HalfClosed && peer.to_server.is_empty() && !peer.full {
+            if caller.state == State::HalfClosed && caller.to_server.is_empty() && !caller.full {
                 self.happens(client, Note::SawEnd, 2);
                 self.end(client);
             }
@@ -200,11 +200,11 @@ impl World {
             3..6 => may.min(1 + span),
             _ => may,
         };
-        peer.input.extend(peer.to_server.drain(..bytes));
-        peer.arrived += bytes as u64;
+        caller.input.extend(caller.to_server.drain(..bytes));
+        caller.arrived += bytes as u64;
         self.happens(client, Note::Arrived(bytes), 3 + ((bytes as u64) << 4));
-        let peer = &self.peers[client];
-        if peer.input.len() >= peer.at_least {
+        let caller = &self.callers[client];
+        if caller.input.len() >= caller.at_least {
             self.drive(client)?;
         }
         Ok(())
@@ -213,20 +213,23 @@ impl World {
     /// The server does what it can for a connection.
     fn drive(&mut self, client: usize) -> Result<(), Breach> {
         let executed = self.server.executed;
-        let peer = &mut self.peers[client];
-        let from = peer.output.len();
-        let conn = ConnId::from_number(peer.conn);
+        let caller = &mut self.callers[client];
+        let from = caller.output.len();
+        let conn = ConnId::from_number(caller.conn);
         let mut door = self
             .server
-            .door(self.now_ms, conn, &mut peer.asks, &self.names);
-        let (done, progress) =
-            peer.wire
-                .drive(&peer.input, &mut door, &mut peer.output, peer.output_max);
-        peer.input.drain(..done);
-        peer.consumed += done as u64;
-        peer.full = progress == Progress::OutputFull;
+            .door(self.now_ms, conn, &mut caller.asks, &self.names);
+        let (done, progress) = caller.wire.drive(
+            &caller.input,
+            &mut door,
+            &mut caller.output,
+            caller.output_max,
+        );
+        caller.input.drain(..done);
+        caller.consumed += done as u64;
+        caller.full = progress == Progress::OutputFull;
         let mut digest = self.digest ^ done as u64;
-        for word in peer.output[from..].chunks(8) {
+        for word in caller.output[from..].chunks(8) {
             let mut bytes = [0; 8];
             bytes[..word.len()].copy_from_slice(word);
             digest = (digest ^ u64::from_le_bytes(bytes))
@@ -236,33 +239,36 @@ impl World {
         self.digest = digest;
         if self.server.executed > executed {
             // Otherwise the core was not told how late it is.
-            self.ledger.advance(self.now_ms);
+            self.auditor.advance(self.now_ms);
         }
         self.events += self.server.executed - executed;
         if let Some(breach) = self.server.breach.take() {
             return Err(breach);
         }
         let closes = progress == Progress::Close;
-        let mut books = Books {
-            ledger: &mut self.ledger,
-            journal: &mut self.journal,
+        let mut matcher = ReplyMatcher {
+            auditor: &mut self.auditor,
+            trace: &mut self.trace,
             names: &self.names,
             value: &mut self.value,
             event: self.events,
             client,
         };
-        books.settle(peer, from, closes)?;
+        matcher.match_replies(caller, from, closes)?;
         self.check_bounds(client, progress)?;
         if closes {
-            let peer = &mut self.peers[client];
-            if !peer.asks.is_empty() {
+            let caller = &mut self.callers[client];
+            if !caller.asks.is_empty() {
                 return Err(Breach {
                     rule: "N1",
-                    what: format!("the server closed, and owes an answer to {}", peer.asks[0]),
+                    what: format!(
+                        "the server closed, and owes an answer to {}",
+                        caller.asks[0]
+                    ),
                 });
             }
-            peer.state = State::Ended;
-            peer.to_server.clear();
+            caller.state = State::Ended;
+            caller.to_server.clear();
             self.happens(client, Note::Closed, 4);
             self.close(client);
         }
@@ -271,15 +277,15 @@ impl World {
 
     /// N2.
     fn check_bounds(&mut self, client: usize, progress: Progress) -> Result<(), Breach> {
-        let peer = &mut self.peers[client];
+        let caller = &mut self.callers[client];
         // The longest line, and a value with its line end; a packet is shorter.
         let request_max = LINE_BYTES_MAX + 2 + self.limits.value_bytes_max + 2;
-        let (rest, out) = (peer.input.len(), peer.output.len());
+        let (rest, out) = (caller.input.len(), caller.output.len());
         let broken = |what| Err(Breach { rule: "N2", what });
         if rest > request_max + DELIVERY_MAX {
             return broken(format!("{rest} bytes of input are kept"));
         }
-        if out >= peer.output_max + REPLY_BYTES_MAX {
+        if out >= caller.output_max + REPLY_BYTES_MAX {
             return broken(format!("{out} bytes of output are kept"));
         }
         if let Progress::NeedsInput { at_least } = progress {
@@ -291,18 +297,18 @@ impl World {
                     "waits for {at_least} bytes, and no request is so long"
                 ));
             }
-            peer.at_least = at_least;
+            caller.at_least = at_least;
         }
         Ok(())
     }
 
     /// The client reads some of what was sent.
     fn read(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
-        let peer = &mut self.peers[client];
-        let there = peer.output.len();
+        let caller = &mut self.callers[client];
+        let there = caller.output.len();
         if there == 0 {
-            if peer.state == State::Ended {
-                peer.drop_connection();
+            if caller.state == State::Ended {
+                caller.drop_connection();
             }
             return Ok(());
         }
@@ -310,12 +316,12 @@ impl World {
             0 => 1 + usize::try_from(bits >> 3 & 63).expect("six bits") % there,
             _ => there,
         };
-        peer.output.drain(..bytes);
-        peer.read += bytes as u64;
+        caller.output.drain(..bytes);
+        caller.read += bytes as u64;
         self.happens(client, Note::Read(bytes), 5 + ((bytes as u64) << 4));
         self.learn(client)?;
-        let peer = &self.peers[client];
-        if peer.full && peer.output.len() < peer.output_max {
+        let caller = &self.callers[client];
+        if caller.full && caller.output.len() < caller.output_max {
             self.drive(client)?;
         }
         Ok(())
@@ -323,12 +329,12 @@ impl World {
 
     /// N3: what the client has read makes it believe in its locks.
     fn learn(&mut self, client: usize) -> Result<(), Breach> {
-        let peer = &mut self.peers[client];
-        while let Some((end, key, number)) = peer.grants.front().copied()
-            && end <= peer.read
+        let caller = &mut self.callers[client];
+        while let Some((end, key, number)) = caller.grants.front().copied()
+            && end <= caller.read
         {
-            peer.grants.pop_front();
-            if peer.gave_up[key] > number || peer.state != State::Open {
+            caller.grants.pop_front();
+            if caller.relinquished[key] > number || caller.state != State::Open {
                 continue;
             }
             match self.believers[key] {
@@ -347,20 +353,20 @@ impl World {
     }
 
     fn reset(&mut self, client: usize) {
-        if matches!(self.peers[client].state, State::Open | State::HalfClosed) {
+        if matches!(self.callers[client].state, State::Open | State::HalfClosed) {
             self.happens(client, Note::Reset, 6);
             self.end(client);
         }
     }
 
     fn half_close(&mut self, client: usize) {
-        self.peers[client].state = State::HalfClosed;
+        self.callers[client].state = State::HalfClosed;
         self.happens(client, Note::HalfClosed, 7);
         self.forget_beliefs(client);
     }
 
     fn stall(&mut self, client: usize, stalled: bool) {
-        self.peers[client].stalled = stalled;
+        self.callers[client].stalled = stalled;
         self.happens(
             client,
             Note::Stalled(stalled),
@@ -371,15 +377,15 @@ impl World {
     /// Nothing is left of a connection.
     fn end(&mut self, client: usize) {
         self.close(client);
-        self.peers[client].drop_connection();
+        self.callers[client].drop_connection();
     }
 
     /// The server has seen the end of a connection.
     fn close(&mut self, client: usize) {
-        let conn = self.peers[client].conn;
+        let conn = self.callers[client].conn;
         self.forget_beliefs(client);
         self.tell(Event::Closed(ConnId::from_number(conn)));
-        self.ledger.close(conn);
+        self.auditor.close(conn);
     }
 
     fn forget_beliefs(&mut self, client: usize) {
@@ -402,7 +408,7 @@ impl World {
                 .names
                 .number(key.as_bytes())
                 .expect("keys are stored by name");
-            let believed = self.ledger.holder(key);
+            let believed = self.auditor.holder(key);
             let owner = holding.owner.number();
             if believed != Some(owner) {
                 return broken(format!(
@@ -410,7 +416,7 @@ impl World {
                 ));
             }
         }
-        let told = self.ledger.held().count();
+        let told = self.auditor.held().count();
         if locks.len() != told {
             return broken(format!(
                 "{} locks are held, and {told} were told",

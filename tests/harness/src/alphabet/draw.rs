@@ -9,8 +9,8 @@ use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 
 use super::{
-    CasChoice, Client, GuardChoice, Op, Request, SmallArithmetic, SmallDelete, SmallGet, SmallKey,
-    SmallSet, SmallValue, UNIX_S_AT_START,
+    CasChoice, ClientNumber, GuardChoice, Op, SmallArithmetic, SmallDelete, SmallGet, SmallKey,
+    SmallRequest, SmallSet, SmallValue, UNIX_S_AT_START,
 };
 
 /// Spans that pass within a sequence or not at all, and dates before and after its beginning.
@@ -52,7 +52,7 @@ const CASES: [CasChoice; 7] = [
 
 impl<'a> Arbitrary<'a> for Op {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
-        let client = Client::new(u.arbitrary()?);
+        let client = ClientNumber::new(u.arbitrary()?);
         Ok(match u.arbitrary::<u8>()? {
             0..=15 => Self::Open { client },
             16..=21 => Self::Close { client },
@@ -77,7 +77,7 @@ impl<'a> Arbitrary<'a> for Op {
     }
 }
 
-impl<'a> Arbitrary<'a> for Request {
+impl<'a> Arbitrary<'a> for SmallRequest {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let key = SmallKey::new(u.arbitrary()?);
         Ok(match u.arbitrary::<u8>()? {
@@ -115,7 +115,7 @@ impl<'a> Arbitrary<'a> for Request {
     }
 }
 
-fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
+fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
     /// The families of reads, and what each can ask for.
     enum Family {
         Get,
@@ -146,7 +146,7 @@ fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
         F::MetaGet => steps(u, true)?,
     };
     let meta = matches!(family, F::MetaGet);
-    Ok(Request::Get(SmallGet {
+    Ok(SmallRequest::Get(SmallGet {
         key,
         key_form: if meta { key_form(u)? } else { KeyForm::Plain },
         steps,
@@ -166,7 +166,7 @@ fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
     }))
 }
 
-fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
+fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
     let missing = |u: &mut Unstructured<'_>| -> Result<OnMissing> {
         Ok(if u.arbitrary()? {
             OnMissing::Create
@@ -209,7 +209,7 @@ fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
     } else {
         value
     };
-    Ok(Request::Set(SmallSet {
+    Ok(SmallRequest::Set(SmallSet {
         key,
         key_form,
         value,
@@ -244,8 +244,8 @@ fn removal(u: &mut Unstructured<'_>) -> Result<Removal> {
     })
 }
 
-fn arithmetic(u: &mut Unstructured<'_>, key: SmallKey) -> Result<Request> {
-    Ok(Request::Arithmetic(SmallArithmetic {
+fn arithmetic(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
+    Ok(SmallRequest::Arithmetic(SmallArithmetic {
         key,
         key_form: key_form(u)?,
         direction: if u.arbitrary()? {

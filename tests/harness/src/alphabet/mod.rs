@@ -3,7 +3,7 @@
 //!
 //! An [`Op`] is something that can happen, in an owned form and from small ranges: few clients, few
 //! keys, few values, short TTLs, and versions by what they mean ("the one it has now") and not by
-//! number. So sequences collide often, and any sequence has a meaning: a [`Stage`] turns each op
+//! number. So sequences collide often, and any sequence has a meaning: an [`Environment`] turns each op
 //! into the [`Input`] it stands for, or into none (a client that is not there cannot go).
 //!
 //! What the small words of an op stand for is the layer's to say ([`Meaning`]): which name a key
@@ -16,19 +16,19 @@
 //!   is a guarded set there: only a transport of somebody's own can ask for it.
 
 mod draw;
+mod environment;
 mod input;
 pub mod limits;
 mod pairs;
 mod request;
 mod shorten;
-mod stage;
 mod words;
 
+pub use environment::{Environment, pressure};
 pub use input::Input;
 pub use pairs::{Pairs, ReplyKind, RequestKind, reachable};
-pub use request::{Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet};
-pub use stage::{Stage, pressure};
-pub use words::{CasChoice, Client, GuardChoice, Meaning, SmallKey, SmallValue};
+pub use request::{SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
+pub use words::{CasChoice, ClientNumber, GuardChoice, Meaning, SmallKey, SmallValue};
 
 /// How many clients there are.
 pub const CLIENTS: usize = 3;
@@ -52,12 +52,12 @@ pub enum Op {
     /// A client connects. Nothing if it is connected.
     Open {
         /// Which one.
-        client: Client,
+        client: ClientNumber,
     },
     /// A client's connection ends. Nothing if it is not connected.
     Close {
         /// Which one.
-        client: Client,
+        client: ClientNumber,
     },
     /// Time passes.
     Advance {
@@ -85,8 +85,8 @@ pub enum Op {
     /// may take no lock; nothing if it has never been connected.
     Request {
         /// Which one.
-        client: Client,
+        client: ClientNumber,
         /// What.
-        request: Request,
+        request: SmallRequest,
     },
 }

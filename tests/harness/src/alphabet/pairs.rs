@@ -12,7 +12,7 @@ use latchd_core::command::{
 use latchd_core::item::Cas;
 use latchd_core::reply::{Refusal, Reply, Win};
 
-use super::{CasChoice, Meaning, Request, SmallKey};
+use super::{CasChoice, Meaning, SmallKey, SmallRequest};
 
 /// Declares an enum without fields, its names and the list of all.
 macro_rules! kinds {
@@ -217,7 +217,7 @@ pub const fn reachable(request: RequestKind) -> &'static [ReplyKind] {
 impl RequestKind {
     /// What kind of request `request` is.
     #[must_use]
-    pub fn of(request: &Request) -> Self {
+    pub fn of(request: &SmallRequest) -> Self {
         /// The kind does not depend on which version a guard asks for.
         struct Any;
         impl Meaning<'static> for Any {
@@ -366,7 +366,7 @@ impl Default for Pairs {
 
 impl Pairs {
     /// Notes a pair.
-    pub fn note(&mut self, request: &Request, reply: &Reply<'_>) {
+    pub fn note(&mut self, request: &SmallRequest, reply: &Reply<'_>) {
         self.note_kind(RequestKind::of(request), reply);
     }
 

@@ -13,7 +13,7 @@ use super::words::{CasChoice, GuardChoice, Meaning, SmallKey, SmallValue};
 
 /// What a client asks for: a [`Command`], owned and small.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Request {
+pub enum SmallRequest {
     /// Reads an item, and may touch, vivify, win or lock it.
     Get(SmallGet),
     /// Stores a value.
@@ -293,7 +293,7 @@ impl SmallArithmetic {
     }
 }
 
-impl Request {
+impl SmallRequest {
     /// The key it is about.
     #[must_use]
     pub const fn key(&self) -> Option<SmallKey> {

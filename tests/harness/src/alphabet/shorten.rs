@@ -4,7 +4,7 @@ use latchd_core::command::{Removal, TtlSteps};
 use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 
-use super::{Op, Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet, SmallValue};
+use super::{Op, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, SmallValue};
 
 impl Op {
     /// Ops that do less of the same, plainest first. Empty for one that cannot be plainer.
@@ -28,7 +28,7 @@ impl Op {
     }
 }
 
-impl Request {
+impl SmallRequest {
     /// Each option that it has, left out.
     fn plainer(&self) -> Vec<Self> {
         let mut plainer = match *self {

@@ -8,11 +8,11 @@ use super::KEYS;
 
 /// A client, by its number. A layer has some, of which each number means one ([`among`]).
 ///
-/// [`among`]: Client::among
+/// [`among`]: ClientNumber::among
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Client(u8);
+pub struct ClientNumber(u8);
 
-impl Client {
+impl ClientNumber {
     /// The client with this number.
     #[must_use]
     pub const fn new(number: u8) -> Self {

@@ -9,7 +9,7 @@ use latchd_core::{ConnId, Refusal};
 /// The answer to a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[allow(missing_docs)] // As `Reply` has them.
-pub enum Answer {
+pub enum OwnedReply {
     Hit(Seen),
     Miss,
     Stored {
@@ -70,7 +70,7 @@ pub struct Counts {
     pub lock_holders: u64,
 }
 
-impl Answer {
+impl OwnedReply {
     /// The answer that a reply of the core is, to a request with so many
     /// [steps](latchd_core::command::TtlSteps). Of a page of keys, it is that page.
     #[must_use]

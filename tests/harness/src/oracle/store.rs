@@ -6,21 +6,21 @@ use latchd_core::command::{
 use latchd_core::time::Exptime;
 use latchd_core::{ConnId, Refusal};
 
-use super::{Answer, Item, Oracle};
+use super::{Item, Oracle, OwnedReply};
 
 impl Oracle {
-    pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> Answer {
+    pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> OwnedReply {
         let key = set.key.as_bytes();
         let old = self.items.get(key).cloned();
         if set.lock == LockAfter::Release {
             if old.is_none() {
-                return Answer::NotFound;
+                return OwnedReply::NotFound;
             }
             if self.holder(key) != Some(conn) {
-                return Answer::Refused(Refusal::NotLocked);
+                return OwnedReply::Refused(Refusal::NotLocked);
             }
         } else if self.refuses(conn, key) {
-            return Answer::Refused(Refusal::Locked);
+            return OwnedReply::Refused(Refusal::Locked);
         }
 
         let joined = |old: &Item| match set.mode {
@@ -33,7 +33,7 @@ impl Oracle {
         let compares = set.guard != Guard::None;
         let mut stays_stale = false;
         match (&old, set.mode) {
-            (None, SetMode::Set | SetMode::Replace) if compares => return Answer::NotFound,
+            (None, SetMode::Set | SetMode::Replace) if compares => return OwnedReply::NotFound,
             (Some(_), SetMode::Add)
             | (
                 None,
@@ -44,19 +44,21 @@ impl Oracle {
                 | SetMode::Prepend {
                     missing: OnMissing::Refuse,
                 },
-            ) => return Answer::NotStored,
+            ) => return OwnedReply::NotStored,
             (None, _) => {}
             (Some(old), _) => match set.guard {
                 Guard::None => {}
                 Guard::Match(cas) if cas.number() == old.cas => {}
                 Guard::MatchElseStale(cas) if cas.number() == old.cas => {}
                 Guard::MatchElseStale(cas) if cas.number() < old.cas && whole => stays_stale = true,
-                Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never => return Answer::Exists,
+                Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never => {
+                    return OwnedReply::Exists;
+                }
             },
         }
         let value = old.as_ref().map_or(set.value.to_vec(), joined);
         if value.len() > self.limits.value_bytes_max {
-            return Answer::NotStored;
+            return OwnedReply::NotStored;
         }
 
         let cas = self.version(set.new_cas);
@@ -79,22 +81,22 @@ impl Oracle {
             self.unlock(key);
             self.counts.lock_released += 1;
         }
-        Answer::Stored {
+        OwnedReply::Stored {
             cas,
             size: value.len(),
         }
     }
 
-    pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> Answer {
+    pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> OwnedReply {
         let key = delete.key.as_bytes();
         if self.refuses(conn, key) {
-            return Answer::Refused(Refusal::Locked);
+            return OwnedReply::Refused(Refusal::Locked);
         }
         let Some(old) = self.items.get(key).cloned() else {
-            return Answer::NotFound;
+            return OwnedReply::NotFound;
         };
         if !passes(delete.guard, &old) {
-            return Answer::Exists;
+            return OwnedReply::Exists;
         }
         let emptied = |exptime: Exptime, client_flags: u32, oracle: &Self| Item {
             // Nobody has replaced the value, so whoever was told to still may.
@@ -105,7 +107,7 @@ impl Oracle {
         let item = match delete.removal {
             Removal::Remove => {
                 self.take_out(key);
-                return Answer::Deleted;
+                return OwnedReply::Deleted;
             }
             Removal::MarkStale { exptime } => Item {
                 gone_at_ms: exptime.map_or(old.gone_at_ms, |exptime| self.gone_at(exptime)),
@@ -137,16 +139,16 @@ impl Oracle {
         };
         self.counts.stale_marks += u64::from(item.stale);
         self.items.insert(key.to_vec(), item);
-        Answer::Deleted
+        OwnedReply::Deleted
     }
 
-    pub(super) fn arithmetic(&mut self, conn: ConnId, request: &Arithmetic<'_>) -> Answer {
+    pub(super) fn arithmetic(&mut self, conn: ConnId, request: &Arithmetic<'_>) -> OwnedReply {
         let key = request.key.as_bytes();
         if self.refuses(conn, key) {
-            return Answer::Refused(Refusal::Locked);
+            return OwnedReply::Refused(Refusal::Locked);
         }
         let (number, mut item) = match self.items.get(key).cloned() {
-            None if !request.steps.vivifies() => return Answer::NotFound,
+            None if !request.steps.vivifies() => return OwnedReply::NotFound,
             None => {
                 let digits = request.initial.to_string();
                 let item = self.fresh(digits.as_bytes(), 0, Exptime::Never, request.key_form, 0);
@@ -160,16 +162,16 @@ impl Oracle {
                         ..item
                     },
                 );
-                return Answer::Number {
+                return OwnedReply::Number {
                     value: request.initial,
                     cas,
                     ttls,
                 };
             }
-            Some(old) if old.value.is_empty() => return Answer::Refused(Refusal::NonNumeric),
-            Some(old) if !passes(request.guard, &old) => return Answer::Exists,
+            Some(old) if old.value.is_empty() => return OwnedReply::Refused(Refusal::NonNumeric),
+            Some(old) if !passes(request.guard, &old) => return OwnedReply::Exists,
             Some(old) => match leading_number(&old.value) {
-                None => return Answer::Refused(Refusal::NonNumeric),
+                None => return OwnedReply::Refused(Refusal::NonNumeric),
                 Some(number) => (number, old),
             },
         };
@@ -187,7 +189,7 @@ impl Oracle {
         item.gone_at_ms = gone_at_ms;
         let cas = item.cas;
         self.items.insert(key.to_vec(), item);
-        Answer::Number { value, cas, ttls }
+        OwnedReply::Number { value, cas, ttls }
     }
 }
 

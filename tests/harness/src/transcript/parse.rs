@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::binary::Packet;
-use super::{Action, End, Expected, Number, Piece, Scenario, Step, Tags, Transcript};
+use super::{Action, End, Expected, Number, Piece, Scenario, ScenarioStep, Tags, Transcript};
 
 /// A transcript that is not one.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ fn scope(text: &str) -> Result<Tags, String> {
     }
 }
 
-fn step(line: usize, text: &str) -> Result<Step, String> {
+fn step(line: usize, text: &str) -> Result<ScenarioStep, String> {
     let verb = text.split(' ').next().unwrap_or_default();
     if let Some(how) = match verb {
         "close" => Some(End::Close),
@@ -103,7 +103,7 @@ fn step(line: usize, text: &str) -> Result<Step, String> {
             [name @ b'A'..=b'Z'] => char::from(*name),
             _ => return Err(format!("{conn} is not the name of a connection")),
         };
-        return Ok(Step {
+        return Ok(ScenarioStep {
             line,
             tags: Tags::default(),
             action: Action::End { conn, how },
@@ -117,7 +117,7 @@ fn step(line: usize, text: &str) -> Result<Step, String> {
             .and_then(|span| span.parse().ok())
             .ok_or("how long? wait 2s".to_owned())?;
         let action = Action::Wait(Duration::from_secs_f64(seconds));
-        return Ok(Step {
+        return Ok(ScenarioStep {
             line,
             tags: Tags::default(),
             action,
@@ -166,7 +166,7 @@ fn step(line: usize, text: &str) -> Result<Step, String> {
         },
         _ => return Err(format!("a line begins with > or <, not with {mark}")),
     };
-    Ok(Step { line, tags, action })
+    Ok(ScenarioStep { line, tags, action })
 }
 
 fn line_pieces(text: &str) -> Result<Vec<Piece>, String> {

@@ -6,7 +6,7 @@ use std::io;
 
 use super::binary::{Packet, Response, literal_number};
 use super::number::Variables;
-use super::{Action, Dialect, End, Expected, Piece, Scenario, Step, Transcript, escaped};
+use super::{Action, Dialect, End, Expected, Piece, Scenario, ScenarioStep, Transcript, escaped};
 use crate::peer::{Patience, Peer, Received};
 
 /// What is shown of a long line.
@@ -163,7 +163,7 @@ struct Player<'a> {
 }
 
 impl Player<'_> {
-    fn step(&mut self, step: &Step) -> Result<(), Difference> {
+    fn step(&mut self, step: &ScenarioStep) -> Result<(), Difference> {
         match &step.action {
             Action::Send { conn, pieces } => {
                 let bytes = self.bytes(pieces)?;

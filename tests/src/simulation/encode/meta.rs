@@ -2,7 +2,7 @@
 
 use latchd_core::command::{Guard, TtlStep};
 use latchd_core::time::Exptime;
-use latchd_harness::alphabet::{Request, SmallGet, SmallSet};
+use latchd_harness::alphabet::{SmallGet, SmallRequest, SmallSet};
 
 use super::super::ask::{Ask, What};
 use super::super::names::Names;
@@ -152,7 +152,7 @@ fn put_what_is_asked(ask: &Ask, flags: &mut Flags<'_>) {
     if let Some(cas) = ask.new_cas() {
         flags.put(b'E', Some(cas));
     }
-    if let Some(Request::Get(SmallGet { bump: false, .. })) = ask.request {
+    if let Some(SmallRequest::Get(SmallGet { bump: false, .. })) = ask.request {
         flags.put(b'u', None);
     }
     if ask.client_flags() != 0 || says_all && ask.stores() {
@@ -177,7 +177,7 @@ fn put_what_is_asked(ask: &Ask, flags: &mut Flags<'_>) {
     }
     if ask.stores() || ask.removes() {
         let creates =
-            matches!(ask.request, Some(Request::Set(SmallSet { mode, .. })) if mode.creates());
+            matches!(ask.request, Some(SmallRequest::Set(SmallSet { mode, .. })) if mode.creates());
         match ask.exptime() {
             Some(exptime) if creates => flags.put_exptime(b'N', exptime),
             // `md I` without `T` leaves the TTL, all others have none then.

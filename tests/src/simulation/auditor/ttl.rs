@@ -3,8 +3,8 @@
 use latchd_core::command::{TtlStep, TtlSteps};
 use latchd_core::time::Exptime;
 
-use super::super::answer::Ttl;
-use super::{Belief, Breach, Ledger, breach};
+use super::super::observed::Ttl;
+use super::{Auditor, Belief, Breach, breach};
 
 /// How long an expired item may still be read. Source: the protocol page of latchd, "Time".
 const GRACE_MS: u64 = 250;
@@ -44,7 +44,7 @@ impl Belief {
     }
 }
 
-impl Ledger {
+impl Auditor {
     /// When an item with this exptime is gone. A date is a span from now, so that what the wall
     /// clock shows later does not matter.
     pub(super) fn gone(&self, exptime: Exptime) -> Gone {

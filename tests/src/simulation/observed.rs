@@ -10,13 +10,13 @@ use latchd_core::wire::binary::reply::{Packet, decode as decode_packet};
 use latchd_core::wire::classic::reply::Response as Classic;
 use latchd_core::wire::meta::reply::{Code, Response as Meta};
 
-use super::ask::{Ask, What, Wire};
+use super::ask::{Ask, Protocol, What};
 use super::encode::opcode;
 use super::names::Names;
 
 /// An answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Answer<'a> {
+pub(super) enum Observed<'a> {
     Hit(Hit<'a>),
     /// There is no item to read, change or lock.
     Missing,
@@ -97,27 +97,27 @@ pub(super) struct Marks {
 pub(super) type Unfit = &'static str;
 
 /// What silence says to a quiet request.
-pub(super) fn silence(ask: &Ask) -> Result<Answer<'static>, Unfit> {
+pub(super) fn silence(ask: &Ask) -> Result<Observed<'static>, Unfit> {
     if !ask.quiet {
         return Err("a request was left without an answer");
     }
     if ask.is_unanswered() {
-        return Ok(Answer::Unanswered);
+        return Ok(Observed::Unanswered);
     }
     match ask.what {
-        What::Get => Ok(Answer::Missing),
+        What::Get => Ok(Observed::Missing),
         What::Set
         | What::Add
         | What::Replace
         | What::Append
         | What::Prepend
-        | What::ReplaceAndUnlock => Ok(Answer::Stored(None)),
+        | What::ReplaceAndUnlock => Ok(Observed::Stored(None)),
         What::Delete | What::MarkStale | What::Clear | What::ClearAndMarkStale => {
-            Ok(Answer::Deleted)
+            Ok(Observed::Deleted)
         }
-        What::Increment | What::Decrement => Ok(Answer::Counted(Counted::default())),
-        What::Lock | What::Unlock | What::UnlockAll | What::Flush => Ok(Answer::Ok),
-        What::Quit => Ok(Answer::End),
+        What::Increment | What::Decrement => Ok(Observed::Counted(Counted::default())),
+        What::Lock | What::Unlock | What::UnlockAll | What::Flush => Ok(Observed::Ok),
+        What::Quit => Ok(Observed::End),
         _ => Err("silence where the protocol has none"),
     }
 }
@@ -125,14 +125,14 @@ pub(super) fn silence(ask: &Ask) -> Result<Answer<'static>, Unfit> {
 /// Whether the first answer in `bytes` is to `ask`, which is quiet, and not to a later request, of
 /// which there can be none if it came alone.
 pub(super) fn is_to(ask: &Ask, is_alone: bool, bytes: &[u8]) -> bool {
-    match ask.wire {
-        Wire::Classic => false,
-        Wire::Meta => match Meta::decode(bytes) {
+    match ask.protocol {
+        Protocol::Classic => false,
+        Protocol::Meta => match Meta::decode(bytes) {
             Ok(Some((response, _))) => is_own(ask, &response),
             // A line of classic text has no opaque.
             Ok(None) | Err(_) => is_alone,
         },
-        Wire::Binary => match decode_packet(bytes, usize::MAX) {
+        Protocol::Binary => match decode_packet(bytes, usize::MAX) {
             Ok(Some((packet, _))) => packet.opaque == ask.number,
             Ok(None) | Err(_) => true,
         },
@@ -161,15 +161,15 @@ pub(super) fn decode<'a>(
     ask: &Ask,
     names: &Names,
     bytes: &'a [u8],
-) -> Result<(Answer<'a>, usize), Unfit> {
-    match ask.wire {
-        Wire::Classic => classic(ask, names, bytes),
-        Wire::Meta => meta(ask, names, bytes),
-        Wire::Binary => binary(ask, names, bytes),
+) -> Result<(Observed<'a>, usize), Unfit> {
+    match ask.protocol {
+        Protocol::Classic => classic(ask, names, bytes),
+        Protocol::Meta => meta(ask, names, bytes),
+        Protocol::Binary => binary(ask, names, bytes),
     }
 }
 
-fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, usize), Unfit> {
+fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a>, usize), Unfit> {
     let (response, taken) = match Classic::decode(bytes) {
         Ok(Some(decoded)) => decoded,
         Ok(None) => return Err("half an answer"),
@@ -186,7 +186,7 @@ fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>,
                 return Err("a version shown to a get, or not shown to a gets");
             }
             let key = names.number(key).ok_or("an item that was never stored")?;
-            Answer::Hit(Hit {
+            Observed::Hit(Hit {
                 key: Some(key),
                 value: Some(value),
                 cas: cas.map(Cas::number),
@@ -194,26 +194,26 @@ fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>,
                 ..Hit::default()
             })
         }
-        Classic::Key(key) => Answer::Key(listed(ask, names, key)?),
-        Classic::Stat { .. } => Answer::Stat,
-        Classic::End => Answer::End,
-        Classic::Stored => Answer::Stored(None),
-        Classic::NotStored => Answer::NotStored,
-        Classic::Exists => Answer::Exists,
-        Classic::NotFound => Answer::Missing,
-        Classic::Deleted => Answer::Deleted,
-        Classic::Touched => Answer::Touched,
-        Classic::Ok => Answer::Ok,
-        Classic::Locked => Answer::Locked,
-        Classic::Number(number) => Answer::Counted(Counted {
+        Classic::Key(key) => Observed::Key(listed(ask, names, key)?),
+        Classic::Stat { .. } => Observed::Stat,
+        Classic::End => Observed::End,
+        Classic::Stored => Observed::Stored(None),
+        Classic::NotStored => Observed::NotStored,
+        Classic::Exists => Observed::Exists,
+        Classic::NotFound => Observed::Missing,
+        Classic::Deleted => Observed::Deleted,
+        Classic::Touched => Observed::Touched,
+        Classic::Ok => Observed::Ok,
+        Classic::Locked => Observed::Locked,
+        Classic::Number(number) => Observed::Counted(Counted {
             number: Some(number),
             ..Counted::default()
         }),
-        Classic::Version(_) => Answer::Greeting,
-        Classic::Error => Answer::Malformed,
+        Classic::Version(_) => Observed::Greeting,
+        Classic::Error => Observed::Malformed,
         Classic::ClientError(reason) => client_error(reason),
         Classic::ServerError(reason) => server_error(reason)?,
-        Classic::Reset if ask.what == What::StatsReset => Answer::Ok,
+        Classic::Reset if ask.what == What::StatsReset => Observed::Ok,
         Classic::Reset => return Err("RESET to a request that is no reset"),
     };
     Ok((answer, taken))
@@ -234,31 +234,31 @@ fn listed(ask: &Ask, names: &Names, key: &[u8]) -> Result<Option<usize>, Unfit> 
     Ok(number)
 }
 
-fn client_error(reason: &[u8]) -> Answer<'static> {
+fn client_error(reason: &[u8]) -> Observed<'static> {
     match reason {
-        b"object is not locked or not found" => Answer::NotLocked,
-        b"cannot increment or decrement non-numeric value" => Answer::NonNumeric,
-        _ => Answer::Malformed,
+        b"object is not locked or not found" => Observed::NotLocked,
+        b"cannot increment or decrement non-numeric value" => Observed::NonNumeric,
+        _ => Observed::Malformed,
     }
 }
 
-fn server_error(reason: &[u8]) -> Result<Answer<'static>, Unfit> {
+fn server_error(reason: &[u8]) -> Result<Observed<'static>, Unfit> {
     match reason {
-        b"out of memory" | b"out of memory storing object" => Ok(Answer::OutOfMemory),
-        b"object too large for cache" => Ok(Answer::TooLarge),
-        b"too many locks" => Ok(Answer::TooManyLocks),
+        b"out of memory" | b"out of memory storing object" => Ok(Observed::OutOfMemory),
+        b"object too large for cache" => Ok(Observed::TooLarge),
+        b"too many locks" => Ok(Observed::TooManyLocks),
         _ => Err("a server error that no request of these brings about"),
     }
 }
 
-fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, usize), Unfit> {
+fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a>, usize), Unfit> {
     let (response, taken) = match Meta::decode(bytes) {
         Ok(Some(decoded)) => decoded,
         Ok(None) => return Err("half an answer"),
         Err(_) => {
             let error = classic(ask, names, bytes)?;
             return match error.0 {
-                Answer::NonNumeric | Answer::OutOfMemory | Answer::TooLarge => Ok(error),
+                Observed::NonNumeric | Observed::OutOfMemory | Observed::TooLarge => Ok(error),
                 _ => Err("a classic answer to a meta command"),
             };
         }
@@ -288,7 +288,7 @@ fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, us
         {
             return Err("a value that was not asked for, or none that was");
         }
-        Code::Done | Code::Value if ask.reads() => Answer::Hit(Hit {
+        Code::Done | Code::Value if ask.reads() => Observed::Hit(Hit {
             key: None,
             value: is_value.then_some(response.value),
             cas,
@@ -301,7 +301,7 @@ fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, us
                 sent: response.flag(b'Z').is_some(),
             }),
         }),
-        Code::Done | Code::Value if ask.counts() => Answer::Counted(Counted {
+        Code::Done | Code::Value if ask.counts() => Observed::Counted(Counted {
             number: if is_value {
                 Some(number(response.value).ok_or("a number that is none")?)
             } else {
@@ -312,17 +312,17 @@ fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, us
         }),
         Code::Done => match ask.what {
             What::Delete | What::MarkStale | What::Clear | What::ClearAndMarkStale => {
-                Answer::Deleted
+                Observed::Deleted
             }
-            _ => Answer::Stored(cas),
+            _ => Observed::Stored(cas),
         },
         Code::Value => return Err("a value where none is"),
-        Code::Miss | Code::NotFound => Answer::Missing,
-        Code::NotStored => Answer::NotStored,
-        Code::Exists => Answer::Exists,
-        Code::Locked => Answer::Locked,
+        Code::Miss | Code::NotFound => Observed::Missing,
+        Code::NotStored => Observed::NotStored,
+        Code::Exists => Observed::Exists,
+        Code::Locked => Observed::Locked,
         Code::Debug => debug(response.flags)?,
-        Code::Noop => Answer::Greeting,
+        Code::Noop => Observed::Greeting,
     };
     Ok((answer, taken))
 }
@@ -352,8 +352,8 @@ fn ttl(digits: &[u8]) -> Option<Ttl> {
     }
 }
 
-/// The two of its many words that the ledger can judge.
-fn debug(words: &[u8]) -> Result<Answer<'static>, Unfit> {
+/// The two of its many words that the auditor can judge.
+fn debug(words: &[u8]) -> Result<Observed<'static>, Unfit> {
     let (mut cas, mut lock) = (None, None);
     for word in words.split(|byte| *byte == b' ') {
         if let Some(digits) = word.strip_prefix(b"cas=") {
@@ -363,10 +363,10 @@ fn debug(words: &[u8]) -> Result<Answer<'static>, Unfit> {
         }
     }
     let cas = cas.ok_or("an item without a version")?;
-    Ok(Answer::Debug { cas, lock })
+    Ok(Observed::Debug { cas, lock })
 }
 
-fn binary<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, usize), Unfit> {
+fn binary<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a>, usize), Unfit> {
     let (packet, taken) = match decode_packet(bytes, usize::MAX) {
         Ok(Some(decoded)) => decoded,
         Ok(None) => return Err("half an answer"),
@@ -380,24 +380,24 @@ fn binary<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Answer<'a>, 
     }
     let answer = match packet.status {
         Status::SUCCESS => success(ask, names, &packet)?,
-        Status::NOT_FOUND if ask.what == What::Replace && !ask.is_guarded() => Answer::NotStored,
-        Status::NOT_FOUND => Answer::Missing,
-        Status::EXISTS if ask.what == What::Add => Answer::NotStored,
-        Status::EXISTS => Answer::Exists,
-        Status::TOO_LARGE => Answer::TooLarge,
-        Status::NOT_STORED => Answer::NotStored,
-        Status::NON_NUMERIC => Answer::NonNumeric,
-        Status::LOCKED => Answer::Locked,
-        Status::NOT_LOCKED => Answer::NotLocked,
-        Status::UNKNOWN_COMMAND => Answer::Malformed,
-        Status::OUT_OF_MEMORY if packet.value == b"Too many locks" => Answer::TooManyLocks,
-        Status::OUT_OF_MEMORY => Answer::OutOfMemory,
+        Status::NOT_FOUND if ask.what == What::Replace && !ask.is_guarded() => Observed::NotStored,
+        Status::NOT_FOUND => Observed::Missing,
+        Status::EXISTS if ask.what == What::Add => Observed::NotStored,
+        Status::EXISTS => Observed::Exists,
+        Status::TOO_LARGE => Observed::TooLarge,
+        Status::NOT_STORED => Observed::NotStored,
+        Status::NON_NUMERIC => Observed::NonNumeric,
+        Status::LOCKED => Observed::Locked,
+        Status::NOT_LOCKED => Observed::NotLocked,
+        Status::UNKNOWN_COMMAND => Observed::Malformed,
+        Status::OUT_OF_MEMORY if packet.value == b"Too many locks" => Observed::TooManyLocks,
+        Status::OUT_OF_MEMORY => Observed::OutOfMemory,
         _ => return Err("a status that no request of these brings about"),
     };
     Ok((answer, taken))
 }
 
-fn success<'a>(ask: &Ask, names: &Names, packet: &Packet<'a>) -> Result<Answer<'a>, Unfit> {
+fn success<'a>(ask: &Ask, names: &Names, packet: &Packet<'a>) -> Result<Observed<'a>, Unfit> {
     let cas = packet.cas.map(Cas::number);
     Ok(match ask.what {
         What::Get | What::LockAndGet => {
@@ -418,7 +418,7 @@ fn success<'a>(ask: &Ask, names: &Names, packet: &Packet<'a>) -> Result<Answer<'
                     .try_into()
                     .map_err(|_| "an item without client flags")?,
             );
-            Answer::Hit(Hit {
+            Observed::Hit(Hit {
                 key: None,
                 value: Some(packet.value),
                 cas,
@@ -426,7 +426,7 @@ fn success<'a>(ask: &Ask, names: &Names, packet: &Packet<'a>) -> Result<Answer<'
                 ..Hit::default()
             })
         }
-        What::Touch => Answer::Touched,
+        What::Touch => Observed::Touched,
         What::Set
         | What::Add
         | What::Replace
@@ -436,20 +436,22 @@ fn success<'a>(ask: &Ask, names: &Names, packet: &Packet<'a>) -> Result<Answer<'
             if cas.is_none() {
                 return Err("an item without a version");
             }
-            Answer::Stored(cas)
+            Observed::Stored(cas)
         }
-        What::Delete => Answer::Deleted,
-        What::Increment | What::Decrement => Answer::Counted(Counted {
+        What::Delete => Observed::Deleted,
+        What::Increment | What::Decrement => Observed::Counted(Counted {
             number: Some(packet.number().ok_or("a number that is none")?),
             cas,
             ttl: None,
         }),
-        What::Lock | What::Unlock | What::UnlockAll | What::Flush | What::StatsReset => Answer::Ok,
-        What::Keys | What::Stats if packet.key.is_empty() => Answer::End,
-        What::Keys => Answer::Key(listed(ask, names, packet.key)?),
-        What::Stats => Answer::Stat,
-        What::Version | What::Noop => Answer::Greeting,
-        What::Quit => Answer::End,
+        What::Lock | What::Unlock | What::UnlockAll | What::Flush | What::StatsReset => {
+            Observed::Ok
+        }
+        What::Keys | What::Stats if packet.key.is_empty() => Observed::End,
+        What::Keys => Observed::Key(listed(ask, names, packet.key)?),
+        What::Stats => Observed::Stat,
+        What::Version | What::Noop => Observed::Greeting,
+        What::Quit => Observed::End,
         _ => return Err("success where there is none"),
     })
 }

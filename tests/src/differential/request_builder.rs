@@ -1,19 +1,19 @@
 //! Writes a request.
 
 use super::cas::CasPair;
-use super::{Piece, Request};
+use super::{PairedRequest, Piece};
 
 /// A request that is being written.
 #[derive(Debug)]
-pub struct Draft {
-    request: Request,
+pub struct RequestBuilder {
+    request: PairedRequest,
 }
 
-impl Draft {
+impl RequestBuilder {
     /// An empty one, about a key or none.
     #[must_use]
     pub fn new(key: Option<&str>) -> Self {
-        let request = Request {
+        let request = PairedRequest {
             pieces: Vec::new(),
             key: key.map(str::to_owned),
             made_up_cas: false,
@@ -46,19 +46,19 @@ impl Draft {
         self
     }
 
-    /// See [`Request::made_up_cas`].
+    /// See [`PairedRequest::made_up_cas`].
     pub fn made_up_cas(&mut self) {
         self.request.made_up_cas = true;
     }
 
-    /// See [`Request::alone`].
+    /// See [`PairedRequest::alone`].
     pub fn alone(&mut self) {
         self.request.alone = true;
     }
 
     /// The request.
     #[must_use]
-    pub fn done(self) -> Request {
+    pub fn done(self) -> PairedRequest {
         self.request
     }
 }

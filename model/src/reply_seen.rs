@@ -6,7 +6,7 @@ use crate::action::KEYS;
 
 /// A [`Reply`], as far as the rules look at it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum ReplySeen {
     /// A get found, or made, an item.
     Hit(HitSeen),
     /// A get found none.
@@ -65,7 +65,7 @@ pub(crate) struct HitSeen {
     pub unchanged: bool,
 }
 
-impl From<&Reply<'_>> for Answer {
+impl From<&Reply<'_>> for ReplySeen {
     fn from(reply: &Reply<'_>) -> Self {
         match reply {
             Reply::Hit(Hit {
@@ -105,7 +105,7 @@ impl From<&Reply<'_>> for Answer {
     }
 }
 
-impl Answer {
+impl ReplySeen {
     /// Whether it says that nothing was done. A value that is too large is an exception: what it
     /// was to replace goes.
     #[must_use]

@@ -11,90 +11,92 @@
 use latchd_core::command::{LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{
-    GuardChoice, Request, SmallArithmetic, SmallDelete, SmallGet, SmallSet, UNIX_S_AT_START,
+    GuardChoice, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, UNIX_S_AT_START,
 };
 
-use super::ask::Wire;
+use super::ask::Protocol;
 
-/// `request` as `wire` says it; `None` if it cannot.
-pub(super) fn nearest(request: &Request, wire: Wire) -> Option<Request> {
-    match wire {
-        Wire::Classic => classic(request),
-        Wire::Meta => meta(request),
-        Wire::Binary => binary(request),
+/// `request` as `protocol` says it; `None` if it cannot.
+pub(super) fn nearest(request: &SmallRequest, protocol: Protocol) -> Option<SmallRequest> {
+    match protocol {
+        Protocol::Classic => classic(request),
+        Protocol::Meta => meta(request),
+        Protocol::Binary => binary(request),
     }
 }
 
-fn classic(request: &Request) -> Option<Request> {
+fn classic(request: &SmallRequest) -> Option<SmallRequest> {
     Some(match *request {
-        Request::Get(SmallGet {
+        SmallRequest::Get(SmallGet {
             key, lock: true, ..
-        }) => Request::Lock { key },
-        Request::Get(SmallGet {
+        }) => SmallRequest::Lock { key },
+        SmallRequest::Get(SmallGet {
             recaches: false,
             bump: false,
             ..
         }) => return None,
-        Request::Get(get) => plain_get(get, touch(get.steps)),
-        Request::Set(SmallSet {
+        SmallRequest::Get(get) => plain_get(get, touch(get.steps)),
+        SmallRequest::Set(SmallSet {
             key,
             lock: LockAfter::Release,
             ..
-        }) => Request::Unlock { key },
-        Request::Set(set) => match set.mode {
+        }) => SmallRequest::Unlock { key },
+        SmallRequest::Set(set) => match set.mode {
             // `cas`, if it has a guard.
             SetMode::Set => plain_set(set, set.mode, without_stale(set.guard)),
             SetMode::Add | SetMode::Replace | SetMode::Append { .. } | SetMode::Prepend { .. } => {
                 plain_set(set, refusing(set.mode), GuardChoice::None)
             }
         },
-        Request::Delete(delete) => plain_delete(delete, GuardChoice::None)?,
-        Request::Arithmetic(sum) => plain_arithmetic(sum, TtlSteps::NONE, 0, GuardChoice::None),
-        Request::SetTooLarge { .. }
-        | Request::Lock { .. }
-        | Request::Unlock { .. }
-        | Request::UnlockAll
-        | Request::FlushAll { .. }
-        | Request::Keys { .. }
-        | Request::Stats
-        | Request::StatsReset => *request,
+        SmallRequest::Delete(delete) => plain_delete(delete, GuardChoice::None)?,
+        SmallRequest::Arithmetic(sum) => {
+            plain_arithmetic(sum, TtlSteps::NONE, 0, GuardChoice::None)
+        }
+        SmallRequest::SetTooLarge { .. }
+        | SmallRequest::Lock { .. }
+        | SmallRequest::Unlock { .. }
+        | SmallRequest::UnlockAll
+        | SmallRequest::FlushAll { .. }
+        | SmallRequest::Keys { .. }
+        | SmallRequest::Stats
+        | SmallRequest::StatsReset => *request,
     })
 }
 
-fn meta(request: &Request) -> Option<Request> {
+fn meta(request: &SmallRequest) -> Option<SmallRequest> {
     let mut said = guarded_set(*request);
     match &mut said {
-        Request::Get(SmallGet { lock: true, .. })
-        | Request::Set(SmallSet {
+        SmallRequest::Get(SmallGet { lock: true, .. })
+        | SmallRequest::Set(SmallSet {
             lock: LockAfter::Release,
             ..
         })
-        | Request::Lock { .. }
-        | Request::Unlock { .. }
-        | Request::UnlockAll
-        | Request::FlushAll { .. }
-        | Request::Keys { .. }
-        | Request::Stats
-        | Request::StatsReset => return None,
+        | SmallRequest::Lock { .. }
+        | SmallRequest::Unlock { .. }
+        | SmallRequest::UnlockAll
+        | SmallRequest::FlushAll { .. }
+        | SmallRequest::Keys { .. }
+        | SmallRequest::Stats
+        | SmallRequest::StatsReset => return None,
         // `me`, or else `mg`.
-        Request::Get(SmallGet { bump, recaches, .. }) => *recaches |= *bump,
-        Request::Set(_)
-        | Request::SetTooLarge { .. }
-        | Request::Delete(_)
-        | Request::Arithmetic(_) => {}
+        SmallRequest::Get(SmallGet { bump, recaches, .. }) => *recaches |= *bump,
+        SmallRequest::Set(_)
+        | SmallRequest::SetTooLarge { .. }
+        | SmallRequest::Delete(_)
+        | SmallRequest::Arithmetic(_) => {}
     }
     Some(said)
 }
 
-fn binary(request: &Request) -> Option<Request> {
+fn binary(request: &SmallRequest) -> Option<SmallRequest> {
     Some(match *request {
-        Request::Get(SmallGet {
+        SmallRequest::Get(SmallGet {
             recaches: false,
             bump: false,
             ..
         }) => return None,
-        Request::Get(get) => plain_get(get, touch(get.steps)),
-        Request::Set(set) => {
+        SmallRequest::Get(get) => plain_get(get, touch(get.steps)),
+        SmallRequest::Set(set) => {
             let guard = match without_stale(set.guard) {
                 // A version of 0 is none.
                 GuardChoice::Never => GuardChoice::None,
@@ -102,27 +104,27 @@ fn binary(request: &Request) -> Option<Request> {
             };
             guarded_set(without_extras(plain_set(set, refusing(set.mode), guard)))
         }
-        Request::Delete(delete) => match without_stale(delete.guard) {
+        SmallRequest::Delete(delete) => match without_stale(delete.guard) {
             GuardChoice::Never => return None,
             guard => plain_delete(delete, guard)?,
         },
-        Request::Arithmetic(sum) => {
+        SmallRequest::Arithmetic(sum) => {
             plain_arithmetic(sum, vivify(sum.steps), sum.initial, sum.guard)
         }
-        Request::SetTooLarge { .. }
-        | Request::Lock { .. }
-        | Request::Unlock { .. }
-        | Request::UnlockAll
-        | Request::FlushAll { .. }
-        | Request::Keys { .. }
-        | Request::Stats
-        | Request::StatsReset => *request,
+        SmallRequest::SetTooLarge { .. }
+        | SmallRequest::Lock { .. }
+        | SmallRequest::Unlock { .. }
+        | SmallRequest::UnlockAll
+        | SmallRequest::FlushAll { .. }
+        | SmallRequest::Keys { .. }
+        | SmallRequest::Stats
+        | SmallRequest::StatsReset => *request,
     })
 }
 
 /// A replace that wants a version and keeps the lock, as a set.
-fn guarded_set(mut request: Request) -> Request {
-    if let Request::Set(SmallSet {
+fn guarded_set(mut request: SmallRequest) -> SmallRequest {
+    if let SmallRequest::Set(SmallSet {
         mode: mode @ SetMode::Replace,
         guard: GuardChoice::Match(_) | GuardChoice::MatchElseStale(_) | GuardChoice::Never,
         lock: LockAfter::Keep,
@@ -135,8 +137,8 @@ fn guarded_set(mut request: Request) -> Request {
 }
 
 /// An append and a prepend, whose packets have no room for client flags and an exptime.
-fn without_extras(mut request: Request) -> Request {
-    if let Request::Set(SmallSet {
+fn without_extras(mut request: SmallRequest) -> SmallRequest {
+    if let SmallRequest::Set(SmallSet {
         mode: SetMode::Append { .. } | SetMode::Prepend { .. },
         client_flags,
         exptime,
@@ -149,16 +151,16 @@ fn without_extras(mut request: Request) -> Request {
     request
 }
 
-fn plain_get(get: SmallGet, steps: TtlSteps) -> Request {
-    Request::Get(SmallGet {
+fn plain_get(get: SmallGet, steps: TtlSteps) -> SmallRequest {
+    SmallRequest::Get(SmallGet {
         steps,
         lock: get.lock,
         ..SmallGet::new(get.key)
     })
 }
 
-fn plain_set(set: SmallSet, mode: SetMode, guard: GuardChoice) -> Request {
-    Request::Set(SmallSet {
+fn plain_set(set: SmallSet, mode: SetMode, guard: GuardChoice) -> SmallRequest {
+    SmallRequest::Set(SmallSet {
         client_flags: set.client_flags,
         exptime: set.exptime,
         mode,
@@ -168,12 +170,12 @@ fn plain_set(set: SmallSet, mode: SetMode, guard: GuardChoice) -> Request {
     })
 }
 
-fn plain_delete(delete: SmallDelete, guard: GuardChoice) -> Option<Request> {
+fn plain_delete(delete: SmallDelete, guard: GuardChoice) -> Option<SmallRequest> {
     let plain = SmallDelete {
         guard,
         ..SmallDelete::new(delete.key)
     };
-    (delete.removal == plain.removal).then_some(Request::Delete(plain))
+    (delete.removal == plain.removal).then_some(SmallRequest::Delete(plain))
 }
 
 fn plain_arithmetic(
@@ -181,8 +183,8 @@ fn plain_arithmetic(
     steps: TtlSteps,
     initial: u64,
     guard: GuardChoice,
-) -> Request {
-    Request::Arithmetic(SmallArithmetic {
+) -> SmallRequest {
+    SmallRequest::Arithmetic(SmallArithmetic {
         initial,
         steps,
         guard,
@@ -219,15 +221,20 @@ fn only(steps: TtlSteps, which: impl Fn(&TtlStep) -> bool) -> TtlSteps {
     step.map_or(TtlSteps::NONE, TtlSteps::one)
 }
 
-/// The same with the exptimes that a client of `wire` says at `unix_s`. The dates of the alphabet
+/// The same with the exptimes that a client of `protocol` says at `unix_s`. The dates of the alphabet
 /// lie around the beginning of a short sequence; here they lie around the moment that one is said.
 /// A request that `lasts` ends nothing soon.
-pub(super) fn at_moment(request: &Request, wire: Wire, unix_s: u64, lasts: bool) -> Request {
+pub(super) fn at_moment(
+    request: &SmallRequest,
+    protocol: Protocol,
+    unix_s: u64,
+    lasts: bool,
+) -> SmallRequest {
     let said = |exptime| match exptime {
         Exptime::Past | Exptime::At { .. } | Exptime::In { seconds: ..=9 } if lasts => {
             Exptime::In { seconds: 60 }
         }
-        Exptime::Past if wire == Wire::Binary => Exptime::At { unix_s: unix_s - 1 },
+        Exptime::Past if protocol == Protocol::Binary => Exptime::At { unix_s: unix_s - 1 },
         Exptime::At { unix_s: date } => Exptime::At {
             unix_s: (date + unix_s).saturating_sub(UNIX_S_AT_START),
         },
@@ -245,27 +252,27 @@ pub(super) fn at_moment(request: &Request, wire: Wire, unix_s: u64, lasts: bool)
     };
     let mut request = *request;
     match &mut request {
-        Request::Get(SmallGet { steps, .. })
-        | Request::Arithmetic(SmallArithmetic { steps, .. }) => {
+        SmallRequest::Get(SmallGet { steps, .. })
+        | SmallRequest::Arithmetic(SmallArithmetic { steps, .. }) => {
             *steps = steps_said(steps);
         }
-        Request::Set(SmallSet { exptime, .. }) | Request::FlushAll { at: exptime } => {
+        SmallRequest::Set(SmallSet { exptime, .. }) | SmallRequest::FlushAll { at: exptime } => {
             *exptime = said(*exptime);
         }
-        Request::Delete(SmallDelete { removal, .. }) => match removal {
+        SmallRequest::Delete(SmallDelete { removal, .. }) => match removal {
             Removal::Remove => {}
             Removal::MarkStale { exptime } => *exptime = exptime.map(said),
             Removal::Clear { exptime, .. } | Removal::ClearAndMarkStale { exptime, .. } => {
                 *exptime = said(*exptime);
             }
         },
-        Request::SetTooLarge { .. }
-        | Request::Lock { .. }
-        | Request::Unlock { .. }
-        | Request::UnlockAll
-        | Request::Keys { .. }
-        | Request::Stats
-        | Request::StatsReset => {}
+        SmallRequest::SetTooLarge { .. }
+        | SmallRequest::Lock { .. }
+        | SmallRequest::Unlock { .. }
+        | SmallRequest::UnlockAll
+        | SmallRequest::Keys { .. }
+        | SmallRequest::Stats
+        | SmallRequest::StatsReset => {}
     }
     request
 }

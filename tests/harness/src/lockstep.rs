@@ -11,20 +11,20 @@
 
 use std::collections::BTreeSet;
 
-use crate::alphabet::{CLIENTS, Client, Input, KEYS, Op, Pairs, Stage};
+use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
 use latchd_core::command::{Command, Keys, TtlSteps};
 use latchd_core::item::ItemHeader;
 use latchd_core::reply::Reply;
 use latchd_core::{ConnId, Core, Event, Instant, Key, Refusal, Store};
 
-use crate::oracle::{Answer, Item, Oracle};
+use crate::oracle::{Item, Oracle, OwnedReply};
 
 /// A core and an oracle that have seen the same events.
 #[derive(Debug)]
-pub struct Trial<S> {
+pub struct Lockstep<S> {
     core: Core<S>,
     oracle: Oracle,
-    stage: Stage,
+    environment: Environment,
     room: Room,
 }
 
@@ -40,23 +40,23 @@ pub enum Room {
 /// Where the two part, in words.
 pub type Difference = String;
 
-impl<S: Store> Trial<S> {
+impl<S: Store> Lockstep<S> {
     /// `core`, to which nothing has happened, beside an oracle; every client is connected.
     #[must_use]
     pub fn new(core: Core<S>, room: Room) -> Self {
         let oracle = Oracle::new(*core.limits(), core.clock().unix_s_at_start);
-        let mut trial = Self {
+        let mut lockstep = Self {
             core,
             oracle,
-            stage: Stage::new(),
+            environment: Environment::new(),
             room,
         };
         for number in 0..CLIENTS {
-            let client = Client::new(u8::try_from(number).expect("a few"));
-            let opened = trial.step(&Op::Open { client }, &mut Pairs::default());
+            let client = ClientNumber::new(u8::try_from(number).expect("a few"));
+            let opened = lockstep.step(&Op::Open { client }, &mut Pairs::default());
             opened.expect("nothing has happened yet");
         }
-        trial
+        lockstep
     }
 
     /// Plays a sequence. Pairs of requests and replies are noted in `pairs`.
@@ -76,10 +76,10 @@ impl<S: Store> Trial<S> {
     /// # Errors
     /// As [`play`](Self::play).
     pub fn step(&mut self, op: &Op, pairs: &mut Pairs) -> Result<(), Difference> {
-        let Some(input) = self.stage.enact(op) else {
+        let Some(input) = self.environment.enact(op) else {
             return Ok(());
         };
-        let now = self.stage.clock().now;
+        let now = self.environment.clock().now;
         let mut before = None;
         if self.room == Room::Scarce {
             // Up to now, and not up to the input.
@@ -91,7 +91,7 @@ impl<S: Store> Trial<S> {
         let reply = input.enter(&mut self.core, now);
         if let (Op::Request { request, .. }, Some(reply)) = (op, &reply) {
             pairs.note(request, reply);
-            self.stage.learn(request, reply);
+            self.environment.learn(request, reply);
         }
         let answer = match (input, reply) {
             (Input::Command(conn, Command::Keys(keys)), Some(Reply::Keys(page))) => {
@@ -100,14 +100,15 @@ impl<S: Store> Trial<S> {
                 Some(all_pages(&mut self.core, now, conn, keys, first, next)?)
             }
             (Input::Command(_, command), Some(reply)) => {
-                Some(Answer::of(&reply, steps(&command).len()))
+                Some(OwnedReply::of(&reply, steps(&command).len()))
             }
-            (_, reply) => reply.map(|reply| Answer::of(&reply, 0)),
+            (_, reply) => reply.map(|reply| OwnedReply::of(&reply, 0)),
         };
         match (before, &answer) {
-            (Some(before), Some(Answer::Refused(Refusal::OutOfMemory | Refusal::TooManyLocks)))
-                if needs_room(&input) =>
-            {
+            (
+                Some(before),
+                Some(OwnedReply::Refused(Refusal::OutOfMemory | Refusal::TooManyLocks)),
+            ) if needs_room(&input) => {
                 self.oracle = before;
             }
             _ if answer == expected => {}
@@ -228,7 +229,7 @@ fn all_pages<S: Store>(
     keys: Keys<'_>,
     mut all: BTreeSet<Vec<u8>>,
     mut next: Option<latchd_core::command::ScanCursor>,
-) -> Result<Answer, Difference> {
+) -> Result<OwnedReply, Difference> {
     let mut pages = 1;
     while let Some(cursor) = next {
         pages += 1;
@@ -243,7 +244,7 @@ fn all_pages<S: Store>(
         all.extend(page.keys.iter().map(|key| key.to_vec()));
         next = page.next;
     }
-    Ok(Answer::Keys(all))
+    Ok(OwnedReply::Keys(all))
 }
 
 const fn steps<'a>(command: &'a Command<'_>) -> &'a TtlSteps {

@@ -10,8 +10,8 @@ use latchd_core::reply::Reply;
 use latchd_core::time::{Clock, Instant};
 
 use super::{
-    CLIENTS, CasChoice, Client, Input, KEYS, Meaning, Op, PRESSURE_KEYS, Request, SmallKey,
-    UNIX_S_AT_START,
+    CLIENTS, CasChoice, ClientNumber, Input, KEYS, Meaning, Op, PRESSURE_KEYS, SmallKey,
+    SmallRequest, UNIX_S_AT_START,
 };
 
 /// The value that [`Op::Pressure`] stores.
@@ -38,7 +38,7 @@ pub fn pressure(key: u8) -> Input<'static> {
 
 /// The world around a core, as far as ops can change it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct Stage {
+pub struct Environment {
     now_ms: u64,
     unix_s_at_start: u64,
     /// The id each client is connected under. A client that comes back gets a new one.
@@ -57,13 +57,13 @@ struct Versions {
     highest: u64,
 }
 
-impl Default for Stage {
+impl Default for Environment {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Stage {
+impl Environment {
     /// Nobody is connected, and nothing has happened.
     #[must_use]
     pub const fn new() -> Self {
@@ -133,7 +133,7 @@ impl Stage {
     }
 
     /// Takes in what a reply tells of the version of the item asked for.
-    pub fn learn(&mut self, request: &Request, reply: &Reply<'_>) {
+    pub fn learn(&mut self, request: &SmallRequest, reply: &Reply<'_>) {
         let cas = match reply {
             Reply::Hit(hit) => hit.cas,
             Reply::Stored(stored) => stored.cas,
@@ -164,12 +164,12 @@ impl Stage {
 
     /// The id a client is connected under.
     #[must_use]
-    pub fn connection(&self, client: Client) -> Option<ConnId> {
+    pub fn connection(&self, client: ClientNumber) -> Option<ConnId> {
         *self.connected.get(client.among(CLIENTS))?
     }
 }
 
-impl Meaning<'static> for Stage {
+impl Meaning<'static> for Environment {
     fn version(&self, key: SmallKey, choice: CasChoice) -> Cas {
         let versions = self.versions.get(key.among(KEYS.len()));
         let versions = versions.copied().unwrap_or_default();

@@ -2,17 +2,17 @@
 
 use latchd_core::command::{Arithmetic, Delete, Guard, LockAfter, OnMissing, Set, SetMode};
 
-use super::super::super::answer::Answer;
+use super::super::super::observed::Observed;
 use super::super::change::leading_number;
-use super::super::{Breach, Ledger, breach};
+use super::super::{Auditor, Breach, breach};
 use super::{Said, unfit};
 
-impl Ledger {
+impl Auditor {
     pub(super) fn store(
         &mut self,
         said: &Said<'_>,
         set: &Set<'_>,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
         if set.lock == LockAfter::Release {
             return self.replace_and_unlock(said, set, answer);
@@ -26,28 +26,28 @@ impl Ledger {
             (SetMode::Append { missing } | SetMode::Prepend { missing }, _) => {
                 self.extend(said, set, missing, answer)
             }
-            (SetMode::Set, Answer::Stored(cas)) => {
+            (SetMode::Set, Observed::Stored(cas)) => {
                 if is_swap {
                     self.found(key)?;
                 }
                 self.guarded(key, set.guard, true)?;
                 self.stored(key, set, *cas)
             }
-            (SetMode::Set, Answer::Exists) if is_swap => {
+            (SetMode::Set, Observed::Exists) if is_swap => {
                 self.found(key)?;
                 self.guarded(key, set.guard, false)
             }
-            (SetMode::Set, Answer::Missing) if is_swap => self.missed(key),
-            (SetMode::Add, Answer::Stored(cas)) => {
+            (SetMode::Set, Observed::Missing) if is_swap => self.missed(key),
+            (SetMode::Add, Observed::Stored(cas)) => {
                 self.missed(key)?;
                 self.stored(key, set, *cas)
             }
-            (SetMode::Add, Answer::NotStored) => self.found(key),
-            (SetMode::Replace, Answer::Stored(cas)) => {
+            (SetMode::Add, Observed::NotStored) => self.found(key),
+            (SetMode::Replace, Observed::Stored(cas)) => {
                 self.found(key)?;
                 self.stored(key, set, *cas)
             }
-            (SetMode::Replace, Answer::NotStored) => self.missed(key),
+            (SetMode::Replace, Observed::NotStored) => self.missed(key),
             _ => unfit(said, answer),
         }
     }
@@ -58,11 +58,11 @@ impl Ledger {
         said: &Said<'_>,
         set: &Set<'_>,
         missing: OnMissing,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
         let key = said.key;
         match answer {
-            Answer::Stored(cas) => {
+            Observed::Stored(cas) => {
                 let was_there = match missing {
                     OnMissing::Refuse => Some(true),
                     OnMissing::Create if self.must_be_gone(key) => Some(false),
@@ -81,11 +81,11 @@ impl Ledger {
                     None => self.stored_something(key, set.new_cas, *cas),
                 }
             }
-            Answer::Exists if set.guard != Guard::None => {
+            Observed::Exists if set.guard != Guard::None => {
                 self.found(key)?;
                 self.guarded(key, set.guard, false)
             }
-            Answer::NotStored => {
+            Observed::NotStored => {
                 // There is none, or there would be too much of it.
                 let belief = &self.beliefs[key];
                 let fits = belief.is_known
@@ -111,30 +111,30 @@ impl Ledger {
         &mut self,
         said: &Said<'_>,
         set: &Set<'_>,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
         let Said { conn, key, .. } = *said;
         let is_own = self.holder(key) == Some(conn);
         match answer {
-            Answer::Stored(cas) if is_own => {
+            Observed::Stored(cas) if is_own => {
                 self.guarded(key, set.guard, true)?;
                 self.stored(key, set, *cas)?;
                 self.beliefs[key].release();
                 Ok(())
             }
-            Answer::Stored(_) => breach!(
+            Observed::Stored(_) => breach!(
                 "B2",
                 "{conn} replaced and unlocked key {key}, which it does not hold"
             ),
-            Answer::Exists if is_own => self.guarded(key, set.guard, false),
-            Answer::NotLocked if is_own => {
+            Observed::Exists if is_own => self.guarded(key, set.guard, false),
+            Observed::NotLocked if is_own => {
                 breach!(
                     "B1",
                     "key {key} is held by {conn}, and it was told that it is not"
                 );
             }
-            Answer::NotLocked => self.found(key),
-            Answer::Missing => self.missed(key),
+            Observed::NotLocked => self.found(key),
+            Observed::Missing => self.missed(key),
             _ => unfit(said, answer),
         }
     }
@@ -143,7 +143,7 @@ impl Ledger {
         &mut self,
         said: &Said<'_>,
         delete: &Delete<'_>,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
         if self.refused(said, answer)? {
             return Ok(());
@@ -151,16 +151,16 @@ impl Ledger {
         let key = said.key;
         match answer {
             // The silence of a quiet `md` is that of a deletion: a miss is told.
-            Answer::Deleted => {
+            Observed::Deleted => {
                 self.found(key)?;
                 self.guarded(key, delete.guard, true)?;
                 self.deleted(key, delete)
             }
-            Answer::Exists if delete.guard != Guard::None => {
+            Observed::Exists if delete.guard != Guard::None => {
                 self.found(key)?;
                 self.guarded(key, delete.guard, false)
             }
-            Answer::Missing => self.missed(key),
+            Observed::Missing => self.missed(key),
             _ => unfit(said, answer),
         }
     }
@@ -169,17 +169,17 @@ impl Ledger {
         &mut self,
         said: &Said<'_>,
         count: &Arithmetic<'_>,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
         if self.refused(said, answer)? {
             return Ok(());
         }
         let key = said.key;
         match answer {
-            Answer::Counted(counted) => self.counted(key, count, counted, said.ask.ttl_after),
-            Answer::Missing if count.steps.vivifies() => unfit(said, answer),
-            Answer::Missing => self.missed(key),
-            Answer::Exists if count.guard != Guard::None => {
+            Observed::Counted(counted) => self.counted(key, count, counted, said.ask.ttl_after),
+            Observed::Missing if count.steps.vivifies() => unfit(said, answer),
+            Observed::Missing => self.missed(key),
+            Observed::Exists if count.guard != Guard::None => {
                 self.found(key)?;
                 self.guarded(key, count.guard, false)?;
                 let belief = &self.beliefs[key];
@@ -188,7 +188,7 @@ impl Ledger {
                 }
                 Ok(())
             }
-            Answer::NonNumeric => {
+            Observed::NonNumeric => {
                 self.found(key)?;
                 let belief = &self.beliefs[key];
                 if belief.is_known && leading_number(&belief.value).is_some() {

@@ -2,15 +2,15 @@
 
 use latchd_core::command::Get;
 
-use super::super::super::answer::Answer;
-use super::super::super::ask::Wire;
-use super::super::{Breach, Ledger, breach};
+use super::super::super::ask::Protocol;
+use super::super::super::observed::Observed;
+use super::super::{Auditor, Breach, breach};
 use super::{Said, unfit};
 
-impl Ledger {
-    pub(super) fn lock(&mut self, said: &Said<'_>, answer: &Answer<'_>) -> Result<(), Breach> {
+impl Auditor {
+    pub(super) fn lock(&mut self, said: &Said<'_>, answer: &Observed<'_>) -> Result<(), Breach> {
         match answer {
-            Answer::Ok => {
+            Observed::Ok => {
                 self.is_free(said)?;
                 self.found(said.key)?;
                 self.granted(said)
@@ -23,10 +23,10 @@ impl Ledger {
         &mut self,
         said: &Said<'_>,
         get: &Get<'_>,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
         match answer {
-            Answer::Hit(hit) => {
+            Observed::Hit(hit) => {
                 self.is_free(said)?;
                 self.confirm(said.key, hit)?;
                 self.stepped(said.key, &get.steps);
@@ -58,10 +58,10 @@ impl Ledger {
         Ok(())
     }
 
-    fn not_granted(&mut self, said: &Said<'_>, answer: &Answer<'_>) -> Result<(), Breach> {
+    fn not_granted(&mut self, said: &Said<'_>, answer: &Observed<'_>) -> Result<(), Breach> {
         let Said { conn, key, .. } = *said;
         match answer {
-            Answer::Locked => {
+            Observed::Locked => {
                 if self.holder(key).is_none() {
                     breach!(
                         "B1",
@@ -71,30 +71,30 @@ impl Ledger {
                 self.tally.contended += 1;
                 self.found(key)
             }
-            Answer::Missing => self.missed(key),
+            Observed::Missing => self.missed(key),
             _ => unfit(said, answer),
         }
     }
 
-    pub(super) fn unlock(&mut self, said: &Said<'_>, answer: &Answer<'_>) -> Result<(), Breach> {
+    pub(super) fn unlock(&mut self, said: &Said<'_>, answer: &Observed<'_>) -> Result<(), Breach> {
         let Said { conn, key, .. } = *said;
         let is_own = self.holder(key) == Some(conn);
         match answer {
-            Answer::Ok if is_own => {
+            Observed::Ok if is_own => {
                 self.beliefs[key].release();
                 Ok(())
             }
-            Answer::Ok => breach!("B1", "{conn} unlocked key {key}, which it does not hold"),
-            Answer::NotLocked | Answer::Missing if is_own => {
+            Observed::Ok => breach!("B1", "{conn} unlocked key {key}, which it does not hold"),
+            Observed::NotLocked | Observed::Missing if is_own => {
                 breach!(
                     "B1",
                     "key {key} is held by {conn}, and it could not unlock it"
                 );
             }
             // Text has one answer for both.
-            Answer::NotLocked if said.ask.wire != Wire::Binary => Ok(()),
-            Answer::NotLocked => self.found(key),
-            Answer::Missing => self.missed(key),
+            Observed::NotLocked if said.ask.protocol != Protocol::Binary => Ok(()),
+            Observed::NotLocked => self.found(key),
+            Observed::Missing => self.missed(key),
             _ => unfit(said, answer),
         }
     }

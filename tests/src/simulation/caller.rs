@@ -14,7 +14,7 @@ use super::ask::Ask;
 /// One client of the simulation, over all its connections.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub(super) struct Peer {
+pub(super) struct Caller {
     /// The number of its connection; a new one for each.
     pub(super) conn: u64,
     pub(super) state: State,
@@ -49,7 +49,7 @@ pub(super) struct Peer {
     /// Locks whose answer is on the way: where it ends, the key, and the request's number.
     pub(super) grants: VecDeque<(u64, usize, u32)>,
     /// By key: the number of the last request after which it may not count on the lock.
-    pub(super) gave_up: Vec<u32>,
+    pub(super) relinquished: Vec<u32>,
     /// Which keys an unfinished listing has shown, a bit a key.
     pub(super) listed: u64,
 }
@@ -65,7 +65,7 @@ pub(super) enum State {
     Ended,
 }
 
-impl Peer {
+impl Caller {
     pub(super) fn new(keys: usize) -> Self {
         Self {
             conn: 0,
@@ -88,7 +88,7 @@ impl Peer {
             asks: VecDeque::new(),
             asked: 0,
             grants: VecDeque::new(),
-            gave_up: vec![0; keys],
+            relinquished: vec![0; keys],
             listed: 0,
         }
     }
@@ -112,7 +112,7 @@ impl Peer {
         self.output.clear();
         self.asks.clear();
         self.grants.clear();
-        self.gave_up.fill(0);
+        self.relinquished.fill(0);
         self.at_least = 1;
         self.written = 0;
         self.arrived = 0;

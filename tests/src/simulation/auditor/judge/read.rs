@@ -3,21 +3,21 @@
 use latchd_core::command::{Get, NewCas};
 use latchd_core::item::Cas;
 
-use super::super::super::answer::{Answer, Hit, Marks};
 use super::super::super::ask::What;
-use super::super::{Breach, Gone, Ledger, There, breach};
+use super::super::super::observed::{Hit, Marks, Observed};
+use super::super::{Auditor, Breach, Gone, There, breach};
 use super::{Said, unfit};
 
-impl Ledger {
+impl Auditor {
     pub(super) fn read(
         &mut self,
         said: &Said<'_>,
         get: &Get<'_>,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
         let key = said.key;
         match (said.ask.what, answer) {
-            (What::Get, Answer::Hit(hit)) => {
+            (What::Get, Observed::Hit(hit)) => {
                 if let Some(marks) = hit.marks {
                     return self.read_meta(said, get, hit, marks);
                 }
@@ -25,12 +25,12 @@ impl Ledger {
                 self.stepped(key, &get.steps);
                 Ok(())
             }
-            (What::Touch, Answer::Touched) => {
+            (What::Touch, Observed::Touched) => {
                 self.found(key)?;
                 self.stepped(key, &get.steps);
                 Ok(())
             }
-            (What::Debug, Answer::Debug { cas, lock }) => {
+            (What::Debug, Observed::Debug { cas, lock }) => {
                 self.found(key)?;
                 self.showed_cas(key, Some(*cas))?;
                 let holder = self.holder(key);
@@ -42,7 +42,7 @@ impl Ledger {
                 }
                 Ok(())
             }
-            (What::Get | What::Touch | What::Debug, Answer::Missing) if !get.steps.vivifies() => {
+            (What::Get | What::Touch | What::Debug, Observed::Missing) if !get.steps.vivifies() => {
                 self.missed(key)
             }
             _ => unfit(said, answer),

@@ -2,9 +2,9 @@
 
 use latchd_core::command::{Guard, NewCas};
 
-use super::{Breach, Ledger, breach};
+use super::{Auditor, Breach, breach};
 
-impl Ledger {
+impl Auditor {
     /// An answer shows the version of an item that nothing has changed.
     pub(super) fn showed_cas(&mut self, key: usize, cas: Option<u64>) -> Result<(), Breach> {
         let Some(cas) = cas else { return Ok(()) };

@@ -6,16 +6,16 @@ use latchd_core::command::Guard;
 use latchd_core::item::Cas;
 use latchd_core::{Command, Key};
 use latchd_harness::alphabet::{
-    CasChoice, GuardChoice, Meaning, Request, SmallKey, SmallSet, SmallValue,
+    CasChoice, GuardChoice, Meaning, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
 
-use super::ask::Ask;
-use super::encode::write_number;
-use super::names::Names;
+use super::super::ask::Ask;
+use super::super::encode::write_number;
+use super::super::names::Names;
 
 /// What a value consists of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Text {
+pub(in super::super) enum Text {
     /// Letters that no other value has, once there are eight of them.
     Letters { tag: u32, bytes: u16 },
     /// Decimal digits, and blanks behind them.
@@ -27,7 +27,7 @@ const TAG_LETTERS: u8 = 8;
 
 impl Text {
     /// A value of this kind; `tag` is a number that no other value has, and chance decides the rest.
-    pub(super) fn of(value: SmallValue, tag: u32, bytes_max: usize, chance: u64) -> Self {
+    pub(in super::super) fn of(value: SmallValue, tag: u32, bytes_max: usize, chance: u64) -> Self {
         let max = bytes_max as u64;
         let letters = |bytes: u64| Self::Letters {
             tag,
@@ -57,7 +57,7 @@ impl Text {
     }
 
     /// A value over the limit.
-    pub(super) fn too_large(tag: u32, bytes_max: usize, chance: u64) -> Self {
+    pub(in super::super) fn too_large(tag: u32, bytes_max: usize, chance: u64) -> Self {
         let bytes = bytes_max as u64 + 1 + chance % 40;
         Self::Letters {
             tag,
@@ -65,7 +65,7 @@ impl Text {
         }
     }
 
-    pub(super) fn bytes(self) -> usize {
+    pub(in super::super) fn bytes(self) -> usize {
         match self {
             Self::Letters { bytes, .. } => usize::from(bytes),
             Self::Digits { number, blanks } => {
@@ -76,7 +76,7 @@ impl Text {
     }
 
     /// Appends the value to `out`.
-    pub(super) fn write(self, out: &mut Vec<u8>) {
+    pub(in super::super) fn write(self, out: &mut Vec<u8>) {
         match self {
             Self::Letters { tag, bytes } => {
                 let mut block = [0; TAG_LETTERS as usize];
@@ -101,15 +101,15 @@ impl Text {
 
 /// The versions of an item that a client knows of when it asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Versions {
-    pub(super) current: Cas,
-    pub(super) former: Cas,
-    pub(super) higher: Cas,
+pub(in super::super) struct Versions {
+    pub(in super::super) current: Cas,
+    pub(in super::super) former: Cas,
+    pub(in super::super) higher: Cas,
 }
 
 impl Versions {
     /// Those of an item of which no answer has told.
-    pub(super) const NONE: Self = Self {
+    pub(in super::super) const NONE: Self = Self {
         current: Cas::FIRST,
         former: Cas::FIRST,
         higher: Cas::FIRST,
@@ -124,11 +124,11 @@ impl Versions {
         }
     }
 
-    pub(super) fn number(&self, choice: CasChoice) -> u64 {
+    pub(in super::super) fn number(&self, choice: CasChoice) -> u64 {
         self.cas(choice).number()
     }
 
-    pub(super) fn guard(&self, guard: GuardChoice) -> Guard {
+    pub(in super::super) fn guard(&self, guard: GuardChoice) -> Guard {
         match guard {
             GuardChoice::None => Guard::None,
             GuardChoice::Match(choice) => Guard::Match(self.cas(choice)),
@@ -140,7 +140,7 @@ impl Versions {
 
 /// What the server is to understand.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Meant<'a> {
+pub(in super::super) enum Intent<'a> {
     /// The core is to execute this.
     Command(Command<'a>),
     /// A value over the limit, refused before it is read.
@@ -171,22 +171,22 @@ impl<'a> Meaning<'a> for Words<'a> {
 }
 
 /// What `ask` means for its `place`th key. `value` is room for a value.
-pub(super) fn meant<'a>(
+pub(in super::super) fn intended<'a>(
     ask: &Ask,
     place: usize,
     names: &'a Names,
     value: &'a mut Vec<u8>,
-) -> Meant<'a> {
+) -> Intent<'a> {
     let Some(request) = &ask.request else {
-        return Meant::Nothing;
+        return Intent::Nothing;
     };
     if !ask.reaches_core() {
-        return Meant::Unread;
+        return Intent::Unread;
     }
     value.clear();
-    if let Request::Set(SmallSet { key, .. }) = request {
+    if let SmallRequest::Set(SmallSet { key, .. }) = request {
         if ask.is_too_large {
-            let request = Request::SetTooLarge { key: *key };
+            let request = SmallRequest::SetTooLarge { key: *key };
             return lower(&request, ask, names, &[]);
         }
         ask.text.write(value);
@@ -199,8 +199,8 @@ pub(super) fn meant<'a>(
     }
 }
 
-fn lower<'a>(request: &Request, ask: &Ask, names: &'a Names, value: &'a [u8]) -> Meant<'a> {
-    Meant::Command(request.lower(&Words {
+fn lower<'a>(request: &SmallRequest, ask: &Ask, names: &'a Names, value: &'a [u8]) -> Intent<'a> {
+    Intent::Command(request.lower(&Words {
         names,
         value,
         versions: ask.versions,

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::answer::{Answer, Counted, Hit};
 use super::ask::Ask;
+use super::observed::{Counted, Hit, Observed};
 
 /// How many events a failing run shows.
 const KEPT: usize = 30;
@@ -51,7 +51,7 @@ pub(super) struct Brief {
 }
 
 impl Brief {
-    pub(super) fn of(answer: &Answer<'_>) -> Self {
+    pub(super) fn of(answer: &Observed<'_>) -> Self {
         let plain = |word| Self {
             word,
             bytes: None,
@@ -63,7 +63,7 @@ impl Brief {
             ..plain(word)
         };
         match *answer {
-            Answer::Hit(Hit {
+            Observed::Hit(Hit {
                 value, cas, marks, ..
             }) => {
                 let marks = marks.unwrap_or_default();
@@ -74,27 +74,27 @@ impl Brief {
                     marks: [marks.stale, marks.won, marks.sent],
                 }
             }
-            Answer::Missing => plain("missing"),
-            Answer::Stored(cas) => with("stored", cas),
-            Answer::NotStored => plain("not stored"),
-            Answer::Exists => plain("exists"),
-            Answer::Deleted => plain("deleted"),
-            Answer::Touched => plain("touched"),
-            Answer::Counted(Counted { number, .. }) => with("counted", number),
-            Answer::Ok => plain("ok"),
-            Answer::Locked => plain("locked"),
-            Answer::NotLocked => plain("not locked"),
-            Answer::TooManyLocks => plain("too many locks"),
-            Answer::OutOfMemory => plain("out of memory"),
-            Answer::TooLarge => plain("too large"),
-            Answer::NonNumeric => plain("not a number"),
-            Answer::Key(_) => plain("key"),
-            Answer::Stat => plain("stat"),
-            Answer::End => plain("end"),
-            Answer::Debug { lock, .. } => with("debug, held by", lock),
-            Answer::Greeting => plain("greeting"),
-            Answer::Malformed => plain("malformed"),
-            Answer::Unanswered => plain("(unanswered)"),
+            Observed::Missing => plain("missing"),
+            Observed::Stored(cas) => with("stored", cas),
+            Observed::NotStored => plain("not stored"),
+            Observed::Exists => plain("exists"),
+            Observed::Deleted => plain("deleted"),
+            Observed::Touched => plain("touched"),
+            Observed::Counted(Counted { number, .. }) => with("counted", number),
+            Observed::Ok => plain("ok"),
+            Observed::Locked => plain("locked"),
+            Observed::NotLocked => plain("not locked"),
+            Observed::TooManyLocks => plain("too many locks"),
+            Observed::OutOfMemory => plain("out of memory"),
+            Observed::TooLarge => plain("too large"),
+            Observed::NonNumeric => plain("not a number"),
+            Observed::Key(_) => plain("key"),
+            Observed::Stat => plain("stat"),
+            Observed::End => plain("end"),
+            Observed::Debug { lock, .. } => with("debug, held by", lock),
+            Observed::Greeting => plain("greeting"),
+            Observed::Malformed => plain("malformed"),
+            Observed::Unanswered => plain("(unanswered)"),
         }
     }
 }
@@ -122,7 +122,7 @@ impl fmt::Display for Ask {
         write!(
             formatter,
             "#{} {:?} {:?}",
-            self.number, self.wire, self.what
+            self.number, self.protocol, self.what
         )?;
         for key in &self.keys[..usize::from(self.key_count)] {
             write!(formatter, " key{key}")?;
@@ -153,7 +153,7 @@ impl fmt::Display for Ask {
     }
 }
 
-/// One line of the journal.
+/// One line of the trace.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     event: u64,
@@ -200,12 +200,12 @@ impl fmt::Display for Entry {
 
 /// What happened.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct Trace {
     keeps: Keeps,
     last: VecDeque<Entry>,
 }
 
-/// What a journal is for.
+/// What a trace is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Keeps {
     /// Nothing, which is fastest: what fails can be played again.
@@ -216,7 +216,7 @@ pub(super) enum Keeps {
     LastAloud,
 }
 
-impl Journal {
+impl Trace {
     pub(super) const fn new(keeps: Keeps) -> Self {
         Self {
             keeps,

@@ -9,12 +9,12 @@ mod store;
 use latchd_core::Command;
 use latchd_core::command::Direction;
 
-use super::super::answer::Answer;
 use super::super::ask::{Ask, What};
-use super::super::meaning::Meant;
-use super::{Breach, Ledger, There, breach};
+use super::super::observed::Observed;
+use super::super::workload::intent::Intent;
+use super::{Auditor, Breach, There, breach};
 
-/// A request whose answer is entered, or of one of its keys.
+/// A request whose answer is audited, or of one of its keys.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Said<'a> {
     /// Whose it is.
@@ -22,41 +22,41 @@ pub(in super::super) struct Said<'a> {
     pub(in super::super) ask: &'a Ask,
     /// Which key.
     pub(in super::super) key: usize,
-    pub(in super::super) meant: Meant<'a>,
+    pub(in super::super) intended: Intent<'a>,
 }
 
-impl Ledger {
-    /// Enters the answer of the server.
+impl Auditor {
+    /// Judges an answer of the server, and believes what it tells.
     ///
     /// # Errors
     /// The promise that it breaks.
-    pub(in super::super) fn enter(
+    pub(in super::super) fn audit(
         &mut self,
         said: &Said<'_>,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
-        let command = match &said.meant {
-            Meant::Command(command) => command,
+        let command = match &said.intended {
+            Intent::Command(command) => command,
             // Refused before anybody looked for the item: nothing has changed.
-            Meant::Unread if *answer == Answer::TooLarge => {
+            Intent::Unread if *answer == Observed::TooLarge => {
                 self.tally.too_large += 1;
                 return Ok(());
             }
-            Meant::Unread => breach!("B7", "a value over the limit was answered {answer:?}"),
-            Meant::Nothing => return enter_without_core(said, answer),
+            Intent::Unread => breach!("B7", "a value over the limit was answered {answer:?}"),
+            Intent::Nothing => return audit_without_core(said, answer),
         };
         match (answer, command) {
-            (Answer::Unanswered, _) => return self.unanswered(said, command),
-            (Answer::Malformed, _) => {
+            (Observed::Unanswered, _) => return self.unanswered(said, command),
+            (Observed::Malformed, _) => {
                 breach!("B7", "a request without a fault was refused as malformed");
             }
-            (Answer::TooManyLocks, _) => return self.too_many_locks(said, command),
-            (Answer::OutOfMemory, _) => return self.out_of_memory(said, command),
-            (Answer::TooLarge, Command::SetTooLarge { .. }) => {
+            (Observed::TooManyLocks, _) => return self.too_many_locks(said, command),
+            (Observed::OutOfMemory, _) => return self.out_of_memory(said, command),
+            (Observed::TooLarge, Command::SetTooLarge { .. }) => {
                 self.too_large(said);
                 return Ok(());
             }
-            (Answer::TooLarge, _) => {
+            (Observed::TooLarge, _) => {
                 breach!("B7", "{} bytes were too large", said.ask.text.bytes());
             }
             (_, Command::SetTooLarge { .. }) => {
@@ -72,21 +72,21 @@ impl Ledger {
             Command::Arithmetic(count) => self.count(said, count, answer),
             Command::Lock { .. } => self.lock(said, answer),
             Command::Unlock { .. } => self.unlock(said, answer),
-            Command::UnlockAll if *answer == Answer::Ok => {
+            Command::UnlockAll if *answer == Observed::Ok => {
                 self.release_all(said.conn);
                 Ok(())
             }
-            Command::FlushAll { at } if *answer == Answer::Ok => {
+            Command::FlushAll { at } if *answer == Observed::Ok => {
                 self.flush_at(*at);
                 Ok(())
             }
             Command::Keys(_) => match answer {
-                Answer::Key(Some(key)) => self.found(*key),
-                Answer::Key(None) | Answer::End => Ok(()),
+                Observed::Key(Some(key)) => self.found(*key),
+                Observed::Key(None) | Observed::End => Ok(()),
                 _ => unfit(said, answer),
             },
-            Command::Stats(_) if matches!(answer, Answer::Stat | Answer::End) => Ok(()),
-            Command::StatsReset if *answer == Answer::Ok => Ok(()),
+            Command::Stats(_) if matches!(answer, Observed::Stat | Observed::End) => Ok(()),
+            Command::StatsReset if *answer == Observed::Ok => Ok(()),
             Command::SetTooLarge { .. }
             | Command::UnlockAll
             | Command::FlushAll { .. }
@@ -144,7 +144,7 @@ impl Ledger {
             _ => false,
         };
         if !takes_lock {
-            return unfit(said, &Answer::TooManyLocks);
+            return unfit(said, &Observed::TooManyLocks);
         }
         self.found(said.key)?;
         if let Some(holder) = self.holder(said.key) {
@@ -174,7 +174,7 @@ impl Ledger {
             _ => (false, false),
         };
         if !needs_room {
-            return unfit(said, &Answer::OutOfMemory);
+            return unfit(said, &Observed::OutOfMemory);
         }
         if self.room.is_ample {
             breach!("B7", "out of memory, and there is room for all");
@@ -200,10 +200,10 @@ impl Ledger {
 
     /// B2, for a request that changes an item: whether `answer` is the refusal it must be while
     /// another connection holds the key, and only then.
-    fn refused(&mut self, said: &Said<'_>, answer: &Answer<'_>) -> Result<bool, Breach> {
+    fn refused(&mut self, said: &Said<'_>, answer: &Observed<'_>) -> Result<bool, Breach> {
         let Said { conn, key, .. } = *said;
         let is_held = self.is_held_by_another(key, conn);
-        let refused = *answer == Answer::Locked;
+        let refused = *answer == Observed::Locked;
         if is_held && !refused {
             let holder = self.holder(key);
             breach!(
@@ -223,16 +223,16 @@ impl Ledger {
 }
 
 /// The answer to what only a wire has.
-fn enter_without_core(said: &Said<'_>, answer: &Answer<'_>) -> Result<(), Breach> {
+fn audit_without_core(said: &Said<'_>, answer: &Observed<'_>) -> Result<(), Breach> {
     let fits = match said.ask.what {
-        What::Unknown | What::BadBody | What::Nonsense => *answer == Answer::Malformed,
-        What::Version | What::Noop => *answer == Answer::Greeting,
-        What::Quit => *answer == Answer::End,
+        What::Unknown | What::BadBody | What::Nonsense => *answer == Observed::Malformed,
+        What::Version | What::Noop => *answer == Observed::Greeting,
+        What::Quit => *answer == Observed::End,
         _ => false,
     };
     if fits { Ok(()) } else { unfit(said, answer) }
 }
 
-fn unfit(said: &Said<'_>, answer: &Answer<'_>) -> Result<(), Breach> {
+fn unfit(said: &Said<'_>, answer: &Observed<'_>) -> Result<(), Breach> {
     breach!("shape", "{answer:?} is no answer to {}", said.ask);
 }

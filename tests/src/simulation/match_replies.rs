@@ -1,19 +1,19 @@
 //! Which answer belongs to which request (N1): what the server has just written, against what its
 //! client waits for.
 
-use super::answer::{Answer, decode, is_to, silence};
-use super::ask::{Ask, What, Wire};
-use super::journal::{Brief, Journal, Note};
-use super::ledger::{Breach, Ledger, Said};
-use super::meaning::meant;
+use super::ask::{Ask, Protocol, What};
+use super::auditor::{Auditor, Breach, Said};
+use super::caller::Caller;
 use super::names::Names;
-use super::peer::Peer;
+use super::observed::{Observed, decode, is_to, silence};
+use super::trace::{Brief, Note, Trace};
+use super::workload::intent::intended;
 
-/// Where answers are entered.
+/// Matches replies with requests, and shows both to the auditor.
 #[derive(Debug)]
-pub(super) struct Books<'a> {
-    pub(super) ledger: &'a mut Ledger,
-    pub(super) journal: &'a mut Journal,
+pub(super) struct ReplyMatcher<'a> {
+    pub(super) auditor: &'a mut Auditor,
+    pub(super) trace: &'a mut Trace,
     pub(super) names: &'a Names,
     /// Room for a value.
     pub(super) value: &'a mut Vec<u8>,
@@ -28,55 +28,56 @@ fn broken(what: impl Into<String>) -> Breach {
     }
 }
 
-impl Books<'_> {
-    /// Enters what stands in the output of `peer` behind `from`. `closes` if the server has closed.
-    pub(super) fn settle(
+impl ReplyMatcher<'_> {
+    /// Shows the auditor what stands in the output of `caller` behind `from`. `closes` if the server
+    /// has closed.
+    pub(super) fn match_replies(
         &mut self,
-        peer: &mut Peer,
+        caller: &mut Caller,
         from: usize,
         closes: bool,
     ) -> Result<(), Breach> {
-        let output = std::mem::take(&mut peer.output);
-        let settled = self.settle_all(peer, &output, from, closes);
-        peer.output = output;
-        settled
+        let output = std::mem::take(&mut caller.output);
+        let matched = self.match_all(caller, &output, from, closes);
+        caller.output = output;
+        matched
     }
 
-    fn settle_all(
+    fn match_all(
         &mut self,
-        peer: &mut Peer,
+        caller: &mut Caller,
         output: &[u8],
         from: usize,
         closes: bool,
     ) -> Result<(), Breach> {
         let mut rest = &output[from..];
-        while let Some(ask) = peer.asks.front() {
+        while let Some(ask) = caller.asks.front() {
             let mut ask = *ask;
-            let is_begun = peer.consumed > ask.start;
-            let is_done = peer.consumed >= ask.end;
+            let is_begun = caller.consumed > ask.start;
+            let is_done = caller.consumed >= ask.end;
             if closes && !is_begun && ask.ends_connection() {
-                self.settle_last(peer, &ask, &mut rest)?;
+                self.match_last(caller, &ask, &mut rest)?;
                 break;
             }
             if !ask.answered {
-                self.settle_one(peer, &mut ask, &mut rest, is_begun)?;
+                self.match_one(caller, &mut ask, &mut rest, is_begun)?;
                 if is_done && !ask.answered {
                     return Err(broken(format!("no answer, or half of one, to {ask}")));
                 }
-                let read = peer.read + (output.len() - rest.len()) as u64;
+                let read = caller.read + (output.len() - rest.len()) as u64;
                 let (key, number) = (ask.key(), ask.number);
                 if ask.answered
                     && matches!(ask.what, What::Lock | What::LockAndGet)
-                    && self.ledger.holder(key) == Some(peer.conn)
+                    && self.auditor.holder(key) == Some(caller.conn)
                 {
-                    peer.grants.push_back((read, key, number));
+                    caller.grants.push_back((read, key, number));
                 }
             }
             if !is_done {
-                *peer.asks.front_mut().expect("it was there above") = ask;
+                *caller.asks.front_mut().expect("it was there above") = ask;
                 break;
             }
-            peer.asks.pop_front();
+            caller.asks.pop_front();
         }
         if rest.is_empty() {
             Ok(())
@@ -89,29 +90,34 @@ impl Books<'_> {
     }
 
     /// The request after which the server has closed.
-    fn settle_last(&mut self, peer: &mut Peer, ask: &Ask, rest: &mut &[u8]) -> Result<(), Breach> {
-        let is_told = match (ask.what, ask.wire) {
-            (What::Quit, Wire::Binary) => !ask.quiet,
-            (What::Nonsense, wire) => wire != Wire::Binary,
+    fn match_last(
+        &mut self,
+        caller: &mut Caller,
+        ask: &Ask,
+        rest: &mut &[u8],
+    ) -> Result<(), Breach> {
+        let is_told = match (ask.what, ask.protocol) {
+            (What::Quit, Protocol::Binary) => !ask.quiet,
+            (What::Nonsense, protocol) => protocol != Protocol::Binary,
             _ => false,
         };
         if is_told {
             let answer = self.next(ask, rest)?;
-            self.enter(peer, ask, 0, &answer)?;
+            self.audit(caller, ask, 0, &answer)?;
         }
-        peer.asks.clear();
+        caller.asks.clear();
         Ok(())
     }
 
-    fn settle_one(
+    fn match_one(
         &mut self,
-        peer: &mut Peer,
+        caller: &mut Caller,
         ask: &mut Ask,
         rest: &mut &[u8],
         is_begun: bool,
     ) -> Result<(), Breach> {
         let is_in_parts = match ask.what {
-            What::Get => ask.wire == Wire::Classic,
+            What::Get => ask.protocol == Protocol::Classic,
             What::Keys | What::Stats => true,
             _ => false,
         };
@@ -119,17 +125,17 @@ impl Books<'_> {
             let is_first = ask.keys_answered == 0;
             while !rest.is_empty() && !ask.answered {
                 let answer = self.next(ask, rest)?;
-                self.enter_part(peer, ask, &answer)?;
+                self.audit_part(caller, ask, &answer)?;
             }
             if ask.what == What::Keys && ask.executed > 0 {
                 ask.keys_answered = 1;
             }
             if ask.what == What::Keys && ask.answered {
-                let listed = std::mem::take(&mut peer.listed);
+                let listed = std::mem::take(&mut caller.listed);
                 // In one go nothing can have changed in between.
                 let prefix = ask.prefix(self.names.count());
                 let prefix = prefix.map_or(&b""[..], |key| self.names.plain(key));
-                let missing = self.ledger.held().find(|(key, _)| {
+                let missing = self.auditor.held().find(|(key, _)| {
                     listed >> key & 1 == 0 && self.names.plain(*key).starts_with(prefix)
                 });
                 if let (true, Some((key, holder))) = (is_first, missing) {
@@ -138,21 +144,21 @@ impl Books<'_> {
                     )));
                 }
             }
-        } else if rest.is_empty() || ask.quiet && !is_to(ask, peer.is_alone, rest) {
+        } else if rest.is_empty() || ask.quiet && !is_to(ask, caller.is_alone, rest) {
             if is_begun {
                 let answer = silence(ask).map_err(|unfit| broken(format!("{unfit}: {ask}")))?;
-                self.enter(peer, ask, 0, &answer)?;
+                self.audit(caller, ask, 0, &answer)?;
                 ask.answered = true;
             }
         } else {
             let answer = self.next(ask, rest)?;
-            self.enter(peer, ask, 0, &answer)?;
+            self.audit(caller, ask, 0, &answer)?;
             ask.answered = true;
         }
         Ok(())
     }
 
-    fn next<'b>(&self, ask: &Ask, rest: &mut &'b [u8]) -> Result<Answer<'b>, Breach> {
+    fn next<'b>(&self, ask: &Ask, rest: &mut &'b [u8]) -> Result<Observed<'b>, Breach> {
         let (answer, taken) = decode(ask, self.names, rest).map_err(|unfit| {
             broken(format!(
                 "{unfit}: {} to {ask}",
@@ -163,44 +169,44 @@ impl Books<'_> {
         Ok(answer)
     }
 
-    /// Enters the answer for the `place`th key of a request.
-    fn enter(
+    /// Shows the auditor the answer for the `place`th key of a request.
+    fn audit(
         &mut self,
-        peer: &Peer,
+        caller: &Caller,
         ask: &Ask,
         place: usize,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
         let note = || Note::Answered(*ask, Brief::of(answer));
-        self.journal.note(self.event, self.client, peer.conn, note);
-        self.enter_unnoted(peer, ask, place, answer)
+        self.trace.note(self.event, self.client, caller.conn, note);
+        self.audit_unnoted(caller, ask, place, answer)
     }
 
-    fn enter_unnoted(
+    fn audit_unnoted(
         &mut self,
-        peer: &Peer,
+        caller: &Caller,
         ask: &Ask,
         place: usize,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
         let said = Said {
-            conn: peer.conn,
+            conn: caller.conn,
             ask,
             key: usize::from(ask.keys[place]),
-            meant: meant(ask, place, self.names, self.value),
+            intended: intended(ask, place, self.names, self.value),
         };
-        self.ledger.enter(&said, answer)
+        self.auditor.audit(&said, answer)
     }
 
     /// One of the answers to a get of several keys, a listing, or the counters.
-    fn enter_part(
+    fn audit_part(
         &mut self,
-        peer: &mut Peer,
+        caller: &mut Caller,
         ask: &mut Ask,
-        answer: &Answer<'_>,
+        answer: &Observed<'_>,
     ) -> Result<(), Breach> {
         match (ask.what, answer) {
-            (What::Get, Answer::Hit(hit)) => {
+            (What::Get, Observed::Hit(hit)) => {
                 // Keys before it that are not there: the server has looked at them just now.
                 let place = loop {
                     let at = usize::from(ask.keys_answered);
@@ -212,31 +218,31 @@ impl Books<'_> {
                     if hit.key == Some(key) {
                         break at;
                     }
-                    self.ledger.unseen(key)?;
+                    self.auditor.unseen(key)?;
                 };
-                self.enter(peer, ask, place, answer)
+                self.audit(caller, ask, place, answer)
             }
-            (What::Get, Answer::End) => {
+            (What::Get, Observed::End) => {
                 let rest = usize::from(ask.keys_answered)..usize::from(ask.key_count);
                 let note = || Note::Answered(*ask, Brief::of(answer));
-                self.journal.note(self.event, self.client, peer.conn, note);
+                self.trace.note(self.event, self.client, caller.conn, note);
                 for key in &ask.keys[rest] {
-                    self.ledger.unseen(usize::from(*key))?;
+                    self.auditor.unseen(usize::from(*key))?;
                 }
                 ask.answered = true;
                 Ok(())
             }
-            (What::Keys, Answer::Key(key)) => {
+            (What::Keys, Observed::Key(key)) => {
                 if let Some(key) = key {
-                    peer.listed |= 1 << key;
+                    caller.listed |= 1 << key;
                 }
-                self.enter(peer, ask, 0, answer)
+                self.audit(caller, ask, 0, answer)
             }
-            (_, Answer::End | Answer::Malformed) => {
+            (_, Observed::End | Observed::Malformed) => {
                 ask.answered = true;
-                self.enter(peer, ask, 0, answer)
+                self.audit(caller, ask, 0, answer)
             }
-            (What::Stats, Answer::Stat) => self.enter_unnoted(peer, ask, 0, answer),
+            (What::Stats, Observed::Stat) => self.audit_unnoted(caller, ask, 0, answer),
             _ => Err(broken(format!(
                 "{answer:?} is no part of an answer to {ask}"
             ))),

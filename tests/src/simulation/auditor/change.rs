@@ -4,11 +4,11 @@ use latchd_core::command::{
     Arithmetic, Delete, Direction, Guard, NewCas, Removal, Set, SetMode, TtlSteps,
 };
 
-use super::super::answer::Counted;
 use super::super::encode::write_number;
-use super::{Breach, Gone, Ledger, There, breach};
+use super::super::observed::Counted;
+use super::{Auditor, Breach, Gone, There, breach};
 
-impl Ledger {
+impl Auditor {
     /// The value of `set` is the item now.
     pub(super) fn stored(
         &mut self,

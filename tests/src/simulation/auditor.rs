@@ -1,8 +1,8 @@
 //! What all clients together know, from the answers alone: for every key who holds it, what was
 //! stored last, its version, when it is gone, whether it is stale and who has the win.
 //!
-//! Answers are entered in the order in which the server made them. What an answer does not tell is
-//! not known afterwards; what is known must be confirmed by every later answer. The ledger never
+//! Answers are shown to it in the order in which the server made them. What an answer does not tell is
+//! not known afterwards; what is known must be confirmed by every later answer. The auditor never
 //! looks into the core.
 //!
 //! What it holds the server to:
@@ -86,7 +86,7 @@ enum There {
 
 /// The limits that decide which refusals have a reason.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct AuditLimits {
     /// There is room for every item, also while all are held.
     pub(super) is_ample: bool,
     pub(super) value_bytes_max: usize,
@@ -95,9 +95,9 @@ pub(super) struct Room {
 
 /// What the clients know.
 #[derive(Clone, Debug)]
-pub(super) struct Ledger {
+pub(super) struct Auditor {
     beliefs: Vec<Belief>,
-    room: Room,
+    room: AuditLimits,
     now_ms: u64,
     /// Where the wall clock stood when `now_ms` was 0.
     unix_s_at_start: u64,
@@ -127,8 +127,8 @@ impl Belief {
     }
 }
 
-impl Ledger {
-    pub(super) fn new(keys: usize, room: Room, unix_s_at_start: u64) -> Self {
+impl Auditor {
+    pub(super) fn new(keys: usize, room: AuditLimits, unix_s_at_start: u64) -> Self {
         Self {
             beliefs: vec![Belief::new(); keys],
             room,

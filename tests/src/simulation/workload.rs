@@ -5,17 +5,19 @@
 //! among the words that their wire has for a request, and want answers in every form; and at times
 //! they say what only a wire has.
 
+pub(super) mod intent;
+
 use latchd_core::command::{Guard, LockAfter, Removal, SetMode};
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
 use latchd_harness::alphabet::{
-    GuardChoice, Request, SmallDelete, SmallGet, SmallKey, SmallSet, SmallValue,
+    GuardChoice, SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
 
-use super::ask::{Ask, KEYS_MAX, What, Wire};
-use super::ledger::Ledger;
-use super::meaning::{Text, Versions};
-use super::voice::{at_moment, nearest};
+use self::intent::{Text, Versions};
+use super::ask::{Ask, KEYS_MAX, Protocol, What};
+use super::auditor::Auditor;
+use super::translate::{at_moment, nearest};
 use crate::generate::Random;
 
 /// What clients have to choose from.
@@ -42,9 +44,9 @@ pub(super) struct Asker {
 
 /// What the client says where `request` was drawn for it; `None` if it has no words for that.
 pub(super) fn draw(
-    request: &Request,
+    request: &SmallRequest,
     random: &mut Random,
-    ledger: &Ledger,
+    auditor: &Auditor,
     taste: &Taste,
     asker: &Asker,
 ) -> Option<Ask> {
@@ -54,16 +56,19 @@ pub(super) fn draw(
     }
     // A value over the limit is one that somebody wants to set.
     let (request, is_too_large) = match *request {
-        Request::SetTooLarge { key } => (Request::Set(SmallSet::new(key, SmallValue::Long)), true),
+        SmallRequest::SetTooLarge { key } => (
+            SmallRequest::Set(SmallSet::new(key, SmallValue::Long)),
+            true,
+        ),
         other => (other, false),
     };
-    let (request, wire) = if asker.is_binary {
-        (nearest(&request, Wire::Binary)?, Wire::Binary)
+    let (request, protocol) = if asker.is_binary {
+        (nearest(&request, Protocol::Binary)?, Protocol::Binary)
     } else {
         let (first, second) = if bits >> 16 & 1 == 0 {
-            (Wire::Meta, Wire::Classic)
+            (Protocol::Meta, Protocol::Classic)
         } else {
-            (Wire::Classic, Wire::Meta)
+            (Protocol::Classic, Protocol::Meta)
         };
         match nearest(&request, first) {
             Some(said) => (said, first),
@@ -72,21 +77,21 @@ pub(super) fn draw(
     };
     // Or most items would be gone before anybody comes back for them.
     let lasts = bits >> 12 & 3 != 0;
-    let request = at_moment(&request, wire, asker.unix_s, lasts);
-    let key = choose_key(&request, random, ledger, taste, asker);
+    let request = at_moment(&request, protocol, asker.unix_s, lasts);
+    let key = choose_key(&request, random, auditor, taste, asker);
     let request = request.about(SmallKey::new(key));
 
     let style = bits.to_le_bytes()[3];
     let shows = bits >> 17 & 7 != 0;
-    let as_replace = is_swap(&request) && wire != Wire::Classic && style & 1 == 0;
-    let mut ask = Ask::new(What::of(&request, wire, shows, as_replace), wire);
+    let as_replace = is_swap(&request) && protocol != Protocol::Classic && style & 1 == 0;
+    let mut ask = Ask::new(What::of(&request, protocol, shows, as_replace), protocol);
     ask.request = Some(request);
     ask.number = asker.number;
     ask.style = style;
-    ask.versions = versions(ledger, usize::from(key));
+    ask.versions = versions(auditor, usize::from(key));
     ask.keys[0] = key;
     choose_more_keys(&mut ask, bits >> 20, taste);
-    if let Request::Set(SmallSet { value, .. }) = request {
+    if let SmallRequest::Set(SmallSet { value, .. }) = request {
         let chance = random.next();
         ask.text = if is_too_large {
             Text::too_large(asker.tag, taste.value_bytes_max, chance)
@@ -104,9 +109,9 @@ pub(super) fn draw(
 }
 
 /// Whether it is a compare-and-swap, which is the same by another word.
-fn is_swap(request: &Request) -> bool {
+fn is_swap(request: &SmallRequest) -> bool {
     match *request {
-        Request::Set(SmallSet {
+        SmallRequest::Set(SmallSet {
             mode, guard, lock, ..
         }) => mode == SetMode::Set && guard != GuardChoice::None && lock == LockAfter::Keep,
         _ => false,
@@ -128,26 +133,26 @@ fn of_a_wire_only(roll: u64, asker: &Asker) -> Option<What> {
 }
 
 fn say_of_a_wire_only(what: What, bits: u64, asker: &Asker) -> Ask {
-    let wire = match what {
-        _ if asker.is_binary => Wire::Binary,
-        What::Noop => Wire::Meta,
-        _ => Wire::Classic,
+    let protocol = match what {
+        _ if asker.is_binary => Protocol::Binary,
+        What::Noop => Protocol::Meta,
+        _ => Protocol::Classic,
     };
-    let mut ask = Ask::new(what, wire);
+    let mut ask = Ask::new(what, protocol);
     ask.number = asker.number;
     ask.text = Text::Digits {
         number: asker.tag.into(),
         blanks: 0,
     };
-    ask.quiet = what == What::Quit && wire == Wire::Binary && bits & 3 == 0;
+    ask.quiet = what == What::Quit && protocol == Protocol::Binary && bits & 3 == 0;
     ask
 }
 
 /// Which of the keys is asked for.
 fn choose_key(
-    request: &Request,
+    request: &SmallRequest,
     random: &mut Random,
-    ledger: &Ledger,
+    auditor: &Auditor,
     taste: &Taste,
     asker: &Asker,
 ) -> u8 {
@@ -158,15 +163,15 @@ fn choose_key(
     let other = (bits & 0xffff) % keys;
     let mut key = usize::try_from(drawn.min(other)).expect("a key");
     let wants_own = match request {
-        Request::Unlock { .. }
-        | Request::Set(SmallSet {
+        SmallRequest::Unlock { .. }
+        | SmallRequest::Set(SmallSet {
             lock: LockAfter::Release,
             ..
         }) => bits >> 32 & 7 != 0,
-        Request::Get(_)
-        | Request::Set(_)
-        | Request::Arithmetic(_)
-        | Request::Delete(SmallDelete {
+        SmallRequest::Get(_)
+        | SmallRequest::Set(_)
+        | SmallRequest::Arithmetic(_)
+        | SmallRequest::Delete(SmallDelete {
             removal: Removal::Remove,
             ..
         }) => bits >> 32 & 3 == 0,
@@ -175,7 +180,7 @@ fn choose_key(
     if wants_own {
         let own = (key..taste.keys)
             .chain(0..key)
-            .find(|key| ledger.holder(*key) == Some(asker.conn));
+            .find(|key| auditor.holder(*key) == Some(asker.conn));
         key = own.unwrap_or(key);
     }
     u8::try_from(key).expect("few keys")
@@ -183,7 +188,7 @@ fn choose_key(
 
 /// A classic get asks for several.
 fn choose_more_keys(ask: &mut Ask, bits: u64, taste: &Taste) {
-    if ask.what != What::Get || ask.wire != Wire::Classic {
+    if ask.what != What::Get || ask.protocol != Protocol::Classic {
         return;
     }
     let more = usize::try_from(bits & 7).expect("three bits");
@@ -197,24 +202,24 @@ fn choose_more_keys(ask: &mut Ask, bits: u64, taste: &Taste) {
 }
 
 /// What the clients have been told of the versions of an item.
-fn versions(ledger: &Ledger, key: usize) -> Versions {
-    let former = ledger.version(key, true).unwrap_or(Cas::FIRST);
+fn versions(auditor: &Auditor, key: usize) -> Versions {
+    let former = auditor.version(key, true).unwrap_or(Cas::FIRST);
     Versions {
-        current: ledger.version(key, false).unwrap_or(former),
+        current: auditor.version(key, false).unwrap_or(former),
         former,
-        higher: ledger.higher_version(),
+        higher: auditor.higher_version(),
     }
 }
 
 /// How the client wants to be answered.
 fn wrap(ask: &mut Ask, bits: u64, asker: &Asker) {
     let one_in = |shift: u32, of: u64| (bits >> shift).is_multiple_of(of);
-    let is_meta = ask.wire == Wire::Meta;
+    let is_meta = ask.protocol == Protocol::Meta;
     // Who chooses the version of an item that may be made wants to know whether it was.
     let chooses = ask.new_cas().is_some() && ask.steps().vivifies();
     ask.with_cas = !one_in(20, 4) || chooses;
-    ask.with_value = ask.wire != Wire::Meta || !one_in(2, 4);
-    ask.with_key = ask.wire != Wire::Classic && one_in(4, 4);
+    ask.with_value = ask.protocol != Protocol::Meta || !one_in(2, 4);
+    ask.with_key = ask.protocol != Protocol::Classic && one_in(4, 4);
     if is_meta {
         ask.with_value &= ask.reads() || ask.counts();
         ask.with_client_flags = ask.what == What::Get && one_in(6, 4);
@@ -226,7 +231,7 @@ fn wrap(ask: &mut Ask, bits: u64, asker: &Asker) {
     if ask.what == What::Debug {
         ask.with_cas = false;
         ask.with_key = false;
-        if let Some(Request::Get(SmallGet { key_form, .. })) = &mut ask.request
+        if let Some(SmallRequest::Get(SmallGet { key_form, .. })) = &mut ask.request
             && one_in(12, 16)
         {
             *key_form = KeyForm::Binary;
@@ -238,13 +243,13 @@ fn wrap(ask: &mut Ask, bits: u64, asker: &Asker) {
 /// Whether a request may be quiet: if its answer, or that there is none, can be told from those of
 /// its neighbours.
 fn may_be_quiet(ask: &Ask, asker: &Asker) -> bool {
-    match ask.wire {
-        Wire::Classic => match ask.what {
+    match ask.protocol {
+        Protocol::Classic => match ask.what {
             What::Set => ask.guard() == Guard::None,
             What::Delete | What::Increment | What::Decrement | What::Touch | What::Flush => true,
             _ => false,
         },
-        Wire::Meta => match ask.what {
+        Protocol::Meta => match ask.what {
             // Their errors carry their opaque.
             What::Get => !ask.steps().vivifies() || asker.is_alone,
             What::Delete | What::MarkStale => true,
@@ -259,7 +264,7 @@ fn may_be_quiet(ask: &Ask, asker: &Asker) -> bool {
             | What::Decrement => asker.is_alone,
             _ => false,
         },
-        Wire::Binary => !matches!(
+        Protocol::Binary => !matches!(
             ask.what,
             What::Touch | What::Keys | What::Stats | What::StatsReset
         ),
