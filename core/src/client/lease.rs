@@ -16,9 +16,12 @@
 //! - C3: what became of a request whose answer is missing is asked, not guessed; the whole token
 //!   decides. An obtain that learns this way that the item is ours renews it before it believes.
 //! - C4: one request is unanswered at a time.
+//! - C5: a version is known on the connection that told it and on no other. A server that restarts
+//!   counts anew, so that the version of our item is soon another's; and every restart ends the
+//!   connections. On a new one the token is asked for before anything goes by a version.
 //!
-//! What is not known to the server's side of C1: a server that evicts the item, or restarts, gives
-//! the lock away while we believe. The number of the grant ([`Lease::number`]) lets the resource
+//! What no client can promise: a server that evicts the item, or restarts, gives the lock away while
+//! we believe. The number of the grant ([`Lease::number`]) lets the resource
 //! itself refuse a late holder, as long as the server does not restart.
 //!
 //! Source of the requests: memcached 1.6.45 `doc/protocol.txt`; all of them work on 1.6.18.
@@ -103,8 +106,10 @@ pub(super) enum LeaseAction {
 pub(super) enum Query {
     Add,
     Ask,
-    Renew,
-    Remove,
+    /// Of the item with this version (C1, C5).
+    Renew(Cas),
+    /// Of the item with this version (C1, C5).
+    Remove(Cas),
 }
 
 /// Whose turn it is.
@@ -159,11 +164,12 @@ pub struct Lease {
     turn: Turn,
     link: Link,
     belief: Option<Belief>,
-    /// The version of the item that is ours, as far as we know.
+    /// The version of the item that is ours, as this connection told it (C5).
     cas: Option<Cas>,
     /// The version it had when it was obtained.
     number: Option<Cas>,
-    /// An add went unanswered, so an item with our token may turn up (C3).
+    /// An item with our token may be there that no version is known of: an add went unanswered (C3),
+    /// or the connection that told the version is gone (C5).
     unresolved: bool,
     /// A remove went unanswered while we believed, so the item may be gone by our own hand.
     removal_unresolved: bool,
@@ -241,7 +247,7 @@ impl Lease {
         self.terms.ttl = ttl;
         self.refresh = Refresh::Asked;
         if self.turn == Turn::Rest {
-            self.begin(Query::Renew, now);
+            self.begin_renewal(now);
         }
         Ok(())
     }
@@ -276,8 +282,9 @@ impl Lease {
         };
         match self.turn {
             Turn::Awaiting { .. } => {}
-            Turn::Rest | Turn::Due { .. } if self.cas.is_some() => self.begin(Query::Remove, now),
-            Turn::Rest | Turn::Due { .. } if self.unresolved => self.begin(Query::Ask, now),
+            Turn::Rest | Turn::Due { .. } if self.cas.is_some() || self.unresolved => {
+                self.begin_removal(now);
+            }
             Turn::Rest | Turn::Due { .. } => self.end(LeaseNews::NotHeld),
         }
     }
@@ -325,6 +332,16 @@ impl Lease {
         self.turn = Turn::Due { query, at };
     }
 
+    /// Renews the item by its version, or asks for that first (C5).
+    fn begin_renewal(&mut self, now: Instant) {
+        self.begin(self.cas.map_or(Query::Ask, Query::Renew), now);
+    }
+
+    /// Removes the item by its version, or asks for that first (C5).
+    fn begin_removal(&mut self, now: Instant) {
+        self.begin(self.cas.map_or(Query::Ask, Query::Remove), now);
+    }
+
     /// The goal is reached or given up.
     fn end(&mut self, news: LeaseNews) {
         self.goal = LeaseGoal::None;
@@ -340,7 +357,7 @@ impl Lease {
 
     fn lose(&mut self, loss: Loss) {
         if loss == Loss::Taken {
-            self.cas = None;
+            (self.cas, self.unresolved) = (None, false);
         }
         self.end(LeaseNews::Lost(loss));
     }
@@ -353,7 +370,7 @@ impl Lease {
             sent: now,
             ttl,
         };
-        if query != Query::Renew {
+        if !matches!(query, Query::Renew(_)) {
             return;
         }
         if self.refresh == Refresh::Asked {
@@ -369,7 +386,6 @@ impl Lease {
     pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         let touch = Flag::Touch(exptime_for(self.terms.ttl));
-        let cas = Flag::Cas(self.cas.map_or(0, Cas::number));
         let store = |first| AnyRequest::Meta {
             verb: Verb::Set,
             key,
@@ -378,12 +394,14 @@ impl Lease {
         };
         match query {
             Query::Add => store(Flag::Mode(b'E')),
-            Query::Renew => store(cas),
+            Query::Renew(cas) => store(Flag::Cas(cas.number())),
             Query::Ask => {
                 let flags = Flags::of([Flag::Value, Flag::ShowCas, Flag::ShowTtl]);
                 AnyRequest::meta(Verb::Get, key, flags)
             }
-            Query::Remove => AnyRequest::meta(Verb::Delete, key, Flags::of([cas])),
+            Query::Remove(cas) => {
+                AnyRequest::meta(Verb::Delete, key, Flags::of([Flag::Cas(cas.number())]))
+            }
         }
     }
 
@@ -399,7 +417,7 @@ impl Lease {
         {
             self.renew_at = None;
             if !self.is_capped(now) {
-                self.begin(Query::Renew, now);
+                self.begin_renewal(now);
             }
         }
         match self.turn {
@@ -452,27 +470,24 @@ impl Machine for Lease {
         if self.refresh == Refresh::Sent {
             self.refresh = Refresh::Asked;
         }
+        // C5. What was to be sent by its version is asked for first, below.
+        let knew = self.cas.take().is_some();
+        self.unresolved |= knew || unanswered == Some(Query::Add);
         match self.goal {
             LeaseGoal::Obtain { .. } | LeaseGoal::Release { .. } if had_none => {
                 self.end(LeaseNews::Failed(Failure::Disconnected));
             }
-            LeaseGoal::Obtain { .. } => match unanswered {
-                Some(Query::Add) => {
-                    self.unresolved = true;
-                    self.begin(Query::Ask, now);
-                }
-                Some(Query::Ask | Query::Renew | Query::Remove) => self.begin(Query::Ask, now),
-                None => {}
-            },
+            LeaseGoal::Obtain { .. } if knew || unanswered.is_some() => self.begin(Query::Ask, now),
+            LeaseGoal::Obtain { .. } => {}
             LeaseGoal::Hold => match self.terms.on_disconnect {
                 OnDisconnect::Lost => self.lose(Loss::Disconnected),
                 OnDisconnect::Ask => self.begin(Query::Ask, now),
             },
             LeaseGoal::Release { .. } => {
-                self.removal_unresolved |= unanswered == Some(Query::Remove);
+                self.removal_unresolved |= matches!(unanswered, Some(Query::Remove(_)));
                 self.begin(Query::Ask, now);
             }
-            LeaseGoal::None => self.unresolved |= unanswered == Some(Query::Add),
+            LeaseGoal::None => {}
         }
     }
 
@@ -486,8 +501,8 @@ impl Machine for Lease {
         match query {
             Query::Add => self.added(now, (sent, ttl), answer),
             Query::Ask => self.asked(now, answer),
-            Query::Renew => self.renewed(now, (sent, ttl), answer),
-            Query::Remove => self.removed(now, answer),
+            Query::Renew(_) => self.renewed(now, (sent, ttl), answer),
+            Query::Remove(_) => self.removed(now, answer),
         }
     }
 }

@@ -17,7 +17,7 @@ impl Lease {
         let deadline = after(sent, ttl);
         match self.goal {
             LeaseGoal::Obtain { .. } | LeaseGoal::Hold if now >= deadline => {
-                self.begin(Query::Renew, now);
+                self.begin(Query::Renew(cas), now);
             }
             LeaseGoal::Obtain { .. } => {
                 self.unresolved = false;
@@ -33,13 +33,14 @@ impl Lease {
                 self.news.push_back(LeaseNews::Obtained);
             }
             LeaseGoal::Hold => {
+                self.unresolved = false;
                 let since = self.belief.map_or(now, |belief| belief.since);
                 self.believe(Belief { deadline, since }, sent);
                 match core::mem::replace(&mut self.refresh, Refresh::None) {
                     Refresh::Sent => self.news.push_back(LeaseNews::Refreshed),
                     Refresh::Asked => {
                         self.refresh = Refresh::Asked;
-                        return self.begin(Query::Renew, now);
+                        return self.begin(Query::Renew(cas), now);
                     }
                     Refresh::None => {}
                 }
@@ -47,7 +48,7 @@ impl Lease {
                     self.begin(Query::Ask, now);
                 }
             }
-            LeaseGoal::Release { .. } => self.begin(Query::Remove, now),
+            LeaseGoal::Release { .. } => self.begin(Query::Remove(cas), now),
             LeaseGoal::None => {}
         }
     }
@@ -130,11 +131,11 @@ impl Lease {
                     // A renewal may have been broken off by the disconnect before this.
                     let due = self.terms.watchdog.is_some() && self.renew_at.is_none();
                     if self.refresh != Refresh::None || (due && !self.is_capped(now)) {
-                        self.begin(Query::Renew, now);
+                        self.begin(Query::Renew(cas), now);
                     }
                 }
-                LeaseGoal::Obtain { .. } | LeaseGoal::Hold => self.begin(Query::Renew, now),
-                LeaseGoal::Release { .. } => self.begin(Query::Remove, now),
+                LeaseGoal::Obtain { .. } | LeaseGoal::Hold => self.begin(Query::Renew(cas), now),
+                LeaseGoal::Release { .. } => self.begin(Query::Remove(cas), now),
                 LeaseGoal::None => {}
             }
             return;
@@ -172,7 +173,7 @@ impl Lease {
             (Some(Code::Locked), _) => match self.goal {
                 LeaseGoal::Obtain { until } => self.back_off(now, until),
                 LeaseGoal::Hold => self.put_off(now, Failure::from_answer(answer)),
-                LeaseGoal::Release { .. } => self.begin(Query::Remove, now),
+                LeaseGoal::Release { .. } => self.begin_removal(now),
                 LeaseGoal::None => {}
             },
             // A memcached that cannot store gives the old item up as well.
@@ -193,7 +194,10 @@ impl Lease {
         };
         self.cas = None;
         match self.goal {
-            LeaseGoal::Release { .. } => self.end(news),
+            LeaseGoal::Release { .. } => {
+                self.unresolved = false;
+                self.end(news);
+            }
             // The release was given up, and the next obtain has begun.
             LeaseGoal::Obtain { .. } => self.begin(Query::Add, now),
             LeaseGoal::Hold | LeaseGoal::None => {}

@@ -387,6 +387,44 @@ fn a_disconnect_loses_it_or_is_asked_after() {
 }
 
 #[test]
+fn over_a_new_connection_nothing_goes_by_a_version_of_the_old_one() {
+    for (theirs, then) in [
+        (MINE, "md k C9\r\n"),
+        // A server that has restarted gave our version to the next holder.
+        ("VA 3 c7 t4\r\nmee\r\n", "Tell(NotHeld)"),
+        ("EN\r\n", "Tell(NotHeld)"),
+    ] {
+        let mut lease = held(terms());
+        lease.disconnected(at(100));
+        assert_eq!(step(&mut lease, 100), "Tell(Lost(Disconnected))");
+        lease.release(at(200));
+        assert_eq!(step(&mut lease, 200), "Connect");
+        lease.connected(at(200));
+        assert_eq!(step(&mut lease, 200), "mg k v c t\r\n");
+        say(&mut lease, 201, theirs);
+        assert_eq!(step(&mut lease, 201), then);
+    }
+}
+
+#[test]
+fn a_renewal_over_a_new_connection_waits_until_the_question_is_answered() {
+    let mut lease = held(Terms {
+        on_disconnect: OnDisconnect::Ask,
+        watchdog: Some(Watchdog::DEFAULT),
+        ..terms()
+    });
+    lease.disconnected(at(100));
+    assert_eq!(step(&mut lease, 100), "Connect");
+    lease.connected(at(100));
+    assert_eq!(step(&mut lease, 100), "mg k v c t\r\n");
+    say(&mut lease, 101, "SERVER_ERROR busy\r\n");
+    assert_eq!(step(&mut lease, 101), "wait 401");
+    assert_eq!(step(&mut lease, 401), "mg k v c t\r\n");
+    say(&mut lease, 402, MINE);
+    assert_eq!(step(&mut lease, 402), "ms k 2 C9 T5 c\r\nme\r\n");
+}
+
+#[test]
 fn the_server_can_be_asked_how_long_it_lasts() {
     let mut lease = held(terms());
     lease.measure(at(100));
