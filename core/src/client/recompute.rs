@@ -11,6 +11,9 @@
 //! - R3: whoever dies with the win keeps the others waiting no longer than `claim` when there was
 //!   no value, and than the value has left otherwise.
 //! - R4: a value that is empty and being computed cannot be told from none, and is waited for.
+//! - R5: a version is good on the connection that told it. Over another one the server is first asked
+//!   how long it runs: one that has started since the win counts its versions anew, so that ours may
+//!   be the next winner's, and nothing is stored or given back by it.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Get", "stampeding herd"; it works on 1.6.18.
 
@@ -22,12 +25,18 @@ use super::machine::{Action, Failure, Machine};
 use super::moment::after;
 use super::retry::{Retries, Retry};
 use super::session::{AnyRequest, AnyResponse, Flags};
-use super::terms::{TTL_MAX, TTL_MIN, TermsError};
+use super::terms::{DRIFT_PART, TTL_MAX, TTL_MIN, TermsError};
+use crate::command::Command;
 use crate::item::Cas;
 use crate::key::Key;
+use crate::stats::StatsTopic;
 use crate::time::{Exptime, Instant};
 use crate::wire::meta::reply::{Code, Response};
 use crate::wire::meta::{Flag, Verb};
+use crate::wire::{classic, scan};
+
+/// How much more than it has been running a server may say, in seconds.
+const UPTIME_EXCESS_S: u64 = 3;
 
 /// How a value is read, and kept.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -106,9 +115,10 @@ pub enum RecomputeNews {
     },
     /// What was computed is stored.
     Stored,
-    /// What was computed is not stored: the item was changed in the meantime (R1).
+    /// What was computed is not stored: the item was changed in the meantime (R1), or the server may
+    /// have restarted (R5).
     Superseded,
-    /// The win is given back.
+    /// The win is given back, or has gone with a server that restarted (R5).
     GaveBack,
     /// Somebody else computes, and takes longer than we wait.
     TimedOut,
@@ -130,13 +140,33 @@ enum RecomputeGoal {
     GiveBack,
 }
 
+/// A win.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Win {
+    /// The version that was won.
+    cas: Cas,
+    /// The item is an empty one that the win has made.
+    is_claim: bool,
+    /// When it was asked for.
+    sent: Instant,
+}
+
+/// One of the requests.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Query {
+    /// What the goal needs.
+    Goal,
+    /// How long the server runs (R5).
+    Uptime,
+}
+
 /// Whose turn it is. A request is repeated once if the connection breaks: each of them is harmless
 /// a second time, since those that change anything name the version they change.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Turn {
     Rest,
     Due { at: Instant },
-    Awaiting { sent: Instant },
+    Awaiting { query: Query, sent: Instant },
 }
 
 /// One read of a value that may have to be computed.
@@ -150,8 +180,11 @@ pub struct Recompute {
     connected: bool,
     /// The connection broke under this request before.
     repeated: bool,
-    /// The version that was won, and whether the item is an empty one that the win has made.
-    won: Option<(Cas, bool)>,
+    won: Option<Win>,
+    /// The version that was won is good on this connection (R5).
+    is_proven: bool,
+    /// How long the server runs, in seconds, when it has said so and its answer is not over.
+    uptime_s: Option<u64>,
     news: VecDeque<RecomputeNews>,
 }
 
@@ -168,6 +201,8 @@ impl Recompute {
             connected: false,
             repeated: false,
             won: None,
+            is_proven: false,
+            uptime_s: None,
             news: VecDeque::new(),
         }
     }
@@ -225,7 +260,12 @@ impl Recompute {
         self.news.push_back(news);
     }
 
-    fn was_read(&mut self, now: Instant, until: Instant, answer: &AnyResponse<'_>) {
+    fn was_read(
+        &mut self,
+        now: Instant,
+        (sent, until): (Instant, Instant),
+        answer: &AnyResponse<'_>,
+    ) {
         let AnyResponse::Meta(Response {
             code: Code::Value,
             value,
@@ -240,7 +280,12 @@ impl Recompute {
             let Some(cas) = answer.number(b'c').and_then(Cas::new) else {
                 return self.end(RecomputeNews::Failed(Failure::Unexpected));
             };
-            self.won = Some((cas, empty && !stale));
+            self.won = Some(Win {
+                cas,
+                is_claim: empty && !stale,
+                sent,
+            });
+            self.is_proven = true;
             let old = (!empty).then(|| value.into());
             self.end(RecomputeNews::Compute { old });
             self.goal = RecomputeGoal::Compute;
@@ -283,10 +328,60 @@ impl Recompute {
         }
     }
 
-    fn request(&self) -> AnyRequest<'_> {
+    /// A line of the answer to [`Query::Uptime`], or its end.
+    fn was_up(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+        if let AnyResponse::Classic(classic::reply::Response::Stat { name, value }) = answer {
+            if *name == b"uptime" {
+                self.uptime_s = scan::u64_from(value);
+            }
+            self.turn = Turn::Awaiting {
+                query: Query::Uptime,
+                sent: now,
+            };
+            return;
+        }
+        let is_same_run = match (self.won, self.uptime_s.take()) {
+            (Some(win), Some(uptime_s)) => ran_at(win.sent, now, uptime_s),
+            (None, _) | (_, None) => false,
+        };
+        if is_same_run {
+            self.is_proven = true;
+            self.turn = Turn::Due { at: now };
+            return;
+        }
+        let is_store = matches!(self.goal, RecomputeGoal::Store { .. });
+        self.end(if is_store {
+            RecomputeNews::Superseded
+        } else {
+            RecomputeNews::GaveBack
+        });
+    }
+
+    /// What is to be sent next.
+    const fn query(&self) -> Query {
+        match self.goal {
+            RecomputeGoal::Store { .. } | RecomputeGoal::GiveBack if !self.is_proven => {
+                Query::Uptime
+            }
+            RecomputeGoal::Store { .. }
+            | RecomputeGoal::GiveBack
+            | RecomputeGoal::None
+            | RecomputeGoal::Compute
+            | RecomputeGoal::Read { .. } => Query::Goal,
+        }
+    }
+
+    fn request(&self, query: Query) -> AnyRequest<'_> {
+        if query == Query::Uptime {
+            let topic = StatsTopic::General;
+            return AnyRequest::Classic {
+                command: Command::Stats(topic),
+                envelope: classic::Envelope::Stats(topic),
+            };
+        }
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         let (cas, is_claim) = match self.won {
-            Some((cas, is_claim)) => (Flag::Cas(cas.number()), is_claim),
+            Some(Win { cas, is_claim, .. }) => (Flag::Cas(cas.number()), is_claim),
             None => (Flag::Cas(0), false),
         };
         match &self.goal {
@@ -326,6 +421,19 @@ fn whole_seconds(span: Duration) -> Exptime {
     }
 }
 
+/// Whether a server that says at `now` that it has been running for `uptime_s` ran at `then` already.
+///
+/// In doubt it did not. What is said may be three seconds too much: memcached begins to count at 2
+/// (1.6.45 `memcached.c`, `process_started`), and in whole seconds; and two clocks drift.
+fn ran_at(then: Instant, now: Instant, uptime_s: u64) -> bool {
+    let elapsed_ms = now.as_millis().saturating_sub(then.as_millis());
+    let needed_ms = elapsed_ms.saturating_add(elapsed_ms.div_ceil(DRIFT_PART));
+    uptime_s
+        .saturating_sub(UPTIME_EXCESS_S)
+        .saturating_mul(1000)
+        >= needed_ms
+}
+
 impl Machine for Recompute {
     type News = RecomputeNews;
 
@@ -338,11 +446,12 @@ impl Machine for Recompute {
                 if !self.connected {
                     return Action::Connect;
                 }
-                self.turn = Turn::Awaiting { sent: now };
-                Action::Send(self.request())
+                let query = self.query();
+                self.turn = Turn::Awaiting { query, sent: now };
+                Action::Send(self.request(query))
             }
             Turn::Due { at } => Action::Wait { until: Some(at) },
-            Turn::Awaiting { sent } => {
+            Turn::Awaiting { sent, .. } => {
                 let until = after(sent, self.terms.reply_timeout);
                 if now >= until {
                     return Action::Disconnect;
@@ -359,6 +468,8 @@ impl Machine for Recompute {
 
     fn disconnected(&mut self, now: Instant) {
         let had_none = !core::mem::replace(&mut self.connected, false);
+        self.is_proven = false;
+        self.uptime_s = None;
         if self.turn == Turn::Rest {
             return;
         }
@@ -372,12 +483,15 @@ impl Machine for Recompute {
     }
 
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
-        if !matches!(self.turn, Turn::Awaiting { .. }) {
+        let Turn::Awaiting { query, sent } = self.turn else {
             return;
-        }
+        };
         self.turn = Turn::Rest;
+        if query == Query::Uptime {
+            return self.was_up(now, answer);
+        }
         match self.goal {
-            RecomputeGoal::Read { until } => self.was_read(now, until, answer),
+            RecomputeGoal::Read { until } => self.was_read(now, (sent, until), answer),
             RecomputeGoal::Store { .. } => self.was_stored(answer),
             RecomputeGoal::GiveBack => self.was_given_back(answer),
             RecomputeGoal::None | RecomputeGoal::Compute => {}

@@ -21,7 +21,7 @@ pub const TTL_MIN: Duration = Duration::from_secs(1);
 pub const TTL_MAX: Duration = Duration::from_secs(29 * 24 * 60 * 60);
 
 /// How much faster than the holder's clock the server's may run: one part in this many.
-const DRIFT_PART: u64 = 100;
+pub(super) const DRIFT_PART: u64 = 100;
 
 /// The time between two tries to reach a server again.
 pub(super) const RECONNECT: Duration = Duration::from_millis(100);

@@ -3,9 +3,11 @@
 #![allow(dead_code)] // Each test program uses its part.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use latchd::{Address, Config, Server};
@@ -27,9 +29,15 @@ impl Started {
 
     /// A latchd on this port, which may have been left a moment ago.
     pub(crate) fn latchd_at(port: u16) -> Self {
+        Self::latchd_with(port, |_| {})
+    }
+
+    /// A latchd on this port; `change` says what differs from the default.
+    pub(crate) fn latchd_with(port: u16, change: impl Fn(&mut Config)) -> Self {
         let server = eventually(|| {
             let mut config = Config::default();
             config.listen = vec![latchd::ListenAddress::loopback(port)];
+            change(&mut config);
             Server::start(config).ok()
         });
         let Address::Tcp(address) = server.addresses()[0].clone() else {
@@ -175,5 +183,109 @@ pub(crate) fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
         }
         assert!(started.elapsed() < DUE, "it does not happen");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What stands between a client and a server, and can do to them what a network does.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    state: Arc<ProxyState>,
+}
+
+#[derive(Default)]
+struct ProxyState {
+    /// Bytes go nowhere, in either direction, and no connection is closed.
+    is_silent: AtomicBool,
+    /// Whether new connections get to the server, and not into the void.
+    admits: AtomicBool,
+    sockets: Mutex<Vec<TcpStream>>,
+}
+
+impl Proxy {
+    /// A proxy of the server at this address, on a free port. Its threads end with the process.
+    pub(crate) fn start(server: String) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(ProxyState::default());
+        state.admits.store(true, Ordering::SeqCst);
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                shared.keep(&client);
+                if !shared.admits.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(&server) else {
+                    let _ = client.shutdown(Shutdown::Both);
+                    continue;
+                };
+                shared.keep(&server);
+                let (from_client, to_client) = (client.try_clone().unwrap(), client);
+                let (from_server, to_server) = (server.try_clone().unwrap(), server);
+                for (from, to) in [(from_client, to_server), (from_server, to_client)] {
+                    let shared = Arc::clone(&shared);
+                    std::thread::spawn(move || shared.pass(from, to));
+                }
+            }
+        });
+        Self { address, state }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Closes every connection, on both sides.
+    pub(crate) fn cut(&self) {
+        for socket in self.state.sockets.lock().unwrap().drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// From now on nothing is passed on, and what is new is accepted and never answered.
+    pub(crate) fn silence(&self) {
+        self.state.is_silent.store(true, Ordering::SeqCst);
+        self.state.admits.store(false, Ordering::SeqCst);
+    }
+
+    /// Closes every connection on the server's side alone; its client is not told.
+    pub(crate) fn cut_behind(&self) {
+        self.silence();
+        let mut sockets = self.state.sockets.lock().unwrap();
+        for socket in sockets.drain(..) {
+            if socket.local_addr().ok() == Some(self.address) {
+                // It must not be closed by being dropped.
+                std::mem::forget(socket);
+            } else {
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+impl ProxyState {
+    fn keep(&self, socket: &TcpStream) {
+        self.sockets
+            .lock()
+            .unwrap()
+            .push(socket.try_clone().unwrap());
+    }
+
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut chunk = [0; 4096];
+        loop {
+            let Ok(length @ 1..) = from.read(&mut chunk) else {
+                break;
+            };
+            while self.is_silent.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if to.write_all(&chunk[..length]).is_err() {
+                break;
+            }
+        }
+        if !self.is_silent.load(Ordering::SeqCst) {
+            let _ = to.shutdown(Shutdown::Both);
+        }
     }
 }

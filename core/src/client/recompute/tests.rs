@@ -27,21 +27,30 @@ fn reading(terms: RecomputeTerms) -> Recompute {
     read
 }
 
-/// Answers its next request, and returns it and what it tells then.
-fn play(machine: &mut Recompute, ms: u64, answer: &str) -> (String, Option<RecomputeNews>) {
+/// Answers its next request, and returns that.
+fn exchange(machine: &mut Recompute, ms: u64, answer: &str) -> String {
     let Action::Send(request) = machine.poll(at(ms)) else {
         panic!("nothing is sent at {ms}");
     };
     let mut session = Session::new();
     let mut out = Vec::new();
     session.send(&request, &mut out).unwrap();
-    let received = session.receive(answer.as_bytes()).unwrap().unwrap();
-    machine.reply(at(ms), &received.answer);
+    let mut rest = answer.as_bytes();
+    while let Some(received) = session.receive(rest).unwrap() {
+        machine.reply(at(ms), &received.answer);
+        rest = &rest[received.consumed..];
+    }
+    String::from_utf8(out).unwrap()
+}
+
+/// As [`exchange`], and what it tells then.
+fn play(machine: &mut Recompute, ms: u64, answer: &str) -> (String, Option<RecomputeNews>) {
+    let sent = exchange(machine, ms, answer);
     let news = match machine.poll(at(ms)) {
         Action::Tell(news) => Some(news),
         Action::Wait { .. } | Action::Send(_) | Action::Connect | Action::Disconnect => None,
     };
-    (String::from_utf8(out).unwrap(), news)
+    (sent, news)
 }
 
 fn found(value: &[u8], stale: bool) -> RecomputeNews {
@@ -141,6 +150,66 @@ fn a_broken_connection_is_worth_one_more_try() {
     assert_eq!(
         read.poll(at(2)),
         Action::Tell(RecomputeNews::Failed(Failure::Disconnected))
+    );
+}
+
+/// A winner whose connection broke while it computed, and who has another one.
+fn winner_on_a_new_connection() -> Recompute {
+    let mut read = reading(terms());
+    play(&mut read, 0, "VA 0 c7 W\r\n\r\n");
+    read.disconnected(at(1_000));
+    read
+}
+
+#[test]
+fn over_a_new_connection_a_version_is_good_only_if_the_server_ran_before() {
+    let says = |uptime_s: u64| {
+        std::format!("STAT pid 9\r\nSTAT uptime {uptime_s}\r\nSTAT time 1\r\nEND\r\n")
+    };
+    // It was asked 2 s ago, and what a server says may be 3 s too much; two clocks drift.
+    for (uptime_s, is_same_run) in [(6, true), (5, false), (2, false)] {
+        let mut read = winner_on_a_new_connection();
+        read.computed(at(2_000), b"new");
+        assert_eq!(read.poll(at(2_000)), Action::Connect);
+        read.connected(at(2_000));
+        assert_eq!(exchange(&mut read, 2_000, &says(uptime_s)), "stats\r\n");
+        if is_same_run {
+            let (sent, news) = play(&mut read, 2_000, "HD\r\n");
+            assert_eq!(sent, "ms k 3 C7 T60\r\nnew\r\n");
+            assert_eq!(news, Some(RecomputeNews::Stored));
+        } else {
+            let superseded = Action::Tell(RecomputeNews::Superseded);
+            assert_eq!(read.poll(at(2_000)), superseded, "{uptime_s}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_of_its_start_may_have_restarted() {
+    for answer in ["END\r\n", "ERROR\r\n", "STAT uptime x\r\nEND\r\n"] {
+        let mut read = winner_on_a_new_connection();
+        read.give_back(at(2_000));
+        assert_eq!(read.poll(at(2_000)), Action::Connect);
+        read.connected(at(2_000));
+        let (_, news) = play(&mut read, 2_000, answer);
+        assert_eq!(news, Some(RecomputeNews::GaveBack), "{answer}");
+    }
+}
+
+#[test]
+fn a_store_whose_answer_is_lost_is_not_repeated_blindly() {
+    let mut read = reading(terms());
+    play(&mut read, 0, "VA 0 c7 W\r\n\r\n");
+    read.computed(at(9), b"new");
+    assert!(matches!(read.poll(at(9)), Action::Send(_)));
+    read.disconnected(at(10));
+    assert_eq!(read.poll(at(10)), Action::Connect);
+    read.connected(at(10));
+    let young = "STAT uptime 0\r\nEND\r\n";
+    let (sent, news) = play(&mut read, 10, young);
+    assert_eq!(
+        (sent.as_str(), news),
+        ("stats\r\n", Some(RecomputeNews::Superseded))
     );
 }
 
