@@ -12,6 +12,11 @@
 //! - N3: a later grant has a higher number. So a resource that refuses a lower number than it has
 //!   seen refuses a holder who comes late.
 //!
+//! A server that restarts has no items, and counts its versions from the beginning. What it had granted
+//! before is given away, and a client that asks (`OnDisconnect::Ask`) believes in it until it is
+//! answered: N1 and N2 are about what one run of the server has granted then. A client that takes a
+//! broken connection for a loss is not excused.
+//!
 //! Time ends after [`Bounds::steps`] steps, so the search does.
 
 mod trap;
@@ -28,8 +33,8 @@ use latchd_core::client::OnDisconnect;
 use stateright::{Checker, Model, Property};
 
 pub use trap::{TRAPS, Trap};
-use world::STEP_MS;
 pub use world::World;
+use world::{LeaseClient, STEP_MS};
 
 /// How far a world may go.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +47,8 @@ pub struct Bounds {
     pub stops: u8,
     /// Connections that may break, all in all.
     pub breaks: u8,
+    /// Restarts of the server.
+    pub restarts: u8,
     /// Obtains that each client may begin.
     pub obtains: u8,
     /// What a broken connection means.
@@ -56,6 +63,8 @@ pub struct Bounds {
 
 const WITH_BREAKS: &[Witness] = &[Witness::HandedOver, Witness::Resolved, Witness::LateInVain];
 
+const WITH_RESTARTS: &[Witness] = &[Witness::HandedOver, Witness::LateAfterRestart];
+
 /// What is checked.
 pub const ALL: &[Bounds] = &[
     Bounds {
@@ -63,33 +72,60 @@ pub const ALL: &[Bounds] = &[
         steps: 4,
         stops: 0,
         breaks: 1,
+        restarts: 0,
         obtains: 1,
         on_disconnect: OnDisconnect::Lost,
         renews: true,
         witnesses: WITH_BREAKS,
-        pinned: 982_965,
+        pinned: 1_570_154,
     },
     Bounds {
         name: "lease-ask",
         steps: 4,
         stops: 0,
         breaks: 1,
+        restarts: 0,
         obtains: 1,
         on_disconnect: OnDisconnect::Ask,
         renews: true,
         witnesses: WITH_BREAKS,
-        pinned: 1_148_643,
+        pinned: 1_852_814,
     },
     Bounds {
         name: "lease-stopped",
         steps: 4,
         stops: 1,
         breaks: 0,
+        restarts: 0,
         obtains: 1,
         on_disconnect: OnDisconnect::Lost,
         renews: true,
         witnesses: &[Witness::HandedOver, Witness::LateHolder],
-        pinned: 76_347,
+        pinned: 109_655,
+    },
+    Bounds {
+        name: "lease-restart-lost",
+        steps: 4,
+        stops: 0,
+        breaks: 0,
+        restarts: 1,
+        obtains: 1,
+        on_disconnect: OnDisconnect::Lost,
+        renews: true,
+        witnesses: WITH_RESTARTS,
+        pinned: 359_936,
+    },
+    Bounds {
+        name: "lease-restart-ask",
+        steps: 4,
+        stops: 0,
+        breaks: 0,
+        restarts: 1,
+        obtains: 1,
+        on_disconnect: OnDisconnect::Ask,
+        renews: true,
+        witnesses: WITH_RESTARTS,
+        pinned: 474_712,
     },
 ];
 
@@ -114,6 +150,8 @@ pub enum Happening {
     Break(usize),
     /// The server executes what a client has sent on a connection that is broken.
     ServeLate(usize),
+    /// The server ends and starts again. All connections break, and what was sent is not executed.
+    Restart,
 }
 
 /// Something that must be seen.
@@ -128,6 +166,8 @@ pub enum Witness {
     Resolved = 4,
     /// A request that is executed late changes nothing.
     LateInVain = 8,
+    /// Who gives back after a restart what was granted before it is told that it is not theirs.
+    LateAfterRestart = 16,
 }
 
 /// Two clients and a server, within bounds.
@@ -154,6 +194,12 @@ impl Model for Leases {
         if world.view.now_ms < self.bounds.steps * STEP_MS {
             actions.push(Happening::Time);
         }
+        let is_out = |one: &LeaseClient| one.request.is_some() || one.answer.is_some();
+        if world.view.restarts_left > 0
+            && world.view.clients.iter().any(|one| is_out(one) || one.told)
+        {
+            actions.push(Happening::Restart);
+        }
         for (client, one) in world.view.clients.iter().enumerate() {
             if one.is_stopped {
                 actions.push(Happening::Continue(client));
@@ -161,17 +207,16 @@ impl Model for Leases {
                 if one.obtains_left > 0 && !one.told && one.request.is_none() {
                     actions.push(Happening::Obtain(client));
                 }
-                if one.told {
+                if one.owes_release {
                     actions.push(Happening::Release(client));
-                    if world.view.stops_left > 0 {
-                        actions.push(Happening::Stop(client));
-                    }
+                }
+                if one.told && world.view.stops_left > 0 {
+                    actions.push(Happening::Stop(client));
                 }
                 if one.answer.is_some() {
                     actions.push(Happening::Hear(client));
                 }
-                let is_out = one.request.is_some() || one.answer.is_some();
-                if world.view.breaks_left > 0 && (is_out || one.told) {
+                if world.view.breaks_left > 0 && (is_out(one) || one.told) {
                     actions.push(Happening::Break(client));
                 }
             }
@@ -263,6 +308,7 @@ pub fn fall_into(trap: Trap) -> Option<(Vec<Happening>, &'static str)> {
     // Who believes for ever is told of its loss unless it is stopped.
     let name = match trap {
         Trap::BelievesForEver => "lease-stopped",
+        Trap::TrustsOldVersion => "lease-restart-lost",
         Trap::CountsFromAnswer
         | Trap::NoMargin
         | Trap::ReleasesBlindly

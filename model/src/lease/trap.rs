@@ -1,6 +1,8 @@
 //! What the usual recipes get wrong, planted between the client that ships and the world: on the
 //! bytes it sends and hears, or in what the world takes for its belief.
 
+use super::world::LeaseClient;
+
 /// What the recipes get wrong, planted between the client and the world.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Trap {
@@ -20,6 +22,9 @@ pub enum Trap {
     ComparesPrefix,
     /// A lost answer to an add is taken for a good one.
     GuessesDone,
+    /// A release goes by the version of an earlier connection, without asking whose the item is: a
+    /// server that has restarted may have given that version to the next holder.
+    TrustsOldVersion,
 }
 
 /// Every trap, and how many steps it takes to fall into it.
@@ -32,6 +37,7 @@ pub const TRAPS: &[(Trap, usize)] = &[
     (Trap::ObtainsBlindly, 5),
     (Trap::ComparesPrefix, 8),
     (Trap::GuessesDone, 2),
+    (Trap::TrustsOldVersion, 10),
 ];
 
 /// A request as a client with a trap in it sends it.
@@ -53,6 +59,31 @@ pub(super) fn trapped(trap: Option<Trap>, bytes: &[u8]) -> Vec<u8> {
     let mut line = words.collect::<Vec<_>>().join(&b' ');
     line.extend_from_slice(rest);
     line
+}
+
+/// What a client with a trap in it takes for the answer to a question that it does not ask.
+pub(super) fn forged(
+    trap: Option<Trap>,
+    client: &LeaseClient,
+    token: &[u8],
+    request: &[u8],
+) -> Option<Vec<u8>> {
+    let gives_back = !client.owes_release && client.number > 0;
+    if trap != Some(Trap::TrustsOldVersion) || !gives_back || !request.starts_with(b"mg") {
+        return None;
+    }
+    let (length, token) = (token.len(), String::from_utf8_lossy(token));
+    let cas = client.heard_cas?;
+    Some(format!("VA {length} c{cas} t1\r\n{token}\r\n").into_bytes())
+}
+
+/// The version that an answer shows.
+pub(super) fn version_in(answer: &[u8]) -> Option<u64> {
+    let line = answer.split(|byte| *byte == b'\r').next()?;
+    let word = line
+        .split(|byte| *byte == b' ')
+        .find(|word| word.first() == Some(&b'c'))?;
+    str::from_utf8(word.get(1..)?).ok()?.parse().ok()
 }
 
 /// An answer as a client with a trap in it reads it.

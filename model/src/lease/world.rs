@@ -4,8 +4,8 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use latchd_core::client::{
-    Action, AnyRequest, AnyResponse, Flags, Lease, LeaseNews, Machine, Session, Terms, Token,
-    TokenValue,
+    Action, AnyRequest, AnyResponse, Flags, Lease, LeaseNews, Machine, OnDisconnect, Session,
+    Terms, Token, TokenValue,
 };
 use latchd_core::command::{Command, Get};
 use latchd_core::engine::Config;
@@ -15,7 +15,7 @@ use latchd_core::wire::WireLimits;
 use latchd_core::wire::meta::Verb;
 use latchd_core::{ConnId, Connection, Core, Event, Instant, Key, Limits};
 
-use super::trap::{Trap, heard, trapped};
+use super::trap::{Trap, forged, heard, trapped, version_in};
 use super::{Bounds, Happening, Witness};
 
 /// Milliseconds in a step of time.
@@ -41,6 +41,12 @@ pub(super) struct LeaseClient {
     pub(super) obtains_left: u8,
     /// It was told that it has obtained, and not yet that it has not.
     pub(super) told: bool,
+    /// It has obtained, and has not given back; what is lost is given back as well.
+    pub(super) owes_release: bool,
+    /// Which run of the server has granted it what it obtained.
+    pub(super) run: u8,
+    /// The last version it has heard of, for a trap.
+    pub(super) heard_cas: Option<u64>,
     /// Its state before it sent, for a trap.
     pub(super) before_sending: Option<Box<Lease>>,
     pub(super) number: u64,
@@ -62,7 +68,10 @@ pub(super) struct View {
     pub(super) now_ms: u64,
     pub(super) breaks_left: u8,
     pub(super) stops_left: u8,
-    /// The highest number that was granted.
+    pub(super) restarts_left: u8,
+    /// How often the server has restarted.
+    pub(super) run: u8,
+    /// The highest number that was granted in this run.
     pub(super) granted: u64,
     pub(super) fault: Option<&'static str>,
 }
@@ -71,6 +80,8 @@ pub(super) struct View {
 #[derive(Clone, Debug)]
 pub struct World {
     core: Core,
+    /// A broken connection is no loss here.
+    asks: bool,
     pub(super) view: View,
     /// What the last step has shown.
     pub(super) seen: u8,
@@ -96,12 +107,17 @@ fn key() -> Key<'static> {
     Key::new(b"k").expect("it has one byte")
 }
 
+/// A server that has just started, and knows both connections.
+fn started(now: Instant) -> Core {
+    let mut core = Core::new(Config::new(Limits::new(1 << 20, 1 << 10), 0));
+    for client in 0..2 {
+        core.handle(now, Event::Opened(conn(client)));
+    }
+    core
+}
+
 impl World {
     pub(super) fn new(bounds: Bounds) -> Self {
-        let mut core = Core::new(Config::new(Limits::new(1 << 20, 1 << 10), 0));
-        for client in 0..2 {
-            core.handle(Instant::from_millis(0), Event::Opened(conn(client)));
-        }
         let client = |token: &[u8]| {
             let mut terms = Terms::new(TTL).expect("it can be measured");
             terms.deadline = Some(Duration::from_secs(60));
@@ -119,18 +135,24 @@ impl World {
                 is_stopped: false,
                 obtains_left: bounds.obtains,
                 told: false,
+                owes_release: false,
+                run: 0,
+                heard_cas: None,
                 before_sending: None,
                 number: 0,
             }
         };
         Self {
-            core,
+            core: started(Instant::from_millis(0)),
+            asks: bounds.on_disconnect == OnDisconnect::Ask,
             view: View {
                 clients: TOKENS.map(client),
                 stored: Stored::default(),
                 now_ms: 0,
                 breaks_left: bounds.breaks,
                 stops_left: bounds.stops,
+                restarts_left: bounds.restarts,
+                run: 0,
                 granted: 0,
                 fault: None,
             },
@@ -153,8 +175,15 @@ impl World {
         Instant::from_millis((self.view.now_ms + PHASE_MS) / 1000 * 1000)
     }
 
+    /// Whether a client believes in what this run of the server has granted. A restart gives away what
+    /// was granted before, and no client can know of that before its connection tells it.
     fn believes(&self, client: usize, trap: Option<Trap>) -> bool {
-        let LeaseClient { lease, told, .. } = &self.view.clients[client];
+        let LeaseClient {
+            lease, told, run, ..
+        } = &self.view.clients[client];
+        if *run != self.view.run && self.asks {
+            return false;
+        }
         match trap {
             Some(Trap::BelievesForEver) => *told,
             Some(_) | None => lease.is_held(self.clock(client)),
@@ -208,6 +237,10 @@ impl World {
                     Session::new()
                         .send(&request, &mut bytes)
                         .expect("one request fits");
+                    if let Some(answer) = forged(trap, one, TOKENS[client], &bytes) {
+                        self.hear(client, &answer, trap);
+                        continue;
+                    }
                     one.request = Some(trapped(trap, &bytes));
                     if trap == Some(Trap::CountsFromAnswer) {
                         one.before_sending = Some(Box::new(before));
@@ -225,6 +258,8 @@ impl World {
         match news {
             LeaseNews::Obtained => {
                 one.told = true;
+                one.owes_release = true;
+                one.run = self.view.run;
                 one.number = one.lease.number().map_or(0, Cas::number);
                 if one.number <= self.view.granted {
                     self.view.fault = Some("N3: a later grant has no higher number");
@@ -233,6 +268,10 @@ impl World {
                     self.seen |= Witness::HandedOver as u8;
                 }
                 self.view.granted = self.view.granted.max(one.number);
+            }
+            LeaseNews::NotHeld if one.run != self.view.run => {
+                one.told = false;
+                self.seen |= Witness::LateAfterRestart as u8;
             }
             LeaseNews::NotObtained(_)
             | LeaseNews::Released
@@ -274,6 +313,9 @@ impl World {
             .send(&any, &mut Vec::new())
             .expect("one request fits");
         let bytes = heard(trap, TOKENS[client], bytes);
+        if trap == Some(Trap::TrustsOldVersion) {
+            one.heard_cas = version_in(&bytes).or(one.heard_cas);
+        }
         let received = session
             .receive(&bytes)
             .expect("a server has said this")
@@ -300,7 +342,7 @@ impl World {
         // A resource that has seen the successor's number refuses what a client writes who was told of
         // its own and of nothing since.
         for one in &self.view.clients {
-            if one.told && one.number < self.view.granted {
+            if one.told && one.run == self.view.run && one.number < self.view.granted {
                 self.seen |= Witness::LateHolder as u8;
             }
         }
@@ -342,6 +384,7 @@ impl World {
                 let now = self.clock(client);
                 let one = &mut self.view.clients[client];
                 one.told = false;
+                one.owes_release = false;
                 one.lease.release(now);
                 self.poll(client, trap);
             }
@@ -361,6 +404,19 @@ impl World {
                 self.view.breaks_left -= 1;
                 self.disconnect(client, trap);
                 self.poll(client, trap);
+            }
+            Happening::Restart => {
+                self.view.restarts_left -= 1;
+                self.view.run += 1;
+                self.view.granted = 0;
+                self.view.stored = Stored::default();
+                self.core = started(self.server_clock());
+                for client in 0..2 {
+                    self.disconnect(client, trap);
+                    // Who has executed nothing until now never will.
+                    self.view.clients[client].late = None;
+                    self.poll(client, trap);
+                }
             }
             Happening::ServeLate(client) => {
                 if let Some(request) = self.view.clients[client].late.take() {
