@@ -478,7 +478,6 @@ impl Machine for Lease {
                 self.end(LeaseNews::Failed(Failure::Disconnected));
             }
             LeaseGoal::Obtain { .. } if knew || unanswered.is_some() => self.begin(Query::Ask, now),
-            LeaseGoal::Obtain { .. } => {}
             LeaseGoal::Hold => match self.terms.on_disconnect {
                 OnDisconnect::Lost => self.lose(Loss::Disconnected),
                 OnDisconnect::Ask => self.begin(Query::Ask, now),
@@ -487,7 +486,8 @@ impl Machine for Lease {
                 self.removal_unresolved |= matches!(unanswered, Some(Query::Remove(_)));
                 self.begin(Query::Ask, now);
             }
-            LeaseGoal::None => {}
+            // An add that is due may still be sent.
+            LeaseGoal::Obtain { .. } | LeaseGoal::None => {}
         }
     }
 
