@@ -273,10 +273,7 @@ impl ProxyState {
 
     fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
         let mut chunk = [0; 4096];
-        loop {
-            let Ok(length @ 1..) = from.read(&mut chunk) else {
-                break;
-            };
+        while let Ok(length @ 1..) = from.read(&mut chunk) {
             while self.is_silent.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(5));
             }
