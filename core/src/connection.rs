@@ -18,8 +18,12 @@ use crate::wire::{Answer, BINARY_MAGIC, Cursor, Envelope, binary, classic, meta,
 
 pub use crate::wire::{KeyBuffer, Step, WireLimits};
 
-/// How far [`Connection::drive`] came.
+/// Why nothing more happens for a connection, and what its transport is to do.
+///
+/// There will be other reasons (a connection that waits for a lock). Whoever meets one that he does
+/// not know hands over nothing more, as with [`OutputFull`](Self::OutputFull), until he is told to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum Progress {
     /// Everything that was complete is answered. More is to be read; nothing more happens before
     /// the input that is not consumed is at least this long.

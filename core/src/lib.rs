@@ -1,15 +1,17 @@
-//! The core of latchd, a cache server with locks: two machines without I/O.
+//! The core of latchd, a cache server with locks: everything but sockets, threads and clocks.
 //!
-//! A [`Connection`] turns bytes into commands and replies into bytes; a [`Core`] executes commands.
-//! Whoever brings the bytes and the time has a server. This one brings them in memory:
+//! Whoever brings the bytes and the time has a server. A [`Server`] takes what arrives on each
+//! connection and gives what is to be sent:
 //!
 //! ```
 #![doc = include_str!("../examples/embed.rs")]
 //! ```
 //!
-//! To spread items over several cores, implement [`Execute`](execute::Execute) yourself and let
-//! [`Connection::drive`] talk to it. To keep items elsewhere, implement [`Store`]. A driver that
-//! needs more than a loop takes one [`Step`] at a time with [`Connection::next`].
+//! There are two machines in it. A [`Connection`] turns bytes into commands and replies into bytes;
+//! a [`Core`] executes commands. To spread items over several cores, be the
+//! [`StateMachine`](server::StateMachine) of a server, or implement [`Execute`](execute::Execute) and
+//! let [`Connection::drive`] talk to it. To keep items elsewhere, implement [`Store`]. What a client
+//! needs, without I/O as well, is in [`client`].
 //!
 //! The protocols, command by command, with every deviation: docs/PROTOCOL.md. Where each rule is:
 //! docs/ARCHITECTURE.md.
@@ -26,7 +28,9 @@ pub mod execute;
 pub mod item;
 pub mod key;
 pub mod limits;
+pub mod output;
 pub mod reply;
+pub mod server;
 pub mod stats;
 pub mod store;
 pub mod time;
@@ -34,10 +38,12 @@ pub mod wire;
 
 pub use command::Command;
 pub use conn_id::ConnId;
-pub use connection::{Connection, Step};
-pub use engine::{Core, Event};
+pub use connection::{Connection, Progress, Step};
+pub use engine::{Config, Core, Event};
 pub use key::Key;
 pub use limits::Limits;
+pub use output::Output;
 pub use reply::{Refusal, Reply};
+pub use server::Server;
 pub use store::{MapStore, Store};
 pub use time::Instant;

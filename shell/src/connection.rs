@@ -269,21 +269,17 @@ impl ClientConn {
                 self.rest = Vec::new();
             }
         }
-        let wanted = match progress {
-            Progress::NeedsInput { at_least } => {
-                // More than there is, or the next turn would find nothing new to do.
-                self.needed = at_least.max(self.rest.len() + 1);
-                Next::Input
-            }
-            Progress::OutputFull => {
-                turn.traffic.count_yield();
-                self.needed = 0;
-                Next::Output
-            }
-            Progress::Close => {
-                self.release(turn.shared, turn.now);
-                Next::End(End::Protocol)
-            }
+        let wanted = if let Progress::NeedsInput { at_least } = progress {
+            // More than there is, or the next turn would find nothing new to do.
+            self.needed = at_least.max(self.rest.len() + 1);
+            Next::Input
+        } else if progress == Progress::Close {
+            self.release(turn.shared, turn.now);
+            Next::End(End::Protocol)
+        } else {
+            turn.traffic.count_yield();
+            self.needed = 0;
+            Next::Output
         };
         let sent = send(&self.socket, turn.output, turn.traffic);
         if let Ok(sent) = sent

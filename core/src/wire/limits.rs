@@ -61,8 +61,15 @@ impl WireLimits {
     }
 }
 
+impl From<&Limits> for WireLimits {
+    /// The bounds for the connections of a core within these limits.
+    fn from(limits: &Limits) -> Self {
+        Self::new(limits.value_bytes_max)
+    }
+}
+
 impl Default for WireLimits {
     fn default() -> Self {
-        Self::new(Limits::default().value_bytes_max)
+        Self::from(&Limits::default())
     }
 }

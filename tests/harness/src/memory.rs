@@ -101,19 +101,17 @@ impl MemoryPeer {
                     .drive(&client.input, &mut core, &mut out, OUT_BYTES_MAX);
             client.input.drain(..done);
             client.output.append(&mut out);
-            match progress {
-                Progress::NeedsInput { at_least } => {
-                    assert!(
-                        at_least > client.input.len(),
-                        "a connection that waits for what it has waits for ever"
-                    );
-                    client.at_least = at_least;
-                }
-                Progress::OutputFull => client.at_least = 0,
-                Progress::Close => {
-                    client.closed = true;
-                    self.core.handle(now, Event::Closed(client.id));
-                }
+            if let Progress::NeedsInput { at_least } = progress {
+                assert!(
+                    at_least > client.input.len(),
+                    "a connection that waits for what it has waits for ever"
+                );
+                client.at_least = at_least;
+            } else if progress == Progress::Close {
+                client.closed = true;
+                self.core.handle(now, Event::Closed(client.id));
+            } else {
+                client.at_least = 0;
             }
         }
         self.core.check();

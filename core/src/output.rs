@@ -1,0 +1,304 @@
+//! What is to be sent: bytes that were written, and large values that are shared with the store.
+//!
+//! A reply is encoded behind those before it, and a transport sends what has come together. Most of
+//! that is copied into one buffer. A large value is not: it is put between the copied bytes as it
+//! lies in the store, and stays there, shared, until the peer has taken it.
+//!
+//! - P1: what is read from an output is what was put in, in that order, whichever way it was put in
+//!   and however it was taken out.
+//! - P2: a shared value is let go of as soon as its last byte is taken out.
+//! - P3: an output has at most [`CHUNKS_MAX`] chunks.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use bytes::{Buf, Bytes};
+
+/// The most pieces that an output is in; a value that would make one more is copied. So few fit into
+/// one call of `writev`, which takes 1024 (`IOV_MAX`), and their list on the stack.
+pub const CHUNKS_MAX: usize = 64;
+
+/// Each shared value has copied bytes before it, and the last has some behind it.
+const SHARED_MAX: usize = (CHUNKS_MAX - 1) / 2;
+
+/// Bytes on their way to one peer.
+///
+/// ```
+/// use latchd_core::Output;
+///
+/// let mut out = Output::new();
+/// out.extend_from_slice(b"VALUE k 0 5\r\n");
+/// out.push_shared(bytes::Bytes::from_static(b"hello"));
+/// out.extend_from_slice(b"\r\nEND\r\n");
+/// assert_eq!(out.chunks().count(), 3);
+/// assert_eq!(out.len(), 25);
+///
+/// out.advance(13); // as much as the peer has taken
+/// assert_eq!(out.chunks().next(), Some(&b"hello"[..]));
+/// assert_eq!(Vec::from(out), b"hello\r\nEND\r\n");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Output {
+    /// What was copied, all of it in one piece.
+    copied: Vec<u8>,
+    /// How much of `copied` has been taken out.
+    taken: usize,
+    /// The shared values, in order.
+    shared: VecDeque<Shared>,
+    /// How long they are together.
+    shared_bytes: usize,
+}
+
+/// A value that belongs between two copied bytes.
+#[derive(Clone, Debug)]
+struct Shared {
+    /// How many bytes of `copied` stand before it, those included that have been taken out.
+    at: usize,
+    value: Bytes,
+}
+
+impl Output {
+    /// Nothing to send.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            copied: Vec::new(),
+            taken: 0,
+            shared: VecDeque::new(),
+            shared_bytes: 0,
+        }
+    }
+
+    /// How many bytes there are to send.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.copied.len() - self.taken + self.shared_bytes
+    }
+
+    /// Whether there is nothing to send.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends a copy of `bytes`.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.copied.extend_from_slice(bytes);
+    }
+
+    /// Appends a value without copying it, unless it would be one chunk too many (P3).
+    pub fn push_shared(&mut self, value: Bytes) {
+        if self.shared.len() >= SHARED_MAX {
+            return self.extend_from_slice(&value);
+        }
+        if !value.is_empty() {
+            self.shared_bytes += value.len();
+            let at = self.copied.len();
+            self.shared.push_back(Shared { at, value });
+        }
+    }
+
+    /// Moves everything from `other` behind what is here.
+    pub fn append(&mut self, other: &mut Self) {
+        if self.is_empty() {
+            // What has been taken out is not to be kept for the sake of what comes now.
+            self.clear();
+            core::mem::swap(self, other);
+            return;
+        }
+        for Shared { at, value } in other.shared.drain(..) {
+            let before = other.copied.get(other.taken..at).unwrap_or_default();
+            self.copied.extend_from_slice(before);
+            other.taken = at;
+            self.push_shared(value);
+        }
+        let rest = other.copied.get(other.taken..).unwrap_or_default();
+        self.copied.extend_from_slice(rest);
+        other.clear();
+    }
+
+    /// What is to be sent, in order: for one system call that takes several pieces, or for one call
+    /// each. No chunk is empty.
+    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        let mut from = self.taken;
+        let shared = self.shared.iter().flat_map(move |Shared { at, value }| {
+            let before = self.copied.get(from..*at).unwrap_or_default();
+            from = *at;
+            [before, value.as_ref()]
+        });
+        let last = self.shared.back().map_or(self.taken, |shared| shared.at);
+        let rest = self.copied.get(last..).unwrap_or_default();
+        shared.chain([rest]).filter(|chunk| !chunk.is_empty())
+    }
+
+    /// Takes the first `bytes` bytes out: they are sent. All of them, if there are fewer.
+    pub fn advance(&mut self, mut bytes: usize) {
+        if bytes >= self.len() {
+            return self.clear();
+        }
+        while let Some(Shared { at, value }) = self.shared.front_mut() {
+            let before = *at - self.taken;
+            if bytes < before {
+                break;
+            }
+            (self.taken, bytes) = (*at, bytes - before);
+            let sent = bytes.min(value.len());
+            value.advance(sent);
+            self.shared_bytes -= sent;
+            bytes -= sent;
+            if !value.is_empty() {
+                return;
+            }
+            self.shared.pop_front();
+        }
+        self.taken += bytes;
+    }
+
+    /// Takes everything out, and keeps the room that the copied bytes had.
+    pub fn clear(&mut self) {
+        self.copied.clear();
+        self.taken = 0;
+        self.shared.clear();
+        self.shared_bytes = 0;
+    }
+
+    /// Gives back room for copied bytes past `bytes`, so that one large answer is not paid for ever.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        self.copied.shrink_to(bytes);
+    }
+
+    /// Where the copied bytes go. What is already there may have been taken out, or have values
+    /// between, so it is for appending only.
+    pub(crate) const fn copied(&mut self) -> &mut Vec<u8> {
+        &mut self.copied
+    }
+}
+
+impl From<Output> for Vec<u8> {
+    /// All of it in one piece; without shared values, and before any of it was taken out, as it is.
+    fn from(output: Output) -> Self {
+        if output.shared.is_empty() && output.taken == 0 {
+            return output.copied;
+        }
+        let mut bytes = Self::with_capacity(output.len());
+        for chunk in output.chunks() {
+            bytes.extend_from_slice(chunk);
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use quickcheck::{Arbitrary, Gen, quickcheck};
+
+    use super::*;
+
+    /// One thing that can be done to an output.
+    #[derive(Clone, Debug)]
+    enum Change {
+        Copy(Vec<u8>),
+        Share(Vec<u8>),
+        Append(Vec<Change>),
+        Advance(u8),
+    }
+
+    impl Arbitrary for Change {
+        fn arbitrary(g: &mut Gen) -> Self {
+            match u8::arbitrary(g) % 8 {
+                0..=2 => Self::Copy(Vec::arbitrary(g)),
+                3..=4 => Self::Share(Vec::arbitrary(g)),
+                5 => {
+                    let mut fewer = Gen::new(g.size() / 4);
+                    Self::Append(Vec::arbitrary(&mut fewer))
+                }
+                _ => Self::Advance(u8::arbitrary(g)),
+            }
+        }
+    }
+
+    /// Does the same to an output and to a plain buffer.
+    fn play(changes: &[Change], out: &mut Output, plain: &mut Vec<u8>) {
+        for change in changes {
+            match change {
+                Change::Copy(bytes) => {
+                    out.extend_from_slice(bytes);
+                    plain.extend_from_slice(bytes);
+                }
+                Change::Share(bytes) => {
+                    out.push_shared(Bytes::copy_from_slice(bytes));
+                    plain.extend_from_slice(bytes);
+                }
+                Change::Append(changes) => {
+                    let (mut other, mut other_plain) = (Output::new(), Vec::new());
+                    play(changes, &mut other, &mut other_plain);
+                    out.append(&mut other);
+                    assert!(other.is_empty());
+                    plain.append(&mut other_plain);
+                }
+                Change::Advance(bytes) => {
+                    out.advance(usize::from(*bytes));
+                    plain.drain(..usize::from(*bytes).min(plain.len()));
+                }
+            }
+        }
+    }
+
+    quickcheck! {
+        /// P1 and P3.
+        fn an_output_is_what_was_put_into_it(changes: Vec<Change>) -> bool {
+            let (mut out, mut plain) = (Output::new(), Vec::new());
+            play(&changes, &mut out, &mut plain);
+            assert_eq!((out.len(), out.is_empty()), (plain.len(), plain.is_empty()));
+            assert!(out.chunks().count() <= CHUNKS_MAX);
+            assert!(out.chunks().all(|chunk| !chunk.is_empty()));
+            Vec::from(out) == plain
+        }
+    }
+
+    #[test]
+    fn a_value_is_let_go_of_with_its_last_byte() {
+        let value = Bytes::from(vec![b'v'; 10]);
+        let mut out = Output::new();
+        out.extend_from_slice(b"ab");
+        out.push_shared(value.clone());
+        out.extend_from_slice(b"cd");
+        out.advance(11);
+        assert!(!value.is_unique(), "its last byte is still to be sent");
+        out.advance(1);
+        assert!(value.is_unique());
+        assert_eq!(Vec::from(out), b"cd");
+    }
+
+    #[test]
+    fn a_value_is_not_copied() {
+        let value = Bytes::from(vec![b'v'; 10]);
+        let mut out = Output::new();
+        out.push_shared(value.clone());
+        let shared = out.chunks().next().unwrap();
+        assert_eq!(shared.as_ptr(), value.as_ptr());
+    }
+
+    #[test]
+    fn too_many_values_are_copied() {
+        let mut out = Output::new();
+        for _ in 0..1000 {
+            out.extend_from_slice(b"-");
+            out.push_shared(Bytes::from_static(b"v"));
+        }
+        assert_eq!(out.chunks().count(), CHUNKS_MAX - 1);
+        assert_eq!(Vec::from(out), b"-v".repeat(1000));
+    }
+
+    #[test]
+    fn room_is_kept_and_given_back() {
+        let mut out = Output::new();
+        out.extend_from_slice(&[0; 1000]);
+        out.advance(1000);
+        assert!(out.copied.capacity() >= 1000);
+        out.shrink_to(100);
+        assert!(out.copied.capacity() < 1000);
+    }
+}

@@ -1,0 +1,298 @@
+//! The sans-IO whole: many connections over one core, for whoever brings the bytes and the time.
+//!
+//! A transport opens a connection for each of its peers, hands over what arrives, sends what comes
+//! out, and says when a peer is gone and that time has passed. It need not know a protocol.
+//!
+//! - V1: however the bytes are cut, and however small the output is, the answers are the same.
+//! - V2: an output grows past its bound by one reply at most. What is not answered for want of room
+//!   is kept, and goes on with the next [`receive`](Server::receive).
+//! - V3: what is kept of a connection's input is at most one unfinished request and, while its
+//!   output is full, what one [`receive`](Server::receive) has brought.
+//! - V4: when a connection is closed, by whichever side, its locks are free before the call returns,
+//!   and its id is dead for good.
+//!
+//! # Answers that come later
+//!
+//! Today every request is answered in the call that completes it. A request that waits for a lock
+//! will be answered by what happens to others: to another connection, or to time. There is room for
+//! that: such a connection stops with a [`Progress`] of its own (the enum may grow), only for a
+//! transport that has asked for it, and which connections can go on is told after each call.
+
+use alloc::collections::BTreeMap;
+
+use bytes::{Buf, BytesMut};
+
+use crate::command::Command;
+use crate::connection::{Connection, Progress};
+use crate::engine::{Config, ConnId, Core, Event};
+use crate::execute::Execute;
+use crate::output::Output;
+use crate::reply::Reply;
+use crate::store::Store;
+use crate::time::Instant;
+use crate::wire::WireLimits;
+
+/// How many bytes may wait to be sent before nothing more is executed, by default.
+pub const OUT_BYTES_MAX: usize = 256 << 10;
+
+/// What a [`Server`] has behind its connections: a [`Core`], or what stands before several.
+pub trait StateMachine {
+    /// Takes an event, at `now`.
+    fn handle(&mut self, now: Instant, event: Event<'_>);
+
+    /// Executes a command of `conn`, at `now`, and hands its reply to `answer`, exactly once.
+    fn execute(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        command: Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    );
+}
+
+impl<S: Store> StateMachine for Core<S> {
+    fn handle(&mut self, now: Instant, event: Event<'_>) {
+        Self::handle(self, now, event);
+    }
+
+    fn execute(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        command: Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        self.at(now, conn).execute(command, answer);
+    }
+}
+
+/// A cache server without sockets, threads and clocks.
+///
+/// Each call has the moment at which it happens; a moment before the last one counts as the last
+/// one.
+///
+/// ```
+/// use latchd_core::{Config, Instant, Output, Progress, Server};
+///
+/// let now = Instant::from_millis(0);
+/// let mut server = Server::new(Config::default());
+/// let (alice, bob) = (server.open(now), server.open(now));
+/// let mut out = Output::new();
+///
+/// // A request may come in pieces.
+/// server.receive(now, alice, b"set job 0 60 4\r\nid", &mut out);
+/// server.receive(now, alice, b"le\r\nlock job\r\n", &mut out);
+/// assert_eq!(Vec::from(out), b"STORED\r\nOK\r\n");
+///
+/// // While alice holds the lock, bob can read and not write.
+/// let mut out = Output::new();
+/// server.receive(now, bob, b"get job\r\nset job 0 0 4\r\nbusy\r\n", &mut out);
+/// assert_eq!(Vec::from(out), b"VALUE job 0 4\r\nidle\r\nEND\r\nLOCKED\r\n");
+///
+/// // The lock dies with its connection.
+/// server.close(now, alice);
+/// let mut out = Output::new();
+/// let progress = server.receive(now, bob, b"lock job\r\nquit\r\n", &mut out);
+/// assert_eq!(Vec::from(out), b"OK\r\n");
+/// assert_eq!(progress, Progress::Close);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Server<M = Core> {
+    machine: M,
+    connections: BTreeMap<ConnId, Open>,
+    /// How many connections there have been: the last id that was given.
+    opened: u64,
+    wire_limits: WireLimits,
+    out_bytes_max: usize,
+}
+
+/// A connection that is open.
+#[derive(Clone, Debug)]
+struct Open {
+    wire: Connection,
+    /// What has arrived and is not done with (V3).
+    input: BytesMut,
+    /// Its last [`Progress`] was [`Progress::OutputFull`].
+    is_full: bool,
+}
+
+impl Server {
+    /// A server on the store that the program uses.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let wire_limits = WireLimits::from(&config.limits);
+        Self::with_machine(Core::new(config), wire_limits)
+    }
+}
+
+impl<M: StateMachine> Server<M> {
+    /// A server before `machine`: a core on another store, say.
+    #[must_use]
+    pub const fn with_machine(machine: M, wire_limits: WireLimits) -> Self {
+        Self {
+            machine,
+            connections: BTreeMap::new(),
+            opened: 0,
+            wire_limits,
+            out_bytes_max: OUT_BYTES_MAX,
+        }
+    }
+
+    /// The same with another bound of an output, in bytes; [`OUT_BYTES_MAX`] by default.
+    #[must_use]
+    pub const fn with_out_bytes_max(mut self, out_bytes_max: usize) -> Self {
+        // An output without room for anything would never be emptied, and nothing executed.
+        self.out_bytes_max = if out_bytes_max == 0 { 1 } else { out_bytes_max };
+        self
+    }
+
+    /// Somebody has connected. The id is his until the connection is closed, and nobody's after.
+    pub fn open(&mut self, now: Instant) -> ConnId {
+        self.opened += 1;
+        let conn = ConnId::from_number(self.opened);
+        self.machine.handle(now, Event::Opened(conn));
+        let open = Open {
+            wire: Connection::new(self.wire_limits),
+            input: BytesMut::new(),
+            is_full: false,
+        };
+        self.connections.insert(conn, open);
+        conn
+    }
+
+    /// Bytes have arrived, cut anywhere. Executes every request that is complete, and appends what
+    /// is to be sent to `out`, which may hold what this connection was answered before.
+    ///
+    /// What to do next, the [`Progress`] says:
+    ///
+    /// - [`NeedsInput`](Progress::NeedsInput): send, and read on.
+    /// - [`OutputFull`](Progress::OutputFull): send; and before anything more is read, go on with
+    ///   [`resume`](Self::resume). A transport that hands over more bytes all the same loses the
+    ///   connection, so that one which does not mind a full output does not lose its memory (V3).
+    /// - [`Close`](Progress::Close): send, and close. The connection is closed here already (V4). So
+    ///   it is for an id that is nobody's.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        bytes: &[u8],
+        out: &mut Output,
+    ) -> Progress {
+        let Some(open) = self.connections.get_mut(&conn) else {
+            return Progress::Close;
+        };
+        let progress = if open.is_full && !bytes.is_empty() {
+            Progress::Close
+        } else {
+            let mut machine = At {
+                machine: &mut self.machine,
+                now,
+                conn,
+            };
+            open.advance(bytes, &mut machine, out, self.out_bytes_max)
+        };
+        open.is_full = progress == Progress::OutputFull;
+        if progress == Progress::Close {
+            self.close(now, conn);
+        }
+        progress
+    }
+
+    /// Goes on with a connection whose output was full and has been sent.
+    pub fn resume(&mut self, now: Instant, conn: ConnId, out: &mut Output) -> Progress {
+        self.receive(now, conn, &[], out)
+    }
+
+    /// A connection has ended, however it did. Nothing happens for an id that is nobody's.
+    pub fn close(&mut self, now: Instant, conn: ConnId) {
+        if self.connections.remove(&conn).is_some() {
+            self.machine.handle(now, Event::Closed(conn));
+        }
+    }
+
+    /// Time has passed: expired items are looked for. To be called every quarter second or so;
+    /// that an expired item cannot be read does not depend on it.
+    pub fn tick(&mut self, now: Instant) {
+        self.machine.handle(now, Event::Tick);
+    }
+
+    /// The wall clock shows `unix_ms`, in milliseconds since 1970. To be called now and then: an
+    /// exptime that is a date is read by it, and nothing else.
+    ///
+    /// Dates are exact if the moments that are handed over begin at a whole second of the wall
+    /// clock, and half a second off at most if not.
+    pub fn set_wall_clock(&mut self, now: Instant, unix_ms: u64) {
+        // Rounded, so that a hair's breadth between the two clocks is not a second.
+        let unix_s_at_start = (unix_ms + 500).saturating_sub(now.as_millis()) / 1000;
+        self.machine
+            .handle(now, Event::WallClock { unix_s_at_start });
+    }
+
+    /// How much of a connection's input is kept, in bytes (V3); 0 for an id that is nobody's.
+    #[must_use]
+    pub fn kept_bytes(&self, conn: ConnId) -> usize {
+        self.connections
+            .get(&conn)
+            .map_or(0, |open| open.input.len())
+    }
+
+    /// What is behind the connections.
+    #[must_use]
+    pub const fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// What is behind the connections, for a program that has commands of its own to execute.
+    ///
+    /// Connections are opened and closed by this server alone: telling the machine of either would
+    /// take from them the locks that they hold.
+    pub const fn machine_mut(&mut self) -> &mut M {
+        &mut self.machine
+    }
+}
+
+impl Open {
+    /// Takes every step that is to be taken now that `bytes` have arrived.
+    fn advance(
+        &mut self,
+        bytes: &[u8],
+        machine: &mut impl Execute,
+        out: &mut Output,
+        out_bytes_max: usize,
+    ) -> Progress {
+        let room = out_bytes_max.saturating_sub(out.len());
+        let out = out.copied();
+        let out_bytes_max = out.len() + room;
+        // Most of what arrives is whole requests, which need not be copied.
+        if self.input.is_empty() {
+            let (consumed, progress) = self.wire.drive(bytes, machine, out, out_bytes_max);
+            let rest = bytes.get(consumed..).unwrap_or_default();
+            self.input.extend_from_slice(rest);
+            return progress;
+        }
+        self.input.extend_from_slice(bytes);
+        let (consumed, progress) = self.wire.drive(&self.input, machine, out, out_bytes_max);
+        self.input.advance(consumed);
+        if self.input.is_empty() {
+            // Many connections are idle; none of them keeps the room that its last request took.
+            self.input = BytesMut::new();
+        }
+        progress
+    }
+}
+
+/// A [`StateMachine`] as one connection sees it at one moment.
+struct At<'a, M> {
+    machine: &'a mut M,
+    now: Instant,
+    conn: ConnId,
+}
+
+impl<M: StateMachine> Execute for At<'_, M> {
+    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        self.machine.execute(self.now, self.conn, command, answer);
+    }
+}
+
+#[cfg(test)]
+mod tests;
