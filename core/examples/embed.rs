@@ -1,86 +1,93 @@
-//! The core under a transport of its own: a pipe in memory, with a clock that is moved by hand.
+//! latchd behind a transport of one's own: threads, blocking sockets and the clocks of this machine.
 //!
 //! Run it with `cargo run -p latchd-core --example embed`.
 
-use latchd_core::connection::Progress;
-use latchd_core::engine::Config;
-use latchd_core::wire::WireLimits;
-use latchd_core::{ConnId, Connection, Core, Event, Instant};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+use std::{thread, time};
 
-/// One client at its end of a pipe.
-struct Pipe {
-    id: ConnId,
-    connection: Connection,
-    /// What has arrived and is not a whole request yet.
-    input: Vec<u8>,
+use latchd_core::{Config, ConnId, Instant, Output, Progress, Server};
+
+static SERVER: LazyLock<Mutex<Server>> =
+    LazyLock::new(|| Mutex::new(Server::new(Config::default())));
+static STARTED: LazyLock<time::Instant> = LazyLock::new(time::Instant::now);
+
+fn server() -> MutexGuard<'static, Server> {
+    SERVER.lock().expect("no thread has panicked")
 }
 
-impl Pipe {
-    fn open(core: &mut Core, number: u64, now: Instant) -> Self {
-        let id = ConnId::from_number(number);
-        core.handle(now, Event::Opened(id));
-        Self {
-            id,
-            connection: Connection::new(WireLimits::default()),
-            input: Vec::new(),
-        }
-    }
+fn now() -> Instant {
+    STARTED.elapsed().into()
+}
 
-    /// Delivers some bytes, cut anywhere, and returns what the server sends.
-    fn send(&mut self, core: &mut Core, now: Instant, bytes: &str) -> String {
-        self.input.extend_from_slice(bytes.as_bytes());
-        let mut out = Vec::new();
-        let mut executor = core.at(now, self.id);
-        let (consumed, progress) =
-            self.connection
-                .drive(&self.input, &mut executor, &mut out, usize::MAX);
-        self.input.drain(..consumed);
-        if progress == Progress::Close {
-            core.handle(now, Event::Closed(self.id));
+fn serve(conn: ConnId, mut socket: TcpStream) -> io::Result<()> {
+    let (mut input, mut out) = ([0; 4096], Output::new());
+    loop {
+        let read = socket.read(&mut input)?;
+        let mut progress = server().receive(now(), conn, &input[..read], &mut out);
+        while !out.is_empty() {
+            out.chunks().try_for_each(|chunk| socket.write_all(chunk))?;
+            out.clear();
+            // One that does not read its answers is not read, and the server keeps what it asked.
+            if progress == Progress::OutputFull {
+                progress = server().resume(now(), conn, &mut out);
+            }
         }
-        String::from_utf8(out).expect("this example speaks text")
+        if read == 0 || progress == Progress::Close {
+            return Ok(());
+        }
     }
 }
 
-fn main() {
-    let mut now = Instant::from_millis(0);
-    let mut core = Core::new(Config::default());
-    let mut alice = Pipe::open(&mut core, 1, now);
-    let mut bob = Pipe::open(&mut core, 2, now);
+fn main() -> io::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            thread::spawn(|| {
+                let conn = server().open(now());
+                let _ = serve(conn, socket); // an error is an end like any other
+                server().close(now(), conn);
+            });
+        }
+    });
+    thread::spawn(|| {
+        loop {
+            let unix = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            server().set_wall_clock(now(), unix);
+            server().tick(now());
+            thread::sleep(Duration::from_millis(250));
+        }
+    });
 
-    // A request may come in pieces.
-    assert_eq!(alice.send(&mut core, now, "set job 0 60 4\r\nid"), "");
-    assert_eq!(
-        alice.send(&mut core, now, "le\r\nlock job\r\n"),
-        "STORED\r\nOK\r\n"
-    );
+    // Any client will do. While alice holds the lock, bob can read and not write.
+    let (mut alice, mut bob) = (TcpStream::connect(address)?, TcpStream::connect(address)?);
+    ask(
+        &mut alice,
+        "set job 0 0 4\r\nidle\r\nlock job\r\n",
+        "STORED\r\nOK\r\n",
+    )?;
+    ask(&mut bob, "get job\r\n", "VALUE job 0 4\r\nidle\r\nEND\r\n")?;
+    ask(&mut bob, "set job 0 0 4\r\nbusy\r\n", "LOCKED\r\n")?;
 
-    // While alice holds the lock, bob can read and not write, and the item does not expire.
-    now = Instant::from_millis(100_000);
-    assert_eq!(
-        bob.send(&mut core, now, "get job\r\n"),
-        "VALUE job 0 4\r\nidle\r\nEND\r\n"
-    );
-    assert_eq!(
-        bob.send(&mut core, now, "set job 0 0 4\r\nbusy\r\n"),
-        "LOCKED\r\n"
-    );
+    // The lock dies with its connection.
+    ask(&mut alice, "quit\r\n", "")?;
+    assert_eq!(alice.read(&mut [0])?, 0);
+    ask(&mut bob, "lock job\r\n", "OK\r\n")?;
 
-    // The lock dies with its connection, and what it held off happens now.
-    assert_eq!(alice.send(&mut core, now, "quit\r\n"), "");
-    assert_eq!(
-        bob.send(&mut core, now, "get job\r\nlock job\r\n"),
-        "END\r\nNOT_FOUND\r\n"
-    );
-
-    // Of all the clients that miss, exactly one wins the right to fill the item.
-    assert_eq!(
-        bob.send(&mut core, now, "mg job v N30\r\n"),
-        "VA 0 W\r\n\r\n"
-    );
-    assert_eq!(
-        bob.send(&mut core, now, "mg job v N30\r\n"),
-        "VA 0 Z\r\n\r\n"
-    );
+    // Of all the clients that miss an item, exactly one is told to compute it (W).
+    ask(&mut bob, "mg page v N30\r\n", "VA 0 W\r\n\r\n")?;
+    ask(&mut bob, "mg page v N30\r\n", "VA 0 Z\r\n\r\n")?;
     println!("everything as it should be");
+    Ok(())
+}
+
+fn ask(client: &mut TcpStream, request: &str, answer: &str) -> io::Result<()> {
+    client.write_all(request.as_bytes())?;
+    let mut answered = vec![0; answer.len()];
+    client.read_exact(&mut answered)?;
+    assert_eq!(String::from_utf8_lossy(&answered), answer);
+    Ok(())
 }

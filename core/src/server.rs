@@ -19,17 +19,19 @@
 //! transport that has asked for it, and which connections can go on is told after each call.
 
 use alloc::collections::BTreeMap;
+use core::time::Duration;
 
 use bytes::{Buf, BytesMut};
 
 use crate::command::Command;
+use crate::conn_id::ConnId;
 use crate::connection::{Connection, Progress};
-use crate::engine::{Config, ConnId, Core, Event};
+use crate::engine::{Config, Core, Event};
 use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::Reply;
 use crate::store::Store;
-use crate::time::Instant;
+use crate::time::{Instant, saturating_millis};
 use crate::wire::WireLimits;
 
 /// How many bytes may wait to be sent before nothing more is executed, by default.
@@ -38,7 +40,7 @@ pub const OUT_BYTES_MAX: usize = 256 << 10;
 /// What a [`Server`] has behind its connections: a [`Core`], or what stands before several.
 pub trait StateMachine {
     /// Takes an event, at `now`.
-    fn handle(&mut self, now: Instant, event: Event<'_>);
+    fn handle(&mut self, now: Instant, event: Event);
 
     /// Executes a command of `conn`, at `now`, and hands its reply to `answer`, exactly once.
     fn execute(
@@ -51,7 +53,7 @@ pub trait StateMachine {
 }
 
 impl<S: Store> StateMachine for Core<S> {
-    fn handle(&mut self, now: Instant, event: Event<'_>) {
+    fn handle(&mut self, now: Instant, event: Event) {
         Self::handle(self, now, event);
     }
 
@@ -62,7 +64,7 @@ impl<S: Store> StateMachine for Core<S> {
         command: Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        self.at(now, conn).execute(command, answer);
+        answer(&Self::execute(self, now, conn, command));
     }
 }
 
@@ -216,14 +218,15 @@ impl<M: StateMachine> Server<M> {
         self.machine.handle(now, Event::Tick);
     }
 
-    /// The wall clock shows `unix_ms`, in milliseconds since 1970. To be called now and then: an
-    /// exptime that is a date is read by it, and nothing else.
+    /// The wall clock shows that it is so long since 1970. To be called now and then: an exptime
+    /// that is a date is read by it, and nothing else.
     ///
     /// Dates are exact if the moments that are handed over begin at a whole second of the wall
     /// clock, and half a second off at most if not.
-    pub fn set_wall_clock(&mut self, now: Instant, unix_ms: u64) {
+    pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
+        let unix_ms = saturating_millis(since_1970);
         // Rounded, so that a hair's breadth between the two clocks is not a second.
-        let unix_s_at_start = (unix_ms + 500).saturating_sub(now.as_millis()) / 1000;
+        let unix_s_at_start = unix_ms.saturating_add(500).saturating_sub(now.as_millis()) / 1000;
         self.machine
             .handle(now, Event::WallClock { unix_s_at_start });
     }

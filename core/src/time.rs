@@ -10,6 +10,8 @@
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Expiration times"; `memcached.c:realtime`. Where we
 //! differ: docs/PROTOCOL.md, "Time".
 
+use core::time::Duration;
+
 /// Milliseconds in a [`Tick`].
 pub const TICK_MS: u64 = 1000 / TICKS_PER_SECOND as u64;
 
@@ -46,6 +48,18 @@ impl Instant {
     pub const fn tick(self) -> Tick {
         Tick::saturating(self.0 / TICK_MS)
     }
+}
+
+impl From<Duration> for Instant {
+    /// The moment this long after the core was made; less than a millisecond does not count.
+    fn from(since_start: Duration) -> Self {
+        Self(saturating_millis(since_start))
+    }
+}
+
+/// A span in milliseconds: 64 bits last 500 million years.
+pub(crate) fn saturating_millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A quarter second, counted since the core was made. 32 bits last 34 years.

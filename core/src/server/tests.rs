@@ -201,7 +201,7 @@ fn a_date_is_read_by_the_wall_clock() {
     let mut server = server();
     let a = server.open(NOW);
     let now = Instant::from_millis(5_000);
-    server.set_wall_clock(now, 2_000_000_004_600);
+    server.set_wall_clock(now, Duration::from_millis(2_000_000_004_600));
     answers(&mut server, a, b"set k 0 2000000060 1\r\nx\r\n");
     let mut out = Output::new();
     server.receive(now, a, b"mg k t\r\n", &mut out);
@@ -216,7 +216,7 @@ fn a_program_has_commands_of_its_own() {
     let key = crate::Key::new(b"k").unwrap();
     let set = Command::Set(crate::command::Set::new(key, b"x"));
     let mine = ConnId::from_number(u64::MAX);
-    server.machine_mut().at(NOW, mine).execute(set, &mut |_| {});
+    server.machine_mut().execute(NOW, mine, set);
     assert_eq!(
         answers(&mut server, a, b"get k\r\n"),
         "VALUE k 0 1\r\nx\r\nEND\r\n"

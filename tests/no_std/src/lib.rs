@@ -7,10 +7,9 @@
 extern crate alloc;
 
 use core::alloc::{GlobalAlloc, Layout};
+use core::time::Duration;
 
-use latchd_core::wire::WireLimits;
-use latchd_core::engine::Config;
-use latchd_core::{ConnId, Connection, Core, Event, Instant};
+use latchd_core::{Config, Instant, Output, Progress, Server};
 
 struct NoMemory;
 
@@ -32,13 +31,16 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 }
 
 /// Everything a transport needs of the core, in one place, so that all of it is linked.
-pub fn serve(input: &[u8], out: &mut alloc::vec::Vec<u8>) -> usize {
-    let conn = ConnId::from_number(1);
+pub fn serve(input: &[u8], out: &mut Output) -> Progress {
     let now = Instant::from_millis(0);
-    let mut core = Core::new(Config::default());
-    core.handle(now, Event::Opened(conn));
-    let mut connection = Connection::new(WireLimits::default());
-    let (consumed, _) = connection.drive(input, &mut core.at(now, conn), out, usize::MAX);
-    core.handle(now, Event::Closed(conn));
-    consumed
+    let mut server = Server::new(Config::default());
+    let conn = server.open(now);
+    let mut progress = server.receive(now, conn, input, out);
+    if progress == Progress::OutputFull {
+        progress = server.resume(now, conn, out);
+    }
+    server.set_wall_clock(now, Duration::from_secs(1_700_000_000));
+    server.tick(now);
+    server.close(now, conn);
+    progress
 }
