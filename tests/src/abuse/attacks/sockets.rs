@@ -27,6 +27,8 @@ fn second_server(stage: &Stage<'_>) -> io::Result<Outcome> {
     let path = socket_path();
     let first = OnPath::start(stage, &path)?;
     first.signal(Signal::STOP)?;
+    // Until it has stopped it accepts.
+    thread::sleep(Duration::from_millis(100));
     // The backlog is full when a connection would have to wait.
     let mut waiting = Vec::new();
     for _ in 0..64 {
