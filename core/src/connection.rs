@@ -7,6 +7,7 @@
 //! - W2: a request is validated whole before its command is handed out, so an error has no side
 //!   effect.
 //! - W3: nothing is reserved for bytes that have not arrived.
+//! - W4: wherever the driver is made to stop, the answers are the same.
 
 use alloc::vec::Vec;
 
@@ -33,6 +34,9 @@ pub enum Progress {
     },
     /// The output has reached its bound. Drive again once it is sent.
     OutputFull,
+    /// The executor does not go on ([`Execute::goes_on`]). Drive again once the others have had their
+    /// turn, whether or not more input has come.
+    Yielded,
     /// Send what is in the output, and close.
     Close,
 }
@@ -199,7 +203,8 @@ impl Connection {
     /// Takes every step that `input` allows, until `out` holds `out_bytes_max` or more.
     ///
     /// Returns how many bytes of `input` are done with, and why it stopped. One reply may take
-    /// `out` past the bound, never two.
+    /// `out` past the bound, never two. It takes at least one step if there is one to take, so that
+    /// every call comes further, however soon the executor yields.
     pub fn drive(
         &mut self,
         input: &[u8],
@@ -234,6 +239,10 @@ impl Connection {
                 }
             };
             rest = rest.get(done..).unwrap_or_default();
+            // With nothing left there is nothing to give way with.
+            if !rest.is_empty() && !core.goes_on() {
+                break Progress::Yielded;
+            }
         };
         (input.len() - rest.len(), progress)
     }

@@ -10,4 +10,11 @@ use crate::reply::Reply;
 pub trait Execute {
     /// Executes `command` and hands its reply to `answer`, exactly once.
     fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>));
+
+    /// Whether the connection may take another step now. Asked after each step, so that one that asks
+    /// for much work in few bytes can be made to give way to the others: it stops with
+    /// [`Progress::Yielded`](crate::connection::Progress::Yielded) then. Always, by default.
+    fn goes_on(&mut self) -> bool {
+        true
+    }
 }

@@ -89,7 +89,7 @@ impl Bench {
             input.drain(..consumed);
             match progress {
                 Progress::NeedsInput { at_least } => assert!(at_least > input.len()),
-                Progress::OutputFull => panic!("there is no bound to reach"),
+                Progress::OutputFull | Progress::Yielded => panic!("there is no bound to reach"),
                 Progress::Close => *open = false,
             }
         }
@@ -393,9 +393,26 @@ impl Arbitrary for Script {
     }
 }
 
+/// An executor that lets a connection take so many steps at a time.
+struct Impatient<E> {
+    executor: E,
+    steps_left: usize,
+}
+
+impl<E: Execute> Execute for Impatient<E> {
+    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        self.executor.execute(command, answer);
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.steps_left = self.steps_left.saturating_sub(1);
+        self.steps_left > 0
+    }
+}
+
 /// What a new server answers to `bytes` that come in pieces of the given lengths, with the output
-/// bounded to `out_bytes_max` at a time.
-fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize) -> Vec<u8> {
+/// bounded to `out_bytes_max` at a time, and `steps_max` steps taken at a time.
+fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize, steps_max: usize) -> Vec<u8> {
     let mut bench = Bench::new(1, false);
     let Client {
         conn,
@@ -414,7 +431,10 @@ fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize) -> Vec<u8> {
         rest = later;
         loop {
             let mut out = Vec::new();
-            let mut core = bench.core.at(Instant::default(), *conn);
+            let mut core = Impatient {
+                executor: bench.core.at(Instant::default(), *conn),
+                steps_left: steps_max,
+            };
             let (consumed, progress) = connection.drive(input, &mut core, &mut out, out_bytes_max);
             input.drain(..consumed);
             all.extend(out);
@@ -424,6 +444,7 @@ fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize) -> Vec<u8> {
                     break;
                 }
                 Progress::OutputFull => {}
+                Progress::Yielded => assert_eq!(core.steps_left, 0, "it yields unasked"),
                 Progress::Close => return all,
             }
         }
@@ -434,9 +455,16 @@ fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize) -> Vec<u8> {
 quickcheck! {
     /// However the network cuts the bytes, and however small the output, the answers are the same.
     fn cuts_do_not_matter(script: Script, pieces: Vec<u8>) -> bool {
-        let whole = converse(&script.0, &[], usize::MAX);
-        converse(&script.0, &pieces, usize::MAX) == whole
-            && converse(&script.0, &[0], 1) == whole
+        let whole = converse(&script.0, &[], usize::MAX, usize::MAX);
+        converse(&script.0, &pieces, usize::MAX, usize::MAX) == whole
+            && converse(&script.0, &[0], 1, usize::MAX) == whole
+    }
+
+    /// W4: wherever the executor makes it yield, the answers are the same.
+    fn yielding_does_not_matter(script: Script, pieces: Vec<u8>, steps_max: u8) -> bool {
+        let whole = converse(&script.0, &[], usize::MAX, usize::MAX);
+        converse(&script.0, &[], usize::MAX, 1) == whole
+            && converse(&script.0, &pieces, 7, usize::from(steps_max)) == whole
     }
 
     /// No bytes panic, and every step but a request of several parts makes progress.

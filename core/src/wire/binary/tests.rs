@@ -74,7 +74,7 @@ impl Bench {
                     "gathers too much"
                 );
             }
-            Progress::OutputFull => panic!("there is no bound here"),
+            Progress::OutputFull | Progress::Yielded => panic!("there is no bound here"),
             Progress::Close => {
                 *closed = true;
                 self.core.handle(Instant::default(), Event::Closed(conn));
