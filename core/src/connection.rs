@@ -15,7 +15,7 @@ use crate::execute::Execute;
 use crate::reply::Reply;
 use crate::wire::line::Line;
 use crate::wire::status_line::LINE_TOO_LONG;
-use crate::wire::{Answer, BINARY_MAGIC, Cursor, Envelope, binary, classic, meta, text};
+use crate::wire::{BINARY_MAGIC, Cursor, Envelope, LocalResponse, binary, classic, meta, text};
 
 pub use crate::wire::{KeyBuffer, Step, WireLimits};
 
@@ -155,7 +155,7 @@ impl Connection {
         }
         if window.len() > bytes_max {
             return Some(Step::Close {
-                answer: Answer::Line(LINE_TOO_LONG),
+                response: LocalResponse::Line(LINE_TOO_LONG),
             });
         }
         self.scanned = saturated(window.len());
@@ -171,9 +171,9 @@ impl Connection {
             Step::Incomplete { at_least } => self.at_least = saturated(*at_least),
             // A request of several steps stays in the input until the last; after a close there is
             // nothing to remember for.
-            Step::Request { consumed: 0, .. } | Step::Close { .. } => {}
-            Step::Request { consumed, .. }
-            | Step::Answer { consumed, .. }
+            Step::Execute { consumed: 0, .. } | Step::Close { .. } => {}
+            Step::Execute { consumed, .. }
+            | Step::Send { consumed, .. }
             | Step::Skip { consumed } => {
                 let request_bytes = *consumed;
                 *consumed = request_bytes.min(arrived);
@@ -220,7 +220,7 @@ impl Connection {
             }
             let done = match self.next(rest, &mut key_buffer) {
                 Step::Incomplete { at_least } => break Progress::NeedsInput { at_least },
-                Step::Request {
+                Step::Execute {
                     consumed,
                     command,
                     envelope,
@@ -228,13 +228,13 @@ impl Connection {
                     core.execute(command, &mut |reply| self.reply(&envelope, reply, out));
                     consumed
                 }
-                Step::Answer { consumed, answer } => {
-                    answer.encode(out);
+                Step::Send { consumed, response } => {
+                    response.encode(out);
                     consumed
                 }
                 Step::Skip { consumed } => consumed,
-                Step::Close { answer } => {
-                    answer.encode(out);
+                Step::Close { response } => {
+                    response.encode(out);
                     break Progress::Close;
                 }
             };

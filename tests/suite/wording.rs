@@ -16,7 +16,7 @@ fn assert_understood(bytes: &[u8], meant: &Command<'_>) {
     let mut key_buffer = KeyBuffer::new();
     let step = connection.next(bytes, &mut key_buffer);
     let text = bytes.escape_ascii();
-    let Step::Request {
+    let Step::Execute {
         command, consumed, ..
     } = step
     else {

@@ -29,7 +29,7 @@ use crate::item::Cas;
 use crate::key::Key;
 use crate::time::{Exptime, Instant};
 use crate::wire::classic;
-use crate::wire::classic::reply::Response;
+use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::meta::{Flag, Verb};
 
 /// How often in a row an item is made for a lock before it counts as hopeless: a server without
@@ -351,7 +351,7 @@ impl Bound {
             }
             (Query::Job, Some(Job::Read)) => AnyRequest::Classic {
                 command: Command::Get(Get::new(key)),
-                envelope: classic::Envelope::Get {
+                envelope: classic::ClassicEnvelope::Get {
                     with_cas: true,
                     last: true,
                 },
@@ -441,7 +441,7 @@ impl Machine for Bound {
             return;
         };
         // A value is not the end of its answer.
-        if let AnyResponse::Classic(Response::Value {
+        if let AnyResponse::Classic(ClassicResponse::Value {
             value,
             cas,
             client_flags,

@@ -31,7 +31,7 @@ use crate::item::Cas;
 use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::{Exptime, Instant};
-use crate::wire::meta::reply::{Code, Response};
+use crate::wire::meta::reply::{Code, MetaResponse};
 use crate::wire::meta::{Flag, Verb};
 use crate::wire::{classic, scan};
 
@@ -266,7 +266,7 @@ impl Recompute {
         (sent, until): (Instant, Instant),
         answer: &AnyResponse<'_>,
     ) {
-        let AnyResponse::Meta(Response {
+        let AnyResponse::Meta(MetaResponse {
             code: Code::Value,
             value,
             ..
@@ -330,7 +330,8 @@ impl Recompute {
 
     /// A line of the answer to [`Query::Uptime`], or its end.
     fn was_up(&mut self, now: Instant, answer: &AnyResponse<'_>) {
-        if let AnyResponse::Classic(classic::reply::Response::Stat { name, value }) = answer {
+        if let AnyResponse::Classic(classic::reply::ClassicResponse::Stat { name, value }) = answer
+        {
             if *name == b"uptime" {
                 self.uptime_s = scan::u64_from(value);
             }
@@ -376,7 +377,7 @@ impl Recompute {
             let topic = StatsTopic::General;
             return AnyRequest::Classic {
                 command: Command::Stats(topic),
-                envelope: classic::Envelope::Stats(topic),
+                envelope: classic::ClassicEnvelope::Stats(topic),
             };
         }
         let key = Key::new(&self.key).expect("these bytes were taken from a key");

@@ -50,7 +50,7 @@ pub enum AnyRequest<'a> {
         /// What is asked.
         command: Command<'a>,
         /// In which form.
-        envelope: classic::Envelope,
+        envelope: classic::ClassicEnvelope,
     },
     /// `mn`: answered when everything before it is.
     Noop,
@@ -71,7 +71,7 @@ impl<'a> AnyRequest<'a> {
     pub(super) const fn change(command: Command<'a>) -> Self {
         Self::Classic {
             command,
-            envelope: classic::Envelope::Change { noreply: false },
+            envelope: classic::ClassicEnvelope::Change { noreply: false },
         }
     }
 }
@@ -142,9 +142,9 @@ pub struct Ticket(u64);
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AnyResponse<'a> {
     /// To a meta command.
-    Meta(meta::reply::Response<'a>),
+    Meta(meta::reply::MetaResponse<'a>),
     /// To a classic command, or an error line to any.
-    Classic(classic::reply::Response<'a>),
+    Classic(classic::reply::ClassicResponse<'a>),
     /// A quiet request had nothing to say.
     Silent,
 }
@@ -153,11 +153,11 @@ impl AnyResponse<'_> {
     /// The words of an error line, made printable; `None` if this is none.
     #[must_use]
     pub fn refusal(&self) -> Option<Box<str>> {
-        use classic::reply::Response;
+        use classic::reply::ClassicResponse;
         let (kind, words) = match self {
-            Self::Classic(Response::Error) => ("ERROR", &b""[..]),
-            Self::Classic(Response::ClientError(words)) => ("CLIENT_ERROR ", *words),
-            Self::Classic(Response::ServerError(words)) => ("SERVER_ERROR ", *words),
+            Self::Classic(ClassicResponse::Error) => ("ERROR", &b""[..]),
+            Self::Classic(ClassicResponse::ClientError(words)) => ("CLIENT_ERROR ", *words),
+            Self::Classic(ClassicResponse::ServerError(words)) => ("SERVER_ERROR ", *words),
             Self::Classic(_) | Self::Meta(_) | Self::Silent => return None,
         };
         let words = words.get(..REFUSAL_BYTES_MAX).unwrap_or(words);
@@ -292,7 +292,7 @@ impl Session {
                 } else {
                     *flags
                 };
-                meta::request::Request {
+                meta::request::MetaRequest {
                     verb: *verb,
                     key: *key,
                     flags: flags.as_slice(),
@@ -389,37 +389,41 @@ impl Session {
     }
 }
 
-const fn shape_of(envelope: classic::Envelope) -> Option<Shape> {
-    use classic::Envelope;
+const fn shape_of(envelope: classic::ClassicEnvelope) -> Option<Shape> {
+    use classic::ClassicEnvelope;
     match envelope {
-        Envelope::Get { .. } | Envelope::Keys | Envelope::Stats(_) => Some(Shape::Values),
-        Envelope::StatsReset
-        | Envelope::Touch { noreply: false }
-        | Envelope::Change { noreply: false }
-        | Envelope::Arithmetic { noreply: false } => Some(Shape::Line),
-        Envelope::Touch { noreply: true }
-        | Envelope::Change { noreply: true }
-        | Envelope::Arithmetic { noreply: true } => None,
+        ClassicEnvelope::Get { .. } | ClassicEnvelope::Keys | ClassicEnvelope::Stats(_) => {
+            Some(Shape::Values)
+        }
+        ClassicEnvelope::StatsReset
+        | ClassicEnvelope::Touch { noreply: false }
+        | ClassicEnvelope::Change { noreply: false }
+        | ClassicEnvelope::Arithmetic { noreply: false } => Some(Shape::Line),
+        ClassicEnvelope::Touch { noreply: true }
+        | ClassicEnvelope::Change { noreply: true }
+        | ClassicEnvelope::Arithmetic { noreply: true } => None,
     }
 }
 
 /// Whether an answer of several parts is over.
 const fn ends_values(answer: &AnyResponse<'_>) -> bool {
-    use classic::reply::Response;
+    use classic::reply::ClassicResponse;
     !matches!(
         answer,
-        AnyResponse::Classic(Response::Value { .. } | Response::Key(_) | Response::Stat { .. })
+        AnyResponse::Classic(
+            ClassicResponse::Value { .. } | ClassicResponse::Key(_) | ClassicResponse::Stat { .. }
+        )
     )
 }
 
 /// Reads an answer to a request with this shape, or an error line.
 fn decode(shape: Shape, input: &[u8]) -> Result<Option<(AnyResponse<'_>, usize)>, Malformed> {
     let classic = || {
-        let read = classic::reply::Response::decode(input)?;
+        let read = classic::reply::ClassicResponse::decode(input)?;
         Ok(read.map(|(response, consumed)| (AnyResponse::Classic(response), consumed)))
     };
     let meta = || {
-        let read = meta::reply::Response::decode(input)?;
+        let read = meta::reply::MetaResponse::decode(input)?;
         Ok(read.map(|(response, consumed)| (AnyResponse::Meta(response), consumed)))
     };
     // `E` may become `EN`, `EX` or `ERROR`, and the two decoders want a whole line anyway.

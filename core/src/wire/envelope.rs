@@ -13,9 +13,9 @@ pub const VERSION: &str = concat!("1.6.45-latchd-", env!("CARGO_PKG_VERSION"));
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Envelope<'a> {
     /// As the commands of the classic text protocol are.
-    Classic(classic::Envelope),
+    Classic(classic::ClassicEnvelope),
     /// As a meta command is.
-    Meta(meta::Envelope<'a>),
+    Meta(meta::MetaEnvelope<'a>),
     /// As a binary packet is.
-    Binary(binary::Envelope<'a>),
+    Binary(binary::BinaryEnvelope<'a>),
 }

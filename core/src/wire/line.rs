@@ -2,7 +2,7 @@
 
 use super::envelope::Envelope;
 use super::scan::without_line_end;
-use super::step::{Answer, Step};
+use super::step::{LocalResponse, Step};
 use crate::command::Command;
 
 /// The line at the front of the input, and what has arrived behind it.
@@ -29,8 +29,8 @@ impl<'a> Line<'a> {
     }
 
     /// A command without a body.
-    pub(crate) const fn command(self, command: Command<'a>, envelope: Envelope<'a>) -> Step<'a> {
-        Step::Request {
+    pub(crate) const fn execute(self, command: Command<'a>, envelope: Envelope<'a>) -> Step<'a> {
+        Step::Execute {
             consumed: self.bytes,
             command,
             envelope,
@@ -38,20 +38,24 @@ impl<'a> Line<'a> {
     }
 
     /// An answer to a request without a body.
-    pub(crate) const fn answer(self, line: &'static str) -> Step<'a> {
-        self.answer_past(0, Answer::Line(line))
+    pub(crate) const fn respond(self, line: &'static str) -> Step<'a> {
+        self.respond_past(0, LocalResponse::Line(line))
     }
 
     /// An answer to a request without a body; nothing if it asked for none.
-    pub(crate) const fn answer_unless(self, noreply: bool, line: &'static str) -> Step<'a> {
-        self.answer_past(0, Answer::line_unless(noreply, line))
+    pub(crate) const fn respond_unless(self, noreply: bool, line: &'static str) -> Step<'a> {
+        self.respond_past(0, LocalResponse::line_unless(noreply, line))
     }
 
     /// An answer to a request with a body of `body_bytes`, which nobody is to look at.
-    pub(crate) const fn answer_past(self, body_bytes: usize, answer: Answer<'a>) -> Step<'a> {
-        Step::Answer {
+    pub(crate) const fn respond_past(
+        self,
+        body_bytes: usize,
+        response: LocalResponse<'a>,
+    ) -> Step<'a> {
+        Step::Send {
             consumed: self.bytes + body_bytes,
-            answer,
+            response,
         }
     }
 

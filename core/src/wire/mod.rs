@@ -20,7 +20,7 @@ pub(crate) mod text;
 pub use envelope::{Envelope, VERSION};
 pub use limits::WireLimits;
 pub use meta::KeyBuffer;
-pub use step::{Answer, Cursor, Step};
+pub use step::{Cursor, LocalResponse, Step};
 
 /// Bytes that no server sends. The connection is of no use any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -26,7 +26,7 @@ pub enum Step<'a> {
     /// Give the command to the core, and its reply to [`Connection::reply`], before the next step.
     ///
     /// [`Connection::reply`]: crate::Connection::reply
-    Request {
+    Execute {
         /// Bytes of input that are done with once the reply is encoded; 0 if the request goes on.
         consumed: usize,
         /// What the client asks for.
@@ -34,28 +34,28 @@ pub enum Step<'a> {
         /// How it wants to be answered.
         envelope: Envelope<'a>,
     },
-    /// Encode the answer ([`Answer::encode`]); the core has no part in it.
-    Answer {
+    /// Encode the response ([`LocalResponse::encode`]); the core has no part in it.
+    Send {
         /// Bytes of input that are done with.
         consumed: usize,
         /// What to send.
-        answer: Answer<'a>,
+        response: LocalResponse<'a>,
     },
     /// Bytes that no one is to look at.
     Skip {
         /// Bytes of input that are done with; at least 1.
         consumed: usize,
     },
-    /// Encode the answer, send it, and close.
+    /// Encode the response, send it, and close.
     Close {
         /// What to send before.
-        answer: Answer<'a>,
+        response: LocalResponse<'a>,
     },
 }
 
 /// What is sent without asking the core.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Answer<'a> {
+pub enum LocalResponse<'a> {
     /// Nothing: the request was not to be answered (`noreply`), or it was the last (`quit`).
     Nothing,
     /// This line, without its line end.
@@ -63,10 +63,10 @@ pub enum Answer<'a> {
     /// The server's version.
     Version,
     /// A packet of the binary protocol.
-    Packet(binary::Answer),
+    Packet(binary::StatusPacket),
 }
 
-impl<'a> Answer<'a> {
+impl<'a> LocalResponse<'a> {
     /// A line, or nothing for a request that asked for no answer.
     pub(crate) const fn line_unless(noreply: bool, line: &'a str) -> Self {
         if noreply {
@@ -123,7 +123,7 @@ impl Cursor {
             }
         };
         *self = Self::Page(cursor);
-        Step::Request {
+        Step::Execute {
             consumed: 0,
             command: Command::Keys(Keys { prefix, cursor }),
             envelope,

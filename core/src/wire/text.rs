@@ -26,7 +26,7 @@ pub(crate) fn decode<'a>(
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
     if line.bytes < LINE_BYTES_MIN {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     }
     if let Some((word, rest)) = line.text.split_at_checked(2)
         && matches!(rest.first(), None | Some(b' '))
@@ -35,7 +35,7 @@ pub(crate) fn decode<'a>(
             return meta::request::decode(verb, rest, line, limits, key_buffer);
         }
         if word == b"mn" {
-            return line.answer("MN");
+            return line.respond("MN");
         }
     }
     classic::request::decode(line, limits, cursor)

@@ -16,10 +16,10 @@ use latchd_core::key::{Key, KeyForm};
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
 use latchd_core::wire::binary::extras::EXPTIME_DO_NOT_CREATE;
-use latchd_core::wire::binary::{Extras, Opcode, Request as Packet};
-use latchd_core::wire::classic::Envelope;
+use latchd_core::wire::binary::{Extras, Opcode, RequestPacket};
+use latchd_core::wire::classic::ClassicEnvelope;
 use latchd_core::wire::classic::request::encode as encode_classic;
-use latchd_core::wire::meta::request::Request as Line;
+use latchd_core::wire::meta::request::MetaRequest as Line;
 use latchd_core::wire::meta::{Flag, Verb};
 
 /// The command in text, in classic text where that has words for it; `None` if neither has.
@@ -38,24 +38,24 @@ pub fn text(command: &Command<'_>, value_bytes_max: usize) -> Option<Vec<u8>> {
 }
 
 /// How a classic command wants to be answered: with all there is to tell.
-fn envelope(command: &Command<'_>) -> Envelope {
+fn envelope(command: &Command<'_>) -> ClassicEnvelope {
     match command {
-        Command::Get(get) if get.steps.is_empty() => Envelope::Get {
+        Command::Get(get) if get.steps.is_empty() => ClassicEnvelope::Get {
             with_cas: true,
             last: true,
         },
-        Command::Get(_) => Envelope::Touch { noreply: false },
-        Command::Arithmetic(_) => Envelope::Arithmetic { noreply: false },
-        Command::Keys(_) => Envelope::Keys,
-        Command::Stats(topic) => Envelope::Stats(*topic),
-        Command::StatsReset => Envelope::StatsReset,
+        Command::Get(_) => ClassicEnvelope::Touch { noreply: false },
+        Command::Arithmetic(_) => ClassicEnvelope::Arithmetic { noreply: false },
+        Command::Keys(_) => ClassicEnvelope::Keys,
+        Command::Stats(topic) => ClassicEnvelope::Stats(*topic),
+        Command::StatsReset => ClassicEnvelope::StatsReset,
         Command::Set(_)
         | Command::SetTooLarge { .. }
         | Command::Delete(_)
         | Command::Lock { .. }
         | Command::Unlock { .. }
         | Command::UnlockAll
-        | Command::FlushAll { .. } => Envelope::Change { noreply: false },
+        | Command::FlushAll { .. } => ClassicEnvelope::Change { noreply: false },
     }
 }
 
@@ -241,7 +241,7 @@ fn put_client_flags(client_flags: u32, flags: &mut Vec<Flag<'_>>) {
 /// The command as a packet; `None` if the binary protocol has none for it, or if its value would be
 /// too large.
 #[must_use]
-pub fn packet<'a>(command: &Command<'a>) -> Option<Packet<'a>> {
+pub fn packet<'a>(command: &Command<'a>) -> Option<RequestPacket<'a>> {
     Some(match command {
         Command::Get(get) => packet_get(get)?,
         Command::Set(set) => packet_set(set)?,
@@ -251,7 +251,7 @@ pub fn packet<'a>(command: &Command<'a>) -> Option<Packet<'a>> {
                 ..Delete::new(delete.key)
             };
             (*delete == plain).then_some(())?;
-            Packet {
+            RequestPacket {
                 cas: version(delete.guard).ok()?,
                 ..about(Opcode::Delete, delete.key)
             }
@@ -259,36 +259,36 @@ pub fn packet<'a>(command: &Command<'a>) -> Option<Packet<'a>> {
         Command::Arithmetic(sum) => packet_arithmetic(sum)?,
         Command::Lock { key } => about(Opcode::Lock, *key),
         Command::Unlock { key } => about(Opcode::Unlock, *key),
-        Command::UnlockAll => Packet::new(Opcode::UnlockAll),
-        Command::FlushAll { at: Exptime::Never } => Packet::new(Opcode::Flush),
-        Command::FlushAll { at } => Packet {
+        Command::UnlockAll => RequestPacket::new(Opcode::UnlockAll),
+        Command::FlushAll { at: Exptime::Never } => RequestPacket::new(Opcode::Flush),
+        Command::FlushAll { at } => RequestPacket {
             extras: Extras::Exptime(seconds(*at)?),
-            ..Packet::new(Opcode::Flush)
+            ..RequestPacket::new(Opcode::Flush)
         },
         Command::Keys(Keys { prefix, cursor }) => {
             (*cursor == ScanCursor::default()).then_some(())?;
-            Packet {
+            RequestPacket {
                 key: prefix,
-                ..Packet::new(Opcode::Keys)
+                ..RequestPacket::new(Opcode::Keys)
             }
         }
-        Command::Stats(StatsTopic::General) => Packet::new(Opcode::Stat),
-        Command::StatsReset => Packet {
+        Command::Stats(StatsTopic::General) => RequestPacket::new(Opcode::Stat),
+        Command::StatsReset => RequestPacket {
             key: b"reset",
-            ..Packet::new(Opcode::Stat)
+            ..RequestPacket::new(Opcode::Stat)
         },
         Command::SetTooLarge { .. } | Command::Stats(_) => return None,
     })
 }
 
-const fn about(opcode: Opcode, key: Key<'_>) -> Packet<'_> {
-    Packet {
+const fn about(opcode: Opcode, key: Key<'_>) -> RequestPacket<'_> {
+    RequestPacket {
         key: key.as_bytes(),
-        ..Packet::new(opcode)
+        ..RequestPacket::new(opcode)
     }
 }
 
-fn packet_get<'a>(get: &Get<'a>) -> Option<Packet<'a>> {
+fn packet_get<'a>(get: &Get<'a>) -> Option<RequestPacket<'a>> {
     let plain = Get {
         steps: get.steps,
         lock: get.lock,
@@ -306,13 +306,13 @@ fn packet_get<'a>(get: &Get<'a>) -> Option<Packet<'a>> {
         (false, Extras::None) => Opcode::Get,
         (false, _) => Opcode::Touch,
     };
-    Some(Packet {
+    Some(RequestPacket {
         extras,
         ..about(opcode, get.key)
     })
 }
 
-fn packet_set<'a>(set: &Set<'a>) -> Option<Packet<'a>> {
+fn packet_set<'a>(set: &Set<'a>) -> Option<RequestPacket<'a>> {
     let Set {
         key,
         key_form,
@@ -355,7 +355,7 @@ fn packet_set<'a>(set: &Set<'a>) -> Option<Packet<'a>> {
             exptime: seconds(exptime)?,
         },
     };
-    Some(Packet {
+    Some(RequestPacket {
         cas: version(guard).ok()?,
         extras,
         value,
@@ -363,7 +363,7 @@ fn packet_set<'a>(set: &Set<'a>) -> Option<Packet<'a>> {
     })
 }
 
-fn packet_arithmetic<'a>(sum: &Arithmetic<'a>) -> Option<Packet<'a>> {
+fn packet_arithmetic<'a>(sum: &Arithmetic<'a>) -> Option<RequestPacket<'a>> {
     let plain = Arithmetic {
         initial: sum.initial,
         steps: sum.steps,
@@ -381,7 +381,7 @@ fn packet_arithmetic<'a>(sum: &Arithmetic<'a>) -> Option<Packet<'a>> {
         Direction::Increment => Opcode::Increment,
         Direction::Decrement => Opcode::Decrement,
     };
-    Some(Packet {
+    Some(RequestPacket {
         cas: version(sum.guard).ok()?,
         extras: Extras::Arithmetic {
             delta: sum.delta,

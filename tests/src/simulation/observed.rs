@@ -6,9 +6,9 @@
 
 use latchd_core::item::Cas;
 use latchd_core::wire::binary::Status;
-use latchd_core::wire::binary::reply::{Packet, decode as decode_packet};
-use latchd_core::wire::classic::reply::Response as Classic;
-use latchd_core::wire::meta::reply::{Code, Response as Meta};
+use latchd_core::wire::binary::reply::{ResponsePacket, decode as decode_packet};
+use latchd_core::wire::classic::reply::ClassicResponse as Classic;
+use latchd_core::wire::meta::reply::{Code, MetaResponse as Meta};
 
 use super::ask::{Ask, Protocol, What};
 use super::encode::opcode;
@@ -397,7 +397,11 @@ fn binary<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a>
     Ok((answer, taken))
 }
 
-fn success<'a>(ask: &Ask, names: &Names, packet: &Packet<'a>) -> Result<Observed<'a>, Unfit> {
+fn success<'a>(
+    ask: &Ask,
+    names: &Names,
+    packet: &ResponsePacket<'a>,
+) -> Result<Observed<'a>, Unfit> {
     let cas = packet.cas.map(Cas::number);
     Ok(match ask.what {
         What::Get | What::LockAndGet => {

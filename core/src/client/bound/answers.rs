@@ -6,18 +6,18 @@ use crate::client::moment::after;
 use crate::client::session::AnyResponse;
 use crate::item::Cas;
 use crate::time::Instant;
-use crate::wire::classic::reply::Response;
+use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::meta::reply::Code;
 
 impl Bound {
     pub(super) fn locked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match (answer, &self.terms.mark) {
-            (AnyResponse::Classic(Response::Ok), Mark::None) => self.obtained(),
-            (AnyResponse::Classic(Response::Ok), Mark::Number | Mark::Note(..)) => {
+            (AnyResponse::Classic(ClassicResponse::Ok), Mark::None) => self.obtained(),
+            (AnyResponse::Classic(ClassicResponse::Ok), Mark::Number | Mark::Note(..)) => {
                 self.begin(Query::Mark, now);
             }
-            (AnyResponse::Classic(Response::Locked), _) => self.back_off(now),
-            (AnyResponse::Classic(Response::NotFound), _) => match self.terms.missing {
+            (AnyResponse::Classic(ClassicResponse::Locked), _) => self.back_off(now),
+            (AnyResponse::Classic(ClassicResponse::NotFound), _) => match self.terms.missing {
                 MissingItem::Refuse => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
                 MissingItem::Create(_) if self.creations >= CREATIONS_MAX => {
                     self.end(BoundNews::NotObtained(NotObtained::NoItem));
@@ -47,11 +47,11 @@ impl Bound {
     pub(super) fn created(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match answer {
             // Not stored: somebody else has made it in the meantime.
-            AnyResponse::Classic(made @ (Response::Stored | Response::NotStored)) => {
-                self.ours = *made == Response::Stored;
+            AnyResponse::Classic(made @ (ClassicResponse::Stored | ClassicResponse::NotStored)) => {
+                self.ours = *made == ClassicResponse::Stored;
                 self.begin(Query::Lock, now);
             }
-            AnyResponse::Classic(Response::Locked) => self.back_off(now),
+            AnyResponse::Classic(ClassicResponse::Locked) => self.back_off(now),
             AnyResponse::Classic(_) | AnyResponse::Meta(_) | AnyResponse::Silent => {
                 self.end(BoundNews::Failed(Failure::from_answer(answer)));
             }
@@ -74,24 +74,31 @@ impl Bound {
             return self.news.push_back(BoundNews::Undone(Failure::Unexpected));
         };
         match (job, response) {
-            (Job::Read, Response::End) => {
+            (Job::Read, ClassicResponse::End) => {
                 let news = match self.item.take() {
                     Some(item) => BoundNews::Read(item),
                     None => BoundNews::Undone(Failure::Refused("the item is not there".into())),
                 };
                 self.news.push_back(news);
             }
-            (Job::Write { unlock: true, .. }, Response::Stored) => {
+            (Job::Write { unlock: true, .. }, ClassicResponse::Stored) => {
                 self.ours = false;
                 self.jobs.push_front(Job::Unlock);
             }
-            (Job::Write { .. }, Response::Stored) => {
+            (Job::Write { .. }, ClassicResponse::Stored) => {
                 self.ours = false;
                 self.news.push_back(BoundNews::Written);
             }
-            (Job::Write { .. }, Response::Locked) => self.end(BoundNews::Lost(Loss::Taken)),
-            (Job::Unlock, Response::Ok | Response::Deleted) => self.end(BoundNews::Released),
-            (Job::Unlock, Response::ClientError(_) | Response::NotFound | Response::Locked) => {
+            (Job::Write { .. }, ClassicResponse::Locked) => self.end(BoundNews::Lost(Loss::Taken)),
+            (Job::Unlock, ClassicResponse::Ok | ClassicResponse::Deleted) => {
+                self.end(BoundNews::Released);
+            }
+            (
+                Job::Unlock,
+                ClassicResponse::ClientError(_)
+                | ClassicResponse::NotFound
+                | ClassicResponse::Locked,
+            ) => {
                 self.end(BoundNews::NotHeld);
             }
             (Job::Read | Job::Write { .. } | Job::Unlock, _) => {

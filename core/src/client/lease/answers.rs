@@ -8,7 +8,7 @@ use crate::client::moment::after;
 use crate::client::session::AnyResponse;
 use crate::item::Cas;
 use crate::time::Instant;
-use crate::wire::meta::reply::{Code, Response};
+use crate::wire::meta::reply::{Code, MetaResponse};
 
 impl Lease {
     /// A store for `ttl` that was sent at `sent` has made the item ours, with version `cas`.
@@ -107,12 +107,12 @@ impl Lease {
 
     pub(super) fn asked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let ours = match answer {
-            AnyResponse::Meta(Response {
+            AnyResponse::Meta(MetaResponse {
                 code: Code::Value,
                 value,
                 ..
             }) if self.token().owns(value) => cas_of(answer),
-            AnyResponse::Meta(Response {
+            AnyResponse::Meta(MetaResponse {
                 code: Code::Value | Code::Miss,
                 ..
             }) => None,

@@ -17,7 +17,7 @@ fn quiet_get<'a>() -> AnyRequest<'a> {
 fn gets<'a>() -> AnyRequest<'a> {
     AnyRequest::Classic {
         command: Command::Get(Get::new(key())),
-        envelope: classic::Envelope::Get {
+        envelope: classic::ClassicEnvelope::Get {
             with_cas: true,
             last: true,
         },
@@ -65,7 +65,7 @@ fn answers_end_their_requests_in_order() {
     assert_eq!(locked.ticket, Ticket(1));
     assert_eq!(
         locked.answer,
-        AnyResponse::Classic(classic::reply::Response::Locked)
+        AnyResponse::Classic(classic::reply::ClassicResponse::Locked)
     );
     assert_eq!(session.pending(), 0);
 }
@@ -135,7 +135,7 @@ fn what_cannot_be_matched_or_kept_is_refused() {
     let mut out = Vec::new();
     let noreply = AnyRequest::Classic {
         command: Command::Set(Set::new(key(), b"")),
-        envelope: classic::Envelope::Change { noreply: true },
+        envelope: classic::ClassicEnvelope::Change { noreply: true },
     };
     assert_eq!(
         session.send(&noreply, &mut out),

@@ -158,7 +158,7 @@ fn statistics_are_lines_and_the_transport_adds_its_own() {
     };
     let shown = |topic| {
         let mut out = Vec::new();
-        let envelope = Envelope::Classic(classic::Envelope::Stats(topic));
+        let envelope = Envelope::Classic(classic::ClassicEnvelope::Stats(topic));
         let mut connection = Connection::new(WireLimits::default());
         connection.reply(&envelope, &Reply::Stats(report), &mut out);
         String::from_utf8(out).unwrap()
@@ -225,10 +225,10 @@ fn a_get_without_an_end_closes() {
     let mut line = b"get ".to_vec();
     line.resize(crate::wire::limits::GET_LINE_BYTES_MAX + 1, b'k');
     let mut key_buffer = KeyBuffer::new();
-    let Step::Close { answer } = connection.next(&line, &mut key_buffer) else {
+    let Step::Close { response } = connection.next(&line, &mut key_buffer) else {
         panic!("nothing else is left to do")
     };
-    assert_eq!(answer, Answer::Line("CLIENT_ERROR line too long"));
+    assert_eq!(response, LocalResponse::Line("CLIENT_ERROR line too long"));
 }
 
 #[test]
@@ -477,13 +477,13 @@ quickcheck! {
             let consumed = match connection.next(rest, &mut key_buffer) {
                 Step::Incomplete { at_least } => return at_least > rest.len(),
                 Step::Close { .. } => return true,
-                Step::Request { consumed, command, envelope } => {
+                Step::Execute { consumed, command, envelope } => {
                     if let Command::Keys(_) = command {
                         connection.reply(&envelope, &Reply::Ok, &mut Vec::new());
                     }
                     consumed
                 }
-                Step::Answer { consumed, .. } | Step::Skip { consumed } => {
+                Step::Send { consumed, .. } | Step::Skip { consumed } => {
                     assert!(consumed > 0);
                     consumed
                 }

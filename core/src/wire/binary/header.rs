@@ -15,7 +15,7 @@ pub const HEADER_BYTES: usize = 24;
 pub const REQUEST_MAGIC: u8 = 0x80;
 
 /// The first byte of a reply.
-pub const REPLY_MAGIC: u8 = 0x81;
+pub const RESPONSE_MAGIC: u8 = 0x81;
 
 /// The longest body of a request that is looked at, or skipped. A longer one is malformed.
 ///
@@ -106,7 +106,7 @@ pub struct RequestHeader {
 
 /// The header of a reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct ReplyHeader {
+pub struct ResponseHeader {
     /// That of the request.
     pub opcode: u8,
     /// Bytes of the key.
@@ -222,13 +222,13 @@ impl RequestHeader {
     }
 }
 
-impl ReplyHeader {
+impl ResponseHeader {
     /// Reads the header at the start of `input`; `None` if it is not all there.
     ///
     /// # Errors
     /// [`WrongMagic`] as soon as the first byte is there.
     pub fn decode(input: &[u8]) -> Result<Option<Self>, WrongMagic> {
-        check_magic(input, REPLY_MAGIC)?;
+        check_magic(input, RESPONSE_MAGIC)?;
         Ok(Fields::decode(input).map(|fields| Self {
             opcode: fields.opcode,
             key_bytes: fields.key_bytes,
@@ -251,7 +251,7 @@ impl ReplyHeader {
             opaque,
             cas,
         } = self;
-        let (magic, number) = (REPLY_MAGIC, status.0);
+        let (magic, number) = (RESPONSE_MAGIC, status.0);
         Fields {
             magic,
             opcode,
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(RequestHeader::decode(b""), Ok(None));
         assert_eq!(RequestHeader::decode(b"\x80"), Ok(None));
         assert_eq!(RequestHeader::decode(b"\x81"), Err(WrongMagic));
-        assert_eq!(ReplyHeader::decode(b"\x80"), Err(WrongMagic));
+        assert_eq!(ResponseHeader::decode(b"\x80"), Err(WrongMagic));
     }
 
     quickcheck! {
@@ -332,10 +332,10 @@ mod tests {
             let (key_bytes, extras_bytes, body_bytes) = lengths;
             let status = Status::from_number(status);
             let header =
-                ReplyHeader { opcode, key_bytes, extras_bytes, status, body_bytes, opaque, cas };
+                ResponseHeader { opcode, key_bytes, extras_bytes, status, body_bytes, opaque, cas };
             let mut out = Vec::new();
             header.encode(&mut out);
-            out.len() == HEADER_BYTES && ReplyHeader::decode(&out) == Ok(Some(header))
+            out.len() == HEADER_BYTES && ResponseHeader::decode(&out) == Ok(Some(header))
         }
     }
 }

@@ -7,11 +7,11 @@
 //! - an exptime is unsigned, so there is none that is negative: from 2^31 on it is a date after 2038
 //!   (`proto_bin.c`, `ntohl` into a `time_t`).
 
-use super::Answer;
+use super::StatusPacket;
 use super::extras::{EXPTIME_DO_NOT_CREATE, Extras};
 use super::header::Status;
 use super::opcode::Verb;
-use super::request::Request;
+use super::request::RequestPacket;
 use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, Guard, LockAfter, OnMissing, Set, SetMode,
     TtlStep, TtlSteps,
@@ -19,8 +19,8 @@ use crate::command::{
 use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
-use crate::wire::step::{Answer as AnyAnswer, Cursor, Step};
-use crate::wire::{Envelope as AnyEnvelope, VERSION};
+use crate::wire::step::{Cursor, LocalResponse, Step};
+use crate::wire::{Envelope, VERSION};
 
 /// The step of a request whose packet is `packet_bytes` long; `None` if its extras or key are not
 /// those of its opcode, which [`decode`](super::request::decode) never lets through.
@@ -28,11 +28,11 @@ use crate::wire::{Envelope as AnyEnvelope, VERSION};
 /// For Keys, `cursor` says which page is next, and is moved on.
 #[must_use]
 pub fn lower<'a>(
-    request: &Request<'a>,
+    request: &RequestPacket<'a>,
     packet_bytes: usize,
     cursor: &mut Cursor,
 ) -> Option<Step<'a>> {
-    let &Request {
+    let &RequestPacket {
         opcode,
         opaque,
         cas,
@@ -41,13 +41,13 @@ pub fn lower<'a>(
         value,
     } = request;
     let guard = cas.map_or(Guard::None, Guard::Match);
-    let success = Answer::success(opcode.byte(), opaque);
-    let error = |status| Answer::error(opcode.byte(), opaque, status);
-    let answer = |answer| Step::Answer {
+    let success = StatusPacket::success(opcode.byte(), opaque);
+    let error = |status| StatusPacket::error(opcode.byte(), opaque, status);
+    let send = |packet| Step::Send {
         consumed: packet_bytes,
-        answer: AnyAnswer::Packet(answer),
+        response: LocalResponse::Packet(packet),
     };
-    let envelope = AnyEnvelope::Binary(request.envelope());
+    let envelope = Envelope::Binary(request.envelope());
     let command = match opcode.verb() {
         Verb::Get => Command::Get(Get::new(Key::new(key)?)),
         Verb::Touch | Verb::Gat => Command::Get(Get {
@@ -145,29 +145,29 @@ pub fn lower<'a>(
         Verb::Keys => return Some(cursor.list(key, envelope, packet_bytes)),
         Verb::Stat => match stat(key) {
             Some(command) => command,
-            None => return Some(answer(error(Status::NOT_FOUND))),
+            None => return Some(send(error(Status::NOT_FOUND))),
         },
-        Verb::Noop | Verb::Verbosity => return Some(answer(success)),
+        Verb::Noop | Verb::Verbosity => return Some(send(success)),
         Verb::Version => {
-            return Some(answer(Answer {
+            return Some(send(StatusPacket {
                 body: VERSION,
                 ..success
             }));
         }
         Verb::Quit => {
-            let answer = if opcode.is_quiet() {
-                AnyAnswer::Nothing
+            let response = if opcode.is_quiet() {
+                LocalResponse::Nothing
             } else {
-                AnyAnswer::Packet(success)
+                LocalResponse::Packet(success)
             };
-            return Some(Step::Close { answer });
+            return Some(Step::Close { response });
         }
         // Refused before they are decoded; this is the same answer.
         Verb::SaslListMechanisms | Verb::SaslAuth | Verb::SaslStep => {
-            return Some(answer(error(Status::UNKNOWN_COMMAND)));
+            return Some(send(error(Status::UNKNOWN_COMMAND)));
         }
     };
-    Some(Step::Request {
+    Some(Step::Execute {
         consumed: packet_bytes,
         command,
         envelope,
@@ -259,10 +259,10 @@ mod tests {
 
     /// The step for a request in which the core has no part.
     #[allow(clippy::unnecessary_wraps)]
-    fn answered(answer: Answer) -> Option<Step<'static>> {
-        Some(Step::Answer {
+    fn sent(packet: StatusPacket) -> Option<Step<'static>> {
+        Some(Step::Send {
             consumed: PACKET_BYTES,
-            answer: AnyAnswer::Packet(answer),
+            response: LocalResponse::Packet(packet),
         })
     }
 
@@ -270,23 +270,23 @@ mod tests {
         Key::new(b"k").unwrap()
     }
 
-    fn with_key(opcode: Opcode, extras: Extras) -> Request<'static> {
-        Request {
+    fn with_key(opcode: Opcode, extras: Extras) -> RequestPacket<'static> {
+        RequestPacket {
             key: b"k",
             extras,
-            ..Request::new(opcode)
+            ..RequestPacket::new(opcode)
         }
     }
 
-    fn command<'a>(request: &Request<'a>) -> Command<'a> {
+    fn command<'a>(request: &RequestPacket<'a>) -> Command<'a> {
         match lower(request, PACKET_BYTES, &mut Cursor::Start) {
-            Some(Step::Request {
+            Some(Step::Execute {
                 consumed,
                 command,
                 envelope,
             }) => {
                 assert_eq!(consumed, PACKET_BYTES);
-                assert_eq!(envelope, AnyEnvelope::Binary(request.envelope()));
+                assert_eq!(envelope, Envelope::Binary(request.envelope()));
                 command
             }
             other => panic!("no command: {other:?}"),
@@ -320,7 +320,7 @@ mod tests {
         });
         for opcode in [Opcode::Set, Opcode::Add, Opcode::ReplaceQ] {
             assert_eq!(
-                command(&Request {
+                command(&RequestPacket {
                     cas,
                     ..with_key(opcode, STORE)
                 }),
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn replace_and_unlock_keeps_its_condition_with_a_cas() {
         let cas = Cas::new(5);
-        let Command::Set(set) = command(&Request {
+        let Command::Set(set) = command(&RequestPacket {
             cas,
             ..with_key(Opcode::RaU, STORE)
         }) else {
@@ -435,25 +435,25 @@ mod tests {
     fn stat_knows_its_topics() {
         let topic = |key| {
             lower(
-                &Request {
+                &RequestPacket {
                     key,
-                    ..Request::new(Opcode::Stat)
+                    ..RequestPacket::new(Opcode::Stat)
                 },
                 PACKET_BYTES,
                 &mut Cursor::Start,
             )
         };
         let envelope = |key| {
-            AnyEnvelope::Binary(
-                Request {
+            Envelope::Binary(
+                RequestPacket {
                     key,
-                    ..Request::new(Opcode::Stat)
+                    ..RequestPacket::new(Opcode::Stat)
                 }
                 .envelope(),
             )
         };
         let is = |key, command| {
-            Some(Step::Request {
+            Some(Step::Execute {
                 consumed: PACKET_BYTES,
                 command,
                 envelope: envelope(key),
@@ -466,26 +466,32 @@ mod tests {
             is(b"items", Command::Stats(StatsTopic::Items))
         );
         assert_eq!(topic(b"resets"), is(b"resets", Command::StatsReset));
-        let not_found = Answer::error(Opcode::Stat.byte(), 0, Status::NOT_FOUND);
+        let not_found = StatusPacket::error(Opcode::Stat.byte(), 0, Status::NOT_FOUND);
         for unknown in [&b"foo"[..], b"conns", b"rese", b"detail", b"itemsx"] {
-            assert_eq!(topic(unknown), answered(not_found));
+            assert_eq!(topic(unknown), sent(not_found));
         }
     }
 
     #[test]
     fn what_the_core_has_no_part_in_is_answered() {
-        let step = |opcode| lower(&Request::new(opcode), PACKET_BYTES, &mut Cursor::Start);
-        let noop = Answer::success(Opcode::Noop.byte(), 0);
-        assert_eq!(step(Opcode::Noop), answered(noop));
-        let version = Answer {
-            body: VERSION,
-            ..Answer::success(Opcode::Version.byte(), 0)
+        let step = |opcode| {
+            lower(
+                &RequestPacket::new(opcode),
+                PACKET_BYTES,
+                &mut Cursor::Start,
+            )
         };
-        assert_eq!(step(Opcode::Version), answered(version));
-        let quit = AnyAnswer::Packet(Answer::success(Opcode::Quit.byte(), 0));
-        assert_eq!(step(Opcode::Quit), Some(Step::Close { answer: quit }));
-        let silent = AnyAnswer::Nothing;
-        assert_eq!(step(Opcode::QuitQ), Some(Step::Close { answer: silent }));
+        let noop = StatusPacket::success(Opcode::Noop.byte(), 0);
+        assert_eq!(step(Opcode::Noop), sent(noop));
+        let version = StatusPacket {
+            body: VERSION,
+            ..StatusPacket::success(Opcode::Version.byte(), 0)
+        };
+        assert_eq!(step(Opcode::Version), sent(version));
+        let quit = LocalResponse::Packet(StatusPacket::success(Opcode::Quit.byte(), 0));
+        assert_eq!(step(Opcode::Quit), Some(Step::Close { response: quit }));
+        let silent = LocalResponse::Nothing;
+        assert_eq!(step(Opcode::QuitQ), Some(Step::Close { response: silent }));
     }
 
     /// A listing is asked for page by page; its packet stays in the input until the last.
@@ -499,10 +505,10 @@ mod tests {
                 prefix: b"k",
                 cursor: page,
             };
-            let expected = Step::Request {
+            let expected = Step::Execute {
                 consumed: 0,
                 command: Command::Keys(keys),
-                envelope: AnyEnvelope::Binary(request.envelope()),
+                envelope: Envelope::Binary(request.envelope()),
             };
             assert_eq!(lower(&request, PACKET_BYTES, &mut cursor), Some(expected));
             cursor.turn_page(&Reply::Keys(KeysPage {

@@ -2,8 +2,8 @@
 //!
 //! A packet is a [header] of 24 bytes, then extras, key and value. The server
 //! [decodes](request::decode) a request, which [lowers](lower::lower) it to a command and an
-//! [`Envelope`], with which the reply is [encoded](reply::encode); a client
-//! [encodes](request::Request::encode) requests and [decodes](reply::decode) replies.
+//! [`BinaryEnvelope`], with which the reply is [encoded](reply::encode); a client
+//! [encodes](request::RequestPacket::encode) requests and [decodes](reply::decode) replies.
 //!
 //! Every command with its source, and where we differ: docs/PROTOCOL.md, "Binary".
 
@@ -20,11 +20,11 @@ use alloc::vec::Vec;
 pub use extras::Extras;
 pub use header::{HEADER_BYTES, REQUEST_MAGIC, Status};
 pub use opcode::{Opcode, Verb};
-pub use request::Request;
+pub use request::RequestPacket;
 
 /// What the wire needs to answer a request, and the core does not.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Envelope<'a> {
+pub struct BinaryEnvelope<'a> {
     /// Which form of the command it was.
     pub opcode: Opcode,
     /// Comes back in every reply.
@@ -35,7 +35,7 @@ pub struct Envelope<'a> {
 
 /// A reply in which the core has no part: a header and a text.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Answer {
+pub struct StatusPacket {
     /// That of the request, known or not.
     pub opcode: u8,
     /// That of the request.
@@ -46,7 +46,7 @@ pub struct Answer {
     pub body: &'static str,
 }
 
-impl Answer {
+impl StatusPacket {
     /// It went well.
     #[must_use]
     pub const fn success(opcode: u8, opaque: u32) -> Self {
@@ -78,7 +78,7 @@ impl Answer {
             body,
         } = self;
         let value = body.as_bytes();
-        reply::Packet {
+        reply::ResponsePacket {
             opcode,
             status,
             opaque,
@@ -103,11 +103,11 @@ pub(crate) mod testing {
     use quickcheck::{Arbitrary, Gen};
 
     use super::opcode::{ExtrasShape, Presence};
-    use super::{Extras, Opcode, Request, Verb};
+    use super::{Extras, Opcode, RequestPacket, Verb};
     use crate::item::Cas;
     use crate::key::KEY_BYTES_MAX;
 
-    /// A [`Request`] that owns its bytes. Not SASL: those are refused before they are decoded.
+    /// A [`RequestPacket`] that owns its bytes. Not SASL: those are refused before they are decoded.
     #[derive(Clone, Debug)]
     pub(crate) struct AnyRequest {
         opcode: Opcode,
@@ -119,7 +119,7 @@ pub(crate) mod testing {
     }
 
     impl AnyRequest {
-        pub(crate) fn request(&self) -> Request<'_> {
+        pub(crate) fn request(&self) -> RequestPacket<'_> {
             let &Self {
                 opcode,
                 opaque,
@@ -128,7 +128,7 @@ pub(crate) mod testing {
                 ref key,
                 ref value,
             } = self;
-            Request {
+            RequestPacket {
                 opcode,
                 opaque,
                 cas,
@@ -139,7 +139,7 @@ pub(crate) mod testing {
         }
     }
 
-    pub(crate) fn bytes_of(request: &Request<'_>) -> Vec<u8> {
+    pub(crate) fn bytes_of(request: &RequestPacket<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         request.encode(&mut out).expect("short enough");
         out

@@ -4,13 +4,13 @@
 
 use alloc::vec::Vec;
 
-use super::header::{HEADER_BYTES, ReplyHeader, Status, WrongMagic};
-use super::{Answer, Envelope};
+use super::header::{HEADER_BYTES, ResponseHeader, Status, WrongMagic};
+use super::{BinaryEnvelope, StatusPacket};
 use crate::item::Cas;
 
 /// One packet of a server.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Packet<'a> {
+pub struct ResponsePacket<'a> {
     /// That of the request; any byte, as a server answers what it does not know.
     pub opcode: u8,
     /// How it went.
@@ -29,7 +29,7 @@ pub struct Packet<'a> {
 
 /// Why bytes are not a reply, or one that a client wants.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Malformed {
+pub enum MalformedPacket {
     /// The first byte is not that of a reply.
     WrongMagic,
     /// Extras and key are longer than the body they are in.
@@ -38,7 +38,7 @@ pub enum Malformed {
     TooLarge,
 }
 
-impl From<WrongMagic> for Malformed {
+impl From<WrongMagic> for MalformedPacket {
     fn from(WrongMagic: WrongMagic) -> Self {
         Self::WrongMagic
     }
@@ -48,20 +48,20 @@ impl From<WrongMagic> for Malformed {
 /// there. Nothing is gathered for a body over `body_bytes_max`.
 ///
 /// # Errors
-/// [`Malformed`], after which nobody knows where the next reply begins.
+/// [`MalformedPacket`], after which nobody knows where the next reply begins.
 pub fn decode(
     input: &[u8],
     body_bytes_max: usize,
-) -> Result<Option<(Packet<'_>, usize)>, Malformed> {
-    let Some(header) = ReplyHeader::decode(input)? else {
+) -> Result<Option<(ResponsePacket<'_>, usize)>, MalformedPacket> {
+    let Some(header) = ResponseHeader::decode(input)? else {
         return Ok(None);
     };
     if header.value_bytes().is_none() {
-        return Err(Malformed::Lengths);
+        return Err(MalformedPacket::Lengths);
     }
     let body_bytes = header.body_bytes as usize;
     if body_bytes > body_bytes_max {
-        return Err(Malformed::TooLarge);
+        return Err(MalformedPacket::TooLarge);
     }
     let consumed = HEADER_BYTES + body_bytes;
     let parts = input
@@ -74,7 +74,7 @@ pub fn decode(
     let Some((extras, key, value)) = parts else {
         return Ok(None);
     };
-    let packet = Packet {
+    let packet = ResponsePacket {
         opcode: header.opcode,
         status: header.status,
         opaque: header.opaque,
@@ -86,9 +86,9 @@ pub fn decode(
     Ok(Some((packet, consumed)))
 }
 
-impl<'a> Packet<'a> {
+impl<'a> ResponsePacket<'a> {
     /// A reply to `envelope`'s request, with nothing in it.
-    pub(super) const fn success(envelope: &Envelope<'a>) -> Self {
+    pub(super) const fn success(envelope: &BinaryEnvelope<'a>) -> Self {
         Self {
             opcode: envelope.opcode.byte(),
             status: Status::SUCCESS,
@@ -121,7 +121,7 @@ impl<'a> Packet<'a> {
             u8::try_from(self.extras.len()),
             u32::try_from(body_bytes),
         ) else {
-            return Answer::error(self.opcode, self.opaque, Status::TOO_LARGE).encode(out);
+            return StatusPacket::error(self.opcode, self.opaque, Status::TOO_LARGE).encode(out);
         };
         let &Self {
             opcode,
@@ -131,7 +131,7 @@ impl<'a> Packet<'a> {
             ..
         } = self;
         let cas = cas.map_or(0, Cas::number);
-        ReplyHeader {
+        ResponseHeader {
             opcode,
             key_bytes,
             extras_bytes,
@@ -154,8 +154,8 @@ mod tests {
     use alloc::vec;
     use quickcheck::quickcheck;
 
-    fn packet(opcode: Opcode) -> Packet<'static> {
-        Packet::success(&Envelope {
+    fn packet(opcode: Opcode) -> ResponsePacket<'static> {
+        ResponsePacket::success(&BinaryEnvelope {
             opcode,
             opaque: 7,
             key: b"",
@@ -164,17 +164,17 @@ mod tests {
 
     #[test]
     fn a_client_refuses_what_cannot_be_a_reply() {
-        assert_eq!(decode(b"VALUE", 10), Err(Malformed::WrongMagic));
+        assert_eq!(decode(b"VALUE", 10), Err(MalformedPacket::WrongMagic));
         let mut out = Vec::new();
-        Packet {
+        ResponsePacket {
             value: b"0123456789a",
             ..packet(Opcode::Get)
         }
         .encode(&mut out);
-        assert_eq!(decode(&out, 10), Err(Malformed::TooLarge));
+        assert_eq!(decode(&out, 10), Err(MalformedPacket::TooLarge));
         assert!(decode(&out, 11).unwrap().is_some());
         out.clear();
-        ReplyHeader {
+        ResponseHeader {
             opcode: 0,
             key_bytes: 2,
             extras_bytes: 0,
@@ -184,14 +184,14 @@ mod tests {
             cas: 0,
         }
         .encode(&mut out);
-        assert_eq!(decode(&out, 10), Err(Malformed::Lengths));
+        assert_eq!(decode(&out, 10), Err(MalformedPacket::Lengths));
     }
 
     quickcheck! {
         /// `decode(encode(x)) == x`, and every cut of it is incomplete.
         fn a_reply_comes_back(opcode: u8, numbers: (u16, u32, u64), extras: Vec<u8>, key: Vec<u8>, value: Vec<u8>) -> bool {
             let (status, opaque, cas) = numbers;
-            let packet = Packet {
+            let packet = ResponsePacket {
                 opcode,
                 status: Status::from_number(status),
                 opaque,
@@ -213,7 +213,7 @@ mod tests {
             match decode(&input, 64) {
                 Ok(Some((packet, consumed))) => consumed <= input.len() && packet.value.len() <= 64,
                 Ok(None) => input.len() < HEADER_BYTES + 64,
-                Err(malformed) => malformed != Malformed::WrongMagic,
+                Err(malformed) => malformed != MalformedPacket::WrongMagic,
             }
         }
     }

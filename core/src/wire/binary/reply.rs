@@ -13,16 +13,16 @@ use alloc::vec::Vec;
 use super::header::Status;
 use super::lower::stats_topic;
 use super::opcode::Verb;
-pub use super::packet::{Malformed, Packet, decode};
-use super::{Answer, Envelope};
+pub use super::packet::{MalformedPacket, ResponsePacket, decode};
+use super::{BinaryEnvelope, StatusPacket};
 use crate::reply::{Hit, KeysPage, Refusal, Reply};
 use crate::stats::Report;
 
 /// Appends what `reply` is to the request of `envelope`: nothing, a packet or several.
-pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
-    let success = Packet::success(envelope);
+pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
+    let success = ResponsePacket::success(envelope);
     let quiet = envelope.opcode.is_quiet();
-    let loud = |packet: Packet<'_>, out: &mut Vec<u8>| {
+    let loud = |packet: ResponsePacket<'_>, out: &mut Vec<u8>| {
         if !quiet {
             packet.encode(out);
         }
@@ -31,7 +31,7 @@ pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Hit(hit) => encode_hit(envelope, hit, out),
         Reply::Miss => encode_miss(envelope, out),
         Reply::Stored(stored) => loud(
-            Packet {
+            ResponsePacket {
                 cas: Some(stored.cas),
                 ..success
             },
@@ -40,7 +40,7 @@ pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Number(number) => {
             let value = &number.value.to_be_bytes();
             loud(
-                Packet {
+                ResponsePacket {
                     cas: Some(number.cas),
                     value,
                     ..success
@@ -58,8 +58,8 @@ pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn error(envelope: &Envelope<'_>, status: Status, out: &mut Vec<u8>) {
-    Answer::error(envelope.opcode.byte(), envelope.opaque, status).encode(out);
+fn error(envelope: &BinaryEnvelope<'_>, status: Status, out: &mut Vec<u8>) {
+    StatusPacket::error(envelope.opcode.byte(), envelope.opaque, status).encode(out);
 }
 
 /// A set whose condition did not hold says which by its verb.
@@ -95,13 +95,13 @@ const fn not_stored(verb: Verb) -> Status {
     }
 }
 
-fn encode_hit(envelope: &Envelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
+fn encode_hit(envelope: &BinaryEnvelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     let opcode = envelope.opcode;
     let extras = &hit.client_flags.to_be_bytes();
-    let packet = Packet {
+    let packet = ResponsePacket {
         cas: Some(hit.cas),
         extras,
-        ..Packet::success(envelope)
+        ..ResponsePacket::success(envelope)
     };
     let key = if opcode.echoes_key() { hit.key } else { b"" };
     let value = if opcode.verb() == Verb::Touch {
@@ -109,7 +109,7 @@ fn encode_hit(envelope: &Envelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     } else {
         hit.value
     };
-    Packet {
+    ResponsePacket {
         key,
         value,
         ..packet
@@ -117,7 +117,7 @@ fn encode_hit(envelope: &Envelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     .encode(out);
 }
 
-fn encode_miss(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+fn encode_miss(envelope: &BinaryEnvelope<'_>, out: &mut Vec<u8>) {
     let opcode = envelope.opcode;
     if opcode.verb() == Verb::LockAndGet {
         // As yrmcds: quiet or not, and without the key.
@@ -126,10 +126,10 @@ fn encode_miss(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
         // What quiet is for.
     } else if opcode.echoes_key() {
         let status = Status::NOT_FOUND;
-        Packet {
+        ResponsePacket {
             status,
             key: envelope.key,
-            ..Packet::success(envelope)
+            ..ResponsePacket::success(envelope)
         }
         .encode(out);
     } else {
@@ -138,10 +138,10 @@ fn encode_miss(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
 }
 
 /// One packet a key, and an empty one behind the last page.
-fn encode_keys(envelope: &Envelope<'_>, page: &KeysPage<'_>, out: &mut Vec<u8>) {
-    let success = Packet::success(envelope);
+fn encode_keys(envelope: &BinaryEnvelope<'_>, page: &KeysPage<'_>, out: &mut Vec<u8>) {
+    let success = ResponsePacket::success(envelope);
     for key in &page.keys {
-        Packet { key, ..success }.encode(out);
+        ResponsePacket { key, ..success }.encode(out);
     }
     if page.next.is_none() {
         success.encode(out);
@@ -151,11 +151,11 @@ fn encode_keys(envelope: &Envelope<'_>, page: &KeysPage<'_>, out: &mut Vec<u8>) 
 /// One packet a line, and an empty one behind the last.
 ///
 /// Source: memcached 1.6.45 `memcached.c`, `append_bin_stats`.
-fn encode_stats(envelope: &Envelope<'_>, report: &Report<'_>, out: &mut Vec<u8>) {
-    let success = Packet::success(envelope);
+fn encode_stats(envelope: &BinaryEnvelope<'_>, report: &Report<'_>, out: &mut Vec<u8>) {
+    let success = ResponsePacket::success(envelope);
     let topic = stats_topic(envelope.key).unwrap_or_default();
     report.each(topic, |name, value| {
-        Packet {
+        ResponsePacket {
             key: name.as_bytes(),
             value: value.as_bytes(),
             ..success
@@ -165,7 +165,7 @@ fn encode_stats(envelope: &Envelope<'_>, report: &Report<'_>, out: &mut Vec<u8>)
     success.encode(out);
 }
 
-fn encode_refusal(envelope: &Envelope<'_>, refusal: Refusal, out: &mut Vec<u8>) {
+fn encode_refusal(envelope: &BinaryEnvelope<'_>, refusal: Refusal, out: &mut Vec<u8>) {
     let verb = envelope.opcode.verb();
     let (status, body) = match refusal {
         Refusal::Locked => (Status::LOCKED, Status::LOCKED.text()),
@@ -181,7 +181,7 @@ fn encode_refusal(envelope: &Envelope<'_>, refusal: Refusal, out: &mut Vec<u8>) 
         Refusal::NonNumeric => (Status::NON_NUMERIC, Status::NON_NUMERIC.text()),
     };
     let opcode = envelope.opcode.byte();
-    Answer {
+    StatusPacket {
         opcode,
         opaque: envelope.opaque,
         status,

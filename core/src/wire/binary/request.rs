@@ -2,7 +2,7 @@
 //!
 //! - R1: what is wrong with a packet is told from its header, before anything of its body has
 //!   arrived; a body that nobody is to look at is skipped, never gathered.
-//! - R2: a decoded [`Request`] has the extras of its opcode, and a legal key where it needs one.
+//! - R2: a decoded [`RequestPacket`] has the extras of its opcode, and a legal key where it needs one.
 //!
 //! The checks, their order and what follows from each are those of memcached 1.6.45 `proto_bin.c`,
 //! `dispatch_bin_command`. Where we differ: docs/PROTOCOL.md, "Binary".
@@ -13,17 +13,17 @@ use super::extras::Extras;
 use super::header::{BODY_BYTES_MAX, HEADER_BYTES, RequestHeader, Status, WrongMagic};
 use super::lower::lower;
 use super::opcode::{Opcode, Verb};
-use super::{Answer, Envelope};
+use super::{BinaryEnvelope, StatusPacket};
 use crate::command::Command;
 use crate::item::Cas;
 use crate::key::{KEY_BYTES_MAX, Key};
-use crate::wire::Envelope as AnyEnvelope;
+use crate::wire::Envelope;
 use crate::wire::limits::WireLimits;
-use crate::wire::step::{Answer as AnyAnswer, Cursor, Step};
+use crate::wire::step::{Cursor, LocalResponse, Step};
 
 /// One packet of a client.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Request<'a> {
+pub struct RequestPacket<'a> {
     /// What is asked.
     pub opcode: Opcode,
     /// Comes back in every reply.
@@ -57,13 +57,14 @@ pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> 
         // memcached closes without a word when a packet does not begin as one.
         Err(WrongMagic) => {
             return Step::Close {
-                answer: AnyAnswer::Nothing,
+                response: LocalResponse::Nothing,
             };
         }
     };
-    let refusal = |status| AnyAnswer::Packet(Answer::error(header.opcode, header.opaque, status));
+    let refusal =
+        |status| LocalResponse::Packet(StatusPacket::error(header.opcode, header.opaque, status));
     let close = |status| Step::Close {
-        answer: refusal(status),
+        response: refusal(status),
     };
 
     let Some(value_bytes) = header.value_bytes() else {
@@ -76,9 +77,9 @@ pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> 
         return close(Status::INVALID);
     }
     let packet_bytes = HEADER_BYTES + body_bytes;
-    let unread = |status| Step::Answer {
+    let unread = |status| Step::Send {
         consumed: packet_bytes,
-        answer: refusal(status),
+        response: refusal(status),
     };
     let Some(opcode) = Opcode::from_byte(header.opcode) else {
         return unread(Status::UNKNOWN_COMMAND);
@@ -109,14 +110,14 @@ pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> 
     let Some(packet) = input.get(..gathered) else {
         return Step::Incomplete { at_least: gathered };
     };
-    let Some(request) = Request::from_packet(opcode, &header, packet) else {
+    let Some(request) = RequestPacket::from_packet(opcode, &header, packet) else {
         return close(Status::INVALID);
     };
     if let (true, Some(key)) = (too_large, Key::new(request.key)) {
-        return Step::Request {
+        return Step::Execute {
             consumed: packet_bytes,
             command: Command::SetTooLarge { key },
-            envelope: AnyEnvelope::Binary(request.envelope()),
+            envelope: Envelope::Binary(request.envelope()),
         };
     }
     // A well-formed request is never without a step; what is malformed closes.
@@ -131,11 +132,11 @@ fn split(packet: &[u8], extras_bytes: usize, key_bytes: usize) -> Option<(&[u8],
     Some((extras, key, value))
 }
 
-/// A part of a [`Request`] is longer than its length field can say, or than any server takes.
+/// A part of a [`RequestPacket`] is longer than its length field can say, or than any server takes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TooLong;
 
-impl<'a> Request<'a> {
+impl<'a> RequestPacket<'a> {
     /// A request without anything but its opcode; the other fields are for the caller to set.
     #[must_use]
     pub const fn new(opcode: Opcode) -> Self {
@@ -165,8 +166,8 @@ impl<'a> Request<'a> {
 
     /// How this request is to be answered.
     #[must_use]
-    pub const fn envelope(&self) -> Envelope<'a> {
-        Envelope {
+    pub const fn envelope(&self) -> BinaryEnvelope<'a> {
+        BinaryEnvelope {
             opcode: self.opcode,
             opaque: self.opaque,
             key: self.key,

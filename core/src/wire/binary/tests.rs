@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use quickcheck::quickcheck;
 
-use super::reply::{self, Packet};
+use super::reply::{self, ResponsePacket};
 use super::testing::{AnyRequest, bytes_of};
-use super::{Extras, HEADER_BYTES, Opcode, Request, Status};
+use super::{Extras, HEADER_BYTES, Opcode, RequestPacket, Status};
 use crate::connection::{Progress, WireLimits};
 use crate::engine::Config;
 use crate::{ConnId, Connection, Core, Event, Instant, Limits};
@@ -85,13 +85,13 @@ impl Bench {
     }
 
     /// Every packet that `client` is sent for these requests.
-    fn ask(&mut self, client: usize, requests: &[Request<'_>]) -> Vec<Owned> {
+    fn ask(&mut self, client: usize, requests: &[RequestPacket<'_>]) -> Vec<Owned> {
         let bytes: Vec<u8> = requests.iter().flat_map(bytes_of).collect();
         packets(&self.send(client, &bytes))
     }
 }
 
-/// A [`Packet`] that owns its bytes.
+/// A [`ResponsePacket`] that owns its bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Owned {
     opcode: u8,
@@ -106,7 +106,7 @@ struct Owned {
 fn packets(mut bytes: &[u8]) -> Vec<Owned> {
     let mut packets = Vec::new();
     while let Some((packet, consumed)) = reply::decode(bytes, usize::MAX).unwrap() {
-        let Packet {
+        let ResponsePacket {
             opcode,
             status,
             opaque,
@@ -130,19 +130,19 @@ fn packets(mut bytes: &[u8]) -> Vec<Owned> {
     packets
 }
 
-fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Request<'a> {
-    Request {
+fn set<'a>(key: &'a [u8], value: &'a [u8]) -> RequestPacket<'a> {
+    RequestPacket {
         extras: STORE,
         key,
         value,
-        ..Request::new(Opcode::Set)
+        ..RequestPacket::new(Opcode::Set)
     }
 }
 
-fn of(opcode: Opcode, key: &[u8]) -> Request<'_> {
-    Request {
+fn of(opcode: Opcode, key: &[u8]) -> RequestPacket<'_> {
+    RequestPacket {
         key,
-        ..Request::new(opcode)
+        ..RequestPacket::new(opcode)
     }
 }
 
@@ -155,7 +155,7 @@ fn statuses(packets: &[Owned]) -> Vec<(u8, u16)> {
 
 #[test]
 fn a_noop_tells_that_the_quiet_ones_before_it_are_done() {
-    let quiet = |opcode, opaque| Request {
+    let quiet = |opcode, opaque| RequestPacket {
         opaque,
         extras: STORE,
         ..of(opcode, b"k")
@@ -164,22 +164,22 @@ fn a_noop_tells_that_the_quiet_ones_before_it_are_done() {
         A,
         &[
             quiet(Opcode::SetQ, 1),
-            Request {
+            RequestPacket {
                 opaque: 2,
                 ..of(Opcode::GetQ, b"missing")
             },
-            Request {
+            RequestPacket {
                 opaque: 3,
                 ..of(Opcode::GetKQ, b"k")
             },
             quiet(Opcode::AddQ, 4),
-            Request {
+            RequestPacket {
                 opaque: 5,
                 ..of(Opcode::DeleteQ, b"missing")
             },
-            Request {
+            RequestPacket {
                 opaque: 6,
-                ..Request::new(Opcode::Noop)
+                ..RequestPacket::new(Opcode::Noop)
             },
         ],
     );
@@ -207,14 +207,14 @@ fn a_lock_of_one_protocol_is_seen_in_the_other() {
     let sent = bench.ask(
         A,
         &[
-            Request {
+            RequestPacket {
                 opcode: Opcode::SetQ,
                 ..set(b"k", b"x")
             },
             of(Opcode::LockQ, b"k"),
             of(Opcode::LaGQ, b"k"),
             of(Opcode::UnlockQ, b"k"),
-            Request {
+            RequestPacket {
                 opcode: Opcode::RaUQ,
                 ..set(b"k", b"x")
             },
@@ -240,7 +240,7 @@ fn the_end_of_a_connection_frees_its_locks() {
         &[
             set(b"k", b"v"),
             of(Opcode::LockQ, b"k"),
-            Request::new(Opcode::QuitQ),
+            RequestPacket::new(Opcode::QuitQ),
         ],
     );
     assert!(bench.clients[A].closed);
@@ -261,17 +261,17 @@ fn a_listing_goes_over_its_pages_and_ends_once() {
     let sent = bench.ask(
         A,
         &[
-            Request {
+            RequestPacket {
                 opaque: 1,
                 ..of(Opcode::Keys, b"k")
             },
-            Request {
+            RequestPacket {
                 opaque: 2,
                 ..of(Opcode::Keys, b"none")
             },
-            Request {
+            RequestPacket {
                 opaque: 3,
-                ..Request::new(Opcode::Noop)
+                ..RequestPacket::new(Opcode::Noop)
             },
         ],
     );
@@ -303,7 +303,7 @@ fn a_set_over_the_limit_takes_the_old_value_with_it_unless_another_holds_it() {
         B,
         &[
             set(b"free", &large),
-            Request {
+            RequestPacket {
                 opcode: Opcode::SetQ,
                 ..set(b"held", &large)
             },
@@ -320,7 +320,7 @@ fn a_set_over_the_limit_takes_the_old_value_with_it_unless_another_holds_it() {
 #[test]
 fn other_values_over_the_limit_leave_the_item_alone() {
     let large = [b'v'; VALUE_BYTES_MAX + 1];
-    let append = Request {
+    let append = RequestPacket {
         value: &large,
         ..of(Opcode::AppendQ, b"k")
     };
@@ -328,11 +328,11 @@ fn other_values_over_the_limit_leave_the_item_alone() {
         A,
         &[
             set(b"k", b"v"),
-            Request {
+            RequestPacket {
                 opcode: Opcode::Add,
                 ..set(b"k", &large)
             },
-            Request {
+            RequestPacket {
                 opcode: Opcode::Replace,
                 ..set(b"k", &large)
             },
@@ -349,15 +349,15 @@ fn other_values_over_the_limit_leave_the_item_alone() {
 
 #[test]
 fn an_unknown_opcode_is_skipped_whole() {
-    let mut unknown = bytes_of(&Request {
+    let mut unknown = bytes_of(&RequestPacket {
         opaque: 1,
         ..set(b"key", b"value")
     });
     unknown[1] = 0x60;
     let mut bench = Bench::new();
-    let noop = bytes_of(&Request {
+    let noop = bytes_of(&RequestPacket {
         opaque: 2,
-        ..Request::new(Opcode::Noop)
+        ..RequestPacket::new(Opcode::Noop)
     });
     let sent = packets(&bench.send(A, &[unknown, noop].concat()));
     assert_eq!(statuses(&sent), [(0x60, 0x81), (0x0a, 0)]);
@@ -366,8 +366,8 @@ fn an_unknown_opcode_is_skipped_whole() {
 
 #[test]
 fn a_malformed_packet_is_answered_and_closes() {
-    let noop = Request::new(Opcode::Noop);
-    let get_with_extras = Request {
+    let noop = RequestPacket::new(Opcode::Noop);
+    let get_with_extras = RequestPacket {
         extras: Extras::Level(0),
         ..of(Opcode::Get, b"k")
     };
@@ -380,7 +380,7 @@ fn a_malformed_packet_is_answered_and_closes() {
 #[test]
 fn a_wrong_magic_in_mid_stream_closes_without_a_word() {
     let mut bench = Bench::new();
-    let mut bytes = bytes_of(&Request::new(Opcode::Noop));
+    let mut bytes = bytes_of(&RequestPacket::new(Opcode::Noop));
     bytes.extend_from_slice(b"get k\r\n");
     assert_eq!(statuses(&packets(&bench.send(A, &bytes))), [(0x0a, 0)]);
     assert!(bench.clients[A].closed);
@@ -399,14 +399,14 @@ fn a_gigabyte_that_is_refused_is_read_past_and_not_gathered() {
         assert_eq!(bench.send(A, &piece), b"");
         assert!(bench.clients[A].input.is_empty());
     }
-    let noop = bytes_of(&Request::new(Opcode::Noop));
+    let noop = bytes_of(&RequestPacket::new(Opcode::Noop));
     assert_eq!(statuses(&packets(&bench.send(A, &noop))), [(0x0a, 0)]);
 }
 
 #[test]
 fn quit_answers_what_came_before_it() {
     let mut bench = Bench::new();
-    let sent = bench.ask(A, &[set(b"k", b"v"), Request::new(Opcode::Quit)]);
+    let sent = bench.ask(A, &[set(b"k", b"v"), RequestPacket::new(Opcode::Quit)]);
     assert_eq!(statuses(&sent), [(0x01, 0), (0x07, 0)]);
     assert!(bench.clients[A].closed);
 }

@@ -10,7 +10,7 @@ use crate::stats::StatsTopic;
 
 /// How a command of the classic protocol wants to be answered.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Envelope {
+pub enum ClassicEnvelope {
     /// One key of `get`, `gets`, `gat` or `gats`: `VALUE` and the value, or nothing.
     Get {
         /// With the item's version (`gets`, `gats`).

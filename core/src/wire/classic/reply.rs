@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 
-use super::Envelope;
+use super::ClassicEnvelope;
 use crate::item::Cas;
 use crate::reply::{Hit, KeysPage, Refusal, Reply};
 use crate::stats::StatsTopic;
@@ -14,9 +14,9 @@ use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
 /// One reply as it stands on the wire. A get is answered by several: values, and [`End`].
 ///
-/// [`End`]: Response::End
+/// [`End`]: ClassicResponse::End
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Response<'a> {
+pub enum ClassicResponse<'a> {
     /// An item that a get found.
     Value {
         /// Its key.
@@ -69,7 +69,7 @@ pub enum Response<'a> {
     ServerError(&'a [u8]),
 }
 
-impl<'a> Response<'a> {
+impl<'a> ClassicResponse<'a> {
     /// Appends the response's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {
@@ -200,18 +200,18 @@ fn put(out: &mut Vec<u8>, before: &[u8], text: &[u8]) {
 }
 
 /// Appends the words for `reply` to `out`.
-pub fn encode(envelope: Envelope, reply: &Reply<'_>, out: &mut Vec<u8>) {
+pub fn encode(envelope: ClassicEnvelope, reply: &Reply<'_>, out: &mut Vec<u8>) {
     match envelope {
-        Envelope::Get { with_cas, last } => encode_get(with_cas, last, reply, out),
-        Envelope::Touch { noreply: true }
-        | Envelope::Change { noreply: true }
-        | Envelope::Arithmetic { noreply: true } => {}
-        Envelope::Touch { noreply: false } => encode_touch(reply, out),
-        Envelope::Change { noreply: false } => encode_word(reply, out),
-        Envelope::Arithmetic { noreply: false } => encode_arithmetic(reply, out),
-        Envelope::Keys => encode_keys(reply, out),
-        Envelope::Stats(topic) => encode_stats(topic, reply, out),
-        Envelope::StatsReset => encode_reset(reply, out),
+        ClassicEnvelope::Get { with_cas, last } => encode_get(with_cas, last, reply, out),
+        ClassicEnvelope::Touch { noreply: true }
+        | ClassicEnvelope::Change { noreply: true }
+        | ClassicEnvelope::Arithmetic { noreply: true } => {}
+        ClassicEnvelope::Touch { noreply: false } => encode_touch(reply, out),
+        ClassicEnvelope::Change { noreply: false } => encode_word(reply, out),
+        ClassicEnvelope::Arithmetic { noreply: false } => encode_arithmetic(reply, out),
+        ClassicEnvelope::Keys => encode_keys(reply, out),
+        ClassicEnvelope::Stats(topic) => encode_stats(topic, reply, out),
+        ClassicEnvelope::StatsReset => encode_reset(reply, out),
     }
 }
 
@@ -225,7 +225,7 @@ fn encode_get(with_cas: bool, last: bool, reply: &Reply<'_>, out: &mut Vec<u8>) 
     }) = reply
     {
         let cas = with_cas.then_some(*cas);
-        Response::Value {
+        ClassicResponse::Value {
             key,
             client_flags: *client_flags,
             value,
@@ -242,9 +242,9 @@ fn encode_get(with_cas: bool, last: bool, reply: &Reply<'_>, out: &mut Vec<u8>) 
 
 fn encode_touch(reply: &Reply<'_>, out: &mut Vec<u8>) {
     if let Reply::Hit(_) = reply {
-        Response::Touched.encode(out);
+        ClassicResponse::Touched.encode(out);
     } else if let Reply::Miss = reply {
-        Response::NotFound.encode(out);
+        ClassicResponse::NotFound.encode(out);
     } else {
         encode_word(reply, out);
     }
@@ -263,10 +263,10 @@ fn encode_keys(reply: &Reply<'_>, out: &mut Vec<u8>) {
         return encode_word(reply, out);
     };
     for key in keys {
-        Response::Key(key).encode(out);
+        ClassicResponse::Key(key).encode(out);
     }
     if next.is_none() {
-        Response::End.encode(out);
+        ClassicResponse::End.encode(out);
     }
 }
 
@@ -275,18 +275,18 @@ fn encode_stats(topic: StatsTopic, reply: &Reply<'_>, out: &mut Vec<u8>) {
         return encode_word(reply, out);
     };
     report.each(topic, |name, value| {
-        Response::Stat {
+        ClassicResponse::Stat {
             name: name.as_bytes(),
             value: value.as_bytes(),
         }
         .encode(out);
     });
-    Response::End.encode(out);
+    ClassicResponse::End.encode(out);
 }
 
 fn encode_reset(reply: &Reply<'_>, out: &mut Vec<u8>) {
     if let Reply::Ok = reply {
-        Response::Reset.encode(out);
+        ClassicResponse::Reset.encode(out);
     } else {
         encode_word(reply, out);
     }
@@ -295,13 +295,13 @@ fn encode_reset(reply: &Reply<'_>, out: &mut Vec<u8>) {
 /// The word for an outcome that means the same whatever the command was.
 fn encode_word(reply: &Reply<'_>, out: &mut Vec<u8>) {
     match reply {
-        Reply::Stored(_) => Response::Stored.encode(out),
-        Reply::NotStored => Response::NotStored.encode(out),
-        Reply::Exists => Response::Exists.encode(out),
-        Reply::NotFound => Response::NotFound.encode(out),
-        Reply::Deleted => Response::Deleted.encode(out),
-        Reply::Number(number) => Response::Number(number.value).encode(out),
-        Reply::Locked | Reply::Unlocked | Reply::Ok => Response::Ok.encode(out),
+        Reply::Stored(_) => ClassicResponse::Stored.encode(out),
+        Reply::NotStored => ClassicResponse::NotStored.encode(out),
+        Reply::Exists => ClassicResponse::Exists.encode(out),
+        Reply::NotFound => ClassicResponse::NotFound.encode(out),
+        Reply::Deleted => ClassicResponse::Deleted.encode(out),
+        Reply::Number(number) => ClassicResponse::Number(number.value).encode(out),
+        Reply::Locked | Reply::Unlocked | Reply::Ok => ClassicResponse::Ok.encode(out),
         Reply::Refused(refusal) => put_line(out, status_line::refusal(*refusal)),
         Reply::Hit(_) | Reply::Miss | Reply::Keys(_) | Reply::Stats(_) => put_line(out, MISMATCH),
     }

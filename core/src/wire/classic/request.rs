@@ -11,7 +11,7 @@ mod encode;
 
 pub use encode::{Inexpressible, encode};
 
-use super::Envelope;
+use super::ClassicEnvelope;
 use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, Guard, OnMissing, Set, SetMode, TtlStep, TtlSteps,
 };
@@ -19,7 +19,7 @@ use crate::item::Cas;
 use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
-use crate::wire::Envelope as AnyEnvelope;
+use crate::wire::Envelope;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
 use crate::wire::line::Line;
 use crate::wire::scan::{
@@ -27,7 +27,7 @@ use crate::wire::scan::{
     u32_from, u64_from,
 };
 use crate::wire::status_line::{BAD_CHUNK, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, TOO_LARGE};
-use crate::wire::step::{Answer, Cursor, Step};
+use crate::wire::step::{Cursor, LocalResponse, Step};
 
 /// Reads the request of a line. `cursor` says which step of it is wanted, and is moved on.
 #[must_use]
@@ -38,7 +38,7 @@ pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> S
         .position(|byte| *byte == b' ')
         .unwrap_or(text.len());
     let Some((verb, rest)) = text.split_at_checked(verb_bytes) else {
-        return line.answer(ERROR);
+        return line.respond(ERROR);
     };
     match verb {
         b"get" | b"gets" | b"gat" | b"gats" => decode_get(verb, rest, line, cursor),
@@ -57,14 +57,14 @@ pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> S
         b"unlock_all" => change(Command::UnlockAll, false, line),
         b"keys" => {
             let prefix = split_token(rest).map_or(&[][..], |(word, _)| word);
-            cursor.list(prefix, AnyEnvelope::Classic(Envelope::Keys), line.bytes)
+            cursor.list(prefix, Envelope::Classic(ClassicEnvelope::Keys), line.bytes)
         }
         b"stats" => decode_stats(rest, line),
-        b"version" => line.answer_past(0, Answer::Version),
+        b"version" => line.respond_past(0, LocalResponse::Version),
         b"quit" => Step::Close {
-            answer: Answer::Nothing,
+            response: LocalResponse::Nothing,
         },
-        b"watch" => line.answer("CLIENT_ERROR watch commands not allowed"),
+        b"watch" => line.respond("CLIENT_ERROR watch commands not allowed"),
         _ => decode_rare(line),
     }
 }
@@ -82,7 +82,7 @@ fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Curs
     let Some((with_cas, steps, keys)) = get_options(verb, rest) else {
         // `gat` and `gats` without a key are malformed before their exptime is looked at.
         let words = Tokens::new(rest).take(2).count();
-        return line.answer(if touches && words == 2 {
+        return line.respond(if touches && words == 2 {
             BAD_EXPTIME
         } else {
             BAD_FORMAT
@@ -93,14 +93,14 @@ fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Curs
         Cursor::Start | Cursor::Page(_) | Cursor::End => (keys, true),
     };
     let Some((key, others)) = split_token(keys) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     let Some(key) = text_key(key) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     // All of them are looked at before the first is read (W2), and not again for the others.
     if is_first && Tokens::new(others).any(|key| text_key(key).is_none()) {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     }
     let last = others.iter().all(|byte| *byte == b' ');
     let consumed = if last {
@@ -116,10 +116,10 @@ fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Curs
         steps,
         ..Get::new(key)
     });
-    Step::Request {
+    Step::Execute {
         consumed,
         command,
-        envelope: AnyEnvelope::Classic(Envelope::Get { with_cas, last }),
+        envelope: Envelope::Classic(ClassicEnvelope::Get { with_cas, last }),
     }
 }
 
@@ -157,14 +157,14 @@ fn decode_store<'a>(
     let (Some(key), Some(client_flags), Some(exptime), Some(announced)) =
         (words.next(), words.next(), words.next(), words.next())
     else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     let Some(value_bytes) = announced_bytes_from(announced) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     let noreply = noreply(words.rest(), 5);
     let body_bytes = value_bytes + 2;
-    let refuse = |text| line.answer_past(body_bytes, Answer::line_unless(noreply, text));
+    let refuse = |text| line.respond_past(body_bytes, LocalResponse::line_unless(noreply, text));
 
     let (Some(key), Some(client_flags), Some(exptime)) = (
         text_key(key),
@@ -181,10 +181,10 @@ fn decode_store<'a>(
     } else {
         Guard::None
     };
-    let envelope = AnyEnvelope::Classic(Envelope::Change { noreply });
+    let envelope = Envelope::Classic(ClassicEnvelope::Change { noreply });
     if value_bytes > limits.value_bytes_max {
         return if verb == StoreVerb::Set {
-            Step::Request {
+            Step::Execute {
                 consumed: line.bytes + body_bytes,
                 command: Command::SetTooLarge { key },
                 envelope,
@@ -218,7 +218,7 @@ fn decode_store<'a>(
         guard,
         ..Set::new(key, value)
     });
-    Step::Request {
+    Step::Execute {
         consumed: line.bytes + body_bytes,
         command,
         envelope,
@@ -228,67 +228,70 @@ fn decode_store<'a>(
 fn decode_delete<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
     let mut words = Tokens::new(rest);
     let Some(key) = words.next() else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     let noreply = noreply(words.rest(), 2);
     // Long ago a number here was a delay; clients that still send the 0 are let through.
     let valid = match (words.next(), words.next(), words.next()) {
-        (_, _, Some(_)) => return line.answer(ERROR),
+        (_, _, Some(_)) => return line.respond(ERROR),
         (None, _, None) => true,
         (Some(word), None, None) => word == b"0" || noreply,
         (Some(word), Some(_), None) => word == b"0" && noreply,
     };
     if !valid {
         const USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
-        return line.answer_unless(noreply, USAGE);
+        return line.respond_unless(noreply, USAGE);
     }
     let Some(key) = text_key(key) else {
-        return line.answer_unless(noreply, BAD_FORMAT);
+        return line.respond_unless(noreply, BAD_FORMAT);
     };
     change(Command::Delete(Delete::new(key)), noreply, line)
 }
 
 fn decode_arithmetic<'a>(direction: Direction, rest: &'a [u8], line: Line<'a>) -> Step<'a> {
     let Some((key, rest)) = split_token(rest) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     let Some((delta, _)) = split_token(rest) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     let noreply = noreply(rest, 2);
     let Some(key) = text_key(key) else {
-        return line.answer_unless(noreply, BAD_FORMAT);
+        return line.respond_unless(noreply, BAD_FORMAT);
     };
     let Some(delta) = u64_from(delta) else {
-        return line.answer_unless(noreply, BAD_DELTA);
+        return line.respond_unless(noreply, BAD_DELTA);
     };
     let command = Command::Arithmetic(Arithmetic::new(key, direction, delta));
-    line.command(
+    line.execute(
         command,
-        AnyEnvelope::Classic(Envelope::Arithmetic { noreply }),
+        Envelope::Classic(ClassicEnvelope::Arithmetic { noreply }),
     )
 }
 
 fn decode_touch<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
     let Some((key, rest)) = split_token(rest) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     let Some((exptime, _)) = split_token(rest) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     let noreply = noreply(rest, 2);
     let Some(key) = text_key(key) else {
-        return line.answer_unless(noreply, BAD_FORMAT);
+        return line.respond_unless(noreply, BAD_FORMAT);
     };
     let Some(exptime) = exptime_from(exptime) else {
-        return line.answer_unless(noreply, BAD_EXPTIME);
+        return line.respond_unless(noreply, BAD_EXPTIME);
     };
     let steps = TtlSteps::one(TtlStep::Touch(exptime));
     let command = Command::Get(Get {
         steps,
         ..Get::new(key)
     });
-    line.command(command, AnyEnvelope::Classic(Envelope::Touch { noreply }))
+    line.execute(
+        command,
+        Envelope::Classic(ClassicEnvelope::Touch { noreply }),
+    )
 }
 
 /// One key and nothing else, or it is `ERROR`: a lock that nobody answers is of no use.
@@ -299,32 +302,32 @@ fn decode_lock<'a>(
 ) -> Step<'a> {
     let mut words = Tokens::new(rest);
     let (Some(key), None) = (words.next(), words.next()) else {
-        return line.answer(ERROR);
+        return line.respond(ERROR);
     };
     let Some(key) = text_key(key) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     change(command(key), false, line)
 }
 
 fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
-    let request = |command, envelope| line.command(command, AnyEnvelope::Classic(envelope));
-    let on = |topic| request(Command::Stats(topic), Envelope::Stats(topic));
+    let request = |command, envelope| line.execute(command, Envelope::Classic(envelope));
+    let on = |topic| request(Command::Stats(topic), ClassicEnvelope::Stats(topic));
     let Some((word, _)) = split_token(rest) else {
         return on(StatsTopic::General);
     };
     // memcached compares only as many bytes as the word has, so that `stats r` resets.
     if b"reset".starts_with(word) {
-        return request(Command::StatsReset, Envelope::StatsReset);
+        return request(Command::StatsReset, ClassicEnvelope::StatsReset);
     }
     if b"detail".starts_with(word) {
-        return line.answer("CLIENT_ERROR stats detail not allowed");
+        return line.respond("CLIENT_ERROR stats detail not allowed");
     }
     if b"settings".starts_with(word) {
         return on(StatsTopic::Settings);
     }
     if b"cachedump".starts_with(word) {
-        return line.answer("CLIENT_ERROR stats cachedump not allowed");
+        return line.respond("CLIENT_ERROR stats cachedump not allowed");
     }
     if b"conns".starts_with(word) {
         return on(StatsTopic::Conns);
@@ -333,7 +336,7 @@ fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
         b"items" => on(StatsTopic::Items),
         b"slabs" => on(StatsTopic::Slabs),
         b"sizes" => on(StatsTopic::Sizes),
-        _ => line.answer(ERROR),
+        _ => line.respond(ERROR),
     }
 }
 
@@ -342,7 +345,7 @@ fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
 fn decode_rare(line: Line<'_>) -> Step<'_> {
     let mut words = Tokens::new(line.text).take(TOKENS_MAX);
     let Some(verb) = words.next() else {
-        return line.answer(ERROR);
+        return line.respond(ERROR);
     };
     let argument = words.next();
     let (last, count) = match (
@@ -362,24 +365,27 @@ fn decode_rare(line: Line<'_>) -> Step<'_> {
             };
             match at {
                 Some(at) => change(Command::FlushAll { at }, noreply, line),
-                None => line.answer_unless(noreply, BAD_EXPTIME),
+                None => line.respond_unless(noreply, BAD_EXPTIME),
             }
         }
         b"verbosity" => {
             let level = argument.and_then(u32_from);
-            line.answer_unless(noreply, if level.is_some() { "OK" } else { BAD_FORMAT })
+            line.respond_unless(noreply, if level.is_some() { "OK" } else { BAD_FORMAT })
         }
-        b"shutdown" => line.answer_unless(noreply, "SERVER_ERROR: shutdown not enabled"),
+        b"shutdown" => line.respond_unless(noreply, "SERVER_ERROR: shutdown not enabled"),
         // A browser: what follows are header lines, each of which would be one more error.
         _ if count > 1 && last.starts_with(b"HTTP/") => Step::Close {
-            answer: Answer::Nothing,
+            response: LocalResponse::Nothing,
         },
-        _ => line.answer_unless(noreply, ERROR),
+        _ => line.respond_unless(noreply, ERROR),
     }
 }
 
 fn change<'a>(command: Command<'a>, noreply: bool, line: Line<'a>) -> Step<'a> {
-    line.command(command, AnyEnvelope::Classic(Envelope::Change { noreply }))
+    line.execute(
+        command,
+        Envelope::Classic(ClassicEnvelope::Change { noreply }),
+    )
 }
 
 fn exptime_from(token: &[u8]) -> Option<Exptime> {

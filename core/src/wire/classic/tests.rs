@@ -7,8 +7,8 @@ use std::{format, vec};
 
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
-use super::Envelope;
-use super::reply::Response;
+use super::ClassicEnvelope;
+use super::reply::ClassicResponse;
 use super::request::{Inexpressible, decode, encode};
 use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, Guard, Keys, NewCas, OnMissing, ScanCursor, Set,
@@ -20,7 +20,7 @@ use crate::reply::{Refusal, Reply, Stored};
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
 use crate::wire::line::Line;
-use crate::wire::{Cursor, Envelope as AnyEnvelope, Malformed, Step, WireLimits};
+use crate::wire::{Cursor, Envelope, Malformed, Step, WireLimits};
 
 /// The numbers and bytes of a request, from which any of them can be made.
 #[derive(Clone, Debug)]
@@ -57,15 +57,15 @@ impl Arbitrary for Draft {
 }
 
 impl Draft {
-    fn request(&self) -> (Command<'_>, Envelope) {
+    fn request(&self) -> (Command<'_>, ClassicEnvelope) {
         let key = Key::new(&self.key).unwrap();
         let exptime = Exptime::from_wire(i64::from(self.exptime));
         let Self {
             noreply, with_cas, ..
         } = *self;
         let touch = TtlSteps::one(TtlStep::Touch(exptime));
-        let change = Envelope::Change { noreply };
-        let loud = Envelope::Change { noreply: false };
+        let change = ClassicEnvelope::Change { noreply };
+        let loud = ClassicEnvelope::Change { noreply: false };
         let set = |mode, guard| {
             let client_flags = self.client_flags;
             Command::Set(Set {
@@ -78,14 +78,14 @@ impl Draft {
         };
         let cas = Cas::new(self.number).map_or(Guard::Never, Guard::Match);
         let sum = |direction| Command::Arithmetic(Arithmetic::new(key, direction, self.number));
-        let topic = |topic| (Command::Stats(topic), Envelope::Stats(topic));
+        let topic = |topic| (Command::Stats(topic), ClassicEnvelope::Stats(topic));
         match self.shape % 26 {
             1 => (
                 Command::Get(Get {
                     steps: touch,
                     ..Get::new(key)
                 }),
-                Envelope::Get {
+                ClassicEnvelope::Get {
                     with_cas,
                     last: true,
                 },
@@ -95,7 +95,7 @@ impl Draft {
                     steps: touch,
                     ..Get::new(key)
                 }),
-                Envelope::Touch { noreply },
+                ClassicEnvelope::Touch { noreply },
             ),
             3 => (set(SetMode::Set, Guard::None), change),
             4 => (set(SetMode::Set, cas), change),
@@ -120,8 +120,14 @@ impl Draft {
                 change,
             ),
             9 => (Command::Delete(Delete::new(key)), change),
-            10 => (sum(Direction::Increment), Envelope::Arithmetic { noreply }),
-            11 => (sum(Direction::Decrement), Envelope::Arithmetic { noreply }),
+            10 => (
+                sum(Direction::Increment),
+                ClassicEnvelope::Arithmetic { noreply },
+            ),
+            11 => (
+                sum(Direction::Decrement),
+                ClassicEnvelope::Arithmetic { noreply },
+            ),
             12 => (Command::Lock { key }, loud),
             13 => (Command::Unlock { key }, loud),
             14 => (Command::UnlockAll, loud),
@@ -131,14 +137,14 @@ impl Draft {
                     prefix: &self.key,
                     cursor: ScanCursor::default(),
                 }),
-                Envelope::Keys,
+                ClassicEnvelope::Keys,
             ),
             17 => (
                 Command::Keys(Keys {
                     prefix: b"",
                     cursor: ScanCursor::default(),
                 }),
-                Envelope::Keys,
+                ClassicEnvelope::Keys,
             ),
             18 => topic(StatsTopic::General),
             19 => topic(StatsTopic::Settings),
@@ -146,10 +152,10 @@ impl Draft {
             21 => topic(StatsTopic::Slabs),
             22 => topic(StatsTopic::Sizes),
             23 => topic(StatsTopic::Conns),
-            24 => (Command::StatsReset, Envelope::StatsReset),
+            24 => (Command::StatsReset, ClassicEnvelope::StatsReset),
             _ => (
                 Command::Get(Get::new(key)),
-                Envelope::Get {
+                ClassicEnvelope::Get {
                     with_cas,
                     last: true,
                 },
@@ -157,10 +163,10 @@ impl Draft {
         }
     }
 
-    fn response(&self) -> Response<'_> {
+    fn response(&self) -> ClassicResponse<'_> {
         let key = &self.key[..];
         match self.shape % 19 {
-            0 | 1 => Response::Value {
+            0 | 1 => ClassicResponse::Value {
                 key,
                 client_flags: self.client_flags,
                 value: &self.value,
@@ -170,26 +176,26 @@ impl Draft {
                     None
                 },
             },
-            2 => Response::Key(key),
-            3 => Response::Stat {
+            2 => ClassicResponse::Key(key),
+            3 => ClassicResponse::Stat {
                 name: key,
                 value: key,
             },
-            4 => Response::End,
-            5 => Response::Stored,
-            6 => Response::NotStored,
-            7 => Response::Exists,
-            8 => Response::NotFound,
-            9 => Response::Deleted,
-            10 => Response::Touched,
-            11 => Response::Ok,
-            12 => Response::Locked,
-            13 => Response::Reset,
-            14 => Response::Number(self.number),
-            15 => Response::Version(key),
-            16 => Response::Error,
-            17 => Response::ClientError(key),
-            _ => Response::ServerError(b"out of memory storing object"),
+            4 => ClassicResponse::End,
+            5 => ClassicResponse::Stored,
+            6 => ClassicResponse::NotStored,
+            7 => ClassicResponse::Exists,
+            8 => ClassicResponse::NotFound,
+            9 => ClassicResponse::Deleted,
+            10 => ClassicResponse::Touched,
+            11 => ClassicResponse::Ok,
+            12 => ClassicResponse::Locked,
+            13 => ClassicResponse::Reset,
+            14 => ClassicResponse::Number(self.number),
+            15 => ClassicResponse::Version(key),
+            16 => ClassicResponse::Error,
+            17 => ClassicResponse::ClientError(key),
+            _ => ClassicResponse::ServerError(b"out of memory storing object"),
         }
     }
 }
@@ -207,8 +213,8 @@ quickcheck! {
         encode(&command, envelope, &mut bytes).unwrap();
         // A listing stays in the input until its last page.
         let consumed = if let Command::Keys(_) = command { 0 } else { bytes.len() };
-        let envelope = AnyEnvelope::Classic(envelope);
-        decoded(&bytes) == Step::Request { consumed, command, envelope }
+        let envelope = Envelope::Classic(envelope);
+        decoded(&bytes) == Step::Execute { consumed, command, envelope }
     }
 
     /// Also when it comes byte by byte: it is not there before it is there in full.
@@ -216,12 +222,12 @@ quickcheck! {
         let response = draft.response();
         let mut bytes = Vec::new();
         response.encode(&mut bytes);
-        let whole = Response::decode(&bytes) == Ok(Some((response, bytes.len())));
-        whole && (0..bytes.len()).all(|cut| Response::decode(&bytes[..cut]) == Ok(None))
+        let whole = ClassicResponse::decode(&bytes) == Ok(Some((response, bytes.len())));
+        whole && (0..bytes.len()).all(|cut| ClassicResponse::decode(&bytes[..cut]) == Ok(None))
     }
 
     fn any_bytes_are_a_response_or_not(bytes: Vec<u8>) -> bool {
-        match Response::decode(&bytes) {
+        match ClassicResponse::decode(&bytes) {
             Ok(Some((_, consumed))) => consumed <= bytes.len(),
             Ok(None) | Err(Malformed) => true,
         }
@@ -236,7 +242,7 @@ fn a_request_is_the_line_a_person_would_type() {
         encode(&command, envelope, &mut bytes).unwrap();
         bytes
     };
-    let change = Envelope::Change { noreply: false };
+    let change = ClassicEnvelope::Change { noreply: false };
     let guard = Guard::Match(Cas::new(9).unwrap());
     let set = Set {
         client_flags: 5,
@@ -249,13 +255,13 @@ fn a_request_is_the_line_a_person_would_type() {
         steps,
         ..Get::new(key)
     });
-    let envelope = Envelope::Get {
+    let envelope = ClassicEnvelope::Get {
         with_cas: true,
         last: true,
     };
     assert_eq!(line(get, envelope), b"gats 30 k\r\n");
     assert_eq!(
-        line(get, Envelope::Touch { noreply: true }),
+        line(get, ClassicEnvelope::Touch { noreply: true }),
         b"touch k 30 noreply\r\n"
     );
     assert_eq!(line(Command::Lock { key }, change), b"lock k\r\n");
@@ -273,8 +279,8 @@ fn what_the_protocol_cannot_say_is_not_written() {
         assert_eq!(bytes, b"before");
     };
     let key = Key::new(b"k").unwrap();
-    let change = Envelope::Change { noreply: false };
-    let get = Envelope::Get {
+    let change = ClassicEnvelope::Change { noreply: false };
+    let get = ClassicEnvelope::Get {
         with_cas: false,
         last: true,
     };
@@ -309,7 +315,10 @@ fn what_the_protocol_cannot_say_is_not_written() {
     );
     let at = Exptime::At { unix_s: 1 << 31 };
     refused(Command::FlushAll { at }, change);
-    refused(Command::Lock { key }, Envelope::Change { noreply: true });
+    refused(
+        Command::Lock { key },
+        ClassicEnvelope::Change { noreply: true },
+    );
     refused(Command::Lock { key }, get);
 }
 
@@ -323,12 +332,12 @@ fn a_reply_of_no_server_is_malformed() {
         "-1\r\n",
     ] {
         assert_eq!(
-            Response::decode(bytes.as_bytes()),
+            ClassicResponse::decode(bytes.as_bytes()),
             Err(Malformed),
             "{bytes:?}"
         );
     }
-    assert_eq!(Response::decode(&[b'1'; 5000]), Err(Malformed));
+    assert_eq!(ClassicResponse::decode(&[b'1'; 5000]), Err(Malformed));
 }
 
 #[test]
@@ -338,7 +347,7 @@ fn every_refusal_has_its_line() {
         super::reply::encode(envelope, &Reply::Refused(refusal), &mut out);
         std::string::String::from_utf8(out).unwrap()
     };
-    let change = Envelope::Change { noreply: false };
+    let change = ClassicEnvelope::Change { noreply: false };
     for (refusal, line) in [
         (Refusal::Locked, "LOCKED"),
         (
@@ -365,9 +374,12 @@ fn every_refusal_has_its_line() {
         ),
     ] {
         assert_eq!(shown(change, refusal), format!("{line}\r\n"));
-        assert_eq!(shown(Envelope::Change { noreply: true }, refusal), "");
+        assert_eq!(
+            shown(ClassicEnvelope::Change { noreply: true }, refusal),
+            ""
+        );
     }
-    let sum = Envelope::Arithmetic { noreply: false };
+    let sum = ClassicEnvelope::Arithmetic { noreply: false };
     assert_eq!(
         shown(sum, Refusal::OutOfMemory),
         "SERVER_ERROR out of memory\r\n"
@@ -377,8 +389,16 @@ fn every_refusal_has_its_line() {
 #[test]
 fn a_reply_that_does_not_fit_is_said_to_be_one() {
     let mut out = Vec::new();
-    super::reply::encode(Envelope::Touch { noreply: false }, &Reply::Miss, &mut out);
-    super::reply::encode(Envelope::Change { noreply: false }, &Reply::Miss, &mut out);
+    super::reply::encode(
+        ClassicEnvelope::Touch { noreply: false },
+        &Reply::Miss,
+        &mut out,
+    );
+    super::reply::encode(
+        ClassicEnvelope::Change { noreply: false },
+        &Reply::Miss,
+        &mut out,
+    );
     assert_eq!(
         out,
         b"NOT_FOUND\r\nSERVER_ERROR the reply does not fit the request\r\n"
@@ -388,6 +408,6 @@ fn a_reply_that_does_not_fit_is_said_to_be_one() {
         cas: Cas::new(1).unwrap(),
         size: 0,
     };
-    super::reply::encode(Envelope::Keys, &Reply::Stored(stored), &mut out);
+    super::reply::encode(ClassicEnvelope::Keys, &Reply::Stored(stored), &mut out);
     assert_eq!(out, b"STORED\r\n");
 }

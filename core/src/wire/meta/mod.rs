@@ -34,7 +34,7 @@ pub enum Verb {
 
 /// How a meta command wants to be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Envelope<'a> {
+pub struct MetaEnvelope<'a> {
     /// Which answers there are.
     pub(crate) verb: Verb,
     /// The key asked for, decoded.

@@ -8,12 +8,12 @@
 //! `_mcmc_tokenize_meta`.
 
 use super::flag::BadFlag;
-use super::{Envelope, Flag, KeyBuffer, Verb};
+use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{Guard, NewCas, TtlStep, TtlSteps};
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::time::Exptime;
-use crate::wire::Envelope as AnyEnvelope;
+use crate::wire::Envelope;
 use crate::wire::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX, TOKENS_MAX};
 use crate::wire::scan::Tokens;
 use crate::wire::status_line::BAD_FORMAT;
@@ -184,7 +184,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    pub(super) fn envelope(&self, text: &'a [u8], value_bytes: usize) -> AnyEnvelope<'a> {
+    pub(super) fn envelope(&self, text: &'a [u8], value_bytes: usize) -> Envelope<'a> {
         let Self {
             verb,
             key,
@@ -193,7 +193,7 @@ impl<'a> Options<'a> {
             with_value,
             ..
         } = *self;
-        AnyEnvelope::Meta(Envelope {
+        Envelope::Meta(MetaEnvelope {
             verb,
             key,
             key_form,

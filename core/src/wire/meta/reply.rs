@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 
 use super::key::put_key;
-use super::{Envelope, Verb};
+use super::{MetaEnvelope, Verb};
 use crate::command::TTL_STEPS_MAX;
 use crate::key::KeyForm;
 use crate::reply::{Hit, Number, Refusal, Reply, Stored, TtlSeconds, TtlTrace, Win};
@@ -19,7 +19,7 @@ use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, without_line_end};
 use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
 /// Appends the line for `reply`, and the value if there is one, to `out`.
-pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
+pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
     match (envelope.verb, reply) {
         (Verb::Get, Reply::Hit(hit)) => encode_hit(envelope, hit, out),
         (Verb::Get, Reply::Miss)
@@ -50,7 +50,7 @@ pub fn encode(envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
 }
 
 /// A code, and what every verb shows: opaque and key.
-fn encode_code(code: [u8; 2], envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+fn encode_code(code: [u8; 2], envelope: &MetaEnvelope<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&code);
     for word in Tokens::new(envelope.flags) {
         put_reflected(word, envelope, out);
@@ -59,7 +59,7 @@ fn encode_code(code: [u8; 2], envelope: &Envelope<'_>, out: &mut Vec<u8>) {
 }
 
 /// Shows a flag that comes back as it was sent; nothing for any other.
-fn put_reflected(word: &[u8], envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+fn put_reflected(word: &[u8], envelope: &MetaEnvelope<'_>, out: &mut Vec<u8>) {
     match word.first() {
         Some(b'O') => put_opaque(word, out),
         Some(b'k') => put_key_flag(envelope.key.as_bytes(), envelope.key_form, out),
@@ -67,7 +67,13 @@ fn put_reflected(word: &[u8], envelope: &Envelope<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn encode_set(code: [u8; 2], cas: u64, size: usize, envelope: &Envelope<'_>, out: &mut Vec<u8>) {
+fn encode_set(
+    code: [u8; 2],
+    cas: u64,
+    size: usize,
+    envelope: &MetaEnvelope<'_>,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(&code);
     for word in Tokens::new(envelope.flags) {
         match word.first() {
@@ -79,7 +85,7 @@ fn encode_set(code: [u8; 2], cas: u64, size: usize, envelope: &Envelope<'_>, out
     out.extend_from_slice(b"\r\n");
 }
 
-fn encode_number(envelope: &Envelope<'_>, number: &Number, out: &mut Vec<u8>) {
+fn encode_number(envelope: &MetaEnvelope<'_>, number: &Number, out: &mut Vec<u8>) {
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(number.value).as_bytes();
     put_head(envelope.with_value, digits.len(), out);
@@ -99,7 +105,7 @@ fn encode_number(envelope: &Envelope<'_>, number: &Number, out: &mut Vec<u8>) {
     }
 }
 
-fn encode_hit(envelope: &Envelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
+fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     let with_value = envelope.with_value && !hit.unchanged;
     // One growth for the whole answer: a head line without key and opaque is at most 120 bytes.
     out.reserve(128 + if with_value { hit.value.len() } else { 0 });
@@ -220,7 +226,7 @@ fn put_key_flag(key: &[u8], form: KeyForm, out: &mut Vec<u8>) {
 
 /// What a server answers to a meta command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Response<'a> {
+pub struct MetaResponse<'a> {
     /// What happened.
     pub code: Code,
     /// The words behind the code: a letter and a token each, as the request asked for them. For
@@ -270,13 +276,13 @@ impl Code {
     }
 }
 
-impl<'a> Response<'a> {
+impl<'a> MetaResponse<'a> {
     /// Reads one answer off the front of `input`, and how many bytes it took; `None` if it is not
     /// there in full.
     ///
     /// # Errors
     /// [`Malformed`] if it is no answer to a meta command. It may be an error line of the classic
-    /// protocol, which [`classic::reply::Response`](crate::wire::classic::reply::Response) reads.
+    /// protocol, which [`ClassicResponse`](crate::wire::classic::reply::ClassicResponse) reads.
     pub fn decode(input: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
         let Some(line_bytes) = reply_line_bytes(input)? else {
             return Ok(None);

@@ -11,19 +11,19 @@ use alloc::vec::Vec;
 
 use super::key::put_key;
 use super::options::{BadLine, Options, flag_bit, long_key};
-use super::{Envelope, Flag, KeyBuffer, Verb};
+use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, Guard, LockAfter, OnMissing, Removal, Set, SetMode,
 };
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::time::Exptime;
-use crate::wire::Envelope as AnyEnvelope;
+use crate::wire::Envelope;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
 use crate::wire::line::Line;
 use crate::wire::scan::{Tokens, announced_bytes_from, split_token, text_key};
 use crate::wire::status_line::{BAD_CHUNK, BAD_FORMAT, put_line, put_number};
-use crate::wire::step::{Answer, Step};
+use crate::wire::step::{LocalResponse, Step};
 
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
 const BAD_ARITHMETIC: &str = "CLIENT_ERROR invalid or duplicate flag";
@@ -64,7 +64,7 @@ pub fn decode<'a>(
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
     let Some((key, flags)) = split_token(rest) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     match verb {
         Verb::Get => decode_get(key, flags, line, key_buffer),
@@ -77,8 +77,8 @@ pub fn decode<'a>(
 
 fn bad_line<'a>(bad: &BadLine, line: Line<'a>, body_bytes: usize) -> Step<'a> {
     match bad {
-        BadLine::Words => line.answer(BAD_FORMAT),
-        BadLine::Flags(text) => line.answer_past(body_bytes, Answer::Line(text)),
+        BadLine::Words => line.respond(BAD_FORMAT),
+        BadLine::Flags(text) => line.respond_past(body_bytes, LocalResponse::Line(text)),
     }
 }
 
@@ -96,7 +96,7 @@ fn decode_get<'a>(
         return bad_line(&bad, line, 0);
     }
     if flags.long_opaque {
-        return line.answer(LONG_OPAQUE);
+        return line.respond(LONG_OPAQUE);
     }
     let command = Command::Get(Get {
         key: flags.key,
@@ -108,7 +108,7 @@ fn decode_get<'a>(
         recaches: true,
         lock: false,
     });
-    line.command(command, flags.envelope(text, 0))
+    line.execute(command, flags.envelope(text, 0))
 }
 
 fn decode_set<'a>(
@@ -119,13 +119,13 @@ fn decode_set<'a>(
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
     let Some((announced, text)) = split_token(rest) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     let Some(value_bytes) = announced_bytes_from(announced) else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
     let body_bytes = value_bytes + 2;
-    let refuse = |text| line.answer_past(body_bytes, Answer::Line(text));
+    let refuse = |text| line.respond_past(body_bytes, LocalResponse::Line(text));
     let Some(key) = text_key(key) else {
         return bad_line(&long_key(text, 3), line, body_bytes);
     };
@@ -155,7 +155,7 @@ fn decode_set<'a>(
     let envelope = flags.envelope(text, value_bytes);
     if value_bytes > limits.value_bytes_max {
         let command = Command::SetTooLarge { key: flags.key };
-        return Step::Request {
+        return Step::Execute {
             consumed: line.bytes + body_bytes,
             command,
             envelope,
@@ -181,7 +181,7 @@ fn decode_set<'a>(
         new_cas: flags.new_cas,
         lock: LockAfter::Keep,
     });
-    Step::Request {
+    Step::Execute {
         consumed: line.bytes + body_bytes,
         command,
         envelope,
@@ -219,7 +219,7 @@ fn decode_delete<'a>(
         return bad_line(&bad, line, 0);
     }
     if flags.long_opaque {
-        return line.answer(LONG_OPAQUE);
+        return line.respond(LONG_OPAQUE);
     }
     let (exptime, client_flags) = (flags.exptime(), flags.client_flags);
     let command = Command::Delete(Delete {
@@ -242,7 +242,7 @@ fn decode_delete<'a>(
         },
         new_cas: flags.new_cas,
     });
-    line.command(command, flags.envelope(text, 0))
+    line.execute(command, flags.envelope(text, 0))
 }
 
 fn decode_arithmetic<'a>(
@@ -252,9 +252,9 @@ fn decode_arithmetic<'a>(
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
     let bad_line = |bad: &BadLine| match bad {
-        BadLine::Words => line.answer(BAD_FORMAT),
+        BadLine::Words => line.respond(BAD_FORMAT),
         // Whatever it was: memcached tells no more here.
-        BadLine::Flags(_) => line.answer(BAD_ARITHMETIC),
+        BadLine::Flags(_) => line.respond(BAD_ARITHMETIC),
     };
     let Some(key) = text_key(key) else {
         return bad_line(&long_key(text, 2));
@@ -266,10 +266,10 @@ fn decode_arithmetic<'a>(
     let direction = match flags.mode {
         None | Some(b'I' | b'+') => Direction::Increment,
         Some(b'D' | b'-') => Direction::Decrement,
-        Some(_) => return line.answer("CLIENT_ERROR invalid mode for ma M token"),
+        Some(_) => return line.respond("CLIENT_ERROR invalid mode for ma M token"),
     };
     if flags.long_opaque {
-        return line.answer(LONG_OPAQUE);
+        return line.respond(LONG_OPAQUE);
     }
     let command = Command::Arithmetic(Arithmetic {
         key: flags.key,
@@ -281,7 +281,7 @@ fn decode_arithmetic<'a>(
         guard: flags.guard_unless_zero(),
         new_cas: flags.new_cas,
     });
-    line.command(command, flags.envelope(text, 0))
+    line.execute(command, flags.envelope(text, 0))
 }
 
 /// `me` has one flag, `b`, and it must be the first; the others are let pass.
@@ -294,7 +294,7 @@ fn decode_debug<'a>(
     let mut words = Tokens::new(text).take(TOKENS_MAX - 2);
     let binary = words.clone().next() == Some(b"b");
     if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     }
     let (plain, key_form) = (
         text_key(key),
@@ -309,9 +309,9 @@ fn decode_debug<'a>(
         KeyForm::Binary => plain.and_then(|_| key_buffer.decode(key)),
     };
     let Some(key) = key else {
-        return line.answer(BAD_FORMAT);
+        return line.respond(BAD_FORMAT);
     };
-    let envelope = AnyEnvelope::Meta(Envelope {
+    let envelope = Envelope::Meta(MetaEnvelope {
         verb: Verb::Debug,
         key,
         key_form,
@@ -325,12 +325,12 @@ fn decode_debug<'a>(
         key_form,
         ..Get::new(key)
     });
-    line.command(command, envelope)
+    line.execute(command, envelope)
 }
 
 /// A meta command as a client writes it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Request<'a> {
+pub struct MetaRequest<'a> {
     /// What is asked.
     pub verb: Verb,
     /// Of which item. It is written in base64 if `b` is among the flags; `b` is added if it could
@@ -342,7 +342,7 @@ pub struct Request<'a> {
     pub value: &'a [u8],
 }
 
-impl Request<'_> {
+impl MetaRequest<'_> {
     /// Appends the request's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let Self {

@@ -8,9 +8,9 @@ use std::vec::Vec;
 
 use quickcheck::{Arbitrary, Gen, TestResult, quickcheck};
 
-use super::reply::{Code, Response, encode};
-use super::request::{Request, decode};
-use super::{Envelope, Flag, KeyBuffer, Verb};
+use super::reply::{Code, MetaResponse, encode};
+use super::request::{MetaRequest, decode};
+use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
     Arithmetic, Command, Direction, Get, Guard, LockAfter, NewCas, OnMissing, Set, SetMode,
     TtlStep, TtlSteps,
@@ -22,7 +22,7 @@ use crate::reply::{Hit, Reply, TtlTrace, Win};
 use crate::time::Exptime;
 use crate::wire::line::Line;
 use crate::wire::scan::Tokens;
-use crate::wire::{Envelope as AnyEnvelope, Malformed, Step, WireLimits};
+use crate::wire::{Envelope, Malformed, Step, WireLimits};
 
 /// The numbers and bytes of a request: which flags it has, and in which order.
 #[derive(Clone, Debug)]
@@ -142,9 +142,9 @@ quickcheck! {
         let (flags, key) = (draft.flags(mode), Key::new(&draft.key).unwrap());
         let value = if verb == Verb::Set { &draft.value[..] } else { b"" };
         let mut bytes = Vec::new();
-        Request { verb, key, flags: &flags, value }.encode(&mut bytes);
+        MetaRequest { verb, key, flags: &flags, value }.encode(&mut bytes);
         let mut key_buffer = KeyBuffer::new();
-        let Step::Request { consumed, command, envelope: AnyEnvelope::Meta(envelope) } =
+        let Step::Execute { consumed, command, envelope: Envelope::Meta(envelope) } =
             decoded(verb, &bytes, &mut key_buffer)
         else {
             return false;
@@ -170,21 +170,21 @@ quickcheck! {
         }
         let (flags, key) = (draft.flags(b'S'), Key::new(&draft.key).unwrap());
         let mut request = Vec::new();
-        Request { verb: Verb::Get, key, flags: &flags, value: b"" }.encode(&mut request);
+        MetaRequest { verb: Verb::Get, key, flags: &flags, value: b"" }.encode(&mut request);
         let mut key_buffer = KeyBuffer::new();
-        let Step::Request { envelope: AnyEnvelope::Meta(envelope), .. } =
+        let Step::Execute { envelope: Envelope::Meta(envelope), .. } =
             decoded(Verb::Get, &request, &mut key_buffer)
         else {
             return TestResult::failed();
         };
         let (hit, mut bytes) = (draft.hit(), Vec::new());
         encode(&envelope, &Reply::Hit(hit), &mut bytes);
-        let Ok(Some((response, consumed))) = Response::decode(&bytes) else {
+        let Ok(Some((response, consumed))) = MetaResponse::decode(&bytes) else {
             return TestResult::failed();
         };
         assert_eq!(consumed, bytes.len());
         for cut in 0..bytes.len() {
-            assert_eq!(Response::decode(&bytes[..cut]), Ok(None), "at {cut}");
+            assert_eq!(MetaResponse::decode(&bytes[..cut]), Ok(None), "at {cut}");
         }
         let number = |letter| {
             response.flag(letter).map(|token| std::str::from_utf8(token).unwrap().to_string())
@@ -212,7 +212,7 @@ quickcheck! {
     }
 
     fn any_bytes_are_an_answer_or_not(bytes: Vec<u8>) -> bool {
-        match Response::decode(&bytes) {
+        match MetaResponse::decode(&bytes) {
             Ok(Some((_, consumed))) => consumed <= bytes.len(),
             Ok(None) | Err(Malformed) => true,
         }
@@ -231,7 +231,7 @@ quickcheck! {
         let step = decode(verb, line.text, line, &WireLimits::default(), &mut key_buffer);
         match step {
             Step::Incomplete { at_least } => at_least > line.bytes,
-            Step::Request { consumed, .. } | Step::Answer { consumed, .. } => {
+            Step::Execute { consumed, .. } | Step::Send { consumed, .. } => {
                 consumed >= line.bytes
             }
             Step::Skip { .. } | Step::Close { .. } => false,
@@ -255,7 +255,7 @@ fn command<'a>(line: &'a str, body: &'a [u8], key_buffer: &'a mut KeyBuffer) -> 
         &WireLimits::default(),
         key_buffer,
     );
-    let Step::Request { command, .. } = step else {
+    let Step::Execute { command, .. } = step else {
         panic!("{line:?} is a request")
     };
     command
@@ -353,7 +353,7 @@ fn a_guard_of_0_is_one_that_no_item_meets() {
 
 #[test]
 fn the_answer_to_a_person_reads_back_as_far_as_its_code() {
-    let envelope = Envelope {
+    let envelope = MetaEnvelope {
         verb: Verb::Debug,
         key: Key::new(b"k").unwrap(),
         key_form: KeyForm::Plain,
@@ -364,12 +364,12 @@ fn the_answer_to_a_person_reads_back_as_far_as_its_code() {
     };
     let mut bytes = Vec::new();
     encode(&envelope, &Reply::Miss, &mut bytes);
-    let miss = Response {
+    let miss = MetaResponse {
         code: Code::Miss,
         flags: b"",
         value: b"",
     };
-    assert_eq!(Response::decode(&bytes), Ok(Some((miss, 4))));
-    assert_eq!(Response::decode(b"ERROR\r\n"), Err(Malformed));
-    assert_eq!(Response::decode(b"VA x\r\n"), Err(Malformed));
+    assert_eq!(MetaResponse::decode(&bytes), Ok(Some((miss, 4))));
+    assert_eq!(MetaResponse::decode(b"ERROR\r\n"), Err(Malformed));
+    assert_eq!(MetaResponse::decode(b"VA x\r\n"), Err(Malformed));
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use latchd_core::wire::binary::{Extras, Request};
+use latchd_core::wire::binary::{Extras, RequestPacket};
 
 use super::binary::opcode_name;
 use super::escaped;
@@ -36,8 +36,8 @@ fn line(bytes: &[u8]) -> String {
 
 /// A packet by its fields.
 #[must_use]
-pub fn packet(request: &Request<'_>) -> String {
-    let Request {
+pub fn packet(request: &RequestPacket<'_>) -> String {
+    let RequestPacket {
         opcode,
         opaque,
         cas,
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_packet_that_is_written_is_read_as_the_same() {
-        let request = Request {
+        let request = RequestPacket {
             cas: Cas::new(7),
             opaque: 9,
             extras: Extras::Store {
@@ -120,7 +120,7 @@ mod tests {
             },
             key: b"a",
             value: b"7 ",
-            ..Request::new(Opcode::RaU)
+            ..RequestPacket::new(Opcode::RaU)
         };
         let text = packet(&request);
         assert_eq!(

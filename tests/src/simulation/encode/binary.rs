@@ -4,7 +4,7 @@ use latchd_core::command::TtlStep;
 use latchd_core::item::Cas;
 use latchd_core::time::Exptime;
 use latchd_core::wire::binary::extras::EXPTIME_DO_NOT_CREATE;
-use latchd_core::wire::binary::{Extras, Opcode, Request};
+use latchd_core::wire::binary::{Extras, Opcode, RequestPacket};
 
 use super::super::ask::{Ask, What};
 use super::super::names::Names;
@@ -105,13 +105,13 @@ pub(super) fn encode(ask: &Ask, names: &Names, out: &mut Vec<u8>) {
         value.reserve(ask.text.bytes());
         ask.text.write(&mut value);
     }
-    Request {
+    RequestPacket {
         opaque: ask.number,
         cas: guard_number(ask.guard()).and_then(Cas::new),
         extras,
         key,
         value: &value,
-        ..Request::new(opcode(ask))
+        ..RequestPacket::new(opcode(ask))
     }
     .encode(out)
     .expect("nothing in it is too long");

@@ -41,10 +41,10 @@ fn stored() -> Reply<'static> {
 }
 
 /// Every packet that is sent for `reply`.
-fn sent(opcode: Opcode, reply: &Reply<'_>, check: impl FnOnce(&[Packet<'_>])) {
+fn sent(opcode: Opcode, reply: &Reply<'_>, check: impl FnOnce(&[ResponsePacket<'_>])) {
     let mut out = Vec::new();
     encode(
-        &Envelope {
+        &BinaryEnvelope {
             opcode,
             opaque: OPAQUE,
             key: b"k",
@@ -63,16 +63,16 @@ fn sent(opcode: Opcode, reply: &Reply<'_>, check: impl FnOnce(&[Packet<'_>])) {
     check(&packets);
 }
 
-fn packet(opcode: Opcode) -> Packet<'static> {
-    Packet::success(&Envelope {
+fn packet(opcode: Opcode) -> ResponsePacket<'static> {
+    ResponsePacket::success(&BinaryEnvelope {
         opcode,
         opaque: OPAQUE,
         key: b"",
     })
 }
 
-fn error(opcode: Opcode, status: Status, text: &'static str) -> Packet<'static> {
-    Packet {
+fn error(opcode: Opcode, status: Status, text: &'static str) -> ResponsePacket<'static> {
+    ResponsePacket {
         status,
         value: text.as_bytes(),
         ..packet(opcode)
@@ -88,7 +88,7 @@ fn a_hit_is_sent_loud_or_quiet() {
         Opcode::LaG,
         Opcode::LaGQ,
     ] {
-        let expected = Packet {
+        let expected = ResponsePacket {
             cas: Some(cas()),
             extras: b"\0\0\0\x07",
             value: b"v",
@@ -114,7 +114,7 @@ fn a_hit_is_sent_loud_or_quiet() {
 
 #[test]
 fn touch_tells_flags_and_version_and_no_value() {
-    let expected = Packet {
+    let expected = ResponsePacket {
         cas: Some(cas()),
         extras: b"\0\0\0\x07",
         ..packet(Opcode::Touch)
@@ -143,7 +143,7 @@ fn a_miss_is_hidden_by_quiet_gets_only() {
         });
     }
     for opcode in [Opcode::GetK, Opcode::GatK] {
-        let expected = Packet {
+        let expected = ResponsePacket {
             status: Status::NOT_FOUND,
             key: b"k",
             ..packet(opcode)
@@ -179,7 +179,7 @@ fn success_is_hidden_by_quiet_mutations() {
 
 #[test]
 fn a_mutation_tells_the_new_version() {
-    let expected = Packet {
+    let expected = ResponsePacket {
         cas: Some(cas()),
         ..packet(Opcode::Append)
     };
@@ -322,7 +322,7 @@ fn stats_end_with_an_empty_packet() {
     let mut stats = Stats::default();
     stats.counters.get_hits = 12;
     let mut out = Vec::new();
-    let envelope = Envelope {
+    let envelope = BinaryEnvelope {
         opcode: Opcode::Stat,
         opaque: OPAQUE,
         key: b"",

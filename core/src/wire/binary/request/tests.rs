@@ -14,16 +14,16 @@ fn step(input: &[u8], value_bytes_max: usize) -> Step<'_> {
 
 fn refused_at_header(input: &[u8]) -> (Status, bool) {
     match step(input, LIMIT) {
-        Step::Answer {
-            answer: AnyAnswer::Packet(answer),
+        Step::Send {
+            response: LocalResponse::Packet(packet),
             ..
-        } => (answer.status, false),
+        } => (packet.status, false),
         Step::Close {
-            answer: AnyAnswer::Packet(answer),
-        } => (answer.status, true),
+            response: LocalResponse::Packet(packet),
+        } => (packet.status, true),
         other @ (Step::Incomplete { .. }
-        | Step::Request { .. }
-        | Step::Answer { .. }
+        | Step::Execute { .. }
+        | Step::Send { .. }
         | Step::Skip { .. }
         | Step::Close { .. }) => panic!("taken: {other:?}"),
     }
@@ -33,7 +33,7 @@ fn refused_at_header(input: &[u8]) -> (Status, bool) {
 const QUIT_Q: u8 = Opcode::QuitQ.byte();
 
 const SILENT: Step<'static> = Step::Close {
-    answer: AnyAnswer::Nothing,
+    response: LocalResponse::Nothing,
 };
 
 /// A header with nothing behind it.
@@ -134,9 +134,9 @@ fn unknown_opcodes_are_answered_as_themselves_and_skipped() {
     });
     assert_eq!(
         step(&input, LIMIT),
-        Step::Answer {
+        Step::Send {
             consumed: HEADER_BYTES + 50,
-            answer: AnyAnswer::Packet(Answer::error(0x60, 7, Status::UNKNOWN_COMMAND)),
+            response: LocalResponse::Packet(StatusPacket::error(0x60, 7, Status::UNKNOWN_COMMAND)),
         }
     );
 }
@@ -176,18 +176,22 @@ fn a_value_over_the_limit_is_refused_before_it_arrives() {
         (Opcode::Append, Extras::None),
         (Opcode::RaU, extras),
     ] {
-        let request = Request {
+        let request = RequestPacket {
             extras,
             key: b"k",
             value: &value,
-            ..Request::new(opcode)
+            ..RequestPacket::new(opcode)
         };
         let packet = bytes_of(&request);
         assert_eq!(
             step(&packet[..HEADER_BYTES], LIMIT),
-            Step::Answer {
+            Step::Send {
                 consumed: packet.len(),
-                answer: AnyAnswer::Packet(Answer::error(opcode.byte(), 0, Status::TOO_LARGE)),
+                response: LocalResponse::Packet(StatusPacket::error(
+                    opcode.byte(),
+                    0,
+                    Status::TOO_LARGE
+                )),
             }
         );
     }
@@ -200,11 +204,11 @@ fn a_set_over_the_limit_names_its_key_and_skips_its_value() {
         client_flags: 0,
         exptime: 0,
     };
-    let request = Request {
+    let request = RequestPacket {
         extras,
         key: b"k",
         value: &value,
-        ..Request::new(Opcode::SetQ)
+        ..RequestPacket::new(Opcode::SetQ)
     };
     let packet = bytes_of(&request);
     let before_value = HEADER_BYTES + 8 + 1;
@@ -216,12 +220,12 @@ fn a_set_over_the_limit_names_its_key_and_skips_its_value() {
             }
         );
     }
-    let expected = Step::Request {
+    let expected = Step::Execute {
         consumed: packet.len(),
         command: Command::SetTooLarge {
             key: Key::new(b"k").unwrap(),
         },
-        envelope: AnyEnvelope::Binary(request.envelope()),
+        envelope: Envelope::Binary(request.envelope()),
     };
     assert_eq!(step(&packet[..before_value], LIMIT), expected);
     assert_eq!(step(&packet, LIMIT), expected);
@@ -230,10 +234,10 @@ fn a_set_over_the_limit_names_its_key_and_skips_its_value() {
 #[test]
 fn a_value_at_the_limit_is_taken() {
     let value = [b'v'; LIMIT];
-    let request = Request {
+    let request = RequestPacket {
         key: b"k",
         value: &value,
-        ..Request::new(Opcode::Append)
+        ..RequestPacket::new(Opcode::Append)
     };
     let packet = bytes_of(&request);
     assert_eq!(
@@ -249,7 +253,7 @@ quickcheck! {
         let mut input = bytes_of(&request);
         let packet_bytes = input.len();
         let header = RequestHeader::decode(&input).unwrap().unwrap();
-        assert_eq!(Request::from_packet(request.opcode, &header, &input), Some(request));
+        assert_eq!(RequestPacket::from_packet(request.opcode, &header, &input), Some(request));
         input.extend_from_slice(&behind);
         Some(step(&input, usize::MAX)) == lower(&request, packet_bytes, &mut Cursor::Start)
     }
@@ -280,12 +284,12 @@ quickcheck! {
                 input.len() < at_least && at_least <= HEADER_BYTES + 20 + KEY_BYTES_MAX + LIMIT
             }
             // Of a listing, which stays in the input, all is there.
-            Step::Request { consumed: 0, .. } => HEADER_BYTES + body_bytes as usize <= input.len(),
-            Step::Request { consumed, .. } | Step::Answer { consumed, .. } => {
+            Step::Execute { consumed: 0, .. } => HEADER_BYTES + body_bytes as usize <= input.len(),
+            Step::Execute { consumed, .. } | Step::Send { consumed, .. } => {
                 consumed == HEADER_BYTES + body_bytes as usize
             }
             Step::Skip { .. } => false,
-            Step::Close { answer } => answer != AnyAnswer::Nothing || opcode == QUIT_Q,
+            Step::Close { response } => response != LocalResponse::Nothing || opcode == QUIT_Q,
         }
     }
 

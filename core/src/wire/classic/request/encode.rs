@@ -9,7 +9,7 @@ use crate::command::{
 use crate::key::{Key, KeyForm};
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
-use crate::wire::classic::Envelope;
+use crate::wire::classic::ClassicEnvelope;
 use crate::wire::status_line::{put_line, put_number};
 
 /// The classic protocol has no words for this command or envelope.
@@ -23,7 +23,7 @@ pub struct Inexpressible;
 /// 32 bits, or only a meta or binary command says this. Nothing has been appended then.
 pub fn encode(
     command: &Command<'_>,
-    envelope: Envelope,
+    envelope: ClassicEnvelope,
     out: &mut Vec<u8>,
 ) -> Result<(), Inexpressible> {
     let start = out.len();
@@ -34,11 +34,11 @@ pub fn encode(
     written.ok_or(Inexpressible)
 }
 
-fn put_request(command: &Command<'_>, envelope: Envelope, out: &mut Vec<u8>) -> Option<()> {
+fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u8>) -> Option<()> {
     let noreply = match (command, envelope) {
         (
             Command::Get(get),
-            Envelope::Get {
+            ClassicEnvelope::Get {
                 with_cas,
                 last: true,
             },
@@ -47,21 +47,21 @@ fn put_request(command: &Command<'_>, envelope: Envelope, out: &mut Vec<u8>) -> 
             put_get(with_cas, touch, get.key, out)?;
             false
         }
-        (Command::Get(get), Envelope::Touch { noreply }) => {
+        (Command::Get(get), ClassicEnvelope::Touch { noreply }) => {
             put_verb("touch", get.key, out)?;
             put_exptime(touch_of(get).ok()??, out)?;
             noreply
         }
-        (Command::Set(set), Envelope::Change { noreply }) => {
+        (Command::Set(set), ClassicEnvelope::Change { noreply }) => {
             put_store(set, noreply, out)?;
             return Some(());
         }
-        (Command::Delete(delete), Envelope::Change { noreply }) => {
+        (Command::Delete(delete), ClassicEnvelope::Change { noreply }) => {
             (*delete == Delete::new(delete.key)).then_some(())?;
             put_verb("delete", delete.key, out)?;
             noreply
         }
-        (Command::Arithmetic(sum), Envelope::Arithmetic { noreply }) => {
+        (Command::Arithmetic(sum), ClassicEnvelope::Arithmetic { noreply }) => {
             (*sum == Arithmetic::new(sum.key, sum.direction, sum.delta)).then_some(())?;
             let verb = match sum.direction {
                 Direction::Increment => "incr",
@@ -72,24 +72,24 @@ fn put_request(command: &Command<'_>, envelope: Envelope, out: &mut Vec<u8>) -> 
             put_number(out, sum.delta);
             noreply
         }
-        (Command::Lock { key }, Envelope::Change { noreply: false }) => {
+        (Command::Lock { key }, ClassicEnvelope::Change { noreply: false }) => {
             put_verb("lock", *key, out)?;
             false
         }
-        (Command::Unlock { key }, Envelope::Change { noreply: false }) => {
+        (Command::Unlock { key }, ClassicEnvelope::Change { noreply: false }) => {
             put_verb("unlock", *key, out)?;
             false
         }
-        (Command::UnlockAll, Envelope::Change { noreply: false }) => {
+        (Command::UnlockAll, ClassicEnvelope::Change { noreply: false }) => {
             out.extend_from_slice(b"unlock_all");
             false
         }
-        (Command::FlushAll { at }, Envelope::Change { noreply }) => {
+        (Command::FlushAll { at }, ClassicEnvelope::Change { noreply }) => {
             out.extend_from_slice(b"flush_all");
             put_exptime(*at, out)?;
             noreply
         }
-        (Command::Keys(Keys { prefix, cursor }), Envelope::Keys) => {
+        (Command::Keys(Keys { prefix, cursor }), ClassicEnvelope::Keys) => {
             (*cursor == ScanCursor::default()).then_some(())?;
             out.extend_from_slice(b"keys");
             if !prefix.is_empty() {
@@ -97,7 +97,7 @@ fn put_request(command: &Command<'_>, envelope: Envelope, out: &mut Vec<u8>) -> 
             }
             false
         }
-        (Command::Stats(topic), Envelope::Stats(shown)) if *topic == shown => {
+        (Command::Stats(topic), ClassicEnvelope::Stats(shown)) if *topic == shown => {
             out.extend_from_slice(match topic {
                 StatsTopic::General => b"stats",
                 StatsTopic::Settings => b"stats settings",
@@ -108,7 +108,7 @@ fn put_request(command: &Command<'_>, envelope: Envelope, out: &mut Vec<u8>) -> 
             });
             false
         }
-        (Command::StatsReset, Envelope::StatsReset) => {
+        (Command::StatsReset, ClassicEnvelope::StatsReset) => {
             out.extend_from_slice(b"stats reset");
             false
         }
