@@ -61,11 +61,11 @@ pub struct Connection {
 /// Which of the protocols a client speaks; its first byte tells, and it does not change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Protocol {
-    /// Nothing has arrived yet.
+    /// Its first byte has not arrived.
     Unknown,
-    /// Classic and meta text.
+    /// Classic and meta text, request by request as its words say.
     Text,
-    /// Binary.
+    /// Binary, packet after packet.
     Binary,
 }
 
@@ -127,6 +127,8 @@ impl Connection {
     }
 
     fn next_text<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
+        // The end of a line is looked for once, however often its request is looked at after: while
+        // its body arrives, and for each key of a get.
         if self.line_bytes == 0
             && let Some(step) = self.find_line(input)
         {

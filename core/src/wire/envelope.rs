@@ -12,10 +12,10 @@ pub const VERSION: &str = concat!("1.6.45-latchd-", env!("CARGO_PKG_VERSION"));
 /// How a request wants to be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Envelope<'a> {
-    /// As the commands of the classic text protocol are.
+    /// In the words of the classic text protocol.
     Classic(classic::ClassicEnvelope),
-    /// As a meta command is.
+    /// By a code of two letters and the flags that were asked for.
     Meta(meta::MetaEnvelope<'a>),
-    /// As a binary packet is.
+    /// By packets, or not at all where it is quiet.
     Binary(binary::BinaryEnvelope<'a>),
 }

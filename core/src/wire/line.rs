@@ -28,7 +28,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// A command without a body.
+    /// A command that the line says in full.
     pub(crate) const fn execute(self, command: Command<'a>, envelope: Envelope<'a>) -> Step<'a> {
         Step::Execute {
             consumed: self.bytes,
@@ -37,17 +37,17 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// An answer to a request without a body.
+    /// The response to a request without a body.
     pub(crate) const fn respond(self, line: &'static str) -> Step<'a> {
         self.respond_past(0, LocalResponse::Line(line))
     }
 
-    /// An answer to a request without a body; nothing if it asked for none.
+    /// The response to a request without a body; nothing if it asked for none.
     pub(crate) const fn respond_unless(self, noreply: bool, line: &'static str) -> Step<'a> {
         self.respond_past(0, LocalResponse::line_unless(noreply, line))
     }
 
-    /// An answer to a request with a body of `body_bytes`, which nobody is to look at.
+    /// The response to a request with a body of `body_bytes`, which nobody is to look at.
     pub(crate) const fn respond_past(
         self,
         body_bytes: usize,

@@ -79,7 +79,7 @@ pub(crate) fn word_bytes(text: &[u8]) -> usize {
             .unwrap_or(rest.len())
 }
 
-/// The words of a text.
+/// The words of a text, one after the other. Nothing is copied or looked at twice.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens<'a>(&'a [u8]);
 
@@ -88,7 +88,7 @@ impl<'a> Tokens<'a> {
         Self(text)
     }
 
-    /// What has not been taken yet.
+    /// What stands behind the words that were taken, blanks included.
     pub(crate) const fn rest(&self) -> &'a [u8] {
         self.0
     }

@@ -29,16 +29,16 @@ pub enum Step<'a> {
     Execute {
         /// Bytes of input that are done with once the reply is encoded; 0 if the request goes on.
         consumed: usize,
-        /// What the client asks for.
+        /// What the client asks for, valid as far as the wire can tell (W2).
         command: Command<'a>,
-        /// How it wants to be answered.
+        /// How the reply is to be written; nothing of it concerns the core.
         envelope: Envelope<'a>,
     },
     /// Encode the response ([`LocalResponse::encode`]); the core has no part in it.
     Send {
         /// Bytes of input that are done with.
         consumed: usize,
-        /// What to send.
+        /// An error, or what the server knows without its items.
         response: LocalResponse<'a>,
     },
     /// Bytes that no one is to look at.
@@ -48,7 +48,7 @@ pub enum Step<'a> {
     },
     /// Encode the response, send it, and close.
     Close {
-        /// What to send before.
+        /// The last that the client is told.
         response: LocalResponse<'a>,
     },
 }
@@ -60,14 +60,14 @@ pub enum LocalResponse<'a> {
     Nothing,
     /// This line, without its line end.
     Line(&'a str),
-    /// The server's version.
+    /// The line for [`VERSION`].
     Version,
     /// A packet of the binary protocol.
     Packet(binary::StatusPacket),
 }
 
 impl<'a> LocalResponse<'a> {
-    /// A line, or nothing for a request that asked for no answer.
+    /// A line, or nothing for a request that asked for none.
     pub(crate) const fn line_unless(noreply: bool, line: &'a str) -> Self {
         if noreply {
             Self::Nothing
@@ -76,11 +76,11 @@ impl<'a> LocalResponse<'a> {
         }
     }
 
-    /// Appends the answer's bytes to `out`.
+    /// Appends the response's bytes to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Nothing => return,
-            Self::Packet(answer) => return answer.encode(out),
+            Self::Packet(packet) => return packet.encode(out),
             Self::Line(line) => out.extend_from_slice(line.as_bytes()),
             Self::Version => {
                 out.extend_from_slice(b"VERSION ");
@@ -95,12 +95,12 @@ impl<'a> LocalResponse<'a> {
 /// input until the last of them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Cursor {
-    /// The first, or the only one.
+    /// The first, or the only one there is.
     #[default]
     Start,
     /// The get of the key that stands at this byte of the line.
     Key(u32),
-    /// This page of a listing.
+    /// The page of a listing that begins here.
     Page(ScanCursor),
     /// None: the last page is encoded, and the request is still in the input.
     End,

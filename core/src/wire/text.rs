@@ -15,7 +15,7 @@ use super::step::{Cursor, Step};
 /// memcached reads no command from fewer bytes than this, the line end included.
 const LINE_BYTES_MIN: usize = 4;
 
-/// Reads the request of a line.
+/// The step of a line's request.
 ///
 /// `cursor` says which step of it is wanted, and is moved on. `key_buffer` takes the key if it is
 /// written in base64.

@@ -11,28 +11,28 @@ use super::opcode::ExtrasShape;
 /// What stands in front of the key. Exptimes are the unsigned numbers of the wire.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Extras {
-    /// Nothing.
+    /// For a command without numbers.
     #[default]
     None,
-    /// Touch, GAT, and where given Flush and `LaG`.
+    /// When an item is to expire (Touch, GAT, `LaG`), or all of them to go (Flush).
     Exptime(u32),
-    /// Set, Add, Replace, `RaU`.
+    /// What is stored beside the value, by Set, Add, Replace and `RaU`.
     Store {
-        /// The client's own number.
+        /// Kept with the item and shown with it; what they mean is the client's business.
         client_flags: u32,
-        /// The item's exptime.
+        /// As in [`Exptime::from_wire`](crate::time::Exptime::from_wire), without a sign.
         exptime: u32,
     },
-    /// Increment and Decrement.
+    /// By how much Increment and Decrement count, and from where.
     Arithmetic {
-        /// How much.
+        /// An Increment past 2^64 starts again at 0, a Decrement stops there.
         delta: u64,
         /// The number of an item that is made.
         initial: u64,
         /// The exptime of an item that is made; [`EXPTIME_DO_NOT_CREATE`] makes none.
         exptime: u32,
     },
-    /// Verbosity.
+    /// How much the server is to log (Verbosity). It is read and has no effect.
     Level(u32),
 }
 
@@ -70,7 +70,7 @@ impl Extras {
         }
     }
 
-    /// Appends them to `out`.
+    /// Appends the numbers to `out`, big-endian and in the order of the fields.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::None => {}
@@ -94,7 +94,7 @@ impl Extras {
         }
     }
 
-    /// How long they are.
+    /// How much stands in front of the key: what the header says of it.
     pub(super) const fn bytes(&self) -> u8 {
         match self {
             Self::None => 0,

@@ -8,13 +8,13 @@
 
 use alloc::vec::Vec;
 
-/// The bytes of a header.
+/// How long a header is, of a request or a response.
 pub const HEADER_BYTES: usize = 24;
 
-/// The first byte of a request.
+/// The first byte of a request; see [`BINARY_MAGIC`](crate::wire::BINARY_MAGIC).
 pub const REQUEST_MAGIC: u8 = 0x80;
 
-/// The first byte of a reply.
+/// The first byte of a response, so that whoever reads the wrong side of a wire is told at once.
 pub const RESPONSE_MAGIC: u8 = 0x81;
 
 /// The longest body of a request that is looked at, or skipped. A longer one is malformed.
@@ -27,25 +27,25 @@ pub const BODY_BYTES_MAX: usize = 1 << 30;
 pub struct Status(u16);
 
 impl Status {
-    /// It went well.
+    /// The request was granted; a get that was found, too.
     pub const SUCCESS: Self = Self(0x0000);
     /// There is no such item, or no such statistics.
     pub const NOT_FOUND: Self = Self(0x0001);
     /// There is such an item already, or it has another version.
     pub const EXISTS: Self = Self(0x0002);
-    /// The value is over the limit.
+    /// The value is over [`value_bytes_max`](crate::Limits::value_bytes_max).
     pub const TOO_LARGE: Self = Self(0x0003);
     /// The packet's parts are not those of its opcode.
     pub const INVALID: Self = Self(0x0004);
     /// There is nothing to append to, or not enough room.
     pub const NOT_STORED: Self = Self(0x0005);
-    /// The item is not a number.
+    /// The item's value is not a decimal number below 2^64.
     pub const NON_NUMERIC: Self = Self(0x0006);
     /// A connection holds the item's lock.
     pub const LOCKED: Self = Self(0x0010);
     /// The connection does not hold the item's lock.
     pub const NOT_LOCKED: Self = Self(0x0011);
-    /// The opcode is not known.
+    /// The opcode is not known, or the lengths contradict each other.
     pub const UNKNOWN_COMMAND: Self = Self(0x0081);
     /// There is no room, for an item or for a lock.
     pub const OUT_OF_MEMORY: Self = Self(0x0082);
@@ -53,13 +53,13 @@ impl Status {
     /// call 0x0084 "internal error".
     pub const INTERNAL: Self = Self(0x0084);
 
-    /// The status with this number.
+    /// The status that has this number on the wire, named here or not.
     #[must_use]
     pub const fn from_number(number: u16) -> Self {
         Self(number)
     }
 
-    /// The number on the wire.
+    /// The number that stands in bytes 6 and 7 of a response.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.0
@@ -90,34 +90,34 @@ impl Status {
 /// memcached, and are 0 when we write one.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct RequestHeader {
-    /// Which command; any byte.
+    /// Byte 1. Any value: whether it is a command is for [`Opcode`](super::Opcode) to say.
     pub opcode: u8,
-    /// Bytes of the key.
+    /// Bytes 2 and 3: how long the key is.
     pub key_bytes: u16,
-    /// Bytes in front of the key.
+    /// Byte 4: how much stands between header and key.
     pub extras_bytes: u8,
-    /// Bytes of extras, key and value together.
+    /// Bytes 8 to 11: how long extras, key and value are together.
     pub body_bytes: u32,
-    /// Goes into every reply as it is.
+    /// Bytes 12 to 15: the client's own number, which comes back in every response.
     pub opaque: u32,
-    /// Which version of the item the client must have seen; 0 is "any".
+    /// Bytes 16 to 23: which version of the item the client must have seen; 0 is "any".
     pub cas: u64,
 }
 
-/// The header of a reply.
+/// The header of a response, whose fields stand where those of a request do.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ResponseHeader {
-    /// That of the request.
+    /// That of the request, known or not.
     pub opcode: u8,
-    /// Bytes of the key.
+    /// How long the key is: 0 unless the opcode asks for the key, or lists.
     pub key_bytes: u16,
-    /// Bytes in front of the key.
+    /// How much stands between header and key: 4 for a hit, whose client flags they are.
     pub extras_bytes: u8,
-    /// How it went.
+    /// Bytes 6 and 7: where a request has a field that is reserved.
     pub status: Status,
-    /// Bytes of extras, key and value together.
+    /// How long extras, key and value are together.
     pub body_bytes: u32,
-    /// That of the request.
+    /// That of the request, by which a client that sent several knows which was answered.
     pub opaque: u32,
     /// The item's version; 0 if there is none to tell.
     pub cas: u64,

@@ -1,4 +1,4 @@
-//! What a request asks of the core, or the answer where the core has no part in it: its [`Step`].
+//! What a request asks of the core, or the response where the core has no part in it: its [`Step`].
 //!
 //! The rules of the header's CAS and of the exptimes are memcached's:
 //!
@@ -162,7 +162,7 @@ pub fn lower<'a>(
             };
             return Some(Step::Close { response });
         }
-        // Refused before they are decoded; this is the same answer.
+        // Refused before they are decoded; this is the same response.
         Verb::SaslListMechanisms | Verb::SaslAuth | Verb::SaslStep => {
             return Some(send(error(Status::UNKNOWN_COMMAND)));
         }

@@ -27,7 +27,7 @@ pub use request::RequestPacket;
 pub struct BinaryEnvelope<'a> {
     /// Which form of the command it was.
     pub opcode: Opcode,
-    /// Comes back in every reply.
+    /// The client's own number, which comes back in every packet of the response.
     pub opaque: u32,
     /// The key of the request: a loud miss of `GetK` and `GatK` repeats it.
     pub key: &'a [u8],
@@ -40,14 +40,14 @@ pub struct StatusPacket {
     pub opcode: u8,
     /// That of the request.
     pub opaque: u32,
-    /// How it went.
+    /// Why there is no more to say.
     pub status: Status,
     /// The text of an error, the version.
     pub body: &'static str,
 }
 
 impl StatusPacket {
-    /// It went well.
+    /// The request was granted, and there is nothing to tell.
     #[must_use]
     pub const fn success(opcode: u8, opaque: u32) -> Self {
         Self {

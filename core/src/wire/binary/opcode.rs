@@ -13,7 +13,7 @@
 /// disagree.
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $byte:literal: $verb:ident,)*) => {
-        /// The first thing a packet says: what is asked, how quietly, and whether the answer is to
+        /// The first thing a packet says: what is asked, how quietly, and whether the response is to
         /// repeat the key.
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
         #[repr(u8)]
@@ -50,7 +50,7 @@ opcodes! {
     Get = 0x00: Get,
     /// [`Opcode::Get`], silent on a miss.
     GetQ = 0x09: Get,
-    /// [`Opcode::Get`] with the key in the answer.
+    /// [`Opcode::Get`] with the key in the response.
     GetK = 0x0c: Get,
     /// [`Opcode::GetK`], silent on a miss.
     GetKQ = 0x0d: Get,
@@ -78,7 +78,7 @@ opcodes! {
     Decrement = 0x06: Decrement,
     /// [`Opcode::Decrement`], silent on success.
     DecrementQ = 0x16: Decrement,
-    /// Ends the connection after an answer.
+    /// Ends the connection after a response.
     Quit = 0x07: Quit,
     /// Ends the connection.
     QuitQ = 0x17: Quit,
@@ -108,7 +108,7 @@ opcodes! {
     Gat = 0x1d: Gat,
     /// [`Opcode::Gat`], silent on a miss.
     GatQ = 0x1e: Gat,
-    /// [`Opcode::Gat`] with the key in the answer.
+    /// [`Opcode::Gat`] with the key in the response.
     GatK = 0x23: Gat,
     /// [`Opcode::GatK`], silent on a miss.
     GatKQ = 0x24: Gat,
@@ -134,7 +134,7 @@ opcodes! {
     LaG = 0x46: LockAndGet,
     /// [`Opcode::LaG`]; answers a miss all the same.
     LaGQ = 0x47: LockAndGet,
-    /// [`Opcode::LaG`] with the key in the answer.
+    /// [`Opcode::LaG`] with the key in the response.
     LaGK = 0x48: LockAndGet,
     /// [`Opcode::LaGK`]; answers a miss all the same.
     LaGKQ = 0x49: LockAndGet,
@@ -146,7 +146,7 @@ opcodes! {
     Keys = 0x50: Keys,
 }
 
-/// What is asked, whatever the form of the answer.
+/// What is asked, whatever the form of the response.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Verb {
     /// [`Opcode::Get`] in all its forms.
@@ -206,11 +206,11 @@ pub enum Verb {
 /// Whether a part of a request must be there, may be, or must not.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Presence {
-    /// It must not be there.
+    /// A packet that has it is malformed.
     None,
-    /// It may be there.
+    /// Its length says whether it is there.
     Optional,
-    /// It must be there.
+    /// A packet without it is malformed.
     Required,
 }
 
@@ -228,11 +228,11 @@ impl Presence {
 /// What stands in front of the key in a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ExtrasShape {
-    /// Nothing.
+    /// The key begins behind the header.
     None,
-    /// An exptime: 4 bytes.
+    /// An exptime: 4 bytes, without a sign.
     Exptime,
-    /// Nothing, or an exptime.
+    /// As either of the above: its length says which.
     OptionalExptime,
     /// Client flags and exptime: 8 bytes.
     Store,
@@ -257,11 +257,11 @@ impl ExtrasShape {
 /// The lengths that a request of a verb may have.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Shape {
-    /// In front of the key.
+    /// The command's numbers: their length is that of the shape, or the packet is malformed.
     pub extras: ExtrasShape,
-    /// Which item.
+    /// For Stat a topic, for Keys a prefix, otherwise an item's.
     pub key: Presence,
-    /// Behind the key.
+    /// What is left of the body behind extras and key.
     pub value: Presence,
 }
 
@@ -314,13 +314,13 @@ impl Verb {
 }
 
 impl Opcode {
-    /// The number on the wire.
+    /// The opcode as byte 1 of a header.
     #[must_use]
     pub const fn byte(self) -> u8 {
         self as u8
     }
 
-    /// Whether the answer that the client expects is left out: a miss for gets, success for the
+    /// Whether the response that the client expects is left out: a miss for gets, success for the
     /// others. Errors are always sent.
     #[must_use]
     pub const fn is_quiet(self) -> bool {

@@ -8,12 +8,12 @@ use super::header::{HEADER_BYTES, ResponseHeader, Status, WrongMagic};
 use super::{BinaryEnvelope, StatusPacket};
 use crate::item::Cas;
 
-/// One packet of a server.
+/// One packet of a server. A response is one of them, none (quiet), or several (Keys, Stat).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ResponsePacket<'a> {
     /// That of the request; any byte, as a server answers what it does not know.
     pub opcode: u8,
-    /// How it went.
+    /// Whether the request was granted; if not, `value` is the text of why.
     pub status: Status,
     /// That of the request.
     pub opaque: u32,

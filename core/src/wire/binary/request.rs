@@ -21,12 +21,12 @@ use crate::wire::Envelope;
 use crate::wire::limits::WireLimits;
 use crate::wire::step::{Cursor, LocalResponse, Step};
 
-/// One packet of a client.
+/// One packet of a client, which is one request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct RequestPacket<'a> {
-    /// What is asked.
+    /// What is asked, and in which form the response is to be.
     pub opcode: Opcode,
-    /// Comes back in every reply.
+    /// The client's own number, which comes back in every packet of the response.
     pub opaque: u32,
     /// Which version of the item the client must have seen; `None` for any.
     pub cas: Option<Cas>,

@@ -12,60 +12,60 @@ use crate::wire::Malformed;
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, u64_from, without_line_end};
 use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
-/// One reply as it stands on the wire. A get is answered by several: values, and [`End`].
+/// One response as it stands on the wire. A get is answered by several: values, and [`End`].
 ///
 /// [`End`]: ClassicResponse::End
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ClassicResponse<'a> {
-    /// An item that a get found.
+    /// `VALUE` with a length, and the value: an item that a get found.
     Value {
-        /// Its key.
+        /// A get of several keys leaves out those that it does not find, so each says its own.
         key: &'a [u8],
-        /// The client's own number.
+        /// What the client stored beside the value.
         client_flags: u32,
-        /// Its value.
+        /// Any bytes: its length stands on the line before it.
         value: &'a [u8],
-        /// Its version, for `gets` and `gats`.
+        /// The item's version, for `gets` and `gats`.
         cas: Option<Cas>,
     },
-    /// A key of a listing.
+    /// `VALUE` without a length: a key of a listing.
     Key(&'a [u8]),
-    /// A line of `stats`.
+    /// `STAT`: a line of `stats`.
     Stat {
-        /// The name.
+        /// One word, by which a program finds it.
         name: &'a [u8],
-        /// The value.
+        /// The first word behind the name.
         value: &'a [u8],
     },
-    /// Nothing more comes.
+    /// `END`: the values, keys or statistics before it are all there are.
     End,
-    /// A set stored.
+    /// `STORED`: the item has this value now, or has it at one of its ends.
     Stored,
-    /// Its mode did not allow it.
+    /// `NOT_STORED`: there was an item for an add, or none for the others.
     NotStored,
-    /// The item has another version.
+    /// `EXISTS`: the item has another version than the one compared with.
     Exists,
-    /// There is no item.
+    /// `NOT_FOUND`: there is no item to change, delete, lock or compare with.
     NotFound,
-    /// The item is gone.
+    /// `DELETED`: the item is gone.
     Deleted,
-    /// The item has its new exptime.
+    /// `TOUCHED`: the item has its new exptime.
     Touched,
-    /// A lock was taken or given back, a flush took effect.
+    /// `OK`: a lock was taken or given back, a flush took effect.
     Ok,
-    /// A connection holds the item's lock.
+    /// `LOCKED`: a connection holds the item's lock.
     Locked,
-    /// The counters are back at 0.
+    /// `RESET`: the counters are back at 0.
     Reset,
-    /// A number as it is now.
+    /// Digits and nothing else: what `incr` and `decr` have come to.
     Number(u64),
-    /// The server's version.
+    /// `VERSION`, and the rest of the line.
     Version(&'a [u8]),
-    /// The command is unknown.
+    /// `ERROR`: the command is unknown, or has no such form.
     Error,
-    /// The request is at fault, for the reason given.
+    /// `CLIENT_ERROR`: the request is at fault, for the reason given.
     ClientError(&'a [u8]),
-    /// The server is at fault, for the reason given.
+    /// `SERVER_ERROR`: the server is at fault, for the reason given.
     ServerError(&'a [u8]),
 }
 

@@ -1,7 +1,7 @@
 //! Requests of the classic text protocol: from a line to a command, and back.
 //!
 //! `noreply` is what the last word of a line says, if the line has as many words as its command
-//! needs; it hides every answer, errors too. What stands between the words a command needs and the
+//! needs; it hides every response, errors too. What stands between the words a command needs and the
 //! last one is not looked at, as in memcached 1.6.45; only `delete` is strict, as in 1.6.18.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c` (`process_request`, `process_update_cmd_start`) and
@@ -348,6 +348,7 @@ fn decode_rare(line: Line<'_>) -> Step<'_> {
         return line.respond(ERROR);
     };
     let argument = words.next();
+    // The last word, which may be `noreply`, and how many words there are.
     let (last, count) = match (
         argument,
         words.by_ref().fold((None, 2), |(_, n), w| (Some(w), n + 1)),

@@ -10,7 +10,7 @@ use crate::time::Exptime;
 use crate::wire::scan::{i32_from, u32_from, u64_from};
 use crate::wire::status_line::{BAD_FORMAT, put_number};
 
-/// One flag of a meta command.
+/// One flag of a meta command, with its token read.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Flag<'a> {
     /// `b`: the key is written in base64.
@@ -63,10 +63,10 @@ pub enum Flag<'a> {
     Proxy,
 }
 
-/// Why a flag is of no use.
+/// Why a word is no flag. Which of several such is told: see [`super::options`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum BadFlag {
-    /// Nobody knows the letter.
+    /// No command has a flag with this letter; what stands behind it is not read any more.
     Unknown,
     /// The token is unreadable. The text stands unless a later flag has a worse one.
     Token(&'static str),
@@ -88,7 +88,8 @@ impl BadFlag {
 }
 
 impl<'a> Flag<'a> {
-    /// Reads one word of a request.
+    /// Reads one word of a request: its first byte decides, and a token that is not its own is let
+    /// pass.
     #[inline]
     pub(crate) fn decode(word: &'a [u8]) -> Result<Self, BadFlag> {
         let Some((letter, token)) = word.split_first() else {

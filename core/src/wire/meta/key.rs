@@ -18,7 +18,7 @@ use crate::key::{KEY_BYTES_MAX, Key, KeyForm};
 pub struct KeyBuffer([u8; KEY_BYTES_MAX]);
 
 impl KeyBuffer {
-    /// An empty buffer.
+    /// A buffer to lend, for as many keys as there are, one after the other.
     #[must_use]
     pub const fn new() -> Self {
         Self([0; KEY_BYTES_MAX])
@@ -87,6 +87,7 @@ pub(crate) fn put_key(key: &[u8], form: KeyForm, out: &mut Vec<u8>) {
     match form {
         KeyForm::Plain => out.extend_from_slice(key),
         KeyForm::Binary => {
+            // Made room for first and cut back after, since the encoder writes into a slice.
             let start = out.len();
             out.resize(start + key.len().div_ceil(3) * 4, 0);
             let room = out.get_mut(start..).unwrap_or_default();

@@ -35,19 +35,19 @@ pub enum Verb {
 /// How a meta command wants to be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MetaEnvelope<'a> {
-    /// Which answers there are.
+    /// The same outcome has another code for another verb: a miss is `EN` for `mg`, `NF` for `md`.
     pub(crate) verb: Verb,
-    /// The key asked for, decoded.
+    /// The key asked for, decoded: what `k` shows where there is no item.
     pub(crate) key: Key<'a>,
-    /// How it was written.
+    /// How the key was written, and so how it is shown.
     pub(crate) key_form: KeyForm,
     /// The flags as they stand in the request. They say what to show, and in which order.
     pub(crate) flags: &'a [u8],
-    /// `q`: an answer that says nothing new is not sent.
+    /// `q`: a response that says nothing new is not sent.
     pub(crate) quiet: bool,
     /// `v`: the value is to be shown.
     pub(crate) with_value: bool,
-    /// How long the value of `ms` is.
+    /// How long the value of `ms` is: what `s` shows if it is not stored.
     pub(crate) value_bytes: usize,
 }
 

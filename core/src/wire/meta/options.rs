@@ -105,9 +105,12 @@ impl<'a> Options<'a> {
         let mut stopped = false;
         for word in Tokens::new(text).take(TOKENS_MAX - taken) {
             words += 1;
+            // memcached cuts the line into words before it reads any: this outweighs what came
+            // before it.
             let Some(bit) = word.first().copied().and_then(flag_bit) else {
                 return Err(BadLine::Words);
             };
+            // What is wrong is known, but a later word may still be no word.
             if stopped {
                 continue;
             }
@@ -174,6 +177,8 @@ impl<'a> Options<'a> {
             | Flag::ShowTtl
             | Flag::Proxy => return,
         };
+        // A flag that another verb has a use for is let pass. `ms` and `md` take their exptime from
+        // `T` and `N` without regard to the order.
         let acts = match (self.verb, step) {
             (Verb::Get, _) | (Verb::Arithmetic, TtlStep::Touch(_) | TtlStep::Vivify(_)) => true,
             (Verb::Arithmetic, TtlStep::Recache(_))

@@ -2,7 +2,7 @@
 //!
 //! A line is a code of two letters and what the request's flags asked to be shown, in the
 //! request's order; what nobody asked for (`W`, `X`, `Z`) comes last. The flags are read again from
-//! the request, so an answer needs no memory.
+//! the request, so a response needs no memory.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_m*_cmd`, and `proto_text.c`,
 //! `process_meta_command`. `LK`, for an item that another connection holds, is latchd's own.
@@ -106,8 +106,9 @@ fn encode_number(envelope: &MetaEnvelope<'_>, number: &Number, out: &mut Vec<u8>
 }
 
 fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
+    // A client that knows this version (`C`) has the value.
     let with_value = envelope.with_value && !hit.unchanged;
-    // One growth for the whole answer: a head line without key and opaque is at most 120 bytes.
+    // One growth for the whole response: a head line without key and opaque is at most 120 bytes.
     out.reserve(128 + if with_value { hit.value.len() } else { 0 });
     put_head(with_value, hit.value.len(), out);
     let mut ttl = TtlWalk::new(hit.ttl);
@@ -227,7 +228,7 @@ fn put_key_flag(key: &[u8], form: KeyForm, out: &mut Vec<u8>) {
 /// What a server answers to a meta command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MetaResponse<'a> {
-    /// What happened.
+    /// What came of the request; what else is told depends on its flags.
     pub code: Code,
     /// The words behind the code: a letter and a token each, as the request asked for them. For
     /// [`Code::Debug`], the key and `name=value` pairs.
@@ -236,7 +237,7 @@ pub struct MetaResponse<'a> {
     pub value: &'a [u8],
 }
 
-/// The code of a meta answer.
+/// The two letters with which a meta response begins.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Code {
     /// `HD`: it was done.
@@ -277,11 +278,11 @@ impl Code {
 }
 
 impl<'a> MetaResponse<'a> {
-    /// Reads one answer off the front of `input`, and how many bytes it took; `None` if it is not
+    /// Reads one response off the front of `input`, and how many bytes it took; `None` if it is not
     /// there in full.
     ///
     /// # Errors
-    /// [`Malformed`] if it is no answer to a meta command. It may be an error line of the classic
+    /// [`Malformed`] if it is no response to a meta command. It may be an error line of the classic
     /// protocol, which [`ClassicResponse`](crate::wire::classic::reply::ClassicResponse) reads.
     pub fn decode(input: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
         let Some(line_bytes) = reply_line_bytes(input)? else {

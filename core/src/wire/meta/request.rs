@@ -147,12 +147,15 @@ fn decode_set<'a>(
         SetMode::Add => Guard::None,
         SetMode::Append { .. } | SetMode::Prepend { .. } => flags.guard_unless_zero(),
     };
+    // With a version to compare, there being an item goes without saying; and a miss is `NF` then,
+    // not `NS`.
     let mode = if mode == SetMode::Replace && guard != Guard::None {
         SetMode::Set
     } else {
         mode
     };
     let envelope = flags.envelope(text, value_bytes);
+    // Before the value has come: it is read past, and its key must not go on showing an old one.
     if value_bytes > limits.value_bytes_max {
         let command = Command::SetTooLarge { key: flags.key };
         return Step::Execute {
@@ -331,7 +334,7 @@ fn decode_debug<'a>(
 /// A meta command as a client writes it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MetaRequest<'a> {
-    /// What is asked.
+    /// What is done to the item.
     pub verb: Verb,
     /// Of which item. It is written in base64 if `b` is among the flags; `b` is added if it could
     /// not stand on a line.
@@ -378,7 +381,7 @@ impl MetaRequest<'_> {
     }
 }
 
-/// How a key must be written.
+/// Plain, unless the key has bytes that end a word or a line.
 fn form_of(key: Key<'_>) -> KeyForm {
     let odd = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
     if key.as_bytes().iter().any(odd) {
@@ -388,7 +391,7 @@ fn form_of(key: Key<'_>) -> KeyForm {
     }
 }
 
-/// Appends `mn`, whose answer `MN` tells a client that everything before it has been answered.
+/// Appends `mn`, whose response `MN` tells a client that everything before it has been answered.
 pub fn encode_noop(out: &mut Vec<u8>) {
     put_line(out, "mn");
 }
