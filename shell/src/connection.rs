@@ -7,8 +7,9 @@
 //!   was announced, and at most to one request of the largest size and [`INPUT_BYTES`].
 //! - B2: `pending`, output that the socket did not take. It holds at most [`OUTPUT_BYTES_MAX`] and
 //!   one reply. While there is any, nothing is read: a client that does not read is not read.
-//! - B3: a turn of one client reads at most [`INPUT_BYTES`] and writes once, so that the others'
-//!   turns come.
+//! - B3: a turn of one client reads at most [`INPUT_BYTES`], does as much as [`Turn::work`] allows,
+//!   and writes once, so that the others' turns come. Only a client whose end is in sight is read
+//!   until the end, within the same work.
 //! - B4: the locks of a client whose last request has been executed are free before this file is
 //!   left, also when its last answer still waits to be sent.
 
@@ -16,17 +17,18 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use latchd_core::connection::Progress;
-use latchd_core::execute::Execute;
-use latchd_core::{Command, Connection, Instant, Reply};
+use latchd_core::{Connection, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::connection_stats::Traffic;
+use crate::executor::{Executor, drive_aloud};
 use crate::mailbox::Arrival;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
+use crate::turn::Turn;
 
 /// What a worker reads at a time, in bytes.
 pub(crate) const INPUT_BYTES: usize = 64 << 10;
@@ -49,24 +51,6 @@ const OUTPUT_BYTES_KEPT: usize = 512 << 10;
 /// others' next requests.
 const LAST_READS_MAX: usize = 32;
 
-/// How much of a request or an answer is logged, in bytes.
-const LOGGED_BYTES_MAX: usize = 200;
-
-/// What a worker lends a client for its turn.
-#[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    /// The server.
-    pub(crate) shared: &'a Shared,
-    /// Where bytes are counted.
-    pub(crate) traffic: &'a Traffic,
-    /// When it is.
-    pub(crate) now: Instant,
-    /// Room for input; empty.
-    pub(crate) input: &'a mut Vec<u8>,
-    /// Room for output; empty.
-    pub(crate) output: &'a mut Vec<u8>,
-}
-
 /// What a client waits for.
 #[derive(Debug)]
 pub(crate) enum Next {
@@ -74,6 +58,10 @@ pub(crate) enum Next {
     Input,
     /// Room in its socket.
     Output,
+    /// Its next turn: it has more to do.
+    Turn,
+    /// The turn that it waits for already.
+    InTurn,
     /// Nothing: it is to be dropped.
     End(End),
 }
@@ -162,27 +150,55 @@ impl ClientConn {
     /// Does what can be done now that epoll has shown `ready`.
     pub(crate) fn advance(&mut self, ready: EventFlags, turn: &mut Turn<'_>) -> Next {
         self.last_active = turn.now;
-        if self.waits_for == EventFlags::OUT {
-            match self.resume(turn) {
-                Ok(next) => next,
-                Err(errno) => Next::End(End::Failed(errno)),
-            }
+        let next = if self.waits_for == EventFlags::OUT {
+            self.resume(turn)
+        } else if self.waits_for == IN_TURN {
+            Ok(Next::InTurn)
         } else {
-            let rounds = if is_ending(ready) { LAST_READS_MAX } else { 1 };
-            for _ in 0..rounds {
-                match self.receive(turn) {
-                    Ok(0) => return Next::End(End::PeerClosed),
-                    Ok(_) => {}
-                    Err(Errno::AGAIN) => return Next::Input,
-                    Err(errno) => return Next::End(End::Failed(errno)),
-                }
-                match self.answer(turn) {
-                    Ok(Next::Input) => {}
-                    Ok(next @ (Next::Output | Next::End(_))) => return next,
-                    Err(errno) => return Next::End(End::Failed(errno)),
+            self.converse(ready, turn)
+        };
+        match next {
+            // A reset takes back what has not been executed by now: the locks do not wait for it.
+            Ok(Next::Turn | Next::InTurn) if ready.contains(EventFlags::ERR) => {
+                Next::End(End::Failed(self.error()))
+            }
+            Ok(next) => next,
+            Err(errno) => Next::End(End::Failed(errno)),
+        }
+    }
+
+    /// Goes on with what did not fit into its last turn.
+    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>) -> Next {
+        self.last_active = turn.now;
+        self.answer_rest(turn)
+            .unwrap_or_else(|errno| Next::End(End::Failed(errno)))
+    }
+
+    /// Reads and answers; once, or until the end if that is in sight.
+    fn converse(&mut self, ready: EventFlags, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
+        let rounds = if is_ending(ready) { LAST_READS_MAX } else { 1 };
+        for _ in 0..rounds {
+            match self.receive(turn) {
+                Ok(0) => return Ok(Next::End(End::PeerClosed)),
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return Ok(Next::Input),
+                Err(errno) => return Err(errno),
+            }
+            match self.answer(turn)? {
+                Next::Input => {}
+                next @ (Next::Output | Next::Turn | Next::InTurn | Next::End(_)) => {
+                    return Ok(next);
                 }
             }
-            Next::Input
+        }
+        Ok(Next::Input)
+    }
+
+    /// What its socket has failed with.
+    fn error(&self) -> Errno {
+        match rustix::net::sockopt::socket_error(&self.socket) {
+            Ok(Err(errno)) | Err(errno) => errno,
+            Ok(Ok(())) => Errno::CONNRESET,
         }
     }
 
@@ -207,6 +223,11 @@ impl ClientConn {
             return Ok(Next::Input);
         }
         // A full output has stopped the requests in `rest`.
+        self.answer_rest(turn)
+    }
+
+    /// Goes on with the requests in `rest`.
+    fn answer_rest(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
         turn.input.clear();
         turn.input.append(&mut self.rest);
         self.answer(turn)
@@ -247,16 +268,23 @@ impl ClientConn {
             }
             return Ok(Next::Input);
         }
-        let mut core = CoreOfAll {
+        let mut core = Executor {
             shared: turn.shared,
             now: turn.now,
             session,
+            work: &mut turn.work,
         };
         let (consumed, progress) = if turn.shared.config.verbosity < 2 {
             self.wire
                 .drive(input, &mut core, turn.output, OUTPUT_BYTES_MAX)
         } else {
-            drive_aloud(&mut self.wire, input, &mut core, turn.output)
+            drive_aloud(
+                &mut self.wire,
+                input,
+                &mut core,
+                turn.output,
+                OUTPUT_BYTES_MAX,
+            )
         };
         if collects {
             self.rest.drain(..consumed);
@@ -279,7 +307,7 @@ impl ClientConn {
         } else {
             turn.traffic.count_yield();
             self.needed = 0;
-            Next::Output
+            Next::Turn
         };
         let sent = send(&self.socket, turn.output, turn.traffic);
         if let Ok(sent) = sent
@@ -304,6 +332,10 @@ impl AsFd for ClientConn {
     }
 }
 
+/// A client that waits for its turn, as epoll sees it: nobody has to say that there are bytes. Epoll
+/// shows a reset unasked.
+pub(crate) const IN_TURN: EventFlags = EventFlags::empty();
+
 /// Whether the peer will send nothing more than what has arrived.
 pub(crate) fn is_ending(ready: EventFlags) -> bool {
     ready.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
@@ -326,79 +358,5 @@ fn send(socket: &OwnedFd, bytes: &[u8], traffic: &Traffic) -> rustix::io::Result
         }
         Err(Errno::AGAIN) => Ok(0),
         Err(errno) => Err(errno),
-    }
-}
-
-/// The server's items as one connection sees them at one moment.
-struct CoreOfAll<'a> {
-    shared: &'a Shared,
-    now: Instant,
-    session: &'a mut ShardSession,
-}
-
-impl Execute for CoreOfAll<'_> {
-    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        let Self {
-            shared,
-            now,
-            session,
-        } = self;
-        if let Command::StatsReset = command {
-            shared.connection_stats.reset();
-        }
-        let lines = |topic| {
-            shared
-                .connection_stats
-                .lines(topic, &shared.config, &shared.clock)
-        };
-        if shared.config.verbosity < 3 {
-            return shared
-                .shards
-                .execute(*now, session, command, &lines, answer);
-        }
-        let conn = session.conn();
-        shared
-            .shards
-            .execute(*now, session, command, &lines, &mut |reply| {
-                if let Reply::Locked | Reply::Unlocked = reply {
-                    let key = command.key().map_or(&b"all"[..], |key| key.as_bytes());
-                    tracing::info!("{conn} {reply:?} {}", key.escape_ascii());
-                }
-                answer(reply);
-            });
-    }
-}
-
-/// Drives a request at a time and logs it and its answer, in memcached's shape.
-fn drive_aloud(
-    wire: &mut Connection,
-    input: &[u8],
-    core: &mut CoreOfAll<'_>,
-    output: &mut Vec<u8>,
-) -> (usize, Progress) {
-    let number = core.session.conn();
-    let mut done = 0;
-    loop {
-        let answered = output.len();
-        let (consumed, progress) = wire.drive(&input[done..], core, output, answered + 1);
-        log_bytes('<', number.number(), &input[done..done + consumed]);
-        log_bytes('>', number.number(), &output[answered..]);
-        done += consumed;
-        if progress != Progress::OutputFull || output.len() >= OUTPUT_BYTES_MAX {
-            return (done, progress);
-        }
-    }
-}
-
-fn log_bytes(direction: char, number: u64, bytes: &[u8]) {
-    let shown = &bytes[..bytes.len().min(LOGGED_BYTES_MAX)];
-    let shown = shown.strip_suffix(b"\r\n").unwrap_or(shown);
-    let cut = if bytes.len() > LOGGED_BYTES_MAX {
-        "…"
-    } else {
-        ""
-    };
-    if !bytes.is_empty() {
-        tracing::info!("{direction}{number} {}{cut}", shown.escape_ascii());
     }
 }

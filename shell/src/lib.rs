@@ -33,11 +33,13 @@ mod clock;
 mod config;
 mod connection;
 mod connection_stats;
+mod executor;
 mod listen;
 mod mailbox;
 mod server;
 mod shards;
 mod shared;
+mod turn;
 mod worker;
 
 pub use config::{Config, ListenAddress, UnixSocket};

@@ -10,11 +10,16 @@
 //!   has been seen are free for every request executed after.
 //! - V3: an event for a client that has gone reaches nobody: a place that is taken again has
 //!   another name.
+//! - V4: whoever has more to do than fits into a turn goes behind all others who have. One of them
+//!   has a turn each time that all have been served who have something new, and whether the server
+//!   is to stop is looked at each time.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use async_io::Async;
 use latchd_core::wire::WireLimits;
@@ -26,10 +31,11 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use crate::acceptor::Acceptor;
-use crate::connection::{ClientConn, End, INPUT_BYTES, Next, READABLE, Turn, is_ending};
+use crate::connection::{ClientConn, End, IN_TURN, INPUT_BYTES, Next, READABLE, is_ending};
 use crate::listen::Listener;
 use crate::mailbox::{Arrival, Message};
 use crate::shared::Shared;
+use crate::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
 
 /// How many events one wait can show.
 const EVENTS_PER_TURN: usize = 128;
@@ -42,6 +48,12 @@ const LINGER: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// Not a moment: somebody has more to do.
+const NO_LINGER: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
 /// A worker's state.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -50,6 +62,8 @@ pub(crate) struct Worker {
     epoll: Async<OwnedFd>,
     acceptor: Option<Acceptor>,
     clients: Slab<ClientConn>,
+    /// Who has more to do, in the order of their turns (V4).
+    waiting: VecDeque<Name>,
     input: Vec<u8>,
     output: Vec<u8>,
     now: Instant,
@@ -96,6 +110,7 @@ impl Worker {
             epoll: Async::new_nonblocking(epoll)?,
             acceptor,
             clients: Slab::new(),
+            waiting: VecDeque::new(),
             input: Vec::with_capacity(INPUT_BYTES),
             output: Vec::new(),
         })
@@ -120,12 +135,17 @@ impl Worker {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         while !self.shared.is_stopping.load(Ordering::SeqCst) {
             events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&LINGER)) {
+            let linger = if self.waiting.is_empty() {
+                &LINGER
+            } else {
+                &NO_LINGER
+            };
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(linger)) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             }
-            if events.is_empty() {
+            if events.is_empty() && self.waiting.is_empty() {
                 self.epoll.readable().await?;
                 continue;
             }
@@ -136,6 +156,9 @@ impl Worker {
             for event in events.iter().filter(|event| !is_ending(event.flags)) {
                 self.wake(*event);
             }
+            if let Some(name) = self.waiting.pop_front() {
+                self.go_on(name);
+            }
         }
         Ok(())
     }
@@ -144,36 +167,57 @@ impl Worker {
         match Name::decode(event.data) {
             Name::Mailbox => self.read_mail(),
             Name::Listener(listener) => self.accept(listener),
-            name @ Name::Client { slot, .. } => {
-                let is_meant = |client: &ClientConn| Name::client(slot, client.number()) == name;
-                if self.clients.get(slot).is_some_and(is_meant) {
-                    self.advance(slot, event.flags);
-                }
+            name @ Name::Client { .. } => {
+                let ready = event.flags;
+                self.have_turn(name, FIRST_TURN, |client, turn| client.advance(ready, turn));
             }
         }
     }
 
-    fn advance(&mut self, slot: usize, ready: EventFlags) {
+    /// The next turn of a client that had more to do.
+    fn go_on(&mut self, name: Name) {
+        self.have_turn(name, LATER_TURN, ClientConn::go_on);
+    }
+
+    /// Lets a client have a turn of about `span`, and sees what it waits for then. Nobody has it if
+    /// the client has gone (V3).
+    fn have_turn(
+        &mut self,
+        name: Name,
+        span: Duration,
+        advance: impl FnOnce(&mut ClientConn, &mut Turn<'_>) -> Next,
+    ) {
+        let Name::Client { slot, .. } = name else {
+            return;
+        };
         let Some(client) = self.clients.get_mut(slot) else {
             return;
         };
+        if Name::client(slot, client.number()) != name {
+            return;
+        }
         let mut turn = Turn {
             shared: &self.shared,
             traffic: self.shared.connection_stats.traffic(self.index),
             now: self.now,
             input: &mut self.input,
             output: &mut self.output,
+            work: Work::new(span),
         };
-        let wanted = match client.advance(ready, &mut turn) {
+        let wanted = match advance(client, &mut turn) {
             Next::Input => READABLE,
             Next::Output => EventFlags::OUT,
+            Next::Turn => IN_TURN,
+            Next::InTurn => return,
             Next::End(end) => return self.end(slot, &end),
         };
-        if let Some(events) = client.wait_for(wanted) {
-            let name = Name::client(slot, client.number());
-            if let Err(errno) = epoll::modify(&self.epoll, &*client, name.encode(), events) {
-                self.end(slot, &End::Failed(errno));
-            }
+        if let Some(events) = client.wait_for(wanted)
+            && let Err(errno) = epoll::modify(&self.epoll, &*client, name.encode(), events)
+        {
+            return self.end(slot, &End::Failed(errno));
+        }
+        if wanted == IN_TURN {
+            self.waiting.push_back(name);
         }
     }
 

@@ -1,0 +1,101 @@
+//! Every item of the server as one connection sees it for one turn; and what is logged of that.
+
+use latchd_core::connection::Progress;
+use latchd_core::execute::Execute;
+use latchd_core::{Command, Connection, Instant, Reply};
+
+use crate::shards::ShardSession;
+use crate::shared::Shared;
+use crate::turn::{HEAVY, Work};
+
+/// How much of a request or an answer is logged, in bytes.
+const LOGGED_BYTES_MAX: usize = 200;
+
+/// The server's items as one connection sees them at one moment.
+pub(crate) struct Executor<'a> {
+    /// The server.
+    pub(crate) shared: &'a Shared,
+    /// When it is.
+    pub(crate) now: Instant,
+    /// What the shards know of the connection.
+    pub(crate) session: &'a mut ShardSession,
+    /// What it may still do in this turn.
+    pub(crate) work: &'a mut Work,
+}
+
+impl Execute for Executor<'_> {
+    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        let Self {
+            shared,
+            now,
+            session,
+            work,
+        } = self;
+        if command.key().is_none() {
+            work.spend(HEAVY);
+        }
+        if let Command::StatsReset = command {
+            shared.connection_stats.reset();
+        }
+        let lines = |topic| {
+            shared
+                .connection_stats
+                .lines(topic, &shared.config, &shared.clock)
+        };
+        if shared.config.verbosity < 3 {
+            return shared
+                .shards
+                .execute(*now, session, command, &lines, answer);
+        }
+        let conn = session.conn();
+        shared
+            .shards
+            .execute(*now, session, command, &lines, &mut |reply| {
+                if let Reply::Locked | Reply::Unlocked = reply {
+                    let key = command.key().map_or(&b"all"[..], |key| key.as_bytes());
+                    tracing::info!("{conn} {reply:?} {}", key.escape_ascii());
+                }
+                answer(reply);
+            });
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.work.spend(1);
+        self.work.is_left()
+    }
+}
+
+/// Drives a request at a time and logs it and its answer, in memcached's shape.
+pub(crate) fn drive_aloud(
+    wire: &mut Connection,
+    input: &[u8],
+    core: &mut Executor<'_>,
+    output: &mut Vec<u8>,
+    output_bytes_max: usize,
+) -> (usize, Progress) {
+    let number = core.session.conn();
+    let mut done = 0;
+    loop {
+        let answered = output.len();
+        let (consumed, progress) = wire.drive(&input[done..], core, output, answered + 1);
+        log_bytes('<', number.number(), &input[done..done + consumed]);
+        log_bytes('>', number.number(), &output[answered..]);
+        done += consumed;
+        if progress != Progress::OutputFull || output.len() >= output_bytes_max {
+            return (done, progress);
+        }
+    }
+}
+
+fn log_bytes(direction: char, number: u64, bytes: &[u8]) {
+    let shown = &bytes[..bytes.len().min(LOGGED_BYTES_MAX)];
+    let shown = shown.strip_suffix(b"\r\n").unwrap_or(shown);
+    let cut = if bytes.len() > LOGGED_BYTES_MAX {
+        "…"
+    } else {
+        ""
+    };
+    if !bytes.is_empty() {
+        tracing::info!("{direction}{number} {}{cut}", shown.escape_ascii());
+    }
+}

@@ -1,0 +1,104 @@
+//! What a worker lends a client for its turn: room for bytes, and a bounded amount of work.
+//!
+//! - T1: a turn ends after [`LATER_TURN`] of work, however few bytes ask for it, and the client goes
+//!   behind the others. Between two looks at the clock lie at most [`HEAVY`] small commands, or one
+//!   that is not about a key.
+//! - T2: the first turn after something has arrived ends after [`FIRST_TURN`] already: whoever asks
+//!   for little is answered before anyone who asks for much gets on with it.
+
+use std::time::Duration;
+
+use latchd_core::Instant;
+
+use crate::connection_stats::Traffic;
+use crate::shared::Shared;
+
+/// How long the turn of a client that has just sent something may be.
+pub(crate) const FIRST_TURN: Duration = Duration::from_micros(200);
+
+/// How long each turn of a client may be that has more to do than fits into the first.
+pub(crate) const LATER_TURN: Duration = Duration::from_millis(1);
+
+/// The weight of a command that may look at many items (a page of `keys`, say), where a step that is
+/// about one key, or no command at all, weighs 1. After as much the clock is looked at.
+pub(crate) const HEAVY: u32 = 16;
+
+/// What a worker lends a client for its turn.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    /// The server.
+    pub(crate) shared: &'a Shared,
+    /// Where bytes are counted.
+    pub(crate) traffic: &'a Traffic,
+    /// When it is.
+    pub(crate) now: Instant,
+    /// Room for input; empty.
+    pub(crate) input: &'a mut Vec<u8>,
+    /// Room for output; empty.
+    pub(crate) output: &'a mut Vec<u8>,
+    /// How much may be done.
+    pub(crate) work: Work,
+}
+
+/// How much a turn may still do.
+#[derive(Debug)]
+pub(crate) struct Work {
+    span: Duration,
+    /// Known from the first look at the clock on, so that a turn of a few requests does not look.
+    ends: Option<std::time::Instant>,
+    /// Since the last look.
+    weight: u32,
+}
+
+impl Work {
+    /// Work for about so long.
+    pub(crate) const fn new(span: Duration) -> Self {
+        Self {
+            span,
+            ends: None,
+            weight: 0,
+        }
+    }
+
+    /// Notes that something of this weight has been done.
+    pub(crate) fn spend(&mut self, weight: u32) {
+        self.weight = self.weight.saturating_add(weight);
+    }
+
+    /// Whether the turn goes on.
+    pub(crate) fn is_left(&mut self) -> bool {
+        if self.weight < HEAVY {
+            return true;
+        }
+        self.weight = 0;
+        let now = std::time::Instant::now();
+        now < *self.ends.get_or_insert(now + self.span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_requests_do_not_look_at_the_clock() {
+        let mut work = Work::new(Duration::ZERO);
+        for _ in 1..HEAVY {
+            work.spend(1);
+            assert!(work.is_left());
+        }
+        assert_eq!(work.ends, None);
+    }
+
+    #[test]
+    fn a_turn_ends_when_its_time_is_over() {
+        let mut work = Work::new(Duration::ZERO);
+        work.spend(HEAVY);
+        assert!(!work.is_left(), "no time was to be had");
+        let mut work = Work::new(Duration::from_secs(600));
+        for _ in 0..100 {
+            work.spend(HEAVY);
+            assert!(work.is_left());
+        }
+    }
+}
