@@ -1,136 +1,200 @@
 //! Who is let in.
 //!
-//! One worker accepts for all of them and hands each client to the worker with the fewest, so that
-//! they are spread evenly whatever the order they come in.
+//! A thread of its own accepts for all workers and hands each client to the one with the fewest, so
+//! that they are spread evenly whatever the order they come in, and that somebody new is let in
+//! however much the workers have to do.
 //!
 //! - J1: at most [`connections_max`](crate::Config::connections_max) clients at a time. One more is
 //!   told so and closed, or is left waiting: memcached's two ways (`-o maxconns_fast`).
-//! - J2: when accepting is of no use (the limit, or no descriptors left), the listeners leave the
-//!   epoll until a client has gone or a tick has passed: a condition that lasts must not spin.
+//! - J2: when accepting is of no use (the limit, or no descriptors left), it is not tried again until
+//!   a client has gone or [`RETRY`] has passed: a condition that lasts must not spin.
+//! - J3: that it is of no use is said once in [`SILENCE`] at most, with how often it was not said.
 
-use std::os::fd::AsFd;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::time::{Duration, Instant};
 
+use async_io::{Async, Timer};
 use latchd_core::ConnId;
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+use smol::LocalExecutor;
+use smol::channel::Receiver;
+use smol::future::FutureExt;
 
 use crate::listen::Listener;
-use crate::mailbox::Arrival;
+use crate::mailbox::{Arrival, Message};
 use crate::shared::Shared;
 
-/// How many clients are accepted before those that are there get their turn.
+/// How many clients of one listener are accepted before the others get their turn.
 const ACCEPTED_PER_TURN: usize = 16;
+
+/// How long accepting rests when it was of no use and no client goes.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How long nothing is said after something was.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// What a client past the limit reads. Source: memcached 1.6.45 `memcached.c`, `drive_machine`.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
-/// The listeners, in the epoll of the worker that accepts.
-#[derive(Debug)]
-pub(crate) struct Acceptor {
+/// Accepts on all listeners until `stopped` is closed.
+///
+/// # Errors
+/// The kernel's, if it cannot wait. What concerns one client ends only that.
+pub(crate) async fn accept(
     listeners: Vec<Listener>,
-    /// What the `n`th listener is called in the epoll.
-    name: fn(usize) -> EventData,
-    last_conn: u64,
-    /// An error has been logged and none of its kind is to be, until a client is let in.
-    has_warned: bool,
+    shared: &Shared,
+    stopped: Receiver<()>,
+) -> io::Result<()> {
+    let door = Door {
+        shared,
+        last_conn: Cell::new(0),
+        notice: RefCell::default(),
+    };
+    let listeners = listeners
+        .into_iter()
+        .map(Async::new_nonblocking)
+        .collect::<io::Result<Vec<_>>>()?;
+    let (fail, failed) = smol::channel::bounded(1);
+    let executor = LocalExecutor::new();
+    let tasks: Vec<_> = listeners
+        .iter()
+        .map(|listener| {
+            let (door, fail) = (&door, fail.clone());
+            executor.spawn(async move {
+                // Nobody is there to be told of a second failure.
+                let _ = fail.try_send(door.accept_on(listener).await);
+            })
+        })
+        .collect();
+    let stop = async {
+        // Nothing is ever sent: an error says that the other side has gone.
+        let _ = stopped.recv().await;
+        Ok(())
+    };
+    let failure = async { failed.recv().await.unwrap_or(Ok(())) };
+    let end = executor.run(stop.or(failure)).await;
+    drop(tasks);
+    end
 }
 
-impl Acceptor {
-    pub(crate) fn new(listeners: Vec<Listener>, name: fn(usize) -> EventData) -> Self {
-        Self {
-            listeners,
-            name,
-            last_conn: 0,
-            has_warned: false,
-        }
-    }
+/// What the listeners have in common.
+struct Door<'a> {
+    shared: &'a Shared,
+    last_conn: Cell<u64>,
+    notice: RefCell<Notice>,
+}
 
-    /// Waits for clients.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub(crate) fn enter(&self, epoll: impl AsFd) -> rustix::io::Result<()> {
-        for (index, listener) in self.listeners.iter().enumerate() {
-            epoll::add(&epoll, listener, (self.name)(index), EventFlags::IN)?;
-        }
-        Ok(())
-    }
-
-    /// Does not wait for clients any more.
-    fn leave(&self, epoll: impl AsFd) {
-        for listener in &self.listeners {
-            if let Err(error) = epoll::delete(&epoll, listener) {
-                tracing::warn!("cannot pause accepting on {}: {error}", listener.address());
-            }
-        }
-    }
-
-    /// Lets in the clients that wait at a listener, as many as a turn allows.
-    pub(crate) fn accept(
-        &mut self,
-        listener: usize,
-        epoll: impl AsFd,
-        shared: &Shared,
-        mut admit: impl FnMut(Arrival),
-    ) {
-        let Some(listener) = self.listeners.get(listener) else {
-            return;
-        };
-        for _ in 0..ACCEPTED_PER_TURN {
-            if shared.connection_stats.is_full() && !shared.config.reject_past_limit {
-                if shared.config.verbosity > 0 {
-                    tracing::info!(
-                        "{} connections: the next one waits",
-                        shared.config.connections_max
-                    );
+impl Door<'_> {
+    /// Accepts on one listener for as long as the kernel can wait.
+    async fn accept_on(&self, listener: &Async<Listener>) -> io::Result<()> {
+        let stats = &self.shared.connection_stats;
+        let mut accepted = 0;
+        loop {
+            if stats.is_full() && !self.shared.config.reject_past_limit {
+                let most = self.shared.config.connections_max;
+                if self.shared.config.verbosity > 0 {
+                    self.notice(format_args!("{most} connections: the next one waits"));
                 }
-                self.pause(&epoll, shared);
-                // A client that went just now may not have seen that somebody waits for it.
-                return self.resume(&epoll, shared);
+                self.rest().await;
+                continue;
             }
-            match listener.accept() {
-                Ok(socket) if shared.connection_stats.is_full() => {
-                    shared.connection_stats.count_rejected();
+            match listener.get_ref().accept() {
+                Ok(socket) if stats.is_full() => {
+                    stats.count_rejected();
                     // The peer may be gone already, and is closed anyway.
                     let _ = rustix::net::send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
                 }
                 Ok(socket) => {
-                    self.has_warned = false;
-                    self.last_conn += 1;
-                    shared.connection_stats.count_open();
-                    admit(Arrival {
-                        socket,
-                        conn: ConnId::from_number(self.last_conn),
-                    });
+                    stats.resume();
+                    stats.count_open();
+                    self.last_conn.set(self.last_conn.get() + 1);
+                    let conn = ConnId::from_number(self.last_conn.get());
+                    let worker = self.shared.assign();
+                    let arrival = Message::Adopt(Arrival { socket, conn });
+                    self.shared.mailbox(worker).post(arrival);
                 }
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => {
+                    stats.resume();
+                    listener.readable().await?;
+                    accepted = 0;
+                }
                 // The client left while it waited.
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
                 Err(errno) => {
-                    if !self.has_warned {
-                        self.has_warned = true;
-                        tracing::warn!("cannot accept on {}: {errno}", listener.address());
-                    }
-                    return self.pause(epoll, shared);
+                    let address = listener.get_ref().address();
+                    self.notice(format_args!("cannot accept on {address}: {errno}"));
+                    self.rest().await;
                 }
+            }
+            accepted += 1;
+            if accepted % ACCEPTED_PER_TURN == 0 {
+                smol::future::yield_now().await;
             }
         }
     }
 
-    fn pause(&self, epoll: impl AsFd, shared: &Shared) {
-        self.leave(epoll);
-        shared.connection_stats.pause();
+    /// Waits until accepting may be of use again (J2).
+    async fn rest(&self) {
+        self.shared.connection_stats.pause();
+        let gone = async {
+            // It lives as long as the server.
+            let _ = self.shared.gone.recv().await;
+        };
+        let later = async {
+            Timer::after(RETRY).await;
+        };
+        gone.or(later).await;
     }
 
-    /// Accepts again, if there is room.
-    pub(crate) fn resume(&self, epoll: impl AsFd, shared: &Shared) {
-        if shared.connection_stats.is_accepting() || shared.connection_stats.is_full() {
-            return;
+    /// J3.
+    fn notice(&self, what: fmt::Arguments<'_>) {
+        if let Some(untold) = self.notice.borrow_mut().tell(Instant::now()) {
+            match untold {
+                0 => tracing::warn!("{what}"),
+                untold => tracing::warn!("{what} (and {untold} times more before)"),
+            }
         }
-        match self.enter(epoll) {
-            Ok(()) => shared.connection_stats.resume(),
-            Err(errno) => tracing::warn!("cannot accept again yet: {errno}"),
+    }
+}
+
+/// When something was last said, and how often it was not said since.
+#[derive(Debug, Default)]
+struct Notice {
+    told_at: Option<Instant>,
+    untold: u64,
+}
+
+impl Notice {
+    /// Whether to say it now; and then, how often it has not been said.
+    fn tell(&mut self, now: Instant) -> Option<u64> {
+        if self
+            .told_at
+            .is_some_and(|told_at| now.duration_since(told_at) < SILENCE)
+        {
+            self.untold += 1;
+            return None;
         }
+        self.told_at = Some(now);
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_all_the_time_is_said_once_a_second() {
+        let mut notice = Notice::default();
+        let start = Instant::now();
+        assert_eq!(notice.tell(start), Some(0));
+        for ms in 1..1000 {
+            assert_eq!(notice.tell(start + Duration::from_millis(ms)), None);
+        }
+        assert_eq!(notice.tell(start + SILENCE), Some(999));
+        assert_eq!(notice.tell(start + 2 * SILENCE), Some(0));
     }
 }

@@ -81,10 +81,9 @@ impl ConnectionStats {
         self.total.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One connection fewer. Returns whether somebody may be waiting for that.
-    pub(crate) fn count_closed(&self) -> bool {
+    /// One connection fewer.
+    pub(crate) fn count_closed(&self) {
         self.open.fetch_sub(1, Ordering::SeqCst);
-        !self.is_accepting()
     }
 
     /// One that was turned away.
@@ -93,19 +92,22 @@ impl ConnectionStats {
     }
 
     /// Whether new connections are accepted at the moment.
-    pub(crate) fn is_accepting(&self) -> bool {
+    fn is_accepting(&self) -> bool {
         self.accepting.load(Ordering::SeqCst)
     }
 
-    /// New connections are left to wait.
+    /// New connections are left to wait; counted once until they are not.
     pub(crate) fn pause(&self) {
-        self.accepting.store(false, Ordering::SeqCst);
-        self.pauses.fetch_add(1, Ordering::Relaxed);
+        if self.accepting.swap(false, Ordering::SeqCst) {
+            self.pauses.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// New connections are accepted again.
+    /// New connections are accepted again, if they were not.
     pub(crate) fn resume(&self) {
-        self.accepting.store(true, Ordering::SeqCst);
+        if !self.is_accepting() {
+            self.accepting.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Counts from 0 again what only goes up.
@@ -277,13 +279,15 @@ mod tests {
         assert!(!stats.is_full());
         stats.count_open();
         assert!(stats.is_full());
-        assert!(!stats.count_closed(), "nobody waits while all are accepted");
+        stats.count_closed();
+        stats.count_closed();
         stats.pause();
-        assert!(stats.count_closed(), "somebody waits");
+        stats.pause();
         let lines = stats.lines(StatsTopic::General, &Config::default(), &Clock::start());
         assert_eq!(value(&lines, "curr_connections"), "0");
         assert_eq!(value(&lines, "total_connections"), "2");
         assert_eq!(value(&lines, "accepting_conns"), "0");
+        assert_eq!(value(&lines, "listen_disabled_num"), "1");
     }
 
     #[test]

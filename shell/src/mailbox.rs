@@ -23,8 +23,6 @@ pub(crate) enum Message {
     Adopt(Arrival),
     /// Close the clients that have been idle for too long.
     Sweep,
-    /// Try to accept again.
-    Accept,
 }
 
 /// One worker's mail.
@@ -59,9 +57,6 @@ impl Mailbox {
         let is_known = match message {
             Message::Adopt(_) => false,
             Message::Sweep => messages.iter().any(|known| matches!(known, Message::Sweep)),
-            Message::Accept => messages
-                .iter()
-                .any(|known| matches!(known, Message::Accept)),
         };
         if !is_known {
             messages.push(message);
@@ -102,12 +97,15 @@ mod tests {
     #[test]
     fn messages_come_in_order_and_once() {
         let mailbox = Mailbox::new().unwrap();
+        let (_, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+        let conn = ConnId::from_number(1);
+        let socket = socket.into();
         mailbox.post(Message::Sweep);
-        mailbox.post(Message::Accept);
+        mailbox.post(Message::Adopt(Arrival { socket, conn }));
         mailbox.post(Message::Sweep);
         assert!(matches!(
             mailbox.take()[..],
-            [Message::Sweep, Message::Accept]
+            [Message::Sweep, Message::Adopt(_)]
         ));
         assert!(mailbox.take().is_empty());
     }

@@ -11,6 +11,7 @@ use latchd_core::Limits;
 use smol::channel::{Receiver, Sender};
 use smol::future::FutureExt;
 
+use crate::acceptor;
 use crate::clock::Clock;
 use crate::config::{Config, THREADS_MAX};
 use crate::connection_stats::ConnectionStats;
@@ -35,6 +36,8 @@ pub struct Server {
     shared: Arc<Shared>,
     addresses: Vec<Address>,
     threads: Vec<JoinHandle<()>>,
+    /// The thread that accepts, which ends when this does.
+    acceptor: Option<(Sender<()>, JoinHandle<()>)>,
     /// The clock thread ends when this does.
     stop_clock: Option<Sender<()>>,
     /// What a worker says that cannot go on.
@@ -56,13 +59,14 @@ impl Server {
         }
         let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
         limits.evict = config.evict;
-        let mut listeners = listen::listen(&config)?;
+        let listeners = listen::listen(&config)?;
         let addresses = listeners
             .iter()
             .map(|listener| listener.address().clone())
             .collect();
         let clock = Clock::start();
         let shards = shard_count(threads, &limits);
+        let (tell_gone, gone) = smol::channel::bounded(1);
         let shared = Arc::new(Shared {
             shards: Shards::new(shards, limits, clock.unix_s_at_start()),
             connection_stats: ConnectionStats::new(config.connections_max, threads),
@@ -72,25 +76,28 @@ impl Server {
                 .collect::<Result<_, _>>()?,
             clock,
             config,
+            tell_gone,
+            gone,
         });
-        let (fail, failures) = smol::channel::bounded(threads);
+        // There is room for one from each thread.
+        let (fail, failures) = smol::channel::bounded(threads + 1);
         // From here on dropping it ends what has been started.
         let mut server = Self {
             shared,
             addresses,
             threads: Vec::new(),
+            acceptor: None,
             stop_clock: None,
             failures,
         };
         for index in 0..threads {
             let shared = Arc::clone(&server.shared);
-            // The first worker has them all, and accepts for the others.
-            let worker = Worker::new(index, shared, std::mem::take(&mut listeners))?;
+            let worker = Worker::new(index, shared)?;
             let fail = fail.clone();
             server.spawn(format!("latchd-{index}"), move || {
                 if let Err(error) = smol::block_on(worker.run()) {
                     tracing::error!("worker {index} has ended: {error}");
-                    // There is room for one from each; nobody has to listen.
+                    // Nobody has to listen.
                     let _ = fail.try_send(error);
                 }
             })?;
@@ -101,6 +108,16 @@ impl Server {
         server.spawn("latchd-clock".into(), move || {
             smol::block_on(keep_time(&shared, &stopped));
         })?;
+        // Last: whoever is let in is served.
+        let (stop, stopped) = smol::channel::bounded(1);
+        let shared = Arc::clone(&server.shared);
+        let thread = spawn("latchd-accept".into(), move || {
+            if let Err(error) = smol::block_on(acceptor::accept(listeners, &shared, stopped)) {
+                tracing::error!("accepting has ended: {error}");
+                let _ = fail.try_send(error);
+            }
+        })?;
+        server.acceptor = Some((stop, thread));
         Ok(server)
     }
 
@@ -128,25 +145,35 @@ impl Server {
     }
 
     fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        self.threads
-            .push(thread::Builder::new().name(name).spawn(body)?);
+        self.threads.push(spawn(name, body)?);
         Ok(())
+    }
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name).spawn(body)
+}
+
+fn join(thread: JoinHandle<()>) {
+    let name = thread.thread().name().unwrap_or_default().to_owned();
+    if thread.join().is_err() {
+        tracing::error!("{name} had failed");
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // New clients first: they could see locks of those that are about to be closed.
+        if let Some((stop, thread)) = self.acceptor.take() {
+            drop(stop);
+            join(thread);
+        }
         self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.stop_clock = None;
         for mailbox in &self.shared.mailboxes {
             mailbox.ring();
         }
-        for thread in self.threads.drain(..) {
-            let name = thread.thread().name().unwrap_or_default().to_owned();
-            if thread.join().is_err() {
-                tracing::error!("{name} had failed");
-            }
-        }
+        self.threads.drain(..).for_each(join);
     }
 }
 
@@ -169,9 +196,6 @@ async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         shared
             .shards
             .tick(shared.clock.now(), shared.clock.unix_s_at_start());
-        if !shared.connection_stats.is_accepting() {
-            shared.ask_to_accept();
-        }
         ticks = ticks.wrapping_add(1);
         if shared.config.idle_timeout.is_some() && ticks.is_multiple_of(TICKS_PER_SWEEP) {
             for mailbox in &shared.mailboxes {

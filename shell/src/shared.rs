@@ -5,10 +5,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use smol::channel::{Receiver, Sender};
+
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection_stats::ConnectionStats;
-use crate::mailbox::{Mailbox, Message};
+use crate::mailbox::Mailbox;
 use crate::shards::Shards;
 
 /// One server, as each of its threads sees it.
@@ -20,6 +22,11 @@ pub(crate) struct Shared {
     pub(crate) connection_stats: ConnectionStats,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) mailboxes: Box<[Mailbox]>,
+    /// Told that a client has gone, for whoever waits to accept the next one. It holds one message:
+    /// that is news, however many have gone.
+    pub(crate) tell_gone: Sender<()>,
+    /// The other end.
+    pub(crate) gone: Receiver<()>,
 }
 
 impl Shared {
@@ -46,13 +53,8 @@ impl Shared {
         self.mailbox(worker)
             .clients()
             .fetch_sub(1, Ordering::Relaxed);
-        if self.connection_stats.count_closed() {
-            self.ask_to_accept();
-        }
-    }
-
-    /// Tells the worker that accepts to try again.
-    pub(crate) fn ask_to_accept(&self) {
-        self.mailbox(0).post(Message::Accept);
+        self.connection_stats.count_closed();
+        // It is known already, if it cannot be sent.
+        let _ = self.tell_gone.try_send(());
     }
 }

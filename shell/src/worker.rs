@@ -30,9 +30,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use slab::Slab;
 
-use crate::acceptor::Acceptor;
 use crate::connection::{ClientConn, End, IN_TURN, INPUT_BYTES, Next, READABLE, is_ending};
-use crate::listen::Listener;
 use crate::mailbox::{Arrival, Message};
 use crate::shared::Shared;
 use crate::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
@@ -60,7 +58,6 @@ pub(crate) struct Worker {
     index: usize,
     shared: Arc<Shared>,
     epoll: Async<OwnedFd>,
-    acceptor: Option<Acceptor>,
     clients: Slab<ClientConn>,
     /// Who has more to do, in the order of their turns (V4).
     waiting: VecDeque<Name>,
@@ -73,7 +70,6 @@ pub(crate) struct Worker {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Name {
     Mailbox,
-    Listener(usize),
     Client {
         slot: usize,
         /// Of the connection id, the lowest 30 bits (V3).
@@ -82,15 +78,11 @@ enum Name {
 }
 
 impl Worker {
-    /// A worker; the one with listeners accepts for all.
+    /// A worker without clients.
     ///
     /// # Errors
     /// The kernel's, if there are no descriptors left.
-    pub(crate) fn new(
-        index: usize,
-        shared: Arc<Shared>,
-        listeners: Vec<Listener>,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(index: usize, shared: Arc<Shared>) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(
             &epoll,
@@ -98,17 +90,11 @@ impl Worker {
             Name::Mailbox.encode(),
             EventFlags::IN,
         )?;
-        let acceptor = (!listeners.is_empty())
-            .then(|| Acceptor::new(listeners, |index| Name::Listener(index).encode()));
-        if let Some(acceptor) = &acceptor {
-            acceptor.enter(&epoll)?;
-        }
         Ok(Self {
             index,
             now: shared.clock.now(),
             shared,
             epoll: Async::new_nonblocking(epoll)?,
-            acceptor,
             clients: Slab::new(),
             waiting: VecDeque::new(),
             input: Vec::with_capacity(INPUT_BYTES),
@@ -122,8 +108,6 @@ impl Worker {
     /// The kernel's, if it cannot wait. The clients' errors end only themselves.
     pub(crate) async fn run(mut self) -> io::Result<()> {
         let result = self.serve().await;
-        // New clients first: they could see locks of those that are about to be closed.
-        self.acceptor = None;
         self.now = self.shared.clock.now();
         for slot in self.slots(|_| true) {
             self.end(slot, &End::Shutdown);
@@ -166,7 +150,6 @@ impl Worker {
     fn wake(&mut self, event: Event) {
         match Name::decode(event.data) {
             Name::Mailbox => self.read_mail(),
-            Name::Listener(listener) => self.accept(listener),
             name @ Name::Client { .. } => {
                 let ready = event.flags;
                 self.have_turn(name, FIRST_TURN, |client, turn| client.advance(ready, turn));
@@ -239,31 +222,6 @@ impl Worker {
             match message {
                 Message::Adopt(arrival) => self.adopt(arrival),
                 Message::Sweep => self.sweep(),
-                Message::Accept => {
-                    if let Some(acceptor) = &self.acceptor {
-                        acceptor.resume(&self.epoll, &self.shared);
-                    }
-                }
-            }
-        }
-    }
-
-    fn accept(&mut self, listener: usize) {
-        let Some(mut acceptor) = self.acceptor.take() else {
-            return;
-        };
-        let shared = Arc::clone(&self.shared);
-        let mut arrivals = Vec::new();
-        acceptor.accept(listener, &self.epoll, &shared, |arrival| {
-            arrivals.push(arrival);
-        });
-        self.acceptor = Some(acceptor);
-        for arrival in arrivals {
-            let worker = shared.assign();
-            if worker == self.index {
-                self.adopt(arrival);
-            } else {
-                shared.mailbox(worker).post(Message::Adopt(arrival));
             }
         }
     }
@@ -303,9 +261,8 @@ impl Worker {
 }
 
 impl Name {
-    /// The kind stands in the two highest bits, the tag in the next 30.
+    /// The kind stands above the tag, which has 30 bits.
     const MAILBOX: u64 = 1 << 62;
-    const LISTENER: u64 = 1 << 63;
 
     fn client(slot: usize, conn: u64) -> Self {
         // The cast drops what the mask drops.
@@ -319,7 +276,6 @@ impl Name {
     fn encode(self) -> EventData {
         EventData::new_u64(match self {
             Self::Mailbox => Self::MAILBOX,
-            Self::Listener(index) => Self::LISTENER | index as u64,
             Self::Client { slot, tag } => (u64::from(tag) << 32) | slot as u64,
         })
     }
@@ -332,9 +288,7 @@ impl Name {
             (number >> 32) as u32,
             (number & u64::from(u32::MAX)) as usize,
         );
-        if number & Self::LISTENER != 0 {
-            Self::Listener(place)
-        } else if number & Self::MAILBOX != 0 {
+        if number & Self::MAILBOX != 0 {
             Self::Mailbox
         } else {
             Self::Client { slot: place, tag }
@@ -350,8 +304,6 @@ mod tests {
     fn a_name_is_read_as_it_is_written() {
         for name in [
             Name::Mailbox,
-            Name::Listener(0),
-            Name::Listener(3),
             Name::client(0, 0),
             Name::client(70_000, 1),
             Name::client(5, u64::MAX),

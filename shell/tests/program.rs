@@ -4,10 +4,12 @@
 
 mod client;
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
 
 use client::TestClient;
 use rustix::process::{Pid, Signal, kill_process};
@@ -220,8 +222,8 @@ fn too_few_descriptors_are_said_in_numbers() {
     );
 }
 
-#[test]
-fn connections_wait_when_descriptors_run_out() {
+/// A program that may have few descriptors: some fifteen connections.
+fn with_few_descriptors() -> (Child, BufReader<std::process::ChildStdout>, SocketAddr) {
     let program = env!("CARGO_BIN_EXE_latchd");
     let script = format!("ulimit -n 30; exec {program} -l 127.0.0.1:0 -t 1 2>&1");
     let mut child = Command::new("sh")
@@ -236,7 +238,13 @@ fn connections_wait_when_descriptors_run_out() {
         assert_ne!(log.read_line(&mut greeting).unwrap(), 0);
     }
     let (_, rest) = greeting.split_once("listening on ").unwrap();
-    let address: SocketAddr = rest.split(';').next().unwrap().parse().unwrap();
+    let address = rest.split(';').next().unwrap().parse().unwrap();
+    (child, log, address)
+}
+
+#[test]
+fn connections_wait_when_descriptors_run_out() {
+    let (mut child, _log, address) = with_few_descriptors();
     let mut clients: Vec<_> = (0..40).map(|_| TestClient::connect(address)).collect();
     for client in &mut clients {
         client.send("mn\r\n");
@@ -247,4 +255,24 @@ fn connections_wait_when_descriptors_run_out() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn running_out_of_descriptors_over_and_over_is_said_once_a_second() {
+    let (mut child, mut log, address) = with_few_descriptors();
+    let begun = Instant::now();
+    let mut clients: VecDeque<_> = (0..40).map(|_| TestClient::connect(address)).collect();
+    for _ in 0..200 {
+        let mut first = clients.pop_front().unwrap();
+        assert_eq!(first.ask("mn"), "MN");
+        clients.push_back(TestClient::connect(address));
+    }
+    drop(clients);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).unwrap();
+    let said = rest.matches("cannot accept").count();
+    let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
+    assert!((1..=seconds + 2).contains(&said), "{said} in {seconds} s");
 }

@@ -24,11 +24,10 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 /// Stores many items.
 fn fill(client: &mut TestClient<TcpStream>) {
     for chunk in 0..ITEMS / 1_000 {
-        let mut sets = String::new();
-        for item in 0..1_000 {
-            sets += &format!("set k{chunk}-{item} 0 0 1 noreply\r\nx\r\n");
-        }
-        client.send(sets);
+        let sets: Vec<_> = (0..1_000)
+            .map(|item| format!("set k{chunk}-{item} 0 0 1 noreply\r\nx\r\n"))
+            .collect();
+        client.send(sets.concat());
     }
     assert_eq!(client.ask("mn"), "MN");
 }
