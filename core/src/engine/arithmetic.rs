@@ -21,8 +21,9 @@ const DIGITS_MAX: usize = 20;
 
 impl<S: Store> Core<S> {
     pub(super) fn arithmetic(&mut self, conn: ConnId, request: &Arithmetic<'_>) -> Reply<'static> {
-        let Some((slot, header)) = self.find_live(request.key) else {
-            return self.make_number(request);
+        let (slot, header) = match self.find_live(request.key) {
+            Ok(found) => found,
+            Err(vacancy) => return self.make_number(request, vacancy),
         };
         if self.is_held_by_another(conn, request.key, &header) {
             return HELD_BY_ANOTHER;
@@ -63,18 +64,14 @@ impl<S: Store> Core<S> {
         let mut digits = itoa::Buffer::new();
         let value = Padded::new(digits.format(number).as_bytes(), old_bytes);
         if header.locked
-            && !self.may_pin(
-                Some((slot, header)),
-                request.key.as_bytes().len(),
-                value.as_bytes().len(),
-            )
+            && !self.may_pin(slot, request.key.as_bytes().len(), value.as_bytes().len())
         {
             return self.out_of_memory();
         }
         let counters = &mut self.stats.counters;
         if self
             .store
-            .put(now, request.key, after, value.as_bytes(), counters)
+            .replace(now, slot, after, value.as_bytes(), counters)
             .is_err()
         {
             return self.out_of_memory();
@@ -92,7 +89,7 @@ impl<S: Store> Core<S> {
     }
 
     /// There is no number: makes one if the request says so.
-    fn make_number(&mut self, request: &Arithmetic<'_>) -> Reply<'static> {
+    fn make_number(&mut self, request: &Arithmetic<'_>, vacancy: S::Vacancy) -> Reply<'static> {
         if !request.steps.vivifies() {
             match request.direction {
                 Direction::Increment => self.stats.counters.incr_misses += 1,
@@ -116,9 +113,10 @@ impl<S: Store> Core<S> {
         };
         let mut digits = itoa::Buffer::new();
         let value = digits.format(request.initial).as_bytes();
+        let counters = &mut self.stats.counters;
         if self
             .store
-            .put(now, request.key, header, value, &mut self.stats.counters)
+            .insert(now, vacancy, request.key, header, value, counters)
             .is_err()
         {
             return self.out_of_memory();

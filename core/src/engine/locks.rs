@@ -174,7 +174,7 @@ impl LockTable {
 impl<S: Store> Core<S> {
     pub(super) fn lock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
         self.stats.counters.cmd_lock += 1;
-        let Some((slot, header)) = self.find_live(key) else {
+        let Ok((slot, header)) = self.find_live(key) else {
             self.stats.counters.lock_misses += 1;
             return Reply::NotFound;
         };
@@ -223,14 +223,14 @@ impl<S: Store> Core<S> {
     }
 
     pub(super) fn unlock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
-        let Some((_, header)) = self.find_live(key) else {
+        let Ok((slot, header)) = self.find_live(key) else {
             return Reply::Refused(Refusal::NotLockedNotFound);
         };
         if !header.locked || self.locks.owner(key) != Some(conn) {
             return Reply::Refused(Refusal::NotLocked);
         }
         self.stats.counters.lock_released += 1;
-        self.release(key);
+        self.release(key, slot);
         Reply::Unlocked
     }
 
@@ -248,20 +248,21 @@ impl<S: Store> Core<S> {
     fn release_all(&mut self, conn: ConnId) -> u64 {
         let mut released = 0;
         while let Some(key) = self.locks.any_held_by(conn) {
-            self.release(Key::new(&key).expect("it was made from a key"));
+            let key = Key::new(&key).expect("it was made from a key");
+            let slot = self.store.find(key).ok().expect("L3: a lock has an item");
+            self.release(key, slot);
             released += 1;
         }
         released
     }
 
-    /// Ends a lock. What the lock has held off happens now: the item goes if its TTL has passed or
-    /// a `flush_all` came over it.
-    pub(super) fn release(&mut self, key: Key<'_>) {
+    /// Ends the lock of the item in `slot`, whose key is `key`. What the lock has held off happens
+    /// now: the item goes if its TTL has passed or a `flush_all` came over it.
+    pub(super) fn release(&mut self, key: Key<'_>, slot: S::Slot) {
         let holding = self
             .locks
             .release(key)
             .expect("the caller has seen the lock");
-        let slot = self.store.find(key).expect("L3: a lock has an item");
         let header = ItemHeader {
             locked: false,
             ..self.store.header(slot)

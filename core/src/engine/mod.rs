@@ -127,7 +127,7 @@ pub struct Core<S = MapStore> {
 }
 
 impl Core<MapStore> {
-    /// A core on the reference store.
+    /// A core that keeps its items in slots.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let store = MapStore::with_seed(&config.limits, config.hash_seed);
@@ -254,7 +254,11 @@ impl<S: Store> Core<S> {
         self.locks.check();
         let mut locked_bytes = 0;
         for (key, _) in self.locks.iter() {
-            let slot = self.store.find(key).expect("L3: a lock without an item");
+            let slot = self
+                .store
+                .find(key)
+                .ok()
+                .expect("L3: a lock without an item");
             assert!(
                 self.store.header(slot).locked,
                 "L3: a lock that its item does not know of"
@@ -276,8 +280,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Finds an item that a client can see: not one that has expired, unless it is held.
-    fn find_live(&mut self, key: Key<'_>) -> Option<(S::Slot, ItemHeader)> {
+    /// Finds an item that a client can see: not one that has expired, unless it is held. The one
+    /// look-up of a command.
+    fn find_live(&mut self, key: Key<'_>) -> Found<S> {
         let slot = self.store.find(key)?;
         let header = self.store.header(slot);
         if !self.is_live(&header) {
@@ -285,10 +290,9 @@ impl<S: Store> Core<S> {
             counters.get_expired += 1;
             counters.reclaimed += 1;
             counters.expired_unfetched += u64::from(!header.fetched);
-            self.store.remove(slot);
-            return None;
+            return Err(self.store.remove(slot));
         }
-        Some((slot, header))
+        Ok((slot, header))
     }
 
     fn is_live(&self, header: &ItemHeader) -> bool {
@@ -368,6 +372,9 @@ impl<S: Store> Core<S> {
         Reply::Stats(Report::new(&self.stats))
     }
 }
+
+/// What a look-up says: the item, or where one can be put.
+type Found<S> = Result<(<S as Store>::Slot, ItemHeader), <S as Store>::Vacancy>;
 
 /// What a guard says about an item's version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -16,14 +16,12 @@ use crate::store::Store;
 impl<S: Store> Core<S> {
     pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Reply<'a> {
         let found = self.find_live(get.key);
-        self.count_get(&get, found.is_some());
-        let Some((slot, header)) = found else {
+        self.count_get(&get, found.is_ok());
+        let (slot, header) = match found {
+            Ok(found) => found,
+            Err(vacancy) if get.steps.vivifies() && !get.lock => return self.vivify(get, vacancy),
             // Lock-and-get answers a miss as one, and makes nothing.
-            return if get.steps.vivifies() && !get.lock {
-                self.vivify(get)
-            } else {
-                Reply::Miss
-            };
+            Err(_) => return Reply::Miss,
         };
         if get.lock {
             self.stats.counters.cmd_lock += 1;
@@ -77,7 +75,7 @@ impl<S: Store> Core<S> {
     }
 
     /// Makes an empty item in the place of a missing one, and tells this get to fill it.
-    fn vivify<'a>(&'a mut self, get: Get<'a>) -> Reply<'a> {
+    fn vivify<'a>(&'a mut self, get: Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
         let now = self.clock.tick();
         let mut header = ItemHeader {
             cas: self.peek_cas(get.new_cas),
@@ -100,7 +98,11 @@ impl<S: Store> Core<S> {
             .is_some_and(|deadline| deadline.has_passed(now))
         {
             let counters = &mut self.stats.counters;
-            if self.store.put(now, get.key, header, b"", counters).is_err() {
+            if self
+                .store
+                .insert(now, vacancy, get.key, header, b"", counters)
+                .is_err()
+            {
                 counters.store_no_memory += 1;
                 return Reply::Refused(Refusal::OutOfMemory);
             }

@@ -13,7 +13,7 @@ use crate::time::Exptime;
 
 impl<S: Store> Core<S> {
     pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> Reply<'static> {
-        let Some((slot, header)) = self.find_live(delete.key) else {
+        let Ok((slot, header)) = self.find_live(delete.key) else {
             self.stats.counters.delete_misses += 1;
             return Reply::NotFound;
         };
@@ -52,6 +52,7 @@ impl<S: Store> Core<S> {
                 };
                 self.clear(
                     delete,
+                    slot,
                     ItemHeader {
                         cas,
                         stale: false,
@@ -66,7 +67,7 @@ impl<S: Store> Core<S> {
                 client_flags,
             } => {
                 let marked = self.marked_stale(header, delete.new_cas);
-                self.clear(delete, marked, exptime, client_flags)
+                self.clear(delete, slot, marked, exptime, client_flags)
                     .inspect(|()| {
                         self.commit_cas(delete.new_cas);
                         self.stats.counters.stale_marks += 1;
@@ -96,6 +97,7 @@ impl<S: Store> Core<S> {
     fn clear(
         &mut self,
         delete: &Delete<'_>,
+        slot: S::Slot,
         header: ItemHeader,
         exptime: Exptime,
         client_flags: u32,
@@ -111,7 +113,7 @@ impl<S: Store> Core<S> {
         };
         match self
             .store
-            .put(now, delete.key, header, b"", &mut self.stats.counters)
+            .replace(now, slot, header, b"", &mut self.stats.counters)
         {
             Ok(_) => Ok(()),
             Err(_) => Err(self.out_of_memory()),

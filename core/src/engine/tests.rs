@@ -5,6 +5,7 @@
     reason = "any other reply is a failure"
 )]
 
+mod lookups;
 mod wins;
 
 use alloc::vec::Vec;

@@ -1,7 +1,7 @@
 //! Everything that decides what a core does next, laid open for those who compare states: the
 //! model.
 //!
-//! - V1: every field of the core, its lock table and its reference store is named here, without
+//! - V1: every field of the core, its lock table and its store of slots is named here, without
 //!   `..`: one that is added does not compile until somebody has decided whether it decides
 //!   anything.
 //!
@@ -18,7 +18,7 @@ use crate::limits::Limits;
 use crate::store::{MapStore, MapView};
 use crate::time::{Clock, Instant};
 
-/// A core on the reference store, laid open.
+/// A core on a [`MapStore`], laid open.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     /// The items, in the order in which the store would evict them.

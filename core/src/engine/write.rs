@@ -14,18 +14,6 @@ use crate::key::Key;
 use crate::reply::{Refusal, Reply, Stored};
 use crate::store::{End, Store};
 
-/// A set that mode and guard allow.
-enum Change<Slot> {
-    /// A whole new value; stale ones stay stale, with their TTL and their win.
-    Put { stale: bool },
-    /// More of the value that is there.
-    Extend {
-        slot: Slot,
-        old: ItemHeader,
-        end: End,
-    },
-}
-
 impl<S: Store> Core<S> {
     pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> Reply<'static> {
         self.stats.counters.cmd_set += 1;
@@ -33,124 +21,142 @@ impl<S: Store> Core<S> {
             self.stats.counters.store_too_large += 1;
             return Reply::Refused(Refusal::TooLarge);
         }
-        let found = self.find_live(set.key);
+        match self.find_live(set.key) {
+            Ok((slot, old)) => self.set_found(conn, set, slot, old),
+            Err(vacancy) => self.set_missing(set, vacancy),
+        }
+    }
+
+    fn set_missing(&mut self, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
+        if set.lock == LockAfter::Release {
+            return Reply::NotFound;
+        }
+        match (set.mode, set.guard) {
+            (SetMode::Set, Guard::None) | (SetMode::Add, _) => self.insert(set, vacancy),
+            (SetMode::Replace, Guard::None) => Reply::NotStored,
+            // A guard makes a replace a compare-and-swap, too.
+            (
+                SetMode::Set | SetMode::Replace,
+                Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never,
+            ) => {
+                self.stats.counters.cas_misses += 1;
+                Reply::NotFound
+            }
+            (SetMode::Append { missing } | SetMode::Prepend { missing }, _) => match missing {
+                OnMissing::Refuse => Reply::NotStored,
+                OnMissing::Create => self.insert(set, vacancy),
+            },
+        }
+    }
+
+    fn set_found(
+        &mut self,
+        conn: ConnId,
+        set: &Set<'_>,
+        slot: S::Slot,
+        old: ItemHeader,
+    ) -> Reply<'static> {
         match set.lock {
             LockAfter::Keep => {
-                if let Some((_, header)) = &found
-                    && self.is_held_by_another(conn, set.key, header)
-                {
+                if self.is_held_by_another(conn, set.key, &old) {
                     return HELD_BY_ANOTHER;
                 }
             }
             // Who must hold the lock is told whether he does, and not who else does.
             LockAfter::Release => {
-                if found.is_none() {
-                    return Reply::NotFound;
-                }
                 if self.locks.owner(set.key) != Some(conn) {
                     return Reply::Refused(Refusal::NotLocked);
                 }
             }
         }
-        match self.judge(set, found) {
-            Err(answer) => answer,
-            Ok(Change::Put { stale }) => self.put(set, found, stale),
-            Ok(Change::Extend { slot, old, end }) => self.extend(set, slot, old, end),
-        }
-    }
-
-    /// What mode and guard say.
-    fn judge(
-        &mut self,
-        set: &Set<'_>,
-        found: Option<(S::Slot, ItemHeader)>,
-    ) -> Result<Change<S::Slot>, Reply<'static>> {
-        let counters = &mut self.stats.counters;
-        let Some((slot, header)) = found else {
-            return match (set.mode, set.guard) {
-                (SetMode::Set, Guard::None) | (SetMode::Add, _) => Ok(Change::Put { stale: false }),
-                (SetMode::Replace, Guard::None) => Err(Reply::NotStored),
-                // A guard makes a replace a compare-and-swap, too.
-                (
-                    SetMode::Set | SetMode::Replace,
-                    Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never,
-                ) => {
-                    counters.cas_misses += 1;
-                    Err(Reply::NotFound)
-                }
-                (SetMode::Append { missing } | SetMode::Prepend { missing }, _) => match missing {
-                    OnMissing::Refuse => Err(Reply::NotStored),
-                    OnMissing::Create => Ok(Change::Put { stale: false }),
-                },
-            };
-        };
         let end = match set.mode {
             SetMode::Add => {
                 // memcached counts a refused add as a use of the item.
                 self.store.record_hit(slot);
-                return Err(Reply::NotStored);
+                return Reply::NotStored;
             }
             SetMode::Set | SetMode::Replace => None,
             SetMode::Append { .. } => Some(End::Back),
             SetMode::Prepend { .. } => Some(End::Front),
         };
-        let guarded = set.guard.judge(header.cas);
+        let guarded = set.guard.judge(old.cas);
         if set.guard != Guard::None {
+            let counters = &mut self.stats.counters;
             match guarded {
                 Guarded::Pass | Guarded::PassStale => counters.cas_hits += 1,
                 Guarded::Fail => counters.cas_badval += 1,
             }
         }
+        let fresh = ItemHeader {
+            locked: old.locked,
+            ..self.new_header(set)
+        };
         match (guarded, end) {
-            (Guarded::Fail, _) | (Guarded::PassStale, Some(_)) => Err(Reply::Exists),
-            (Guarded::Pass, Some(end)) => Ok(Change::Extend {
-                slot,
-                old: header,
-                end,
-            }),
-            (Guarded::Pass, None) => Ok(Change::Put { stale: false }),
-            (Guarded::PassStale, None) => Ok(Change::Put { stale: true }),
+            (Guarded::Fail, _) | (Guarded::PassStale, Some(_)) => Reply::Exists,
+            (Guarded::Pass, Some(end)) => self.extend(set, slot, old, end),
+            (Guarded::Pass, None) => self.replace(set, slot, fresh),
+            (Guarded::PassStale, None) => {
+                // Computed before the item was marked: better than what is there, and out of date
+                // all the same. Whoever has the win goes on.
+                let stale = ItemHeader {
+                    deadline: old.deadline,
+                    stale: true,
+                    win_sent: old.win_sent,
+                    ..fresh
+                };
+                self.replace(set, slot, stale)
+            }
         }
     }
 
-    fn put(
-        &mut self,
-        set: &Set<'_>,
-        found: Option<(S::Slot, ItemHeader)>,
-        stale: bool,
-    ) -> Reply<'static> {
-        let now = self.clock.tick();
-        let old = found.map(|(_, header)| header);
-        let held = old.is_some_and(|header| header.locked);
-        let header = ItemHeader {
+    /// The header of an item that `set` makes.
+    fn new_header(&self, set: &Set<'_>) -> ItemHeader {
+        ItemHeader {
             cas: self.peek_cas(set.new_cas),
-            deadline: match old {
-                Some(old) if stale => old.deadline,
-                _ => self.clock.deadline(set.exptime),
-            },
-            last_access: now,
+            deadline: self.clock.deadline(set.exptime),
+            last_access: self.clock.tick(),
             client_flags: set.client_flags,
             key_form: set.key_form,
             fetched: false,
-            stale,
-            win_sent: stale && old.is_some_and(|header| header.win_sent),
-            locked: held,
-        };
-        if held && !self.may_pin(found, set.key.as_bytes().len(), set.value.len()) {
-            return self.out_of_memory();
+            stale: false,
+            win_sent: false,
+            locked: false,
         }
+    }
+
+    fn insert(&mut self, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
+        let now = self.clock.tick();
+        let header = self.new_header(set);
         let counters = &mut self.stats.counters;
         if self
             .store
-            .put(now, set.key, header, set.value, counters)
+            .insert(now, vacancy, set.key, header, set.value, counters)
             .is_err()
         {
             return self.out_of_memory();
         }
         self.commit_cas(set.new_cas);
-        if held {
+        Reply::Stored(Stored {
+            cas: header.cas,
+            size: set.value.len(),
+        })
+    }
+
+    fn replace(&mut self, set: &Set<'_>, slot: S::Slot, header: ItemHeader) -> Reply<'static> {
+        let now = self.clock.tick();
+        let key_bytes = set.key.as_bytes().len();
+        if header.locked && !self.may_pin(slot, key_bytes, set.value.len()) {
+            return self.out_of_memory();
+        }
+        let counters = &mut self.stats.counters;
+        let Ok(slot) = self.store.replace(now, slot, header, set.value, counters) else {
+            return self.out_of_memory();
+        };
+        self.commit_cas(set.new_cas);
+        if header.locked {
+            // A flush takes what was stored before it, and this was not.
             self.locks.clear_flush(set.key);
-            self.settle_lock(set);
+            self.settle_lock(set, slot);
         }
         Reply::Stored(Stored {
             cas: header.cas,
@@ -170,7 +176,7 @@ impl<S: Store> Core<S> {
         if size > self.limits.value_bytes_max {
             return Reply::NotStored;
         }
-        if old.locked && !self.may_pin(Some((slot, old)), set.key.as_bytes().len(), size) {
+        if old.locked && !self.may_pin(slot, set.key.as_bytes().len(), size) {
             return self.out_of_memory();
         }
         let header = ItemHeader {
@@ -182,16 +188,15 @@ impl<S: Store> Core<S> {
             ..old
         };
         let counters = &mut self.stats.counters;
-        if self
+        let extended = self
             .store
-            .extend(now, slot, header, set.value, end, counters)
-            .is_err()
-        {
+            .extend(now, slot, header, set.value, end, counters);
+        let Ok(slot) = extended else {
             return self.out_of_memory();
-        }
+        };
         self.commit_cas(set.new_cas);
         if old.locked {
-            self.settle_lock(set);
+            self.settle_lock(set, slot);
         }
         Reply::Stored(Stored {
             cas: header.cas,
@@ -199,25 +204,20 @@ impl<S: Store> Core<S> {
         })
     }
 
-    fn settle_lock(&mut self, set: &Set<'_>) {
+    fn settle_lock(&mut self, set: &Set<'_>, slot: S::Slot) {
         match set.lock {
             LockAfter::Keep => {}
             LockAfter::Release => {
                 self.stats.counters.lock_released += 1;
-                self.release(set.key);
+                self.release(set.key, slot);
             }
         }
     }
 
     /// Whether a held item may take a value of this size, within what locks may pin. One that does
     /// not grow always may.
-    pub(super) fn may_pin(
-        &self,
-        found: Option<(S::Slot, ItemHeader)>,
-        key_bytes: usize,
-        value_bytes: usize,
-    ) -> bool {
-        let gone = found.map_or(0, |(slot, _)| self.store.item_bytes(slot));
+    pub(super) fn may_pin(&self, slot: S::Slot, key_bytes: usize, value_bytes: usize) -> bool {
+        let gone = self.store.item_bytes(slot);
         let need = self.store.bytes_for(key_bytes, value_bytes);
         let pinned = self.store.usage().locked_bytes - gone + need;
         need <= gone || pinned <= self.limits.locked_bytes_max
@@ -233,7 +233,7 @@ impl<S: Store> Core<S> {
     pub(super) fn set_too_large(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
         self.stats.counters.cmd_set += 1;
         self.stats.counters.store_too_large += 1;
-        if let Some((slot, header)) = self.find_live(key)
+        if let Ok((slot, header)) = self.find_live(key)
             && !self.is_held_by_another(conn, key, &header)
         {
             self.locks.release(key);

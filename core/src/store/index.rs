@@ -14,6 +14,10 @@ use siphasher::sip::SipHasher13;
 use super::slot::MapSlot;
 use crate::key::Key;
 
+/// The hash of a key: where in the index its slot stands, or would stand.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct KeyHash(u64);
+
 /// What the hashes of a store depend on besides the keys: two numbers that clients cannot guess.
 pub type HashSeed = [u64; 2];
 
@@ -21,7 +25,7 @@ pub type HashSeed = [u64; 2];
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     seed: HashSeed,
-    slots: BTreeSet<(u64, MapSlot)>,
+    slots: BTreeSet<(KeyHash, MapSlot)>,
 }
 
 impl Index {
@@ -32,21 +36,20 @@ impl Index {
         }
     }
 
-    /// The slot of `key`, among those that share its hash the one that `is_it`.
-    pub(super) fn find(&self, key: Key<'_>, is_it: impl Fn(MapSlot) -> bool) -> Option<MapSlot> {
-        let hash = self.hash(key);
+    /// Among the slots that stand under `hash`, the one that `is_it`.
+    pub(super) fn find(&self, hash: KeyHash, is_it: impl Fn(MapSlot) -> bool) -> Option<MapSlot> {
         self.slots
             .range((hash, MapSlot::FIRST)..=(hash, MapSlot::LAST))
             .map(|(_, slot)| *slot)
             .find(|slot| is_it(*slot))
     }
 
-    pub(super) fn insert(&mut self, key: Key<'_>, slot: MapSlot) {
-        self.slots.insert((self.hash(key), slot));
+    pub(super) fn insert(&mut self, hash: KeyHash, slot: MapSlot) {
+        self.slots.insert((hash, slot));
     }
 
-    pub(super) fn remove(&mut self, key: Key<'_>, slot: MapSlot) {
-        self.slots.remove(&(self.hash(key), slot));
+    pub(super) fn remove(&mut self, hash: KeyHash, slot: MapSlot) {
+        self.slots.remove(&(hash, slot));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -64,10 +67,10 @@ impl Index {
             .map(move |(hash, slot)| (*slot, self.hash(key_of(*slot)) == *hash))
     }
 
-    fn hash(&self, key: Key<'_>) -> u64 {
+    pub(super) fn hash(&self, key: Key<'_>) -> KeyHash {
         let mut hasher = SipHasher13::new_with_keys(self.seed[0], self.seed[1]);
         hasher.write(key.as_bytes());
-        hasher.finish()
+        KeyHash(hasher.finish())
     }
 }
 
@@ -78,17 +81,17 @@ mod tests {
     #[test]
     fn keys_that_share_a_hash_are_told_apart() {
         let mut index = Index::new([1, 2]);
-        let key = Key::new(b"k").unwrap();
-        index.insert(key, MapSlot::FIRST);
-        index.insert(key, MapSlot::LAST);
+        let hash = index.hash(Key::new(b"k").unwrap());
+        index.insert(hash, MapSlot::FIRST);
+        index.insert(hash, MapSlot::LAST);
         assert_eq!(
-            index.find(key, |slot| slot == MapSlot::LAST),
+            index.find(hash, |slot| slot == MapSlot::LAST),
             Some(MapSlot::LAST)
         );
-        index.remove(key, MapSlot::LAST);
-        assert_eq!(index.find(key, |slot| slot == MapSlot::LAST), None);
+        index.remove(hash, MapSlot::LAST);
+        assert_eq!(index.find(hash, |slot| slot == MapSlot::LAST), None);
         assert_eq!(
-            index.find(key, |slot| slot == MapSlot::FIRST),
+            index.find(hash, |slot| slot == MapSlot::FIRST),
             Some(MapSlot::FIRST)
         );
     }

@@ -1,10 +1,13 @@
-//! The reference store: slots, an ordered index of them, and a queue to choose what to evict.
+//! Where the server keeps its items: each in an allocation of its own, with a numbered slot to name
+//! it, an ordered index to find it, and a queue to choose what to evict.
 //!
-//! It is here to be right and easy to check: the model and the property tests run on it.
-//! Eviction works as CLOCK does with a two-bit counter: the oldest item goes unless it was hit
-//! since it last came by; a hit item moves behind the newest and loses one hit. Locked items stand
-//! in no queue while they are locked, so no choice can fall on them (S1), and a choice ends after
-//! at most four turns of the queue.
+//! Written to be easy to check, since the model and the property tests run on it, too. An item keeps
+//! its slot for as long as it is there, whatever happens to its value.
+//!
+//! Eviction works as CLOCK does with a two-bit counter: the oldest item goes unless it was hit since
+//! it last came by; a hit item moves behind the newest and loses one hit. Locked items stand in no
+//! queue while they are locked, so no choice can fall on them (S1), and a choice ends after at most
+//! four turns of the queue.
 //!
 //! - M1: the index names every occupied slot, and no other.
 //! - M2: the queue holds every item that is not locked exactly once.
@@ -19,7 +22,7 @@ use alloc::vec::Vec;
 use self::entry::{Entry, cost};
 #[cfg(feature = "verify")]
 pub use self::view::{MapEntry, MapView};
-use super::index::{HashSeed, Index};
+use super::index::{HashSeed, Index, KeyHash};
 use super::slot::MapSlot;
 use super::{End, Full, Store, Usage};
 use crate::command::ScanCursor;
@@ -32,7 +35,7 @@ use crate::time::Tick;
 /// The most hits that an item can have to its credit.
 const HITS_MAX: u8 = 3;
 
-/// A store on an ordered set of hashes.
+/// Items in numbered slots, found by an ordered set of hashes.
 #[derive(Clone, Debug)]
 pub struct MapStore {
     bytes_max: usize,
@@ -175,22 +178,45 @@ impl MapStore {
         }
     }
 
+    /// Empties `slot`, which keeps its name, and makes room for an item of `need` bytes in it.
+    fn make_way(
+        &mut self,
+        now: Tick,
+        slot: MapSlot,
+        need: usize,
+        counters: &mut Counters,
+    ) -> Result<Entry, Full> {
+        let old = self.entry(slot);
+        let gone = old.cost();
+        let gone_locked = if old.header.locked { gone } else { 0 };
+        if !self.has_room(need, gone, gone_locked) {
+            return Err(Full);
+        }
+        let old = self.vacate(slot);
+        self.make_room(now, need, counters);
+        Ok(old)
+    }
+
     /// A slot for an item that has none, under its name and still empty.
-    fn name(&mut self, key: Key<'_>) -> MapSlot {
+    fn name(&mut self, hash: KeyHash) -> MapSlot {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             MapSlot::from_number(self.slots.len() - 1)
         });
-        self.index.insert(key, slot);
+        self.index.insert(hash, slot);
         slot
     }
 }
 
 impl Store for MapStore {
     type Slot = MapSlot;
+    type Vacancy = KeyHash;
 
-    fn find(&self, key: Key<'_>) -> Option<MapSlot> {
-        self.index.find(key, |slot| self.entry(slot).key() == key)
+    fn find(&self, key: Key<'_>) -> Result<MapSlot, KeyHash> {
+        let hash = self.index.hash(key);
+        self.index
+            .find(hash, |slot| self.entry(slot).key() == key)
+            .ok_or(hash)
     }
 
     fn header(&self, slot: MapSlot) -> ItemHeader {
@@ -232,38 +258,42 @@ impl Store for MapStore {
         entry.hits = (entry.hits + 1).min(HITS_MAX);
     }
 
-    fn put(
+    fn insert(
         &mut self,
         now: Tick,
+        vacancy: KeyHash,
         key: Key<'_>,
         header: ItemHeader,
         value: &[u8],
         counters: &mut Counters,
     ) -> Result<MapSlot, Full> {
         let need = self.bytes_for(key.as_bytes().len(), value.len());
-        let Some(slot) = self.find(key) else {
-            if !self.has_room(need, 0, 0) {
-                return Err(Full);
-            }
-            self.make_room(now, need, counters);
-            let slot = self.name(key);
-            self.fill(slot, Entry::new(key, value, header));
-            counters.total_items += 1;
-            return Ok(slot);
-        };
+        if !self.has_room(need, 0, 0) {
+            return Err(Full);
+        }
+        self.make_room(now, need, counters);
+        let slot = self.name(vacancy);
+        self.fill(slot, Entry::new(key, value, header));
+        counters.total_items += 1;
+        Ok(slot)
+    }
+
+    fn replace(
+        &mut self,
+        now: Tick,
+        slot: MapSlot,
+        header: ItemHeader,
+        value: &[u8],
+        counters: &mut Counters,
+    ) -> Result<MapSlot, Full> {
         let entry = self.entry_mut(slot);
         if entry.value().len() == value.len() {
             entry.value_mut().copy_from_slice(value);
             self.set_header(slot, header);
         } else {
-            let gone = entry.cost();
-            let gone_locked = if entry.header.locked { gone } else { 0 };
-            if !self.has_room(need, gone, gone_locked) {
-                return Err(Full);
-            }
-            self.vacate(slot);
-            self.make_room(now, need, counters);
-            self.fill(slot, Entry::new(key, value, header));
+            let need = cost(entry.key().as_bytes().len(), value.len());
+            let old = self.make_way(now, slot, need, counters)?;
+            self.fill(slot, Entry::new(old.key(), value, header));
         }
         counters.total_items += 1;
         Ok(slot)
@@ -278,27 +308,23 @@ impl Store for MapStore {
         end: End,
         counters: &mut Counters,
     ) -> Result<MapSlot, Full> {
-        let old = self.entry(slot);
-        let (gone, gone_locked) = (old.cost(), if old.header.locked { old.cost() } else { 0 });
-        let need = gone + bytes.len();
-        if !self.has_room(need, gone, gone_locked) {
-            return Err(Full);
-        }
-        let old = self.vacate(slot);
+        let need = self.entry(slot).cost() + bytes.len();
+        let old = self.make_way(now, slot, need, counters)?;
         let value = match end {
             End::Back => [old.value(), bytes].concat(),
             End::Front => [bytes, old.value()].concat(),
         };
-        self.make_room(now, need, counters);
         self.fill(slot, Entry::new(old.key(), &value, header));
         counters.total_items += 1;
         Ok(slot)
     }
 
-    fn remove(&mut self, slot: MapSlot) {
+    fn remove(&mut self, slot: MapSlot) -> KeyHash {
         let entry = self.vacate(slot);
-        self.index.remove(entry.key(), slot);
+        let hash = self.index.hash(entry.key());
+        self.index.remove(hash, slot);
         self.free.push(slot);
+        hash
     }
 
     fn clear(&mut self) {

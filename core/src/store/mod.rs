@@ -12,7 +12,7 @@ mod index;
 mod map;
 mod slot;
 
-pub use index::HashSeed;
+pub use index::{HashSeed, KeyHash};
 pub use map::MapStore;
 #[cfg(feature = "verify")]
 pub use map::{MapEntry, MapView};
@@ -26,15 +26,24 @@ use crate::time::Tick;
 
 /// Keeps items within a limit of memory.
 ///
-/// A [`Slot`](Store::Slot) names an item that was found. It is good until the next call that takes
-/// `&mut self`, but for [`set_header`](Store::set_header) and [`record_hit`](Store::record_hit), which
-/// keep all slots good.
+/// A key is looked up once a command: everything after [`find`](Store::find) goes by what it has
+/// said, the [`Slot`](Store::Slot) of an item or the [`Vacancy`](Store::Vacancy) where there is
+/// none. Both are good until the next call that takes `&mut self`, but for
+/// [`set_header`](Store::set_header) and [`record_hit`](Store::record_hit), which keep all of them
+/// good.
 pub trait Store {
     /// Names an item that was found.
     type Slot: Copy;
 
+    /// What a look-up that found nothing has learned, so that an insert need not learn it again:
+    /// the hash of the key, say.
+    type Vacancy: Copy;
+
     /// Finds the item of `key`, expired or not.
-    fn find(&self, key: Key<'_>) -> Option<Self::Slot>;
+    ///
+    /// # Errors
+    /// If there is none: where [`insert`](Store::insert) can put one.
+    fn find(&self, key: Key<'_>) -> Result<Self::Slot, Self::Vacancy>;
 
     /// What the item is besides key and value.
     fn header(&self, slot: Self::Slot) -> ItemHeader;
@@ -54,16 +63,31 @@ pub trait Store {
     /// Notes that the item was used, for the choice of what to evict.
     fn record_hit(&mut self, slot: Self::Slot);
 
-    /// Stores an item, in the place of one with that key. Evicts others for room; never a
-    /// locked one (S1).
+    /// Stores an item where there was none: `vacancy` is what the look-up of `key` has said.
+    /// Evicts others for room; never a locked one (S1).
     ///
     /// # Errors
     /// [`Full`] if there would be no room even without all that may be evicted. Nothing has
     /// changed then.
-    fn put(
+    fn insert(
         &mut self,
         now: Tick,
+        vacancy: Self::Vacancy,
         key: Key<'_>,
+        header: ItemHeader,
+        value: &[u8],
+        counters: &mut Counters,
+    ) -> Result<Self::Slot, Full>;
+
+    /// Gives an item that was found another value and header. Evicts others for room, as
+    /// [`insert`](Store::insert) does, and counts on the room of the old value.
+    ///
+    /// # Errors
+    /// As [`insert`](Store::insert).
+    fn replace(
+        &mut self,
+        now: Tick,
+        slot: Self::Slot,
         header: ItemHeader,
         value: &[u8],
         counters: &mut Counters,
@@ -73,7 +97,7 @@ pub trait Store {
     /// it `header`.
     ///
     /// # Errors
-    /// As [`put`](Store::put).
+    /// As [`insert`](Store::insert).
     fn extend(
         &mut self,
         now: Tick,
@@ -84,8 +108,8 @@ pub trait Store {
         counters: &mut Counters,
     ) -> Result<Self::Slot, Full>;
 
-    /// Takes an item out, locked or not.
-    fn remove(&mut self, slot: Self::Slot);
+    /// Takes an item out, locked or not. Its key has a vacancy now, the one returned.
+    fn remove(&mut self, slot: Self::Slot) -> Self::Vacancy;
 
     /// Takes every item out that is not locked.
     fn clear(&mut self);

@@ -165,7 +165,7 @@ impl<S: Store> Lockstep<S> {
     /// until somebody comes across it.
     fn live(&self, key: Key<'_>) -> Option<(ItemHeader, &[u8])> {
         let store = self.core.store();
-        let slot = store.find(key)?;
+        let slot = store.find(key).ok()?;
         let header = store.header(slot);
         let tick = self.core.clock().tick();
         let gone = header
