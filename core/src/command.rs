@@ -14,8 +14,20 @@ use crate::stats::StatsTopic;
 use crate::time::Exptime;
 
 /// One request of one connection. It has exactly one [`Reply`](crate::Reply).
+///
+/// Split by what a transport that spreads items over several cores must know: whether one core
+/// answers, or all of them do.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Command<'a> {
+    /// About one item: for the core that has the key.
+    Item(ItemCommand<'a>),
+    /// About all items, or all locks of a connection: for every core.
+    Global(GlobalCommand<'a>),
+}
+
+/// A [`Command`] about one item, by its [`key`](ItemCommand::key).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum ItemCommand<'a> {
     /// Reads an item, and may touch, vivify, win or lock it.
     Get(Get<'a>),
     /// Stores a value.
@@ -35,14 +47,19 @@ pub enum Command<'a> {
     Arithmetic(Arithmetic<'a>),
     /// Takes the lock of an existing item.
     Lock {
-        /// Which item's.
+        /// The item's; it must exist.
         key: Key<'a>,
     },
     /// Gives the lock of an item back.
     Unlock {
-        /// Which item's.
+        /// The item's; the connection must hold its lock.
         key: Key<'a>,
     },
+}
+
+/// A [`Command`] about all items, or all locks of the connection.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum GlobalCommand<'a> {
     /// Gives every lock of the connection back.
     UnlockAll,
     /// Makes every item that is stored before the given moment go at that moment. A later
@@ -57,6 +74,67 @@ pub enum Command<'a> {
     Stats(StatsTopic),
     /// Sets the counters back to 0 (`stats reset`).
     StatsReset,
+}
+
+impl<'a> Command<'a> {
+    /// The key the command is about; `None` for those about all items or about the connection.
+    #[must_use]
+    pub const fn key(&self) -> Option<Key<'a>> {
+        match self {
+            Self::Item(command) => Some(command.key()),
+            Self::Global(_) => None,
+        }
+    }
+}
+
+impl<'a> ItemCommand<'a> {
+    /// The key of the item that the command is about.
+    #[must_use]
+    pub const fn key(&self) -> Key<'a> {
+        match self {
+            Self::Get(get) => get.key,
+            Self::Set(set) => set.key,
+            Self::Delete(delete) => delete.key,
+            Self::Arithmetic(arithmetic) => arithmetic.key,
+            Self::SetTooLarge { key } | Self::Lock { key } | Self::Unlock { key } => *key,
+        }
+    }
+}
+
+impl<'a> From<ItemCommand<'a>> for Command<'a> {
+    fn from(command: ItemCommand<'a>) -> Self {
+        Self::Item(command)
+    }
+}
+
+impl<'a> From<GlobalCommand<'a>> for Command<'a> {
+    fn from(command: GlobalCommand<'a>) -> Self {
+        Self::Global(command)
+    }
+}
+
+impl<'a> From<Get<'a>> for Command<'a> {
+    fn from(get: Get<'a>) -> Self {
+        Self::Item(ItemCommand::Get(get))
+    }
+}
+
+impl<'a> From<Set<'a>> for Command<'a> {
+    fn from(set: Set<'a>) -> Self {
+        Self::Item(ItemCommand::Set(set))
+    }
+}
+
+impl<'a> From<Delete<'a>> for Command<'a> {
+    fn from(delete: Delete<'a>) -> Self {
+        Self::Item(ItemCommand::Delete(delete))
+    }
+}
+
+impl<'a> From<Arithmetic<'a>> for Command<'a> {
+    fn from(arithmetic: Arithmetic<'a>) -> Self {
+        Self::Item(ItemCommand::Arithmetic(arithmetic))
+    }
 }
 
 /// Reads an item.
@@ -400,22 +478,3 @@ pub struct Keys<'a> {
 /// A place in a scan over the store. It means something only to the store that gave it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct ScanCursor(pub u64);
-
-impl<'a> Command<'a> {
-    /// The key the command is about; `None` for those about all items or about the connection.
-    #[must_use]
-    pub const fn key(&self) -> Option<Key<'a>> {
-        match self {
-            Self::Get(get) => Some(get.key),
-            Self::Set(set) => Some(set.key),
-            Self::Delete(delete) => Some(delete.key),
-            Self::Arithmetic(arithmetic) => Some(arithmetic.key),
-            Self::SetTooLarge { key } | Self::Lock { key } | Self::Unlock { key } => Some(*key),
-            Self::UnlockAll
-            | Self::FlushAll { .. }
-            | Self::Keys(_)
-            | Self::Stats(_)
-            | Self::StatsReset => None,
-        }
-    }
-}

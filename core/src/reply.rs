@@ -58,7 +58,7 @@ pub enum Refusal {
     /// can hold no lock. Only a driver that mixes up its connections sees this.
     ConnectionClosed,
     /// The value is past [`value_bytes_max`](crate::Limits::value_bytes_max). For
-    /// [`SetTooLarge`](crate::Command::SetTooLarge) the old value is gone.
+    /// [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge) the old value is gone.
     TooLarge,
     /// Everything that may be evicted has been, and there is still no room.
     OutOfMemory,

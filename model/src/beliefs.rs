@@ -1,6 +1,6 @@
 //! What must hold in a state as a whole: between the clients and the cores, and if everybody left.
 
-use latchd_core::command::{Command, Delete, Get, Removal, Set};
+use latchd_core::command::{Command, Delete, Get, ItemCommand, Removal, Set};
 use latchd_core::reply::{Reply, Win};
 use latchd_core::{ConnId, Event, Instant};
 use latchd_harness::alphabet::RequestKind as Kind;
@@ -120,7 +120,7 @@ pub(crate) fn handover(
             .find(|id| *id != conn);
         if let (true, Some(other)) = (was_held, other) {
             let mut core = world.shards[shard].clone();
-            let lock = Command::Lock { key: key(number) };
+            let lock = Command::Item(ItemCommand::Lock { key: key(number) });
             let now = Instant::from_millis(world.now_ms);
             if core.execute(now, other, lock) == Reply::Locked {
                 shown.add(witness);
@@ -172,8 +172,8 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
                 removal: Removal::MarkStale { exptime: None },
                 ..Delete::new(key)
             };
-            if ask(Command::Delete(mark)) == "deleted" {
-                let get = Command::Get(Get {
+            if ask(Command::Item(ItemCommand::Delete(mark))) == "deleted" {
+                let get = Command::from(Get {
                     recaches: true,
                     ..Get::new(key)
                 });
@@ -189,9 +189,9 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
             }
         }
         let steps = [
-            (Command::Set(Set::new(key, b"0000")), "stored"),
-            (Command::Lock { key }, "locked"),
-            (Command::Delete(Delete::new(key)), "deleted"),
+            (Command::from(Set::new(key, b"0000")), "stored"),
+            (Command::Item(ItemCommand::Lock { key }), "locked"),
+            (Command::from(Delete::new(key)), "deleted"),
         ];
         for (command, wanted) in steps {
             let outcome = ask(command);

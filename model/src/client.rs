@@ -4,7 +4,7 @@
 //!   core.
 
 use latchd_core::ConnId;
-use latchd_core::command::{Command, Keys, LockAfter, Removal, ScanCursor};
+use latchd_core::command::{GlobalCommand, ItemCommand, Keys, LockAfter, Removal, ScanCursor};
 use latchd_core::item::Cas;
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
@@ -47,36 +47,28 @@ pub(crate) enum FanOut {
 }
 
 impl FanOut {
-    /// What a request sets out to do; `None` if it is about one key.
-    pub(crate) const fn of(command: &Command<'_>) -> Option<Self> {
+    /// What a request sets out to do; `None` for a part of the keys and for another topic, which no
+    /// word asks for.
+    pub(crate) const fn of(command: &GlobalCommand<'_>) -> Option<Self> {
         match command {
-            Command::UnlockAll => Some(Self::UnlockAll),
-            Command::FlushAll { at } => Some(Self::FlushAll { at: *at }),
-            Command::Keys(ALL_KEYS) => Some(Self::Keys),
-            Command::Stats(StatsTopic::General) => Some(Self::Stats),
-            Command::StatsReset => Some(Self::StatsReset),
-            // No word asks for a part of the keys, or for another topic.
-            Command::Keys(_)
-            | Command::Stats(_)
-            | Command::Get(_)
-            | Command::Set(_)
-            | Command::SetTooLarge { .. }
-            | Command::Delete(_)
-            | Command::Arithmetic(_)
-            | Command::Lock { .. }
-            | Command::Unlock { .. } => None,
+            GlobalCommand::UnlockAll => Some(Self::UnlockAll),
+            GlobalCommand::FlushAll { at } => Some(Self::FlushAll { at: *at }),
+            GlobalCommand::Keys(ALL_KEYS) => Some(Self::Keys),
+            GlobalCommand::Stats(StatsTopic::General) => Some(Self::Stats),
+            GlobalCommand::StatsReset => Some(Self::StatsReset),
+            GlobalCommand::Keys(_) | GlobalCommand::Stats(_) => None,
         }
     }
 
     /// What each shard is asked; `None` if it is told of the connection's end.
-    pub(crate) const fn command(self) -> Option<Command<'static>> {
+    pub(crate) const fn command(self) -> Option<GlobalCommand<'static>> {
         Some(match self {
             Self::Close => return None,
-            Self::UnlockAll => Command::UnlockAll,
-            Self::FlushAll { at } => Command::FlushAll { at },
-            Self::Keys => Command::Keys(ALL_KEYS),
-            Self::Stats => Command::Stats(StatsTopic::General),
-            Self::StatsReset => Command::StatsReset,
+            Self::UnlockAll => GlobalCommand::UnlockAll,
+            Self::FlushAll { at } => GlobalCommand::FlushAll { at },
+            Self::Keys => GlobalCommand::Keys(ALL_KEYS),
+            Self::Stats => GlobalCommand::Stats(StatsTopic::General),
+            Self::StatsReset => GlobalCommand::StatsReset,
         })
     }
 }
@@ -87,46 +79,34 @@ impl ModelClient {
         &mut self,
         setup: &Setup,
         key: usize,
-        command: &Command<'_>,
+        command: &ItemCommand<'_>,
         answer: &ReplySeen,
     ) {
-        if let (Command::Get(_), ReplySeen::Hit(hit)) = (command, answer)
+        if let (ItemCommand::Get(_), ReplySeen::Hit(hit)) = (command, answer)
             && setup.has_versions()
         {
             self.versions[key] = Cas::new(hit.cas);
         }
         let takes = match command {
-            Command::Lock { .. } => *answer == ReplySeen::Locked,
-            Command::Get(get) => get.lock && matches!(answer, ReplySeen::Hit(_)),
-            Command::Set(_)
-            | Command::SetTooLarge { .. }
-            | Command::Delete(_)
-            | Command::Arithmetic(_)
-            | Command::Unlock { .. }
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Keys(_)
-            | Command::Stats(_)
-            | Command::StatsReset => false,
+            ItemCommand::Lock { .. } => *answer == ReplySeen::Locked,
+            ItemCommand::Get(get) => get.lock && matches!(answer, ReplySeen::Hit(_)),
+            ItemCommand::Set(_)
+            | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Delete(_)
+            | ItemCommand::Arithmetic(_)
+            | ItemCommand::Unlock { .. } => false,
         };
         let gives = match command {
-            Command::Unlock { .. } => *answer == ReplySeen::Unlocked,
-            Command::Set(set) => {
+            ItemCommand::Unlock { .. } => *answer == ReplySeen::Unlocked,
+            ItemCommand::Set(set) => {
                 set.lock == LockAfter::Release && matches!(answer, ReplySeen::Stored { .. })
             }
-            Command::Delete(delete) => {
+            ItemCommand::Delete(delete) => {
                 delete.removal == Removal::Remove && *answer == ReplySeen::Deleted
             }
             // Whoever holds the lock knows that the item has gone, and the lock with it.
-            Command::SetTooLarge { .. } => true,
-            Command::Get(_)
-            | Command::Arithmetic(_)
-            | Command::Lock { .. }
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Keys(_)
-            | Command::Stats(_)
-            | Command::StatsReset => false,
+            ItemCommand::SetTooLarge { .. } => true,
+            ItemCommand::Get(_) | ItemCommand::Arithmetic(_) | ItemCommand::Lock { .. } => false,
         };
         self.holds[key] = takes || (self.holds[key] && !gives);
     }

@@ -5,8 +5,8 @@
 
 use latchd_core::ConnId;
 use latchd_core::command::{
-    Arithmetic, Command, Delete, Direction, Get, Guard, LockAfter, NewCas, Removal, Set, SetMode,
-    TtlStep, TtlSteps,
+    Arithmetic, Delete, Direction, Get, Guard, ItemCommand, LockAfter, NewCas, Removal, Set,
+    SetMode, TtlStep, TtlSteps,
 };
 use latchd_core::time::{Exptime, TICK_MS, Tick};
 
@@ -18,7 +18,7 @@ use crate::world::Ghost;
 /// A command about one key, and how it was answered.
 pub(crate) struct Answered<'a> {
     pub(crate) conn: ConnId,
-    pub(crate) command: &'a Command<'a>,
+    pub(crate) command: &'a ItemCommand<'a>,
     pub(crate) answer: ReplySeen,
     pub(crate) now_ms: u64,
     /// The number that the next change was to get.
@@ -69,25 +69,25 @@ impl Answered<'_> {
             ..ghost
         };
         Some(match (self.command, self.answer, before) {
-            (Command::Get(get), ReplySeen::Hit(_), Some(seen)) => {
+            (ItemCommand::Get(get), ReplySeen::Hit(_), Some(seen)) => {
                 // What it learns of the win is a rule of its own (R1, R2).
                 done(Some(self.after_get(get, seen)), ghost)
             }
             // One that is made and gone at once is not among the verbs.
-            (Command::Get(get), ReplySeen::Hit(hit), None) => {
+            (ItemCommand::Get(get), ReplySeen::Hit(hit), None) => {
                 let item = Seen {
                     deadline: self.vivified(&get.steps),
                     ..made(hit.cas, b"")
                 };
                 done(Some(item), ghost)
             }
-            (Command::Set(set), ReplySeen::Stored { cas }, _) => {
+            (ItemCommand::Set(set), ReplySeen::Stored { cas }, _) => {
                 self.after_set(set, cas, before, ghost)
             }
-            (Command::Delete(delete), ReplySeen::Deleted, Some(seen)) => {
+            (ItemCommand::Delete(delete), ReplySeen::Deleted, Some(seen)) => {
                 self.after_delete(delete, seen, ghost)
             }
-            (Command::Arithmetic(sum), ReplySeen::Number { cas, .. }, None) => {
+            (ItemCommand::Arithmetic(sum), ReplySeen::Number { cas, .. }, None) => {
                 let item = Seen {
                     deadline: self.vivified(&sum.steps),
                     ..made(cas, sum.initial.to_string().as_bytes())
@@ -97,7 +97,7 @@ impl Answered<'_> {
                     ..done(Some(item), fresh)
                 }
             }
-            (Command::Arithmetic(sum), ReplySeen::Number { cas, .. }, Some(seen)) => {
+            (ItemCommand::Arithmetic(sum), ReplySeen::Number { cas, .. }, Some(seen)) => {
                 let digits = counted(sum, before)?.to_string();
                 let width = seen.value.1.max(digits.len());
                 let value = bytes(format!("{digits:width$}").as_bytes());
@@ -112,10 +112,10 @@ impl Answered<'_> {
                     ..done(Some(item), fresh)
                 }
             }
-            (Command::Lock { .. }, ReplySeen::Locked, Some(seen)) => {
+            (ItemCommand::Lock { .. }, ReplySeen::Locked, Some(seen)) => {
                 done(Some(self.held(seen)), ghost)
             }
-            (Command::Unlock { .. }, ReplySeen::Unlocked, Some(seen)) => {
+            (ItemCommand::Unlock { .. }, ReplySeen::Unlocked, Some(seen)) => {
                 let (item, witness) = released(seen, ghost, self.now());
                 let free = Ghost {
                     flush_pending: false,
@@ -128,7 +128,7 @@ impl Answered<'_> {
                 }
             }
             // Its value would have been too large: what it was to replace goes.
-            (Command::SetTooLarge { .. }, _, before) => {
+            (ItemCommand::SetTooLarge { .. }, _, before) => {
                 let stays =
                     before.filter(|seen| seen.owner.is_some_and(|owner| owner != self.conn));
                 done(stays, ghost)

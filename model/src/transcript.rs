@@ -193,7 +193,7 @@ impl Player {
             Some(Op::WallClock { .. }) => Line::Note("the wall clock is set".to_owned()),
             Some(Op::Tick) => Line::Note("the core looks for expired items".to_owned()),
             Some(Op::Pressure { .. }) => {
-                let set = Command::Set(Set::new(key(PRESSURE_KEY), value.as_bytes()));
+                let set = Command::from(Set::new(key(PRESSURE_KEY), value.as_bytes()));
                 said(&set, false).expect("text has words for a set")
             }
             Some(Op::Request { client, request }) => {

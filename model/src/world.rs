@@ -7,7 +7,7 @@
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use latchd_core::command::{Command, Set};
+use latchd_core::command::{Command, ItemCommand, Set};
 use latchd_core::item::Cas;
 use latchd_core::{ConnId, Core, Event, Instant};
 use latchd_harness::alphabet::{Input, Op, SmallRequest};
@@ -213,7 +213,7 @@ impl World {
             Op::Pressure { .. } => {
                 let value = self.next_value();
                 self.values += 1;
-                let command = Command::Set(Set::new(key(PRESSURE_KEY), value.as_bytes()));
+                let command = ItemCommand::Set(Set::new(key(PRESSURE_KEY), value.as_bytes()));
                 // Nobody's connection: it takes no lock, so no core needs to know it.
                 let nobody = ConnId::from_number(0);
                 self.ask(setup, nobody, PRESSURE_KEY, command);
@@ -254,14 +254,18 @@ impl World {
             value: value.as_bytes(),
             known,
         });
-        if let Some(fan_out) = FanOut::of(&command) {
-            if fan_out == FanOut::UnlockAll {
-                // Whoever has asked to lose all locks does not count on any.
-                self.clients[who].holds = Default::default();
+        let command = match command {
+            Command::Item(command) => command,
+            Command::Global(command) => {
+                let fan_out = FanOut::of(&command).expect("a word asks for it");
+                if fan_out == FanOut::UnlockAll {
+                    // Whoever has asked to lose all locks does not count on any.
+                    self.clients[who].holds = Default::default();
+                }
+                return self.begin(setup, who, fan_out);
             }
-            return self.begin(setup, who, fan_out);
-        }
-        let number = number.expect("what is no fan-out is about a key");
+        };
+        let number = number.expect("a request for one item names its key");
         self.values += 1;
         if who == GONE {
             // As good as dead is who was never there.
@@ -305,7 +309,7 @@ impl World {
         setup: &Setup,
         conn: ConnId,
         number: usize,
-        command: Command<'_>,
+        command: ItemCommand<'_>,
     ) -> Option<ReplySeen> {
         let cause = Cause::Asked {
             conn,
@@ -313,7 +317,7 @@ impl World {
             command,
         };
         let shard = number % self.shards.len();
-        let input = Input::Command(conn, command);
+        let input = Input::Command(conn, command.into());
         self.enter(setup, shard, self.now_ms, &cause, input)
     }
 
@@ -339,7 +343,7 @@ impl World {
                 None => (Cause::Closed { conn }, Input::Event(Event::Closed(conn))),
                 Some(command) => (
                     Cause::AskedAll { conn, command },
-                    Input::Command(conn, command),
+                    Input::Command(conn, command.into()),
                 ),
             };
             if first > 0 {

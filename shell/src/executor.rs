@@ -1,5 +1,6 @@
 //! Every item of the server as one connection sees it for one turn; and what is logged of that.
 
+use latchd_core::command::GlobalCommand;
 use latchd_core::connection::Progress;
 use latchd_core::execute::Execute;
 use latchd_core::{Command, Connection, Instant, Reply};
@@ -31,11 +32,11 @@ impl Execute for Executor<'_> {
             session,
             work,
         } = self;
-        if command.key().is_none() {
+        if let Command::Global(global) = command {
             work.spend(HEAVY);
-        }
-        if let Command::StatsReset = command {
-            shared.connection_stats.reset();
+            if let GlobalCommand::StatsReset = global {
+                shared.connection_stats.reset();
+            }
         }
         let lines = |topic| {
             shared

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
-use latchd_core::command::{Get, Keys, ScanCursor};
+use latchd_core::command::{Get, GlobalCommand, ItemCommand, Keys, ScanCursor};
 use latchd_core::engine::Config;
 use latchd_core::reply::KeysPage;
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
@@ -140,44 +140,51 @@ impl Shards {
         lines: &dyn Fn(StatsTopic) -> Vec<StatsLine>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        if let Some(key) = command.key() {
-            let shard = self.shard_of(key);
-            let mut core = self.core(shard);
-            if takes_lock(&command) && !session.opened.contains(shard) {
-                core.handle(now, Event::Opened(session.conn));
-                session.opened.insert(shard);
-            }
-            return answer(&core.execute(now, session.conn, command));
-        }
+        let command = match command {
+            Command::Item(command) => return self.execute_item(now, session, command, answer),
+            Command::Global(command) => command,
+        };
+        let conn = session.conn;
         match command {
-            Command::UnlockAll => {
+            GlobalCommand::UnlockAll => {
                 self.together(session.opened, |core| {
-                    core.execute(now, session.conn, command);
+                    core.execute(now, conn, command.into());
                 });
                 answer(&Reply::Unlocked);
             }
-            Command::FlushAll { .. } | Command::StatsReset => {
+            GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {
                 self.together(self.all(), |core| {
-                    core.execute(now, session.conn, command);
+                    core.execute(now, conn, command.into());
                 });
                 answer(&Reply::Ok);
             }
-            Command::Keys(keys) => self.keys(now, session.conn, keys, answer),
-            Command::Stats(topic) => {
-                let stats = self.stats(now, session.conn);
+            GlobalCommand::Keys(keys) => self.keys(now, conn, keys, answer),
+            GlobalCommand::Stats(topic) => {
+                let stats = self.stats(now, conn);
                 answer(&Reply::Stats(Report {
                     stats: &stats,
                     lines: &lines(topic),
                 }));
             }
-            Command::Get(_)
-            | Command::Set(_)
-            | Command::SetTooLarge { .. }
-            | Command::Delete(_)
-            | Command::Arithmetic(_)
-            | Command::Lock { .. }
-            | Command::Unlock { .. } => unreachable!("a command about a key has a key"),
         }
+    }
+
+    /// Asks the one shard that has the key. A connection is announced to a shard when it first may
+    /// take a lock there.
+    fn execute_item(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        command: ItemCommand<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let shard = self.shard_of(command.key());
+        let mut core = self.core(shard);
+        if takes_lock(&command) && !session.opened.contains(shard) {
+            core.handle(now, Event::Opened(session.conn));
+            session.opened.insert(shard);
+        }
+        answer(&core.execute(now, session.conn, command.into()));
     }
 
     /// Releases every lock of a connection, for good (D2). When this returns, they are free.
@@ -241,7 +248,7 @@ impl Shards {
             }));
         }
         let cursor = ScanCursor(keys.cursor.0 & ((1 << CURSOR_BITS) - 1));
-        let command = Command::Keys(Keys { cursor, ..keys });
+        let command = Command::Global(GlobalCommand::Keys(Keys { cursor, ..keys }));
         let mut core = self.core(shard);
         let mut reply = core.execute(now, conn, command);
         if let Reply::Keys(page) = &mut reply {
@@ -263,7 +270,7 @@ impl Shards {
         for shard in 0..self.cores.len() {
             let mut core = self.core(shard);
             holders.extend(core.locks().iter().map(|(_, holding)| holding.owner));
-            let command = Command::Stats(StatsTopic::General);
+            let command = Command::Global(GlobalCommand::Stats(StatsTopic::General));
             if let Reply::Stats(report) = core.execute(now, conn, command) {
                 sum.add(report.stats);
             }
@@ -275,10 +282,10 @@ impl Shards {
     }
 }
 
-fn takes_lock(command: &Command<'_>) -> bool {
+fn takes_lock(command: &ItemCommand<'_>) -> bool {
     matches!(
         command,
-        Command::Lock { .. } | Command::Get(Get { lock: true, .. })
+        ItemCommand::Lock { .. } | ItemCommand::Get(Get { lock: true, .. })
     )
 }
 

@@ -1,6 +1,7 @@
 //! The alphabet, as clients write it.
 
 use arbitrary::{Arbitrary as _, Unstructured};
+use latchd_core::command::{GlobalCommand, ItemCommand};
 use latchd_core::connection::{KeyBuffer, Step, WireLimits};
 use latchd_core::{Command, Connection};
 use latchd_harness::alphabet::{Environment, RequestKind, SmallRequest, VALUE_BYTES_MAX};
@@ -24,7 +25,10 @@ fn assert_understood(bytes: &[u8], meant: &Command<'_>) {
     };
     assert_eq!(command, *meant, "{text}");
     // What is too large is passed over unseen; a listing stands there until its last page.
-    let is_whole = !matches!(meant, Command::SetTooLarge { .. } | Command::Keys(_));
+    let is_whole = !matches!(
+        meant,
+        Command::Item(ItemCommand::SetTooLarge { .. }) | Command::Global(GlobalCommand::Keys(_))
+    );
     assert!(consumed == bytes.len() || !is_whole, "{text}");
 }
 

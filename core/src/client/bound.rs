@@ -24,7 +24,7 @@ use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::after;
 use super::retry::{Retries, Retry};
 use super::session::{AnyRequest, AnyResponse, Flags};
-use crate::command::{Command, Delete, Get, Set, SetMode};
+use crate::command::{Command, Delete, Get, ItemCommand, Set, SetMode};
 use crate::item::Cas;
 use crate::key::Key;
 use crate::time::{Exptime, Instant};
@@ -323,15 +323,15 @@ impl Bound {
     fn request(&self, query: Query) -> AnyRequest<'_> {
         let key = Key::new(&self.key).expect("these bytes were taken from a key");
         match (query, self.jobs.front()) {
-            (Query::Lock, _) => AnyRequest::change(Command::Lock { key }),
-            (Query::Create, _) => AnyRequest::change(Command::Set(Set {
+            (Query::Lock, _) => AnyRequest::change(ItemCommand::Lock { key }),
+            (Query::Create, _) => AnyRequest::change(Set {
                 exptime: match self.terms.missing {
                     MissingItem::Create(exptime) => exptime,
                     MissingItem::Refuse => Exptime::Never,
                 },
                 mode: SetMode::Add,
                 ..Set::new(key, b"")
-            })),
+            }),
             (Query::Mark, _) => {
                 let (value, flags) = match &self.terms.mark {
                     Mark::Note(note, exptime) => {
@@ -350,7 +350,7 @@ impl Bound {
                 }
             }
             (Query::Job, Some(Job::Read)) => AnyRequest::Classic {
-                command: Command::Get(Get::new(key)),
+                command: Command::from(Get::new(key)),
                 envelope: classic::ClassicEnvelope::Get {
                     with_cas: true,
                     last: true,
@@ -364,15 +364,13 @@ impl Bound {
                     exptime,
                     ..
                 }),
-            ) => AnyRequest::change(Command::Set(Set {
+            ) => AnyRequest::change(Set {
                 client_flags: *client_flags,
                 exptime: *exptime,
                 ..Set::new(key, value)
-            })),
-            (Query::Job, Some(Job::Unlock)) if self.ours => {
-                AnyRequest::change(Command::Delete(Delete::new(key)))
-            }
-            (Query::Job, Some(Job::Unlock)) => AnyRequest::change(Command::Unlock { key }),
+            }),
+            (Query::Job, Some(Job::Unlock)) if self.ours => AnyRequest::change(Delete::new(key)),
+            (Query::Job, Some(Job::Unlock)) => AnyRequest::change(ItemCommand::Unlock { key }),
             (Query::Ping, _) | (Query::Job, None) => AnyRequest::Noop,
         }
     }

@@ -26,7 +26,7 @@ use super::moment::after;
 use super::retry::{Retries, Retry};
 use super::session::{AnyRequest, AnyResponse, Flags};
 use super::terms::{DRIFT_PART, TTL_MAX, TTL_MIN, TermsError};
-use crate::command::Command;
+use crate::command::{Command, GlobalCommand};
 use crate::item::Cas;
 use crate::key::Key;
 use crate::stats::StatsTopic;
@@ -376,7 +376,7 @@ impl Recompute {
         if query == Query::Uptime {
             let topic = StatsTopic::General;
             return AnyRequest::Classic {
-                command: Command::Stats(topic),
+                command: Command::Global(GlobalCommand::Stats(topic)),
                 envelope: classic::ClassicEnvelope::Stats(topic),
             };
         }

@@ -68,9 +68,9 @@ impl<'a> AnyRequest<'a> {
     }
 
     /// A change of the classic protocol.
-    pub(super) const fn change(command: Command<'a>) -> Self {
+    pub(super) fn change(command: impl Into<Command<'a>>) -> Self {
         Self::Classic {
-            command,
+            command: command.into(),
             envelope: classic::ClassicEnvelope::Change { noreply: false },
         }
     }

@@ -6,7 +6,7 @@
 //! always give the same replies.
 //!
 //! - E1: a refused command has changed nothing, but for
-//!   [`SetTooLarge`](crate::Command::SetTooLarge).
+//!   [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge).
 //! - E2: an item that another connection holds the lock of is not changed, evicted or expired;
 //!   its TTL and its win are not protected.
 //! - E3: a CAS is given to one change only, and each is larger than those given before.
@@ -30,7 +30,7 @@ pub use locks::{Holding, LockTable};
 #[cfg(feature = "verify")]
 pub use view::View;
 
-use crate::command::{Command, Guard, Keys, NewCas};
+use crate::command::{Command, GlobalCommand, Guard, ItemCommand, Keys, NewCas};
 use crate::conn_id::ConnId;
 use crate::execute::Execute;
 use crate::item::{Cas, ItemHeader};
@@ -173,21 +173,8 @@ impl<S: Store> Core<S> {
     ) -> Reply<'a> {
         self.advance(now);
         match command {
-            Command::Get(get) => self.get(conn, get),
-            Command::Set(set) => self.set(conn, &set),
-            Command::SetTooLarge { key } => self.set_too_large(conn, key),
-            Command::Delete(delete) => self.delete(conn, &delete),
-            Command::Arithmetic(arithmetic) => self.arithmetic(conn, &arithmetic),
-            Command::Lock { key } => self.lock(conn, key),
-            Command::Unlock { key } => self.unlock(conn, key),
-            Command::UnlockAll => self.unlock_all(conn),
-            Command::FlushAll { at } => self.flush_all(at),
-            Command::Keys(keys) => self.keys(keys),
-            Command::Stats(_) => self.stats(),
-            Command::StatsReset => {
-                self.stats = Stats::default();
-                Reply::Ok
-            }
+            Command::Item(command) => self.execute_item(conn, command),
+            Command::Global(command) => self.execute_global(conn, command),
         }
     }
 
@@ -277,6 +264,31 @@ impl<S: Store> Core<S> {
         self.clock.now = self.clock.now.max(now);
         if self.flush_at.is_some_and(|at| at <= self.clock.now) {
             self.flush();
+        }
+    }
+
+    fn execute_item<'a>(&'a mut self, conn: ConnId, command: ItemCommand<'a>) -> Reply<'a> {
+        match command {
+            ItemCommand::Get(get) => self.get(conn, get),
+            ItemCommand::Set(set) => self.set(conn, &set),
+            ItemCommand::SetTooLarge { key } => self.set_too_large(conn, key),
+            ItemCommand::Delete(delete) => self.delete(conn, &delete),
+            ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, &arithmetic),
+            ItemCommand::Lock { key } => self.lock(conn, key),
+            ItemCommand::Unlock { key } => self.unlock(conn, key),
+        }
+    }
+
+    fn execute_global<'a>(&'a mut self, conn: ConnId, command: GlobalCommand<'a>) -> Reply<'a> {
+        match command {
+            GlobalCommand::UnlockAll => self.unlock_all(conn),
+            GlobalCommand::FlushAll { at } => self.flush_all(at),
+            GlobalCommand::Keys(keys) => self.keys(keys),
+            GlobalCommand::Stats(_) => self.stats(),
+            GlobalCommand::StatsReset => {
+                self.stats = Stats::default();
+                Reply::Ok
+            }
         }
     }
 

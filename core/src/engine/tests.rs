@@ -11,7 +11,10 @@ mod wins;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::command::{Arithmetic, Delete, Direction, Get, LockAfter, Removal, Set, SetMode};
+use crate::command::{
+    Arithmetic, Delete, Direction, Get, GlobalCommand, ItemCommand, LockAfter, Removal, Set,
+    SetMode,
+};
 use crate::command::{OnMissing, TtlStep, TtlSteps};
 use crate::reply::{Hit, Win};
 use crate::time::Exptime;
@@ -39,10 +42,10 @@ impl Bench {
     }
 
     /// Executes, and looks for broken invariants before handing out the reply.
-    fn ask<'a>(&'a mut self, conn: ConnId, command: Command<'a>) -> Reply<'a> {
+    fn ask<'a>(&'a mut self, conn: ConnId, command: impl Into<Command<'a>>) -> Reply<'a> {
         self.core.check();
         let now = Instant::from_millis(self.now_ms);
-        self.core.execute(now, conn, command)
+        self.core.execute(now, conn, command.into())
     }
 
     fn close(&mut self, conn: ConnId) {
@@ -52,7 +55,7 @@ impl Bench {
     }
 
     fn set(&mut self, conn: ConnId, name: &str, value: &str) -> Reply<'static> {
-        match self.ask(conn, Command::Set(Set::new(key(name), value.as_bytes()))) {
+        match self.ask(conn, Set::new(key(name), value.as_bytes())) {
             Reply::Stored(stored) => Reply::Stored(stored),
             Reply::Refused(refusal) => Reply::Refused(refusal),
             other => panic!("a plain set is stored or refused, not {other:?}"),
@@ -61,7 +64,7 @@ impl Bench {
 
     /// The value that a plain get sees.
     fn value(&mut self, name: &str) -> Option<Vec<u8>> {
-        match self.ask(B, Command::Get(Get::new(key(name)))) {
+        match self.ask(B, Get::new(key(name))) {
             Reply::Hit(hit) => Some(hit.value.to_vec()),
             Reply::Miss => None,
             other => panic!("a get hits or misses, not {other:?}"),
@@ -69,7 +72,7 @@ impl Bench {
     }
 
     fn hit<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Hit<'a> {
-        match self.ask(conn, Command::Get(get)) {
+        match self.ask(conn, get) {
             Reply::Hit(hit) => hit,
             other => panic!("expected a hit, not {other:?}"),
         }
@@ -88,19 +91,19 @@ fn meta_get(name: &str) -> Get<'_> {
     }
 }
 
-fn lock(name: &str) -> Command<'_> {
-    Command::Lock { key: key(name) }
+fn lock(name: &str) -> ItemCommand<'_> {
+    ItemCommand::Lock { key: key(name) }
 }
 
-fn unlock(name: &str) -> Command<'_> {
-    Command::Unlock { key: key(name) }
+fn unlock(name: &str) -> ItemCommand<'_> {
+    ItemCommand::Unlock { key: key(name) }
 }
 
-fn expiring(name: &str, seconds: u32) -> Command<'_> {
-    Command::Set(Set {
+fn expiring(name: &str, seconds: u32) -> Set<'_> {
+    Set {
         exptime: Exptime::In { seconds },
         ..Set::new(key(name), b"v")
-    })
+    }
 }
 
 #[test]
@@ -120,22 +123,19 @@ fn a_held_item_is_not_changed_by_another() {
             missing: OnMissing::Create,
         },
     ] {
-        assert_eq!(
-            bench.ask(B, Command::Set(Set { mode, ..set })),
-            HELD_BY_ANOTHER
-        );
+        assert_eq!(bench.ask(B, Set { mode, ..set }), HELD_BY_ANOTHER);
     }
     let count = Arithmetic::new(key("k"), Direction::Increment, 1);
-    assert_eq!(bench.ask(B, Command::Arithmetic(count)), HELD_BY_ANOTHER);
+    assert_eq!(bench.ask(B, count), HELD_BY_ANOTHER);
     let stale = Removal::MarkStale { exptime: None };
     for removal in [Removal::Remove, stale] {
         let delete = Delete {
             removal,
             ..Delete::new(key("k"))
         };
-        assert_eq!(bench.ask(B, Command::Delete(delete)), HELD_BY_ANOTHER);
+        assert_eq!(bench.ask(B, delete), HELD_BY_ANOTHER);
     }
-    let too_large = Command::SetTooLarge { key: key("k") };
+    let too_large = ItemCommand::SetTooLarge { key: key("k") };
     assert_eq!(bench.ask(B, too_large), Reply::Refused(Refusal::TooLarge));
     assert_eq!(bench.value("k"), Some(b"1".to_vec()));
     assert_eq!(bench.ask(B, lock("k")), HELD_BY_ANOTHER);
@@ -149,12 +149,12 @@ fn the_owner_changes_a_held_item_and_keeps_it() {
     bench.ask(A, lock("k"));
     assert!(matches!(bench.set(A, "k", "22"), Reply::Stored(_)));
     let count = Arithmetic::new(key("k"), Direction::Increment, 78);
-    assert!(matches!(bench.ask(A, Command::Arithmetic(count)), Reply::Number(n) if n.value == 100));
+    assert!(matches!(bench.ask(A, count), Reply::Number(n) if n.value == 100));
     let add = Set {
         mode: SetMode::Add,
         ..Set::new(key("k"), b"x")
     };
-    assert_eq!(bench.ask(A, Command::Set(add)), Reply::NotStored);
+    assert_eq!(bench.ask(A, add), Reply::NotStored);
     assert_eq!(bench.set(B, "k", "2"), HELD_BY_ANOTHER);
 }
 
@@ -168,7 +168,7 @@ fn closing_a_connection_releases_its_locks() {
     bench.close(A);
     assert_eq!(bench.ask(B, lock("j")), Reply::Locked);
     assert_eq!(bench.ask(B, lock("k")), Reply::Locked);
-    bench.ask(B, Command::UnlockAll);
+    bench.ask(B, GlobalCommand::UnlockAll);
     assert_eq!(
         bench.ask(A, lock("k")),
         Reply::Refused(Refusal::ConnectionClosed)
@@ -194,7 +194,7 @@ fn a_lock_is_given_back_by_its_owner_only() {
         Reply::Refused(Refusal::NotLockedNotFound)
     );
     assert_eq!(bench.ask(A, lock("none")), Reply::NotFound);
-    assert_eq!(bench.ask(A, Command::UnlockAll), Reply::Unlocked);
+    assert_eq!(bench.ask(A, GlobalCommand::UnlockAll), Reply::Unlocked);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_flush_takes_a_held_item_when_it_is_unlocked_unless_it_was_stored_anew() {
         bench.set(A, "k", "1");
         bench.set(A, "other", "1");
         bench.ask(A, lock("k"));
-        bench.ask(B, Command::FlushAll { at: Exptime::Never });
+        bench.ask(B, GlobalCommand::FlushAll { at: Exptime::Never });
         assert_eq!(bench.value("other"), None);
         assert_eq!(bench.value("k"), Some(b"1".to_vec()));
         if renewed {
@@ -234,7 +234,7 @@ fn a_flush_with_a_delay_takes_what_was_stored_before_its_moment() {
     bench.set(A, "k", "1");
     bench.ask(
         A,
-        Command::FlushAll {
+        GlobalCommand::FlushAll {
             at: Exptime::In { seconds: 2 },
         },
     );
@@ -259,12 +259,9 @@ fn replace_and_unlock_wants_the_lock_and_the_version() {
         guard: Guard::Match(Cas::new(99).unwrap()),
         ..Set::new(key("k"), b"2")
     };
-    assert_eq!(
-        bench.ask(A, Command::Set(swap)),
-        Reply::Refused(Refusal::NotLocked)
-    );
+    assert_eq!(bench.ask(A, swap), Reply::Refused(Refusal::NotLocked));
     bench.ask(A, lock("k"));
-    assert_eq!(bench.ask(A, Command::Set(swap)), Reply::Exists);
+    assert_eq!(bench.ask(A, swap), Reply::Exists);
     assert_eq!(
         bench.ask(B, lock("k")),
         HELD_BY_ANOTHER,
@@ -274,7 +271,7 @@ fn replace_and_unlock_wants_the_lock_and_the_version() {
         guard: Guard::None,
         ..swap
     };
-    assert!(matches!(bench.ask(A, Command::Set(swap)), Reply::Stored(_)));
+    assert!(matches!(bench.ask(A, swap), Reply::Stored(_)));
     assert_eq!(bench.ask(B, lock("k")), Reply::Locked);
 }
 
@@ -285,11 +282,11 @@ fn lock_and_get_gives_the_value_and_the_lock_in_one_step() {
         lock: true,
         ..Get::new(key("k"))
     };
-    assert_eq!(bench.ask(A, Command::Get(get)), Reply::Miss);
+    assert_eq!(bench.ask(A, get), Reply::Miss);
     bench.set(A, "k", "1");
     let hit = bench.hit(A, get);
     assert_eq!((hit.value, hit.locked_by), (&b"1"[..], Some(A)));
-    assert_eq!(bench.ask(B, Command::Get(get)), HELD_BY_ANOTHER);
+    assert_eq!(bench.ask(B, get), HELD_BY_ANOTHER);
 }
 
 #[test]
@@ -350,7 +347,7 @@ fn a_refused_command_uses_up_no_version() {
         mode: SetMode::Add,
         ..Set::new(key("k"), b"x")
     };
-    bench.ask(A, Command::Set(add));
+    bench.ask(A, add);
     assert_eq!(bench.core.next_cas, before);
 }
 
@@ -363,8 +360,8 @@ fn cores_that_share_the_numbers_never_give_the_same_version() {
     let mut seen = alloc::collections::BTreeSet::new();
     for _ in 0..5 {
         for core in &mut cores {
-            let set = Command::Set(Set::new(key("k"), b"v"));
-            match core.execute(Instant::default(), A, set) {
+            let set = Set::new(key("k"), b"v");
+            match core.execute(Instant::default(), A, set.into()) {
                 Reply::Stored(stored) => assert!(seen.insert(stored.cas)),
                 other => panic!("a plain set is stored, not {other:?}"),
             }
@@ -386,7 +383,7 @@ fn keys_come_in_pages_and_without_the_expired() {
     while let Some(from) = cursor {
         match bench.ask(
             A,
-            Command::Keys(Keys {
+            GlobalCommand::Keys(Keys {
                 prefix: b"a",
                 cursor: from,
             }),

@@ -214,7 +214,7 @@ fn a_program_has_commands_of_its_own() {
     let mut server = server();
     let a = server.open(NOW);
     let key = crate::Key::new(b"k").unwrap();
-    let set = Command::Set(crate::command::Set::new(key, b"x"));
+    let set = Command::from(crate::command::Set::new(key, b"x"));
     let mine = ConnId::from_number(u64::MAX);
     server.machine_mut().execute(NOW, mine, set);
     assert_eq!(

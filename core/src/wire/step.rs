@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::binary;
 use super::envelope::{Envelope, VERSION};
-use crate::command::{Command, Keys, ScanCursor};
+use crate::command::{Command, GlobalCommand, Keys, ScanCursor};
 use crate::reply::Reply;
 
 /// What is to be done next for a connection.
@@ -125,7 +125,7 @@ impl Cursor {
         *self = Self::Page(cursor);
         Step::Execute {
             consumed: 0,
-            command: Command::Keys(Keys { prefix, cursor }),
+            command: Command::Global(GlobalCommand::Keys(Keys { prefix, cursor })),
             envelope,
         }
     }

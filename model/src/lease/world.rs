@@ -203,7 +203,7 @@ impl World {
     /// Looks at what the server has.
     fn look(&mut self) {
         let now = self.server_clock();
-        let get = Command::Get(Get {
+        let get = Command::from(Get {
             bump: false,
             ..Get::new(key())
         });

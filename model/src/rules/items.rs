@@ -1,7 +1,7 @@
 //! Reading and changing an item: what is found, whether a guard lets a change through, which version
 //! it gets, and what becomes of the item.
 
-use latchd_core::command::{Command, Guard, LockAfter, NewCas, SetMode, TtlStep};
+use latchd_core::command::{Guard, ItemCommand, LockAfter, NewCas, SetMode, TtlStep};
 use latchd_core::item::Cas;
 use latchd_core::reply::Refusal;
 use latchd_harness::alphabet::RequestKind;
@@ -16,7 +16,7 @@ use crate::snapshot::{Seen, described};
 impl Change<'_> {
     /// E7 and T1: whoever reads finds what is there, and nothing that has expired.
     pub(super) fn reads(&mut self) -> Verdict {
-        let Some((conn, key, Command::Get(get), answer)) = self.asked() else {
+        let Some((conn, key, ItemCommand::Get(get), answer)) = self.asked() else {
             return Ok(());
         };
         if get.lock {
@@ -93,7 +93,7 @@ impl Change<'_> {
         let is_there = item.is_some();
         // Whether it may happen, and how it is refused if it may not.
         let (may_be, refusal) = match command {
-            Command::Set(set) => match (set.mode, set.guard) {
+            ItemCommand::Set(set) => match (set.mode, set.guard) {
                 (SetMode::Set, Guard::None) => (true, ReplySeen::NotStored),
                 (SetMode::Set, _) => (is_there, ReplySeen::NotFound),
                 (SetMode::Replace, _)
@@ -107,20 +107,15 @@ impl Change<'_> {
                     (is_there || set.mode.creates(), ReplySeen::NotStored)
                 }
             },
-            Command::Delete(_) => (is_there, ReplySeen::NotFound),
-            Command::Arithmetic(sum) => (is_there || sum.steps.vivifies(), ReplySeen::NotFound),
-            Command::Get(_)
-            | Command::SetTooLarge { .. }
-            | Command::Lock { .. }
-            | Command::Unlock { .. }
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Keys(_)
-            | Command::Stats(_)
-            | Command::StatsReset => return Ok(()),
+            ItemCommand::Delete(_) => (is_there, ReplySeen::NotFound),
+            ItemCommand::Arithmetic(sum) => (is_there || sum.steps.vivifies(), ReplySeen::NotFound),
+            ItemCommand::Get(_)
+            | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Lock { .. }
+            | ItemCommand::Unlock { .. } => return Ok(()),
         };
         // What would be too long is refused as what must not be.
-        let is_too_long = matches!(command, Command::Set(set) if set.value.len() > VALUE_BYTES);
+        let is_too_long = matches!(command, ItemCommand::Set(set) if set.value.len() > VALUE_BYTES);
         let is_refused = answer == refusal;
         let is_right = if may_be {
             !is_refused || is_too_long
@@ -128,7 +123,7 @@ impl Change<'_> {
             is_refused
         };
         demand(Invariant::Modes, is_right, || {
-            let kind = RequestKind::of_command(command).name();
+            let kind = RequestKind::of_item_command(command).name();
             format!("{answer:?} to {kind}: {}", described(item))
         })?;
         if !may_be {
@@ -147,18 +142,13 @@ impl Change<'_> {
             return Ok(());
         };
         let guard = match command {
-            Command::Set(set) => set.guard,
-            Command::Delete(delete) => delete.guard,
-            Command::Arithmetic(arithmetic) => arithmetic.guard,
-            Command::Get(_)
-            | Command::SetTooLarge { .. }
-            | Command::Lock { .. }
-            | Command::Unlock { .. }
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Keys(_)
-            | Command::Stats(_)
-            | Command::StatsReset => return Ok(()),
+            ItemCommand::Set(set) => set.guard,
+            ItemCommand::Delete(delete) => delete.guard,
+            ItemCommand::Arithmetic(arithmetic) => arithmetic.guard,
+            ItemCommand::Get(_)
+            | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Lock { .. }
+            | ItemCommand::Unlock { .. } => return Ok(()),
         };
         let is_done = matches!(
             answer,
@@ -167,8 +157,8 @@ impl Change<'_> {
         let is_wrong_version = answer == ReplySeen::Exists;
         let Some(seen) = self.before.items[key] else {
             // What is made has no version to compare with (docs/PROTOCOL.md, "ms", "ma").
-            let makes = matches!(command, Command::Set(set) if set.mode.creates())
-                || matches!(command, Command::Arithmetic(sum) if sum.steps.vivifies());
+            let makes = matches!(command, ItemCommand::Set(set) if set.mode.creates())
+                || matches!(command, ItemCommand::Arithmetic(sum) if sum.steps.vivifies());
             let is_right = guard == Guard::None || makes || !is_done;
             return demand(Invariant::Guards, is_right, || {
                 format!("{answer:?} of a version of nothing")
@@ -207,18 +197,13 @@ impl Change<'_> {
         );
         let chosen = self.asked().and_then(|(_, key, command, _)| {
             let new_cas = match command {
-                Command::Get(get) => get.new_cas,
-                Command::Set(set) => set.new_cas,
-                Command::Delete(delete) => delete.new_cas,
-                Command::Arithmetic(arithmetic) => arithmetic.new_cas,
-                Command::SetTooLarge { .. }
-                | Command::Lock { .. }
-                | Command::Unlock { .. }
-                | Command::UnlockAll
-                | Command::FlushAll { .. }
-                | Command::Keys(_)
-                | Command::Stats(_)
-                | Command::StatsReset => NewCas::Next,
+                ItemCommand::Get(get) => get.new_cas,
+                ItemCommand::Set(set) => set.new_cas,
+                ItemCommand::Delete(delete) => delete.new_cas,
+                ItemCommand::Arithmetic(arithmetic) => arithmetic.new_cas,
+                ItemCommand::SetTooLarge { .. }
+                | ItemCommand::Lock { .. }
+                | ItemCommand::Unlock { .. } => NewCas::Next,
             };
             match new_cas {
                 NewCas::Next => None,
@@ -269,7 +254,7 @@ impl Change<'_> {
 
     /// E6, for the number that is told.
     pub(super) fn counts(&self) -> Verdict {
-        let Some((_, key, Command::Arithmetic(sum), ReplySeen::Number { value, .. })) =
+        let Some((_, key, ItemCommand::Arithmetic(sum), ReplySeen::Number { value, .. })) =
             self.asked()
         else {
             return Ok(());

@@ -3,7 +3,7 @@
 //! Source: docs/PROTOCOL.md, "Locks".
 
 use latchd_core::ConnId;
-use latchd_core::command::{Command, Get, LockAfter, Set};
+use latchd_core::command::{Get, GlobalCommand, ItemCommand, LockAfter, Set};
 use latchd_core::reply::Refusal;
 
 use super::{Cause, Change, Verdict, demand};
@@ -61,21 +61,21 @@ impl Change<'_> {
             return Ok(());
         };
         match command {
-            Command::Lock { .. } | Command::Get(Get { lock: true, .. }) => {
+            ItemCommand::Lock { .. } | ItemCommand::Get(Get { lock: true, .. }) => {
                 self.taking(conn, key, answer)
             }
-            Command::Unlock { .. } => self.giving_back(conn, key, answer),
-            Command::Set(Set {
+            ItemCommand::Unlock { .. } => self.giving_back(conn, key, answer),
+            ItemCommand::Set(Set {
                 lock: LockAfter::Release,
                 ..
             }) => self.replacing_and_unlocking(conn, key, answer),
-            Command::SetTooLarge { .. } => self.wanted(
+            ItemCommand::SetTooLarge { .. } => self.wanted(
                 answer == ReplySeen::Refused(Refusal::TooLarge),
                 key,
                 answer,
                 "it is too large",
             ),
-            Command::Set(_) | Command::Delete(_) | Command::Arithmetic(_) => {
+            ItemCommand::Set(_) | ItemCommand::Delete(_) | ItemCommand::Arithmetic(_) => {
                 let is_others = self.is_held_by_another(conn, key);
                 let is_refused = answer == ReplySeen::Refused(Refusal::Locked);
                 self.wanted(
@@ -89,12 +89,7 @@ impl Change<'_> {
                 }
                 Ok(())
             }
-            Command::Get(_)
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Keys(_)
-            | Command::Stats(_)
-            | Command::StatsReset => Ok(()),
+            ItemCommand::Get(_) => Ok(()),
         }
     }
 
@@ -200,7 +195,7 @@ impl Change<'_> {
     pub(super) fn locks_end(&mut self) -> Verdict {
         let ends_all = match self.cause {
             Cause::AskedAll {
-                command: Command::UnlockAll,
+                command: GlobalCommand::UnlockAll,
                 ..
             }
             | Cause::Closed { .. } => true,

@@ -9,7 +9,7 @@ mod items;
 mod locks;
 mod wins;
 
-use latchd_core::command::Command;
+use latchd_core::command::{GlobalCommand, ItemCommand};
 use latchd_core::reply::Refusal;
 use latchd_core::time::{Exptime, Tick};
 use latchd_core::{ConnId, Instant};
@@ -28,10 +28,13 @@ pub(crate) enum Cause<'a> {
     Asked {
         conn: ConnId,
         key: usize,
-        command: Command<'a>,
+        command: ItemCommand<'a>,
     },
     /// A connection asked for something about all items, or all its locks, in this shard.
-    AskedAll { conn: ConnId, command: Command<'a> },
+    AskedAll {
+        conn: ConnId,
+        command: GlobalCommand<'a>,
+    },
     /// A connection has ended, as far as this shard is concerned.
     Closed { conn: ConnId },
     /// Time has passed.
@@ -94,7 +97,7 @@ impl Change<'_> {
         (0..crate::action::KEYS.len()).filter(move |key| key % shards == shard)
     }
 
-    fn asked(&self) -> Option<(ConnId, usize, &Command<'_>, ReplySeen)> {
+    fn asked(&self) -> Option<(ConnId, usize, &ItemCommand<'_>, ReplySeen)> {
         match (self.cause, self.answer) {
             (
                 Cause::Asked {
@@ -170,7 +173,7 @@ impl Change<'_> {
     /// F1.
     fn flush(&mut self) -> Verdict {
         if let Cause::AskedAll {
-            command: Command::FlushAll { at },
+            command: GlobalCommand::FlushAll { at },
             ..
         } = self.cause
         {
@@ -217,7 +220,7 @@ impl Change<'_> {
         let is_flush = matches!(
             self.cause,
             Cause::AskedAll {
-                command: Command::FlushAll { at: Exptime::Never },
+                command: GlobalCommand::FlushAll { at: Exptime::Never },
                 ..
             }
         );

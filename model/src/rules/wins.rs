@@ -2,7 +2,7 @@
 //!
 //! Source: docs/PROTOCOL.md, "mg".
 
-use latchd_core::command::{Command, TtlStep};
+use latchd_core::command::{ItemCommand, TtlStep};
 use latchd_core::reply::Win;
 use latchd_core::time::Exptime;
 
@@ -14,7 +14,7 @@ use crate::snapshot::described;
 impl Change<'_> {
     /// R1, R2.
     pub(super) fn win(&mut self) -> Verdict {
-        let Some((_, key, Command::Get(get), ReplySeen::Hit(hit))) = self.asked() else {
+        let Some((_, key, ItemCommand::Get(get), ReplySeen::Hit(hit))) = self.asked() else {
             return Ok(());
         };
         if !get.recaches {

@@ -1,6 +1,6 @@
 //! That several cores are one to their clients.
 
-use latchd_core::command::Set;
+use latchd_core::command::{GlobalCommand, ItemCommand, Set};
 use latchd_core::time::Exptime;
 
 use super::*;
@@ -16,13 +16,14 @@ fn session(number: u64) -> ShardSession {
 }
 
 /// Executes a command and shows what `look` sees in its reply.
-fn ask<T>(
+fn ask<'a, T>(
     shards: &Shards,
     session: &mut ShardSession,
-    command: Command<'_>,
+    command: impl Into<Command<'a>>,
     look: impl Fn(&Reply<'_>) -> T,
 ) -> T {
     let mut seen = None;
+    let command = command.into();
     shards.execute(NOW, session, command, &|_| Vec::new(), &mut |reply| {
         assert!(seen.is_none(), "a command has one reply");
         seen = Some(look(reply));
@@ -53,7 +54,7 @@ fn fill(shards: &Shards, session: &mut ShardSession) -> Vec<u64> {
     names
         .iter()
         .map(|name| {
-            let set = Command::Set(Set::new(key(name), b"value"));
+            let set = Set::new(key(name), b"value");
             ask(shards, session, set, |reply| {
                 let Reply::Stored(stored) = reply else {
                     panic!("{reply:?}")
@@ -65,7 +66,7 @@ fn fill(shards: &Shards, session: &mut ShardSession) -> Vec<u64> {
 }
 
 fn lock(shards: &Shards, session: &mut ShardSession, name: &str) -> bool {
-    let command = Command::Lock { key: key(name) };
+    let command = ItemCommand::Lock { key: key(name) };
     ask(shards, session, command, |reply| {
         matches!(reply, Reply::Locked)
     })
@@ -96,7 +97,7 @@ fn unlock_all_releases_in_every_shard_and_leaves_the_connection_open() {
     let (mut one, mut two) = (session(1), session(2));
     fill(&shards, &mut one);
     assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
-    ask(&shards, &mut one, Command::UnlockAll, |reply| {
+    ask(&shards, &mut one, GlobalCommand::UnlockAll, |reply| {
         assert_eq!(reply, &Reply::Unlocked);
     });
     assert!(names().iter().all(|name| lock(&shards, &mut two, name)));
@@ -109,7 +110,7 @@ fn a_connection_that_never_locks_is_unknown_to_the_cores() {
     let shards = shards(8);
     let mut one = session(1);
     fill(&shards, &mut one);
-    ask(&shards, &mut one, Command::UnlockAll, |reply| {
+    ask(&shards, &mut one, GlobalCommand::UnlockAll, |reply| {
         assert_eq!(reply, &Reply::Unlocked);
     });
     assert!(one.opened.is_empty());
@@ -126,7 +127,7 @@ fn keys_of_every_shard_are_listed_once() {
     let mut found = Vec::new();
     let mut cursor = Some(ScanCursor::default());
     while let Some(from) = cursor {
-        let command = Command::Keys(Keys {
+        let command = GlobalCommand::Keys(Keys {
             prefix: b"key1",
             cursor: from,
         });
@@ -160,7 +161,7 @@ fn keys_of_every_shard_are_listed_once() {
 #[test]
 fn a_cursor_past_the_last_shard_is_the_end() {
     let shards = shards(2);
-    let command = Command::Keys(Keys {
+    let command = GlobalCommand::Keys(Keys {
         prefix: b"",
         cursor: ScanCursor(u64::MAX),
     });
@@ -180,7 +181,7 @@ fn flush_all_empties_every_shard_and_counts_once() {
     let shards = shards(8);
     let mut one = session(1);
     fill(&shards, &mut one);
-    let flush = Command::FlushAll { at: Exptime::Never };
+    let flush = GlobalCommand::FlushAll { at: Exptime::Never };
     ask(&shards, &mut one, flush, |reply| {
         assert_eq!(reply, &Reply::Ok);
     });

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
-use latchd_core::command::{Command, Keys, TtlSteps};
+use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, TtlSteps};
 use latchd_core::item::ItemHeader;
 use latchd_core::reply::Reply;
 use latchd_core::{ConnId, Core, Event, Instant, Key, Refusal, Store};
@@ -94,7 +94,10 @@ impl<S: Store> Lockstep<S> {
             self.environment.learn(request, reply);
         }
         let answer = match (input, reply) {
-            (Input::Command(conn, Command::Keys(keys)), Some(Reply::Keys(page))) => {
+            (
+                Input::Command(conn, Command::Global(GlobalCommand::Keys(keys))),
+                Some(Reply::Keys(page)),
+            ) => {
                 let first = page.keys.iter().map(|key| key.to_vec()).collect();
                 let next = page.next;
                 Some(all_pages(&mut self.core, now, conn, keys, first, next)?)
@@ -179,18 +182,15 @@ impl<S: Store> Lockstep<S> {
 fn needs_room(input: &Input<'_>) -> bool {
     match input {
         Input::Command(_, command) => match command {
-            Command::Get(get) => get.lock || get.steps.vivifies(),
-            Command::Set(_)
-            | Command::Delete(_)
-            | Command::Arithmetic(_)
-            | Command::Lock { .. } => true,
-            Command::SetTooLarge { .. }
-            | Command::Unlock { .. }
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Keys(_)
-            | Command::Stats(_)
-            | Command::StatsReset => false,
+            Command::Item(ItemCommand::Get(get)) => get.lock || get.steps.vivifies(),
+            Command::Item(
+                ItemCommand::Set(_)
+                | ItemCommand::Delete(_)
+                | ItemCommand::Arithmetic(_)
+                | ItemCommand::Lock { .. },
+            ) => true,
+            Command::Item(ItemCommand::SetTooLarge { .. } | ItemCommand::Unlock { .. })
+            | Command::Global(_) => false,
         },
         Input::Event(_) => false,
     }
@@ -236,7 +236,7 @@ fn all_pages<S: Store>(
         if pages > 1_000 {
             return Err("a listing of a few keys has no end".into());
         }
-        let command = Command::Keys(Keys { cursor, ..keys });
+        let command = Command::Global(GlobalCommand::Keys(Keys { cursor, ..keys }));
         let reply = core.execute(now, conn, command);
         let Reply::Keys(page) = &reply else {
             return Err(format!("a page of keys is {reply:?}"));
@@ -249,17 +249,15 @@ fn all_pages<S: Store>(
 
 const fn steps<'a>(command: &'a Command<'_>) -> &'a TtlSteps {
     match command {
-        Command::Get(get) => &get.steps,
-        Command::Arithmetic(arithmetic) => &arithmetic.steps,
-        Command::Set(_)
-        | Command::SetTooLarge { .. }
-        | Command::Delete(_)
-        | Command::Lock { .. }
-        | Command::Unlock { .. }
-        | Command::UnlockAll
-        | Command::FlushAll { .. }
-        | Command::Keys(_)
-        | Command::Stats(_)
-        | Command::StatsReset => &TtlSteps::NONE,
+        Command::Item(ItemCommand::Get(get)) => &get.steps,
+        Command::Item(ItemCommand::Arithmetic(arithmetic)) => &arithmetic.steps,
+        Command::Item(
+            ItemCommand::Set(_)
+            | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Delete(_)
+            | ItemCommand::Lock { .. }
+            | ItemCommand::Unlock { .. },
+        )
+        | Command::Global(_) => &TtlSteps::NONE,
     }
 }

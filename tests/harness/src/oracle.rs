@@ -13,7 +13,7 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use latchd_core::command::{Command, Get, NewCas, TtlStep, TtlSteps};
+use latchd_core::command::{Command, Get, GlobalCommand, ItemCommand, NewCas, TtlStep, TtlSteps};
 use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 use latchd_core::{ConnId, Event, Limits, Refusal};
@@ -134,49 +134,59 @@ impl Oracle {
     }
 
     fn answer(&mut self, conn: ConnId, command: &Command<'_>) -> OwnedReply {
+        match command {
+            Command::Item(command) => self.answer_item(conn, command),
+            Command::Global(command) => self.answer_global(conn, command),
+        }
+    }
+
+    fn answer_item(&mut self, conn: ConnId, command: &ItemCommand<'_>) -> OwnedReply {
+        let key = command.key().as_bytes();
         // An item that is gone and not held might as well never have been.
-        if let Some(key) = command.key() {
-            let key = key.as_bytes();
-            if self.visible(key).is_none() {
-                self.items.remove(key);
-            }
+        if self.visible(key).is_none() {
+            self.items.remove(key);
         }
         match command {
-            Command::Get(get) => self.get(conn, get),
-            Command::Set(set) => self.set(conn, set),
-            Command::SetTooLarge { key } => {
-                if !self.refuses(conn, key.as_bytes()) {
-                    self.take_out(key.as_bytes());
+            ItemCommand::Get(get) => self.get(conn, get),
+            ItemCommand::Set(set) => self.set(conn, set),
+            ItemCommand::SetTooLarge { .. } => {
+                if !self.refuses(conn, key) {
+                    self.take_out(key);
                 }
                 OwnedReply::Refused(Refusal::TooLarge)
             }
-            Command::Delete(delete) => self.delete(conn, delete),
-            Command::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
-            Command::Lock { key } => {
-                if !self.items.contains_key(key.as_bytes()) {
+            ItemCommand::Delete(delete) => self.delete(conn, delete),
+            ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
+            ItemCommand::Lock { .. } => {
+                if !self.items.contains_key(key) {
                     return OwnedReply::NotFound;
                 }
-                match self.lock(conn, key.as_bytes()) {
+                match self.lock(conn, key) {
                     Ok(()) => OwnedReply::Locked,
                     Err(refusal) => OwnedReply::Refused(refusal),
                 }
             }
-            Command::Unlock { key } => {
-                if !self.items.contains_key(key.as_bytes()) {
+            ItemCommand::Unlock { .. } => {
+                if !self.items.contains_key(key) {
                     return OwnedReply::Refused(Refusal::NotLockedNotFound);
                 }
-                if self.holder(key.as_bytes()) != Some(conn) {
+                if self.holder(key) != Some(conn) {
                     return OwnedReply::Refused(Refusal::NotLocked);
                 }
-                self.unlock(key.as_bytes());
+                self.unlock(key);
                 self.counts.lock_released += 1;
                 OwnedReply::Unlocked
             }
-            Command::UnlockAll => {
+        }
+    }
+
+    fn answer_global(&mut self, conn: ConnId, command: &GlobalCommand<'_>) -> OwnedReply {
+        match command {
+            GlobalCommand::UnlockAll => {
                 self.counts.lock_released += self.unlock_every(conn);
                 OwnedReply::Unlocked
             }
-            Command::FlushAll { at } => {
+            GlobalCommand::FlushAll { at } => {
                 match self.moment(*at) {
                     Some(at_ms) if at_ms > self.now_ms => self.flush_due_ms = Some(at_ms),
                     // "Never" and "already past" are both "at once" here.
@@ -184,19 +194,19 @@ impl Oracle {
                 }
                 OwnedReply::Ok
             }
-            Command::Keys(keys) => OwnedReply::Keys(
+            GlobalCommand::Keys(keys) => OwnedReply::Keys(
                 self.items
                     .keys()
                     .filter(|key| key.starts_with(keys.prefix) && self.visible(key).is_some())
                     .cloned()
                     .collect(),
             ),
-            Command::Stats(_) => OwnedReply::Stats(Counts {
+            GlobalCommand::Stats(_) => OwnedReply::Stats(Counts {
                 locks_held: self.locks.len() as u64,
                 lock_holders: self.locks.values().collect::<BTreeSet<_>>().len() as u64,
                 ..self.counts
             }),
-            Command::StatsReset => {
+            GlobalCommand::StatsReset => {
                 self.counts = Counts::default();
                 OwnedReply::Ok
             }

@@ -8,8 +8,8 @@
 //! Source: docs/PROTOCOL.md.
 
 use latchd_core::command::{
-    Arithmetic, Command, Delete, Direction, Get, Guard, Keys, LockAfter, NewCas, OnMissing,
-    Removal, ScanCursor, Set, SetMode, TtlStep, TtlSteps,
+    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, Keys,
+    LockAfter, NewCas, OnMissing, Removal, ScanCursor, Set, SetMode, TtlStep, TtlSteps,
 };
 use latchd_core::item::Cas;
 use latchd_core::key::{Key, KeyForm};
@@ -27,9 +27,9 @@ use latchd_core::wire::meta::{Flag, Verb};
 #[must_use]
 pub fn text(command: &Command<'_>, value_bytes_max: usize) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    if let Command::SetTooLarge { key } = command {
+    if let Command::Item(ItemCommand::SetTooLarge { key }) = command {
         let value = vec![b'x'; value_bytes_max + 1];
-        let set = Command::Set(Set::new(*key, &value));
+        let set = Command::from(Set::new(*key, &value));
         encode_classic(&set, envelope(&set), &mut out).ok()?;
     } else if encode_classic(command, envelope(command), &mut out).is_err() {
         meta(command, &mut out)?;
@@ -40,22 +40,25 @@ pub fn text(command: &Command<'_>, value_bytes_max: usize) -> Option<Vec<u8>> {
 /// How a classic command wants to be answered: with all there is to tell.
 fn envelope(command: &Command<'_>) -> ClassicEnvelope {
     match command {
-        Command::Get(get) if get.steps.is_empty() => ClassicEnvelope::Get {
+        Command::Item(ItemCommand::Get(get)) if get.steps.is_empty() => ClassicEnvelope::Get {
             with_cas: true,
             last: true,
         },
-        Command::Get(_) => ClassicEnvelope::Touch { noreply: false },
-        Command::Arithmetic(_) => ClassicEnvelope::Arithmetic { noreply: false },
-        Command::Keys(_) => ClassicEnvelope::Keys,
-        Command::Stats(topic) => ClassicEnvelope::Stats(*topic),
-        Command::StatsReset => ClassicEnvelope::StatsReset,
-        Command::Set(_)
-        | Command::SetTooLarge { .. }
-        | Command::Delete(_)
-        | Command::Lock { .. }
-        | Command::Unlock { .. }
-        | Command::UnlockAll
-        | Command::FlushAll { .. } => ClassicEnvelope::Change { noreply: false },
+        Command::Item(ItemCommand::Get(_)) => ClassicEnvelope::Touch { noreply: false },
+        Command::Item(ItemCommand::Arithmetic(_)) => ClassicEnvelope::Arithmetic { noreply: false },
+        Command::Global(GlobalCommand::Keys(_)) => ClassicEnvelope::Keys,
+        Command::Global(GlobalCommand::Stats(topic)) => ClassicEnvelope::Stats(*topic),
+        Command::Global(GlobalCommand::StatsReset) => ClassicEnvelope::StatsReset,
+        Command::Item(
+            ItemCommand::Set(_)
+            | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Delete(_)
+            | ItemCommand::Lock { .. }
+            | ItemCommand::Unlock { .. },
+        )
+        | Command::Global(GlobalCommand::UnlockAll | GlobalCommand::FlushAll { .. }) => {
+            ClassicEnvelope::Change { noreply: false }
+        }
     }
 }
 
@@ -63,31 +66,27 @@ fn meta(command: &Command<'_>, out: &mut Vec<u8>) -> Option<()> {
     let mut value: &[u8] = b"";
     let mut flags = Vec::new();
     let (verb, key, key_form, new_cas) = match command {
-        Command::Get(get) => {
+        Command::Item(ItemCommand::Get(get)) => {
             let verb = get_flags(get, &mut flags)?;
             (verb, get.key, get.key_form, get.new_cas)
         }
-        Command::Set(set) => {
+        Command::Item(ItemCommand::Set(set)) => {
             value = set.value;
             set_flags(set, &mut flags)?;
             (Verb::Set, set.key, set.key_form, set.new_cas)
         }
-        Command::Delete(delete) => {
+        Command::Item(ItemCommand::Delete(delete)) => {
             delete_flags(delete, &mut flags)?;
             (Verb::Delete, delete.key, delete.key_form, delete.new_cas)
         }
-        Command::Arithmetic(sum) => {
+        Command::Item(ItemCommand::Arithmetic(sum)) => {
             arithmetic_flags(sum, &mut flags)?;
             (Verb::Arithmetic, sum.key, sum.key_form, sum.new_cas)
         }
-        Command::SetTooLarge { .. }
-        | Command::Lock { .. }
-        | Command::Unlock { .. }
-        | Command::UnlockAll
-        | Command::FlushAll { .. }
-        | Command::Keys(_)
-        | Command::Stats(_)
-        | Command::StatsReset => return None,
+        Command::Item(
+            ItemCommand::SetTooLarge { .. } | ItemCommand::Lock { .. } | ItemCommand::Unlock { .. },
+        )
+        | Command::Global(_) => return None,
     };
     if let NewCas::Is(cas) = new_cas {
         flags.push(Flag::NewCas(cas.number()));
@@ -243,9 +242,9 @@ fn put_client_flags(client_flags: u32, flags: &mut Vec<Flag<'_>>) {
 #[must_use]
 pub fn packet<'a>(command: &Command<'a>) -> Option<RequestPacket<'a>> {
     Some(match command {
-        Command::Get(get) => packet_get(get)?,
-        Command::Set(set) => packet_set(set)?,
-        Command::Delete(delete) => {
+        Command::Item(ItemCommand::Get(get)) => packet_get(get)?,
+        Command::Item(ItemCommand::Set(set)) => packet_set(set)?,
+        Command::Item(ItemCommand::Delete(delete)) => {
             let plain = Delete {
                 guard: delete.guard,
                 ..Delete::new(delete.key)
@@ -256,28 +255,33 @@ pub fn packet<'a>(command: &Command<'a>) -> Option<RequestPacket<'a>> {
                 ..about(Opcode::Delete, delete.key)
             }
         }
-        Command::Arithmetic(sum) => packet_arithmetic(sum)?,
-        Command::Lock { key } => about(Opcode::Lock, *key),
-        Command::Unlock { key } => about(Opcode::Unlock, *key),
-        Command::UnlockAll => RequestPacket::new(Opcode::UnlockAll),
-        Command::FlushAll { at: Exptime::Never } => RequestPacket::new(Opcode::Flush),
-        Command::FlushAll { at } => RequestPacket {
+        Command::Item(ItemCommand::Arithmetic(sum)) => packet_arithmetic(sum)?,
+        Command::Item(ItemCommand::Lock { key }) => about(Opcode::Lock, *key),
+        Command::Item(ItemCommand::Unlock { key }) => about(Opcode::Unlock, *key),
+        Command::Global(GlobalCommand::UnlockAll) => RequestPacket::new(Opcode::UnlockAll),
+        Command::Global(GlobalCommand::FlushAll { at: Exptime::Never }) => {
+            RequestPacket::new(Opcode::Flush)
+        }
+        Command::Global(GlobalCommand::FlushAll { at }) => RequestPacket {
             extras: Extras::Exptime(seconds(*at)?),
             ..RequestPacket::new(Opcode::Flush)
         },
-        Command::Keys(Keys { prefix, cursor }) => {
+        Command::Global(GlobalCommand::Keys(Keys { prefix, cursor })) => {
             (*cursor == ScanCursor::default()).then_some(())?;
             RequestPacket {
                 key: prefix,
                 ..RequestPacket::new(Opcode::Keys)
             }
         }
-        Command::Stats(StatsTopic::General) => RequestPacket::new(Opcode::Stat),
-        Command::StatsReset => RequestPacket {
+        Command::Global(GlobalCommand::Stats(StatsTopic::General)) => {
+            RequestPacket::new(Opcode::Stat)
+        }
+        Command::Global(GlobalCommand::StatsReset) => RequestPacket {
             key: b"reset",
             ..RequestPacket::new(Opcode::Stat)
         },
-        Command::SetTooLarge { .. } | Command::Stats(_) => return None,
+        Command::Item(ItemCommand::SetTooLarge { .. })
+        | Command::Global(GlobalCommand::Stats(_)) => return None,
     })
 }
 

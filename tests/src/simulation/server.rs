@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use latchd_core::command::{Delete, ScanCursor, SetMode, TtlSteps};
+use latchd_core::command::{Delete, GlobalCommand, ItemCommand, ScanCursor, SetMode, TtlSteps};
 use latchd_core::engine::Config;
 use latchd_core::execute::Execute;
 use latchd_core::item::Cas;
@@ -199,7 +199,7 @@ impl Door<'_> {
     /// The command as it is understood: as it came, unless the fault is that it is not.
     fn heard<'a>(&self, mut command: Command<'a>) -> Command<'a> {
         let is_misheard = self.server.fault == Some(Fault::MishearsExptime);
-        if let Command::Set(set) = &mut command
+        if let Command::Item(ItemCommand::Set(set)) = &mut command
             && is_misheard
             && self.server.executed.is_multiple_of(FAULT_EVERY)
         {
@@ -253,8 +253,10 @@ fn next_place(ask: &Ask, command: &Command<'_>) -> Option<usize> {
     let place = usize::from(ask.executed);
     if ask.what == What::Keys {
         // A listing comes page by page.
-        let goes_on =
-            matches!(command, Command::Keys(keys) if keys.cursor != ScanCursor::default());
+        let goes_on = matches!(
+            command,
+            Command::Global(GlobalCommand::Keys(keys)) if keys.cursor != ScanCursor::default()
+        );
         return (place == 0 || goes_on).then_some(0);
     }
     (place < usize::from(ask.key_count) && ask.reaches_core()).then_some(place)
@@ -263,15 +265,18 @@ fn next_place(ask: &Ask, command: &Command<'_>) -> Option<usize> {
 /// Where a page of a listing begins is the server's to say.
 fn is_same(intended: &Command<'_>, command: &Command<'_>) -> bool {
     match (intended, command) {
-        (Command::Keys(intended), Command::Keys(keys)) => intended.prefix == keys.prefix,
+        (
+            Command::Global(GlobalCommand::Keys(intended)),
+            Command::Global(GlobalCommand::Keys(keys)),
+        ) => intended.prefix == keys.prefix,
         _ => intended == command,
     }
 }
 
 fn steps(command: &Command<'_>) -> usize {
     let steps: &TtlSteps = match command {
-        Command::Get(get) => &get.steps,
-        Command::Arithmetic(arithmetic) => &arithmetic.steps,
+        Command::Item(ItemCommand::Get(get)) => &get.steps,
+        Command::Item(ItemCommand::Arithmetic(arithmetic)) => &arithmetic.steps,
         _ => return 0,
     };
     steps.len()
@@ -299,16 +304,24 @@ impl Door<'_> {
         let falls = server.executed.is_multiple_of(FAULT_EVERY);
         let mut conn = self.conn;
         match (fault, command) {
-            (Fault::KeepsLocks, Command::UnlockAll) => return answer(&Reply::Unlocked),
-            (Fault::LosesFlush, Command::FlushAll { .. }) => return answer(&Reply::Ok),
-            (Fault::LosesStore, Command::Set(set)) if falls && set.mode == SetMode::Set => {
+            (Fault::KeepsLocks, Command::Global(GlobalCommand::UnlockAll)) => {
+                return answer(&Reply::Unlocked);
+            }
+            (Fault::LosesFlush, Command::Global(GlobalCommand::FlushAll { .. })) => {
+                return answer(&Reply::Ok);
+            }
+            (Fault::LosesStore, Command::Item(ItemCommand::Set(set)))
+                if falls && set.mode == SetMode::Set =>
+            {
                 let cas = Cas::new(u64::MAX / 2 + server.executed).expect("not 0");
                 let size = set.value.len();
                 return answer(&Reply::Stored(Stored { cas, size }));
             }
             (
                 Fault::ForgetsOwner,
-                Command::Set(_) | Command::Delete(_) | Command::Arithmetic(_),
+                Command::Item(
+                    ItemCommand::Set(_) | ItemCommand::Delete(_) | ItemCommand::Arithmetic(_),
+                ),
             ) => {
                 let owner = command.key().and_then(|key| server.core.locks().owner(key));
                 conn = owner.unwrap_or(conn);
@@ -318,7 +331,7 @@ impl Door<'_> {
                 let held = held.map(|(key, holding)| (key.as_bytes().to_vec(), holding.owner));
                 if let Some((key, owner)) = held {
                     let key = latchd_core::Key::new(&key).expect("it was made from a key");
-                    let delete = Command::Delete(Delete::new(key));
+                    let delete = Command::from(Delete::new(key));
                     server.core.execute(now, owner, delete);
                 }
             }
@@ -326,7 +339,11 @@ impl Door<'_> {
         }
         let reply = &server.core.execute(now, conn, command);
         match (fault, command, reply) {
-            (Fault::GrantsTwice, Command::Lock { .. }, Reply::Refused(Refusal::Locked)) => {
+            (
+                Fault::GrantsTwice,
+                Command::Item(ItemCommand::Lock { .. }),
+                Reply::Refused(Refusal::Locked),
+            ) => {
                 answer(&Reply::Locked);
             }
             (Fault::WinsTwice, _, Reply::Hit(hit)) if hit.win == Win::Sent => {

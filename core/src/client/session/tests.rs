@@ -3,7 +3,7 @@
 use quickcheck::quickcheck;
 
 use super::*;
-use crate::command::{Get, Set};
+use crate::command::{Get, ItemCommand, Set};
 
 fn key() -> Key<'static> {
     Key::new(b"k").unwrap()
@@ -16,7 +16,7 @@ fn quiet_get<'a>() -> AnyRequest<'a> {
 
 fn gets<'a>() -> AnyRequest<'a> {
     AnyRequest::Classic {
-        command: Command::Get(Get::new(key())),
+        command: Command::from(Get::new(key())),
         envelope: classic::ClassicEnvelope::Get {
             with_cas: true,
             last: true,
@@ -25,7 +25,7 @@ fn gets<'a>() -> AnyRequest<'a> {
 }
 
 fn lock<'a>() -> AnyRequest<'a> {
-    AnyRequest::change(Command::Lock { key: key() })
+    AnyRequest::change(ItemCommand::Lock { key: key() })
 }
 
 #[test]
@@ -35,10 +35,7 @@ fn requests_are_bytes_that_a_server_knows() {
     session.send(&lock(), &mut out).unwrap();
     session.send(&gets(), &mut out).unwrap();
     session
-        .send(
-            &AnyRequest::change(Command::Set(Set::new(key(), b"new"))),
-            &mut out,
-        )
+        .send(&AnyRequest::change(Set::new(key(), b"new")), &mut out)
         .unwrap();
     session.send(&quiet_get(), &mut out).unwrap();
     session.send(&AnyRequest::Noop, &mut out).unwrap();
@@ -134,14 +131,14 @@ fn what_cannot_be_matched_or_kept_is_refused() {
     let mut session = Session::new();
     let mut out = Vec::new();
     let noreply = AnyRequest::Classic {
-        command: Command::Set(Set::new(key(), b"")),
+        command: Command::from(Set::new(key(), b"")),
         envelope: classic::ClassicEnvelope::Change { noreply: true },
     };
     assert_eq!(
         session.send(&noreply, &mut out),
         Err(SendError::Inexpressible)
     );
-    let blank = AnyRequest::change(Command::Lock {
+    let blank = AnyRequest::change(ItemCommand::Lock {
         key: Key::new(b"a b").unwrap(),
     });
     assert_eq!(

@@ -13,7 +13,7 @@ use std::{format, vec};
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
 use super::*;
-use crate::command::Command;
+use crate::command::{Command, GlobalCommand};
 use crate::engine::Config;
 use crate::stats::{Report, Stats, StatsLine};
 use crate::wire::VERSION;
@@ -478,7 +478,7 @@ quickcheck! {
                 Step::Incomplete { at_least } => return at_least > rest.len(),
                 Step::Close { .. } => return true,
                 Step::Execute { consumed, command, envelope } => {
-                    if let Command::Keys(_) = command {
+                    if let Command::Global(GlobalCommand::Keys(_)) = command {
                         connection.reply(&envelope, &Reply::Ok, &mut Vec::new());
                     }
                     consumed

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 
 use super::*;
-use crate::command::ScanCursor;
+use crate::command::{ItemCommand, ScanCursor};
 use crate::item::ItemHeader;
 use crate::stats::Counters;
 use crate::store::{End, Full, MapStore, Usage};
@@ -160,28 +160,28 @@ fn a_command_looks_its_key_up_once() {
         ..count
     };
     for command in [
-        Command::Get(vivify),
-        Command::Get(vivify),
-        Command::Set(Set::new(k, b"1")),
-        Command::Set(Set::new(k, b"222")),
-        Command::Set(append),
-        Command::Arithmetic(new_number),
-        Command::Arithmetic(count),
-        Command::Lock { key: k },
-        Command::Unlock { key: k },
-        Command::Get(lock_and_get),
-        Command::Set(swap),
-        Command::Delete(clear),
-        Command::Delete(Delete::new(k)),
-        Command::Delete(Delete::new(k)),
-        Command::SetTooLarge { key: k },
-        expiring("e", 1),
+        Command::from(vivify),
+        Command::from(vivify),
+        Command::from(Set::new(k, b"1")),
+        Command::from(Set::new(k, b"222")),
+        Command::from(append),
+        Command::from(new_number),
+        Command::from(count),
+        Command::from(ItemCommand::Lock { key: k }),
+        Command::from(ItemCommand::Unlock { key: k }),
+        Command::from(lock_and_get),
+        Command::from(swap),
+        Command::from(clear),
+        Command::from(Delete::new(k)),
+        Command::from(Delete::new(k)),
+        Command::from(ItemCommand::SetTooLarge { key: k }),
+        Command::from(expiring("e", 1)),
     ] {
         let before = core.store().finds.get();
         core.execute(Instant::default(), A, command);
         assert_eq!(core.store().finds.get(), before + 1, "{command:?}");
     }
     let before = core.store().finds.get();
-    core.execute(Instant::from_millis(9_000), A, expiring("e", 1));
+    core.execute(Instant::from_millis(9_000), A, expiring("e", 1).into());
     assert_eq!(core.store().finds.get(), before + 1, "over an expired item");
 }

@@ -20,7 +20,7 @@ fn of_all_gets_that_miss_exactly_one_wins() {
         guard: Guard::Match(cas),
         ..Set::new(key("k"), b"new")
     };
-    assert!(matches!(bench.ask(A, Command::Set(fill)), Reply::Stored(_)));
+    assert!(matches!(bench.ask(A, fill), Reply::Stored(_)));
     assert_eq!(bench.hit(B, get).win, Win::None);
 }
 
@@ -36,14 +36,14 @@ fn a_stale_store_of_a_lower_version_keeps_ttl_stale_and_win() {
         removal: stale,
         ..Delete::new(key("k"))
     };
-    assert_eq!(bench.ask(A, Command::Delete(mark)), Reply::Deleted);
+    assert_eq!(bench.ask(A, mark), Reply::Deleted);
     assert_eq!(bench.hit(A, meta_get("k")).win, Win::Won);
     let late = Set {
         guard: Guard::MatchElseStale(low),
         exptime: Exptime::In { seconds: 360 },
         ..Set::new(key("k"), b"late")
     };
-    assert!(matches!(bench.ask(A, Command::Set(late)), Reply::Stored(_)));
+    assert!(matches!(bench.ask(A, late), Reply::Stored(_)));
     let hit = bench.hit(B, meta_get("k"));
     assert_eq!(
         (hit.value, hit.stale, hit.win),
@@ -71,10 +71,10 @@ fn emptying_an_item_keeps_its_version_and_its_win() {
     };
     bench.ask(
         B,
-        Command::Delete(Delete {
+        Delete {
             removal,
             ..Delete::new(key("k"))
-        }),
+        },
     );
     let hit = bench.hit(B, meta_get("k"));
     assert_eq!((hit.cas, hit.win, hit.value), (cas, Win::Sent, &b""[..]));
@@ -89,7 +89,7 @@ fn a_read_that_cannot_recache_leaves_the_win_alone() {
         removal: stale,
         ..Delete::new(key("k"))
     };
-    bench.ask(A, Command::Delete(mark));
+    bench.ask(A, mark);
     assert_eq!(bench.hit(A, Get::new(key("k"))).win, Win::None);
     assert_eq!(bench.hit(B, meta_get("k")).win, Win::Won);
 }

@@ -13,8 +13,8 @@ use super::header::Status;
 use super::opcode::Verb;
 use super::request::RequestPacket;
 use crate::command::{
-    Arithmetic, Command, Delete, Direction, Get, Guard, LockAfter, OnMissing, Set, SetMode,
-    TtlStep, TtlSteps,
+    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, LockAfter,
+    OnMissing, Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::key::Key;
 use crate::stats::StatsTopic;
@@ -49,8 +49,8 @@ pub fn lower<'a>(
     };
     let envelope = Envelope::Binary(request.envelope());
     let command = match opcode.verb() {
-        Verb::Get => Command::Get(Get::new(Key::new(key)?)),
-        Verb::Touch | Verb::Gat => Command::Get(Get {
+        Verb::Get => Command::from(Get::new(Key::new(key)?)),
+        Verb::Touch | Verb::Gat => Command::from(Get {
             steps: touch(extras)?,
             ..Get::new(Key::new(key)?)
         }),
@@ -60,7 +60,7 @@ pub fn lower<'a>(
             } else {
                 touch(extras)?
             };
-            Command::Get(Get {
+            Command::from(Get {
                 steps,
                 lock: true,
                 ..Get::new(Key::new(key)?)
@@ -81,7 +81,7 @@ pub fn lower<'a>(
                 guard,
                 ..Set::new(Key::new(key)?, value)
             };
-            Command::Set(match (verb, cas) {
+            Command::from(match (verb, cas) {
                 (Verb::ReplaceAndUnlock, _) => Set {
                     mode: SetMode::Replace,
                     lock: LockAfter::Release,
@@ -105,7 +105,7 @@ pub fn lower<'a>(
             let mode = SetMode::Append {
                 missing: OnMissing::Refuse,
             };
-            Command::Set(Set {
+            Command::from(Set {
                 mode,
                 guard,
                 ..Set::new(Key::new(key)?, value)
@@ -115,13 +115,13 @@ pub fn lower<'a>(
             let mode = SetMode::Prepend {
                 missing: OnMissing::Refuse,
             };
-            Command::Set(Set {
+            Command::from(Set {
                 mode,
                 guard,
                 ..Set::new(Key::new(key)?, value)
             })
         }
-        Verb::Delete => Command::Delete(Delete {
+        Verb::Delete => Command::from(Delete {
             guard,
             ..Delete::new(Key::new(key)?)
         }),
@@ -133,18 +133,18 @@ pub fn lower<'a>(
                 Extras::Exptime(exptime) => exptime_of(exptime),
                 Extras::Store { .. } | Extras::Arithmetic { .. } | Extras::Level(_) => return None,
             };
-            Command::FlushAll { at }
+            Command::Global(GlobalCommand::FlushAll { at })
         }
-        Verb::Lock => Command::Lock {
+        Verb::Lock => Command::Item(ItemCommand::Lock {
             key: Key::new(key)?,
-        },
-        Verb::Unlock => Command::Unlock {
+        }),
+        Verb::Unlock => Command::Item(ItemCommand::Unlock {
             key: Key::new(key)?,
-        },
-        Verb::UnlockAll => Command::UnlockAll,
+        }),
+        Verb::UnlockAll => Command::Global(GlobalCommand::UnlockAll),
         Verb::Keys => return Some(cursor.list(key, envelope, packet_bytes)),
         Verb::Stat => match stat(key) {
-            Some(command) => command,
+            Some(command) => Command::Global(command),
             None => return Some(send(error(Status::NOT_FOUND))),
         },
         Verb::Noop | Verb::Verbosity => return Some(send(success)),
@@ -206,7 +206,7 @@ fn arithmetic(
         TtlSteps::one(TtlStep::Vivify(exptime_of(exptime)))
     };
     let plain = Arithmetic::new(Key::new(key)?, direction, delta);
-    Some(Command::Arithmetic(Arithmetic {
+    Some(Command::from(Arithmetic {
         initial,
         steps,
         guard,
@@ -214,11 +214,11 @@ fn arithmetic(
     }))
 }
 
-fn stat(topic: &[u8]) -> Option<Command<'_>> {
+fn stat(topic: &[u8]) -> Option<GlobalCommand<'_>> {
     if topic.starts_with(b"reset") {
-        Some(Command::StatsReset)
+        Some(GlobalCommand::StatsReset)
     } else {
-        stats_topic(topic).map(Command::Stats)
+        stats_topic(topic).map(GlobalCommand::Stats)
     }
 }
 
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn with_a_cas_set_add_and_replace_are_one() {
         let cas = Cas::new(5);
-        let expected = Command::Set(Set {
+        let expected = Command::from(Set {
             client_flags: 7,
             exptime: Exptime::In { seconds: 60 },
             guard: Guard::Match(cas.unwrap()),
@@ -343,7 +343,7 @@ mod tests {
         ] {
             assert_eq!(
                 command(&with_key(opcode, STORE)),
-                Command::Set(Set { mode, ..set })
+                Command::from(Set { mode, ..set })
             );
         }
     }
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn replace_and_unlock_keeps_its_condition_with_a_cas() {
         let cas = Cas::new(5);
-        let Command::Set(set) = command(&RequestPacket {
+        let Command::Item(ItemCommand::Set(set)) = command(&RequestPacket {
             cas,
             ..with_key(Opcode::RaU, STORE)
         }) else {
@@ -390,7 +390,7 @@ mod tests {
             };
             assert_eq!(
                 command(&with_key(Opcode::DecrementQ, extras)),
-                Command::Arithmetic(expected)
+                Command::Item(ItemCommand::Arithmetic(expected))
             );
         }
     }
@@ -420,11 +420,11 @@ mod tests {
         };
         assert_eq!(
             command(&with_key(Opcode::LaG, Extras::None)),
-            Command::Get(get)
+            Command::Item(ItemCommand::Get(get))
         );
         assert_eq!(
             command(&with_key(Opcode::LaGK, Extras::Exptime(0))),
-            Command::Get(Get {
+            Command::from(Get {
                 steps: TtlSteps::one(TtlStep::Touch(Exptime::Never)),
                 ..get
             })
@@ -459,13 +459,32 @@ mod tests {
                 envelope: envelope(key),
             })
         };
-        assert_eq!(topic(b""), is(b"", Command::Stats(StatsTopic::General)));
-        assert_eq!(topic(b"reset"), is(b"reset", Command::StatsReset));
+        assert_eq!(
+            topic(b""),
+            is(
+                b"",
+                Command::Global(GlobalCommand::Stats(StatsTopic::General))
+            )
+        );
+        assert_eq!(
+            topic(b"reset"),
+            is(b"reset", Command::Global(GlobalCommand::StatsReset))
+        );
         assert_eq!(
             topic(b"items"),
-            is(b"items", Command::Stats(StatsTopic::Items))
+            is(
+                b"items",
+                Command::Global(GlobalCommand::Stats(StatsTopic::Items))
+            )
         );
-        assert_eq!(topic(b"resets"), is(b"resets", Command::StatsReset));
+        assert_eq!(
+            topic(b"resets"),
+            is(b"resets", Command::Global(GlobalCommand::StatsReset))
+        );
+        assert_eq!(
+            topic(b"resets"),
+            is(b"resets", Command::Global(GlobalCommand::StatsReset))
+        );
         let not_found = StatusPacket::error(Opcode::Stat.byte(), 0, Status::NOT_FOUND);
         for unknown in [&b"foo"[..], b"conns", b"rese", b"detail", b"itemsx"] {
             assert_eq!(topic(unknown), sent(not_found));
@@ -507,7 +526,7 @@ mod tests {
             };
             let expected = Step::Execute {
                 consumed: 0,
-                command: Command::Keys(keys),
+                command: Command::Global(GlobalCommand::Keys(keys)),
                 envelope: Envelope::Binary(request.envelope()),
             };
             assert_eq!(lower(&request, PACKET_BYTES, &mut cursor), Some(expected));

@@ -14,7 +14,7 @@ use super::header::{BODY_BYTES_MAX, HEADER_BYTES, RequestHeader, Status, WrongMa
 use super::lower::lower;
 use super::opcode::{Opcode, Verb};
 use super::{BinaryEnvelope, StatusPacket};
-use crate::command::Command;
+use crate::command::{Command, ItemCommand};
 use crate::item::Cas;
 use crate::key::{KEY_BYTES_MAX, Key};
 use crate::wire::Envelope;
@@ -116,7 +116,7 @@ pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> 
     if let (true, Some(key)) = (too_large, Key::new(request.key)) {
         return Step::Execute {
             consumed: packet_bytes,
-            command: Command::SetTooLarge { key },
+            command: Command::Item(ItemCommand::SetTooLarge { key }),
             envelope: Envelope::Binary(request.envelope()),
         };
     }

@@ -13,7 +13,8 @@ pub use encode::{Inexpressible, encode};
 
 use super::ClassicEnvelope;
 use crate::command::{
-    Arithmetic, Command, Delete, Direction, Get, Guard, OnMissing, Set, SetMode, TtlStep, TtlSteps,
+    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, OnMissing, Set,
+    SetMode, TtlStep, TtlSteps,
 };
 use crate::item::Cas;
 use crate::key::Key;
@@ -52,9 +53,9 @@ pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> S
         b"incr" => decode_arithmetic(Direction::Increment, rest, line),
         b"decr" => decode_arithmetic(Direction::Decrement, rest, line),
         b"touch" => decode_touch(rest, line),
-        b"lock" => decode_lock(rest, line, |key| Command::Lock { key }),
-        b"unlock" => decode_lock(rest, line, |key| Command::Unlock { key }),
-        b"unlock_all" => change(Command::UnlockAll, false, line),
+        b"lock" => decode_lock(rest, line, |key| ItemCommand::Lock { key }),
+        b"unlock" => decode_lock(rest, line, |key| ItemCommand::Unlock { key }),
+        b"unlock_all" => change(GlobalCommand::UnlockAll, false, line),
         b"keys" => {
             let prefix = split_token(rest).map_or(&[][..], |(word, _)| word);
             cursor.list(prefix, Envelope::Classic(ClassicEnvelope::Keys), line.bytes)
@@ -112,7 +113,7 @@ fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Curs
         *cursor = Cursor::Key(u32::try_from(at).unwrap_or(u32::MAX));
         0
     };
-    let command = Command::Get(Get {
+    let command = Command::from(Get {
         steps,
         ..Get::new(key)
     });
@@ -186,7 +187,7 @@ fn decode_store<'a>(
         return if verb == StoreVerb::Set {
             Step::Execute {
                 consumed: line.bytes + body_bytes,
-                command: Command::SetTooLarge { key },
+                command: Command::Item(ItemCommand::SetTooLarge { key }),
                 envelope,
             }
         } else {
@@ -211,7 +212,7 @@ fn decode_store<'a>(
         },
     };
     let exptime = Exptime::from_wire(exptime);
-    let command = Command::Set(Set {
+    let command = Command::from(Set {
         client_flags,
         exptime,
         mode,
@@ -245,7 +246,7 @@ fn decode_delete<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
     let Some(key) = text_key(key) else {
         return line.respond_unless(noreply, BAD_FORMAT);
     };
-    change(Command::Delete(Delete::new(key)), noreply, line)
+    change(Delete::new(key), noreply, line)
 }
 
 fn decode_arithmetic<'a>(direction: Direction, rest: &'a [u8], line: Line<'a>) -> Step<'a> {
@@ -262,7 +263,7 @@ fn decode_arithmetic<'a>(direction: Direction, rest: &'a [u8], line: Line<'a>) -
     let Some(delta) = u64_from(delta) else {
         return line.respond_unless(noreply, BAD_DELTA);
     };
-    let command = Command::Arithmetic(Arithmetic::new(key, direction, delta));
+    let command = Command::from(Arithmetic::new(key, direction, delta));
     line.execute(
         command,
         Envelope::Classic(ClassicEnvelope::Arithmetic { noreply }),
@@ -284,7 +285,7 @@ fn decode_touch<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
         return line.respond_unless(noreply, BAD_EXPTIME);
     };
     let steps = TtlSteps::one(TtlStep::Touch(exptime));
-    let command = Command::Get(Get {
+    let command = Command::from(Get {
         steps,
         ..Get::new(key)
     });
@@ -298,7 +299,7 @@ fn decode_touch<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
 fn decode_lock<'a>(
     rest: &'a [u8],
     line: Line<'a>,
-    command: impl Fn(Key<'a>) -> Command<'a>,
+    command: impl Fn(Key<'a>) -> ItemCommand<'a>,
 ) -> Step<'a> {
     let mut words = Tokens::new(rest);
     let (Some(key), None) = (words.next(), words.next()) else {
@@ -311,14 +312,15 @@ fn decode_lock<'a>(
 }
 
 fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
-    let request = |command, envelope| line.execute(command, Envelope::Classic(envelope));
-    let on = |topic| request(Command::Stats(topic), ClassicEnvelope::Stats(topic));
+    let request =
+        |command, envelope| line.execute(Command::Global(command), Envelope::Classic(envelope));
+    let on = |topic| request(GlobalCommand::Stats(topic), ClassicEnvelope::Stats(topic));
     let Some((word, _)) = split_token(rest) else {
         return on(StatsTopic::General);
     };
     // memcached compares only as many bytes as the word has, so that `stats r` resets.
     if b"reset".starts_with(word) {
-        return request(Command::StatsReset, ClassicEnvelope::StatsReset);
+        return request(GlobalCommand::StatsReset, ClassicEnvelope::StatsReset);
     }
     if b"detail".starts_with(word) {
         return line.respond("CLIENT_ERROR stats detail not allowed");
@@ -365,7 +367,7 @@ fn decode_rare(line: Line<'_>) -> Step<'_> {
                 Some(_) | None => Some(Exptime::Never),
             };
             match at {
-                Some(at) => change(Command::FlushAll { at }, noreply, line),
+                Some(at) => change(GlobalCommand::FlushAll { at }, noreply, line),
                 None => line.respond_unless(noreply, BAD_EXPTIME),
             }
         }
@@ -382,9 +384,9 @@ fn decode_rare(line: Line<'_>) -> Step<'_> {
     }
 }
 
-fn change<'a>(command: Command<'a>, noreply: bool, line: Line<'a>) -> Step<'a> {
+fn change<'a>(command: impl Into<Command<'a>>, noreply: bool, line: Line<'a>) -> Step<'a> {
     line.execute(
-        command,
+        command.into(),
         Envelope::Classic(ClassicEnvelope::Change { noreply }),
     )
 }

@@ -11,8 +11,8 @@ use super::ClassicEnvelope;
 use super::reply::ClassicResponse;
 use super::request::{Inexpressible, decode, encode};
 use crate::command::{
-    Arithmetic, Command, Delete, Direction, Get, Guard, Keys, NewCas, OnMissing, ScanCursor, Set,
-    SetMode, TtlStep, TtlSteps,
+    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, Keys, NewCas,
+    OnMissing, ScanCursor, Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
@@ -68,7 +68,7 @@ impl Draft {
         let loud = ClassicEnvelope::Change { noreply: false };
         let set = |mode, guard| {
             let client_flags = self.client_flags;
-            Command::Set(Set {
+            Command::from(Set {
                 client_flags,
                 exptime,
                 mode,
@@ -77,11 +77,16 @@ impl Draft {
             })
         };
         let cas = Cas::new(self.number).map_or(Guard::Never, Guard::Match);
-        let sum = |direction| Command::Arithmetic(Arithmetic::new(key, direction, self.number));
-        let topic = |topic| (Command::Stats(topic), ClassicEnvelope::Stats(topic));
+        let sum = |direction| Command::from(Arithmetic::new(key, direction, self.number));
+        let topic = |topic| {
+            (
+                Command::Global(GlobalCommand::Stats(topic)),
+                ClassicEnvelope::Stats(topic),
+            )
+        };
         match self.shape % 26 {
             1 => (
-                Command::Get(Get {
+                Command::from(Get {
                     steps: touch,
                     ..Get::new(key)
                 }),
@@ -91,7 +96,7 @@ impl Draft {
                 },
             ),
             2 => (
-                Command::Get(Get {
+                Command::from(Get {
                     steps: touch,
                     ..Get::new(key)
                 }),
@@ -119,7 +124,7 @@ impl Draft {
                 ),
                 change,
             ),
-            9 => (Command::Delete(Delete::new(key)), change),
+            9 => (Command::from(Delete::new(key)), change),
             10 => (
                 sum(Direction::Increment),
                 ClassicEnvelope::Arithmetic { noreply },
@@ -128,22 +133,25 @@ impl Draft {
                 sum(Direction::Decrement),
                 ClassicEnvelope::Arithmetic { noreply },
             ),
-            12 => (Command::Lock { key }, loud),
-            13 => (Command::Unlock { key }, loud),
-            14 => (Command::UnlockAll, loud),
-            15 => (Command::FlushAll { at: exptime }, change),
+            12 => (Command::Item(ItemCommand::Lock { key }), loud),
+            13 => (Command::Item(ItemCommand::Unlock { key }), loud),
+            14 => (Command::Global(GlobalCommand::UnlockAll), loud),
+            15 => (
+                Command::Global(GlobalCommand::FlushAll { at: exptime }),
+                change,
+            ),
             16 => (
-                Command::Keys(Keys {
+                Command::Global(GlobalCommand::Keys(Keys {
                     prefix: &self.key,
                     cursor: ScanCursor::default(),
-                }),
+                })),
                 ClassicEnvelope::Keys,
             ),
             17 => (
-                Command::Keys(Keys {
+                Command::Global(GlobalCommand::Keys(Keys {
                     prefix: b"",
                     cursor: ScanCursor::default(),
-                }),
+                })),
                 ClassicEnvelope::Keys,
             ),
             18 => topic(StatsTopic::General),
@@ -152,9 +160,12 @@ impl Draft {
             21 => topic(StatsTopic::Slabs),
             22 => topic(StatsTopic::Sizes),
             23 => topic(StatsTopic::Conns),
-            24 => (Command::StatsReset, ClassicEnvelope::StatsReset),
+            24 => (
+                Command::Global(GlobalCommand::StatsReset),
+                ClassicEnvelope::StatsReset,
+            ),
             _ => (
-                Command::Get(Get::new(key)),
+                Command::from(Get::new(key)),
                 ClassicEnvelope::Get {
                     with_cas,
                     last: true,
@@ -212,7 +223,8 @@ quickcheck! {
         let mut bytes = Vec::new();
         encode(&command, envelope, &mut bytes).unwrap();
         // A listing stays in the input until its last page.
-        let consumed = if let Command::Keys(_) = command { 0 } else { bytes.len() };
+        let is_listing = matches!(command, Command::Global(GlobalCommand::Keys(_)));
+        let consumed = if is_listing { 0 } else { bytes.len() };
         let envelope = Envelope::Classic(envelope);
         decoded(&bytes) == Step::Execute { consumed, command, envelope }
     }
@@ -249,9 +261,12 @@ fn a_request_is_the_line_a_person_would_type() {
         guard,
         ..Set::new(key, b"abc")
     };
-    assert_eq!(line(Command::Set(set), change), b"cas k 5 0 3 9\r\nabc\r\n");
+    assert_eq!(
+        line(Command::Item(ItemCommand::Set(set)), change),
+        b"cas k 5 0 3 9\r\nabc\r\n"
+    );
     let steps = TtlSteps::one(TtlStep::Touch(Exptime::In { seconds: 30 }));
-    let get = Command::Get(Get {
+    let get = Command::from(Get {
         steps,
         ..Get::new(key)
     });
@@ -264,7 +279,10 @@ fn a_request_is_the_line_a_person_would_type() {
         line(get, ClassicEnvelope::Touch { noreply: true }),
         b"touch k 30 noreply\r\n"
     );
-    assert_eq!(line(Command::Lock { key }, change), b"lock k\r\n");
+    assert_eq!(
+        line(Command::Item(ItemCommand::Lock { key }), change),
+        b"lock k\r\n"
+    );
 }
 
 #[test]
@@ -286,13 +304,13 @@ fn what_the_protocol_cannot_say_is_not_written() {
     };
     for odd in ["a b", "a\r", "a\nb", "\0", "\t"] {
         refused(
-            Command::Get(Get::new(Key::new(odd.as_bytes()).unwrap())),
+            Command::from(Get::new(Key::new(odd.as_bytes()).unwrap())),
             get,
         );
     }
     let is = NewCas::Is(Cas::new(1).unwrap());
     refused(
-        Command::Set(Set {
+        Command::from(Set {
             new_cas: is,
             ..Set::new(key, b"")
         }),
@@ -300,26 +318,26 @@ fn what_the_protocol_cannot_say_is_not_written() {
     );
     let key_form = KeyForm::Binary;
     refused(
-        Command::Set(Set {
+        Command::from(Set {
             key_form,
             ..Set::new(key, b"")
         }),
         change,
     );
     refused(
-        Command::Get(Get {
+        Command::from(Get {
             recaches: true,
             ..Get::new(key)
         }),
         get,
     );
     let at = Exptime::At { unix_s: 1 << 31 };
-    refused(Command::FlushAll { at }, change);
+    refused(Command::Global(GlobalCommand::FlushAll { at }), change);
     refused(
-        Command::Lock { key },
+        Command::Item(ItemCommand::Lock { key }),
         ClassicEnvelope::Change { noreply: true },
     );
-    refused(Command::Lock { key }, get);
+    refused(Command::Item(ItemCommand::Lock { key }), get);
 }
 
 #[test]

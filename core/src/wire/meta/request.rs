@@ -13,7 +13,8 @@ use super::key::put_key;
 use super::options::{BadLine, Options, flag_bit, long_key};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
-    Arithmetic, Command, Delete, Direction, Get, Guard, LockAfter, OnMissing, Removal, Set, SetMode,
+    Arithmetic, Command, Delete, Direction, Get, Guard, ItemCommand, LockAfter, OnMissing, Removal,
+    Set, SetMode,
 };
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
@@ -98,7 +99,7 @@ fn decode_get<'a>(
     if flags.long_opaque {
         return line.respond(LONG_OPAQUE);
     }
-    let command = Command::Get(Get {
+    let command = Command::from(Get {
         key: flags.key,
         key_form: flags.key_form,
         steps: flags.steps,
@@ -157,7 +158,7 @@ fn decode_set<'a>(
     let envelope = flags.envelope(text, value_bytes);
     // Before the value has come: it is read past, and its key must not go on showing an old one.
     if value_bytes > limits.value_bytes_max {
-        let command = Command::SetTooLarge { key: flags.key };
+        let command = Command::Item(ItemCommand::SetTooLarge { key: flags.key });
         return Step::Execute {
             consumed: line.bytes + body_bytes,
             command,
@@ -173,7 +174,7 @@ fn decode_set<'a>(
     let Some(value) = body.strip_suffix(b"\r\n") else {
         return refuse(BAD_CHUNK);
     };
-    let command = Command::Set(Set {
+    let command = Command::from(Set {
         key: flags.key,
         key_form: flags.key_form,
         value,
@@ -225,7 +226,7 @@ fn decode_delete<'a>(
         return line.respond(LONG_OPAQUE);
     }
     let (exptime, client_flags) = (flags.exptime(), flags.client_flags);
-    let command = Command::Delete(Delete {
+    let command = Command::from(Delete {
         key: flags.key,
         key_form: flags.key_form,
         guard: flags.guard(),
@@ -274,7 +275,7 @@ fn decode_arithmetic<'a>(
     if flags.long_opaque {
         return line.respond(LONG_OPAQUE);
     }
-    let command = Command::Arithmetic(Arithmetic {
+    let command = Command::from(Arithmetic {
         key: flags.key,
         key_form: flags.key_form,
         direction,
@@ -323,7 +324,7 @@ fn decode_debug<'a>(
         with_value: false,
         value_bytes: 0,
     });
-    let command = Command::Get(Get {
+    let command = Command::from(Get {
         bump: false,
         key_form,
         ..Get::new(key)

@@ -12,8 +12,8 @@ use super::reply::{Code, MetaResponse, encode};
 use super::request::{MetaRequest, decode};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
-    Arithmetic, Command, Direction, Get, Guard, LockAfter, NewCas, OnMissing, Set, SetMode,
-    TtlStep, TtlSteps,
+    Arithmetic, Command, Direction, Get, Guard, ItemCommand, LockAfter, NewCas, OnMissing, Set,
+    SetMode, TtlStep, TtlSteps,
 };
 use crate::conn_id::ConnId;
 use crate::item::Cas;
@@ -154,7 +154,7 @@ quickcheck! {
             assert_eq!(read.next(), Some(Flag::BinaryKey));
         }
         assert!(read.eq(flags.iter().copied()));
-        if let Command::Set(set) = command {
+        if let Command::Item(ItemCommand::Set(set)) = command {
             assert_eq!(set.value, value);
         }
         assert_eq!(consumed, bytes.len());
@@ -277,7 +277,7 @@ fn flags_become_the_parts_of_a_command() {
         .unwrap();
     assert_eq!(
         command("mg k u T1 R-5 C7 E9 N0", b"", buffer),
-        Command::Get(Get {
+        Command::from(Get {
             steps,
             bump: false,
             known_cas: Some(cas(7)),
@@ -288,14 +288,14 @@ fn flags_become_the_parts_of_a_command() {
     );
     assert_eq!(
         command("me k", b"", buffer),
-        Command::Get(Get {
+        Command::from(Get {
             bump: false,
             ..Get::new(key)
         })
     );
     assert_eq!(
         command("ms k 2 T5 F6 C7 I E0", b"hi\r\n", buffer),
-        Command::Set(Set {
+        Command::from(Set {
             client_flags: 6,
             exptime: seconds(5),
             guard: Guard::MatchElseStale(cas(7)),
@@ -305,7 +305,7 @@ fn flags_become_the_parts_of_a_command() {
     );
     assert_eq!(
         command("ms k 0 MA T5 N6 C0", b"\r\n", buffer),
-        Command::Set(Set {
+        Command::from(Set {
             exptime: seconds(6),
             mode: SetMode::Append {
                 missing: OnMissing::Create
@@ -316,7 +316,7 @@ fn flags_become_the_parts_of_a_command() {
     // `R` means nothing to `ma`, so it is no step, and `t` does not count it either.
     assert_eq!(
         command("ma k R5 N6 J7 D8 MD C9", b"", buffer),
-        Command::Arithmetic(Arithmetic {
+        Command::from(Arithmetic {
             initial: 7,
             steps: TtlSteps::one(TtlStep::Vivify(seconds(6))),
             guard: Guard::Match(cas(9)),
@@ -329,13 +329,13 @@ fn flags_become_the_parts_of_a_command() {
 fn a_guard_of_0_is_one_that_no_item_meets() {
     let buffer = &mut KeyBuffer::new();
     let guard = |command: Command<'_>| {
-        if let Command::Set(set) = command {
+        if let Command::Item(ItemCommand::Set(set)) = command {
             return set.guard;
         }
-        if let Command::Delete(delete) = command {
+        if let Command::Item(ItemCommand::Delete(delete)) = command {
             return delete.guard;
         }
-        let Command::Arithmetic(sum) = command else {
+        let Command::Item(ItemCommand::Arithmetic(sum)) = command else {
             panic!("{command:?} has no guard")
         };
         sum.guard

@@ -33,7 +33,7 @@ pub fn pressure(key: u8) -> Input<'static> {
     let name = PRESSURE.get(usize::from(key) % PRESSURE_KEYS).copied();
     let key = name.and_then(Key::new).expect("each has two letters");
     let nobody = ConnId::from_number(0);
-    Input::Command(nobody, Command::Set(Set::new(key, PRESSURE_VALUE)))
+    Input::Command(nobody, Command::from(Set::new(key, PRESSURE_VALUE)))
 }
 
 /// The world around a core, as far as ops can change it.

@@ -6,8 +6,8 @@
 use std::fmt;
 
 use latchd_core::command::{
-    Arithmetic, Command, Direction, Get, Guard, LockAfter, OnMissing, Removal, Set, SetMode,
-    TtlStep,
+    Arithmetic, Command, Direction, Get, GlobalCommand, Guard, ItemCommand, LockAfter, OnMissing,
+    Removal, Set, SetMode, TtlStep,
 };
 use latchd_core::item::Cas;
 use latchd_core::reply::{Refusal, Reply, Win};
@@ -232,10 +232,25 @@ impl RequestKind {
     #[must_use]
     pub fn of_command(command: &Command<'_>) -> Self {
         match command {
-            Command::Get(get) => Self::of_get(get),
-            Command::Set(set) => Self::of_set(set),
-            Command::SetTooLarge { .. } => Self::SetTooLarge,
-            Command::Delete(delete) => match (delete.removal, delete.guard) {
+            Command::Item(command) => Self::of_item_command(command),
+            Command::Global(command) => match command {
+                GlobalCommand::UnlockAll => Self::UnlockAll,
+                GlobalCommand::FlushAll { .. } => Self::FlushAll,
+                GlobalCommand::Keys(_) => Self::Keys,
+                GlobalCommand::Stats(_) => Self::Stats,
+                GlobalCommand::StatsReset => Self::StatsReset,
+            },
+        }
+    }
+
+    /// As [`of_command`](Self::of_command).
+    #[must_use]
+    pub fn of_item_command(command: &ItemCommand<'_>) -> Self {
+        match command {
+            ItemCommand::Get(get) => Self::of_get(get),
+            ItemCommand::Set(set) => Self::of_set(set),
+            ItemCommand::SetTooLarge { .. } => Self::SetTooLarge,
+            ItemCommand::Delete(delete) => match (delete.removal, delete.guard) {
                 (Removal::Remove, Guard::None) => Self::Delete,
                 (Removal::Remove, _) => Self::DeleteCas,
                 (Removal::MarkStale { .. }, Guard::None) => Self::MarkStale,
@@ -245,14 +260,9 @@ impl RequestKind {
                 (Removal::ClearAndMarkStale { .. }, Guard::None) => Self::ClearAndMarkStale,
                 (Removal::ClearAndMarkStale { .. }, _) => Self::ClearAndMarkStaleCas,
             },
-            Command::Arithmetic(arithmetic) => Self::of_arithmetic(arithmetic),
-            Command::Lock { .. } => Self::Lock,
-            Command::Unlock { .. } => Self::Unlock,
-            Command::UnlockAll => Self::UnlockAll,
-            Command::FlushAll { .. } => Self::FlushAll,
-            Command::Keys(_) => Self::Keys,
-            Command::Stats(_) => Self::Stats,
-            Command::StatsReset => Self::StatsReset,
+            ItemCommand::Arithmetic(arithmetic) => Self::of_arithmetic(arithmetic),
+            ItemCommand::Lock { .. } => Self::Lock,
+            ItemCommand::Unlock { .. } => Self::Unlock,
         }
     }
 

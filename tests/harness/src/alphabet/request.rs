@@ -1,8 +1,8 @@
 //! What a client asks for: the requests of the alphabet.
 
 use latchd_core::command::{
-    Arithmetic, Command, Delete, Direction, Get, Keys, LockAfter, NewCas, Removal, ScanCursor, Set,
-    SetMode, TtlSteps,
+    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys, LockAfter,
+    NewCas, Removal, ScanCursor, Set, SetMode, TtlSteps,
 };
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
@@ -337,27 +337,27 @@ impl SmallRequest {
     #[must_use]
     pub fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Command<'a> {
         match *self {
-            Self::Get(get) => Command::Get(get.lower(meaning)),
-            Self::Set(set) => Command::Set(set.lower(meaning)),
-            Self::SetTooLarge { key } => Command::SetTooLarge {
+            Self::Get(get) => Command::from(get.lower(meaning)),
+            Self::Set(set) => Command::from(set.lower(meaning)),
+            Self::SetTooLarge { key } => Command::Item(ItemCommand::SetTooLarge {
                 key: meaning.key(key),
-            },
-            Self::Delete(delete) => Command::Delete(delete.lower(meaning)),
-            Self::Arithmetic(arithmetic) => Command::Arithmetic(arithmetic.lower(meaning)),
-            Self::Lock { key } => Command::Lock {
+            }),
+            Self::Delete(delete) => Command::from(delete.lower(meaning)),
+            Self::Arithmetic(arithmetic) => Command::from(arithmetic.lower(meaning)),
+            Self::Lock { key } => Command::Item(ItemCommand::Lock {
                 key: meaning.key(key),
-            },
-            Self::Unlock { key } => Command::Unlock {
+            }),
+            Self::Unlock { key } => Command::Item(ItemCommand::Unlock {
                 key: meaning.key(key),
-            },
-            Self::UnlockAll => Command::UnlockAll,
-            Self::FlushAll { at } => Command::FlushAll { at },
-            Self::Keys { prefix } => Command::Keys(Keys {
+            }),
+            Self::UnlockAll => Command::Global(GlobalCommand::UnlockAll),
+            Self::FlushAll { at } => Command::Global(GlobalCommand::FlushAll { at }),
+            Self::Keys { prefix } => Command::Global(GlobalCommand::Keys(Keys {
                 prefix: prefix.map_or(&[], |key| meaning.key(key).as_bytes()),
                 cursor: ScanCursor::default(),
-            }),
-            Self::Stats => Command::Stats(StatsTopic::General),
-            Self::StatsReset => Command::StatsReset,
+            })),
+            Self::Stats => Command::Global(GlobalCommand::Stats(StatsTopic::General)),
+            Self::StatsReset => Command::Global(GlobalCommand::StatsReset),
         }
     }
 }

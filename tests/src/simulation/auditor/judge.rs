@@ -7,7 +7,7 @@ mod read;
 mod store;
 
 use latchd_core::Command;
-use latchd_core::command::Direction;
+use latchd_core::command::{Direction, GlobalCommand, ItemCommand};
 
 use super::super::ask::{Ask, What};
 use super::super::observed::Observed;
@@ -52,46 +52,68 @@ impl Auditor {
             }
             (Observed::TooManyLocks, _) => return self.too_many_locks(said, command),
             (Observed::OutOfMemory, _) => return self.out_of_memory(said, command),
-            (Observed::TooLarge, Command::SetTooLarge { .. }) => {
+            (Observed::TooLarge, Command::Item(ItemCommand::SetTooLarge { .. })) => {
                 self.too_large(said);
                 return Ok(());
             }
             (Observed::TooLarge, _) => {
                 breach!("B7", "{} bytes were too large", said.ask.text.bytes());
             }
-            (_, Command::SetTooLarge { .. }) => {
+            (_, Command::Item(ItemCommand::SetTooLarge { .. })) => {
                 breach!("B7", "a value over the limit was answered {answer:?}");
             }
             _ => {}
         }
         match command {
-            Command::Get(get) if get.lock => self.lock_and_get(said, get, answer),
-            Command::Get(get) => self.read(said, get, answer),
-            Command::Set(set) => self.store(said, set, answer),
-            Command::Delete(delete) => self.remove(said, delete, answer),
-            Command::Arithmetic(count) => self.count(said, count, answer),
-            Command::Lock { .. } => self.lock(said, answer),
-            Command::Unlock { .. } => self.unlock(said, answer),
-            Command::UnlockAll if *answer == Observed::Ok => {
+            Command::Item(command) => self.audit_item(said, command, answer),
+            Command::Global(command) => self.audit_global(said, command, answer),
+        }
+    }
+
+    fn audit_item(
+        &mut self,
+        said: &Said<'_>,
+        command: &ItemCommand<'_>,
+        answer: &Observed<'_>,
+    ) -> Result<(), Breach> {
+        match command {
+            ItemCommand::Get(get) if get.lock => self.lock_and_get(said, get, answer),
+            ItemCommand::Get(get) => self.read(said, get, answer),
+            ItemCommand::Set(set) => self.store(said, set, answer),
+            ItemCommand::Delete(delete) => self.remove(said, delete, answer),
+            ItemCommand::Arithmetic(count) => self.count(said, count, answer),
+            ItemCommand::Lock { .. } => self.lock(said, answer),
+            ItemCommand::Unlock { .. } => self.unlock(said, answer),
+            ItemCommand::SetTooLarge { .. } => unfit(said, answer),
+        }
+    }
+
+    fn audit_global(
+        &mut self,
+        said: &Said<'_>,
+        command: &GlobalCommand<'_>,
+        answer: &Observed<'_>,
+    ) -> Result<(), Breach> {
+        match command {
+            GlobalCommand::UnlockAll if *answer == Observed::Ok => {
                 self.release_all(said.conn);
                 Ok(())
             }
-            Command::FlushAll { at } if *answer == Observed::Ok => {
+            GlobalCommand::FlushAll { at } if *answer == Observed::Ok => {
                 self.flush_at(*at);
                 Ok(())
             }
-            Command::Keys(_) => match answer {
+            GlobalCommand::Keys(_) => match answer {
                 Observed::Key(Some(key)) => self.found(*key),
                 Observed::Key(None) | Observed::End => Ok(()),
                 _ => unfit(said, answer),
             },
-            Command::Stats(_) if matches!(answer, Observed::Stat | Observed::End) => Ok(()),
-            Command::StatsReset if *answer == Observed::Ok => Ok(()),
-            Command::SetTooLarge { .. }
-            | Command::UnlockAll
-            | Command::FlushAll { .. }
-            | Command::Stats(_)
-            | Command::StatsReset => unfit(said, answer),
+            GlobalCommand::Stats(_) if matches!(answer, Observed::Stat | Observed::End) => Ok(()),
+            GlobalCommand::StatsReset if *answer == Observed::Ok => Ok(()),
+            GlobalCommand::UnlockAll
+            | GlobalCommand::FlushAll { .. }
+            | GlobalCommand::Stats(_)
+            | GlobalCommand::StatsReset => unfit(said, answer),
         }
     }
 
@@ -103,11 +125,11 @@ impl Auditor {
     fn unanswered(&mut self, said: &Said<'_>, command: &Command<'_>) -> Result<(), Breach> {
         let key = said.key;
         match command {
-            Command::FlushAll { at } => {
+            Command::Global(GlobalCommand::FlushAll { at }) => {
                 self.flush_at(*at);
                 return Ok(());
             }
-            Command::Get(get) if said.ask.what == What::Touch => {
+            Command::Item(ItemCommand::Get(get)) if said.ask.what == What::Touch => {
                 let now_ms = self.now_ms;
                 let belief = &mut self.beliefs[key];
                 if belief.holder.is_none() && belief.is_surely_expired(now_ms) {
@@ -128,10 +150,14 @@ impl Auditor {
             return Ok(());
         }
         match command {
-            Command::SetTooLarge { .. } | Command::Delete(_) => self.removed(key),
-            Command::Set(set) if self.room.is_ample => return self.stored(key, set, None),
-            Command::Set(_) => self.doubt_all(key),
-            Command::Arithmetic(_) => self.doubt(key),
+            Command::Item(ItemCommand::SetTooLarge { .. } | ItemCommand::Delete(_)) => {
+                self.removed(key);
+            }
+            Command::Item(ItemCommand::Set(set)) if self.room.is_ample => {
+                return self.stored(key, set, None);
+            }
+            Command::Item(ItemCommand::Set(_)) => self.doubt_all(key),
+            Command::Item(ItemCommand::Arithmetic(_)) => self.doubt(key),
             _ => breach!("B7", "a request that wants an answer got none"),
         }
         Ok(())
@@ -139,8 +165,8 @@ impl Auditor {
 
     fn too_many_locks(&mut self, said: &Said<'_>, command: &Command<'_>) -> Result<(), Breach> {
         let takes_lock = match command {
-            Command::Lock { .. } => true,
-            Command::Get(get) => get.lock,
+            Command::Item(ItemCommand::Lock { .. }) => true,
+            Command::Item(ItemCommand::Get(get)) => get.lock,
             _ => false,
         };
         if !takes_lock {
@@ -164,10 +190,10 @@ impl Auditor {
     /// A refusal for want of room has changed nothing, but for what was evicted to make it.
     fn out_of_memory(&mut self, said: &Said<'_>, command: &Command<'_>) -> Result<(), Breach> {
         let (needs_room, looks_at_lock) = match command {
-            Command::Get(get) => (get.steps.vivifies(), false),
-            Command::Set(_) => (true, true),
+            Command::Item(ItemCommand::Get(get)) => (get.steps.vivifies(), false),
+            Command::Item(ItemCommand::Set(_)) => (true, true),
             // What does not grow needs no room.
-            Command::Arithmetic(count) => (
+            Command::Item(ItemCommand::Arithmetic(count)) => (
                 count.direction == Direction::Increment || count.steps.vivifies(),
                 true,
             ),

@@ -1,6 +1,7 @@
 //! What a packet is taken for, and that it comes back.
 
 use super::*;
+use crate::command::ItemCommand;
 use crate::wire::binary::testing::{AnyRequest, bytes_of};
 use quickcheck::quickcheck;
 
@@ -222,9 +223,9 @@ fn a_set_over_the_limit_names_its_key_and_skips_its_value() {
     }
     let expected = Step::Execute {
         consumed: packet.len(),
-        command: Command::SetTooLarge {
+        command: Command::Item(ItemCommand::SetTooLarge {
             key: Key::new(b"k").unwrap(),
-        },
+        }),
         envelope: Envelope::Binary(request.envelope()),
     };
     assert_eq!(step(&packet[..before_value], LIMIT), expected);

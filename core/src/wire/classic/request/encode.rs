@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use crate::command::{
-    Arithmetic, Command, Delete, Direction, Get, Guard, Keys, OnMissing, ScanCursor, Set, SetMode,
-    TtlStep,
+    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, Keys,
+    OnMissing, ScanCursor, Set, SetMode, TtlStep,
 };
 use crate::key::{Key, KeyForm};
 use crate::stats::StatsTopic;
@@ -37,7 +37,7 @@ pub fn encode(
 fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u8>) -> Option<()> {
     let noreply = match (command, envelope) {
         (
-            Command::Get(get),
+            Command::Item(ItemCommand::Get(get)),
             ClassicEnvelope::Get {
                 with_cas,
                 last: true,
@@ -47,21 +47,21 @@ fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u
             put_get(with_cas, touch, get.key, out)?;
             false
         }
-        (Command::Get(get), ClassicEnvelope::Touch { noreply }) => {
+        (Command::Item(ItemCommand::Get(get)), ClassicEnvelope::Touch { noreply }) => {
             put_verb("touch", get.key, out)?;
             put_exptime(touch_of(get).ok()??, out)?;
             noreply
         }
-        (Command::Set(set), ClassicEnvelope::Change { noreply }) => {
+        (Command::Item(ItemCommand::Set(set)), ClassicEnvelope::Change { noreply }) => {
             put_store(set, noreply, out)?;
             return Some(());
         }
-        (Command::Delete(delete), ClassicEnvelope::Change { noreply }) => {
+        (Command::Item(ItemCommand::Delete(delete)), ClassicEnvelope::Change { noreply }) => {
             (*delete == Delete::new(delete.key)).then_some(())?;
             put_verb("delete", delete.key, out)?;
             noreply
         }
-        (Command::Arithmetic(sum), ClassicEnvelope::Arithmetic { noreply }) => {
+        (Command::Item(ItemCommand::Arithmetic(sum)), ClassicEnvelope::Arithmetic { noreply }) => {
             (*sum == Arithmetic::new(sum.key, sum.direction, sum.delta)).then_some(())?;
             let verb = match sum.direction {
                 Direction::Increment => "incr",
@@ -72,24 +72,27 @@ fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u
             put_number(out, sum.delta);
             noreply
         }
-        (Command::Lock { key }, ClassicEnvelope::Change { noreply: false }) => {
+        (Command::Item(ItemCommand::Lock { key }), ClassicEnvelope::Change { noreply: false }) => {
             put_verb("lock", *key, out)?;
             false
         }
-        (Command::Unlock { key }, ClassicEnvelope::Change { noreply: false }) => {
+        (
+            Command::Item(ItemCommand::Unlock { key }),
+            ClassicEnvelope::Change { noreply: false },
+        ) => {
             put_verb("unlock", *key, out)?;
             false
         }
-        (Command::UnlockAll, ClassicEnvelope::Change { noreply: false }) => {
+        (Command::Global(GlobalCommand::UnlockAll), ClassicEnvelope::Change { noreply: false }) => {
             out.extend_from_slice(b"unlock_all");
             false
         }
-        (Command::FlushAll { at }, ClassicEnvelope::Change { noreply }) => {
+        (Command::Global(GlobalCommand::FlushAll { at }), ClassicEnvelope::Change { noreply }) => {
             out.extend_from_slice(b"flush_all");
             put_exptime(*at, out)?;
             noreply
         }
-        (Command::Keys(Keys { prefix, cursor }), ClassicEnvelope::Keys) => {
+        (Command::Global(GlobalCommand::Keys(Keys { prefix, cursor })), ClassicEnvelope::Keys) => {
             (*cursor == ScanCursor::default()).then_some(())?;
             out.extend_from_slice(b"keys");
             if !prefix.is_empty() {
@@ -97,7 +100,9 @@ fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u
             }
             false
         }
-        (Command::Stats(topic), ClassicEnvelope::Stats(shown)) if *topic == shown => {
+        (Command::Global(GlobalCommand::Stats(topic)), ClassicEnvelope::Stats(shown))
+            if *topic == shown =>
+        {
             out.extend_from_slice(match topic {
                 StatsTopic::General => b"stats",
                 StatsTopic::Settings => b"stats settings",
@@ -108,7 +113,7 @@ fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u
             });
             false
         }
-        (Command::StatsReset, ClassicEnvelope::StatsReset) => {
+        (Command::Global(GlobalCommand::StatsReset), ClassicEnvelope::StatsReset) => {
             out.extend_from_slice(b"stats reset");
             false
         }
