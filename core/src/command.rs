@@ -140,7 +140,7 @@ impl<'a> From<Arithmetic<'a>> for Command<'a> {
 /// Reads an item.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Get<'a> {
-    /// Which item.
+    /// The item to read, or to make if `steps` vivify and there is none.
     pub key: Key<'a>,
     /// How the key was written, for an item that this get vivifies.
     pub key_form: KeyForm,
@@ -245,7 +245,7 @@ impl TtlSteps {
 /// Stores a value.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Set<'a> {
-    /// Which item.
+    /// The item to store, or to add to.
     pub key: Key<'a>,
     /// How the key was written.
     pub key_form: KeyForm,
@@ -366,11 +366,11 @@ pub enum LockAfter {
 /// Removes an item, or marks it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Delete<'a> {
-    /// Which item.
+    /// The item to remove, to empty or to mark.
     pub key: Key<'a>,
     /// How the key was written, for an item that is emptied.
     pub key_form: KeyForm,
-    /// Which version of the item the client must have seen.
+    /// The version that the client has seen; another one is [`Reply::Exists`](crate::Reply).
     pub guard: Guard,
     /// What is done to it.
     pub removal: Removal,
@@ -405,16 +405,16 @@ pub enum Removal {
     },
     /// It stays without its value (`md x`). Its version changes only by `E`.
     Clear {
-        /// Its new exptime.
+        /// From now on; the old one goes with the value.
         exptime: Exptime,
-        /// Its new client flags.
+        /// From now on, as the exptime.
         client_flags: u32,
     },
     /// Both of the above (`md x I`). Its version changes.
     ClearAndMarkStale {
-        /// Its new exptime.
+        /// From now on; the old one goes with the value.
         exptime: Exptime,
-        /// Its new client flags.
+        /// From now on, as the exptime.
         client_flags: u32,
     },
 }
@@ -422,19 +422,19 @@ pub enum Removal {
 /// Adds to a decimal number, or takes from it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Arithmetic<'a> {
-    /// Which item.
+    /// The item whose value is the number, in decimal digits.
     pub key: Key<'a>,
     /// How the key was written, for an item that is made.
     pub key_form: KeyForm,
-    /// Which way.
+    /// Up or down, and what happens at the ends.
     pub direction: Direction,
-    /// How much.
+    /// How much is added or taken. By 0 nothing is counted, and the version changes all the same.
     pub delta: u64,
     /// The number of an item that is made; one is made only if `steps` vivify.
     pub initial: u64,
     /// Touch and vivify, in the order they are to act.
     pub steps: TtlSteps,
-    /// Which version of the item the client must have seen.
+    /// The version that the client has seen; another one is [`Reply::Exists`](crate::Reply).
     pub guard: Guard,
     /// The version it gets.
     pub new_cas: NewCas,

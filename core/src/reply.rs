@@ -69,13 +69,13 @@ pub enum Refusal {
 /// An item as a get found it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Hit<'a> {
-    /// Its key.
+    /// The item's key, never in base64.
     pub key: &'a [u8],
     /// How its key is written in meta text.
     pub key_form: KeyForm,
-    /// Its value.
+    /// The item's value; empty for one that this get has made.
     pub value: &'a [u8],
-    /// Its version.
+    /// The item's version, also where the client knows it (`unchanged`).
     pub cas: Cas,
     /// The client's own number.
     pub client_flags: u32,

@@ -8,8 +8,9 @@
 
 use alloc::vec::Vec;
 
+use super::guard::Guarded;
 use super::recache::{self, Origin};
-use super::{Core, Guarded, HELD_BY_ANOTHER};
+use super::{Core, HELD_BY_ANOTHER};
 use crate::command::{Arithmetic, Direction};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
@@ -53,6 +54,7 @@ impl<S: Store> Core<S> {
         );
         let cas = self.peek_cas(request.new_cas);
         let now = self.clock.tick();
+        // A new value is neither out of date nor waited for; who has fetched the old one stays noted.
         let after = ItemHeader {
             cas,
             deadline,

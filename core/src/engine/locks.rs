@@ -250,6 +250,7 @@ impl<S: Store> Core<S> {
         while let Some(key) = self.locks.any_held_by(conn) {
             let key = Key::new(&key).expect("it was made from a key");
             let slot = self.store.find(key).ok().expect("L3: a lock has an item");
+            // Takes the key off the list that is walked, so this ends.
             self.release(key, slot);
             released += 1;
         }

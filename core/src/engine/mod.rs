@@ -15,6 +15,8 @@
 //! `docs/locking.md`. Where we differ from them: docs/PROTOCOL.md.
 
 mod arithmetic;
+mod config;
+mod guard;
 mod locks;
 mod read;
 mod recache;
@@ -26,11 +28,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use config::Config;
 pub use locks::{Holding, LockTable};
 #[cfg(feature = "verify")]
 pub use view::View;
 
-use crate::command::{Command, GlobalCommand, Guard, ItemCommand, Keys, NewCas};
+use crate::command::{Command, GlobalCommand, ItemCommand, Keys, NewCas};
 use crate::conn_id::ConnId;
 use crate::execute::Execute;
 use crate::item::{Cas, ItemHeader};
@@ -38,7 +41,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::reply::{KeysPage, Refusal, Reply};
 use crate::stats::{Gauges, Report, Stats};
-use crate::store::{HashSeed, MapStore, Store};
+use crate::store::{MapStore, Store};
 use crate::time::{Clock, Exptime, Instant};
 
 /// What can happen to a core besides a command. None of it has a reply.
@@ -56,61 +59,6 @@ pub enum Event {
         /// Unix seconds at [`Instant`] 0.
         unix_s_at_start: u64,
     },
-}
-
-/// What a core is made with.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Config {
-    /// Its bounds.
-    pub limits: Limits,
-    /// Unix seconds at [`Instant`] 0, for exptimes that are dates.
-    pub unix_s_at_start: u64,
-    /// The first CAS it gives.
-    pub cas_first: Cas,
-    /// How far each CAS is from the one before, so that several cores can share the numbers.
-    pub cas_stride: u32,
-    /// What its hashes depend on besides the keys. A server takes it from the system's randomness,
-    /// so that no client can choose keys that are slow to find.
-    pub hash_seed: HashSeed,
-}
-
-impl Config {
-    /// One core that has all CAS numbers to itself.
-    #[must_use]
-    pub const fn new(limits: Limits, unix_s_at_start: u64) -> Self {
-        Self {
-            limits,
-            unix_s_at_start,
-            cas_first: Cas::FIRST,
-            cas_stride: 1,
-            hash_seed: [0, 0],
-        }
-    }
-
-    /// The `index`th of `count` cores: its CAS numbers are its own.
-    #[must_use]
-    pub const fn strided(mut self, index: u32, count: u32) -> Self {
-        self.cas_first = match Cas::new(index as u64 + 1) {
-            Some(cas) => cas,
-            None => Cas::FIRST,
-        };
-        self.cas_stride = count;
-        self
-    }
-
-    /// The same with another hash seed.
-    #[must_use]
-    pub const fn seeded(mut self, hash_seed: HashSeed) -> Self {
-        self.hash_seed = hash_seed;
-        self
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self::new(Limits::default(), 0)
-    }
 }
 
 /// Items, locks and wins: the state machine that latchd is.
@@ -203,7 +151,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Its bounds.
+    /// The bounds it was made with.
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
@@ -352,6 +300,7 @@ impl<S: Store> Core<S> {
 
     /// Takes out every item that is not held; those that are go when they are unlocked.
     fn flush(&mut self) {
+        // Also if this one was asked for at once: the one that was still to come is overtaken.
         self.flush_at = None;
         self.store.clear();
         self.locks.postpone_flush();
@@ -387,28 +336,6 @@ impl<S: Store> Core<S> {
 
 /// What a look-up says: the item, or where one can be put.
 type Found<S> = Result<(<S as Store>::Slot, ItemHeader), <S as Store>::Vacancy>;
-
-/// What a guard says about an item's version.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Guarded {
-    /// It may be changed.
-    Pass,
-    /// It may be overwritten, and stays stale.
-    PassStale,
-    /// It is another version.
-    Fail,
-}
-
-impl Guard {
-    fn judge(self, cas: Cas) -> Guarded {
-        match self {
-            Self::None => Guarded::Pass,
-            Self::Match(wanted) | Self::MatchElseStale(wanted) if wanted == cas => Guarded::Pass,
-            Self::MatchElseStale(wanted) if wanted < cas => Guarded::PassStale,
-            Self::Match(_) | Self::MatchElseStale(_) | Self::Never => Guarded::Fail,
-        }
-    }
-}
 
 /// A [`Core`] as one connection sees it at one moment.
 #[derive(Debug)]

@@ -24,6 +24,7 @@ impl<S: Store> Core<S> {
             Err(_) => return Reply::Miss,
         };
         if get.lock {
+            // The one thing that can be refused, so it comes before anything has changed (E1).
             self.stats.counters.cmd_lock += 1;
             if let Err(refusal) = self.may_lock(conn, slot, &header) {
                 return Reply::Refused(refusal);
@@ -53,6 +54,7 @@ impl<S: Store> Core<S> {
         if get.bump {
             self.store.record_hit(slot);
         }
+        // The item as this get found it: what it has changed itself, the next one sees.
         Reply::Hit(Hit {
             key: self.store.key(slot).as_bytes(),
             key_form: header.key_form,
@@ -90,6 +92,7 @@ impl<S: Store> Core<S> {
         };
         let outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Made);
         header.deadline = outcome.deadline;
+        // Nobody else had a chance at it, so `decide` has given the win to this get (R1).
         header.win_sent = true;
         let memory_bytes = self.store.bytes_for(get.key.as_bytes().len(), 0);
         // One that would be gone at once is shown and not kept, so everybody wins it.

@@ -3,7 +3,8 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_delete_cmd` and `process_mdelete_cmd`.
 //! Where we differ: emptying an item keeps its win (docs/PROTOCOL.md, "md").
 
-use super::{Core, Guarded, HELD_BY_ANOTHER};
+use super::guard::Guarded;
+use super::{Core, HELD_BY_ANOTHER};
 use crate::command::{Delete, NewCas, Removal};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
@@ -45,7 +46,8 @@ impl<S: Store> Core<S> {
                 exptime,
                 client_flags,
             } => {
-                // Without `E` the version stays: the value is gone, but nobody has replaced it.
+                // Without `E` the version stays, and with it the win: the value is gone, but nobody has
+                // replaced it.
                 let cas = match delete.new_cas {
                     NewCas::Next => header.cas,
                     NewCas::Is(cas) => cas,

@@ -15,7 +15,7 @@ use crate::command::{
     Arithmetic, Delete, Direction, Get, GlobalCommand, ItemCommand, LockAfter, Removal, Set,
     SetMode,
 };
-use crate::command::{OnMissing, TtlStep, TtlSteps};
+use crate::command::{Guard, OnMissing, TtlStep, TtlSteps};
 use crate::reply::{Hit, Win};
 use crate::time::Exptime;
 

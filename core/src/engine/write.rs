@@ -6,7 +6,8 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
-use super::{Core, Guarded, HELD_BY_ANOTHER};
+use super::guard::Guarded;
+use super::{Core, HELD_BY_ANOTHER};
 use crate::command::{Guard, LockAfter, OnMissing, Set, SetMode};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;

@@ -28,11 +28,11 @@ pub struct MapView<'a> {
 /// One item of a [`MapView`].
 #[derive(Clone, Copy, Debug)]
 pub struct MapEntry<'a> {
-    /// Its key.
+    /// The key, which is in no other entry.
     pub key: Key<'a>,
-    /// Its value.
+    /// The whole value.
     pub value: &'a [u8],
-    /// The rest.
+    /// What the item is besides.
     pub header: &'a ItemHeader,
     /// The hits to its credit.
     pub hits: u8,

@@ -1,0 +1,63 @@
+//! What a core is made with, and how several cores share one range of versions.
+//!
+//! - E3 over several cores: the versions of core `i` of `n` are `i + 1`, `i + 1 + n`, and so on, so no
+//!   two cores give the same.
+
+use crate::item::Cas;
+use crate::limits::Limits;
+use crate::store::HashSeed;
+
+/// What a core is made with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Config {
+    /// What it holds at most; with several cores, this one's share.
+    pub limits: Limits,
+    /// Unix seconds at [`Instant`] 0, for exptimes that are dates.
+    pub unix_s_at_start: u64,
+    /// The first CAS it gives.
+    pub cas_first: Cas,
+    /// How far each CAS is from the one before, so that several cores can share the numbers.
+    pub cas_stride: u32,
+    /// What its hashes depend on besides the keys. A server takes it from the system's randomness,
+    /// so that no client can choose keys that are slow to find.
+    pub hash_seed: HashSeed,
+}
+
+impl Config {
+    /// One core that has all CAS numbers to itself.
+    #[must_use]
+    pub const fn new(limits: Limits, unix_s_at_start: u64) -> Self {
+        Self {
+            limits,
+            unix_s_at_start,
+            cas_first: Cas::FIRST,
+            cas_stride: 1,
+            hash_seed: [0, 0],
+        }
+    }
+
+    /// The `index`th of `count` cores: its CAS numbers are its own.
+    #[must_use]
+    pub const fn strided(mut self, index: u32, count: u32) -> Self {
+        self.cas_first = match Cas::new(index as u64 + 1) {
+            Some(cas) => cas,
+            None => Cas::FIRST,
+        };
+        self.cas_stride = count;
+        self
+    }
+
+    /// The same with another hash seed.
+    #[must_use]
+    pub const fn seeded(mut self, hash_seed: HashSeed) -> Self {
+        self.hash_seed = hash_seed;
+        self
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new(Limits::default(), 0)
+    }
+}
