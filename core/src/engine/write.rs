@@ -1,8 +1,8 @@
 //! Storing a value: set, add, replace, append, prepend, cas, meta set, and replace-and-unlock.
 //!
 //! The order of the questions is the order of the answers: somebody else's lock (or for a
-//! replace-and-unlock, whether it is one's own), then the mode, then the guard, then room. Every refusal returns
-//! before the first change (E1).
+//! replace-and-unlock, whether it is one's own), then the mode, then the guard, then room. Every
+//! refusal returns before the first change (E1).
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
