@@ -155,7 +155,8 @@ impl AnyResponse<'_> {
     pub fn refusal(&self) -> Option<Box<str>> {
         use classic::reply::ClassicResponse;
         let (kind, words) = match self {
-            Self::Classic(ClassicResponse::Error) => ("ERROR", &b""[..]),
+            Self::Classic(ClassicResponse::Error(b"")) => ("ERROR", &b""[..]),
+            Self::Classic(ClassicResponse::Error(words)) => ("ERROR ", *words),
             Self::Classic(ClassicResponse::ClientError(words)) => ("CLIENT_ERROR ", *words),
             Self::Classic(ClassicResponse::ServerError(words)) => ("SERVER_ERROR ", *words),
             Self::Classic(_) | Self::Meta(_) | Self::Silent => return None,

@@ -210,7 +210,7 @@ fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a
             ..Counted::default()
         }),
         Classic::Version(_) => Observed::Greeting,
-        Classic::Error => Observed::Malformed,
+        Classic::Error(_) => Observed::Malformed,
         Classic::ClientError(reason) => client_error(reason),
         Classic::ServerError(reason) => server_error(reason)?,
         Classic::Reset if ask.what == What::StatsReset => Observed::Ok,

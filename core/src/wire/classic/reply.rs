@@ -61,8 +61,9 @@ pub enum ClassicResponse<'a> {
     Number(u64),
     /// `VERSION`, and the rest of the line.
     Version(&'a [u8]),
-    /// `ERROR`: the command is unknown, or has no such form.
-    Error,
+    /// `ERROR`: the command is unknown, or has no such form. With a reason, the server does not talk to
+    /// this client at all.
+    Error(&'a [u8]),
     /// `CLIENT_ERROR`: the request is at fault, for the reason given.
     ClientError(&'a [u8]),
     /// `SERVER_ERROR`: the server is at fault, for the reason given.
@@ -111,7 +112,8 @@ impl<'a> ClassicResponse<'a> {
             Self::Reset => out.extend_from_slice(b"RESET"),
             Self::Number(number) => put_number(out, number),
             Self::Version(version) => put(out, b"VERSION ", version),
-            Self::Error => out.extend_from_slice(b"ERROR"),
+            Self::Error(b"") => out.extend_from_slice(b"ERROR"),
+            Self::Error(reason) => put(out, b"ERROR ", reason),
             Self::ClientError(reason) => put(out, b"CLIENT_ERROR ", reason),
             Self::ServerError(reason) => put(out, b"SERVER_ERROR ", reason),
         }
@@ -151,7 +153,7 @@ impl<'a> ClassicResponse<'a> {
             b"LOCKED" => Self::Locked,
             b"RESET" => Self::Reset,
             b"VERSION" => Self::Version(behind_blank(words.rest())),
-            b"ERROR" => Self::Error,
+            b"ERROR" => Self::Error(behind_blank(words.rest())),
             b"CLIENT_ERROR" => Self::ClientError(behind_blank(words.rest())),
             // memcached's answer to `shutdown` has a colon.
             b"SERVER_ERROR" | b"SERVER_ERROR:" => Self::ServerError(behind_blank(words.rest())),

@@ -204,7 +204,8 @@ impl Draft {
             13 => ClassicResponse::Reset,
             14 => ClassicResponse::Number(self.number),
             15 => ClassicResponse::Version(key),
-            16 => ClassicResponse::Error,
+            16 if self.with_cas => ClassicResponse::Error(key),
+            16 => ClassicResponse::Error(b""),
             17 => ClassicResponse::ClientError(key),
             _ => ClassicResponse::ServerError(b"out of memory storing object"),
         }

@@ -383,7 +383,7 @@ impl MetaRequest<'_> {
 }
 
 /// Plain, unless the key has bytes that end a word or a line.
-fn form_of(key: Key<'_>) -> KeyForm {
+pub(crate) fn form_of(key: Key<'_>) -> KeyForm {
     let odd = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
     if key.as_bytes().iter().any(odd) {
         KeyForm::Binary
