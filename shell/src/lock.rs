@@ -10,14 +10,15 @@
 //! 125 when we fail or lose the lock, 126 when the command cannot be started, 127 when it is not
 //! found; as flock(1), the code of `-E` when the lock is not obtained.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use async_signal::{Signal, Signals};
 use latchd::client::{
-    BoundLock, BoundOptions, Client, Error, Exptime, Lock, LockOptions, Loss, Mark, Retry,
+    BoundLock, BoundOptions, Client, ClientOptions, Error, ErrorKind, Exptime, Lock, LockOptions,
+    Loss, Mark, NotObtained, Retry,
 };
 use rustix::process::{Pid, kill_process, kill_process_group};
 use smol::Timer;
@@ -33,6 +34,9 @@ const EXIT_NOT_STARTED: u8 = 126;
 const EXIT_NOT_FOUND: u8 = 127;
 /// What is added to the number of a signal that ended the command.
 const EXIT_SIGNALLED: i32 = 128;
+
+/// How long a server may take to say that a lock is not to be had, when it is not waited for.
+const NONBLOCK: Duration = Duration::from_secs(1);
 
 /// How long the command may take to stop once the lock is lost.
 const GRACE: Duration = Duration::from_secs(5);
@@ -56,12 +60,15 @@ pub(crate) struct LockArgs {
     /// HOST:PORT or the path of a Unix socket
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211")]
     server: String,
-    /// Wait for the lock at most this long; for ever unless it is said
+    /// Give up after this long, connecting and asking included; wait for ever unless it is said
     #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock")]
     wait: Option<Duration>,
-    /// Do not wait for the lock
+    /// Do not wait for the lock; for the server, a second at most
     #[arg(short, long)]
     nonblock: bool,
+    /// How long connecting, or an answer of the server, may take
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5")]
+    timeout: Duration,
     /// What to exit with when the lock is not obtained
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1)]
     conflict_exit_code: u8,
@@ -126,13 +133,7 @@ async fn lock_and_run(args: &LockArgs, mut signals: Signals) -> ExitCode {
             eprintln!("latchd: {}: {error}", args.key);
             return ExitCode::from(args.conflict_exit_code);
         }
-        Ok(Err(Error::Refused(words))) if args.ttl.is_none() && &*words == "ERROR" => {
-            let server = &args.server;
-            return failed(&format!(
-                "{server} knows no locks of connections; with --ttl it may have leases"
-            ));
-        }
-        Ok(Err(error)) => return failed(&error),
+        Ok(Err(error)) => return failed(&args.explained(&error)),
         Err(signal) => return signalled(signal as i32),
     };
     let mut child = match args.start(lock.number()) {
@@ -141,7 +142,7 @@ async fn lock_and_run(args: &LockArgs, mut signals: Signals) -> ExitCode {
             eprintln!("latchd: {}: {error}", args.command_name());
             // Whether it worked is of no interest any more.
             let _ = lock.release().await;
-            return ExitCode::from(if error.kind() == ErrorKind::NotFound {
+            return ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
                 EXIT_NOT_FOUND
             } else {
                 EXIT_NOT_STARTED
@@ -247,7 +248,15 @@ impl Target {
 
 impl LockArgs {
     async fn obtain(&self) -> Result<Held, Error> {
-        let client = Client::connect(&self.server).await?;
+        let client_options = ClientOptions::new()
+            .connect_timeout(self.timeout)
+            .reply_timeout(self.timeout);
+        let client = Client::new(&self.server, client_options)?;
+        let deadline = if self.nonblock {
+            Some(NONBLOCK)
+        } else {
+            self.wait
+        };
         let retry = if self.nonblock {
             Retry::none()
         } else {
@@ -262,20 +271,38 @@ impl LockArgs {
                 None => Mark::Number,
             };
             let mut options = BoundOptions::new().retry(retry).create(exptime).mark(mark);
-            if let Some(wait) = self.wait {
-                options = options.deadline(wait);
+            if let Some(deadline) = deadline {
+                options = options.deadline(deadline);
             }
             return Ok(Held::Bound(client.lock(&self.key, &options).await?));
         };
         let options = LockOptions::new()
             .retry(retry)
-            .deadline(self.wait.unwrap_or(Duration::MAX))
+            .deadline(deadline.unwrap_or(Duration::MAX))
             .metadata(self.metadata.as_deref().unwrap_or_default());
         Ok(Held::Leased(client.obtain(&self.key, ttl, &options).await?))
     }
 
+    /// What a person can do about an error, where that is not plain.
+    fn explained(&self, error: &Error) -> String {
+        let hint = if let ErrorKind::Refused(words) = error.kind()
+            && self.ttl.is_none()
+            && &**words == "ERROR"
+        {
+            ": it knows no locks of connections; with --ttl it may have leases"
+        } else if let ErrorKind::NotObtained(NotObtained::HasValue) = error.kind() {
+            ": lock another key, or go without --metadata"
+        } else {
+            ""
+        };
+        format!("{}: {error}{hint}", self.key)
+    }
+
     fn start(&self, number: u64) -> io::Result<Child> {
-        let (program, arguments) = self.command.split_first().ok_or(ErrorKind::InvalidInput)?;
+        let (program, arguments) = self
+            .command
+            .split_first()
+            .ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = std::process::Command::new(program);
         command
             .args(arguments)

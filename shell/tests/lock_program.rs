@@ -262,6 +262,70 @@ fn metadata_is_there_to_be_read() {
 }
 
 #[test]
+fn metadata_destroys_nothing() {
+    let server = Started::latchd();
+    server.ask("set k 7 0 5\r\nhello\r\n", "\r\n");
+    let output = output(&server, &["--metadata", "build 7", "k", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("--metadata"), "{said}");
+    let item = server.ask("mg k v f t\r\n", "hello\r\n");
+    assert_eq!(item, "VA 5 f7 t-1\r\nhello\r\n");
+    assert_eq!(
+        code(&server, &["-n", "k", "--", "true"]),
+        Some(0),
+        "it is free"
+    );
+    let item = server.ask("mg k v f t\r\n", "hello\r\n");
+    assert_eq!(item, "VA 5 f7 t-1\r\nhello\r\n");
+}
+
+#[test]
+fn what_a_killed_holder_leaves_behind_is_nobodys() {
+    let server = Started::latchd();
+    let way = ["--metadata", "build 7"];
+    let holder = Holder::start(&server, &way, "exec sleep 3");
+    holder.signal(Signal::KILL);
+    let killed = Instant::now();
+    let next = with(&way, &["k", "--", "true"]);
+    assert_eq!(code(&server, &next), Some(0));
+    assert!(killed.elapsed() < Duration::from_secs(2));
+    assert_eq!(server.ask("mg k\r\n", "\r\n"), "EN\r\n");
+    holder.end();
+}
+
+#[test]
+fn a_server_that_hangs_or_is_full_is_not_somebody_else() {
+    let full = Started::latchd_with(0, |config| config.connections_max = 1);
+    let _first = std::net::TcpStream::connect(full.address()).unwrap();
+    assert!(full.ask("", "\r\n").contains("Too many"));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap().to_string();
+    for way in [&[][..], &["--ttl", "5"]] {
+        let full = output(&full, &with(way, &["-n", "k", "--", "true"]));
+        assert_eq!(full.status.code(), Some(125));
+        let said = String::from_utf8(full.stderr).unwrap();
+        assert!(said.contains("Too many open connections"), "{said}");
+        assert!(!said.contains("--ttl"), "{said}");
+        for (wait, bound_ms) in [(&["-w", "0.3"][..], 1_500), (&["-n"], 3_000)] {
+            let begun = Instant::now();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
+            command.args(["lock", "--server", &silent]).args(way);
+            let output = command
+                .args(wait)
+                .args(["k", "--", "true"])
+                .output()
+                .unwrap();
+            let took = begun.elapsed();
+            assert_eq!(output.status.code(), Some(125), "{way:?} {wait:?}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains(&silent), "{said}");
+            assert!(took < Duration::from_millis(bound_ms), "{took:?}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_is_said_in_a_line() {
     let server = Started::latchd();
     for (arguments, expected) in [

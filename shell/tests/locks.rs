@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use latchd::client::{
-    BoundOptions, Client, ComputeError, ComputeOptions, Error, Exptime, LockOptions, Losers, Loss,
-    Mark, NotObtained, OnDisconnect, Retry, Token,
+    BoundOptions, Client, ComputeError, ComputeOptions, Error, ErrorKind, Exptime, KeyError,
+    LockOptions, Losers, Loss, Mark, NotObtained, OnDisconnect, Retry, Token,
 };
 use smol::{Executor, Timer, block_on};
 use support::Started;
@@ -36,6 +36,11 @@ fn on_each<F: Future<Output = ()>>(test: impl Fn(Client, Arc<Started>) -> F) {
     }
 }
 
+/// Whether it has failed, and like this.
+fn is<T>(result: Result<T, Error>, like: impl Fn(&ErrorKind) -> bool) -> bool {
+    result.is_err_and(|error| like(error.kind()))
+}
+
 fn patient() -> LockOptions {
     LockOptions::new()
         .retry(Retry::exponential(ms(1), ms(50)).with_jitter())
@@ -57,7 +62,10 @@ fn a_lease_is_had_by_one_and_given_back() {
         let ttl = lock.ttl().await.unwrap();
         assert!(ttl >= secs(10) && ttl <= secs(12), "{ttl:?}");
         let other = client.obtain("k", secs(10), &LockOptions::new()).await;
-        assert!(matches!(other, Err(Error::NotObtained(NotObtained::Held))));
+        assert!(is(other, |kind| matches!(
+            kind,
+            ErrorKind::NotObtained(NotObtained::Held)
+        )));
 
         lock.refresh(secs(60)).await.unwrap();
         assert!(lock.remaining() > secs(55));
@@ -130,7 +138,7 @@ fn many_are_had_all_or_none() {
         all.refresh(secs(20)).await.unwrap();
         all.release().await.unwrap();
         let twice = client.obtain_many(["a", "a"], secs(10), &options).await;
-        assert!(matches!(twice, Err(Error::Terms(_))));
+        assert!(is(twice, |kind| matches!(kind, ErrorKind::Terms(_))));
     });
 }
 
@@ -149,6 +157,65 @@ fn the_watchdog_keeps_it_past_its_ttl_and_no_longer_than_allowed() {
 }
 
 #[test]
+fn a_cap_holds_whoever_renews() {
+    let server = Started::latchd();
+    block_on(async {
+        let client = Client::connect(&server.address()).await.unwrap();
+        let options = || LockOptions::new();
+        for (key, options) in [
+            ("a", options().without_watchdog().hold_max(ms(1_500))),
+            ("b", options().hold_max(ms(1_500)).without_watchdog()),
+        ] {
+            let lock = client.obtain(key, secs(1), &options).await.unwrap();
+            assert_eq!(lock.lost().await, Loss::Expired, "nobody has renewed it");
+            let lock = client.obtain("capped", secs(30), &options).await.unwrap();
+            lock.refresh(secs(30)).await.unwrap();
+            assert!(lock.remaining() <= ms(1_500));
+            assert_eq!(lock.lost().await, Loss::HeldTooLong);
+            lock.release().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_exit_right_after_a_drop_gives_back() {
+    const ADDRESS: &str = "LATCHD_TEST_ADDRESS";
+    if let Ok(address) = std::env::var(ADDRESS) {
+        // The process that the other half of this test has started.
+        block_on(async {
+            let client = Client::connect(&address).await.unwrap();
+            let options = LockOptions::new();
+            drop(client.obtain("held", secs(30), &options).await.unwrap());
+            let hang = async |_| -> Result<Vec<u8>, Infallible> { std::future::pending().await };
+            let options = ComputeOptions::new();
+            let dropped = client.get_or_compute("won", secs(30), secs(0), &options, hang);
+            smol::future::or(async { drop(dropped.await) }, async {
+                Timer::after(ms(200)).await;
+            })
+            .await;
+        });
+        std::process::exit(0);
+    }
+    for server in Started::all() {
+        println!("against {}", server.name());
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "an_exit_right_after_a_drop_gives_back"])
+            .env(ADDRESS, server.address())
+            .stdout(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        for key in ["held", "won"] {
+            assert_eq!(
+                server.ask(&format!("mg {key}\r\n"), "\r\n"),
+                "EN\r\n",
+                "{key}"
+            );
+        }
+    }
+}
+
+#[test]
 fn without_a_watchdog_it_ends_by_our_own_clock() {
     on_each(async |client, server| {
         let options = LockOptions::new().without_watchdog();
@@ -160,10 +227,10 @@ fn without_a_watchdog_it_ends_by_our_own_clock() {
         // The server lets go later than we do.
         assert!(server.ask("mg k\r\n", "\r\n").starts_with("HD"));
         let refreshed = lock.refresh(secs(1)).await;
-        assert!(matches!(
-            refreshed,
-            Err(Error::NotHeld(Some(Loss::Expired)))
-        ));
+        assert!(is(refreshed, |kind| matches!(
+            kind,
+            ErrorKind::NotHeld(Some(Loss::Expired))
+        )));
         // It is still there with our version, so it can be given back.
         lock.release().await.unwrap();
         assert_eq!(server.ask("mg k\r\n", "\r\n"), "EN\r\n");
@@ -221,7 +288,7 @@ fn a_restart_of_the_server_is_noticed_at_once() {
             assert!(stopped.elapsed() < secs(5));
             assert!(asking.is_held(), "it has not been asked yet");
             let refused = client.obtain("other", secs(1), &LockOptions::new()).await;
-            assert!(matches!(refused, Err(Error::Io(_))), "{refused:?}");
+            assert!(refused.unwrap_err().is_unreachable());
 
             // The server has forgotten the lock, and says so.
             let server = restart();
@@ -315,10 +382,10 @@ fn a_bound_lock_reads_and_replaces() {
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
         let missing = client.lock("k", &BoundOptions::new()).await;
-        assert!(matches!(
-            missing,
-            Err(Error::NotObtained(NotObtained::NoItem))
-        ));
+        assert!(is(missing, |kind| matches!(
+            kind,
+            ErrorKind::NotObtained(NotObtained::NoItem)
+        )));
         server.ask("set k 0 0 1\r\n5\r\n", "\r\n");
         let (lock, value) = client
             .lock_and_get("k", &BoundOptions::new())
@@ -327,14 +394,20 @@ fn a_bound_lock_reads_and_replaces() {
         assert_eq!(value, b"5");
         assert_eq!(server.ask("set k 0 0 1\r\n9\r\n", "\r\n"), "LOCKED\r\n");
         let held = client.lock("k", &BoundOptions::new()).await;
-        assert!(matches!(held, Err(Error::NotObtained(NotObtained::Held))));
+        assert!(is(held, |kind| matches!(
+            kind,
+            ErrorKind::NotObtained(NotObtained::Held)
+        )));
         lock.set("6", Exptime::Never).await.unwrap();
         assert_eq!(lock.get().await.unwrap(), b"6");
         lock.replace_and_unlock("7", Exptime::Never).await.unwrap();
         assert_eq!(server.ask("set k 0 0 1\r\n8\r\n", "\r\n"), "STORED\r\n");
 
         let blank = client.lock("a b", &BoundOptions::new()).await;
-        assert!(matches!(blank, Err(Error::Key)));
+        assert!(is(blank, |kind| matches!(
+            kind,
+            ErrorKind::Key(KeyError::Blanks)
+        )));
     });
 }
 
@@ -362,10 +435,10 @@ fn a_bound_lock_of_memcached_is_refused_in_its_words() {
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
         let refused = client.lock("k", &BoundOptions::new()).await;
-        assert!(
-            matches!(&refused, Err(Error::Refused(words)) if &**words == "ERROR"),
-            "{refused:?}"
-        );
+        assert!(is(
+            refused,
+            |kind| matches!(kind, ErrorKind::Refused(words) if &**words == "ERROR")
+        ));
     });
 }
 
@@ -452,7 +525,10 @@ fn the_stale_is_taken_or_waited_out() {
         let waited = client
             .get_or_compute("k", secs(60), secs(0), &wait, never)
             .await;
-        assert!(matches!(waited, Err(ComputeError::Client(Error::TimedOut))));
+        let Err(ComputeError::Client(error)) = waited else {
+            panic!("{waited:?}");
+        };
+        assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     });
 }
 
@@ -463,18 +539,34 @@ fn what_no_server_can_do_is_refused_before_it_is_asked() {
         let client = Client::connect(&server.address()).await.unwrap();
         let options = LockOptions::new();
         let short = client.obtain("k", ms(999), &options).await;
-        assert!(matches!(short, Err(Error::Terms(_))));
+        assert!(is(short, |kind| matches!(kind, ErrorKind::Terms(_))));
         let long = client.obtain("k", secs(30 * 24 * 3600), &options).await;
-        assert!(matches!(long, Err(Error::Terms(_))));
+        assert!(is(long, |kind| matches!(kind, ErrorKind::Terms(_))));
         let key = client.obtain([b'k'; 251], secs(1), &options).await;
-        assert!(matches!(key, Err(Error::Key)));
+        assert!(is(key, |kind| matches!(
+            kind,
+            ErrorKind::Key(KeyError::Length)
+        )));
         let big = options.metadata(vec![b'm'; 1 << 20]);
         let metadata = client.obtain("k", secs(1), &big).await;
-        assert!(matches!(metadata, Err(Error::Token(_))));
+        assert!(is(metadata, |kind| matches!(kind, ErrorKind::Token(_))));
         let nobody = Client::connect("127.0.0.1:1").await;
-        assert!(matches!(nobody, Err(Error::Io(_))));
+        assert!(nobody.unwrap_err().is_unreachable());
         let nonsense = Client::connect("host:port").await;
-        assert!(matches!(nonsense, Err(Error::Io(_))));
+        assert!(is(nonsense, |kind| matches!(kind, ErrorKind::Address(_))));
+        // In base64 it is longer than a key may be.
+        let odd = client
+            .obtain([b' '; 187], secs(1), &LockOptions::new())
+            .await;
+        assert!(is(odd, |kind| matches!(
+            kind,
+            ErrorKind::Key(KeyError::EncodedLength)
+        )));
+        let odd = client
+            .obtain([b' '; 186], secs(1), &LockOptions::new())
+            .await
+            .unwrap();
+        odd.release().await.unwrap();
         // A key that cannot stand on a line is written in base64.
         let odd = client
             .obtain("a b\n", secs(1), &LockOptions::new())

@@ -12,6 +12,9 @@
 //! removes it instead of unlocking it, if nothing was written to it. A holder that dies leaves it
 //! behind until it expires, which a held item does not.
 //!
+//! - B4: an item with a value of somebody's own is neither changed nor given an exptime by obtaining
+//!   its lock and giving it back. Items that were made for a lock bear [`LOCK_ITEM`] and are nobody's.
+//!
 //! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks".
 
 mod answers;
@@ -21,9 +24,10 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use super::machine::{Action, Failure, Loss, Machine, NotObtained};
-use super::moment::after;
+use super::moment::{after, earlier};
 use super::retry::{Retries, Retry};
 use super::session::{AnyRequest, AnyResponse, Flags};
+use super::terms::{LAST_TRY, SILENCE};
 use crate::command::{Command, Delete, Get, ItemCommand, Set, SetMode};
 use crate::item::Cas;
 use crate::key::Key;
@@ -35,6 +39,9 @@ use crate::wire::meta::{Flag, Verb};
 /// How often in a row an item is made for a lock before it counts as hopeless: a server without
 /// room drops it again before it is locked.
 const CREATIONS_MAX: u32 = 8;
+
+/// The client flags of an item that was made for a lock: "lock" in ASCII.
+pub const LOCK_ITEM: u32 = 0x6c6f_636b;
 
 /// How a connection-bound lock is asked for, and kept.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -89,7 +96,8 @@ pub enum Mark {
     None,
     /// A new version, which is the number of the grant: a later one's is higher. The value stays.
     Number,
-    /// As [`Number`](Self::Number), and this value in place of the old one.
+    /// As [`Number`](Self::Number), and this value, if the item is there for the lock alone. If it has a
+    /// value of its own, the lock is not had: [`NotObtained::HasValue`].
     Note(Box<[u8]>, Exptime),
 }
 
@@ -137,7 +145,10 @@ enum Job {
         exptime: Exptime,
         unlock: bool,
     },
-    Unlock,
+    /// `is_written`: behind a write that was stored under the lock, and was all that it was held for.
+    Unlock {
+        is_written: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -152,7 +163,11 @@ enum BoundGoal {
 enum Query {
     Lock,
     Create,
+    /// Whether the item is there for a lock alone.
+    Look,
     Mark,
+    /// It is locked, and not to be had after all.
+    GiveUp,
     Ping,
     /// The first of the jobs.
     Job,
@@ -165,6 +180,15 @@ enum Turn {
     Awaiting { query: Query, sent: Instant },
 }
 
+/// Whether there is a connection.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Link {
+    Down,
+    Up,
+    /// It may hold, or be given, a lock that nobody wants any more.
+    Unwanted,
+}
+
 /// One connection-bound lock.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Bound {
@@ -173,7 +197,9 @@ pub struct Bound {
     retries: Retries,
     goal: BoundGoal,
     turn: Turn,
-    connected: bool,
+    link: Link,
+    /// This obtain has been told that somebody else holds it.
+    heard_held: bool,
     jobs: VecDeque<Job>,
     creations: u32,
     /// The item is there for the lock alone.
@@ -196,7 +222,8 @@ impl Bound {
             terms,
             goal: BoundGoal::None,
             turn: Turn::Rest,
-            connected: false,
+            link: Link::Down,
+            heard_held: false,
             jobs: VecDeque::new(),
             creations: 0,
             ours: false,
@@ -216,7 +243,7 @@ impl Bound {
             return;
         }
         self.retries = self.terms.retry.begin(self.terms.seed);
-        (self.creations, self.ours) = (0, false);
+        (self.creations, self.ours, self.heard_held) = (0, false, false);
         self.goal = BoundGoal::Obtain {
             until: self.terms.deadline.map(|patience| after(now, patience)),
         };
@@ -252,9 +279,10 @@ impl Bound {
     }
 
     /// Gives it back. Ends in [`Released`](BoundNews::Released), [`NotHeld`](BoundNews::NotHeld) or
-    /// [`Lost`](BoundNews::Lost).
+    /// [`Lost`](BoundNews::Lost). A connection that breaks frees the lock as well, but nobody knows for
+    /// how long the server has taken it for broken: another may have held it meanwhile.
     pub fn release(&mut self) {
-        self.want(Job::Unlock);
+        self.want(Job::Unlock { is_written: false });
     }
 
     /// Whether it is ours, as far as we can know (B2).
@@ -308,16 +336,45 @@ impl Bound {
         self.news.push_back(BoundNews::Obtained);
     }
 
+    /// Ends an obtain whose deadline has passed. What it has asked for may still be given to its
+    /// connection, which must not go on then.
+    fn pass_time(&mut self, now: Instant) {
+        if self.goal_end().is_none_or(|end| now < end) {
+            return;
+        }
+        let (is_out, answers) = match self.turn {
+            Turn::Awaiting { sent, .. } => (true, now < after(sent, SILENCE)),
+            Turn::Due { .. } | Turn::Rest => (false, self.link == Link::Up),
+        };
+        if is_out {
+            self.link = Link::Unwanted;
+        }
+        self.end(if self.heard_held && answers {
+            BoundNews::NotObtained(NotObtained::Deadline)
+        } else {
+            BoundNews::Failed(Failure::NoAnswer)
+        });
+    }
+
+    /// When an obtain ends by time alone, whatever the server does.
+    fn goal_end(&self) -> Option<Instant> {
+        match self.goal {
+            BoundGoal::Obtain { until } => Some(after(until?, LAST_TRY)),
+            BoundGoal::None | BoundGoal::Hold => None,
+        }
+    }
+
     /// When something next happens by time alone.
     fn wake(&self) -> Option<Instant> {
-        match self.turn {
+        let turn = match self.turn {
             Turn::Due { at, .. } => Some(at),
             Turn::Awaiting { sent, .. } => Some(after(sent, self.terms.reply_timeout)),
             Turn::Rest if self.is_held() => {
                 self.terms.heartbeat.map(|every| after(self.heard, every))
             }
             Turn::Rest => None,
-        }
+        };
+        earlier(self.goal_end(), turn)
     }
 
     fn request(&self, query: Query) -> AnyRequest<'_> {
@@ -330,12 +387,18 @@ impl Bound {
                     MissingItem::Refuse => Exptime::Never,
                 },
                 mode: SetMode::Add,
+                client_flags: LOCK_ITEM,
                 ..Set::new(key, b"")
             }),
+            (Query::Look, _) => {
+                AnyRequest::meta(Verb::Get, key, Flags::of([Flag::ShowClientFlags]))
+            }
             (Query::Mark, _) => {
                 let (value, flags) = match &self.terms.mark {
                     Mark::Note(note, exptime) => {
-                        (&**note, Flags::of([Flag::Touch(*exptime), Flag::ShowCas]))
+                        let kind = Flag::ClientFlags(LOCK_ITEM);
+                        let flags = Flags::of([Flag::Touch(*exptime), kind, Flag::ShowCas]);
+                        (&**note, flags)
                     }
                     // Nothing is appended: the value stays, and its version is new all the same.
                     Mark::None | Mark::Number => {
@@ -369,8 +432,12 @@ impl Bound {
                 exptime: *exptime,
                 ..Set::new(key, value)
             }),
-            (Query::Job, Some(Job::Unlock)) if self.ours => AnyRequest::change(Delete::new(key)),
-            (Query::Job, Some(Job::Unlock)) => AnyRequest::change(ItemCommand::Unlock { key }),
+            (Query::Job, Some(Job::Unlock { .. })) if self.ours => {
+                AnyRequest::change(Delete::new(key))
+            }
+            (Query::GiveUp, _) | (Query::Job, Some(Job::Unlock { .. })) => {
+                AnyRequest::change(ItemCommand::Unlock { key })
+            }
             (Query::Ping, _) | (Query::Job, None) => AnyRequest::Noop,
         }
     }
@@ -393,14 +460,19 @@ impl Machine for Bound {
     type News = BoundNews;
 
     fn poll(&mut self, now: Instant) -> Action<'_, BoundNews> {
+        self.pass_time(now);
         if let Some(news) = self.news.pop_front() {
             return Action::Tell(news);
+        }
+        if self.link == Link::Unwanted {
+            return Action::Disconnect;
         }
         self.take_turn(now);
         match self.turn {
             Turn::Due { query, at } if now >= at => {
-                if !self.connected {
-                    return Action::Connect;
+                if self.link == Link::Down {
+                    let until = self.goal_end();
+                    return Action::Connect { until };
                 }
                 self.turn = Turn::Awaiting { query, sent: now };
                 return Action::Send(self.request(query));
@@ -414,18 +486,17 @@ impl Machine for Bound {
     }
 
     fn connected(&mut self, now: Instant) {
-        self.connected = true;
+        self.link = Link::Up;
         self.heard = now;
     }
 
     fn disconnected(&mut self, _: Instant) {
-        self.connected = false;
+        self.link = Link::Down;
         self.item = None;
         match self.goal {
             BoundGoal::None => self.turn = Turn::Rest,
             BoundGoal::Obtain { .. } => self.end(BoundNews::Failed(Failure::Disconnected)),
-            // What unlocks is the end of the connection just as well.
-            BoundGoal::Hold if self.jobs.front() == Some(&Job::Unlock) => {
+            BoundGoal::Hold if self.jobs.front() == Some(&Job::Unlock { is_written: true }) => {
                 self.jobs.pop_front();
                 self.end(BoundNews::Released);
             }
@@ -457,7 +528,9 @@ impl Machine for Bound {
         match query {
             Query::Lock => self.locked(now, answer),
             Query::Create => self.created(now, answer),
+            Query::Look => self.looked(now, answer),
             Query::Mark => self.marked(answer),
+            Query::GiveUp => self.gave_up(answer),
             Query::Ping => {}
             Query::Job => {
                 if let Some(job) = self.jobs.pop_front() {

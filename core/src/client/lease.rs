@@ -44,9 +44,6 @@ use crate::key::Key;
 use crate::time::Instant;
 use crate::wire::meta::{Flag, Verb};
 
-/// How long after the deadline of an obtain the answer to its last try may take.
-const LAST_TRY: Duration = Duration::from_millis(100);
-
 /// What a lease has to tell.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum LeaseNews {
@@ -91,7 +88,7 @@ enum LeaseGoal {
     },
 }
 
-/// A [`Action`] that borrows nothing.
+/// An [`Action`] that borrows nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum LeaseAction {
     Connect,
@@ -155,6 +152,10 @@ struct Belief {
 
 /// One leased lock.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each may be so or not whatever the others are"
+)]
 pub struct Lease {
     key: Box<[u8]>,
     value: TokenValue,
@@ -168,6 +169,8 @@ pub struct Lease {
     cas: Option<Cas>,
     /// The version it had when it was obtained.
     number: Option<Cas>,
+    /// This obtain has been told that somebody else holds it.
+    heard_held: bool,
     /// An item with our token may be there that no version is known of: an add went unanswered (C3),
     /// or the connection that told the version is gone (C5).
     unresolved: bool,
@@ -202,6 +205,7 @@ impl Lease {
             belief: None,
             cas: None,
             number: None,
+            heard_held: false,
             unresolved: false,
             removal_unresolved: false,
             renew_at: None,
@@ -225,6 +229,7 @@ impl Lease {
         }
         self.retries = self.terms.retry.begin(self.terms.seed);
         self.removal_unresolved = false;
+        self.heard_held = false;
         self.goal = LeaseGoal::Obtain { until };
         // An answer from before is waited for: it may even say that the item is ours (C4).
         if self.turn == Turn::Rest {
@@ -422,7 +427,9 @@ impl Lease {
         }
         match self.turn {
             Turn::Due { query, at } if now >= at => match self.link {
-                Link::Down { retry_at } if now >= retry_at => return LeaseAction::Connect,
+                Link::Down { retry_at } if now >= retry_at => {
+                    return LeaseAction::Connect;
+                }
                 Link::Down { .. } => {}
                 Link::Up => {
                     self.sending(query, now);
@@ -443,7 +450,9 @@ impl Machine for Lease {
 
     fn poll(&mut self, now: Instant) -> Action<'_, LeaseNews> {
         match self.advance(now) {
-            LeaseAction::Connect => Action::Connect,
+            LeaseAction::Connect => Action::Connect {
+                until: self.goal_end(),
+            },
             LeaseAction::Disconnect => Action::Disconnect,
             LeaseAction::Send(query) => Action::Send(self.request(query)),
             LeaseAction::Tell(news) => Action::Tell(news),

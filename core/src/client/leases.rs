@@ -270,6 +270,7 @@ impl Machine for Leases {
     fn poll(&mut self, now: Instant) -> Action<'_, LeaseNews> {
         let mut place = 0;
         let mut until = None;
+        let mut connects = false;
         loop {
             self.pass_time(now);
             if let Some(news) = self.news.pop_front() {
@@ -279,7 +280,12 @@ impl Machine for Leases {
                 break;
             };
             match lease.advance(now) {
-                LeaseAction::Connect => return Action::Connect,
+                // Time may have something to tell of one behind it.
+                LeaseAction::Connect => {
+                    connects = true;
+                    until = earlier(until, lease.goal_end());
+                    place += 1;
+                }
                 LeaseAction::Disconnect => return Action::Disconnect,
                 LeaseAction::Send(query) => {
                     self.in_flight.push_back(place);
@@ -289,7 +295,7 @@ impl Machine for Leases {
                 // What it says may concern one before it.
                 LeaseAction::Tell(news) => {
                     self.hear(now, place, news);
-                    (place, until) = (0, None);
+                    (place, until, connects) = (0, None, false);
                 }
                 LeaseAction::Wait { until: one } => {
                     until = earlier(until, one);
@@ -300,7 +306,11 @@ impl Machine for Leases {
         if let LeasesGoal::Release { tell_at, .. } = &self.goal {
             until = earlier(until, *tell_at);
         }
-        Action::Wait { until }
+        if connects {
+            Action::Connect { until }
+        } else {
+            Action::Wait { until }
+        }
     }
 
     fn connected(&mut self, now: Instant) {

@@ -40,9 +40,13 @@ pub trait Machine {
     reason = "a step is handed over and done, not kept"
 )]
 pub enum Action<'a, News> {
-    /// Open a connection, then call [`connected`](Machine::connected), or
-    /// [`disconnected`](Machine::disconnected) if there is none to be had.
-    Connect,
+    /// Open a connection, unless that is under way, then call [`connected`](Machine::connected), or
+    /// [`disconnected`](Machine::disconnected) if there is none to be had. Meanwhile, poll again as
+    /// with [`Wait`](Self::Wait).
+    Connect {
+        /// `None` is never.
+        until: Option<Instant>,
+    },
     /// Close the connection: it has not answered for too long. Then call
     /// [`disconnected`](Machine::disconnected).
     Disconnect,
@@ -100,10 +104,12 @@ impl core::error::Error for Failure {}
 pub enum NotObtained {
     /// Somebody else holds it, and the retry strategy has no more tries.
     Held,
-    /// The deadline has passed.
+    /// Somebody else has held it until the deadline, by the server's word.
     Deadline,
     /// There is no item with this key, and a connection-bound lock is an item's.
     NoItem,
+    /// The item has a value of its own, which a note would replace.
+    HasValue,
 }
 
 impl fmt::Display for NotObtained {
@@ -112,6 +118,7 @@ impl fmt::Display for NotObtained {
             Self::Held => "somebody else holds the lock",
             Self::Deadline => "the lock was not free before the deadline",
             Self::NoItem => "there is no item to lock",
+            Self::HasValue => "the item has a value of its own, which a note would replace",
         })
     }
 }
@@ -128,7 +135,7 @@ pub enum Loss {
     Taken,
     /// The ttl has run out by the local clock, and no renewal was confirmed in time.
     Expired,
-    /// It was held as long as its [`hold_max`](super::Watchdog::hold_max) allows.
+    /// It was held as long as its [`hold_max`](super::Terms::hold_max) allows.
     HeldTooLong,
 }
 

@@ -15,6 +15,7 @@
 //! and the model checks the machines that ship.
 
 mod bound;
+mod keys;
 mod lease;
 mod leases;
 mod machine;
@@ -25,7 +26,8 @@ mod session;
 mod terms;
 mod token;
 
-pub use bound::{Bound, BoundNews, BoundTerms, Item, Mark, MissingItem};
+pub use bound::{Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, Mark, MissingItem};
+pub use keys::{KeyError, bound_key, leased_key};
 pub use lease::{Lease, LeaseNews};
 pub use leases::{Leases, LeasesNews};
 pub use machine::{Action, Failure, Loss, Machine, NotObtained};
@@ -34,5 +36,5 @@ pub use retry::{Retries, Retry};
 pub use session::{
     AnyRequest, AnyResponse, Flags, PENDING_MAX, Received, SendError, Session, Ticket,
 };
-pub use terms::{OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, Watchdog, exptime_for};
+pub use terms::{OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, exptime_for};
 pub use token::{METADATA_BYTES_MAX, TOKEN_BYTES_MAX, Token, TokenError, TokenValue};

@@ -14,6 +14,8 @@
 //! - R5: a version is good on the connection that told it. Over another one the server is first asked
 //!   how long it runs: one that has started since the win counts its versions anew, so that ours may
 //!   be the next winner's, and nothing is stored or given back by it.
+//! - R6: a read that is broken off, by its caller or its deadline, keeps nobody waiting: if its answer
+//!   turns out to be a win, that is given back ([`Recompute::abandon`]).
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Get", "stampeding herd"; it works on 1.6.18.
 
@@ -22,10 +24,10 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use super::machine::{Action, Failure, Machine};
-use super::moment::after;
+use super::moment::{after, earlier};
 use super::retry::{Retries, Retry};
 use super::session::{AnyRequest, AnyResponse, Flags};
-use super::terms::{DRIFT_PART, TTL_MAX, TTL_MIN, TermsError};
+use super::terms::{DRIFT_PART, LAST_TRY, SILENCE, TTL_MAX, TTL_MIN, TermsError};
 use crate::command::{Command, GlobalCommand};
 use crate::item::Cas;
 use crate::key::Key;
@@ -118,7 +120,8 @@ pub enum RecomputeNews {
     /// What was computed is not stored: the item was changed in the meantime (R1), or the server may
     /// have restarted (R5).
     Superseded,
-    /// The win is given back, or has gone with a server that restarted (R5).
+    /// There is no win of ours any more: it is given back, has gone with a server that restarted (R5),
+    /// or there was none.
     GaveBack,
     /// Somebody else computes, and takes longer than we wait.
     TimedOut,
@@ -138,6 +141,8 @@ enum RecomputeGoal {
         value: Box<[u8]>,
     },
     GiveBack,
+    /// Nothing, but the answer to a read is to come, and may be a win (R6).
+    Abandon,
 }
 
 /// A win.
@@ -171,6 +176,10 @@ enum Turn {
 
 /// One read of a value that may have to be computed.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each may be so or not whatever the others are"
+)]
 pub struct Recompute {
     key: Box<[u8]>,
     terms: RecomputeTerms,
@@ -178,6 +187,8 @@ pub struct Recompute {
     goal: RecomputeGoal,
     turn: Turn,
     connected: bool,
+    /// This read has been told that somebody else computes.
+    heard_busy: bool,
     /// The connection broke under this request before.
     repeated: bool,
     won: Option<Win>,
@@ -199,6 +210,7 @@ impl Recompute {
             goal: RecomputeGoal::None,
             turn: Turn::Rest,
             connected: false,
+            heard_busy: false,
             repeated: false,
             won: None,
             is_proven: false,
@@ -217,6 +229,7 @@ impl Recompute {
         self.retries = self.terms.retry.begin(self.terms.seed);
         let patience = self.terms.deadline.unwrap_or(self.terms.claim);
         let until = after(now, patience);
+        self.heard_busy = false;
         self.begin(RecomputeGoal::Read { until }, now);
     }
 
@@ -242,10 +255,32 @@ impl Recompute {
         }
     }
 
-    /// Whether the caller is to compute.
+    /// Lets nobody wait for what does not interest the caller any more (R6). What is being stored is
+    /// stored all the same. The machine is to be driven until it [is idle](Self::is_idle).
+    pub fn abandon(&mut self, now: Instant) {
+        match (&self.goal, self.turn) {
+            (RecomputeGoal::Read { .. }, Turn::Awaiting { .. }) => {
+                self.goal = RecomputeGoal::Abandon;
+            }
+            (RecomputeGoal::Read { .. }, Turn::Due { .. } | Turn::Rest) => {
+                self.goal = RecomputeGoal::None;
+                self.turn = Turn::Rest;
+            }
+            (RecomputeGoal::Compute, _) => self.give_back(now),
+            (
+                RecomputeGoal::None
+                | RecomputeGoal::Store { .. }
+                | RecomputeGoal::GiveBack
+                | RecomputeGoal::Abandon,
+                _,
+            ) => {}
+        }
+    }
+
+    /// Whether nothing is under way, and no win is ours.
     #[must_use]
-    pub fn has_won(&self) -> bool {
-        self.goal == RecomputeGoal::Compute
+    pub fn is_idle(&self) -> bool {
+        self.goal == RecomputeGoal::None
     }
 
     fn begin(&mut self, goal: RecomputeGoal, at: Instant) {
@@ -258,6 +293,51 @@ impl Recompute {
         self.goal = RecomputeGoal::None;
         self.turn = Turn::Rest;
         self.news.push_back(news);
+    }
+
+    /// Ends a read whose deadline has passed.
+    fn pass_time(&mut self, now: Instant) {
+        if self.goal_end().is_none_or(|end| now < end) {
+            return;
+        }
+        let (is_out, answers) = match self.turn {
+            Turn::Awaiting { sent, .. } => (true, now < after(sent, SILENCE)),
+            Turn::Due { .. } | Turn::Rest => (false, self.connected),
+        };
+        self.news.push_back(if self.heard_busy && answers {
+            RecomputeNews::TimedOut
+        } else {
+            RecomputeNews::Failed(Failure::NoAnswer)
+        });
+        if is_out {
+            self.goal = RecomputeGoal::Abandon;
+        } else {
+            self.goal = RecomputeGoal::None;
+            self.turn = Turn::Rest;
+        }
+    }
+
+    /// When a read ends by time alone, whatever the server does.
+    fn goal_end(&self) -> Option<Instant> {
+        match self.goal {
+            RecomputeGoal::Read { until } => Some(after(until, LAST_TRY)),
+            RecomputeGoal::None
+            | RecomputeGoal::Compute
+            | RecomputeGoal::Store { .. }
+            | RecomputeGoal::GiveBack
+            | RecomputeGoal::Abandon => None,
+        }
+    }
+
+    /// The answer to a read that nobody waits for has come (R6).
+    fn was_abandoned(&mut self, now: Instant, sent: Instant, answer: &AnyResponse<'_>) {
+        self.won = win_in(answer, sent);
+        if self.won.is_some() {
+            self.is_proven = true;
+            self.begin(RecomputeGoal::GiveBack, now);
+        } else {
+            self.end(RecomputeNews::GaveBack);
+        }
     }
 
     fn was_read(
@@ -277,14 +357,10 @@ impl Recompute {
         let stale = answer.has(b'X');
         let empty = value.is_empty();
         if answer.has(b'W') {
-            let Some(cas) = answer.number(b'c').and_then(Cas::new) else {
+            self.won = win_in(answer, sent);
+            if self.won.is_none() {
                 return self.end(RecomputeNews::Failed(Failure::Unexpected));
-            };
-            self.won = Some(Win {
-                cas,
-                is_claim: empty && !stale,
-                sent,
-            });
+            }
             self.is_proven = true;
             let old = (!empty).then(|| value.into());
             self.end(RecomputeNews::Compute { old });
@@ -297,6 +373,7 @@ impl Recompute {
             let value = value.into();
             return self.end(RecomputeNews::Found { value, stale });
         }
+        self.heard_busy = true;
         match self.retries.next_wait() {
             Some(wait) if now < until => {
                 self.repeated = false;
@@ -368,6 +445,7 @@ impl Recompute {
             | RecomputeGoal::GiveBack
             | RecomputeGoal::None
             | RecomputeGoal::Compute
+            | RecomputeGoal::Abandon
             | RecomputeGoal::Read { .. } => Query::Goal,
         }
     }
@@ -398,7 +476,10 @@ impl Recompute {
             RecomputeGoal::GiveBack => {
                 AnyRequest::meta(Verb::Delete, key, Flags::of([cas, Flag::Invalidate]))
             }
-            RecomputeGoal::None | RecomputeGoal::Compute | RecomputeGoal::Read { .. } => {
+            RecomputeGoal::None
+            | RecomputeGoal::Compute
+            | RecomputeGoal::Abandon
+            | RecomputeGoal::Read { .. } => {
                 let claim = Flag::Vivify(whole_seconds(self.terms.claim.max(TTL_MIN)));
                 let read = [Flag::Value, Flag::ShowCas, claim];
                 let flags = if self.terms.early.is_zero() {
@@ -422,6 +503,26 @@ fn whole_seconds(span: Duration) -> Exptime {
     }
 }
 
+/// The win that an answer to a read sent at `sent` tells of.
+fn win_in(answer: &AnyResponse<'_>, sent: Instant) -> Option<Win> {
+    let AnyResponse::Meta(MetaResponse {
+        code: Code::Value,
+        value,
+        ..
+    }) = answer
+    else {
+        return None;
+    };
+    if !answer.has(b'W') {
+        return None;
+    }
+    Some(Win {
+        cas: answer.number(b'c').and_then(Cas::new)?,
+        is_claim: value.is_empty() && !answer.has(b'X'),
+        sent,
+    })
+}
+
 /// Whether a server that says at `now` that it has been running for `uptime_s` ran at `then` already.
 ///
 /// In doubt it did not. What is said may be three seconds too much: memcached begins to count at 2
@@ -440,25 +541,31 @@ impl Machine for Recompute {
     type News = RecomputeNews;
 
     fn poll(&mut self, now: Instant) -> Action<'_, RecomputeNews> {
+        self.pass_time(now);
         if let Some(news) = self.news.pop_front() {
             return Action::Tell(news);
         }
+        let goal_end = self.goal_end();
         match self.turn {
             Turn::Due { at } if now >= at => {
                 if !self.connected {
-                    return Action::Connect;
+                    return Action::Connect { until: goal_end };
                 }
                 let query = self.query();
                 self.turn = Turn::Awaiting { query, sent: now };
                 Action::Send(self.request(query))
             }
-            Turn::Due { at } => Action::Wait { until: Some(at) },
+            Turn::Due { at } => Action::Wait {
+                until: earlier(goal_end, Some(at)),
+            },
             Turn::Awaiting { sent, .. } => {
                 let until = after(sent, self.terms.reply_timeout);
                 if now >= until {
                     return Action::Disconnect;
                 }
-                Action::Wait { until: Some(until) }
+                Action::Wait {
+                    until: earlier(goal_end, Some(until)),
+                }
             }
             Turn::Rest => Action::Wait { until: None },
         }
@@ -474,6 +581,10 @@ impl Machine for Recompute {
         self.uptime_s = None;
         if self.turn == Turn::Rest {
             return;
+        }
+        // A read that nobody waits for is not repeated: it could win anew.
+        if self.goal == RecomputeGoal::Abandon {
+            return self.end(RecomputeNews::GaveBack);
         }
         if had_none || self.repeated {
             return self.end(RecomputeNews::Failed(Failure::Disconnected));
@@ -496,6 +607,7 @@ impl Machine for Recompute {
             RecomputeGoal::Read { until } => self.was_read(now, (sent, until), answer),
             RecomputeGoal::Store { .. } => self.was_stored(answer),
             RecomputeGoal::GiveBack => self.was_given_back(answer),
+            RecomputeGoal::Abandon => self.was_abandoned(now, sent, answer),
             RecomputeGoal::None | RecomputeGoal::Compute => {}
         }
     }

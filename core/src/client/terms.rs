@@ -26,6 +26,13 @@ pub(super) const DRIFT_PART: u64 = 100;
 /// The time between two tries to reach a server again.
 pub(super) const RECONNECT: Duration = Duration::from_millis(100);
 
+/// How long after the deadline of a call the answer to its last try may take.
+pub(super) const LAST_TRY: Duration = Duration::from_millis(100);
+
+/// How long a server may leave a request without an answer before what it said last, that somebody
+/// else holds the lock, is no news any more.
+pub(super) const SILENCE: Duration = Duration::from_secs(1);
+
 /// The exptime that a server is asked for so that a lease outlives the belief in it: one second
 /// and one percent more than `ttl`, rounded up to a second.
 ///
@@ -53,8 +60,12 @@ pub struct Terms {
     pub retry: Retry,
     /// How long to go on trying; `None` is as long as the ttl. At the deadline there is a last try.
     pub deadline: Option<Duration>,
-    /// What renews it; `None` leaves that to the caller.
-    pub watchdog: Option<Watchdog>,
+    /// Whether it is renewed at a third of its ttl, so that two renewals may fail before it runs out.
+    /// Otherwise that is left to the caller.
+    pub watchdog: bool,
+    /// How long it may be held at all, counted from when it was obtained, whoever renews it; `None`
+    /// is for ever. A holder that hangs would otherwise be renewed until someone notices.
+    pub hold_max: Option<Duration>,
     /// What a broken connection means for a lease that is held.
     pub on_disconnect: OnDisconnect,
     /// How long the server may take to answer before the connection counts as broken.
@@ -75,7 +86,8 @@ impl Terms {
             ttl,
             retry: Retry::none(),
             deadline: None,
-            watchdog: Some(Watchdog::DEFAULT),
+            watchdog: true,
+            hold_max: None,
             on_disconnect: OnDisconnect::Lost,
             reply_timeout: Duration::from_secs(5),
             seed: 0,
@@ -97,19 +109,6 @@ pub(super) const fn check_ttl(ttl: Duration) -> Result<(), TermsError> {
     } else {
         Ok(())
     }
-}
-
-/// Renews a lease at a third of its ttl, so that two renewals may fail before it runs out.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Watchdog {
-    /// How long a lease may be held at all, counted from when it was obtained; `None` is for ever.
-    /// A holder that hangs would otherwise be renewed until someone notices.
-    pub hold_max: Option<Duration>,
-}
-
-impl Watchdog {
-    /// A watchdog without a cap.
-    pub const DEFAULT: Self = Self { hold_max: None };
 }
 
 /// What a broken connection means for a lease that is held.

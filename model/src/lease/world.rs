@@ -123,7 +123,7 @@ impl World {
             terms.deadline = Some(Duration::from_secs(60));
             terms.on_disconnect = bounds.on_disconnect;
             if !bounds.renews {
-                terms.watchdog = None;
+                terms.watchdog = false;
             }
             let token = Token::new(token).expect("it is a letter or two");
             let value = TokenValue::new(token, b"").expect("there is no metadata");
@@ -230,7 +230,7 @@ impl World {
             let one = &mut self.view.clients[client];
             let before = one.lease.clone();
             match one.lease.poll(now) {
-                Action::Connect => one.lease.connected(now),
+                Action::Connect { .. } => one.lease.connected(now),
                 Action::Disconnect => return self.disconnect(client, trap),
                 Action::Send(request) => {
                     let mut bytes = Vec::new();

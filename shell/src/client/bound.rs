@@ -4,14 +4,14 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use latchd_core::client::{Bound, BoundNews, Item, Loss};
+use latchd_core::client::{Bound, BoundNews, Failure, Item, Loss};
 use latchd_core::item::Cas;
 use latchd_core::time::Exptime;
 use smol::channel::{Receiver, Sender, bounded};
 
 use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::driver::{Driver, Heard};
-use super::error::Error;
+use super::error::{Error, ErrorKind};
 use super::pool::Pool;
 use super::{background, clock};
 
@@ -31,6 +31,7 @@ pub struct BoundLock {
     number: Option<u64>,
     calls: Sender<BoundCall>,
     watch: Arc<BoundWatch>,
+    pool: Pool,
 }
 
 struct BoundWatch {
@@ -72,12 +73,16 @@ impl BoundLock {
             write: None,
         };
         background::spawn(task.run(heard));
-        let number = obtained.recv().await.map_err(|_| Error::NotHeld(None))??;
+        let number = obtained
+            .recv()
+            .await
+            .map_err(|_| pool.error(ErrorKind::NotHeld(None)))??;
         Ok(Self {
             key,
             number,
             calls,
             watch,
+            pool: pool.clone(),
         })
     }
 
@@ -114,7 +119,7 @@ impl BoundLock {
     /// Reads the item.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] if the lock is lost; any other if the server refused.
+    /// [`ErrorKind::NotHeld`] if the lock is lost; any other if the server refused.
     pub async fn get(&self) -> Result<Vec<u8>, Error> {
         let item = self.call(BoundCall::Read).await?;
         Ok(item.value.into_vec())
@@ -143,7 +148,7 @@ impl BoundLock {
     /// Gives it back.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] if it was not ours any more.
+    /// [`ErrorKind::NotHeld`] if it was not ours any more.
     pub async fn release(self) -> Result<(), Error> {
         self.call(BoundCall::Release).await
     }
@@ -159,7 +164,7 @@ impl BoundLock {
     }
 
     async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> BoundCall) -> Result<T, Error> {
-        calls::ask(&self.calls, &self.watch.loss, call).await
+        calls::ask(&self.pool, &self.calls, &self.watch.loss, call).await
     }
 }
 
@@ -258,12 +263,15 @@ impl BoundTask {
             }
             BoundNews::NotObtained(why) => {
                 self.free = true;
-                reply(&mut self.obtain, Err(Error::NotObtained(why)));
+                reply(
+                    &mut self.obtain,
+                    Err(self.pool.error(ErrorKind::NotObtained(why))),
+                );
             }
             BoundNews::Read(item) => reply(&mut self.read, Ok(item)),
             BoundNews::Written => reply(&mut self.write, Ok(())),
             BoundNews::Undone(failure) => {
-                let error = Error::from_failure(failure, self.driver.take_cause());
+                let error = self.error(failure);
                 self.fail(error);
             }
             BoundNews::Released => {
@@ -273,19 +281,25 @@ impl BoundTask {
             }
             BoundNews::NotHeld => {
                 self.alive = None;
-                self.fail(Error::NotHeld(self.watch.loss.get().copied()));
+                let loss = self.watch.loss.get().copied();
+                self.fail(self.pool.error(ErrorKind::NotHeld(loss)));
             }
             BoundNews::Lost(loss) => {
                 // The first loss is the one that counts.
                 let _ = self.watch.loss.set(loss);
                 self.alive = None;
-                self.fail(Error::NotHeld(Some(loss)));
+                self.fail(self.pool.error(ErrorKind::NotHeld(Some(loss))));
             }
             BoundNews::Failed(failure) => {
-                let error = Error::from_failure(failure, self.driver.take_cause());
+                let error = self.error(failure);
                 reply(&mut self.obtain, Err(error));
             }
         }
+    }
+
+    fn error(&mut self, failure: Failure) -> Error {
+        let cause = self.driver.take_cause();
+        self.pool.error(ErrorKind::from_failure(failure, cause))
     }
 
     /// Answers what is asked under the lock, if anything is.

@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 use latchd_core::client::Loss;
 use smol::channel::{Sender, bounded};
 
-use super::error::Error;
+use super::error::{Error, ErrorKind};
+use super::pool::Pool;
 
 /// Calls of one lock that may wait for their answer at a time; further callers wait their turn.
 pub(super) const CALLS_MAX: usize = 16;
@@ -17,14 +18,15 @@ pub(super) type Caller<T> = Sender<Result<T, Error>>;
 /// Asks the task, and waits for its answer.
 ///
 /// # Errors
-/// What the task says; [`Error::NotHeld`] with what is known of the loss if it has gone.
+/// What the task says; [`ErrorKind::NotHeld`] with what is known of the loss if it has gone.
 pub(super) async fn ask<C, T>(
+    pool: &Pool,
     calls: &Sender<C>,
     loss: &OnceLock<Loss>,
     call: impl FnOnce(Caller<T>) -> C,
 ) -> Result<T, Error> {
     let (answer, answered) = bounded(1);
-    let not_held = || Error::NotHeld(loss.get().copied());
+    let not_held = || pool.error(ErrorKind::NotHeld(loss.get().copied()));
     calls.send(call(answer)).await.map_err(|_| not_held())?;
     answered.recv().await.map_err(|_| not_held())?
 }

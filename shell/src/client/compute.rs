@@ -1,10 +1,10 @@
 //! Reads a value that one client at a time computes.
 
 use latchd_core::Key;
-use latchd_core::client::{Recompute, RecomputeNews, RecomputeTerms};
+use latchd_core::client::{Failure, Recompute, RecomputeNews, RecomputeTerms};
 
 use super::driver::Driver;
-use super::error::{ComputeError, Error};
+use super::error::{ComputeError, Error, ErrorKind};
 use super::pool::Pool;
 use super::{background, clock};
 
@@ -23,7 +23,7 @@ pub struct Value {
     pub stale: bool,
 }
 
-/// A read that gives its win back if nothing comes of it, even when its future is dropped.
+/// A read that keeps nobody waiting if nothing comes of it, even when its future is dropped.
 struct Reading {
     pool: Pool,
     /// `None` once it is dealt with.
@@ -32,17 +32,7 @@ struct Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let Some((mut driver, mut machine)) = self.work.take() else {
-            return;
-        };
-        if !machine.has_won() {
-            return;
-        }
-        machine.give_back(clock::now());
-        background::spawn(async move {
-            // Whether it worked changes nothing for us: the win ends by time as well.
-            let _ = driver.news(&mut machine).await;
-        });
+        self.finish();
     }
 }
 
@@ -52,15 +42,35 @@ impl Reading {
         driver.news(machine).await
     }
 
-    /// The connection is good for another call.
+    /// Keeps the connection for another call, once nothing of ours is under way on it: a win that
+    /// nobody wants is given back first, also one that is not known of yet.
     fn finish(&mut self) {
-        if let Some((driver, _)) = self.work.take() {
-            self.pool.give_back(driver);
+        let Some((mut driver, mut machine)) = self.work.take() else {
+            return;
+        };
+        machine.abandon(clock::now());
+        if machine.is_idle() {
+            return self.pool.give_back(driver);
         }
+        let pool = self.pool.clone();
+        // The holder is gone from the start.
+        let (_, debtor) = background::debt();
+        background::spawn(async move {
+            while !machine.is_idle() {
+                // Whether it worked changes nothing for us: a win ends by time as well.
+                let _ = driver.news(&mut machine).await;
+            }
+            pool.give_back(driver);
+            drop(debtor);
+        });
     }
 
-    fn cause(&mut self) -> Option<std::io::Error> {
-        self.work.as_mut()?.0.take_cause()
+    fn error(&mut self, failure: Failure) -> Error {
+        let cause = self
+            .work
+            .as_mut()
+            .and_then(|(driver, _)| driver.take_cause());
+        self.pool.error(ErrorKind::from_failure(failure, cause))
     }
 }
 
@@ -80,7 +90,6 @@ pub(super) async fn get_or_compute<E>(
     };
     let old = match reading.news().await {
         RecomputeNews::Found { value, stale } => {
-            reading.finish();
             return Ok(Value {
                 bytes: value.into_vec(),
                 computed: false,
@@ -89,12 +98,10 @@ pub(super) async fn get_or_compute<E>(
             });
         }
         RecomputeNews::TimedOut => {
-            reading.finish();
-            return Err(Error::TimedOut.into());
+            return Err(pool.error(ErrorKind::TimedOut).into());
         }
         RecomputeNews::Failed(failure) => {
-            let cause = reading.cause();
-            return Err(Error::from_failure(failure, cause).into());
+            return Err(reading.error(failure).into());
         }
         RecomputeNews::Compute { old } => old,
         RecomputeNews::Stored | RecomputeNews::Superseded | RecomputeNews::GaveBack => {
@@ -109,8 +116,6 @@ pub(super) async fn get_or_compute<E>(
         Err(_) => machine.give_back(now),
     }
     let news = reading.news().await;
-    // A connection that broke is not kept: it is not open.
-    reading.finish();
     let bytes = computed.map_err(ComputeError::Compute)?;
     Ok(Value {
         bytes,

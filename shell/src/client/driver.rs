@@ -1,21 +1,26 @@
 //! One connection, and the loop that drives a machine over it.
+//!
+//! - V1: nothing here is waited for alone. Opening a connection, sending and receiving go on side by
+//!   side, and the machine is asked again whenever it wants to be: so its deadlines hold whatever the
+//!   server and the network do.
+//! - V2: what a server has said before it closed is read, also if it takes nothing more.
 
 use std::future::Future;
 use std::io;
-use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use latchd_core::Instant;
 use latchd_core::client::{Action, Machine, Received, Session};
 use smol::Timer;
 use smol::future::{self, FutureExt};
-use smol::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use smol::io::{AsyncRead, AsyncWrite};
 use smol::net::TcpStream;
 use smol::net::unix::UnixStream;
 
 use super::clock;
+use super::endpoint::{Endpoint, Place};
 
 /// How much is read at a time, in bytes.
 const READ_BYTES: usize = 16 << 10;
@@ -24,20 +29,14 @@ const READ_BYTES: usize = 16 << 10;
 /// configured for, and its line.
 const INPUT_BYTES_MAX: usize = (1 << 30) + READ_BYTES;
 
-/// How long opening a connection, or getting rid of a request, may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Where a server is.
-#[derive(Clone, Debug)]
-pub(super) enum Endpoint {
-    /// A host and port, as `HOST:PORT`.
-    Tcp(Arc<str>),
-    /// A Unix socket.
-    Unix(Arc<PathBuf>),
-}
+/// How long a timer is trusted before the clock is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A connection that is being opened.
+type Opening = Pin<Box<dyn Future<Output = io::Result<Pin<Box<dyn Stream>>>> + Send>>;
 
 /// An open connection.
 struct Open {
@@ -47,22 +46,39 @@ struct Open {
     chunk: Box<[u8]>,
     /// What has arrived and is not consumed.
     input: Vec<u8>,
+    /// What is encoded and not sent.
+    output: Vec<u8>,
+    /// The peer takes nothing more (V2).
+    is_deaf: bool,
+}
+
+enum State {
+    Closed,
+    Opening(Opening),
+    Open(Open),
 }
 
 /// A connection that may be opened, closed and opened again.
 pub(super) struct Driver {
     endpoint: Endpoint,
-    open: Option<Open>,
-    output: Vec<u8>,
+    connect_timeout: Duration,
+    state: State,
     /// What the socket said last when it failed.
     cause: Option<io::Error>,
 }
 
 /// What woke the loop.
 enum Woken<Call> {
-    Read(io::Result<usize>),
+    Network(io::Result<Progress>),
     Time,
     Call(Call),
+}
+
+/// What the network has done.
+enum Progress {
+    Opened(Pin<Box<dyn Stream>>),
+    Sent(usize),
+    Received(usize),
 }
 
 /// What ended a drive.
@@ -74,40 +90,44 @@ pub(super) enum Heard<News, Call> {
 }
 
 impl Driver {
-    pub(super) const fn new(endpoint: Endpoint) -> Self {
+    pub(super) const fn new(endpoint: Endpoint, connect_timeout: Duration) -> Self {
         Self {
             endpoint,
-            open: None,
-            output: Vec::new(),
+            connect_timeout,
+            state: State::Closed,
             cause: None,
         }
     }
 
     /// Opens the connection, if it is not open.
     pub(super) async fn connect(&mut self) -> io::Result<()> {
-        if self.open.is_some() {
-            return Ok(());
+        loop {
+            match &self.state {
+                State::Open(_) => return Ok(()),
+                State::Closed => self.begin_opening(),
+                State::Opening(_) => {}
+            }
+            match self.progress().await {
+                Ok(progress) => self.advance(progress),
+                Err(error) => {
+                    self.state = State::Closed;
+                    return Err(error);
+                }
+            }
         }
-        let stream = within(CONNECT_TIMEOUT, open(&self.endpoint)).await?;
-        self.open = Some(Open {
-            stream,
-            session: Session::new(),
-            chunk: vec![0; READ_BYTES].into(),
-            input: Vec::new(),
-        });
-        Ok(())
     }
 
     /// Whether it is open, everything on it is answered, and the server has not closed it.
     pub(super) async fn is_fit(&mut self) -> bool {
-        self.is_quiet() && future::poll_once(self.read()).await.is_none()
+        self.is_quiet() && future::poll_once(self.progress()).await.is_none()
     }
 
     /// Whether it is open, and everything on it is answered.
     pub(super) fn is_quiet(&self) -> bool {
-        self.open
-            .as_ref()
-            .is_some_and(|open| open.session.pending() == 0 && open.input.is_empty())
+        match &self.state {
+            State::Open(open) => open.session.pending() == 0 && open.input.is_empty(),
+            State::Closed | State::Opening(_) => false,
+        }
     }
 
     /// What the socket said last, if it has failed since the last time this was asked.
@@ -117,7 +137,7 @@ impl Driver {
 
     /// Lets `machine` know that there is a connection, if there is one.
     pub(super) fn lend(&self, machine: &mut impl Machine) {
-        if self.open.is_some() {
+        if let State::Open(_) = self.state {
             machine.connected(clock::now());
         }
     }
@@ -132,34 +152,32 @@ impl Driver {
     ) -> Heard<M::News, Call> {
         let mut call = std::pin::pin!(call);
         loop {
-            let wait = match machine.poll(clock::now()) {
+            let until = match machine.poll(clock::now()) {
                 Action::Tell(news) => {
                     show(machine);
                     return Heard::News(news);
                 }
-                Action::Connect => {
-                    show(machine);
-                    match self.connect().await {
-                        Ok(()) => machine.connected(clock::now()),
-                        Err(error) => self.fail(machine, error),
+                Action::Connect { until } => {
+                    if let State::Closed = self.state {
+                        self.begin_opening();
                     }
-                    continue;
+                    until
                 }
                 Action::Disconnect => {
                     self.fail(machine, io::ErrorKind::TimedOut.into());
                     continue;
                 }
                 Action::Send(request) => {
-                    let sent = match &mut self.open {
-                        Some(open) => open.session.send(&request, &mut self.output),
-                        None => continue,
+                    let sent = match &mut self.state {
+                        State::Open(open) => open
+                            .session
+                            .send(&request, &mut open.output)
+                            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error)),
+                        State::Closed | State::Opening(_) => {
+                            Err(io::ErrorKind::NotConnected.into())
+                        }
                     };
-                    show(machine);
-                    let written = match sent {
-                        Ok(_) => self.flush().await,
-                        Err(error) => Err(io::Error::new(io::ErrorKind::InvalidInput, error)),
-                    };
-                    if let Err(error) = written {
+                    if let Err(error) = sent {
                         self.fail(machine, error);
                     }
                     continue;
@@ -176,20 +194,24 @@ impl Driver {
             }
             show(machine);
             let woken = {
-                let read = async { Woken::Read(self.read().await) };
+                let network = async { Woken::Network(self.progress().await) };
                 let time = async {
-                    sleep_until(wait).await;
+                    sleep_until(until).await;
                     Woken::Time
                 };
                 let call = async { Woken::Call(call.as_mut().await) };
-                read.or(call).or(time).await
+                network.or(call).or(time).await
             };
             match woken {
-                Woken::Read(Ok(1..)) | Woken::Time => {}
-                Woken::Read(Ok(0)) => {
-                    self.fail(machine, io::ErrorKind::UnexpectedEof.into());
+                Woken::Network(Ok(progress)) => {
+                    let is_new = matches!(progress, Progress::Opened(_));
+                    self.advance(progress);
+                    if is_new {
+                        machine.connected(clock::now());
+                    }
                 }
-                Woken::Read(Err(error)) => self.fail(machine, error),
+                Woken::Network(Err(error)) => self.fail(machine, error),
+                Woken::Time => {}
                 Woken::Call(call) => return Heard::Call(call),
             }
         }
@@ -203,40 +225,53 @@ impl Driver {
         }
     }
 
+    fn begin_opening(&mut self) {
+        let place = self.endpoint.place().clone();
+        self.state = State::Opening(Box::pin(open(place, self.connect_timeout)));
+    }
+
     fn fail(&mut self, machine: &mut impl Machine, error: io::Error) {
-        self.open = None;
-        self.output.clear();
+        self.state = State::Closed;
         self.cause = Some(error);
         machine.disconnected(clock::now());
     }
 
-    /// Sends what is encoded.
-    async fn flush(&mut self) -> io::Result<()> {
-        let Some(open) = &mut self.open else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        let written = within(CONNECT_TIMEOUT, open.stream.write_all(&self.output)).await;
-        self.output.clear();
-        written
+    /// Waits until the network has done something; for ever if there is no connection.
+    async fn progress(&mut self) -> io::Result<Progress> {
+        match &mut self.state {
+            State::Closed => future::pending().await,
+            State::Opening(opening) => Ok(Progress::Opened(opening.await?)),
+            State::Open(open) => future::poll_fn(|context| open.poll_progress(context)).await,
+        }
     }
 
-    /// Reads what has arrived; never ends if there is no connection.
-    async fn read(&mut self) -> io::Result<usize> {
-        let Some(open) = &mut self.open else {
-            return future::pending().await;
-        };
-        if open.input.len() > INPUT_BYTES_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
+    /// Takes note of what the network has done.
+    fn advance(&mut self, progress: Progress) {
+        match (progress, &mut self.state) {
+            (Progress::Opened(stream), state) => {
+                *state = State::Open(Open {
+                    stream,
+                    session: Session::new(),
+                    chunk: vec![0; READ_BYTES].into(),
+                    input: Vec::new(),
+                    output: Vec::new(),
+                    is_deaf: false,
+                });
+            }
+            (Progress::Sent(bytes), State::Open(open)) => {
+                open.output.drain(..bytes);
+            }
+            (Progress::Received(bytes), State::Open(open)) => {
+                let arrived = open.chunk.get(..bytes).unwrap_or_default();
+                open.input.extend_from_slice(arrived);
+            }
+            (Progress::Sent(_) | Progress::Received(_), State::Closed | State::Opening(_)) => {}
         }
-        let length = open.stream.read(&mut open.chunk).await?;
-        open.input
-            .extend_from_slice(open.chunk.get(..length).unwrap_or_default());
-        Ok(length)
     }
 
     /// Hands the machine the next answer that is there in full, if there is one.
     fn take_answer(&mut self, machine: &mut impl Machine) -> io::Result<bool> {
-        let Some(open) = &mut self.open else {
+        let State::Open(open) = &mut self.state else {
             return Ok(false);
         };
         let received = open
@@ -255,15 +290,43 @@ impl Driver {
     }
 }
 
-async fn open(endpoint: &Endpoint) -> io::Result<Pin<Box<dyn Stream>>> {
-    Ok(match endpoint {
-        Endpoint::Tcp(address) => {
-            let stream = TcpStream::connect(&**address).await?;
-            stream.set_nodelay(true)?;
-            Box::pin(stream)
+impl Open {
+    /// Sends or receives something, whichever is possible first.
+    fn poll_progress(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Progress>> {
+        if self.input.len() > INPUT_BYTES_MAX {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
-        Endpoint::Unix(path) => Box::pin(UnixStream::connect(path.as_path()).await?),
+        if !self.output.is_empty() && !self.is_deaf {
+            match self.stream.as_mut().poll_write(context, &self.output) {
+                Poll::Ready(Ok(bytes @ 1..)) => return Poll::Ready(Ok(Progress::Sent(bytes))),
+                Poll::Ready(Ok(0) | Err(_)) => self.is_deaf = true,
+                Poll::Pending => {}
+            }
+        }
+        let read = self.stream.as_mut().poll_read(context, &mut self.chunk);
+        read.map(|read| match read? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            bytes => Ok(Progress::Received(bytes)),
+        })
+    }
+}
+
+async fn open(place: Place, within: Duration) -> io::Result<Pin<Box<dyn Stream>>> {
+    let open = async {
+        Ok::<Pin<Box<dyn Stream>>, io::Error>(match place {
+            Place::Tcp(address) => {
+                let stream = TcpStream::connect(&*address).await?;
+                stream.set_nodelay(true)?;
+                Box::pin(stream)
+            }
+            Place::Unix(path) => Box::pin(UnixStream::connect(&*path).await?),
+        })
+    };
+    open.or(async {
+        Timer::after(within).await;
+        Err(io::ErrorKind::TimedOut.into())
     })
+    .await
 }
 
 /// Sleeps until a moment; for ever if there is none. It may wake early, and the caller looks at the
@@ -273,15 +336,4 @@ async fn sleep_until(moment: Option<Instant>) {
         Some(moment) => drop(Timer::after(clock::until(moment).min(LOOK_AGAIN)).await),
         None => future::pending().await,
     }
-}
-
-/// How long a timer is trusted before the clock is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-async fn within<T>(span: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    work.or(async {
-        Timer::after(span).await;
-        Err(io::ErrorKind::TimedOut.into())
-    })
-    .await
 }

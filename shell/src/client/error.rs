@@ -1,58 +1,98 @@
-//! What can go wrong, told apart by what the caller does next.
+//! What can go wrong, told apart by what the caller does next, and at which server.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
-use latchd_core::client::{Failure, Loss, NotObtained, TermsError, TokenError};
+use latchd_core::client::{Failure, KeyError, Loss, NotObtained, TermsError, TokenError};
 
 /// Why a call of the client did not succeed.
 #[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    server: Option<Arc<str>>,
+}
+
+/// What has gone wrong.
+#[derive(Debug)]
 #[non_exhaustive]
-pub enum Error {
-    /// The lock is somebody else's: try again later.
+pub enum ErrorKind {
+    /// The lock is not to be had, by the server's own word: try again later, or with other options.
     NotObtained(NotObtained),
     /// There is nothing of ours to refresh or release any more: stop what the lock protects.
     NotHeld(Option<Loss>),
-    /// Somebody else computes the value, and takes longer than we wait.
+    /// Somebody else computes the value, and takes longer than we wait: go without, or wait longer.
     TimedOut,
-    /// The server could not be reached or did not answer: nothing is known of the lock.
-    Io(io::Error),
+    /// The server could not be reached or did not answer, so nothing is known of the lock: look at the
+    /// server and the way there, or wait longer.
+    Unreachable(io::Error),
     /// The server refused, in these words.
     Refused(Box<str>),
-    /// What was asked for cannot be had from any server.
+    /// What was asked for cannot be had from any server: ask for something else.
     Terms(TermsError),
-    /// The token or the metadata cannot be stored.
+    /// The token or the metadata cannot be stored: choose another.
     Token(TokenError),
-    /// A key is 1 to 250 bytes, and for a connection-bound lock without blanks and control bytes.
-    Key,
+    /// No server can have such a key: choose another.
+    Key(KeyError),
+    /// This is no address of a server, for this reason.
+    Address(Box<str>),
 }
 
 impl Error {
-    /// Whether the lock is somebody else's, and nothing is broken.
+    /// An error of a server.
+    pub(super) const fn at(server: Arc<str>, kind: ErrorKind) -> Self {
+        let server = Some(server);
+        Self { kind, server }
+    }
+
+    /// What has gone wrong.
+    #[must_use]
+    pub const fn kind(&self) -> &ErrorKind {
+        &self.kind
+    }
+
+    /// Which server it was, as `HOST:PORT` or a path; `None` if none was asked.
+    #[must_use]
+    pub fn server(&self) -> Option<&str> {
+        self.server.as_deref()
+    }
+
+    /// Whether the lock is somebody else's, by the server's own word, and nothing is broken.
     #[must_use]
     pub const fn is_not_obtained(&self) -> bool {
-        matches!(self, Self::NotObtained(_))
+        matches!(
+            self.kind,
+            ErrorKind::NotObtained(NotObtained::Held | NotObtained::Deadline)
+        )
     }
 
     /// Whether the lock was not ours any more.
     #[must_use]
     pub const fn is_not_held(&self) -> bool {
-        matches!(self, Self::NotHeld(_))
+        matches!(self.kind, ErrorKind::NotHeld(_))
     }
 
+    /// Whether the server could not be reached, or did not answer in time.
+    #[must_use]
+    pub const fn is_unreachable(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unreachable(_))
+    }
+}
+
+impl ErrorKind {
     /// What a failure of a machine is to the caller. `cause` is what the socket said last.
     pub(super) fn from_failure(failure: Failure, cause: Option<io::Error>) -> Self {
         match failure {
             Failure::Refused(words) => Self::Refused(words),
-            Failure::NoAnswer => Self::Io(io::ErrorKind::TimedOut.into()),
-            Failure::Unexpected => Self::Io(io::Error::new(
+            Failure::NoAnswer => Self::Unreachable(io::ErrorKind::TimedOut.into()),
+            Failure::Unexpected => Self::Unreachable(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the server's answer makes no sense",
+                "the answer makes no sense",
             )),
             // A failure that is not known here yet leaves the same doubt as a broken connection.
             Failure::Disconnected | _ => {
-                Self::Io(cause.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into()))
+                Self::Unreachable(cause.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into()))
             }
         }
     }
@@ -60,51 +100,74 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(server) = &self.server {
+            write!(formatter, "{server}: ")?;
+        }
+        self.kind.fmt(formatter)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotObtained(why) => why.fmt(formatter),
             Self::NotHeld(Some(loss)) => write!(formatter, "the lock is lost: {loss}"),
             Self::NotHeld(None) => formatter.write_str("the lock is not held"),
             Self::TimedOut => formatter.write_str("somebody else computes the value for too long"),
-            Self::Io(error) => error.fmt(formatter),
+            Self::Unreachable(error) if error.kind() == io::ErrorKind::TimedOut => {
+                formatter.write_str("the server does not answer")
+            }
+            Self::Unreachable(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                formatter.write_str("the server has closed the connection")
+            }
+            Self::Unreachable(error) => error.fmt(formatter),
             Self::Refused(words) => write!(formatter, "the server refused: {words}"),
             Self::Terms(error) => error.fmt(formatter),
             Self::Token(error) => error.fmt(formatter),
-            Self::Key => formatter
-                .write_str("a key is 1 to 250 bytes, for `lock` without blanks and control bytes"),
+            Self::Key(error) => error.fmt(formatter),
+            Self::Address(problem) => formatter.write_str(problem),
         }
     }
 }
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Self::Io(error) => Some(error),
-            Self::NotObtained(_)
-            | Self::NotHeld(_)
-            | Self::TimedOut
-            | Self::Refused(_)
-            | Self::Terms(_)
-            | Self::Token(_)
-            | Self::Key => None,
+        match &self.kind {
+            ErrorKind::Unreachable(error) => Some(error),
+            ErrorKind::NotObtained(_)
+            | ErrorKind::NotHeld(_)
+            | ErrorKind::TimedOut
+            | ErrorKind::Refused(_)
+            | ErrorKind::Terms(_)
+            | ErrorKind::Token(_)
+            | ErrorKind::Key(_)
+            | ErrorKind::Address(_) => None,
         }
     }
 }
 
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
+/// An error that no server has part in.
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self { kind, server: None }
     }
 }
 
 impl From<TermsError> for Error {
     fn from(error: TermsError) -> Self {
-        Self::Terms(error)
+        ErrorKind::Terms(error).into()
     }
 }
 
 impl From<TokenError> for Error {
     fn from(error: TokenError) -> Self {
-        Self::Token(error)
+        ErrorKind::Token(error).into()
+    }
+}
+
+impl From<KeyError> for Error {
+    fn from(error: KeyError) -> Self {
+        ErrorKind::Key(error).into()
     }
 }
 

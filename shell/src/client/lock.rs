@@ -7,16 +7,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use latchd_core::Instant;
-use latchd_core::client::{LeaseNews, Leases, Loss, Token, TokenValue};
+use latchd_core::client::{Failure, LeaseNews, Leases, Loss, Token, TokenValue};
 use smol::Timer;
 use smol::channel::{Receiver, Sender, bounded};
 use smol::future::FutureExt;
 
+use super::background::{self, Debtor, Holder};
 use super::calls::{self, CALLS_MAX, Caller, reply};
+use super::clock;
 use super::driver::{Driver, Heard};
-use super::error::Error;
+use super::error::{Error, ErrorKind};
 use super::pool::Pool;
-use super::{background, clock};
 
 /// A leased lock that is held.
 ///
@@ -44,6 +45,9 @@ pub struct Lock {
     numbers: Vec<u64>,
     calls: Sender<LockCall>,
     watch: Arc<LockWatch>,
+    pool: Pool,
+    /// From when this is dropped on, the task is to give the lock back.
+    _holder: Holder,
 }
 
 /// What the task in the background lets the holder see.
@@ -77,6 +81,7 @@ impl Lock {
         });
         let keys: Vec<Box<[u8]>> = leases.keys().map(Box::from).collect();
         let (answer, obtained) = bounded(1);
+        let (holder, debtor) = background::debt();
         let task = LockTask {
             driver: pool.driver().await,
             pool: pool.clone(),
@@ -87,15 +92,21 @@ impl Lock {
             refresh: None,
             measure: None,
             release: None,
+            _debtor: debtor,
         };
         background::spawn(task.run(heard));
-        let numbers = obtained.recv().await.map_err(|_| gone())??;
+        let numbers = obtained
+            .recv()
+            .await
+            .map_err(|_| pool.error(ErrorKind::NotHeld(None)))??;
         Ok(Self {
             keys,
             value,
             numbers,
             calls,
             watch,
+            pool: pool.clone(),
+            _holder: holder,
         })
     }
 
@@ -151,7 +162,7 @@ impl Lock {
     /// Of several keys, the first's.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] if it is not ours any more, as the recipes' TTL of 0; any other if that is
+    /// [`ErrorKind::NotHeld`] if it is not ours any more, as the recipes' TTL of 0; any other if that is
     /// not known.
     pub async fn ttl(&self) -> Result<Duration, Error> {
         self.call(LockCall::Measure).await
@@ -160,7 +171,7 @@ impl Lock {
     /// Asks for `ttl` from now on, and from then on with every renewal.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] if it is not ours any more; any other if it could not be done, and is ours
+    /// [`ErrorKind::NotHeld`] if it is not ours any more; any other if it could not be done, and is ours
     /// for [`remaining`](Self::remaining) still.
     pub async fn refresh(&self, ttl: Duration) -> Result<(), Error> {
         self.call(|answer| LockCall::Refresh(ttl, answer)).await
@@ -169,7 +180,7 @@ impl Lock {
     /// Gives it back.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] if it was not ours any more: what it protected may have been done by
+    /// [`ErrorKind::NotHeld`] if it was not ours any more: what it protected may have been done by
     /// another as well. Any other if the server does not say; it frees it after its ttl then.
     pub async fn release(self) -> Result<(), Error> {
         self.call(LockCall::Release).await
@@ -188,7 +199,7 @@ impl Lock {
     }
 
     async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> LockCall) -> Result<T, Error> {
-        calls::ask(&self.calls, &self.watch.loss, call).await
+        calls::ask(&self.pool, &self.calls, &self.watch.loss, call).await
     }
 }
 
@@ -237,11 +248,6 @@ impl LockWatch {
     }
 }
 
-/// The answer of a task that has ended, which it does only when it was told to.
-fn gone() -> Error {
-    Error::NotHeld(None)
-}
-
 /// Keeps one lock, in the background.
 struct LockTask {
     pool: Pool,
@@ -254,6 +260,7 @@ struct LockTask {
     refresh: Option<Caller<()>>,
     measure: Option<Caller<Duration>>,
     release: Option<Caller<()>>,
+    _debtor: Debtor,
 }
 
 impl LockTask {
@@ -307,7 +314,6 @@ impl LockTask {
     }
 
     fn tell(&mut self, news: LeaseNews) {
-        let not_held = |watch: &LockWatch| Error::NotHeld(watch.loss.get().copied());
         match news {
             LeaseNews::Obtained => {
                 let numbers = (0..)
@@ -316,13 +322,14 @@ impl LockTask {
                     .collect();
                 reply(&mut self.obtain, Ok(numbers));
             }
-            LeaseNews::NotObtained(why) => reply(&mut self.obtain, Err(Error::NotObtained(why))),
-            LeaseNews::Refreshed => {
-                reply(&mut self.refresh, Ok(()));
+            LeaseNews::NotObtained(why) => {
+                let error = self.pool.error(ErrorKind::NotObtained(why));
+                reply(&mut self.obtain, Err(error));
             }
+            LeaseNews::Refreshed => reply(&mut self.refresh, Ok(())),
             LeaseNews::Lasts(ttl) => reply(&mut self.measure, Ok(ttl)),
             LeaseNews::Undone(failure) => {
-                let error = Error::from_failure(failure, self.driver.take_cause());
+                let error = self.error(failure);
                 if self.refresh.is_some() {
                     reply(&mut self.refresh, Err(error));
                 } else {
@@ -334,18 +341,17 @@ impl LockTask {
                 reply(&mut self.release, Ok(()));
             }
             LeaseNews::NotHeld => {
-                let watch = Arc::clone(&self.watch);
-                reply(&mut self.refresh, Err(not_held(&watch)));
-                reply(&mut self.measure, Err(not_held(&watch)));
-                reply(&mut self.release, Err(not_held(&watch)));
+                self.deny();
+                let loss = self.watch.loss.get().copied();
+                let error = self.pool.error(ErrorKind::NotHeld(loss));
+                reply(&mut self.release, Err(error));
             }
             LeaseNews::Lost(loss) => {
                 self.let_go(Some(loss));
-                reply(&mut self.refresh, Err(Error::NotHeld(Some(loss))));
-                reply(&mut self.measure, Err(Error::NotHeld(Some(loss))));
+                self.deny();
             }
             LeaseNews::Failed(failure) => {
-                let error = Error::from_failure(failure, self.driver.take_cause());
+                let error = self.error(failure);
                 if self.obtain.is_some() {
                     reply(&mut self.obtain, Err(error));
                 } else {
@@ -353,6 +359,18 @@ impl LockTask {
                 }
             }
         }
+    }
+
+    /// Answers a refresh or a measurement, if one is asked for: it is not held.
+    fn deny(&mut self) {
+        let (pool, loss) = (&self.pool, self.watch.loss.get().copied());
+        reply(&mut self.refresh, Err(pool.error(ErrorKind::NotHeld(loss))));
+        reply(&mut self.measure, Err(pool.error(ErrorKind::NotHeld(loss))));
+    }
+
+    fn error(&mut self, failure: Failure) -> Error {
+        let cause = self.driver.take_cause();
+        self.pool.error(ErrorKind::from_failure(failure, cause))
     }
 
     /// It is not held any more.

@@ -32,6 +32,9 @@
 //!
 //! [`Client::get_or_compute`] reads a value that one client at a time computes.
 //!
+//! A deadline bounds the whole call, and every [`Error`] names the server and tells a lock that is
+//! somebody else's from a server that cannot be reached.
+//!
 //! Whatever executor the caller uses, or none, is fine: sockets and timers are async-io's, which has
 //! a thread of its own, and what must go on while a lock is held is done by another thread of ours,
 //! one for the whole process (see [`Lock`], "In the background").
@@ -45,6 +48,7 @@ mod calls;
 mod clock;
 mod compute;
 mod driver;
+mod endpoint;
 mod error;
 mod lock;
 mod options;
@@ -53,14 +57,14 @@ mod server;
 
 pub use bound::BoundLock;
 pub use compute::Value;
-pub use error::{ComputeError, Error};
+pub use error::{ComputeError, Error, ErrorKind};
 pub use latchd_core::client::{
-    Losers, Loss, Mark, MissingItem, NotObtained, OnDisconnect, Retry, TermsError, Token,
+    KeyError, Losers, Loss, Mark, MissingItem, NotObtained, OnDisconnect, Retry, TermsError, Token,
     TokenError,
 };
 pub use latchd_core::time::Exptime;
 pub use lock::Lock;
-pub use options::{BoundOptions, ComputeOptions, LockOptions};
+pub use options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
 pub use server::Client;
 
 /// The readme and the page about the client: their code compiles.

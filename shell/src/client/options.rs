@@ -4,11 +4,51 @@ use std::time::Duration;
 
 use latchd_core::client::{
     BoundTerms, Losers, Mark, MissingItem, OnDisconnect, RecomputeTerms, Retry, Terms, TermsError,
-    Token, Watchdog,
+    Token,
 };
 use latchd_core::time::Exptime;
 
 use super::clock;
+
+/// What holds of every call of a client.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    pub(super) connect_timeout: Duration,
+    pub(super) reply_timeout: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        let patience = Duration::from_secs(5);
+        Self {
+            connect_timeout: patience,
+            reply_timeout: patience,
+        }
+    }
+}
+
+impl ClientOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long opening a connection may take, the look-up of a name included; 5 s unless it is said.
+    #[must_use]
+    pub const fn connect_timeout(mut self, span: Duration) -> Self {
+        self.connect_timeout = span;
+        self
+    }
+
+    /// How long the server may take to answer before the connection counts as broken; 5 s unless it
+    /// is said. The options of a call may say otherwise.
+    #[must_use]
+    pub const fn reply_timeout(mut self, span: Duration) -> Self {
+        self.reply_timeout = span;
+        self
+    }
+}
 
 /// How a leased lock is asked for, and kept. The default: try once, keep it renewed, believe nothing
 /// after a broken connection.
@@ -18,18 +58,10 @@ pub struct LockOptions {
     deadline: Option<Duration>,
     pub(super) metadata: Vec<u8>,
     pub(super) token: Option<Token>,
-    watchdog: WatchdogOption,
+    without_watchdog: bool,
+    hold_max: Option<Duration>,
     on_disconnect: OnDisconnect,
     reply_timeout: Option<Duration>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct WatchdogOption(Option<Watchdog>);
-
-impl Default for WatchdogOption {
-    fn default() -> Self {
-        Self(Some(Watchdog::DEFAULT))
-    }
 }
 
 impl LockOptions {
@@ -46,7 +78,8 @@ impl LockOptions {
         self
     }
 
-    /// How long to go on trying; as long as the ttl unless it is said.
+    /// How long the whole call may take, connecting and asking included; as long as the ttl unless it is
+    /// said. The answer to a last try at that moment is waited for a tenth of a second.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
@@ -77,16 +110,15 @@ impl LockOptions {
     /// Does not renew it: that is the caller's, with [`refresh`](super::Lock::refresh).
     #[must_use]
     pub const fn without_watchdog(mut self) -> Self {
-        self.watchdog = WatchdogOption(None);
+        self.without_watchdog = true;
         self
     }
 
-    /// How long it may be held at all. A holder that hangs is renewed for ever otherwise.
+    /// How long it may be held at all, whoever renews it. A holder that hangs is renewed for ever
+    /// otherwise.
     #[must_use]
     pub const fn hold_max(mut self, span: Duration) -> Self {
-        self.watchdog = WatchdogOption(Some(Watchdog {
-            hold_max: Some(span),
-        }));
+        self.hold_max = Some(span);
         self
     }
 
@@ -97,21 +129,22 @@ impl LockOptions {
         self
     }
 
-    /// How long the server may take to answer before the connection counts as broken; 5 s unless it
-    /// is said.
+    /// How long the server may take to answer before the connection counts as broken; what the
+    /// client's options say unless it is said.
     #[must_use]
     pub const fn reply_timeout(mut self, span: Duration) -> Self {
         self.reply_timeout = Some(span);
         self
     }
 
-    pub(super) fn terms(&self, ttl: Duration) -> Result<Terms, TermsError> {
+    pub(super) fn terms(&self, ttl: Duration, client: &ClientOptions) -> Result<Terms, TermsError> {
         let mut terms = Terms::new(ttl)?;
         terms.retry = self.retry;
         terms.deadline = self.deadline;
-        terms.watchdog = self.watchdog.0;
+        terms.watchdog = !self.without_watchdog;
+        terms.hold_max = self.hold_max;
         terms.on_disconnect = self.on_disconnect;
-        terms.reply_timeout = self.reply_timeout.unwrap_or(terms.reply_timeout);
+        terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
         terms.seed = clock::seed();
         terms.own_token = self.token.is_some();
         Ok(terms)
@@ -121,7 +154,10 @@ impl LockOptions {
 /// How a connection-bound lock is asked for, and kept. The default: try once, and only if there is
 /// an item.
 #[derive(Clone, Debug, Default)]
-pub struct BoundOptions(BoundTerms);
+pub struct BoundOptions {
+    terms: BoundTerms,
+    reply_timeout: Option<Duration>,
+}
 
 impl BoundOptions {
     /// The defaults.
@@ -133,14 +169,16 @@ impl BoundOptions {
     /// When to try again while somebody else holds it.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
-        self.0.retry = retry;
+        self.terms.retry = retry;
         self
     }
 
-    /// How long to go on trying; as long as the strategy does unless it is said.
+    /// How long the whole call may take, connecting and asking included; as long as the strategy and the
+    /// server do unless it is said. The answer to a last try at that moment is waited for a tenth of a
+    /// second.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.0.deadline = Some(deadline);
+        self.terms.deadline = Some(deadline);
         self
     }
 
@@ -148,14 +186,14 @@ impl BoundOptions {
     /// is held.
     #[must_use]
     pub const fn create(mut self, exptime: Exptime) -> Self {
-        self.0.missing = MissingItem::Create(exptime);
+        self.terms.missing = MissingItem::Create(exptime);
         self
     }
 
     /// What the grant leaves in the item: a new version, which is its number, or a note as well.
     #[must_use]
     pub fn mark(mut self, mark: Mark) -> Self {
-        self.0.mark = mark;
+        self.terms.mark = mark;
         self
     }
 
@@ -163,20 +201,21 @@ impl BoundOptions {
     /// ever.
     #[must_use]
     pub const fn heartbeat(mut self, every: Option<Duration>) -> Self {
-        self.0.heartbeat = every;
+        self.terms.heartbeat = every;
         self
     }
 
-    /// How long the server may take to answer before the connection counts as broken; 5 s unless it
-    /// is said.
+    /// How long the server may take to answer before the connection counts as broken; what the
+    /// client's options say unless it is said.
     #[must_use]
     pub const fn reply_timeout(mut self, span: Duration) -> Self {
-        self.0.reply_timeout = span;
+        self.reply_timeout = Some(span);
         self
     }
 
-    pub(super) fn terms(&self) -> BoundTerms {
-        let mut terms = self.0.clone();
+    pub(super) fn terms(&self, client: &ClientOptions) -> BoundTerms {
+        let mut terms = self.terms.clone();
+        terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
         terms.seed = clock::seed();
         terms
     }
@@ -221,15 +260,15 @@ impl ComputeOptions {
         self
     }
 
-    /// How long to go on looking; as long as the claim unless it is said.
+    /// How long the whole read may take, connecting included; as long as the claim unless it is said.
     #[must_use]
     pub const fn deadline(mut self, span: Duration) -> Self {
         self.deadline = Some(span);
         self
     }
 
-    /// How long the server may take to answer before the connection counts as broken; 5 s unless it
-    /// is said.
+    /// How long the server may take to answer before the connection counts as broken; what the
+    /// client's options say unless it is said.
     #[must_use]
     pub const fn reply_timeout(mut self, span: Duration) -> Self {
         self.reply_timeout = Some(span);
@@ -240,13 +279,14 @@ impl ComputeOptions {
         &self,
         ttl: Duration,
         early: Duration,
+        client: &ClientOptions,
     ) -> Result<RecomputeTerms, TermsError> {
         let mut terms = RecomputeTerms::new(ttl, early)?;
         terms.losers = self.losers;
         terms.claim = self.claim.unwrap_or(terms.claim);
         terms.retry = self.retry.unwrap_or(terms.retry);
         terms.deadline = self.deadline;
-        terms.reply_timeout = self.reply_timeout.unwrap_or(terms.reply_timeout);
+        terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
         terms.seed = clock::seed();
         Ok(terms)
     }

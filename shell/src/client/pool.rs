@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::driver::{Driver, Endpoint};
+use super::driver::Driver;
+use super::endpoint::Endpoint;
+use super::error::{Error, ErrorKind};
+use super::options::ClientOptions;
 
 /// Connections that are kept open for the next call.
 const IDLE_MAX: usize = 8;
@@ -13,14 +16,16 @@ pub(super) struct Pool(Arc<Inner>);
 
 struct Inner {
     endpoint: Endpoint,
+    options: ClientOptions,
     idle: Mutex<Vec<Driver>>,
 }
 
 impl Pool {
     /// No connection yet.
-    pub(super) fn new(endpoint: Endpoint) -> Self {
+    pub(super) fn new(endpoint: Endpoint, options: ClientOptions) -> Self {
         Self(Arc::new(Inner {
             endpoint,
+            options,
             idle: Mutex::new(Vec::new()),
         }))
     }
@@ -30,18 +35,26 @@ impl Pool {
         &self.0.endpoint
     }
 
+    /// What holds of every call.
+    pub(super) fn options(&self) -> &ClientOptions {
+        &self.0.options
+    }
+
+    /// An error of this server.
+    pub(super) fn error(&self, kind: ErrorKind) -> Error {
+        Error::at(self.0.endpoint.name(), kind)
+    }
+
     /// A connection that is open and idle, or is still to be opened.
     pub(super) async fn driver(&self) -> Driver {
         loop {
-            let idle = self.idle().pop();
-            match idle {
-                // A server that has restarted, or closes idle clients, has closed it meanwhile.
-                Some(mut driver) => {
-                    if driver.is_fit().await {
-                        return driver;
-                    }
-                }
-                None => return Driver::new(self.0.endpoint.clone()),
+            let Some(mut driver) = self.idle().pop() else {
+                let endpoint = self.0.endpoint.clone();
+                return Driver::new(endpoint, self.0.options.connect_timeout);
+            };
+            // A server that has restarted, or closes idle clients, has closed it meanwhile.
+            if driver.is_fit().await {
+                return driver;
             }
         }
     }

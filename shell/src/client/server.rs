@@ -1,22 +1,18 @@
 //! A server to ask.
 
 use std::fmt;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use latchd_core::Key;
-use latchd_core::client::{Bound, Leases, Token, TokenValue};
+use latchd_core::client::{Bound, Leases, Token, TokenValue, bound_key, leased_key};
 
 use super::bound::BoundLock;
-use super::driver::Endpoint;
-use super::error::{ComputeError, Error};
+use super::endpoint::Endpoint;
+use super::error::{ComputeError, Error, ErrorKind};
 use super::lock::Lock;
-use super::options::{BoundOptions, ComputeOptions, LockOptions};
+use super::options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
 use super::pool::Pool;
 use super::{clock, compute};
 use crate::client::compute::Value;
-use crate::config::ListenAddress;
 
 /// A server to ask. Cloning it is cheap, and clones share their idle connections.
 #[derive(Clone)]
@@ -38,23 +34,27 @@ impl Client {
     /// socket, which begins with `/` or `.`. The port is 11211 if none is said.
     ///
     /// # Errors
-    /// [`Error::Io`] if the address makes no sense, or nobody listens there.
+    /// [`ErrorKind::Address`] if the address makes no sense; [`ErrorKind::Unreachable`] if there is
+    /// nobody.
     pub async fn connect(address: &str) -> Result<Self, Error> {
-        let endpoint = if address.starts_with(['/', '.']) {
-            Endpoint::Unix(Arc::new(Path::new(address).to_path_buf()))
-        } else {
-            let address: ListenAddress = address.parse().map_err(|problem: String| {
-                std::io::Error::new(std::io::ErrorKind::InvalidInput, problem)
-            })?;
-            Endpoint::Tcp(address.to_string().into())
-        };
-        let client = Self {
-            pool: Pool::new(endpoint),
-        };
+        let client = Self::new(address, ClientOptions::new())?;
         let mut driver = client.pool.driver().await;
-        driver.connect().await?;
+        let connected = driver.connect().await;
+        connected.map_err(|error| client.pool.error(ErrorKind::Unreachable(error)))?;
         client.pool.give_back(driver);
         Ok(client)
+    }
+
+    /// As [`connect`](Self::connect), but the first connection is opened by the first call.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Address`] if the address makes no sense.
+    pub fn new(address: &str, options: ClientOptions) -> Result<Self, Error> {
+        let endpoint = Endpoint::parse(address)
+            .map_err(|problem| ErrorKind::Address(format!("{address}: {problem}").into()))?;
+        Ok(Self {
+            pool: Pool::new(endpoint, options),
+        })
     }
 
     /// Obtains a leased lock for `ttl`.
@@ -62,7 +62,7 @@ impl Client {
     /// If the future is dropped before it ends, what it may have got is given back.
     ///
     /// # Errors
-    /// [`Error::NotObtained`] if it is somebody else's for too long; any other if that is not known,
+    /// [`ErrorKind::NotObtained`] if it is somebody else's for too long; any other if that is not known,
     /// or cannot be asked.
     pub async fn obtain(
         &self,
@@ -79,7 +79,7 @@ impl Client {
     /// ring. The deadline is one for all.
     ///
     /// # Errors
-    /// As [`obtain`](Self::obtain); [`Error::Terms`] also if there are no keys, or one twice.
+    /// As [`obtain`](Self::obtain); [`ErrorKind::Terms`] also if there are no keys, or one twice.
     pub async fn obtain_many<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -94,9 +94,9 @@ impl Client {
         let keys: Vec<K> = keys.into_iter().collect();
         let keys = keys
             .iter()
-            .map(|key| Key::new(key.as_ref()).ok_or(Error::Key))
+            .map(|key| leased_key(key.as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
-        let leases = Leases::new(&keys, &value, &options.terms(ttl)?)?;
+        let leases = Leases::new(&keys, &value, &options.terms(ttl, self.pool.options())?)?;
         Lock::obtain(&self.pool, leases, value).await
     }
 
@@ -105,19 +105,15 @@ impl Client {
     /// If the future is dropped before it ends, the connection is closed, and the lock is free.
     ///
     /// # Errors
-    /// [`Error::NotObtained`] if it is somebody else's for too long, or if there is no item; any
+    /// [`ErrorKind::NotObtained`] if it is somebody else's for too long, or if there is no item; any
     /// other if it is not had for another reason.
     pub async fn lock(
         &self,
         key: impl AsRef<[u8]>,
         options: &BoundOptions,
     ) -> Result<BoundLock, Error> {
-        let bytes = key.as_ref();
-        let odd = |byte: &u8| *byte == b' ' || byte.is_ascii_control();
-        let key = Key::new(bytes)
-            .filter(|_| !bytes.iter().any(odd))
-            .ok_or(Error::Key)?;
-        BoundLock::obtain(&self.pool, Bound::new(key, options.terms())).await
+        let bound = Bound::new(bound_key(key.as_ref())?, options.terms(self.pool.options()));
+        BoundLock::obtain(&self.pool, bound).await
     }
 
     /// Takes a lock that is bound to a connection, and reads the item under it.
@@ -141,7 +137,7 @@ impl Client {
     /// is dropped while it runs, the next reader computes.
     ///
     /// # Errors
-    /// [`ComputeError::Compute`] if `compute` failed; [`Error::TimedOut`] if somebody else took too
+    /// [`ComputeError::Compute`] if `compute` failed; [`ErrorKind::TimedOut`] if somebody else took too
     /// long.
     pub async fn get_or_compute<E>(
         &self,
@@ -151,8 +147,10 @@ impl Client {
         options: &ComputeOptions,
         compute: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
     ) -> Result<Value, ComputeError<E>> {
-        let key = Key::new(key.as_ref()).ok_or(Error::Key)?;
-        let terms = options.terms(ttl, early).map_err(Error::from)?;
+        let key = leased_key(key.as_ref()).map_err(Error::from)?;
+        let terms = options
+            .terms(ttl, early, self.pool.options())
+            .map_err(Error::from)?;
         compute::get_or_compute(&self.pool, key, terms, compute).await
     }
 }

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -198,6 +198,8 @@ struct ProxyState {
     is_silent: AtomicBool,
     /// Whether new connections get to the server, and not into the void.
     admits: AtomicBool,
+    /// How long every piece takes on its way, in milliseconds.
+    delay_ms: AtomicU64,
     sockets: Mutex<Vec<TcpStream>>,
 }
 
@@ -248,6 +250,12 @@ impl Proxy {
         self.state.admits.store(false, Ordering::SeqCst);
     }
 
+    /// From now on everything takes this long in each direction.
+    pub(crate) fn delay(&self, delay: Duration) {
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap();
+        self.state.delay_ms.store(delay_ms, Ordering::SeqCst);
+    }
+
     /// Closes every connection on the server's side alone; its client is not told.
     pub(crate) fn cut_behind(&self) {
         self.silence();
@@ -274,6 +282,7 @@ impl ProxyState {
     fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
         let mut chunk = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut chunk) {
+            std::thread::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
             while self.is_silent.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(5));
             }

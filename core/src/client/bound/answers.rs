@@ -1,6 +1,6 @@
 //! What the answer to each of the requests means.
 
-use super::{Bound, BoundGoal, BoundNews, CREATIONS_MAX, Job, Mark, MissingItem, Query};
+use super::{Bound, BoundGoal, BoundNews, CREATIONS_MAX, Job, LOCK_ITEM, Mark, MissingItem, Query};
 use crate::client::machine::{Failure, Loss, NotObtained};
 use crate::client::moment::after;
 use crate::client::session::AnyResponse;
@@ -13,6 +13,9 @@ impl Bound {
     pub(super) fn locked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match (answer, &self.terms.mark) {
             (AnyResponse::Classic(ClassicResponse::Ok), Mark::None) => self.obtained(),
+            (AnyResponse::Classic(ClassicResponse::Ok), Mark::Note(..)) if !self.ours => {
+                self.begin(Query::Look, now);
+            }
             (AnyResponse::Classic(ClassicResponse::Ok), Mark::Number | Mark::Note(..)) => {
                 self.begin(Query::Mark, now);
             }
@@ -36,7 +39,7 @@ impl Bound {
             return;
         };
         let last = until.unwrap_or(Instant::from_millis(u64::MAX));
-        (self.creations, self.ours) = (0, false);
+        (self.creations, self.ours, self.heard_held) = (0, false, true);
         match self.retries.next_wait() {
             _ if now >= last => self.end(BoundNews::NotObtained(NotObtained::Deadline)),
             Some(wait) => self.begin(Query::Lock, after(now, wait).min(last)),
@@ -56,6 +59,31 @@ impl Bound {
                 self.end(BoundNews::Failed(Failure::from_answer(answer)));
             }
         }
+    }
+
+    /// B4.
+    pub(super) fn looked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+        match (answer.code(), answer.number(b'f')) {
+            (Some(Code::Done), Some(flags)) if flags == u64::from(LOCK_ITEM) => {
+                // Of a holder that has died: it is ours now.
+                self.ours = true;
+                self.begin(Query::Mark, now);
+            }
+            (Some(Code::Done), Some(_)) => self.begin(Query::GiveUp, now),
+            _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
+        }
+    }
+
+    pub(super) fn gave_up(&mut self, answer: &AnyResponse<'_>) {
+        self.end(match answer {
+            AnyResponse::Classic(ClassicResponse::Ok) => {
+                BoundNews::NotObtained(NotObtained::HasValue)
+            }
+            // The connection goes, and the lock with it.
+            AnyResponse::Classic(_) | AnyResponse::Meta(_) | AnyResponse::Silent => {
+                BoundNews::Failed(Failure::from_answer(answer))
+            }
+        });
     }
 
     pub(super) fn marked(&mut self, answer: &AnyResponse<'_>) {
@@ -83,25 +111,25 @@ impl Bound {
             }
             (Job::Write { unlock: true, .. }, ClassicResponse::Stored) => {
                 self.ours = false;
-                self.jobs.push_front(Job::Unlock);
+                self.jobs.push_front(Job::Unlock { is_written: true });
             }
             (Job::Write { .. }, ClassicResponse::Stored) => {
                 self.ours = false;
                 self.news.push_back(BoundNews::Written);
             }
             (Job::Write { .. }, ClassicResponse::Locked) => self.end(BoundNews::Lost(Loss::Taken)),
-            (Job::Unlock, ClassicResponse::Ok | ClassicResponse::Deleted) => {
+            (Job::Unlock { .. }, ClassicResponse::Ok | ClassicResponse::Deleted) => {
                 self.end(BoundNews::Released);
             }
             (
-                Job::Unlock,
+                Job::Unlock { .. },
                 ClassicResponse::ClientError(_)
                 | ClassicResponse::NotFound
                 | ClassicResponse::Locked,
             ) => {
                 self.end(BoundNews::NotHeld);
             }
-            (Job::Read | Job::Write { .. } | Job::Unlock, _) => {
+            (Job::Read | Job::Write { .. } | Job::Unlock { .. }, _) => {
                 let failure = Failure::from_answer(answer);
                 self.news.push_back(BoundNews::Undone(failure));
             }

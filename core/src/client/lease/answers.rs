@@ -58,12 +58,14 @@ impl Lease {
             belief.deadline = belief.deadline.min(end);
         }
         self.belief = Some(belief);
-        self.renew_at = self.terms.watchdog.map(|_| after(sent, self.terms.ttl / 3));
+        let third = after(sent, self.terms.ttl / 3);
+        self.renew_at = self.terms.watchdog.then_some(third);
     }
 
     /// Somebody else has it.
     fn back_off(&mut self, now: Instant, until: Instant) {
         self.cas = None;
+        self.heard_held = true;
         match self.retries.next_wait() {
             _ if now >= until => self.end(LeaseNews::NotObtained(NotObtained::Deadline)),
             Some(wait) => self.begin(Query::Add, after(now, wait).min(until)),
@@ -73,7 +75,8 @@ impl Lease {
 
     /// A renewal or a question did not work out, and it says nothing of whose the lease is.
     fn put_off(&mut self, now: Instant, failure: Failure) {
-        self.renew_at = self.terms.watchdog.map(|_| after(now, self.terms.ttl / 10));
+        let soon = after(now, self.terms.ttl / 10);
+        self.renew_at = self.terms.watchdog.then_some(soon);
         if core::mem::replace(&mut self.refresh, Refresh::None) != Refresh::None {
             self.news.push_back(LeaseNews::Undone(failure.clone()));
         }
@@ -129,7 +132,7 @@ impl Lease {
                     self.news
                         .push_back(LeaseNews::Lasts(Duration::from_secs(left)));
                     // A renewal may have been broken off by the disconnect before this.
-                    let due = self.terms.watchdog.is_some() && self.renew_at.is_none();
+                    let due = self.terms.watchdog && self.renew_at.is_none();
                     if self.refresh != Refresh::None || (due && !self.is_capped(now)) {
                         self.begin(Query::Renew(cas), now);
                     }

@@ -1,8 +1,9 @@
 //! What time alone does to a lease, and when it next does something.
 
-use super::{LAST_TRY, Lease, LeaseGoal, LeaseNews, Link, Query, Turn};
+use super::{Lease, LeaseGoal, LeaseNews, Link, Query, Turn};
 use crate::client::machine::{Failure, Loss, NotObtained};
 use crate::client::moment::{after, earlier};
+use crate::client::terms::{LAST_TRY, SILENCE};
 use crate::time::Instant;
 
 impl Lease {
@@ -23,7 +24,11 @@ impl Lease {
                 {
                     self.unresolved = true;
                 }
-                self.end(LeaseNews::NotObtained(NotObtained::Deadline));
+                self.end(if self.is_known_held(now) {
+                    LeaseNews::NotObtained(NotObtained::Deadline)
+                } else {
+                    LeaseNews::Failed(Failure::NoAnswer)
+                });
             }
             (LeaseGoal::Release { until }, _) if now >= until => {
                 self.end(LeaseNews::Failed(Failure::NoAnswer));
@@ -32,10 +37,20 @@ impl Lease {
         }
     }
 
+    /// Whether somebody else holds it by the server's word, and the server can be expected to stand by
+    /// it: it has not been silent for long since.
+    fn is_known_held(&self, now: Instant) -> bool {
+        let answers = match (self.turn, self.link) {
+            (Turn::Awaiting { sent, .. }, _) => now < after(sent, SILENCE),
+            (Turn::Due { .. } | Turn::Rest, Link::Up) => true,
+            (Turn::Due { .. } | Turn::Rest, Link::Down { .. }) => false,
+        };
+        self.heard_held && answers
+    }
+
     /// When a hold that began at `since` has lasted as long as it may.
     pub(super) fn hold_end(&self, since: Instant) -> Option<Instant> {
-        let hold_max = self.terms.watchdog?.hold_max?;
-        Some(after(since, hold_max))
+        Some(after(since, self.terms.hold_max?))
     }
 
     /// Whether it has been held as long as it may.
@@ -44,14 +59,18 @@ impl Lease {
         end.is_some_and(|end| now >= end)
     }
 
-    /// When something next happens by time alone.
-    pub(super) fn wake(&self) -> Option<Instant> {
-        let goal = match self.goal {
+    /// When what is wanted ends by time alone, whatever the server does.
+    pub(in crate::client) fn goal_end(&self) -> Option<Instant> {
+        match self.goal {
             LeaseGoal::Obtain { until } => Some(after(until, LAST_TRY)),
             LeaseGoal::Release { until } => Some(until),
             LeaseGoal::Hold => self.belief.map(|belief| belief.deadline),
             LeaseGoal::None => None,
-        };
+        }
+    }
+
+    /// When something next happens by time alone.
+    pub(super) fn wake(&self) -> Option<Instant> {
         let turn = match self.turn {
             Turn::Awaiting { sent, .. } => Some(after(sent, self.terms.reply_timeout)),
             Turn::Due { at, .. } => Some(match self.link {
@@ -60,6 +79,6 @@ impl Lease {
             }),
             Turn::Rest => self.renew_at,
         };
-        earlier(goal, turn)
+        earlier(self.goal_end(), turn)
     }
 }

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::client::{Retry, Session, Watchdog};
+use crate::client::{Retry, Session};
 
 const fn at(ms: u64) -> Instant {
     Instant::from_millis(ms)
@@ -14,7 +14,7 @@ const fn at(ms: u64) -> Instant {
 
 fn terms() -> Terms {
     Terms {
-        watchdog: None,
+        watchdog: false,
         ..Terms::new(Duration::from_secs(3)).unwrap()
     }
 }
@@ -35,7 +35,8 @@ fn step(lease: &mut Lease, ms: u64) -> String {
             String::from_utf8(out).unwrap()
         }
         Action::Wait { until: Some(until) } => std::format!("wait {}", until.as_millis()),
-        other @ (Action::Connect | Action::Disconnect | Action::Tell(_) | Action::Wait { .. }) => {
+        Action::Connect { .. } => String::from("connect"),
+        other @ (Action::Disconnect | Action::Tell(_) | Action::Wait { .. }) => {
             std::format!("{other:?}")
         }
     }
@@ -138,7 +139,7 @@ fn a_lost_answer_to_an_add_is_asked_after() {
         lease.obtain(at(0));
         step(&mut lease, 0);
         lease.disconnected(at(5));
-        assert_eq!(step(&mut lease, 5), "Connect");
+        assert_eq!(step(&mut lease, 5), "connect");
         lease.connected(at(6));
         assert_eq!(step(&mut lease, 6), "mg k v c t\r\n");
         say(&mut lease, 7, answer);
@@ -212,7 +213,7 @@ impl Terms {
 #[test]
 fn a_refresh_that_meets_a_renewal_under_way_is_sent_again() {
     let mut lease = held(Terms {
-        watchdog: Some(Watchdog::DEFAULT),
+        watchdog: true,
         ..terms()
     });
     assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 T5 c\r\nme\r\n");
@@ -295,7 +296,7 @@ fn a_lost_answer_to_a_release_is_asked_after() {
         lease.release(at(100));
         step(&mut lease, 100);
         lease.disconnected(at(101));
-        assert_eq!(step(&mut lease, 101), "Connect");
+        assert_eq!(step(&mut lease, 101), "connect");
         lease.connected(at(102));
         assert_eq!(step(&mut lease, 102), "mg k v c t\r\n");
         say(&mut lease, 103, answer);
@@ -310,7 +311,7 @@ fn a_release_that_nobody_answers_ends_all_the_same() {
     step(&mut lease, 0);
     assert_eq!(step(&mut lease, 5_000), "Disconnect");
     lease.disconnected(at(5_000));
-    assert_eq!(step(&mut lease, 5_000), "Connect");
+    assert_eq!(step(&mut lease, 5_000), "connect");
     lease.disconnected(at(5_001));
     assert_eq!(step(&mut lease, 5_001), "Tell(Failed(Disconnected))");
 }
@@ -333,7 +334,7 @@ fn what_comes_after_the_deadline_of_an_obtain_can_be_given_back() {
     let mut lease = lease(terms());
     lease.obtain(at(0));
     step(&mut lease, 0);
-    assert_eq!(step(&mut lease, 3_100), "Tell(NotObtained(Deadline))");
+    assert_eq!(step(&mut lease, 3_100), "Tell(Failed(NoAnswer))");
     lease.release(at(3_100));
     say(&mut lease, 3_200, "HD c7\r\n");
     assert_eq!(step(&mut lease, 3_200), "md k C7\r\n");
@@ -344,9 +345,8 @@ fn what_comes_after_the_deadline_of_an_obtain_can_be_given_back() {
 #[test]
 fn the_watchdog_renews_at_a_third_and_stops_at_its_cap() {
     let mut lease = held(Terms {
-        watchdog: Some(Watchdog {
-            hold_max: Some(Duration::from_millis(3_490)),
-        }),
+        watchdog: true,
+        hold_max: Some(Duration::from_millis(3_490)),
         ..terms()
     });
     assert_eq!(step(&mut lease, 10), "wait 1000");
@@ -374,16 +374,58 @@ fn a_disconnect_loses_it_or_is_asked_after() {
     });
     asks.disconnected(at(100));
     assert!(asks.is_held(at(100)));
-    assert_eq!(step(&mut asks, 100), "Connect");
+    assert_eq!(step(&mut asks, 100), "connect");
     asks.disconnected(at(101));
     assert_eq!(step(&mut asks, 101), "wait 201");
-    assert_eq!(step(&mut asks, 201), "Connect");
+    assert_eq!(step(&mut asks, 201), "connect");
     asks.connected(at(202));
     assert_eq!(step(&mut asks, 202), "mg k v c t\r\n");
     say(&mut asks, 203, MINE);
     assert_eq!(step(&mut asks, 203), "ms k 2 C9 T5 c\r\nme\r\n");
     say(&mut asks, 204, "HD c10\r\n");
     assert!(asks.is_held(at(3_202)));
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_not_somebody_else() {
+    let terms = || Terms {
+        retry: Retry::linear(Duration::from_millis(100)),
+        deadline: Some(Duration::from_millis(250)),
+        ..terms()
+    };
+    let mut silent = lease(terms());
+    silent.obtain(at(0));
+    step(&mut silent, 0);
+    assert_eq!(step(&mut silent, 1), "wait 350");
+    assert_eq!(step(&mut silent, 350), "Tell(Failed(NoAnswer))");
+
+    let mut held = lease(terms());
+    held.obtain(at(0));
+    step(&mut held, 0);
+    say(&mut held, 0, "NS c0\r\n");
+    // The last try is under way.
+    step(&mut held, 250);
+    assert_eq!(step(&mut held, 350), "Tell(NotObtained(Deadline))");
+
+    let value = TokenValue::new(Token::new(b"me").unwrap(), b"").unwrap();
+    let mut unreachable = Lease::new(Key::new(b"k").unwrap(), value, terms()).unwrap();
+    unreachable.obtain(at(0));
+    let until = Some(at(350));
+    assert_eq!(unreachable.poll(at(0)), Action::Connect { until });
+    assert_eq!(step(&mut unreachable, 350), "Tell(Failed(NoAnswer))");
+}
+
+#[test]
+fn a_cap_holds_with_and_without_a_watchdog() {
+    for watchdog in [true, false] {
+        let mut lease = held(Terms {
+            watchdog,
+            hold_max: Some(Duration::from_secs(2)),
+            ..terms()
+        });
+        assert_eq!(lease.deadline(), Some(at(2_010)));
+        assert_eq!(step(&mut lease, 2_010), "Tell(Lost(HeldTooLong))");
+    }
 }
 
 #[test]
@@ -398,7 +440,7 @@ fn over_a_new_connection_nothing_goes_by_a_version_of_the_old_one() {
         lease.disconnected(at(100));
         assert_eq!(step(&mut lease, 100), "Tell(Lost(Disconnected))");
         lease.release(at(200));
-        assert_eq!(step(&mut lease, 200), "Connect");
+        assert_eq!(step(&mut lease, 200), "connect");
         lease.connected(at(200));
         assert_eq!(step(&mut lease, 200), "mg k v c t\r\n");
         say(&mut lease, 201, theirs);
@@ -410,11 +452,11 @@ fn over_a_new_connection_nothing_goes_by_a_version_of_the_old_one() {
 fn a_renewal_over_a_new_connection_waits_until_the_question_is_answered() {
     let mut lease = held(Terms {
         on_disconnect: OnDisconnect::Ask,
-        watchdog: Some(Watchdog::DEFAULT),
+        watchdog: true,
         ..terms()
     });
     lease.disconnected(at(100));
-    assert_eq!(step(&mut lease, 100), "Connect");
+    assert_eq!(step(&mut lease, 100), "connect");
     lease.connected(at(100));
     assert_eq!(step(&mut lease, 100), "mg k v c t\r\n");
     say(&mut lease, 101, "SERVER_ERROR busy\r\n");

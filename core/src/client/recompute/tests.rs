@@ -48,7 +48,7 @@ fn play(machine: &mut Recompute, ms: u64, answer: &str) -> (String, Option<Recom
     let sent = exchange(machine, ms, answer);
     let news = match machine.poll(at(ms)) {
         Action::Tell(news) => Some(news),
-        Action::Wait { .. } | Action::Send(_) | Action::Connect | Action::Disconnect => None,
+        Action::Wait { .. } | Action::Send(_) | Action::Connect { .. } | Action::Disconnect => None,
     };
     (sent, news)
 }
@@ -93,7 +93,6 @@ fn a_win_that_comes_to_nothing_is_given_back() {
     ] {
         let mut read = reading(terms());
         play(&mut read, 0, answer);
-        assert!(read.has_won());
         read.give_back(at(9));
         let (sent, news) = play(&mut read, 9, "HD\r\n");
         assert_eq!(
@@ -143,7 +142,7 @@ fn a_broken_connection_is_worth_one_more_try() {
     let mut read = reading(terms());
     assert!(matches!(read.poll(at(0)), Action::Send(_)));
     read.disconnected(at(1));
-    assert_eq!(read.poll(at(1)), Action::Connect);
+    assert!(matches!(read.poll(at(1)), Action::Connect { .. }));
     read.connected(at(1));
     assert!(matches!(read.poll(at(1)), Action::Send(_)));
     read.disconnected(at(2));
@@ -170,7 +169,7 @@ fn over_a_new_connection_a_version_is_good_only_if_the_server_ran_before() {
     for (uptime_s, is_same_run) in [(6, true), (5, false), (2, false)] {
         let mut read = winner_on_a_new_connection();
         read.computed(at(2_000), b"new");
-        assert_eq!(read.poll(at(2_000)), Action::Connect);
+        assert!(matches!(read.poll(at(2_000)), Action::Connect { .. }));
         read.connected(at(2_000));
         assert_eq!(exchange(&mut read, 2_000, &says(uptime_s)), "stats\r\n");
         if is_same_run {
@@ -189,7 +188,7 @@ fn a_server_that_says_nothing_of_its_start_may_have_restarted() {
     for answer in ["END\r\n", "ERROR\r\n", "STAT uptime x\r\nEND\r\n"] {
         let mut read = winner_on_a_new_connection();
         read.give_back(at(2_000));
-        assert_eq!(read.poll(at(2_000)), Action::Connect);
+        assert!(matches!(read.poll(at(2_000)), Action::Connect { .. }));
         read.connected(at(2_000));
         let (_, news) = play(&mut read, 2_000, answer);
         assert_eq!(news, Some(RecomputeNews::GaveBack), "{answer}");
@@ -203,7 +202,7 @@ fn a_store_whose_answer_is_lost_is_not_repeated_blindly() {
     read.computed(at(0), b"new");
     assert!(matches!(read.poll(at(0)), Action::Send(_)));
     read.disconnected(at(0));
-    assert_eq!(read.poll(at(0)), Action::Connect);
+    assert!(matches!(read.poll(at(0)), Action::Connect { .. }));
     read.connected(at(0));
     // All of it has happened within a millisecond.
     let young = "STAT uptime 3\r\nEND\r\n";
@@ -212,6 +211,51 @@ fn a_store_whose_answer_is_lost_is_not_repeated_blindly() {
         (sent.as_str(), news),
         ("stats\r\n", Some(RecomputeNews::Superseded))
     );
+}
+
+#[test]
+fn a_read_that_is_broken_off_gives_back_what_it_wins() {
+    for (answer, given_back) in [
+        ("VA 0 c7 W\r\n\r\n", Some("md k C7\r\n")),
+        ("VA 2 c7 W X\r\nhi\r\n", Some("md k C7 I\r\n")),
+        ("VA 2 c7\r\nhi\r\n", None),
+        ("VA 0 c7 Z\r\n\r\n", None),
+    ] {
+        let mut read = reading(terms());
+        let Action::Send(request) = read.poll(at(0)) else {
+            panic!("it reads");
+        };
+        let mut session = Session::new();
+        session.send(&request, &mut Vec::new()).unwrap();
+        read.abandon(at(1));
+        assert!(!read.is_idle());
+        let received = session.receive(answer.as_bytes()).unwrap().unwrap();
+        read.reply(at(2), &received.answer);
+        if let Some(given_back) = given_back {
+            assert_eq!(exchange(&mut read, 2, "HD\r\n"), given_back);
+        }
+        assert_eq!(read.poll(at(2)), Action::Tell(RecomputeNews::GaveBack));
+        assert!(read.is_idle());
+    }
+}
+
+#[test]
+fn a_deadline_ends_a_read_whatever_the_server_does() {
+    let mut silent = reading(terms());
+    assert!(matches!(silent.poll(at(0)), Action::Send(_)));
+    let until = Some(at(250));
+    assert_eq!(silent.poll(at(1)), Action::Wait { until });
+    let failed = Action::Tell(RecomputeNews::Failed(Failure::NoAnswer));
+    assert_eq!(silent.poll(at(250)), failed);
+    // Its answer may be a win yet.
+    assert!(!silent.is_idle());
+
+    let mut unreachable = Recompute::new(Key::new(b"k").unwrap(), terms());
+    unreachable.read(at(0));
+    assert_eq!(unreachable.poll(at(0)), Action::Connect { until });
+    let failed = Action::Tell(RecomputeNews::Failed(Failure::NoAnswer));
+    assert_eq!(unreachable.poll(at(250)), failed);
+    assert!(unreachable.is_idle());
 }
 
 #[test]

@@ -1,0 +1,57 @@
+//! Where a server is, and what it is called in errors.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::ListenAddress;
+
+/// A server's address.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoint {
+    place: Place,
+    name: Arc<str>,
+}
+
+/// How it is reached.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// A host and port, as `HOST:PORT`.
+    Tcp(Arc<str>),
+    /// A Unix socket.
+    Unix(Arc<Path>),
+}
+
+impl Endpoint {
+    /// Reads `HOST`, `HOST:PORT`, `[V6]:PORT`, or the path of a Unix socket, which begins with `/` or
+    /// `.`. The port is 11211 if none is said.
+    ///
+    /// # Errors
+    /// A sentence for a person.
+    pub(super) fn parse(address: &str) -> Result<Self, String> {
+        if address.starts_with(['/', '.']) {
+            let place = Place::Unix(Path::new(address).into());
+            let name = address.into();
+            return Ok(Self { place, name });
+        }
+        let address: ListenAddress = address.parse()?;
+        let name: Arc<str> = address.to_string().into();
+        let place = Place::Tcp(Arc::clone(&name));
+        Ok(Self { place, name })
+    }
+
+    pub(super) const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.name)
+    }
+}
