@@ -70,6 +70,9 @@ pub(crate) struct Args {
     /// Say more: -v connections, -vv requests and answers, -vvv locks
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
+    /// Log there instead of to standard error; SIGHUP opens it anew
+    #[arg(long, value_name = "PATH")]
+    pub(crate) log_file: Option<PathBuf>,
     /// More options, separated by commas: `idle_timeout=SECONDS` closes silent connections (0, the
     /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing
     #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]

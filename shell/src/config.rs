@@ -7,6 +7,8 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// The port of memcached.
@@ -45,6 +47,9 @@ pub struct Config {
     /// What is logged besides warnings: 0 nothing, 1 connections, 2 their requests and answers too,
     /// 3 locks that are taken and given back too. `-v`.
     pub verbosity: u8,
+    /// How many lines of the log were dropped, counted by whoever writes the log, and shown in
+    /// `stats` as `log_dropped`. `tracing` is told every line; what becomes of it is not the server's.
+    pub log_dropped: Arc<AtomicU64>,
 }
 
 impl Default for Config {
@@ -61,6 +66,7 @@ impl Default for Config {
             threads: NonZeroUsize::MIN,
             idle_timeout: None,
             verbosity: 0,
+            log_dropped: Arc::default(),
         }
     }
 }

@@ -171,6 +171,7 @@ impl ConnectionStats {
             line("listen_disabled_num", self.pauses.load(Ordering::Relaxed)),
             line("threads", config.threads),
             line("conn_yields", sum(|traffic| &traffic.yields)),
+            line("log_dropped", config.log_dropped.load(Ordering::Relaxed)),
         ]
     }
 }

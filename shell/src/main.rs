@@ -3,12 +3,18 @@
 //! Exit codes: 0 after SIGINT or SIGTERM; 2 for a bad flag; 70 (`EX_SOFTWARE`) when an assertion
 //! of ours fails; 71 (`EX_OSERR`, as memcached) when the system refuses what the server needs, at
 //! its start or later.
+//!
+//! Whatever the server has to say goes through the [`Log`], so that nobody waits for whoever should
+//! read it.
 
 mod args;
 mod lock;
+mod log;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use async_signal::{Signal, Signals};
 use clap::error::ErrorKind;
@@ -19,6 +25,7 @@ use smol::future::FutureExt;
 use smol::stream::StreamExt;
 
 use crate::args::{Args, Task};
+use crate::log::Log;
 
 /// `EX_OSERR` of sysexits(3).
 const EXIT_OS_ERROR: u8 = 71;
@@ -34,17 +41,28 @@ fn main() -> ExitCode {
     if let Some(Task::Lock(lock)) = &args.task {
         return lock::run(lock);
     }
-    let (config, ignored) = args.into_config().unwrap_or_else(|problem| {
+    let log_file = args.log_file.clone();
+    let (mut config, ignored) = args.into_config().unwrap_or_else(|problem| {
         Args::command()
             .error(ErrorKind::ValueValidation, problem)
             .exit()
     });
+    let log = match Log::start(log_file.as_deref()) {
+        Ok(log) => log,
+        Err(error) => {
+            let what = log_file.map_or("the log".into(), |path| path.display().to_string());
+            eprintln!("latchd: cannot log to {what}: {error}");
+            return ExitCode::from(EXIT_OS_ERROR);
+        }
+    };
+    config.log_dropped = Arc::clone(log.dropped());
+    let writer = log.clone();
     tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
+        .with_writer(move || writer.clone())
+        .with_ansi(log_file.is_none() && io::stderr().is_terminal())
         .with_target(false)
         .init();
-    stop_at_panic();
+    stop_at_panic(log.clone());
     if !ignored.is_empty() {
         tracing::warn!(
             "these mean nothing to latchd and are ignored: {}",
@@ -52,22 +70,25 @@ fn main() -> ExitCode {
         );
     }
     raise_descriptor_limit(&config);
-    match run(config) {
+    let code = match run(config, &log) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            eprintln!("latchd: {error}: stop what runs there, or choose another with -p, -l or -s");
-            ExitCode::from(EXIT_OS_ERROR)
-        }
         Err(error) => {
-            eprintln!("latchd: {error}");
+            let advice = if error.kind() == io::ErrorKind::AddrInUse {
+                ": stop what runs there, or choose another with -p, -l or -s"
+            } else {
+                ""
+            };
+            log.say(format!("latchd: {error}{advice}\n"));
             ExitCode::from(EXIT_OS_ERROR)
         }
-    }
+    };
+    log.flush();
+    code
 }
 
-fn run(config: Config) -> io::Result<()> {
+fn run(config: Config, log: &Log) -> io::Result<()> {
     // Before the server: a signal that comes while it starts ends it as well.
-    let mut signals = Signals::new([Signal::Int, Signal::Term])?;
+    let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Hup])?;
     let facts = format!(
         "{} MB of memory, {} connections, {} threads",
         config.memory_bytes_max >> 20,
@@ -76,7 +97,7 @@ fn run(config: Config) -> io::Result<()> {
     );
     let server = Server::start(config)?;
     if io::stderr().is_terminal() {
-        greet(server.addresses(), &facts);
+        log.say(greeting(server.addresses(), &facts));
     } else {
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(
@@ -85,7 +106,17 @@ fn run(config: Config) -> io::Result<()> {
         );
     }
     let end = smol::block_on(async {
-        let signal = async { signals.next().await.transpose() };
+        let signal = async {
+            loop {
+                match signals.next().await.transpose()? {
+                    Some(Signal::Hup) => {
+                        log.reopen();
+                        tracing::info!("SIGHUP: the log is open anew");
+                    }
+                    end => return Ok(end),
+                }
+            }
+        };
         let failure = async { Err(server.failed().await) };
         signal.or(failure).await
     });
@@ -97,19 +128,20 @@ fn run(config: Config) -> io::Result<()> {
 }
 
 /// What a person at a terminal sees.
-fn greet(addresses: &[Address], facts: &str) {
+fn greeting(addresses: &[Address], facts: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    eprintln!("latchd {version}, a cache server with locks that die with their client");
-    eprintln!("listening on {}", list(addresses));
-    eprintln!("{facts}");
+    let listening = list(addresses);
     let connect = addresses.first().map(|address| match address {
         Address::Tcp(address) => format!("nc {} {}", address.ip(), address.port()),
         Address::Unix(path) => format!("nc -U {}", path.display()),
     });
-    if let Some(connect) = connect {
-        eprintln!("try `{connect}`, then: set k 0 0 5, hello, get k, lock k");
-    }
-    eprintln!("Ctrl-C stops it");
+    let hint = connect.map_or_else(String::new, |connect| {
+        format!("try `{connect}`, then: set k 0 0 5, hello, get k, lock k\n")
+    });
+    format!(
+        "latchd {version}, a cache server with locks that die with their client\n\
+         listening on {listening}\n{facts}\n{hint}Ctrl-C stops it\n"
+    )
 }
 
 fn list(addresses: &[Address]) -> String {
@@ -148,11 +180,80 @@ fn raise_descriptor_limit(config: &Config) {
 }
 
 /// A failed assertion ends the process: a server that has lost a thread, or half a change, must not
-/// go on answering.
-fn stop_at_panic() {
-    let print = std::panic::take_hook();
+/// go on answering. Its reason is the last line of the log, if that can be written.
+fn stop_at_panic(log: Log) {
     std::panic::set_hook(Box::new(move |panic| {
-        print(panic);
+        let thread = std::thread::current();
+        let mut reason = format!("thread {} {panic}\n", thread.name().unwrap_or("?"));
+        let backtrace = Backtrace::capture();
+        if backtrace.status() == BacktraceStatus::Captured {
+            reason.push_str(&backtrace.to_string());
+        }
+        log.say(reason);
+        log.flush();
         std::process::exit(EXIT_SOFTWARE);
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write, pipe};
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Not a test: what the processes of the tests below do.
+    #[test]
+    #[ignore = "it ends the process"]
+    fn panics_on_purpose() {
+        stop_at_panic(Log::start(None).unwrap());
+        let failing = std::thread::Builder::new()
+            .name("latchd-7".into())
+            .spawn(|| panic!("on purpose"));
+        failing.unwrap().join().unwrap();
+    }
+
+    fn panicking(standard_error: Stdio) -> Child {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "tests::panics_on_purpose"])
+            .stdout(Stdio::null())
+            .stderr(standard_error)
+            .spawn()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_the_process_with_its_reason() {
+        let mut child = panicking(Stdio::piped());
+        let mut said = String::new();
+        let mut log = child.stderr.take().unwrap();
+        log.read_to_string(&mut said).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(EXIT_SOFTWARE));
+        assert!(
+            said.contains("thread latchd-7 panicked") && said.contains("on purpose"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_reason_that_nobody_reads_does_not_keep_the_process_from_ending() {
+        let (_unread, mut full) = pipe().unwrap();
+        rustix::io::ioctl_fionbio(&full, true).unwrap();
+        while full.write(&[b'x'; 4096]).is_ok() {}
+        rustix::io::ioctl_fionbio(&full, false).unwrap();
+        let mut child = panicking(full.into());
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if begun.elapsed() > Duration::from_secs(20) {
+                child.kill().unwrap();
+                panic!("it waits for a reader");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(status.code(), Some(EXIT_SOFTWARE));
+    }
 }

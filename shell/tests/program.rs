@@ -6,10 +6,10 @@ mod client;
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use client::TestClient;
 use rustix::process::{Pid, Signal, kill_process};
@@ -275,4 +275,103 @@ fn running_out_of_descriptors_over_and_over_is_said_once_a_second() {
     let said = rest.matches("cannot accept").count();
     let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
     assert!((1..=seconds + 2).contains(&said), "{said} in {seconds} s");
+}
+
+/// A program that logs every request to `log`, and a client of it.
+fn logging_to(log: impl Into<Stdio>, port: u16) -> (Child, TestClient<TcpStream>) {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut child = latchd(&["-l", &address.to_string(), "-vv"])
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    while TcpStream::connect(address).is_err() {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    (child, TestClient::connect(address))
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// More than any pipe and the program's own queue hold is logged; then it ends as always.
+fn serves_and_ends(mut child: Child, mut client: TestClient<TcpStream>) {
+    for _ in 0..100 {
+        client.send("mn\r\n".repeat(100));
+        for _ in 0..100 {
+            assert_eq!(client.line(), "MN");
+        }
+    }
+    let dropped: u64 = client.stat("log_dropped").parse().unwrap();
+    assert!(dropped > 0, "nothing was dropped");
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_nobody_up() {
+    let (_unread, log) = std::io::pipe().unwrap();
+    let (child, client) = logging_to(log, free_port());
+    serves_and_ends(child, client);
+}
+
+#[test]
+fn a_log_whose_reader_has_gone_ends_nothing() {
+    let (reader, log) = std::io::pipe().unwrap();
+    drop(reader);
+    let (child, client) = logging_to(log, free_port());
+    serves_and_ends(child, client);
+}
+
+#[test]
+fn a_log_on_a_full_disk_ends_nothing() {
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let (child, client) = logging_to(full, free_port());
+    serves_and_ends(child, client);
+}
+
+#[test]
+fn sighup_opens_the_log_anew_and_ends_nothing() {
+    let name = format!("latchd-program-log-{}", std::process::id());
+    let path = std::env::temp_dir().join(&name);
+    let moved = std::env::temp_dir().join(name + ".1");
+    let socket = std::env::temp_dir().join(format!("latchd-program-hup-{}", std::process::id()));
+    let mut child = latchd(&["-v", "-s", socket.to_str().unwrap(), "--log-file"])
+        .arg(&path)
+        .spawn()
+        .unwrap();
+    while !socket.exists() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let mut client = TestClient::connect_unix(&socket);
+    assert_eq!(client.ask("mn"), "MN");
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    std::fs::rename(&path, &moved).unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+    while !path.exists() {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(client.ask("mn"), "MN", "no connection is lost");
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!socket.exists());
+    let (old, new) = (
+        std::fs::read_to_string(&moved).unwrap(),
+        std::fs::read_to_string(&path).unwrap(),
+    );
+    assert!(
+        old.contains("listening on") && old.contains("<1 new connection"),
+        "{old}"
+    );
+    assert!(new.contains("<1 connection closed"), "{new}");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(&moved).unwrap();
 }
