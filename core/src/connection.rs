@@ -9,9 +9,8 @@
 //! - W3: nothing is reserved for bytes that have not arrived.
 //! - W4: wherever the driver is made to stop, the answers are the same.
 
-use alloc::vec::Vec;
-
 use crate::execute::Execute;
+use crate::output::Output;
 use crate::reply::Reply;
 use crate::wire::line::Line;
 use crate::wire::status_line::LINE_TOO_LONG;
@@ -112,7 +111,7 @@ impl Connection {
     }
 
     /// Encodes the core's reply to the command of the last step.
-    pub fn reply(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
+    pub fn reply(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Output) {
         match envelope {
             Envelope::Classic(envelope) => {
                 self.cursor.turn_page(reply);
@@ -211,7 +210,7 @@ impl Connection {
         &mut self,
         input: &[u8],
         core: &mut impl Execute,
-        out: &mut Vec<u8>,
+        out: &mut Output,
         out_bytes_max: usize,
     ) -> (usize, Progress) {
         let mut key_buffer = KeyBuffer::new();

@@ -34,6 +34,7 @@ pub mod server;
 pub mod stats;
 pub mod store;
 pub mod time;
+pub mod value;
 pub mod wire;
 
 pub use command::Command;

@@ -14,6 +14,8 @@ use alloc::vec::Vec;
 
 use bytes::{Buf, Bytes};
 
+use crate::value::{SHARED_VALUE_BYTES_MIN, Value};
+
 /// The most pieces that an output is in; a value that would make one more is copied. So few fit into
 /// one call of `writev`, which takes 1024 (`IOV_MAX`), and their list on the stack.
 pub const CHUNKS_MAX: usize = 64;
@@ -98,13 +100,31 @@ impl Output {
         }
     }
 
-    /// Moves everything from `other` behind what is here.
+    /// Appends a value: a large one without copying it, if it is shared with the store.
+    pub(crate) fn push_value(&mut self, value: Value<'_>) {
+        match value {
+            Value::Shared(shared) if shared.len() >= SHARED_VALUE_BYTES_MIN => {
+                self.push_shared(shared.clone());
+            }
+            Value::Shared(_) | Value::Borrowed(_) => self.extend_from_slice(&value),
+        }
+    }
+
+    /// Makes room at once for a value and what stands around it, if it will be copied.
+    pub(crate) fn reserve(&mut self, bytes_around: usize, value: Value<'_>) {
+        let copied = match value {
+            Value::Shared(shared) if shared.len() >= SHARED_VALUE_BYTES_MIN => 0,
+            Value::Shared(_) | Value::Borrowed(_) => value.len(),
+        };
+        self.copied.reserve(bytes_around + copied);
+    }
+
+    /// Moves everything from `other` behind what is here: what is shared stays shared, and the rest
+    /// is copied, so that it takes no more room here than it needs.
     pub fn append(&mut self, other: &mut Self) {
         if self.is_empty() {
             // What has been taken out is not to be kept for the sake of what comes now.
             self.clear();
-            core::mem::swap(self, other);
-            return;
         }
         for Shared { at, value } in other.shared.drain(..) {
             let before = other.copied.get(other.taken..at).unwrap_or_default();
@@ -171,6 +191,15 @@ impl Output {
     /// between, so it is for appending only.
     pub(crate) const fn copied(&mut self) -> &mut Vec<u8> {
         &mut self.copied
+    }
+}
+
+impl From<Vec<u8>> for Output {
+    fn from(copied: Vec<u8>) -> Self {
+        Self {
+            copied,
+            ..Self::new()
+        }
     }
 }
 

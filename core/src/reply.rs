@@ -7,6 +7,7 @@ use crate::conn_id::ConnId;
 use crate::item::Cas;
 use crate::key::KeyForm;
 use crate::stats::Report;
+use crate::value::Value;
 
 /// The outcome of one [`Command`](crate::Command).
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -73,8 +74,9 @@ pub struct Hit<'a> {
     pub key: &'a [u8],
     /// How its key is written in meta text.
     pub key_form: KeyForm,
-    /// The item's value; empty for one that this get has made.
-    pub value: &'a [u8],
+    /// The item's value; empty for one that this get has made. A large one may be shared with the
+    /// store.
+    pub value: Value<'a>,
     /// The item's version, also where the client knows it (`unchanged`).
     pub cas: Cas,
     /// The client's own number.

@@ -263,9 +263,6 @@ impl Open {
         out: &mut Output,
         out_bytes_max: usize,
     ) -> Progress {
-        let room = out_bytes_max.saturating_sub(out.len());
-        let out = out.copied();
-        let out_bytes_max = out.len() + room;
         // Most of what arrives is whole requests, which need not be copied.
         if self.input.is_empty() {
             let (consumed, progress) = self.wire.drive(bytes, machine, out, out_bytes_max);

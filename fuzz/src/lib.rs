@@ -9,7 +9,7 @@ use arbitrary::Unstructured;
 use latchd_core::connection::Progress;
 use latchd_core::engine::Config;
 use latchd_core::wire::WireLimits;
-use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
+use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits, Output};
 use latchd_harness::alphabet::{
     Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, limits,
     reachable,
@@ -135,13 +135,14 @@ fn converse(bytes: &[u8], mut piece: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
         input.extend_from_slice(arrived);
         rest = later;
         loop {
-            let mut out = Vec::new();
+            let mut out = Output::new();
             let mut executor = core.at(now, conn);
             let (consumed, progress) =
                 connection.drive(&input, &mut executor, &mut out, OUT_BYTES_MAX);
             input.drain(..consumed);
             core.check();
-            answers.extend_from_slice(&out);
+            let is_empty = out.is_empty();
+            answers.append(&mut out.into());
             if progress == Progress::Close {
                 break 'delivered;
             }
@@ -149,7 +150,7 @@ fn converse(bytes: &[u8], mut piece: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
                 assert!(at_least > input.len(), "waits for what is already there");
                 break;
             }
-            assert!(!out.is_empty(), "full of nothing");
+            assert!(!is_empty, "full of nothing");
         }
     }
     core.handle(now, Event::Closed(conn));

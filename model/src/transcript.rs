@@ -12,7 +12,7 @@ use latchd_core::execute::Execute;
 use latchd_core::item::Cas;
 use latchd_core::reply::Reply;
 use latchd_core::wire::WireLimits;
-use latchd_core::{Command, ConnId, Connection, Core, Event, Instant};
+use latchd_core::{Command, ConnId, Connection, Core, Event, Instant, Output};
 use latchd_harness::alphabet::Op;
 use latchd_harness::transcript::binary::Response;
 use latchd_harness::transcript::written;
@@ -217,7 +217,7 @@ impl Player {
     /// Sends bytes on a client's connection, or on a new one of nobody, and returns what comes back.
     fn exchange(&mut self, who: Option<usize>, bytes: &[u8]) -> Vec<u8> {
         let now = Instant::from_millis(self.now_ms);
-        let mut out = Vec::new();
+        let mut out = Output::new();
         let mut fresh = || {
             self.connections += 1;
             let conn = ConnId::from_number(self.connections);
@@ -242,7 +242,7 @@ impl Player {
             }
             rest = &rest[consumed..];
         }
-        out
+        out.into()
     }
 }
 

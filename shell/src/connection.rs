@@ -17,15 +17,14 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use latchd_core::connection::Progress;
-use latchd_core::{Connection, Instant};
+use latchd_core::{Connection, Instant, Output};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
-use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::io::{Errno, retry_on_intr};
 
-use crate::connection_stats::Traffic;
 use crate::executor::{Executor, drive_aloud};
 use crate::mailbox::Arrival;
+use crate::send::send;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::turn::Turn;
@@ -103,8 +102,7 @@ pub(crate) struct ClientConn {
     rest: Vec<u8>,
     /// Nothing happens before `rest` and what follows are this long, in bytes.
     needed: usize,
-    pending: Vec<u8>,
-    sent: usize,
+    pending: Output,
     waits_for: EventFlags,
     last_active: Instant,
     number: u64,
@@ -123,8 +121,7 @@ impl ClientConn {
             wire,
             rest: Vec::new(),
             needed: 1,
-            pending: Vec::new(),
-            sent: 0,
+            pending: Output::new(),
             waits_for: READABLE,
             last_active: now,
         }
@@ -211,11 +208,11 @@ impl ClientConn {
 
     /// Sends what is pending; when all is gone, goes on with what had to wait for it.
     fn resume(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
-        self.sent += send(&self.socket, &self.pending[self.sent..], turn.traffic)?;
-        if self.sent < self.pending.len() {
+        send(&self.socket, &mut self.pending, turn.traffic)?;
+        if !self.pending.is_empty() {
             return Ok(Next::Output);
         }
-        (self.pending, self.sent) = (Vec::new(), 0);
+        self.pending = Output::new();
         if self.session.is_none() {
             return Ok(Next::End(End::Protocol));
         }
@@ -310,10 +307,8 @@ impl ClientConn {
             Next::Turn
         };
         let sent = send(&self.socket, turn.output, turn.traffic);
-        if let Ok(sent) = sent
-            && sent < turn.output.len()
-        {
-            self.pending.extend_from_slice(&turn.output[sent..]);
+        if sent.is_ok() {
+            self.pending.append(turn.output);
         }
         turn.output.clear();
         turn.output.shrink_to(OUTPUT_BYTES_KEPT);
@@ -343,20 +338,5 @@ pub(crate) fn is_ending(ready: EventFlags) -> bool {
 
 /// Reads into the spare capacity of `buffer`.
 fn read(socket: &OwnedFd, buffer: &mut Vec<u8>) -> rustix::io::Result<usize> {
-    rustix::io::retry_on_intr(|| rustix::io::read(socket, spare_capacity(buffer)))
-}
-
-/// Sends what the socket takes, perhaps nothing. A peer that is gone is an error and no signal.
-fn send(socket: &OwnedFd, bytes: &[u8], traffic: &Traffic) -> rustix::io::Result<usize> {
-    if bytes.is_empty() {
-        return Ok(0);
-    }
-    match rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)) {
-        Ok(sent) => {
-            traffic.count_written(sent);
-            Ok(sent)
-        }
-        Err(Errno::AGAIN) => Ok(0),
-        Err(errno) => Err(errno),
-    }
+    retry_on_intr(|| rustix::io::read(socket, spare_capacity(buffer)))
 }

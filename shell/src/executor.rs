@@ -3,7 +3,7 @@
 use latchd_core::command::GlobalCommand;
 use latchd_core::connection::Progress;
 use latchd_core::execute::Execute;
-use latchd_core::{Command, Connection, Instant, Reply};
+use latchd_core::{Command, Connection, Instant, Output, Reply};
 
 use crate::shards::ShardSession;
 use crate::shared::Shared;
@@ -71,7 +71,7 @@ pub(crate) fn drive_aloud(
     wire: &mut Connection,
     input: &[u8],
     core: &mut Executor<'_>,
-    output: &mut Vec<u8>,
+    output: &mut Output,
     output_bytes_max: usize,
 ) -> (usize, Progress) {
     let number = core.session.conn();
@@ -80,12 +80,25 @@ pub(crate) fn drive_aloud(
         let answered = output.len();
         let (consumed, progress) = wire.drive(&input[done..], core, output, answered + 1);
         log_bytes('<', number.number(), &input[done..done + consumed]);
-        log_bytes('>', number.number(), &output[answered..]);
+        log_bytes('>', number.number(), &tail(output, answered));
         done += consumed;
         if progress != Progress::OutputFull || output.len() >= output_bytes_max {
             return (done, progress);
         }
     }
+}
+
+/// What stands behind the first `bytes` bytes, as far as it is logged.
+fn tail(output: &Output, bytes: usize) -> Vec<u8> {
+    let (mut tail, mut before) = (Vec::new(), bytes);
+    for chunk in output.chunks() {
+        let rest = &chunk[before.min(chunk.len())..];
+        before -= chunk.len() - rest.len();
+        // One more than is shown tells that there is more.
+        let room = LOGGED_BYTES_MAX + 1 - tail.len();
+        tail.extend_from_slice(&rest[..rest.len().min(room)]);
+    }
+    tail
 }
 
 fn log_bytes(direction: char, number: u64, bytes: &[u8]) {

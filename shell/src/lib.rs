@@ -36,6 +36,7 @@ mod connection_stats;
 mod executor;
 mod listen;
 mod mailbox;
+mod send;
 mod server;
 mod shards;
 mod shared;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use latchd_core::Instant;
+use latchd_core::{Instant, Output};
 
 use crate::connection_stats::Traffic;
 use crate::shared::Shared;
@@ -35,7 +35,7 @@ pub(crate) struct Turn<'a> {
     /// Room for input; empty.
     pub(crate) input: &'a mut Vec<u8>,
     /// Room for output; empty.
-    pub(crate) output: &'a mut Vec<u8>,
+    pub(crate) output: &'a mut Output,
     /// How much may be done.
     pub(crate) work: Work,
 }

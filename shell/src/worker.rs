@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use async_io::Async;
 use latchd_core::wire::WireLimits;
-use latchd_core::{Connection, Instant};
+use latchd_core::{Connection, Instant, Output};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -62,7 +62,7 @@ pub(crate) struct Worker {
     /// Who has more to do, in the order of their turns (V4).
     waiting: VecDeque<Name>,
     input: Vec<u8>,
-    output: Vec<u8>,
+    output: Output,
     now: Instant,
 }
 
@@ -98,7 +98,7 @@ impl Worker {
             clients: Slab::new(),
             waiting: VecDeque::new(),
             input: Vec::with_capacity(INPUT_BYTES),
-            output: Vec::new(),
+            output: Output::new(),
         })
     }
 

@@ -12,6 +12,7 @@ use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
 use crate::reply::{Hit, Refusal, Reply, Win};
 use crate::store::Store;
+use crate::value::Value;
 
 impl<S: Store> Core<S> {
     pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Reply<'a> {
@@ -58,7 +59,7 @@ impl<S: Store> Core<S> {
         Reply::Hit(Hit {
             key: self.store.key(slot).as_bytes(),
             key_form: header.key_form,
-            value: self.store.value(slot),
+            value: self.value(slot),
             cas: header.cas,
             client_flags: header.client_flags,
             ttl: outcome.ttl,
@@ -74,6 +75,14 @@ impl<S: Store> Core<S> {
             },
             memory_bytes: self.store.item_bytes(slot),
         })
+    }
+
+    /// The value of an item, shared if the store can share it.
+    fn value(&self, slot: S::Slot) -> Value<'_> {
+        match self.store.shared_value(slot) {
+            Some(shared) => Value::Shared(shared),
+            None => Value::Borrowed(self.store.value(slot)),
+        }
     }
 
     /// Makes an empty item in the place of a missing one, and tells this get to fill it.
@@ -115,7 +124,7 @@ impl<S: Store> Core<S> {
         Reply::Hit(Hit {
             key: get.key.as_bytes(),
             key_form: get.key_form,
-            value: b"",
+            value: Value::default(),
             cas: header.cas,
             client_flags: 0,
             ttl: outcome.ttl,

@@ -285,7 +285,7 @@ fn lock_and_get_gives_the_value_and_the_lock_in_one_step() {
     assert_eq!(bench.ask(A, get), Reply::Miss);
     bench.set(A, "k", "1");
     let hit = bench.hit(A, get);
-    assert_eq!((hit.value, hit.locked_by), (&b"1"[..], Some(A)));
+    assert_eq!((&*hit.value, hit.locked_by), (&b"1"[..], Some(A)));
     assert_eq!(bench.ask(B, get), HELD_BY_ANOTHER);
 }
 

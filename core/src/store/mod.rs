@@ -18,6 +18,8 @@ pub use map::MapStore;
 pub use map::{MapEntry, MapView};
 pub use slot::MapSlot;
 
+use bytes::Bytes;
+
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -56,6 +58,14 @@ pub trait Store {
 
     /// The item's value.
     fn value(&self, slot: Self::Slot) -> &[u8];
+
+    /// The item's value, if it is kept in such a way that it can be shared: a reply that waits to be
+    /// sent then holds no copy of it. Only large values are worth it
+    /// ([`SHARED_VALUE_BYTES_MIN`](crate::value::SHARED_VALUE_BYTES_MIN)).
+    fn shared_value(&self, slot: Self::Slot) -> Option<&Bytes> {
+        let _ = slot;
+        None
+    }
 
     /// What the item takes of the limit, in bytes.
     fn item_bytes(&self, slot: Self::Slot) -> usize;

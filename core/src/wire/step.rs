@@ -4,11 +4,10 @@
 //! are one [`Step`]; a get of several keys and a listing of keys are several, and a [`Cursor`] says
 //! which of them comes next.
 
-use alloc::vec::Vec;
-
 use super::binary;
 use super::envelope::{Envelope, VERSION};
 use crate::command::{Command, GlobalCommand, Keys, ScanCursor};
+use crate::output::Output;
 use crate::reply::Reply;
 
 /// What is to be done next for a connection.
@@ -77,7 +76,8 @@ impl<'a> LocalResponse<'a> {
     }
 
     /// Appends the response's bytes to `out`.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Output) {
+        let out = out.copied();
         match self {
             Self::Nothing => return,
             Self::Packet(packet) => return packet.encode(out),

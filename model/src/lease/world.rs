@@ -13,7 +13,7 @@ use latchd_core::item::Cas;
 use latchd_core::reply::Reply;
 use latchd_core::wire::WireLimits;
 use latchd_core::wire::meta::Verb;
-use latchd_core::{ConnId, Connection, Core, Event, Instant, Key, Limits};
+use latchd_core::{ConnId, Connection, Core, Event, Instant, Key, Limits, Output};
 
 use super::trap::{Trap, forged, heard, trapped, version_in};
 use super::{Bounds, Happening, Witness};
@@ -192,12 +192,12 @@ impl World {
 
     /// Executes a request, and returns the answer.
     fn serve(&mut self, client: usize, request: &[u8]) -> Vec<u8> {
-        let mut answer = Vec::new();
+        let mut answer = Output::new();
         let mut connection = Connection::new(WireLimits::default());
         let now = self.server_clock();
         let mut core = self.core.at(now, conn(client));
         connection.drive(request, &mut core, &mut answer, usize::MAX);
-        answer
+        answer.into()
     }
 
     /// Looks at what the server has.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use latchd_core::connection::Progress;
 use latchd_core::engine::Config;
 use latchd_core::wire::WireLimits;
-use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
+use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits, Output};
 
 use crate::peer::{Patience, Peer, Received};
 use crate::transcript::End;
@@ -93,14 +93,14 @@ impl MemoryPeer {
         };
         client.input.extend_from_slice(bytes);
         while !client.closed && client.input.len() >= client.at_least {
-            let mut out = Vec::new();
+            let mut out = Output::new();
             let mut core = self.core.at(now, client.id);
             let (done, progress) =
                 client
                     .connection
                     .drive(&client.input, &mut core, &mut out, OUT_BYTES_MAX);
             client.input.drain(..done);
-            client.output.append(&mut out);
+            client.output.append(&mut Vec::from(out));
             if let Progress::NeedsInput { at_least } = progress {
                 assert!(
                     at_least > client.input.len(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant as Moment, SystemTime};
 
 use latchd_core::connection::{Progress, WireLimits};
 use latchd_core::engine::Config;
-use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits};
+use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits, Output};
 
 /// How long an answer may take before it counts as none.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -154,10 +154,12 @@ impl Link for Local {
         }
         client.input.extend_from_slice(bytes);
         let mut execute = core.at(now, client.id);
+        let mut out = Output::new();
         let (consumed, progress) =
             client
                 .connection
-                .drive(&client.input, &mut execute, &mut client.output, usize::MAX);
+                .drive(&client.input, &mut execute, &mut out, usize::MAX);
+        client.output.append(&mut out.into());
         client.input.drain(..consumed);
         if progress == Progress::Close {
             client.closed = true;

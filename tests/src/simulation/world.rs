@@ -4,7 +4,7 @@ mod enact;
 
 use latchd_core::connection::Progress;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
-use latchd_core::{ConnId, Event, Limits, Store as _};
+use latchd_core::{ConnId, Event, Limits, Output, Store as _};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 
 use super::auditor::{AuditLimits, Auditor, Breach};
@@ -219,12 +219,10 @@ impl World {
         let mut door = self
             .server
             .door(self.now_ms, conn, &mut caller.asks, &self.names);
-        let (done, progress) = caller.wire.drive(
-            &caller.input,
-            &mut door,
-            &mut caller.output,
-            caller.output_max,
-        );
+        let mut out = Output::new();
+        let room = caller.output_max.saturating_sub(from);
+        let (done, progress) = caller.wire.drive(&caller.input, &mut door, &mut out, room);
+        caller.output.append(&mut out.into());
         caller.input.drain(..done);
         caller.consumed += done as u64;
         caller.full = progress == Progress::OutputFull;

@@ -5,6 +5,7 @@ extern crate std;
 
 mod classic_text;
 mod meta_text;
+mod values;
 
 use std::string::String;
 use std::vec::Vec;
@@ -78,7 +79,7 @@ impl Bench {
             input,
             open,
         } = &mut self.clients[client];
-        let mut out = Vec::new();
+        let mut out = Output::new();
         for piece in bytes.chunks(piece) {
             if !*open {
                 break;
@@ -93,7 +94,7 @@ impl Bench {
                 Progress::Close => *open = false,
             }
         }
-        out
+        out.into()
     }
 }
 
@@ -157,11 +158,11 @@ fn statistics_are_lines_and_the_transport_adds_its_own() {
         lines: &lines,
     };
     let shown = |topic| {
-        let mut out = Vec::new();
+        let mut out = Output::new();
         let envelope = Envelope::Classic(classic::ClassicEnvelope::Stats(topic));
         let mut connection = Connection::new(WireLimits::default());
         connection.reply(&envelope, &Reply::Stats(report), &mut out);
-        String::from_utf8(out).unwrap()
+        String::from_utf8(out.into()).unwrap()
     };
     let general = shown(crate::stats::StatsTopic::General);
     assert!(general.starts_with("STAT pid 17\r\n"), "{general}");
@@ -251,18 +252,16 @@ fn output_is_bounded_between_the_keys_of_a_get() {
     let Client {
         conn, connection, ..
     } = &mut bench.clients[0];
-    let mut all = Vec::new();
     for (answer, consumed_then) in [
         (&b"VALUE a 0 3\r\nabc\r\n"[..], 0),
         (b"VALUE a 0 3\r\nabc\r\n", 0),
         (b"VALUE a 0 3\r\nabc\r\nEND\r\n", line.len()),
     ] {
-        let mut out = Vec::new();
+        let mut out = Output::new();
         let mut core = bench.core.at(Instant::default(), *conn);
         let (consumed, progress) = connection.drive(line, &mut core, &mut out, 1);
         assert_eq!((consumed, progress), (consumed_then, Progress::OutputFull));
-        assert_eq!(out, answer);
-        all.extend(out);
+        assert_eq!(Vec::from(out), answer);
     }
 }
 
@@ -430,14 +429,14 @@ fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize, steps_max: usize)
         input.extend_from_slice(arrived);
         rest = later;
         loop {
-            let mut out = Vec::new();
+            let mut out = Output::new();
             let mut core = Impatient {
                 executor: bench.core.at(Instant::default(), *conn),
                 steps_left: steps_max,
             };
             let (consumed, progress) = connection.drive(input, &mut core, &mut out, out_bytes_max);
             input.drain(..consumed);
-            all.extend(out);
+            all.append(&mut Vec::from(out));
             match progress {
                 Progress::NeedsInput { at_least } => {
                     assert!(at_least > input.len(), "waits for what has arrived");
@@ -479,7 +478,7 @@ quickcheck! {
                 Step::Close { .. } => return true,
                 Step::Execute { consumed, command, envelope } => {
                     if let Command::Global(GlobalCommand::Keys(_)) = command {
-                        connection.reply(&envelope, &Reply::Ok, &mut Vec::new());
+                        connection.reply(&envelope, &Reply::Ok, &mut Output::new());
                     }
                     consumed
                 }

@@ -11,7 +11,7 @@ fn of_all_gets_that_miss_exactly_one_wins() {
         ..meta_get("k")
     };
     let first = bench.hit(A, get);
-    assert_eq!((first.win, first.value), (Win::Won, &b""[..]));
+    assert_eq!((first.win, &*first.value), (Win::Won, &b""[..]));
     let cas = first.cas;
     for conn in [A, B, B] {
         assert_eq!(bench.hit(conn, get).win, Win::Sent);
@@ -46,7 +46,7 @@ fn a_stale_store_of_a_lower_version_keeps_ttl_stale_and_win() {
     assert!(matches!(bench.ask(A, late), Reply::Stored(_)));
     let hit = bench.hit(B, meta_get("k"));
     assert_eq!(
-        (hit.value, hit.stale, hit.win),
+        (&*hit.value, hit.stale, hit.win),
         (&b"late"[..], true, Win::Sent)
     );
     assert_eq!(hit.ttl.after(0), Some(30));
@@ -77,7 +77,7 @@ fn emptying_an_item_keeps_its_version_and_its_win() {
         },
     );
     let hit = bench.hit(B, meta_get("k"));
-    assert_eq!((hit.cas, hit.win, hit.value), (cas, Win::Sent, &b""[..]));
+    assert_eq!((hit.cas, hit.win, &*hit.value), (cas, Win::Sent, &b""[..]));
 }
 
 #[test]

@@ -115,13 +115,22 @@ impl<'a> ResponsePacket<'a> {
     /// Appends the packet to `out`. A packet that is too long for its own length fields, which no
     /// limit of values allows, goes out as [`Status::TOO_LARGE`].
     pub fn encode(&self, out: &mut Vec<u8>) {
+        if self.encode_head(out) {
+            out.extend_from_slice(self.value);
+        }
+    }
+
+    /// Appends what stands before the value, which is to follow. Whether it is: a packet that is too
+    /// long has been refused instead.
+    pub(super) fn encode_head(&self, out: &mut Vec<u8>) -> bool {
         let body_bytes = self.extras.len() + self.key.len() + self.value.len();
         let (Ok(key_bytes), Ok(extras_bytes), Ok(body_bytes)) = (
             u16::try_from(self.key.len()),
             u8::try_from(self.extras.len()),
             u32::try_from(body_bytes),
         ) else {
-            return StatusPacket::error(self.opcode, self.opaque, Status::TOO_LARGE).encode(out);
+            StatusPacket::error(self.opcode, self.opaque, Status::TOO_LARGE).encode(out);
+            return false;
         };
         let &Self {
             opcode,
@@ -143,7 +152,7 @@ impl<'a> ResponsePacket<'a> {
         .encode(out);
         out.extend_from_slice(self.extras);
         out.extend_from_slice(self.key);
-        out.extend_from_slice(self.value);
+        true
     }
 }
 

@@ -10,16 +10,22 @@
 
 use alloc::vec::Vec;
 
-use super::header::Status;
+use super::header::{HEADER_BYTES, Status};
 use super::lower::stats_topic;
 use super::opcode::Verb;
 pub use super::packet::{MalformedPacket, ResponsePacket, decode};
 use super::{BinaryEnvelope, StatusPacket};
+use crate::output::Output;
 use crate::reply::{Hit, KeysPage, Refusal, Reply};
 use crate::stats::Report;
+use crate::value::Value;
 
 /// Appends what `reply` is to the request of `envelope`: nothing, a packet or several.
-pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
+pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) {
+    if let Reply::Hit(hit) = reply {
+        return encode_hit(envelope, hit, out);
+    }
+    let out = out.copied();
     let success = ResponsePacket::success(envelope);
     let quiet = envelope.opcode.is_quiet();
     let loud = |packet: ResponsePacket<'_>, out: &mut Vec<u8>| {
@@ -28,7 +34,7 @@ pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8
         }
     };
     match reply {
-        Reply::Hit(hit) => encode_hit(envelope, hit, out),
+        Reply::Hit(_) => {}
         Reply::Miss => encode_miss(envelope, out),
         Reply::Stored(stored) => loud(
             ResponsePacket {
@@ -95,7 +101,7 @@ const fn not_stored(verb: Verb) -> Status {
     }
 }
 
-fn encode_hit(envelope: &BinaryEnvelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
+fn encode_hit(envelope: &BinaryEnvelope<'_>, hit: &Hit<'_>, out: &mut Output) {
     let opcode = envelope.opcode;
     let extras = &hit.client_flags.to_be_bytes();
     let packet = ResponsePacket {
@@ -104,17 +110,21 @@ fn encode_hit(envelope: &BinaryEnvelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
         ..ResponsePacket::success(envelope)
     };
     let key = if opcode.echoes_key() { hit.key } else { b"" };
+    // Touch tells that the item is there, and its version.
     let value = if opcode.verb() == Verb::Touch {
-        b""
+        Value::default()
     } else {
         hit.value
     };
-    ResponsePacket {
+    let packet = ResponsePacket {
         key,
-        value,
+        value: value.as_bytes(),
         ..packet
+    };
+    out.reserve(HEADER_BYTES + extras.len() + key.len(), value);
+    if packet.encode_head(out.copied()) {
+        out.push_value(value);
     }
-    .encode(out);
 }
 
 fn encode_miss(envelope: &BinaryEnvelope<'_>, out: &mut Vec<u8>) {

@@ -10,6 +10,7 @@ use super::testing::{AnyRequest, bytes_of};
 use super::{Extras, HEADER_BYTES, Opcode, RequestPacket, Status};
 use crate::connection::{Progress, WireLimits};
 use crate::engine::Config;
+use crate::output::Output;
 use crate::{ConnId, Connection, Core, Event, Instant, Limits};
 
 const VALUE_BYTES_MAX: usize = 100;
@@ -62,7 +63,7 @@ impl Bench {
             closed,
         } = &mut self.clients[client];
         input.extend_from_slice(bytes);
-        let mut out = Vec::new();
+        let mut out = Output::new();
         let mut at = self.core.at(Instant::default(), conn);
         let (consumed, progress) = connection.drive(input, &mut at, &mut out, usize::MAX);
         input.drain(..consumed);
@@ -81,7 +82,7 @@ impl Bench {
             }
         }
         self.core.check();
-        out
+        out.into()
     }
 
     /// Every packet that `client` is sent for these requests.

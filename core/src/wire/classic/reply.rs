@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use super::ClassicEnvelope;
 use crate::item::Cas;
-use crate::reply::{Hit, KeysPage, Refusal, Reply};
+use crate::output::Output;
+use crate::reply::{KeysPage, Refusal, Reply};
 use crate::stats::StatsTopic;
 use crate::wire::Malformed;
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, u64_from, without_line_end};
@@ -80,19 +81,7 @@ impl<'a> ClassicResponse<'a> {
                 value,
                 cas,
             } => {
-                // The line without key and value is at most 60 bytes: three numbers, 12 more.
-                out.reserve(key.len() + value.len() + 64);
-                out.extend_from_slice(b"VALUE ");
-                out.extend_from_slice(key);
-                out.push(b' ');
-                put_number(out, client_flags);
-                out.push(b' ');
-                put_number(out, value.len());
-                if let Some(cas) = cas {
-                    out.push(b' ');
-                    put_number(out, cas.number());
-                }
-                out.extend_from_slice(b"\r\n");
+                put_value_line(key, client_flags, value.len(), cas, out);
                 out.extend_from_slice(value);
             }
             Self::Key(key) => put(out, b"VALUE ", key),
@@ -202,44 +191,63 @@ fn put(out: &mut Vec<u8>, before: &[u8], text: &[u8]) {
 }
 
 /// Appends the words for `reply` to `out`.
-pub fn encode(envelope: ClassicEnvelope, reply: &Reply<'_>, out: &mut Vec<u8>) {
+pub fn encode(envelope: ClassicEnvelope, reply: &Reply<'_>, out: &mut Output) {
     match envelope {
         ClassicEnvelope::Get { with_cas, last } => encode_get(with_cas, last, reply, out),
         ClassicEnvelope::Touch { noreply: true }
         | ClassicEnvelope::Change { noreply: true }
         | ClassicEnvelope::Arithmetic { noreply: true } => {}
-        ClassicEnvelope::Touch { noreply: false } => encode_touch(reply, out),
-        ClassicEnvelope::Change { noreply: false } => encode_word(reply, out),
-        ClassicEnvelope::Arithmetic { noreply: false } => encode_arithmetic(reply, out),
-        ClassicEnvelope::Keys => encode_keys(reply, out),
-        ClassicEnvelope::Stats(topic) => encode_stats(topic, reply, out),
-        ClassicEnvelope::StatsReset => encode_reset(reply, out),
+        ClassicEnvelope::Touch { noreply: false } => encode_touch(reply, out.copied()),
+        ClassicEnvelope::Change { noreply: false } => encode_word(reply, out.copied()),
+        ClassicEnvelope::Arithmetic { noreply: false } => encode_arithmetic(reply, out.copied()),
+        ClassicEnvelope::Keys => encode_keys(reply, out.copied()),
+        ClassicEnvelope::Stats(topic) => encode_stats(topic, reply, out.copied()),
+        ClassicEnvelope::StatsReset => encode_reset(reply, out.copied()),
     }
 }
 
-fn encode_get(with_cas: bool, last: bool, reply: &Reply<'_>, out: &mut Vec<u8>) {
-    if let Reply::Hit(Hit {
-        key,
-        value,
-        cas,
-        client_flags,
-        ..
-    }) = reply
-    {
-        let cas = with_cas.then_some(*cas);
-        ClassicResponse::Value {
-            key,
-            client_flags: *client_flags,
-            value,
+fn encode_get(with_cas: bool, last: bool, reply: &Reply<'_>, out: &mut Output) {
+    if let Reply::Hit(hit) = reply {
+        let cas = with_cas.then_some(hit.cas);
+        // One growth for all of it: without key and value it is at most 67 bytes, three numbers
+        // among them.
+        out.reserve(hit.key.len() + 72, hit.value);
+        put_value_line(
+            hit.key,
+            hit.client_flags,
+            hit.value.len(),
             cas,
-        }
-        .encode(out);
+            out.copied(),
+        );
+        out.push_value(hit.value);
+        out.extend_from_slice(b"\r\n");
     } else if *reply != Reply::Miss {
-        return encode_word(reply, out);
+        return encode_word(reply, out.copied());
     }
     if last {
         out.extend_from_slice(b"END\r\n");
     }
+}
+
+/// Appends the line before a value, line end included.
+fn put_value_line(
+    key: &[u8],
+    client_flags: u32,
+    value_bytes: usize,
+    cas: Option<Cas>,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    put_number(out, client_flags);
+    out.push(b' ');
+    put_number(out, value_bytes);
+    if let Some(cas) = cas {
+        out.push(b' ');
+        put_number(out, cas.number());
+    }
+    out.extend_from_slice(b"\r\n");
 }
 
 fn encode_touch(reply: &Reply<'_>, out: &mut Vec<u8>) {

@@ -16,6 +16,7 @@ use crate::command::{
 };
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
+use crate::output::Output;
 use crate::reply::{Refusal, Reply, Stored};
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
@@ -362,9 +363,9 @@ fn a_reply_of_no_server_is_malformed() {
 #[test]
 fn every_refusal_has_its_line() {
     let shown = |envelope, refusal| {
-        let mut out = Vec::new();
+        let mut out = Output::new();
         super::reply::encode(envelope, &Reply::Refused(refusal), &mut out);
-        std::string::String::from_utf8(out).unwrap()
+        std::string::String::from_utf8(out.into()).unwrap()
     };
     let change = ClassicEnvelope::Change { noreply: false };
     for (refusal, line) in [
@@ -407,7 +408,7 @@ fn every_refusal_has_its_line() {
 
 #[test]
 fn a_reply_that_does_not_fit_is_said_to_be_one() {
-    let mut out = Vec::new();
+    let mut out = Output::new();
     super::reply::encode(
         ClassicEnvelope::Touch { noreply: false },
         &Reply::Miss,
@@ -419,14 +420,13 @@ fn a_reply_that_does_not_fit_is_said_to_be_one() {
         &mut out,
     );
     assert_eq!(
-        out,
+        Vec::from(core::mem::take(&mut out)),
         b"NOT_FOUND\r\nSERVER_ERROR the reply does not fit the request\r\n"
     );
-    out.clear();
     let stored = Stored {
         cas: Cas::new(1).unwrap(),
         size: 0,
     };
     super::reply::encode(ClassicEnvelope::Keys, &Reply::Stored(stored), &mut out);
-    assert_eq!(out, b"STORED\r\n");
+    assert_eq!(Vec::from(out), b"STORED\r\n");
 }

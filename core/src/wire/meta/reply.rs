@@ -13,15 +13,20 @@ use super::key::put_key;
 use super::{MetaEnvelope, Verb};
 use crate::command::TTL_STEPS_MAX;
 use crate::key::KeyForm;
+use crate::output::Output;
 use crate::reply::{Hit, Number, Refusal, Reply, Stored, TtlSeconds, TtlTrace, Win};
+use crate::value::Value;
 use crate::wire::Malformed;
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, without_line_end};
 use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
 /// Appends the line for `reply`, and the value if there is one, to `out`.
-pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Vec<u8>) {
+pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) {
+    if let (Verb::Get, Reply::Hit(hit)) = (envelope.verb, reply) {
+        return encode_hit(envelope, hit, out);
+    }
+    let out = out.copied();
     match (envelope.verb, reply) {
-        (Verb::Get, Reply::Hit(hit)) => encode_hit(envelope, hit, out),
         (Verb::Get, Reply::Miss)
         | (Verb::Set, Reply::Stored(_))
         | (Verb::Delete, Reply::Deleted)
@@ -105,11 +110,25 @@ fn encode_number(envelope: &MetaEnvelope<'_>, number: &Number, out: &mut Vec<u8>
     }
 }
 
-fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
+fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, out: &mut Output) {
     // A client that knows this version (`C`) has the value.
     let with_value = envelope.with_value && !hit.unchanged;
     // One growth for the whole response: a head line without key and opaque is at most 120 bytes.
-    out.reserve(128 + if with_value { hit.value.len() } else { 0 });
+    let shown = if with_value {
+        hit.value
+    } else {
+        Value::default()
+    };
+    out.reserve(128, shown);
+    put_hit_line(envelope, hit, with_value, out.copied());
+    if with_value {
+        out.push_value(hit.value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Appends the line of a hit, line end included.
+fn put_hit_line(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, with_value: bool, out: &mut Vec<u8>) {
     put_head(with_value, hit.value.len(), out);
     let mut ttl = TtlWalk::new(hit.ttl);
     for word in Tokens::new(envelope.flags) {
@@ -136,10 +155,6 @@ fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(b" W");
     }
     out.extend_from_slice(b"\r\n");
-    if with_value {
-        out.extend_from_slice(hit.value);
-        out.extend_from_slice(b"\r\n");
-    }
 }
 
 /// `cls` is the slab class in memcached; there is one here.

@@ -18,8 +18,10 @@ use crate::command::{
 use crate::conn_id::ConnId;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
+use crate::output::Output;
 use crate::reply::{Hit, Reply, TtlTrace, Win};
 use crate::time::Exptime;
+use crate::value::Value;
 use crate::wire::line::Line;
 use crate::wire::scan::Tokens;
 use crate::wire::{Envelope, Malformed, Step, WireLimits};
@@ -108,7 +110,7 @@ impl Draft {
         Hit {
             key: &self.key,
             key_form: KeyForm::Binary,
-            value: &self.value,
+            value: Value::Borrowed(&self.value),
             cas: Cas::new(self.number.max(1)).unwrap(),
             client_flags: self.small,
             ttl: TtlTrace([Some(1), Some(2), Some(3), None]),
@@ -177,8 +179,9 @@ quickcheck! {
         else {
             return TestResult::failed();
         };
-        let (hit, mut bytes) = (draft.hit(), Vec::new());
-        encode(&envelope, &Reply::Hit(hit), &mut bytes);
+        let (hit, mut out) = (draft.hit(), Output::new());
+        encode(&envelope, &Reply::Hit(hit), &mut out);
+        let bytes = Vec::from(out);
         let Ok(Some((response, consumed))) = MetaResponse::decode(&bytes) else {
             return TestResult::failed();
         };
@@ -191,7 +194,7 @@ quickcheck! {
         };
         let shown = |letter, number: u64| draft.has(letter).then(|| number.to_string());
         assert_eq!(response.code == Code::Value, draft.has(b'v'));
-        assert_eq!(response.value, if draft.has(b'v') { hit.value } else { b"" });
+        assert_eq!(response.value, if draft.has(b'v') { hit.value.as_bytes() } else { b"" });
         assert_eq!(number(b'c'), shown(b'c', hit.cas.number()));
         assert_eq!(number(b'f'), shown(b'f', u64::from(hit.client_flags)));
         assert_eq!(number(b's'), shown(b's', hit.value.len() as u64));
@@ -362,8 +365,9 @@ fn the_answer_to_a_person_reads_back_as_far_as_its_code() {
         with_value: false,
         value_bytes: 0,
     };
-    let mut bytes = Vec::new();
-    encode(&envelope, &Reply::Miss, &mut bytes);
+    let mut out = Output::new();
+    encode(&envelope, &Reply::Miss, &mut out);
+    let bytes = Vec::from(out);
     let miss = MetaResponse {
         code: Code::Miss,
         flags: b"",

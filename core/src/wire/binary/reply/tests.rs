@@ -19,7 +19,7 @@ fn hit() -> Reply<'static> {
     Reply::Hit(Hit {
         key: b"k",
         key_form: KeyForm::Plain,
-        value: b"v",
+        value: Value::Borrowed(b"v"),
         cas: cas(),
         client_flags: 7,
         ttl: TtlTrace::default(),
@@ -42,7 +42,7 @@ fn stored() -> Reply<'static> {
 
 /// Every packet that is sent for `reply`.
 fn sent(opcode: Opcode, reply: &Reply<'_>, check: impl FnOnce(&[ResponsePacket<'_>])) {
-    let mut out = Vec::new();
+    let mut out = Output::new();
     encode(
         &BinaryEnvelope {
             opcode,
@@ -52,6 +52,7 @@ fn sent(opcode: Opcode, reply: &Reply<'_>, check: impl FnOnce(&[ResponsePacket<'
         reply,
         &mut out,
     );
+    let out = Vec::from(out);
     let mut packets = Vec::new();
     let mut rest = out.as_slice();
     while let Some((packet, consumed)) = decode(rest, usize::MAX).unwrap() {
@@ -321,13 +322,14 @@ fn keys_end_with_an_empty_packet_behind_the_last_page() {
 fn stats_end_with_an_empty_packet() {
     let mut stats = Stats::default();
     stats.counters.get_hits = 12;
-    let mut out = Vec::new();
+    let mut out = Output::new();
     let envelope = BinaryEnvelope {
         opcode: Opcode::Stat,
         opaque: OPAQUE,
         key: b"",
     };
     encode(&envelope, &Reply::Stats(Report::new(&stats)), &mut out);
+    let out = Vec::from(out);
     let (mut rest, mut seen, mut last) = (out.as_slice(), false, None);
     while let Some((packet, consumed)) = decode(rest, usize::MAX).unwrap() {
         seen |= (packet.key, packet.value) == (&b"get_hits"[..], &b"12"[..]);
