@@ -12,7 +12,6 @@
 pub mod allow;
 pub mod binary;
 pub mod cas;
-pub mod link;
 pub mod locks;
 pub mod packet;
 pub mod probes;
@@ -21,17 +20,6 @@ pub mod request_builder;
 pub mod run;
 pub mod session;
 pub mod text;
-
-/// The program that latchd is compared with.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Dialect {
-    /// memcached up to 1.6.39, of which Debian has 1.6.18.
-    MemcachedBefore1640,
-    /// memcached from 1.6.40 on.
-    Memcached,
-    /// yrmcds 1.1.
-    Yrmcds,
-}
 
 /// One request, and what is needed to compare its answers.
 #[derive(Clone, Debug)]

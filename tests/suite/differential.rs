@@ -2,31 +2,38 @@
 //! fail. The long ones are runs of the program `differential`.
 
 use std::io;
+use std::path::Path;
+use std::time::Duration;
 
-use latchd_harness::socket::{ServerProcess, memcached_dialect, on_path};
-use latchd_harness::transcript;
-use latchd_tests::differential::Dialect;
-use latchd_tests::differential::link::{Link, Local, Socket};
+use latchd_harness::memory::MemoryPeer;
+use latchd_harness::peer::{Patience, Peer, Received};
+use latchd_harness::socket::{memcached_dialect, on_path};
+use latchd_harness::transcript::{Dialect, End};
 use latchd_tests::differential::run::Comparison;
-use latchd_tests::differential::session::{Protocol, play, report};
+use latchd_tests::differential::session::{Protocol, play, report, start};
 
 const COMMANDS: u64 = 10_000;
 
 /// A latchd that now and then says something else: `from` becomes `to` in what it answers.
 struct Lying {
-    local: Local,
+    honest: MemoryPeer,
     from: &'static [u8],
     to: &'static [u8],
 }
 
-impl Link for Lying {
-    fn send(&mut self, conn: u32, bytes: &[u8]) -> io::Result<()> {
-        self.local.send(conn, bytes)
+impl Peer for Lying {
+    fn send(&mut self, conn: char, bytes: &[u8]) -> io::Result<()> {
+        self.honest.send(conn, bytes)
     }
 
-    fn receive(&mut self, conn: u32, buffer: &mut Vec<u8>) -> io::Result<bool> {
+    fn receive(
+        &mut self,
+        conn: char,
+        buffer: &mut Vec<u8>,
+        patience: Patience,
+    ) -> io::Result<Received> {
         let before = buffer.len();
-        let more = self.local.receive(conn, buffer)?;
+        let received = self.honest.receive(conn, buffer, patience)?;
         let at = buffer[before..]
             .windows(self.from.len())
             .position(|window| window == self.from);
@@ -34,17 +41,25 @@ impl Link for Lying {
             let at = before + at;
             buffer.splice(at..at + self.from.len(), self.to.iter().copied());
         }
-        Ok(more)
+        Ok(received)
     }
 
-    fn close(&mut self, conn: u32) {
-        self.local.close(conn);
+    fn end(&mut self, conn: char, how: End) -> io::Result<()> {
+        self.honest.end(conn, how)
+    }
+
+    fn wait(&mut self, span: Duration) {
+        self.honest.wait(span);
+    }
+
+    fn owns_time(&self) -> bool {
+        self.honest.owns_time()
     }
 }
 
 fn play_a_little(
-    theirs: &mut dyn Link,
-    ours: &mut dyn Link,
+    theirs: &mut dyn Peer,
+    ours: &mut dyn Peer,
     dialect: Dialect,
     protocol: Protocol,
 ) -> Comparison {
@@ -62,9 +77,14 @@ fn assert_explained(comparison: &Comparison) {
 
 #[test]
 fn latchd_answers_as_itself() {
-    for dialect in [Dialect::Memcached, Dialect::Yrmcds] {
+    for dialect in [Dialect::Memcached1645, Dialect::Yrmcds] {
         for protocol in [Protocol::Text, Protocol::Binary] {
-            let comparison = play_a_little(&mut Local::new(), &mut Local::new(), dialect, protocol);
+            let comparison = play_a_little(
+                &mut MemoryPeer::on_real_clock(),
+                &mut MemoryPeer::on_real_clock(),
+                dialect,
+                protocol,
+            );
             assert_explained(&comparison);
         }
     }
@@ -83,12 +103,17 @@ fn a_wrong_answer_is_found() {
     // Each of them once in a batch, so a lie that nobody finds is one that an entry explains away.
     for (from, to) in lies {
         let mut ours = Lying {
-            local: Local::new(),
+            honest: MemoryPeer::on_real_clock(),
             from,
             to,
         };
-        let (dialect, protocol) = (Dialect::Memcached, Protocol::Text);
-        let comparison = play_a_little(&mut Local::new(), &mut ours, dialect, protocol);
+        let (dialect, protocol) = (Dialect::Memcached1645, Protocol::Text);
+        let comparison = play_a_little(
+            &mut MemoryPeer::on_real_clock(),
+            &mut ours,
+            dialect,
+            protocol,
+        );
         assert!(
             !comparison.unexplained.is_empty(),
             "nothing is wrong with {}",
@@ -101,13 +126,27 @@ fn a_wrong_answer_is_found() {
 fn versions_that_do_not_go_together_are_found() {
     // The second digit of a version goes: two versions become one.
     let mut ours = Lying {
-        local: Local::new(),
+        honest: MemoryPeer::on_real_clock(),
         from: b" c12",
         to: b" c1",
     };
-    let (dialect, protocol) = (Dialect::Memcached, Protocol::Text);
-    let comparison = play_a_little(&mut Local::new(), &mut ours, dialect, protocol);
+    let (dialect, protocol) = (Dialect::Memcached1645, Protocol::Text);
+    let comparison = play_a_little(
+        &mut MemoryPeer::on_real_clock(),
+        &mut ours,
+        dialect,
+        protocol,
+    );
     assert!(!comparison.unexplained.is_empty());
+}
+
+/// Compares with a live server in both protocols.
+fn compare_with(program: &Path, dialect: Dialect) {
+    for protocol in [Protocol::Text, Protocol::Binary] {
+        let mut theirs = start(program, dialect).expect("it starts");
+        let mut ours = MemoryPeer::on_real_clock();
+        assert_explained(&play_a_little(&mut theirs, &mut ours, dialect, protocol));
+    }
 }
 
 #[test]
@@ -116,23 +155,8 @@ fn memcached_answers_as_latchd() {
         println!("left out: memcached is not installed");
         return;
     };
-    let dialect = match memcached_dialect(&program).expect("it says its version") {
-        transcript::Dialect::Memcached1618 => Dialect::MemcachedBefore1640,
-        transcript::Dialect::Latchd
-        | transcript::Dialect::Memcached1645
-        | transcript::Dialect::Yrmcds => Dialect::Memcached,
-    };
-    for protocol in [Protocol::Text, Protocol::Binary] {
-        let quiet = ["-o", "no_lru_maintainer,no_lru_crawler"];
-        let server = ServerProcess::memcached_with(&program, &quiet).expect("it starts");
-        let mut theirs = Socket::new(server.address);
-        assert_explained(&play_a_little(
-            &mut theirs,
-            &mut Local::new(),
-            dialect,
-            protocol,
-        ));
-    }
+    let dialect = memcached_dialect(&program).expect("it says its version");
+    compare_with(&program, dialect);
 }
 
 #[test]
@@ -141,10 +165,5 @@ fn yrmcds_answers_as_latchd() {
         println!("left out: yrmcds is not installed");
         return;
     };
-    for protocol in [Protocol::Text, Protocol::Binary] {
-        let server = ServerProcess::yrmcds(&program).expect("it starts");
-        let mut theirs = Socket::new(server.address);
-        let comparison = play_a_little(&mut theirs, &mut Local::new(), Dialect::Yrmcds, protocol);
-        assert_explained(&comparison);
-    }
+    compare_with(&program, Dialect::Yrmcds);
 }

@@ -1,8 +1,9 @@
-//! The core as a server: connections without sockets, and a clock that is moved by hand.
+//! The core as a server: connections without sockets, and a clock that is moved by hand or goes by
+//! itself.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant as Moment, SystemTime};
 
 use latchd_core::connection::Progress;
 use latchd_core::engine::Config;
@@ -33,11 +34,20 @@ pub enum Arrival {
     },
 }
 
+/// What time it is.
+#[derive(Clone, Copy, Debug)]
+enum Time {
+    /// As many milliseconds as have been waited for.
+    ByHand(u64),
+    /// As long as it has been.
+    Since(Moment),
+}
+
 /// A core, its clients, and their time.
 #[derive(Debug)]
 pub struct MemoryPeer {
     core: Core,
-    now_ms: u64,
+    time: Time,
     arrival: Arrival,
     clients: BTreeMap<char, Client>,
     opened: u64,
@@ -60,21 +70,40 @@ impl MemoryPeer {
     /// An empty core.
     #[must_use]
     pub fn new(arrival: Arrival) -> Self {
+        Self::at(Time::ByHand(START_MS), UNIX_S_AT_START, arrival)
+    }
+
+    /// An empty core on the real clock, for a comparison with servers that have no other.
+    #[must_use]
+    pub fn on_real_clock() -> Self {
+        let unix_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let unix_s = unix_s.map_or(0, |since| since.as_secs());
+        Self::at(Time::Since(Moment::now()), unix_s, Arrival::Whole)
+    }
+
+    fn at(time: Time, unix_s_at_start: u64, arrival: Arrival) -> Self {
         Self {
-            core: Core::new(Config::new(Limits::default(), UNIX_S_AT_START)),
-            now_ms: START_MS,
+            core: Core::new(Config::new(Limits::default(), unix_s_at_start)),
+            time,
             arrival,
             clients: BTreeMap::new(),
             opened: 0,
         }
     }
 
+    fn now(&self) -> Instant {
+        Instant::from_millis(match self.time {
+            Time::ByHand(now_ms) => now_ms,
+            Time::Since(start) => u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
     fn client(&mut self, conn: char) -> &mut Client {
+        let now = self.now();
         self.clients.entry(conn).or_insert_with(|| {
             self.opened += 1;
             let id = ConnId::from_number(self.opened);
-            self.core
-                .handle(Instant::from_millis(self.now_ms), Event::Opened(id));
+            self.core.handle(now, Event::Opened(id));
             Client {
                 id,
                 connection: Connection::new(WireLimits::new(self.core.limits().value_bytes_max)),
@@ -87,7 +116,7 @@ impl MemoryPeer {
     }
 
     fn arrive(&mut self, conn: char, bytes: &[u8]) {
-        let now = Instant::from_millis(self.now_ms);
+        let now = self.now();
         let Some(client) = self.clients.get_mut(&conn) else {
             return;
         };
@@ -118,7 +147,7 @@ impl MemoryPeer {
     }
 
     fn close(&mut self, conn: char) {
-        let now = Instant::from_millis(self.now_ms);
+        let now = self.now();
         if let Some(client) = self.clients.get_mut(&conn)
             && !client.closed
         {
@@ -171,16 +200,19 @@ impl Peer for MemoryPeer {
     }
 
     fn wait(&mut self, span: Duration) {
-        let end_ms = self.now_ms + u64::try_from(span.as_millis()).unwrap_or(u64::MAX / 2);
-        while self.now_ms < end_ms {
-            self.now_ms = (self.now_ms + TICK_MS).min(end_ms);
-            self.core
-                .handle(Instant::from_millis(self.now_ms), Event::Tick);
+        let Time::ByHand(mut now_ms) = self.time else {
+            return std::thread::sleep(span);
+        };
+        let end_ms = now_ms + u64::try_from(span.as_millis()).unwrap_or(u64::MAX / 2);
+        while now_ms < end_ms {
+            now_ms = (now_ms + TICK_MS).min(end_ms);
+            self.time = Time::ByHand(now_ms);
+            self.core.handle(Instant::from_millis(now_ms), Event::Tick);
         }
         self.core.check();
     }
 
     fn owns_time(&self) -> bool {
-        true
+        matches!(self.time, Time::ByHand(_))
     }
 }

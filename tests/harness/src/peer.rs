@@ -1,11 +1,11 @@
-//! A server as a transcript sees it: connections that take bytes and give bytes back.
+//! A server as a test sees it: connections that take bytes and give bytes back.
 
 use std::io;
 use std::time::Duration;
 
 use crate::transcript::End;
 
-/// A server that a transcript is played against.
+/// A server, one connection a letter.
 pub trait Peer {
     /// Sends bytes on a connection, which is opened at its first use. Bytes that the other side no
     /// longer takes are dropped: what comes back tells.

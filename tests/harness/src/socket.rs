@@ -31,6 +31,7 @@ const START: Duration = Duration::from_secs(10);
 pub struct SocketPeer<K = ()> {
     address: SocketAddr,
     streams: BTreeMap<char, TcpStream>,
+    due: Duration,
     notice: Duration,
     _keeper: K,
 }
@@ -43,9 +44,18 @@ impl<K> SocketPeer<K> {
         Self {
             address,
             streams,
+            due: DUE,
             notice: NOTICE,
             _keeper: keeper,
         }
+    }
+
+    /// The same with another limit to how long bytes that are due may take, where a server may have
+    /// none to send.
+    #[must_use]
+    pub const fn with_due(mut self, due: Duration) -> Self {
+        self.due = due;
+        self
     }
 
     fn stream(&mut self, conn: char) -> io::Result<&mut TcpStream> {
@@ -54,7 +64,7 @@ impl<K> SocketPeer<K> {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 let stream = TcpStream::connect(self.address)?;
                 stream.set_nodelay(true)?;
-                stream.set_write_timeout(Some(DUE))?;
+                stream.set_write_timeout(Some(self.due))?;
                 Ok(entry.insert(stream))
             }
         }
@@ -74,11 +84,12 @@ impl<K> Peer for SocketPeer<K> {
         buffer: &mut Vec<u8>,
         patience: Patience,
     ) -> io::Result<Received> {
-        let stream = self.stream(conn)?;
-        stream.set_read_timeout(Some(match patience {
-            Patience::Due => DUE,
+        let limit = match patience {
+            Patience::Due => self.due,
             Patience::NotDue => NOT_DUE,
-        }))?;
+        };
+        let stream = self.stream(conn)?;
+        stream.set_read_timeout(Some(limit))?;
         let mut chunk = [0; 16 << 10];
         match stream.read(&mut chunk) {
             Ok(0) => Ok(Received::Closed),
@@ -294,18 +305,23 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// Which answers a memcached program gives: it says its version.
+/// What a memcached program calls itself: its name, and its version.
+///
+/// # Errors
+/// It cannot be started.
+pub fn memcached_version(program: &Path) -> io::Result<String> {
+    let said = Command::new(program).arg("-V").output()?.stdout;
+    Ok(String::from_utf8_lossy(&said).trim().to_owned())
+}
+
+/// Which answers a memcached program gives.
 ///
 /// # Errors
 /// It cannot be started.
 pub fn memcached_dialect(program: &Path) -> io::Result<Dialect> {
-    let said = Command::new(program).arg("-V").output()?.stdout;
-    let said = String::from_utf8_lossy(&said);
-    let version = said
-        .trim()
-        .strip_prefix("memcached 1.6.")
-        .unwrap_or_default();
-    Ok(match version.parse::<u32>() {
+    let version = memcached_version(program)?;
+    let patch = version.strip_prefix("memcached 1.6.").unwrap_or_default();
+    Ok(match patch.parse::<u32>() {
         Ok(patch) if patch < 40 => Dialect::Memcached1618,
         _ => Dialect::Memcached1645,
     })

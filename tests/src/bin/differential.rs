@@ -5,12 +5,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use latchd_harness::socket::{ServerProcess, on_path};
-use latchd_tests::differential::Dialect;
-use latchd_tests::differential::link::{Link, Local, Socket};
-use latchd_tests::differential::session::{Protocol, play, report};
+use latchd_harness::memory::MemoryPeer;
+use latchd_harness::peer::Peer;
+use latchd_harness::socket::{SocketPeer, memcached_dialect, memcached_version, on_path};
+use latchd_harness::transcript::Dialect;
+use latchd_tests::differential::session::{PATIENCE, Protocol, play, report, start};
 
 const USAGE: &str = "\
 usage: differential [--peer memcached|yrmcds] [--peer-path PROGRAM] [--latchd HOST:PORT]
@@ -96,35 +97,14 @@ fn compare(options: &Options) -> io::Result<bool> {
                 "{name} is not installed; --peer-path says where it is"
             ))
         })?;
-    let (server, dialect, version) = if is_yrmcds {
-        (
-            ServerProcess::yrmcds(&program)?,
-            Dialect::Yrmcds,
-            "yrmcds".to_owned(),
-        )
+    let (dialect, version) = if is_yrmcds {
+        (Dialect::Yrmcds, "yrmcds".to_owned())
     } else {
-        let said = Command::new(&program).arg("-V").output()?.stdout;
-        let version = String::from_utf8_lossy(&said).trim().to_owned();
-        let patch = version
-            .rsplit('.')
-            .next()
-            .and_then(|patch| patch.parse::<u32>().ok());
-        let dialect = match patch {
-            Some(0..40) => Dialect::MemcachedBefore1640,
-            Some(_) | None => Dialect::Memcached,
-        };
-        // Its background threads hold items for moments, and what it answers would depend on when.
-        let quiet = ["-o", "no_lru_maintainer,no_lru_crawler"];
-        (
-            ServerProcess::memcached_with(&program, &quiet)?,
-            dialect,
-            version,
-        )
+        (memcached_dialect(&program)?, memcached_version(&program)?)
     };
-    let mut theirs = Socket::new(server.address);
-    let mut ours: Box<dyn Link> = match options.latchd {
-        Some(address) => Box::new(Socket::new(address)),
-        None => Box::new(Local::new()),
+    let mut ours: Box<dyn Peer> = match options.latchd {
+        Some(address) => Box::new(SocketPeer::new(address, ()).with_due(PATIENCE)),
+        None => Box::new(MemoryPeer::on_real_clock()),
     };
     let Options {
         protocol,
@@ -133,7 +113,7 @@ fn compare(options: &Options) -> io::Result<bool> {
         ..
     } = *options;
     let comparison = play(
-        &mut theirs,
+        &mut start(&program, dialect)?,
         ours.as_mut(),
         dialect,
         protocol,

@@ -3,7 +3,8 @@
 //! An entry says as exactly as it can when it applies. The reasons are those of docs/PROTOCOL.md;
 //! where an entry is the drift of an older memcached, it applies to that dialect only.
 
-use super::Dialect;
+use latchd_harness::transcript::Dialect;
+
 use super::packet::opcode as op;
 use super::reply::{Message, Part};
 
@@ -60,7 +61,7 @@ pub const LIST: &[Entry] = &[
         id: "delete-extra-words",
         reason: "delete answers what lies behind the key as 1.6.18 does: 1.6.45 fails memccapable",
         explains: |d| {
-            d.dialect == Dialect::Memcached
+            d.dialect == Dialect::Memcached1645
                 && d.verb() == b"delete"
                 && d.words() > 2
                 && (d.we_say(b"CLIENT_ERROR bad command line format.  Usage") || d.we_say(b"ERROR"))
@@ -292,7 +293,7 @@ impl<'a> Differing<'a> {
     }
 
     fn is_old(&self) -> bool {
-        self.dialect == Dialect::MemcachedBefore1640
+        self.dialect == Dialect::Memcached1618
     }
 
     fn is_binary(&self) -> bool {

@@ -12,8 +12,8 @@ use super::packet::{Packet, opcode as op};
 use super::request_builder::RequestBuilder;
 use crate::generate::Random;
 
-/// How many connections take part.
-pub const CONNECTIONS: u32 = 4;
+/// The connections that take part.
+const CONNECTIONS: [char; 4] = ['A', 'B', 'C', 'D'];
 
 /// Few, so that they collide; one digit, so that each is a prefix of itself alone.
 const KEYS: u64 = 5;
@@ -31,9 +31,9 @@ pub struct LockStream {
 #[derive(Debug)]
 pub enum Next {
     /// A batch on a connection.
-    Batch(u32, Vec<PairedRequest>),
+    Batch(char, Vec<PairedRequest>),
     /// A connection closes.
-    Close(u32),
+    Close(char),
 }
 
 impl LockStream {
@@ -49,7 +49,7 @@ impl LockStream {
 
     /// What comes next.
     pub fn next(&mut self, book: &CasBook) -> Next {
-        let conn = u32::try_from(self.random.below(CONNECTIONS.into())).unwrap_or(0);
+        let conn = *self.random.choose(&CONNECTIONS);
         if self.asked.is_none() && self.random.chance(1, 2_000) {
             return Next::Close(conn);
         }
@@ -260,24 +260,24 @@ impl LockStream {
 /// An item that expires while it is held stays until it is unlocked: what is sent before the wait
 /// and after it, on two connections.
 #[must_use]
-pub fn expiry_script() -> [Vec<(u32, PairedRequest)>; 2] {
+pub fn expiry_script() -> [Vec<(char, PairedRequest)>; 2] {
     let before = vec![
-        (0, "set e0 0 1 1\r\nv\r\n"),
-        (0, "set e1 0 1 1\r\nv\r\n"),
-        (0, "lock e0\r\n"),
-        (1, "lock e0\r\n"),
+        ('A', "set e0 0 1 1\r\nv\r\n"),
+        ('A', "set e1 0 1 1\r\nv\r\n"),
+        ('A', "lock e0\r\n"),
+        ('B', "lock e0\r\n"),
     ];
     let after = vec![
-        (1, "get e0\r\n"),
-        (1, "get e1\r\n"),
-        (1, "lock e1\r\n"),
-        (1, "lock e0\r\n"),
-        (1, "set e0 0 0 1\r\nw\r\n"),
-        (0, "unlock e0\r\n"),
-        (0, "get e0\r\n"),
-        (1, "lock e0\r\n"),
+        ('B', "get e0\r\n"),
+        ('B', "get e1\r\n"),
+        ('B', "lock e1\r\n"),
+        ('B', "lock e0\r\n"),
+        ('B', "set e0 0 0 1\r\nw\r\n"),
+        ('A', "unlock e0\r\n"),
+        ('A', "get e0\r\n"),
+        ('B', "lock e0\r\n"),
     ];
-    let requests = |script: Vec<(u32, &str)>| {
+    let requests = |script: Vec<(char, &str)>| {
         script
             .into_iter()
             .map(|(conn, text)| (conn, PairedRequest::new(text)))

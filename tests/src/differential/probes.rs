@@ -1,7 +1,9 @@
 //! Short scripts that go where the servers are known or likely to part: bad input, and every row
 //! of the protocol page that says "we do not". Each run of one uses a key of its own.
 
-use super::{Dialect, PairedRequest};
+use latchd_harness::transcript::Dialect;
+
+use super::PairedRequest;
 use crate::generate::Random;
 
 /// A script, and what is known of it.
@@ -343,7 +345,7 @@ pub fn draw(random: &mut Random, dialect: Dialect, number: u64) -> Vec<PairedReq
     let mut script = random.choose(SCRIPTS);
     // A megabyte takes its time: one in a few hundred is enough.
     let is_large = script.lines.iter().any(|line| line.contains(['~', '^']));
-    while is_large && random.chance(9, 10) || script.is_new && dialect != Dialect::Memcached {
+    while is_large && random.chance(9, 10) || script.is_new && dialect != Dialect::Memcached1645 {
         script = random.choose(&SCRIPTS[..10]);
     }
     script

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Dialect;
+use latchd_harness::transcript::Dialect;
 
 /// A piece of an answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -91,7 +91,7 @@ impl Wire for TextWire {
     fn marker(&self, number: u64) -> Vec<u8> {
         match self.dialect {
             // A miss that shows an opaque of our own, in every version.
-            Dialect::Memcached | Dialect::MemcachedBefore1640 => {
+            Dialect::Latchd | Dialect::Memcached1645 | Dialect::Memcached1618 => {
                 format!("md ! O@{number}\r\n").into_bytes()
             }
             Dialect::Yrmcds => b"version\r\n".to_vec(),
@@ -100,12 +100,14 @@ impl Wire for TextWire {
 
     fn marked(&self, message: &Message, last: u64) -> Option<u64> {
         match self.dialect {
-            Dialect::Memcached | Dialect::MemcachedBefore1640 => match message.as_slice() {
-                [Part::Same(code), Part::Same(opaque)] if code == b"NF" => {
-                    number(opaque.strip_prefix(b"O@")?).map(i64::cast_unsigned)
+            Dialect::Latchd | Dialect::Memcached1645 | Dialect::Memcached1618 => {
+                match message.as_slice() {
+                    [Part::Same(code), Part::Same(opaque)] if code == b"NF" => {
+                        number(opaque.strip_prefix(b"O@")?).map(i64::cast_unsigned)
+                    }
+                    _ => None,
                 }
-                _ => None,
-            },
+            }
             Dialect::Yrmcds => match message.as_slice() {
                 [Part::Same(line)] if line.starts_with(b"VERSION ") => Some(last),
                 _ => None,

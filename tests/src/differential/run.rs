@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io;
 
+use latchd_harness::peer::{Patience, Peer, Received};
+use latchd_harness::transcript::{Dialect, End};
+
 use super::allow::{self, Differing};
 use super::cas::{CasBook, CasPair};
-use super::link::Link;
 use super::reply::{Message, Part, Wire, shown};
-use super::{Dialect, PairedRequest, Side};
+use super::{PairedRequest, Side};
 
 /// How many requests before an unexplained difference are shown with it.
 const REPLAY_MAX: usize = 40;
@@ -20,9 +22,9 @@ const UNEXPLAINED_MAX: usize = 5;
 /// A comparison under way.
 pub struct Run<'a> {
     /// The peer.
-    pub theirs: &'a mut dyn Link,
+    pub theirs: &'a mut dyn Peer,
     /// latchd.
-    pub ours: &'a mut dyn Link,
+    pub ours: &'a mut dyn Peer,
     /// The protocol they are spoken to in.
     pub wire: &'a dyn Wire,
     /// What the peer is.
@@ -69,7 +71,7 @@ impl Comparison {
 
 /// A request of the past.
 struct Told {
-    conn: u32,
+    conn: char,
     key: Option<String>,
     request: Vec<u8>,
     answer: String,
@@ -81,13 +83,13 @@ type Units = BTreeMap<u64, Vec<Message>>;
 impl<'a> Run<'a> {
     /// Nothing sent yet.
     pub fn new(
-        theirs: &'a mut dyn Link,
-        ours: &'a mut dyn Link,
+        theirs: &'a mut dyn Peer,
+        ours: &'a mut dyn Peer,
         wire: &'a dyn Wire,
         dialect: Dialect,
     ) -> Self {
         let book = match dialect {
-            Dialect::Memcached | Dialect::MemcachedBefore1640 => CasBook::default(),
+            Dialect::Latchd | Dialect::Memcached1645 | Dialect::Memcached1618 => CasBook::default(),
             Dialect::Yrmcds => CasBook::repeating(),
         };
         Self {
@@ -107,7 +109,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// A connection cannot be opened.
-    pub fn exchange(&mut self, conn: u32, batch: Vec<PairedRequest>) -> io::Result<()> {
+    pub fn exchange(&mut self, conn: char, batch: Vec<PairedRequest>) -> io::Result<()> {
         let mut part = Vec::new();
         for request in batch {
             if request.alone && !part.is_empty() {
@@ -118,7 +120,7 @@ impl<'a> Run<'a> {
         self.exchange_part(conn, part)
     }
 
-    fn exchange_part(&mut self, conn: u32, batch: Vec<PairedRequest>) -> io::Result<()> {
+    fn exchange_part(&mut self, conn: char, batch: Vec<PairedRequest>) -> io::Result<()> {
         let first = self.markers + 1;
         // Two more at the end: a request that a server reads too far swallows at most one.
         let last = self.markers + batch.len() as u64 + 2;
@@ -160,14 +162,14 @@ impl<'a> Run<'a> {
     /// # Errors
     /// A connection cannot be opened.
     pub fn exchange_last(&mut self, request: &PairedRequest) -> io::Result<()> {
-        const CONN: u32 = u32::MAX;
+        const CONN: char = 'Z';
         let mut answers = Vec::new();
         for side in [Side::Theirs, Side::Ours] {
-            let link = self.link(side);
-            link.send(CONN, &request.bytes(side))?;
+            let peer = self.peer(side);
+            peer.send(CONN, &request.bytes(side))?;
             let mut bytes = Vec::new();
-            while link.receive(CONN, &mut bytes)? {}
-            link.close(CONN);
+            while peer.receive(CONN, &mut bytes, Patience::Due)? == Received::Bytes {}
+            peer.end(CONN, End::Close)?;
             answers.push(self.messages(&bytes));
         }
         self.comparison.commands += 1;
@@ -175,7 +177,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn link(&mut self, side: Side) -> &mut dyn Link {
+    fn peer(&mut self, side: Side) -> &mut dyn Peer {
         match side {
             Side::Theirs => self.theirs,
             Side::Ours => self.ours,
@@ -185,7 +187,7 @@ impl<'a> Run<'a> {
     fn ask(
         &mut self,
         side: Side,
-        conn: u32,
+        conn: char,
         batch: &[PairedRequest],
         first: u64,
         last: u64,
@@ -198,15 +200,15 @@ impl<'a> Run<'a> {
         }
         bytes.extend_from_slice(&wire.marker(last - 1));
         bytes.extend_from_slice(&wire.marker(last));
-        let link = self.link(side);
-        link.send(conn, &bytes)?;
+        let peer = self.peer(side);
+        peer.send(conn, &bytes)?;
 
         let mut units = Units::new();
         let mut unit = Vec::new();
         let mut seen = first - 1;
         let mut received = Vec::new();
         loop {
-            let more = link.receive(conn, &mut received)?;
+            let more = peer.receive(conn, &mut received, Patience::Due)? == Received::Bytes;
             let mut rest = received.as_slice();
             while let Some((message, length)) = wire.parse(rest) {
                 rest = rest.get(length..).unwrap_or_default();

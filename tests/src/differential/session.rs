@@ -2,21 +2,25 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
+use latchd_harness::peer::{Patience, Peer};
+use latchd_harness::socket::{ServerProcess, SocketPeer};
+use latchd_harness::transcript::{Dialect, End};
+
 use super::binary::{self, BinaryStream};
-use super::link::Link;
 use super::locks::{self, LockStream, Next};
 use super::packet::BinaryWire;
 use super::reply::{TextWire, Wire};
 use super::run::{Comparison, Run};
 use super::text::TextStream;
-use super::{Dialect, PairedRequest, allow, probes};
+use super::{PairedRequest, allow, probes};
 
+/// How long an answer may take before it counts as none.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 /// About how many requests go out at once.
 const BATCH: usize = 40;
-/// How long yrmcds may take to notice that a client is gone.
-const NOTICE: Duration = Duration::from_millis(60);
 /// Longer than the TTL of the script of expiry, by more than a second: yrmcds looks at its clock
 /// once a second.
 const EXPIRY: Duration = Duration::from_millis(2_600);
@@ -30,13 +34,29 @@ pub enum Protocol {
     Binary,
 }
 
+/// Starts a server to be compared with, which ends with the value.
+///
+/// # Errors
+/// It cannot be started.
+pub fn start(program: &Path, dialect: Dialect) -> io::Result<SocketPeer<ServerProcess>> {
+    let server = match dialect {
+        Dialect::Yrmcds => ServerProcess::yrmcds(program)?,
+        Dialect::Latchd | Dialect::Memcached1645 | Dialect::Memcached1618 => {
+            // Its background threads hold items for moments, and what it answers would depend on when.
+            let quiet = ["-o", "no_lru_maintainer,no_lru_crawler"];
+            ServerProcess::memcached_with(program, &quiet)?
+        }
+    };
+    Ok(server.into_peer().with_due(PATIENCE))
+}
+
 /// Plays `commands` random requests of a seed to both.
 ///
 /// # Errors
 /// A server cannot be reached.
 pub fn play(
-    theirs: &mut dyn Link,
-    ours: &mut dyn Link,
+    theirs: &mut dyn Peer,
+    ours: &mut dyn Peer,
     dialect: Dialect,
     protocol: Protocol,
     commands: u64,
@@ -51,21 +71,21 @@ pub fn play(
     let mut run = Run::new(theirs, ours, wire, dialect);
     match (dialect, protocol) {
         (Dialect::Yrmcds, _) => play_locks(&mut run, protocol, commands, seed)?,
-        (Dialect::Memcached | Dialect::MemcachedBefore1640, Protocol::Text) => {
+        (Dialect::Latchd | Dialect::Memcached1645 | Dialect::Memcached1618, Protocol::Text) => {
             let mut stream = TextStream::new(seed, dialect);
             while run.comparison.commands < commands && !run.comparison.is_hopeless() {
                 let batch = stream.batch(&run.book, BATCH);
-                run.exchange(0, batch)?;
+                run.exchange('A', batch)?;
             }
             for line in probes::last_words() {
                 run.exchange_last(&PairedRequest::new(line))?;
             }
         }
-        (Dialect::Memcached | Dialect::MemcachedBefore1640, Protocol::Binary) => {
+        (Dialect::Latchd | Dialect::Memcached1645 | Dialect::Memcached1618, Protocol::Binary) => {
             let mut stream = BinaryStream::new(seed);
             while run.comparison.commands < commands && !run.comparison.is_hopeless() {
                 let batch = stream.batch(&run.book, BATCH);
-                run.exchange(0, batch)?;
+                run.exchange('A', batch)?;
             }
             for request in binary::last_words() {
                 run.exchange_last(&request)?;
@@ -76,13 +96,11 @@ pub fn play(
 }
 
 /// A latchd that was there before may hold what an earlier comparison left; the peer is new.
-fn flush(ours: &mut dyn Link) -> io::Result<()> {
-    const CONN: u32 = u32::MAX;
+fn flush(ours: &mut dyn Peer) -> io::Result<()> {
+    const CONN: char = 'Z';
     ours.send(CONN, b"flush_all\r\n")?;
-    let mut answer = Vec::new();
-    ours.receive(CONN, &mut answer)?;
-    ours.close(CONN);
-    Ok(())
+    ours.receive(CONN, &mut Vec::new(), Patience::Due)?;
+    ours.end(CONN, End::Close)
 }
 
 fn play_locks(run: &mut Run<'_>, protocol: Protocol, commands: u64, seed: u64) -> io::Result<()> {
@@ -91,9 +109,8 @@ fn play_locks(run: &mut Run<'_>, protocol: Protocol, commands: u64, seed: u64) -
         match stream.next(&run.book) {
             Next::Batch(conn, batch) => run.exchange(conn, batch)?,
             Next::Close(conn) => {
-                run.theirs.close(conn);
-                run.ours.close(conn);
-                std::thread::sleep(NOTICE);
+                run.theirs.end(conn, End::Close)?;
+                run.ours.end(conn, End::Close)?;
             }
         }
     }
@@ -102,7 +119,7 @@ fn play_locks(run: &mut Run<'_>, protocol: Protocol, commands: u64, seed: u64) -
         for (conn, request) in before {
             run.exchange(conn, vec![request])?;
         }
-        std::thread::sleep(EXPIRY);
+        run.theirs.wait(EXPIRY);
         for (conn, request) in after {
             run.exchange(conn, vec![request])?;
         }

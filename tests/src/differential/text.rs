@@ -7,9 +7,11 @@
 //!
 //! TTLs are so far apart that a second more or less changes no answer.
 
+use latchd_harness::transcript::Dialect;
+
 use super::cas::CasBook;
 use super::request_builder::RequestBuilder;
-use super::{Dialect, PairedRequest, probes};
+use super::{PairedRequest, probes};
 use crate::generate::Random;
 
 const WORD_KEYS: u64 = 24;
@@ -67,7 +69,7 @@ impl TextStream {
     }
 
     fn is_old(&self) -> bool {
-        self.dialect == Dialect::MemcachedBefore1640
+        self.dialect == Dialect::Memcached1618
     }
 
     fn word_key(&mut self) -> String {
@@ -307,7 +309,7 @@ impl TextStream {
         for flag in self.some_of(&flags, 1, 2) {
             builder.push(format!(" {flag}"));
         }
-        if self.dialect == Dialect::Memcached && self.random.chance(1, 10) {
+        if self.dialect == Dialect::Memcached1645 && self.random.chance(1, 10) {
             builder.push(" C");
             self.push_cas(&mut builder, &key, book);
         }
@@ -340,7 +342,7 @@ impl TextStream {
         let mut flags = vec!["k".to_owned(), "c".to_owned(), self.opaque()];
         flags.push(format!("T{}", self.exptime()));
         flags.push(format!("F{}", self.flags()));
-        if self.dialect == Dialect::Memcached {
+        if self.dialect == Dialect::Memcached1645 {
             flags.push("s".into());
         }
         // Before 1.6.40 no append made an item.
@@ -373,7 +375,7 @@ impl TextStream {
 
     /// `E`, sometimes: a number that no server gives by itself.
     fn push_made_up(&mut self, builder: &mut RequestBuilder) {
-        if self.dialect == Dialect::Memcached && self.random.chance(1, 15) {
+        if self.dialect == Dialect::Memcached1645 && self.random.chance(1, 15) {
             let cas = 1_000_000_000_000 + self.random.below(1 << 40);
             builder.push(format!(" E{cas}"));
             builder.made_up_cas();
