@@ -13,10 +13,10 @@ use latchd_core::item::Cas;
 use latchd_core::reply::Reply;
 use latchd_core::wire::WireLimits;
 use latchd_core::{Command, ConnId, Connection, Core, Event, Instant, Output};
-use latchd_harness::alphabet::Op;
+use latchd_harness::alphabet::{Op, SmallRequest};
 use latchd_harness::transcript::binary::Response;
 use latchd_harness::transcript::written;
-use latchd_harness::wording;
+use latchd_harness::wording::{self, Style};
 use stateright::Model;
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
@@ -120,8 +120,7 @@ impl Player {
             if let Some(Op::Request { client, request }) = step.op(setup)
                 && let Some(is_binary) = is_binary.get_mut(client.among(CLIENTS_MAX + 1))
             {
-                let text = wording::text(&request.lower(&words), VALUE_BYTES_MAX);
-                *is_binary |= text.is_none();
+                *is_binary |= wording::text(&request, &words, VALUE_BYTES_MAX).is_none();
             }
         }
         Self {
@@ -194,20 +193,22 @@ impl Player {
             Some(Op::Tick) => Line::Note("the core looks for expired items".to_owned()),
             Some(Op::Pressure { .. }) => {
                 let set = Command::from(Set::new(key(PRESSURE_KEY), value.as_bytes()));
-                said(&set, false).expect("text has words for a set")
+                let mut line = Vec::new();
+                wording::classic(&set, &[], &Style::default(), &mut line);
+                Line::Text(line)
             }
             Some(Op::Request { client, request }) => {
                 let who = client.among(CLIENTS_MAX + 1);
                 let number = request.key().map_or(0, |key| key.among(KEYS.len()));
                 let known = world.version(who, number).and_then(Cas::new);
-                let command = request.lower(&Words {
+                let words = Words {
                     value: value.as_bytes(),
                     known,
-                });
+                };
                 if who == GONE {
                     return Line::Note(format!("a connection that has ended asks: {action}"));
                 }
-                said(&command, self.is_binary[who]).unwrap_or_else(|| {
+                said(&request, &words, self.is_binary[who]).unwrap_or_else(|| {
                     Line::Note(format!("there are no words for this here: {action}"))
                 })
             }
@@ -246,15 +247,15 @@ impl Player {
     }
 }
 
-/// A command as a client writes it; `None` if its protocol has no words for it.
-fn said(command: &Command<'_>, in_binary: bool) -> Option<Line> {
+/// A request as a client writes it; `None` if its protocol has no words for it.
+fn said(request: &SmallRequest, words: &Words<'_>, in_binary: bool) -> Option<Line> {
     if in_binary {
-        let packet = wording::packet(command)?;
+        let packet = wording::binary(request, words)?;
         let mut bytes = Vec::new();
         packet.encode(&mut bytes).ok()?;
         Some(Line::Binary(written::packet(&packet), bytes))
     } else {
-        wording::text(command, VALUE_BYTES_MAX).map(Line::Text)
+        wording::text(request, words, VALUE_BYTES_MAX).map(Line::Text)
     }
 }
 

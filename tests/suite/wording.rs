@@ -44,8 +44,8 @@ fn the_alphabet_can_be_asked_and_is_understood() {
         let request =
             SmallRequest::arbitrary(&mut Unstructured::new(&bytes)).expect("bytes enough");
         let meant = request.lower(&environment);
-        let text = wording::text(&meant, VALUE_BYTES_MAX);
-        let packet = wording::packet(&meant);
+        let text = wording::text(&request, &environment, VALUE_BYTES_MAX);
+        let packet = wording::binary(&request, &environment);
         if let Some(text) = &text {
             assert_understood(text, &meant);
             in_text += 1;

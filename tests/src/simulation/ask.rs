@@ -2,26 +2,18 @@
 //! protocol, and how it wants to be answered.
 //!
 //! What is asked is a [`SmallRequest`] of the alphabet that all layers draw from, such that its wire can
-//! say it exactly (`translate`); or one of the few things that only a wire has, of which no core hears.
+//! say it exactly ([`nearest`](latchd_harness::wording::nearest)); or one of the few things that only a wire has, of which no core hears.
 //! It is a small plain value, so that a client can remember what it waits for, and the trace what
 //! happened, without allocating.
 
 use std::ops::Range;
 
-use latchd_core::command::{Direction, Guard, LockAfter, Removal, SetMode, TtlStep, TtlSteps};
-use latchd_core::key::KeyForm;
-use latchd_core::time::Exptime;
+use latchd_core::command::{Direction, Guard, LockAfter, Removal, SetMode, TtlSteps};
+use latchd_core::wire::binary::Opcode;
 use latchd_harness::alphabet::{SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
+use latchd_harness::wording::{Protocol, Style};
 
 use super::workload::intent::{Text, Versions};
-
-/// The protocol of a connection. Classic and meta text may be mixed on one; binary stands alone.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Protocol {
-    Classic,
-    Meta,
-    Binary,
-}
 
 /// Which word of its protocol a request begins with, whatever it is called there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -76,10 +68,6 @@ pub(super) const KEYS_MAX: usize = 6;
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag of a request, and they are independent"
-)]
 pub(super) struct Ask {
     pub(super) what: What,
     pub(super) protocol: Protocol,
@@ -95,20 +83,10 @@ pub(super) struct Ask {
     pub(super) is_too_large: bool,
     /// What its versions stand for.
     pub(super) versions: Versions,
-    /// The item's version is to be shown.
-    pub(super) with_cas: bool,
-    /// The value is to be shown.
-    pub(super) with_value: bool,
-    /// The key is to be shown.
-    pub(super) with_key: bool,
-    /// Meta: the client flags are to be shown.
-    pub(super) with_client_flags: bool,
-    /// Meta: after how many steps the TTL is to be shown.
-    pub(super) ttl_after: Option<u8>,
-    /// `noreply`, `q`, or a quiet opcode.
-    pub(super) quiet: bool,
-    /// Which of several ways to write the same is taken: bits.
-    pub(super) style: u8,
+    /// How it is written, and what its answer is to show.
+    pub(super) style: Style,
+    /// Its opcode, if it is a packet.
+    pub(super) opcode: Option<Opcode>,
     /// Its number on its connection; what `O` and the opaque of a packet say.
     pub(super) number: u32,
     /// Where in the bytes of its connection it begins and ends.
@@ -124,7 +102,7 @@ pub(super) struct Ask {
 
 impl Ask {
     /// A request with nothing but what it asks.
-    pub(super) const fn new(what: What, protocol: Protocol) -> Self {
+    pub(super) fn new(what: What, protocol: Protocol) -> Self {
         Self {
             what,
             protocol,
@@ -137,13 +115,8 @@ impl Ask {
             },
             is_too_large: false,
             versions: Versions::NONE,
-            with_cas: false,
-            with_value: false,
-            with_key: false,
-            with_client_flags: false,
-            ttl_after: None,
-            quiet: false,
-            style: 0,
+            style: Style::default(),
+            opcode: None,
             number: 0,
             start: 0,
             end: 0,
@@ -180,16 +153,9 @@ impl Ask {
         matches!(self.what, What::Increment | What::Decrement)
     }
 
-    pub(super) const fn removes(&self) -> bool {
-        matches!(
-            self.what,
-            What::Delete | What::MarkStale | What::Clear | What::ClearAndMarkStale
-        )
-    }
-
     /// `noreply`: nothing is ever sent.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.quiet && self.protocol == Protocol::Classic
+        self.style.quiet && self.protocol == Protocol::Classic
     }
 
     /// The client means the connection to end.
@@ -207,20 +173,6 @@ impl Ask {
                     Protocol::Meta => true,
                     Protocol::Binary => self.what == What::Set,
                 })
-    }
-
-    /// The key is written in base64.
-    pub(super) fn is_in_base64(&self) -> bool {
-        let key_form = match self.request {
-            Some(
-                SmallRequest::Get(SmallGet { key_form, .. })
-                | SmallRequest::Set(SmallSet { key_form, .. })
-                | SmallRequest::Delete(SmallDelete { key_form, .. })
-                | SmallRequest::Arithmetic(SmallArithmetic { key_form, .. }),
-            ) => key_form,
-            _ => KeyForm::Plain,
-        };
-        key_form == KeyForm::Binary
     }
 
     /// It says which version the item must have.
@@ -275,46 +227,11 @@ impl Ask {
         }
     }
 
-    /// The one exptime of a request that has no room for more: of its touch, or its own.
-    pub(super) fn exptime(&self) -> Option<Exptime> {
-        match self.request {
-            Some(SmallRequest::Get(SmallGet { steps, .. })) => {
-                steps.iter().find_map(|step| match step {
-                    TtlStep::Touch(exptime) => Some(exptime),
-                    TtlStep::Vivify(_) | TtlStep::Recache(_) => None,
-                })
-            }
-            Some(SmallRequest::Set(SmallSet { exptime, .. })) => Some(exptime),
-            Some(SmallRequest::Delete(SmallDelete { removal, .. })) => match removal {
-                Removal::Remove => None,
-                Removal::MarkStale { exptime } => exptime,
-                Removal::Clear { exptime, .. } | Removal::ClearAndMarkStale { exptime, .. } => {
-                    Some(exptime)
-                }
-            },
-            Some(SmallRequest::FlushAll { at }) => Some(at),
-            _ => None,
-        }
-    }
-
     /// The key whose name is the beginning of those to be listed, of so many keys.
     pub(super) fn prefix(&self, keys: usize) -> Option<usize> {
         match self.request {
             Some(SmallRequest::Keys { prefix }) => prefix.map(|key| key.among(keys)),
             _ => None,
-        }
-    }
-
-    /// The client flags that it brings.
-    pub(super) fn client_flags(&self) -> u32 {
-        match self.request {
-            Some(SmallRequest::Set(SmallSet { client_flags, .. })) => client_flags,
-            Some(SmallRequest::Delete(SmallDelete { removal, .. })) => match removal {
-                Removal::Remove | Removal::MarkStale { .. } => 0,
-                Removal::Clear { client_flags, .. }
-                | Removal::ClearAndMarkStale { client_flags, .. } => client_flags,
-            },
-            _ => 0,
         }
     }
 

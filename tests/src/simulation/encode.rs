@@ -1,197 +1,79 @@
-//! Requests as the clients write them, in the three protocols.
-//!
-//! Text is put together here and not by the crate's own encoders: what those leave out (flags in
-//! other orders, options that say what goes without saying, lines that are wrong) is what a server
-//! meets.
+//! Requests as the clients send them: those that the core hears of as every layer writes them, and
+//! what only a wire has.
 
-mod binary;
-mod meta;
-
-pub(super) use binary::opcode;
-
-use latchd_core::command::Guard;
-use latchd_core::time::Exptime;
+use latchd_core::wire::binary::{Opcode, RequestPacket};
 use latchd_core::wire::limits::LINE_BYTES_MAX;
-use latchd_harness::alphabet::{SmallArithmetic, SmallRequest};
+use latchd_core::{Command, Key};
+use latchd_harness::wording::{Protocol, classic, meta, packet};
 
-use super::ask::{Ask, Protocol, What};
+use super::ask::{Ask, What};
 use super::names::Names;
+use super::workload::intent::written;
 
-/// Appends the request to `out`.
-pub(super) fn encode(ask: &Ask, names: &Names, out: &mut Vec<u8>) {
-    match ask.protocol {
-        Protocol::Classic => classic(ask, names, out),
-        Protocol::Meta => meta::encode(ask, names, out),
-        Protocol::Binary => binary::encode(ask, names, out),
-    }
-}
-
-/// Appends a number in decimal digits.
-pub(super) fn write_number(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + u8::try_from(number % 10).expect("a digit");
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
-fn write_exptime(out: &mut Vec<u8>, exptime: Exptime) {
-    let seconds = exptime.to_wire();
-    if seconds < 0 {
-        out.push(b'-');
-    }
-    write_number(out, seconds.unsigned_abs());
-}
-
-/// The number behind a `C` or a `cas`, if there is one.
-fn guard_number(guard: Guard) -> Option<u64> {
-    match guard {
-        Guard::None => None,
-        Guard::Match(cas) | Guard::MatchElseStale(cas) => Some(cas.number()),
-        Guard::Never => Some(0),
-    }
-}
-
-/// What is counted by, and the number of an item that is made.
-fn amounts(ask: &Ask) -> (u64, u64) {
-    match ask.request {
-        Some(SmallRequest::Arithmetic(SmallArithmetic { delta, initial, .. })) => (delta, initial),
-        _ => (0, 0),
-    }
-}
-
-/// The key whose name is the beginning of those to be listed.
-fn prefix<'a>(ask: &Ask, names: &'a Names) -> &'a [u8] {
-    ask.prefix(names.count())
-        .map_or(b"", |key| names.plain(key))
-}
-
-fn classic(ask: &Ask, names: &Names, out: &mut Vec<u8>) {
-    let verb: &[u8] = match ask.what {
-        What::Get => match (ask.exptime(), ask.with_cas) {
-            (None, false) => b"get",
-            (None, true) => b"gets",
-            (Some(_), false) => b"gat",
-            (Some(_), true) => b"gats",
-        },
-        What::Touch => b"touch",
-        What::Set if ask.is_guarded() => b"cas",
-        What::Set | What::BadBody => b"set",
-        What::Add => b"add",
-        What::Replace => b"replace",
-        What::Append => b"append",
-        What::Prepend => b"prepend",
-        What::Delete => b"delete",
-        What::Increment => b"incr",
-        What::Decrement => b"decr",
-        // The one without a key is unknown.
-        What::Lock | What::Unknown => b"lock",
-        What::Unlock => b"unlock",
-        What::UnlockAll => b"unlock_all",
-        What::Flush => b"flush_all",
-        What::Keys => b"keys",
-        What::Stats => b"stats",
-        What::StatsReset => b"stats reset",
-        What::Version => b"version",
-        What::Quit => b"quit",
-        What::Nonsense => {
-            out.resize(out.len() + LINE_BYTES_MAX + 1, b'x');
-            return;
-        }
-        What::ReplaceAndUnlock
-        | What::MarkStale
-        | What::Clear
-        | What::ClearAndMarkStale
-        | What::LockAndGet
-        | What::Debug
-        | What::Noop => unreachable!("not in classic text"),
+/// Appends the request to `out`, and notes the opcode if it is a packet. `value` is room for a value.
+pub(super) fn encode(ask: &mut Ask, names: &Names, value: &mut Vec<u8>, out: &mut Vec<u8>) {
+    let Some(command) = written(ask, 0, names, value) else {
+        return match ask.protocol {
+            Protocol::Classic | Protocol::Meta => line_of_a_wire_only(ask, names, value, out),
+            Protocol::Binary => packet_of_a_wire_only(ask, out),
+        };
     };
-    out.extend_from_slice(verb);
-    classic_key(ask, names, out);
-    match ask.what {
-        What::Touch | What::Flush => {
-            // A flush says at times that it is for now.
-            let goes_without_saying = ask.what == What::Flush
-                && ask.exptime() == Some(Exptime::Never)
-                && ask.style & 1 == 0;
-            if let Some(exptime) = ask.exptime().filter(|_| !goes_without_saying) {
-                out.push(b' ');
-                write_exptime(out, exptime);
-            }
+    match ask.protocol {
+        Protocol::Classic => {
+            let more = ask.keys[1..usize::from(ask.key_count)].iter();
+            let more: Vec<Key<'_>> = more.map(|key| names.key(usize::from(*key))).collect();
+            classic(&command, &more, &ask.style, out);
         }
-        What::Increment | What::Decrement => {
-            out.push(b' ');
-            write_number(out, amounts(ask).0);
-        }
-        What::Set | What::Add | What::Replace | What::Append | What::Prepend | What::BadBody => {
-            out.push(b' ');
-            write_number(out, ask.client_flags().into());
-            out.push(b' ');
-            write_exptime(out, ask.exptime().unwrap_or_default());
-            out.push(b' ');
-            write_number(out, ask.text.bytes() as u64);
-            if let Some(cas) = guard_number(ask.guard()) {
-                out.push(b' ');
-                write_number(out, cas);
-            }
-        }
-        _ => {}
-    }
-    if ask.quiet {
-        out.extend_from_slice(b" noreply");
-    }
-    out.extend_from_slice(b"\r\n");
-    write_body(ask, out);
-}
-
-/// What stands between the verb and the numbers.
-fn classic_key(ask: &Ask, names: &Names, out: &mut Vec<u8>) {
-    match ask.what {
-        What::Get => {
-            if let Some(exptime) = ask.exptime() {
-                out.push(b' ');
-                write_exptime(out, exptime);
-            }
-            for key in &ask.keys[..usize::from(ask.key_count)] {
-                out.push(b' ');
-                out.extend_from_slice(names.plain(usize::from(*key)));
-            }
-        }
-        What::Keys => {
-            let prefix = prefix(ask, names);
-            if !prefix.is_empty() {
-                out.push(b' ');
-                out.extend_from_slice(prefix);
-            }
-        }
-        What::UnlockAll
-        | What::Stats
-        | What::StatsReset
-        | What::Version
-        | What::Quit
-        | What::Unknown
-        | What::Flush => {}
-        _ => {
-            out.push(b' ');
-            out.extend_from_slice(names.plain(ask.key()));
+        Protocol::Meta => match &command {
+            Command::Item(command) => meta(command, &ask.style, out),
+            Command::Global(_) => unreachable!("not in meta text"),
+        },
+        Protocol::Binary => {
+            let packet = packet(&command, &ask.style).expect("no negative exptimes in packets");
+            put_packet(ask, packet, out);
         }
     }
 }
 
-/// What stands behind the line of a text request that stores.
-fn write_body(ask: &Ask, out: &mut Vec<u8>) {
-    if ask.stores() {
-        ask.text.write(out);
-        out.extend_from_slice(if ask.what == What::BadBody {
-            b"??"
-        } else {
-            b"\r\n"
-        });
-    }
+fn line_of_a_wire_only(ask: &Ask, names: &Names, value: &mut Vec<u8>, out: &mut Vec<u8>) {
+    out.extend_from_slice(match ask.what {
+        What::Version => b"version\r\n",
+        What::Noop => b"mn\r\n",
+        // The one without a key is unknown.
+        What::Unknown => b"lock\r\n",
+        What::Quit => b"quit\r\n",
+        What::BadBody => {
+            value.clear();
+            ask.text.write(value);
+            let key = names.plain(ask.key());
+            let length = value.len().to_string();
+            let line = [b"set ", key, b" 0 0 ", length.as_bytes(), b"\r\n"];
+            return out.extend(line.into_iter().chain([&value[..], b"??"]).flatten());
+        }
+        What::Nonsense => return out.resize(out.len() + LINE_BYTES_MAX + 1, b'x'),
+        _ => unreachable!("there is a command for it"),
+    });
+}
+
+fn packet_of_a_wire_only(ask: &mut Ask, out: &mut Vec<u8>) {
+    let opcode = match (ask.what, ask.style.quiet) {
+        (What::Version, _) => Opcode::Version,
+        (What::Noop, _) => Opcode::Noop,
+        (What::Quit, false) => Opcode::Quit,
+        (What::Quit, true) => Opcode::QuitQ,
+        // Well formed, and unknown to a server without authentication.
+        (What::Unknown, _) => Opcode::SaslListMechanisms,
+        (What::Nonsense, _) => return out.extend_from_slice(b"get k\r\n"),
+        _ => unreachable!("there is a command for it"),
+    };
+    put_packet(ask, RequestPacket::new(opcode), out);
+}
+
+fn put_packet(ask: &mut Ask, packet: RequestPacket<'_>, out: &mut Vec<u8>) {
+    ask.opcode = Some(packet.opcode);
+    let packet = RequestPacket {
+        opaque: ask.number,
+        ..packet
+    };
+    packet.encode(out).expect("nothing in it is too long");
 }

@@ -1,7 +1,9 @@
 //! Which answer belongs to which request (N1): what the server has just written, against what its
 //! client waits for.
 
-use super::ask::{Ask, Protocol, What};
+use latchd_harness::wording::Protocol;
+
+use super::ask::{Ask, What};
 use super::auditor::{Auditor, Breach, Said};
 use super::caller::Caller;
 use super::names::Names;
@@ -97,7 +99,7 @@ impl ReplyMatcher<'_> {
         rest: &mut &[u8],
     ) -> Result<(), Breach> {
         let is_told = match (ask.what, ask.protocol) {
-            (What::Quit, Protocol::Binary) => !ask.quiet,
+            (What::Quit, Protocol::Binary) => !ask.style.quiet,
             (What::Nonsense, protocol) => protocol != Protocol::Binary,
             _ => false,
         };
@@ -144,7 +146,7 @@ impl ReplyMatcher<'_> {
                     )));
                 }
             }
-        } else if rest.is_empty() || ask.quiet && !is_to(ask, caller.is_alone, rest) {
+        } else if rest.is_empty() || ask.style.quiet && !is_to(ask, caller.is_alone, rest) {
             if is_begun {
                 let answer = silence(ask).map_err(|unfit| broken(format!("{unfit}: {ask}")))?;
                 self.audit(caller, ask, 0, &answer)?;

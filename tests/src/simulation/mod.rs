@@ -47,7 +47,6 @@ mod server;
 mod setting;
 mod tally;
 mod trace;
-mod translate;
 mod workload;
 mod world;
 

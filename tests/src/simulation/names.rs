@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use latchd_core::Key;
 
 /// The names of the keys.
 #[derive(Clone, Debug)]
@@ -30,6 +31,10 @@ impl Names {
 
     pub(super) fn plain(&self, key: usize) -> &[u8] {
         &self.plain[key]
+    }
+
+    pub(super) fn key(&self, key: usize) -> Key<'_> {
+        Key::new(self.plain(key)).expect("names are keys")
     }
 
     pub(super) fn base64(&self, key: usize) -> &[u8] {

@@ -5,13 +5,13 @@
 //! opaque, a key or an opcode that comes back must be the one that was sent.
 
 use latchd_core::item::Cas;
-use latchd_core::wire::binary::Status;
 use latchd_core::wire::binary::reply::{ResponsePacket, decode as decode_packet};
+use latchd_core::wire::binary::{Opcode, Status};
 use latchd_core::wire::classic::reply::ClassicResponse as Classic;
 use latchd_core::wire::meta::reply::{Code, MetaResponse as Meta};
+use latchd_harness::wording::Protocol;
 
-use super::ask::{Ask, Protocol, What};
-use super::encode::opcode;
+use super::ask::{Ask, What};
 use super::names::Names;
 
 /// An answer to a request.
@@ -98,7 +98,7 @@ pub(super) type Unfit = &'static str;
 
 /// What silence says to a quiet request.
 pub(super) fn silence(ask: &Ask) -> Result<Observed<'static>, Unfit> {
-    if !ask.quiet {
+    if !ask.style.quiet {
         return Err("a request was left without an answer");
     }
     if ask.is_unanswered() {
@@ -182,7 +182,7 @@ fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a
             value,
             cas,
         } => {
-            if cas.is_some() != ask.with_cas {
+            if cas.is_some() != ask.style.with_cas {
                 return Err("a version shown to a get, or not shown to a gets");
             }
             let key = names.number(key).ok_or("an item that was never stored")?;
@@ -267,7 +267,7 @@ fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a>, 
     if !plain && !is_own(ask, &response) {
         return Err("the opaque of another request");
     }
-    if ask.with_key && !plain {
+    if ask.style.with_key && !plain {
         let key = ask.key();
         let shown = response.flag(b'k').unwrap_or_default();
         let expected = match response.flag(b'b') {
@@ -284,7 +284,7 @@ fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a>, 
     let may_be_left_out = ask.known_cas().is_some();
     let answer = match response.code {
         Code::Done | Code::Value
-            if is_value != ask.with_value && (is_value || !may_be_left_out) =>
+            if is_value != ask.style.with_value && (is_value || !may_be_left_out) =>
         {
             return Err("a value that was not asked for, or none that was");
         }
@@ -292,9 +292,9 @@ fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a>, 
             key: None,
             value: is_value.then_some(response.value),
             cas,
-            client_flags: shown(ask.with_client_flags, &response, b'f', client_flags)?,
-            ttl: shown(ask.ttl_after.is_some(), &response, b't', ttl)?,
-            is_unchanged: (ask.with_value && may_be_left_out).then_some(!is_value),
+            client_flags: shown(ask.style.with_client_flags, &response, b'f', client_flags)?,
+            ttl: shown(ask.style.ttl_after.is_some(), &response, b't', ttl)?,
+            is_unchanged: (ask.style.with_value && may_be_left_out).then_some(!is_value),
             marks: Some(Marks {
                 stale: response.flag(b'X').is_some(),
                 won: response.flag(b'W').is_some(),
@@ -308,7 +308,7 @@ fn meta<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a>, 
                 None
             },
             cas,
-            ttl: shown(ask.ttl_after.is_some(), &response, b't', ttl)?,
+            ttl: shown(ask.style.ttl_after.is_some(), &response, b't', ttl)?,
         }),
         Code::Done => match ask.what {
             What::Delete | What::MarkStale | What::Clear | What::ClearAndMarkStale => {
@@ -375,7 +375,7 @@ fn binary<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a>
     if packet.opaque != ask.number {
         return Err("the opaque of another request");
     }
-    if packet.opcode != opcode(ask).byte() {
+    if Some(packet.opcode) != ask.opcode.map(Opcode::byte) {
         return Err("the opcode of another request");
     }
     let answer = match packet.status {
@@ -405,7 +405,7 @@ fn success<'a>(
     let cas = packet.cas.map(Cas::number);
     Ok(match ask.what {
         What::Get | What::LockAndGet => {
-            let expected = if ask.with_key {
+            let expected = if ask.style.with_key {
                 names.plain(ask.key())
             } else {
                 b""

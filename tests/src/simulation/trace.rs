@@ -136,7 +136,7 @@ impl fmt::Display for Ask {
         let numbers = [
             ("C", self.known_cas()),
             ("E", self.new_cas()),
-            ("t after", self.ttl_after.map(u64::from)),
+            ("t after", self.style.ttl_after.map(u64::from)),
         ];
         for (name, number) in numbers {
             if let Some(number) = number {
@@ -146,7 +146,7 @@ impl fmt::Display for Ask {
         if self.is_guarded() {
             write!(formatter, " {:?}", self.guard())?;
         }
-        if self.quiet {
+        if self.style.quiet {
             formatter.write_str(" quiet")?;
         }
         Ok(())

@@ -13,11 +13,11 @@ use latchd_core::key::KeyForm;
 use latchd_harness::alphabet::{
     GuardChoice, SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
+use latchd_harness::wording::{Protocol, Style, at_moment, nearest};
 
 use self::intent::{Text, Versions};
-use super::ask::{Ask, KEYS_MAX, Protocol, What};
+use super::ask::{Ask, KEYS_MAX, What};
 use super::auditor::Auditor;
-use super::translate::{at_moment, nearest};
 use crate::generate::Random;
 
 /// What clients have to choose from.
@@ -87,7 +87,13 @@ pub(super) fn draw(
     let mut ask = Ask::new(What::of(&request, protocol, shows, as_replace), protocol);
     ask.request = Some(request);
     ask.number = asker.number;
-    ask.style = style;
+    ask.style = Style {
+        as_replace,
+        opaque: Some(asker.number),
+        says_all: style & 4 == 0,
+        order: style,
+        ..Style::default()
+    };
     ask.versions = versions(auditor, usize::from(key));
     ask.keys[0] = key;
     choose_more_keys(&mut ask, bits >> 20, taste);
@@ -144,7 +150,7 @@ fn say_of_a_wire_only(what: What, bits: u64, asker: &Asker) -> Ask {
         number: asker.tag.into(),
         blanks: 0,
     };
-    ask.quiet = what == What::Quit && protocol == Protocol::Binary && bits & 3 == 0;
+    ask.style.quiet = what == What::Quit && protocol == Protocol::Binary && bits & 3 == 0;
     ask
 }
 
@@ -217,27 +223,30 @@ fn wrap(ask: &mut Ask, bits: u64, asker: &Asker) {
     let is_meta = ask.protocol == Protocol::Meta;
     // Who chooses the version of an item that may be made wants to know whether it was.
     let chooses = ask.new_cas().is_some() && ask.steps().vivifies();
-    ask.with_cas = !one_in(20, 4) || chooses;
-    ask.with_value = ask.protocol != Protocol::Meta || !one_in(2, 4);
-    ask.with_key = ask.protocol != Protocol::Classic && one_in(4, 4);
+    ask.style.with_cas = !one_in(20, 4) || chooses;
+    ask.style.with_value = match ask.protocol {
+        Protocol::Classic | Protocol::Binary => ask.what != What::Touch,
+        Protocol::Meta => !one_in(2, 4),
+    };
+    ask.style.with_key = ask.protocol != Protocol::Classic && one_in(4, 4);
     if is_meta {
-        ask.with_value &= ask.reads() || ask.counts();
-        ask.with_client_flags = ask.what == What::Get && one_in(6, 4);
+        ask.style.with_value &= ask.reads() || ask.counts();
+        ask.style.with_client_flags = ask.what == What::Get && one_in(6, 4);
         if matches!(ask.what, What::Get | What::Increment | What::Decrement) && one_in(8, 2) {
             let steps = ask.steps().len() as u64;
-            ask.ttl_after = u8::try_from((bits >> 9) % (steps + 1)).ok();
+            ask.style.ttl_after = u8::try_from((bits >> 9) % (steps + 1)).ok();
         }
     }
     if ask.what == What::Debug {
-        ask.with_cas = false;
-        ask.with_key = false;
+        ask.style.with_cas = false;
+        ask.style.with_key = false;
         if let Some(SmallRequest::Get(SmallGet { key_form, .. })) = &mut ask.request
             && one_in(12, 16)
         {
             *key_form = KeyForm::Binary;
         }
     }
-    ask.quiet = one_in(16, 4) && may_be_quiet(ask, asker);
+    ask.style.quiet = one_in(16, 4) && may_be_quiet(ask, asker);
 }
 
 /// Whether a request may be quiet: if its answer, or that there is none, can be told from those of

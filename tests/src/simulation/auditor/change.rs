@@ -3,8 +3,8 @@
 use latchd_core::command::{
     Arithmetic, Delete, Direction, Guard, NewCas, Removal, Set, SetMode, TtlSteps,
 };
+use latchd_harness::wording::put_number;
 
-use super::super::encode::write_number;
 use super::super::observed::Counted;
 use super::{Auditor, Breach, Gone, There, breach};
 
@@ -299,7 +299,7 @@ impl Auditor {
     fn becomes_number(&mut self, key: usize, number: u64, width: usize) {
         let belief = &mut self.beliefs[key];
         belief.value.clear();
-        write_number(&mut belief.value, number);
+        put_number(&mut belief.value, number);
         let width = width.max(belief.value.len());
         belief.value.resize(width, b' ');
         belief.is_known = true;

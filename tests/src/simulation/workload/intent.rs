@@ -2,15 +2,15 @@
 //! versions are numbers that answers have told, and a value is one that no other request has
 //! brought, as far as its kind lets it: so what is read tells who stored it.
 
-use latchd_core::command::Guard;
+use latchd_core::command::{Guard, ItemCommand, Set};
 use latchd_core::item::Cas;
 use latchd_core::{Command, Key};
 use latchd_harness::alphabet::{
-    CasChoice, GuardChoice, Meaning, SmallKey, SmallRequest, SmallSet, SmallValue,
+    CasChoice, GuardChoice, Meaning, SmallKey, SmallRequest, SmallValue,
 };
+use latchd_harness::wording::put_number;
 
 use super::super::ask::Ask;
-use super::super::encode::write_number;
 use super::super::names::Names;
 
 /// What a value consists of.
@@ -92,7 +92,7 @@ impl Text {
                 }
             }
             Self::Digits { number, blanks } => {
-                write_number(out, number);
+                put_number(out, number);
                 out.resize(out.len() + usize::from(blanks), b' ');
             }
         }
@@ -158,7 +158,7 @@ struct Words<'a> {
 
 impl<'a> Meaning<'a> for Words<'a> {
     fn key(&self, key: SmallKey) -> Key<'a> {
-        Key::new(self.names.plain(key.among(self.names.count()))).expect("names are keys")
+        self.names.key(key.among(self.names.count()))
     }
 
     fn value(&self, _: SmallValue) -> &'a [u8] {
@@ -177,30 +177,39 @@ pub(in super::super) fn intended<'a>(
     names: &'a Names,
     value: &'a mut Vec<u8>,
 ) -> Intent<'a> {
-    let Some(request) = &ask.request else {
+    let Some(command) = written(ask, place, names, value) else {
         return Intent::Nothing;
     };
     if !ask.reaches_core() {
         return Intent::Unread;
     }
-    value.clear();
-    if let SmallRequest::Set(SmallSet { key, .. }) = request {
-        if ask.is_too_large {
-            let request = SmallRequest::SetTooLarge { key: *key };
-            return lower(&request, ask, names, &[]);
+    Intent::Command(match command {
+        Command::Item(ItemCommand::Set(Set { key, .. })) if ask.is_too_large => {
+            ItemCommand::SetTooLarge { key }.into()
         }
-        ask.text.write(value);
-    }
-    if place == 0 {
-        lower(request, ask, names, value)
-    } else {
-        let key = SmallKey::new(ask.keys[place]);
-        lower(&request.about(key), ask, names, value)
-    }
+        command => command,
+    })
 }
 
-fn lower<'a>(request: &SmallRequest, ask: &Ask, names: &'a Names, value: &'a [u8]) -> Intent<'a> {
-    Intent::Command(request.lower(&Words {
+/// What `ask` says for its `place`th key, a value that is too large included; `None` if it is of a
+/// wire only.
+pub(in super::super) fn written<'a>(
+    ask: &Ask,
+    place: usize,
+    names: &'a Names,
+    value: &'a mut Vec<u8>,
+) -> Option<Command<'a>> {
+    let request = ask.request?;
+    value.clear();
+    if let SmallRequest::Set(_) = request {
+        ask.text.write(value);
+    }
+    let request = if place == 0 {
+        request
+    } else {
+        request.about(SmallKey::new(ask.keys[place]))
+    };
+    Some(request.lower(&Words {
         names,
         value,
         versions: ask.versions,

@@ -100,7 +100,12 @@ impl World {
         let Some(mut ask) = drawn else { return };
         caller.asked += 1;
         let before = caller.to_server.len();
-        encode(&ask, &self.names, &mut caller.to_server);
+        encode(
+            &mut ask,
+            &self.names,
+            &mut self.value,
+            &mut caller.to_server,
+        );
         ask.start = caller.written;
         caller.written += (caller.to_server.len() - before) as u64;
         ask.end = caller.written;

@@ -1,8 +1,8 @@
 //! Taking a lock and giving it back (B1).
 
 use latchd_core::command::Get;
+use latchd_harness::wording::Protocol;
 
-use super::super::super::ask::Protocol;
 use super::super::super::observed::Observed;
 use super::super::{Auditor, Breach, breach};
 use super::{Said, unfit};

@@ -105,7 +105,7 @@ impl Auditor {
                 Gone::Unknown
             }
         };
-        let walk = self.walk(gone, &get.steps, is_made, said.ask.ttl_after);
+        let walk = self.walk(gone, &get.steps, is_made, said.ask.style.ttl_after);
         self.confirm(key, hit)?;
         self.showed_ttl(key, &walk, hit.ttl)?;
         self.compare(key, get, hit)?;

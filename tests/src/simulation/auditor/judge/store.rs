@@ -176,7 +176,9 @@ impl Auditor {
         }
         let key = said.key;
         match answer {
-            Observed::Counted(counted) => self.counted(key, count, counted, said.ask.ttl_after),
+            Observed::Counted(counted) => {
+                self.counted(key, count, counted, said.ask.style.ttl_after)
+            }
             Observed::Missing if count.steps.vivifies() => unfit(said, answer),
             Observed::Missing => self.missed(key),
             Observed::Exists if count.guard != Guard::None => {

@@ -8,16 +8,17 @@
 //! - A replace that wants a version is a set that does, unless it unlocks: no wire has the other.
 //! - Packets have no negative exptime: their clients say a date that is past.
 
-use latchd_core::command::{LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
-use latchd_core::time::Exptime;
-use latchd_harness::alphabet::{
+use crate::alphabet::{
     GuardChoice, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, UNIX_S_AT_START,
 };
+use latchd_core::command::{LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_core::time::Exptime;
 
-use super::ask::Protocol;
+use super::Protocol;
 
 /// `request` as `protocol` says it; `None` if it cannot.
-pub(super) fn nearest(request: &SmallRequest, protocol: Protocol) -> Option<SmallRequest> {
+#[must_use]
+pub fn nearest(request: &SmallRequest, protocol: Protocol) -> Option<SmallRequest> {
     match protocol {
         Protocol::Classic => classic(request),
         Protocol::Meta => meta(request),
@@ -94,20 +95,23 @@ fn binary(request: &SmallRequest) -> Option<SmallRequest> {
             recaches: false,
             bump: false,
             ..
+        })
+        | SmallRequest::Delete(SmallDelete {
+            guard: GuardChoice::Never,
+            ..
         }) => return None,
         SmallRequest::Get(get) => plain_get(get, touch(get.steps)),
         SmallRequest::Set(set) => {
             let guard = match without_stale(set.guard) {
                 // A version of 0 is none.
                 GuardChoice::Never => GuardChoice::None,
-                guard => guard,
+                guard @ (GuardChoice::None
+                | GuardChoice::Match(_)
+                | GuardChoice::MatchElseStale(_)) => guard,
             };
             guarded_set(without_extras(plain_set(set, refusing(set.mode), guard)))
         }
-        SmallRequest::Delete(delete) => match without_stale(delete.guard) {
-            GuardChoice::Never => return None,
-            guard => plain_delete(delete, guard)?,
-        },
+        SmallRequest::Delete(delete) => plain_delete(delete, without_stale(delete.guard))?,
         SmallRequest::Arithmetic(sum) => {
             plain_arithmetic(sum, vivify(sum.steps), sum.initial, sum.guard)
         }
@@ -224,7 +228,8 @@ fn only(steps: TtlSteps, which: impl Fn(&TtlStep) -> bool) -> TtlSteps {
 /// The same with the exptimes that a client of `protocol` says at `unix_s`. The dates of the alphabet
 /// lie around the beginning of a short sequence; here they lie around the moment that one is said.
 /// A request that `lasts` ends nothing soon.
-pub(super) fn at_moment(
+#[must_use]
+pub fn at_moment(
     request: &SmallRequest,
     protocol: Protocol,
     unix_s: u64,
