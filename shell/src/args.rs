@@ -70,6 +70,10 @@ pub(crate) struct Args {
     /// Say more: -v connections, -vv requests and answers, -vvv locks
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
+    /// Seconds until the locks of a peer are free that is gone without a word
+    #[arg(long, value_name = "SECONDS", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(2..=7200))]
+    dead_peer: u32,
     /// Log there instead of to standard error; SIGHUP opens it anew
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
@@ -208,6 +212,7 @@ impl Args {
         }
         config.evict = !self.disable_evictions;
         config.connections_max = self.conn_limit as usize;
+        config.dead_peer = Duration::from_secs(u64::from(self.dead_peer));
         config.verbosity = self.verbose;
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = self.threads.map_or(cores.min(4), usize::from);

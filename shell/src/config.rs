@@ -44,6 +44,10 @@ pub struct Config {
     /// How long a client may say nothing before it is closed; `None` is for ever.
     /// `-o idle_timeout`.
     pub idle_timeout: Option<Duration>,
+    /// How long a peer may be gone without a word before its connection is closed and its locks are
+    /// free, in whole seconds, at least two: for connections that have taken a lock. Others have a
+    /// minute, or as long if that is more. TCP only. `--dead-peer`.
+    pub dead_peer: Duration,
     /// What is logged besides warnings: 0 nothing, 1 connections, 2 their requests and answers too,
     /// 3 locks that are taken and given back too. `-v`.
     pub verbosity: u8,
@@ -65,6 +69,7 @@ impl Default for Config {
             reject_past_limit: true,
             threads: NonZeroUsize::MIN,
             idle_timeout: None,
+            dead_peer: Duration::from_secs(10),
             verbosity: 0,
             log_dropped: Arc::default(),
         }

@@ -22,6 +22,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::dead_peer;
 use crate::executor::{Executor, drive_aloud};
 use crate::mailbox::Arrival;
 use crate::send::send;
@@ -106,6 +107,8 @@ pub(crate) struct ClientConn {
     waits_for: EventFlags,
     last_active: Instant,
     number: u64,
+    /// It has asked for a lock, and its peer's death is found out sooner.
+    is_holder: bool,
 }
 
 /// A client without output that waits, as epoll sees it. The peer's end is asked for by name, so
@@ -124,6 +127,7 @@ impl ClientConn {
             pending: Output::new(),
             waits_for: READABLE,
             last_active: now,
+            is_holder: false,
         }
     }
 
@@ -283,6 +287,11 @@ impl ClientConn {
                 OUTPUT_BYTES_MAX,
             )
         };
+        if !self.is_holder && session.may_hold() {
+            self.is_holder = true;
+            // A Unix socket has no link that could go down.
+            let _ = dead_peer::close(&self.socket, turn.shared.config.dead_peer);
+        }
         if collects {
             self.rest.drain(..consumed);
             self.rest.shrink_to_fit();

@@ -33,6 +33,7 @@ mod clock;
 mod config;
 mod connection;
 mod connection_stats;
+mod dead_peer;
 mod executor;
 mod listen;
 mod mailbox;

@@ -1,10 +1,13 @@
 //! Sockets that clients connect to.
 //!
 //! - A port is bound with `SO_REUSEADDR`, so that a restart need not wait for old connections.
-//! - `TCP_NODELAY` and `SO_KEEPALIVE` are set on the listening socket: Linux hands both on to every
-//!   socket accepted from it, at no system call a connection.
+//! - `TCP_NODELAY`, `SO_KEEPALIVE` and what [`dead_peer`] sets are set on the listening socket: Linux
+//!   hands them on to every socket accepted from it, at no system call a connection.
 //! - A Unix socket has its permissions before it listens, so there is no moment at which the wrong
 //!   user could connect.
+//! - The file of a Unix socket is removed by whoever made it, and by nobody else: it is known by its
+//!   number, since the path may be somebody else's by then. Whether its server lives is asked without
+//!   waiting for an answer.
 //!
 //! An error says which address it was; [`io::ErrorKind::AddrInUse`] is the one to tell apart.
 
@@ -12,13 +15,14 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::config::{Config, UnixSocket};
+use crate::dead_peer;
 
 /// Where a server can be reached.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -43,7 +47,12 @@ impl fmt::Display for Address {
 pub(crate) struct Listener {
     socket: OwnedFd,
     address: Address,
+    /// Which file of a Unix socket is ours to remove.
+    file: Option<FileId>,
 }
+
+/// A file, whatever its path is by now: device and number.
+type FileId = (u64, u64);
 
 impl Listener {
     /// Where it can be reached.
@@ -69,11 +78,18 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Address::Unix(path) = &self.address
+            && file_id(path) == self.file
             && let Err(error) = std::fs::remove_file(path)
         {
             tracing::warn!("{} stays behind: {error}", path.display());
         }
     }
+}
+
+/// Which file is at a path; `None` if there is none, or nobody says.
+fn file_id(path: &Path) -> Option<FileId> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 /// Listens wherever the configuration says.
@@ -87,9 +103,7 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
             .to_socket_addrs()
             .map_err(|error| explain(&error, wanted))?;
         for address in addresses {
-            listeners.push(
-                listen_tcp(address, config.backlog).map_err(|error| explain(&error, &address))?,
-            );
+            listeners.push(listen_tcp(address, config).map_err(|error| explain(&error, &address))?);
         }
     }
     if let Some(unix_socket) = &config.unix_socket {
@@ -116,7 +130,7 @@ fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
     io::Error::new(error.kind(), what)
 }
 
-fn listen_tcp(address: SocketAddr, backlog: u16) -> io::Result<Listener> {
+fn listen_tcp(address: SocketAddr, config: &Config) -> io::Result<Listener> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
@@ -126,17 +140,19 @@ fn listen_tcp(address: SocketAddr, backlog: u16) -> io::Result<Listener> {
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_keepalive(&socket, true)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
+    dead_peer::close(&socket, dead_peer::without_locks(config.dead_peer))?;
     if address.is_ipv6() {
         // Otherwise `::` would take the IPv4 port too, and a second `-l 0.0.0.0` would fail.
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     rustix::net::bind(&socket, &address)?;
-    rustix::net::listen(&socket, i32::from(backlog))?;
+    rustix::net::listen(&socket, i32::from(config.backlog))?;
     let address = rustix::net::getsockname(&socket)?;
     let address = SocketAddr::try_from(address)?;
     Ok(Listener {
         socket,
         address: Address::Tcp(address),
+        file: None,
     })
 }
 
@@ -148,6 +164,7 @@ fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
     let listener = Listener {
         socket,
         address: Address::Unix(wanted.path.clone()),
+        file: file_id(&wanted.path),
     };
     rustix::fs::chmod(&wanted.path, rustix::fs::Mode::from_raw_mode(wanted.mode))?;
     rustix::net::listen(&listener.socket, i32::from(backlog))?;
@@ -168,18 +185,21 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             io::ErrorKind::AlreadyExists,
             "it exists and is not a socket",
         )),
-        Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)
+        Ok(_) => {
+            let socket = stream_socket(AddressFamily::UNIX)?;
+            match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+                Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
+                // Somebody answers, or has too many who wait for an answer.
+                Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
             }
-            // Somebody answers, or is too busy to.
-            Ok(_) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
-        },
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::config::ListenAddress;
 
@@ -206,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accepted_socket_sends_at_once() {
+    fn an_accepted_socket_sends_at_once_and_finds_out_a_dead_peer() {
         let listener = listen(&config(0)).unwrap().remove(0);
         let Address::Tcp(address) = listener.address() else {
             panic!("TCP was asked for")
@@ -215,6 +235,11 @@ mod tests {
         let accepted = listener.accept().unwrap();
         assert!(sockopt::tcp_nodelay(&accepted).unwrap());
         assert!(sockopt::socket_keepalive(&accepted).unwrap());
+        assert_eq!(
+            sockopt::tcp_keepidle(&accepted).unwrap(),
+            Duration::from_secs(30)
+        );
+        assert_eq!(sockopt::tcp_user_timeout(&accepted).unwrap(), 51_000);
     }
 
     #[test]
@@ -250,6 +275,38 @@ mod tests {
         drop(live); // The standard library leaves the file behind, as a killed server does.
         assert!(path.exists());
         drop(listen(&unix_config(&path)).unwrap());
+    }
+
+    #[test]
+    fn a_server_that_is_too_busy_to_answer_is_not_waited_for() {
+        let path = temporary_path("busy");
+        let mut wanted = unix_config(&path);
+        wanted.backlog = 0;
+        let listener = listen(&wanted).unwrap().remove(0);
+        let mut waiting = Vec::new();
+        loop {
+            let socket = stream_socket(AddressFamily::UNIX).unwrap();
+            match rustix::net::connect(&socket, &SocketAddrUnix::new(&path).unwrap()) {
+                Ok(()) => waiting.push(socket),
+                Err(errno) => break assert_eq!(errno, Errno::AGAIN),
+            }
+        }
+        let error = listen(&wanted).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(path.exists());
+        drop(listener);
+    }
+
+    #[test]
+    fn the_file_of_another_server_is_left_alone() {
+        let path = temporary_path("taken-over");
+        let first = listen(&unix_config(&path)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = listen(&unix_config(&path)).unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
     }
 
     #[test]

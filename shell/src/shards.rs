@@ -81,6 +81,11 @@ impl ShardSession {
     pub(crate) fn conn(&self) -> ConnId {
         self.conn
     }
+
+    /// Whether it has ever asked for a lock.
+    pub(crate) fn may_hold(&self) -> bool {
+        !self.opened.is_empty()
+    }
 }
 
 /// How many shards serve `threads` threads within these limits: a power of two.

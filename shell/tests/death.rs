@@ -293,3 +293,41 @@ fn every_lock_of_a_dead_client_is_free_when_one_is() {
         assert_eq!(waiter.ask("unlock_all"), "OK");
     }
 }
+
+/// In how long the kernel asks the peer of the server's end of a connection whether it is there. From
+/// `/proc/net/tcp`, whose columns are in the kernel's `Documentation/networking/proc_net_tcp.rst`.
+fn asked_in(server: SocketAddr, client: SocketAddr) -> Duration {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let (local, remote) = (
+        format!(":{:04X}", server.port()),
+        format!(":{:04X}", client.port()),
+    );
+    let row: Vec<_> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .find(|row| row[1].ends_with(&local) && row[2].ends_with(&remote))
+        .unwrap();
+    let (timer, when) = row[5].split_once(':').unwrap();
+    assert_eq!(timer, "02", "keepalive, and nothing else, is due");
+    // In hundredths of a second.
+    Duration::from_millis(10 * u64::from_str_radix(when, 16).unwrap())
+}
+
+/// What a cut link takes in all is measured by the attacks `vanish` of the program `abuse`.
+#[test]
+fn a_silent_holder_is_asked_soon_whether_it_is_there() {
+    let server = start(|config| config.dead_peer = Duration::from_secs(8));
+    let address = address(&server);
+    let mut client = TestClient::connect(address);
+    client.send("set k 0 0 1\r\nx\r\n");
+    assert_eq!(client.line(), "STORED");
+    let ours = client.socket().local_addr().unwrap();
+    // Until our acknowledgement has come, that is what is due.
+    std::thread::sleep(Duration::from_millis(300));
+    let without = asked_in(address, ours);
+    assert!(without > Duration::from_secs(20), "{without:?}");
+    assert_eq!(client.ask("lock k"), "OK");
+    std::thread::sleep(Duration::from_millis(300));
+    let with = asked_in(address, ours);
+    assert!(with <= Duration::from_secs(4), "{with:?}");
+}
