@@ -12,6 +12,7 @@ use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
+use crate::value::Value;
 
 /// One request of one connection. It has exactly one [`Reply`](crate::Reply).
 ///
@@ -250,7 +251,7 @@ pub struct Set<'a> {
     /// How the key was written.
     pub key_form: KeyForm,
     /// The bytes to store; at most [`value_bytes_max`](crate::Limits::value_bytes_max).
-    pub value: &'a [u8],
+    pub value: Value<'a>,
     /// The client's own number. Append and prepend to an existing item keep its own.
     pub client_flags: u32,
     /// Append and prepend to an existing item keep its own.
@@ -272,7 +273,7 @@ impl<'a> Set<'a> {
         Self {
             key,
             key_form: KeyForm::Plain,
-            value,
+            value: Value::Borrowed(value),
             client_flags: 0,
             exptime: Exptime::Never,
             mode: SetMode::Set,
@@ -306,6 +307,15 @@ pub enum SetMode {
 }
 
 impl SetMode {
+    /// Whether the value is added to one that is there, instead of taking its place.
+    #[must_use]
+    pub const fn extends(self) -> bool {
+        match self {
+            Self::Append { .. } | Self::Prepend { .. } => true,
+            Self::Set | Self::Add | Self::Replace => false,
+        }
+    }
+
     /// Whether it is an append or prepend that makes a missing item.
     #[must_use]
     pub const fn creates(self) -> bool {

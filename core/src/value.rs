@@ -22,6 +22,19 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    /// The same, shared if it is large enough to be worth it: the one copy that is needed lies in
+    /// `room`. For a store that shares ([`SHARES_VALUES`](crate::Store::SHARES_VALUES)), this is to be
+    /// done before anybody has to wait for it.
+    #[must_use]
+    pub fn share(self, room: &'a mut Option<Bytes>) -> Self {
+        match self {
+            Self::Borrowed(bytes) if bytes.len() >= SHARED_VALUE_BYTES_MIN => {
+                Self::Shared(room.insert(Bytes::copy_from_slice(bytes)))
+            }
+            Self::Borrowed(_) | Self::Shared(_) => self,
+        }
+    }
+
     /// The bytes.
     #[must_use]
     pub fn as_bytes(self) -> &'a [u8] {
@@ -66,9 +79,9 @@ impl PartialEq for Value<'_> {
 
 impl Eq for Value<'_> {}
 
-impl PartialEq<[u8]> for Value<'_> {
-    fn eq(&self, other: &[u8]) -> bool {
-        self.as_bytes() == other
+impl PartialEq<&[u8]> for Value<'_> {
+    fn eq(&self, other: &&[u8]) -> bool {
+        self.as_bytes() == *other
     }
 }
 
@@ -81,5 +94,30 @@ impl Hash for Value<'_> {
 impl fmt::Debug for Value<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "b\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn only_a_large_value_is_shared_and_it_is_copied_once() {
+        let bytes = vec![7; SHARED_VALUE_BYTES_MIN];
+        let (mut room, mut unused) = (None, None);
+        let large = Value::Borrowed(&bytes);
+        let Value::Shared(shared) = large.share(&mut room) else {
+            panic!("it is large enough")
+        };
+        assert_eq!(Value::Shared(shared), large);
+        let Value::Shared(again) = Value::Shared(shared).share(&mut unused) else {
+            panic!("it was shared before")
+        };
+        assert_eq!(again.as_ptr(), shared.as_ptr());
+        let small = Value::Borrowed(&bytes[1..]);
+        assert!(matches!(small.share(&mut unused), Value::Borrowed(_)));
+        assert_eq!(unused, None);
     }
 }

@@ -161,7 +161,7 @@ impl Answered<'_> {
         let stored = match set.mode {
             SetMode::Set | SetMode::Add | SetMode::Replace => Seen {
                 cas,
-                value: bytes(set.value),
+                value: bytes(&set.value),
                 deadline: if is_older {
                     old.deadline
                 } else {

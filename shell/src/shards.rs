@@ -175,7 +175,8 @@ impl Shards {
     }
 
     /// Asks the one shard that has the key. A connection is announced to a shard when it first may
-    /// take a lock there.
+    /// take a lock there. A large value is copied before the shard is held, where the store can keep
+    /// the copy as it is.
     fn execute_item(
         &self,
         now: Instant,
@@ -183,6 +184,14 @@ impl Shards {
         command: ItemCommand<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
+        let mut room = None;
+        let mut command = command;
+        if let ItemCommand::Set(set) = &mut command
+            && <Core>::SHARES_VALUES
+            && !set.mode.extends()
+        {
+            set.value = set.value.share(&mut room);
+        }
         let shard = self.shard_of(command.key());
         let mut core = self.core(shard);
         if takes_lock(&command) && !session.opened.contains(shard) {

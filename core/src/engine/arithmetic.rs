@@ -73,7 +73,7 @@ impl<S: Store> Core<S> {
         let counters = &mut self.stats.counters;
         if self
             .store
-            .replace(now, slot, after, value.as_bytes(), counters)
+            .replace(now, slot, after, value.as_bytes().into(), counters)
             .is_err()
         {
             return self.out_of_memory();
@@ -118,7 +118,7 @@ impl<S: Store> Core<S> {
         let counters = &mut self.stats.counters;
         if self
             .store
-            .insert(now, vacancy, request.key, header, value, counters)
+            .insert(now, vacancy, request.key, header, value.into(), counters)
             .is_err()
         {
             return self.out_of_memory();

@@ -84,6 +84,9 @@ impl Core<MapStore> {
 }
 
 impl<S: Store> Core<S> {
+    /// Whether its store keeps large values that are shared ([`Store::SHARES_VALUES`]).
+    pub const SHARES_VALUES: bool = S::SHARES_VALUES;
+
     /// A core on `store`, which keeps within the same limits.
     #[must_use]
     pub fn with_store(config: Config, store: S) -> Self {

@@ -112,7 +112,7 @@ impl<S: Store> Core<S> {
             let counters = &mut self.stats.counters;
             if self
                 .store
-                .insert(now, vacancy, get.key, header, b"", counters)
+                .insert(now, vacancy, get.key, header, Value::default(), counters)
                 .is_err()
             {
                 counters.store_no_memory += 1;

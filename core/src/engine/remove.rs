@@ -11,6 +11,7 @@ use crate::item::ItemHeader;
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::time::Exptime;
+use crate::value::Value;
 
 impl<S: Store> Core<S> {
     pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> Reply<'static> {
@@ -113,10 +114,13 @@ impl<S: Store> Core<S> {
             fetched: false,
             ..header
         };
-        match self
-            .store
-            .replace(now, slot, header, b"", &mut self.stats.counters)
-        {
+        match self.store.replace(
+            now,
+            slot,
+            header,
+            Value::default(),
+            &mut self.stats.counters,
+        ) {
             Ok(_) => Ok(()),
             Err(_) => Err(self.out_of_memory()),
         }

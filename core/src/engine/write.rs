@@ -191,7 +191,7 @@ impl<S: Store> Core<S> {
         let counters = &mut self.stats.counters;
         let extended = self
             .store
-            .extend(now, slot, header, set.value, end, counters);
+            .extend(now, slot, header, &set.value, end, counters);
         let Ok(slot) = extended else {
             return self.out_of_memory();
         };

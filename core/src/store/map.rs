@@ -31,6 +31,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::stats::Counters;
 use crate::time::Tick;
+use crate::value::Value;
 
 /// The most hits that an item can have to its credit.
 const HITS_MAX: u8 = 3;
@@ -264,7 +265,7 @@ impl Store for MapStore {
         vacancy: KeyHash,
         key: Key<'_>,
         header: ItemHeader,
-        value: &[u8],
+        value: Value<'_>,
         counters: &mut Counters,
     ) -> Result<MapSlot, Full> {
         let need = self.bytes_for(key.as_bytes().len(), value.len());
@@ -273,7 +274,7 @@ impl Store for MapStore {
         }
         self.make_room(now, need, counters);
         let slot = self.name(vacancy);
-        self.fill(slot, Entry::new(key, value, header));
+        self.fill(slot, Entry::new(key, &value, header));
         counters.total_items += 1;
         Ok(slot)
     }
@@ -283,17 +284,17 @@ impl Store for MapStore {
         now: Tick,
         slot: MapSlot,
         header: ItemHeader,
-        value: &[u8],
+        value: Value<'_>,
         counters: &mut Counters,
     ) -> Result<MapSlot, Full> {
         let entry = self.entry_mut(slot);
         if entry.value().len() == value.len() {
-            entry.value_mut().copy_from_slice(value);
+            entry.value_mut().copy_from_slice(&value);
             self.set_header(slot, header);
         } else {
             let need = cost(entry.key().as_bytes().len(), value.len());
             let old = self.make_way(now, slot, need, counters)?;
-            self.fill(slot, Entry::new(old.key(), value, header));
+            self.fill(slot, Entry::new(old.key(), &value, header));
         }
         counters.total_items += 1;
         Ok(slot)

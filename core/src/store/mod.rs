@@ -25,6 +25,7 @@ use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::stats::Counters;
 use crate::time::Tick;
+use crate::value::Value;
 
 /// Keeps items within a limit of memory.
 ///
@@ -34,6 +35,10 @@ use crate::time::Tick;
 /// [`set_header`](Store::set_header) and [`record_hit`](Store::record_hit), which keep all of them
 /// good.
 pub trait Store {
+    /// Whether a large value that is [shared](Value::Shared) is kept as it is when it is stored. Then
+    /// whoever stores it has it copied beforehand, while nobody waits for the store.
+    const SHARES_VALUES: bool = false;
+
     /// Names an item that was found.
     type Slot: Copy;
 
@@ -85,7 +90,7 @@ pub trait Store {
         vacancy: Self::Vacancy,
         key: Key<'_>,
         header: ItemHeader,
-        value: &[u8],
+        value: Value<'_>,
         counters: &mut Counters,
     ) -> Result<Self::Slot, Full>;
 
@@ -99,7 +104,7 @@ pub trait Store {
         now: Tick,
         slot: Self::Slot,
         header: ItemHeader,
-        value: &[u8],
+        value: Value<'_>,
         counters: &mut Counters,
     ) -> Result<Self::Slot, Full>;
 

@@ -8,6 +8,7 @@ use crate::item::ItemHeader;
 use crate::stats::Counters;
 use crate::store::{End, Full, MapStore, Usage};
 use crate::time::Tick;
+use crate::value::Value;
 
 /// A [`MapStore`] that counts what it is asked for.
 struct Counting {
@@ -57,7 +58,7 @@ impl Store for Counting {
         vacancy: Vacancy,
         key: Key<'_>,
         header: ItemHeader,
-        value: &[u8],
+        value: Value<'_>,
         counters: &mut Counters,
     ) -> Result<Slot, Full> {
         let store = &mut self.store;
@@ -69,7 +70,7 @@ impl Store for Counting {
         now: Tick,
         slot: Slot,
         header: ItemHeader,
-        value: &[u8],
+        value: Value<'_>,
         counters: &mut Counters,
     ) -> Result<Slot, Full> {
         self.store.replace(now, slot, header, value, counters)

@@ -177,7 +177,7 @@ fn decode_set<'a>(
     let command = Command::from(Set {
         key: flags.key,
         key_form: flags.key_form,
-        value,
+        value: value.into(),
         client_flags: flags.client_flags,
         exptime,
         mode,

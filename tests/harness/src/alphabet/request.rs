@@ -173,7 +173,7 @@ impl SmallSet {
         Set {
             key: meaning.key(key),
             key_form,
-            value: meaning.value(value),
+            value: meaning.value(value).into(),
             client_flags,
             exptime,
             mode,

@@ -24,8 +24,8 @@ impl Oracle {
         }
 
         let joined = |old: &Item| match set.mode {
-            SetMode::Append { .. } => [&old.value, set.value].concat(),
-            SetMode::Prepend { .. } => [set.value, &old.value].concat(),
+            SetMode::Append { .. } => [&old.value, set.value.as_bytes()].concat(),
+            SetMode::Prepend { .. } => [set.value.as_bytes(), &old.value].concat(),
             SetMode::Set | SetMode::Add | SetMode::Replace => set.value.to_vec(),
         };
         let whole = matches!(set.mode, SetMode::Set | SetMode::Add | SetMode::Replace);

@@ -51,7 +51,7 @@ fn put_item<'a>(
             put_exptime(out, b" ", set.exptime);
             put_numbers(out, &[set.value.len() as u64]);
             put_numbers(out, guard_number(set.guard).as_slice());
-            return Some(set.value);
+            return Some(set.value.as_bytes());
         }
         ItemCommand::SetTooLarge { .. } => unreachable!("its value is gone"),
         ItemCommand::Delete(delete) => put_words(out, &[b"delete", delete.key.as_bytes()]),

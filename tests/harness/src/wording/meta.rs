@@ -27,7 +27,7 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
             out.extend_from_slice(b"\r\n");
         }
         ItemCommand::Set(set) => {
-            put_verb(out, b"ms ", set.key, set.key_form, Some(set.value));
+            put_verb(out, b"ms ", set.key, set.key_form, Some(&set.value));
             put_flags(TtlSteps::NONE, style, out, |flags| {
                 flags.put_set(set, style);
             });
@@ -40,7 +40,7 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
                 SetMode::Append { .. } => b" MA",
                 SetMode::Prepend { .. } => b" MP",
             });
-            for part in [b"\r\n", set.value, b"\r\n"] {
+            for part in [&b"\r\n"[..], &set.value, b"\r\n"] {
                 out.extend_from_slice(part);
             }
         }

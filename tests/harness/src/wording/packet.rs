@@ -105,7 +105,7 @@ fn set_packet<'a>(set: &Set<'a>, style: &Style) -> Option<RequestPacket<'a>> {
     Some(RequestPacket {
         cas: version(set.guard),
         extras,
-        value: set.value,
+        value: set.value.as_bytes(),
         ..about(if style.quiet { silent } else { loud }, set.key)
     })
 }

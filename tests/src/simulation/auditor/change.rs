@@ -28,7 +28,7 @@ impl Auditor {
         self.new_cas(key, set.new_cas, cas)?;
         let belief = &mut self.beliefs[key];
         belief.value.clear();
-        belief.value.extend_from_slice(set.value);
+        belief.value.extend_from_slice(&set.value);
         belief.is_known = true;
         belief.client_flags = Some(set.client_flags);
         belief.there = There::Yes;
@@ -66,7 +66,7 @@ impl Auditor {
             breach!("B7", "key {key} grew past the limit of {bytes_max} bytes");
         }
         if let SetMode::Append { .. } = set.mode {
-            belief.value.extend_from_slice(set.value);
+            belief.value.extend_from_slice(&set.value);
         } else {
             belief.value.splice(0..0, set.value.iter().copied());
         }

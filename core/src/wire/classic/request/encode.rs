@@ -164,7 +164,7 @@ fn put_store(set: &Set<'_>, noreply: bool, out: &mut Vec<u8>) -> Option<()> {
         exptime,
         mode,
         guard,
-        ..Set::new(key, value)
+        ..Set::new(key, &value)
     };
     (*set == plain && key_form == KeyForm::Plain).then_some(())?;
     let (verb, cas) = match (mode, guard) {
@@ -199,7 +199,7 @@ fn put_store(set: &Set<'_>, noreply: bool, out: &mut Vec<u8>) -> Option<()> {
         put_number(out, cas);
     }
     put_line(out, if noreply { " noreply" } else { "" });
-    out.extend_from_slice(value);
+    out.extend_from_slice(&value);
     out.extend_from_slice(b"\r\n");
     Some(())
 }
