@@ -6,14 +6,12 @@
 pub mod tally;
 
 use arbitrary::Unstructured;
-use latchd_core::connection::Progress;
-use latchd_core::engine::Config;
-use latchd_core::wire::WireLimits;
-use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits, Output};
+use latchd_core::{Config, Core, Instant, Limits, Progress, Server};
 use latchd_harness::alphabet::{
     Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, limits,
     reachable,
 };
+use latchd_harness::memory::exchange;
 
 /// Panics if it does not hold for an input.
 pub type Property = fn(&[u8]);
@@ -112,48 +110,24 @@ pub fn play(input: &[u8], pairs: &mut Pairs) {
 
 const BINARY_MAGIC: u8 = 0x80;
 
-fn small_core() -> Core {
-    Core::new(Config::new(
-        Limits::new(MEMORY_BYTES_MAX, VALUE_BYTES_MAX),
-        UNIX_S_AT_START,
-    ))
-}
-
 /// Delivers `bytes` to a new connection in pieces of the length that `piece` chooses, and returns
 /// everything it answers.
 fn converse(bytes: &[u8], mut piece: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
-    let mut core = small_core();
-    let (conn, now) = (ConnId::from_number(1), Instant::from_millis(0));
-    core.handle(now, Event::Opened(conn));
-    let mut connection = Connection::new(WireLimits {
-        value_bytes_max: VALUE_BYTES_MAX,
-        ..WireLimits::default()
-    });
-    let (mut input, mut answers, mut rest) = (Vec::new(), Vec::new(), bytes);
-    'delivered: while !rest.is_empty() {
+    let limits = Limits::new(MEMORY_BYTES_MAX, VALUE_BYTES_MAX);
+    let server = Server::new(Config::new(limits, UNIX_S_AT_START));
+    let mut server = server.with_out_bytes_max(OUT_BYTES_MAX);
+    let now = Instant::from_millis(0);
+    let conn = server.open(now);
+    let (mut answers, mut rest) = (Vec::new(), bytes);
+    while !rest.is_empty() {
         let (arrived, later) = rest.split_at(piece(rest));
-        input.extend_from_slice(arrived);
         rest = later;
-        loop {
-            let mut out = Output::new();
-            let mut executor = core.at(now, conn);
-            let (consumed, progress) =
-                connection.drive(&input, &mut executor, &mut out, OUT_BYTES_MAX);
-            input.drain(..consumed);
-            core.check();
-            let is_empty = out.is_empty();
-            answers.append(&mut out.into());
-            if progress == Progress::Close {
-                break 'delivered;
-            }
-            if let Progress::NeedsInput { at_least } = progress {
-                assert!(at_least > input.len(), "waits for what is already there");
-                break;
-            }
-            assert!(!is_empty, "full of nothing");
+        let progress = exchange(&mut server, now, conn, arrived, &mut answers, Core::check);
+        if progress == Progress::Close {
+            break;
         }
     }
-    core.handle(now, Event::Closed(conn));
-    core.check();
+    server.close(now, conn);
+    server.machine().check();
     answers
 }

@@ -8,12 +8,13 @@
 use std::fmt::Write as _;
 
 use latchd_core::command::Set;
-use latchd_core::execute::Execute;
 use latchd_core::item::Cas;
 use latchd_core::reply::Reply;
+use latchd_core::server::StateMachine;
 use latchd_core::wire::WireLimits;
-use latchd_core::{Command, ConnId, Connection, Core, Event, Instant, Output};
+use latchd_core::{Command, ConnId, Core, Event, Instant, Server};
 use latchd_harness::alphabet::{Op, SmallRequest};
+use latchd_harness::memory::exchange;
 use latchd_harness::transcript::binary::Response;
 use latchd_harness::transcript::written;
 use latchd_harness::wording::{self, Style};
@@ -98,13 +99,12 @@ fn header(setup: &Setup, title: &str) -> String {
     format!("{text}\n== {title}\n@latchd: it is about locks and wins as latchd has them\n")
 }
 
-/// The cores, and the connections to them.
+/// The server, and the connections to it.
 struct Player {
-    cores: Vec<Core>,
-    clients: [Option<(ConnId, Connection)>; CLIENTS_MAX],
+    server: Server<Spread>,
+    clients: [Option<ConnId>; CLIENTS_MAX],
     is_binary: [bool; CLIENTS_MAX],
     now_ms: u64,
-    connections: u64,
 }
 
 impl Player {
@@ -124,11 +124,13 @@ impl Player {
             }
         }
         Self {
-            cores: model.fresh_cores(),
+            server: Server::with_machine(
+                Spread(model.fresh_cores()),
+                WireLimits::new(VALUE_BYTES_MAX),
+            ),
             clients: Default::default(),
             is_binary,
             now_ms: 0,
-            connections: 0,
         }
     }
 
@@ -148,11 +150,8 @@ impl Player {
                 ));
             }
             Line::Close => {
-                if let Some((conn, _)) = self.clients[action.client()].take() {
-                    let now = Instant::from_millis(self.now_ms);
-                    for core in &mut self.cores {
-                        core.handle(now, Event::Closed(conn));
-                    }
+                if let Some(conn) = self.clients[action.client()].take() {
+                    self.server.close(Instant::from_millis(self.now_ms), conn);
                     push(format!("close {letter}"));
                 } else {
                     push(format!("# {letter} closes, and has sent nothing"));
@@ -218,32 +217,13 @@ impl Player {
     /// Sends bytes on a client's connection, or on a new one of nobody, and returns what comes back.
     fn exchange(&mut self, who: Option<usize>, bytes: &[u8]) -> Vec<u8> {
         let now = Instant::from_millis(self.now_ms);
-        let mut out = Output::new();
-        let mut fresh = || {
-            self.connections += 1;
-            let conn = ConnId::from_number(self.connections);
-            for core in &mut self.cores {
-                core.handle(now, Event::Opened(conn));
-            }
-            (conn, Connection::new(WireLimits::new(VALUE_BYTES_MAX)))
-        };
+        let server = &mut self.server;
         let mut nobody = None;
         let client = who.map_or(&mut nobody, |who| &mut self.clients[who]);
-        let (conn, connection) = client.get_or_insert_with(&mut fresh);
-        let mut spread = Spread {
-            cores: &mut self.cores,
-            now,
-            conn: *conn,
-        };
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (consumed, _) = connection.drive(rest, &mut spread, &mut out, usize::MAX);
-            if consumed == 0 {
-                break;
-            }
-            rest = &rest[consumed..];
-        }
-        out.into()
+        let conn = *client.get_or_insert_with(|| server.open(now));
+        let mut out = Vec::new();
+        exchange(server, now, conn, bytes, &mut out, |_| {});
+        out
     }
 }
 
@@ -259,23 +239,31 @@ fn said(request: &SmallRequest, words: &Words<'_>, in_binary: bool) -> Option<Li
     }
 }
 
-/// Several cores as one connection sees them.
-struct Spread<'a> {
-    cores: &'a mut [Core],
-    now: Instant,
-    conn: ConnId,
-}
+/// Several cores as one, which is what a model's server is before.
+struct Spread(Vec<Core>);
 
-impl Execute for Spread<'_> {
-    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        let shards = self.cores.len();
+impl StateMachine for Spread {
+    fn handle(&mut self, now: Instant, event: Event) {
+        for core in &mut self.0 {
+            core.handle(now, event);
+        }
+    }
+
+    fn execute(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        command: Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let shards = self.0.len();
         let number = command
             .key()
             .and_then(|key| KEYS.iter().position(|name| *name == key.as_bytes()));
         let concerned = number.map_or(0..shards, |number| number % shards..number % shards + 1);
         let last = concerned.end - 1;
         for shard in concerned {
-            let reply = self.cores[shard].execute(self.now, self.conn, command);
+            let reply = self.0[shard].execute(now, conn, command);
             if shard == last {
                 answer(&reply);
             }

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant as Moment, SystemTime};
 
-use latchd_core::connection::Progress;
-use latchd_core::engine::Config;
-use latchd_core::wire::WireLimits;
-use latchd_core::{ConnId, Connection, Core, Event, Instant, Limits, Output};
+use latchd_core::server::StateMachine;
+use latchd_core::{Config, ConnId, Core, Instant, Limits, Output, Progress, Server};
 
 use crate::peer::{Patience, Peer, Received};
 use crate::transcript::End;
@@ -17,8 +15,6 @@ use crate::transcript::End;
 const START_MS: u64 = 123_457;
 /// Where the wall clock stands at the monotonic 0: November 2023.
 const UNIX_S_AT_START: u64 = 1_700_000_000;
-/// How much may wait to be read before a connection pauses, as in the server.
-const OUT_BYTES_MAX: usize = 64 << 10;
 /// How much time goes by between two ticks.
 const TICK_MS: u64 = 250;
 
@@ -43,27 +39,21 @@ enum Time {
     Since(Moment),
 }
 
-/// A core, its clients, and their time.
+/// A server, its clients, and their time.
 #[derive(Debug)]
 pub struct MemoryPeer {
-    core: Core,
+    server: Server,
     time: Time,
     arrival: Arrival,
-    clients: BTreeMap<char, Client>,
-    opened: u64,
+    pipes: BTreeMap<char, Pipe>,
 }
 
+/// What is on the way to a client.
 #[derive(Debug)]
-struct Client {
-    id: ConnId,
-    connection: Connection,
-    /// Arrived, and not yet done with.
-    input: Vec<u8>,
-    /// How long `input` must be before the connection looks at it again.
-    at_least: usize,
-    /// On the way to the client.
+struct Pipe {
+    conn: ConnId,
     output: Vec<u8>,
-    closed: bool,
+    is_closed: bool,
 }
 
 impl MemoryPeer {
@@ -83,11 +73,10 @@ impl MemoryPeer {
 
     fn at(time: Time, unix_s_at_start: u64, arrival: Arrival) -> Self {
         Self {
-            core: Core::new(Config::new(Limits::default(), unix_s_at_start)),
+            server: Server::new(Config::new(Limits::default(), unix_s_at_start)),
             time,
             arrival,
-            clients: BTreeMap::new(),
-            opened: 0,
+            pipes: BTreeMap::new(),
         }
     }
 
@@ -98,69 +87,59 @@ impl MemoryPeer {
         })
     }
 
-    fn client(&mut self, conn: char) -> &mut Client {
+    fn pipe(&mut self, conn: char) -> &mut Pipe {
         let now = self.now();
-        self.clients.entry(conn).or_insert_with(|| {
-            self.opened += 1;
-            let id = ConnId::from_number(self.opened);
-            self.core.handle(now, Event::Opened(id));
-            Client {
-                id,
-                connection: Connection::new(WireLimits::new(self.core.limits().value_bytes_max)),
-                input: Vec::new(),
-                at_least: 0,
-                output: Vec::new(),
-                closed: false,
-            }
+        self.pipes.entry(conn).or_insert_with(|| Pipe {
+            conn: self.server.open(now),
+            output: Vec::new(),
+            is_closed: false,
         })
     }
 
     fn arrive(&mut self, conn: char, bytes: &[u8]) {
         let now = self.now();
-        let Some(client) = self.clients.get_mut(&conn) else {
-            return;
-        };
-        client.input.extend_from_slice(bytes);
-        while !client.closed && client.input.len() >= client.at_least {
-            let mut out = Output::new();
-            let mut core = self.core.at(now, client.id);
-            let (done, progress) =
-                client
-                    .connection
-                    .drive(&client.input, &mut core, &mut out, OUT_BYTES_MAX);
-            client.input.drain(..done);
-            client.output.append(&mut Vec::from(out));
-            if let Progress::NeedsInput { at_least } = progress {
-                assert!(
-                    at_least > client.input.len(),
-                    "a connection that waits for what it has waits for ever"
-                );
-                client.at_least = at_least;
-            } else if progress == Progress::Close {
-                client.closed = true;
-                self.core.handle(now, Event::Closed(client.id));
-            } else {
-                client.at_least = 0;
-            }
+        if let Some(pipe) = self.pipes.get_mut(&conn).filter(|pipe| !pipe.is_closed) {
+            let (server, output) = (&mut self.server, &mut pipe.output);
+            let progress = exchange(server, now, pipe.conn, bytes, output, Core::check);
+            pipe.is_closed = progress == Progress::Close;
         }
-        self.core.check();
     }
+}
 
-    fn close(&mut self, conn: char) {
-        let now = self.now();
-        if let Some(client) = self.clients.get_mut(&conn)
-            && !client.closed
-        {
-            client.closed = true;
-            self.core.handle(now, Event::Closed(client.id));
-            self.core.check();
+/// Hands bytes to a server, and appends all that it answers to `answers`. `check` looks at what is
+/// behind it whenever it stops, to be emptied or for good.
+///
+/// # Panics
+/// If the connection waits for bytes that it has, or for room that there is.
+pub fn exchange<M: StateMachine>(
+    server: &mut Server<M>,
+    now: Instant,
+    conn: ConnId,
+    mut bytes: &[u8],
+    answers: &mut Vec<u8>,
+    check: impl Fn(&M),
+) -> Progress {
+    loop {
+        let mut out = Output::new();
+        let progress = server.receive(now, conn, bytes, &mut out);
+        check(server.machine());
+        let is_empty = out.is_empty();
+        answers.append(&mut out.into());
+        if let Progress::NeedsInput { at_least } = progress {
+            let kept = server.kept_bytes(conn);
+            assert!(at_least > kept, "it waits for {at_least} bytes of {kept}");
         }
+        if progress != Progress::OutputFull {
+            return progress;
+        }
+        assert!(!is_empty, "full of nothing");
+        bytes = &[];
     }
 }
 
 impl Peer for MemoryPeer {
     fn send(&mut self, conn: char, bytes: &[u8]) -> io::Result<()> {
-        self.client(conn);
+        self.pipe(conn);
         match self.arrival {
             Arrival::Whole => self.arrive(conn, bytes),
             Arrival::Cut { bytes: length } => {
@@ -178,23 +157,27 @@ impl Peer for MemoryPeer {
         buffer: &mut Vec<u8>,
         _patience: Patience,
     ) -> io::Result<Received> {
-        let client = self.client(conn);
-        if client.output.is_empty() {
-            return Ok(if client.closed {
+        let pipe = self.pipe(conn);
+        if pipe.output.is_empty() {
+            return Ok(if pipe.is_closed {
                 Received::Closed
             } else {
                 Received::Nothing
             });
         }
-        buffer.append(&mut client.output);
+        buffer.append(&mut pipe.output);
         Ok(Received::Bytes)
     }
 
     fn end(&mut self, conn: char, how: End) -> io::Result<()> {
-        self.client(conn);
-        self.close(conn);
+        let now = self.now();
+        let pipe = self.pipe(conn);
+        pipe.is_closed = true;
+        let conn_id = pipe.conn;
+        self.server.close(now, conn_id);
+        self.server.machine().check();
         if how != End::HalfClose {
-            self.clients.remove(&conn);
+            self.pipes.remove(&conn);
         }
         Ok(())
     }
@@ -207,9 +190,9 @@ impl Peer for MemoryPeer {
         while now_ms < end_ms {
             now_ms = (now_ms + TICK_MS).min(end_ms);
             self.time = Time::ByHand(now_ms);
-            self.core.handle(Instant::from_millis(now_ms), Event::Tick);
+            self.server.tick(Instant::from_millis(now_ms));
         }
-        self.core.check();
+        self.server.machine().check();
     }
 
     fn owns_time(&self) -> bool {
