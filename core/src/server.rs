@@ -143,9 +143,15 @@ impl<M: StateMachine> Server<M> {
     /// The same with another bound of an output, in bytes; [`OUT_BYTES_MAX`] by default.
     #[must_use]
     pub const fn with_out_bytes_max(mut self, out_bytes_max: usize) -> Self {
+        self.set_out_bytes_max(out_bytes_max);
+        self
+    }
+
+    /// Sets the bound of an output, in bytes, from the next call on: for a transport that has more
+    /// room for one peer than for another.
+    pub const fn set_out_bytes_max(&mut self, out_bytes_max: usize) {
         // An output without room for anything would never be emptied, and nothing executed.
         self.out_bytes_max = if out_bytes_max == 0 { 1 } else { out_bytes_max };
-        self
     }
 
     /// Somebody has connected. The id is his until the connection is closed, and nobody's after.

@@ -1,13 +1,9 @@
 //! One client, its connection, and the bytes between them.
 //!
-//! The two directions are queues of bytes. The server's end is driven as the shell drives it: input
-//! that is not done with stays, nothing is read while the output is at its bound, and a closed
-//! connection is told to the core before anything else happens.
+//! The two directions are queues of bytes. The server is driven as the shell drives its connections:
+//! nothing comes to it while the output is at its bound.
 
 use std::collections::VecDeque;
-
-use latchd_core::Connection;
-use latchd_core::connection::WireLimits;
 
 use super::ask::Ask;
 
@@ -18,7 +14,6 @@ pub(super) struct Caller {
     /// The number of its connection; a new one for each.
     pub(super) conn: u64,
     pub(super) state: State,
-    pub(super) wire: Connection,
     pub(super) is_binary: bool,
     /// Requests arrive one at a time.
     pub(super) is_alone: bool,
@@ -28,11 +23,7 @@ pub(super) struct Caller {
     pub(super) finished: bool,
     /// On the way to the server.
     pub(super) to_server: Vec<u8>,
-    /// Arrived, and not done with.
-    pub(super) input: Vec<u8>,
-    /// Nothing happens before `input` is this long.
-    pub(super) at_least: usize,
-    /// The output is at its bound, and requests may wait in `input`.
+    /// The output is at its bound, and requests may wait at the server.
     pub(super) full: bool,
     /// Answers on the way to the client.
     pub(super) output: Vec<u8>,
@@ -70,14 +61,11 @@ impl Caller {
         Self {
             conn: 0,
             state: State::None,
-            wire: Connection::new(WireLimits::default()),
             is_binary: false,
             is_alone: false,
             stalled: false,
             finished: false,
             to_server: Vec::new(),
-            input: Vec::new(),
-            at_least: 1,
             full: false,
             output: Vec::new(),
             output_max: 0,
@@ -94,11 +82,10 @@ impl Caller {
     }
 
     /// A new connection of the same client.
-    pub(super) fn connect(&mut self, conn: u64, limits: WireLimits) {
+    pub(super) fn connect(&mut self, conn: u64) {
         self.drop_connection();
         self.conn = conn;
         self.state = State::Open;
-        self.wire = Connection::new(limits);
     }
 
     /// Nothing is left of the connection on either side.
@@ -108,18 +95,25 @@ impl Caller {
         self.finished = false;
         self.full = false;
         self.to_server.clear();
-        self.input.clear();
         self.output.clear();
         self.asks.clear();
         self.grants.clear();
         self.relinquished.fill(0);
-        self.at_least = 1;
         self.written = 0;
         self.arrived = 0;
         self.consumed = 0;
         self.read = 0;
         self.asked = 0;
         self.listed = 0;
+    }
+
+    /// Where in its bytes a server has stopped that has closed: at what is to end the connection, or
+    /// at a request before that of which the core has not heard.
+    pub(super) fn left_off(&self) -> u64 {
+        let is_missed =
+            |ask: &&Ask| ask.ends_connection() || ask.reaches_core() && ask.executed == 0;
+        let missed = self.asks.iter().find(is_missed);
+        missed.map_or(self.arrived, |ask| ask.start)
     }
 
     /// How many bytes may come to the server now: none while it does not read.

@@ -1,16 +1,17 @@
-//! The server's side: the core behind the door through which connections reach it, the oracle beside
-//! it where there is one, and the faults that can be planted there.
+//! What the server is before: the core, the oracle beside it where there is one, and the faults that
+//! can be planted there.
 //!
-//! At the door it is known who asks, and what that client has written: what the connection has
-//! understood must be just that (N5).
+//! It knows what the client has written that asks: what its connection has understood must be just
+//! that (N5).
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use latchd_core::command::{Delete, GlobalCommand, ItemCommand, ScanCursor, SetMode, TtlSteps};
 use latchd_core::engine::Config;
-use latchd_core::execute::Execute;
 use latchd_core::item::Cas;
 use latchd_core::reply::{Reply, Stored, Win};
+use latchd_core::server::StateMachine;
 use latchd_core::time::Exptime;
 use latchd_core::{Command, ConnId, Core, Event, Instant, Limits, Refusal};
 use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
@@ -56,7 +57,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All that can be planted at the door of the core.
+    /// All that can be planted before the core.
     pub const ALL: [Self; 13] = [
         Self::LosesClose,
         Self::GrantsTwice,
@@ -82,9 +83,9 @@ impl Fault {
     }
 }
 
-/// A core that clients reach.
+/// A core that is watched: asked for nothing but what clients have said.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct WatchedCore {
     pub(super) core: Core,
     oracle: Option<Oracle>,
     fault: Option<Fault>,
@@ -94,12 +95,22 @@ pub(super) struct Server {
     pub(super) pairs: Option<Box<Pairs>>,
     /// What was found wrong first: N5, or where the core and the oracle parted.
     pub(super) breach: Option<Breach>,
+    /// What the client whose bytes are looked at has written and is not answered, in order.
+    pub(super) asks: VecDeque<Ask>,
+    /// The one of them whose command came last.
+    pub(super) at: usize,
+    names: Rc<Names>,
     /// Room for a value.
     value: Vec<u8>,
 }
 
-impl Server {
-    pub(super) fn new(limits: Limits, with_oracle: bool, fault: Option<Fault>) -> Self {
+impl WatchedCore {
+    pub(super) fn new(
+        limits: Limits,
+        with_oracle: bool,
+        fault: Option<Fault>,
+        names: Rc<Names>,
+    ) -> Self {
         Self {
             core: Core::new(Config::new(limits, UNIX_S_AT_START)),
             oracle: with_oracle.then(|| Oracle::new(limits, UNIX_S_AT_START)),
@@ -107,6 +118,9 @@ impl Server {
             executed: 0,
             pairs: Some(Box::default()),
             breach: None,
+            asks: VecDeque::new(),
+            at: 0,
+            names,
             value: Vec::new(),
         }
     }
@@ -123,24 +137,7 @@ impl Server {
         }
     }
 
-    /// The core as a connection reaches it whose client waits for the answers to `asks`.
-    pub(super) const fn door<'a>(
-        &'a mut self,
-        now_ms: u64,
-        conn: ConnId,
-        asks: &'a mut VecDeque<Ask>,
-        names: &'a Names,
-    ) -> Door<'a> {
-        Door {
-            server: self,
-            now_ms,
-            conn,
-            asks,
-            at: 0,
-            names,
-        }
-    }
-
+    /// The time that the core is told.
     const fn instant(&self, now_ms: u64) -> Instant {
         match self.fault {
             Some(Fault::StopsTime) => Instant::from_millis(0),
@@ -165,43 +162,47 @@ impl Server {
     }
 }
 
-/// What a connection hands its commands to.
-#[derive(Debug)]
-pub(super) struct Door<'a> {
-    server: &'a mut Server,
-    now_ms: u64,
-    conn: ConnId,
-    /// What the client has written and is not answered, in order.
-    asks: &'a mut VecDeque<Ask>,
-    /// The one of them whose command came last.
-    at: usize,
-    names: &'a Names,
-}
+impl StateMachine for WatchedCore {
+    fn handle(&mut self, now: Instant, event: Event) {
+        self.enter(now.as_millis(), Input::Event(event));
+    }
 
-impl Execute for Door<'_> {
-    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        self.server.executed += 1;
+    fn execute(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        command: Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        self.executed += 1;
         let command = self.heard(command);
         self.compare_with_said(&command);
-        // Out of the server while the core is at work, which has it as well.
-        let mut pairs = self.server.pairs.take();
-        self.execute_and_compare(command, &mut |reply| {
+        let now_ms = now.as_millis();
+        // Out of here while the core is at work.
+        let mut pairs = self.pairs.take();
+        let mut answered = None;
+        let steps = self.oracle.as_ref().map(|_| steps(&command));
+        self.execute_one(now_ms, conn, command, &mut |reply| {
             if let Some(pairs) = &mut pairs {
                 pairs.note_command(&command, reply);
             }
+            answered = steps.map(|steps| OwnedReply::of(reply, steps));
             answer(reply);
         });
-        self.server.pairs = pairs;
+        self.pairs = pairs;
+        if let Some(answered) = answered {
+            self.compare(now_ms, conn, &command, &answered);
+        }
     }
 }
 
-impl Door<'_> {
+impl WatchedCore {
     /// The command as it is understood: as it came, unless the fault is that it is not.
     fn heard<'a>(&self, mut command: Command<'a>) -> Command<'a> {
-        let is_misheard = self.server.fault == Some(Fault::MishearsExptime);
+        let is_misheard = self.fault == Some(Fault::MishearsExptime);
         if let Command::Item(ItemCommand::Set(set)) = &mut command
             && is_misheard
-            && self.server.executed.is_multiple_of(FAULT_EVERY)
+            && self.executed.is_multiple_of(FAULT_EVERY)
         {
             set.exptime = Exptime::Never;
         }
@@ -215,35 +216,19 @@ impl Door<'_> {
         let said = waiting.next().map(|(at, place, ask)| {
             self.at = at;
             ask.executed = ask.executed.saturating_add(1);
-            let intended = intended(ask, place, self.names, &mut self.server.value);
+            let intended = intended(ask, place, &self.names, &mut self.value);
             (intended, &*ask)
         });
         let is_right = match &said {
             Some((Intent::Command(intended), _)) => is_same(intended, command),
             Some((Intent::Unread | Intent::Nothing, _)) | None => false,
         };
-        if !is_right && self.server.breach.is_none() {
+        if !is_right && self.breach.is_none() {
             let asked = said.map_or("nothing".to_owned(), |(_, ask)| ask.to_string());
-            self.server.breach = Some(Breach {
+            self.breach = Some(Breach {
                 rule: "N5",
                 what: format!("the client said {asked}, and the core is asked {command:?}"),
             });
-        }
-    }
-
-    fn execute_and_compare(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        if self.server.oracle.is_some() {
-            let mut answered = None;
-            self.execute_one(command, &mut |reply| {
-                answered = Some(OwnedReply::of(reply, steps(&command)));
-                answer(reply);
-            });
-            if let Some(answered) = answered {
-                self.server
-                    .compare(self.now_ms, self.conn, &command, &answered);
-            }
-        } else {
-            self.execute_one(command, answer);
         }
     }
 }
@@ -282,27 +267,32 @@ fn steps(command: &Command<'_>) -> usize {
     steps.len()
 }
 
-impl Door<'_> {
-    fn execute_one(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        match self.server.fault {
+impl WatchedCore {
+    fn execute_one(
+        &mut self,
+        now_ms: u64,
+        conn: ConnId,
+        command: Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        match self.fault {
             None => {
-                let now = Instant::from_millis(self.now_ms);
-                answer(&self.server.core.execute(now, self.conn, command));
+                answer(&self.core.execute(self.instant(now_ms), conn, command));
             }
-            Some(fault) => self.execute_wrongly(fault, command, answer),
+            Some(fault) => self.execute_wrongly(fault, now_ms, conn, command, answer),
         }
     }
 
     fn execute_wrongly(
         &mut self,
         fault: Fault,
+        now_ms: u64,
+        mut conn: ConnId,
         command: Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        let server = &mut *self.server;
-        let now = server.instant(self.now_ms);
-        let falls = server.executed.is_multiple_of(FAULT_EVERY);
-        let mut conn = self.conn;
+        let now = self.instant(now_ms);
+        let falls = self.executed.is_multiple_of(FAULT_EVERY);
         match (fault, command) {
             (Fault::KeepsLocks, Command::Global(GlobalCommand::UnlockAll)) => {
                 return answer(&Reply::Unlocked);
@@ -313,7 +303,7 @@ impl Door<'_> {
             (Fault::LosesStore, Command::Item(ItemCommand::Set(set)))
                 if falls && set.mode == SetMode::Set =>
             {
-                let cas = Cas::new(u64::MAX / 2 + server.executed).expect("not 0");
+                let cas = Cas::new(u64::MAX / 2 + self.executed).expect("not 0");
                 let size = set.value.len();
                 return answer(&Reply::Stored(Stored { cas, size }));
             }
@@ -323,21 +313,21 @@ impl Door<'_> {
                     ItemCommand::Set(_) | ItemCommand::Delete(_) | ItemCommand::Arithmetic(_),
                 ),
             ) => {
-                let owner = command.key().and_then(|key| server.core.locks().owner(key));
+                let owner = command.key().and_then(|key| self.core.locks().owner(key));
                 conn = owner.unwrap_or(conn);
             }
             (Fault::LosesHeld, _) if falls => {
-                let held = server.core.locks().iter().next();
+                let held = self.core.locks().iter().next();
                 let held = held.map(|(key, holding)| (key.as_bytes().to_vec(), holding.owner));
                 if let Some((key, owner)) = held {
                     let key = latchd_core::Key::new(&key).expect("it was made from a key");
                     let delete = Command::from(Delete::new(key));
-                    server.core.execute(now, owner, delete);
+                    self.core.execute(now, owner, delete);
                 }
             }
             _ => {}
         }
-        let reply = &server.core.execute(now, conn, command);
+        let reply = &self.core.execute(now, conn, command);
         match (fault, command, reply) {
             (
                 Fault::GrantsTwice,

@@ -2,16 +2,18 @@
 
 mod enact;
 
-use latchd_core::connection::Progress;
+use std::rc::Rc;
+
+use latchd_core::wire::WireLimits;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
-use latchd_core::{ConnId, Event, Limits, Output, Store as _};
+use latchd_core::{ConnId, Event, Instant, Limits, Output, Progress, Server, Store as _};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 
 use super::auditor::{AuditLimits, Auditor, Breach};
 use super::caller::{Caller, State};
 use super::match_replies::ReplyMatcher;
 use super::names::Names;
-use super::server::Server;
+use super::server::WatchedCore;
 use super::setting::Setting;
 use super::trace::{Keeps, Note, Trace};
 use super::workload::Taste;
@@ -36,16 +38,15 @@ pub(super) struct World {
     events_max: u64,
     events: u64,
     random: Random,
-    names: Names,
+    names: Rc<Names>,
     taste: Taste,
     limits: Limits,
-    server: Server,
+    server: Server<WatchedCore>,
     callers: Vec<Caller>,
     auditor: Auditor,
     trace: Trace,
     /// N3: by key, who believes to hold it.
     believers: Vec<Option<usize>>,
-    conns: u64,
     /// How many requests there were, and so values.
     asked: u32,
     now_ms: u64,
@@ -73,21 +74,22 @@ impl World {
             value_bytes_max,
             locks_per_connection_max: limits.locks_per_connection_max,
         };
+        let names = Rc::new(Names::new(keys));
+        let machine = WatchedCore::new(limits, with_oracle, plan.fault, Rc::clone(&names));
         Self {
             events_max: plan.events,
             events: 0,
-            names: Names::new(keys),
+            names,
             taste: Taste {
                 keys,
                 value_bytes_max,
             },
             limits,
-            server: Server::new(limits, with_oracle, plan.fault),
+            server: Server::with_machine(machine, WireLimits::new(value_bytes_max)),
             callers: (0..clients).map(|_| Caller::new(keys)).collect(),
             auditor: Auditor::new(keys, room, UNIX_S_AT_START),
             trace: Trace::new(keeps),
             believers: vec![None; keys],
-            conns: 0,
             asked: 0,
             now_ms,
             unix_s_at_start: UNIX_S_AT_START,
@@ -128,10 +130,10 @@ impl World {
         self.look_inside()?;
         Ok(Report {
             events: self.events,
-            commands: self.server.executed,
+            commands: self.server.machine().executed,
             digest: self.digest,
             tally: self.auditor.tally,
-            pairs: self.server.pairs.take().unwrap_or_default(),
+            pairs: self.server.machine_mut().pairs.take().unwrap_or_default(),
         })
     }
 
@@ -149,13 +151,17 @@ impl World {
         self.trace.note(self.events, client, conn, || note);
     }
 
+    const fn now(&self) -> Instant {
+        Instant::from_millis(self.now_ms)
+    }
+
     fn tell(&mut self, event: Event) {
         self.enter(Input::Event(event));
     }
 
     /// Puts something into the core that comes from no client.
     fn enter(&mut self, input: Input<'_>) {
-        self.server.enter(self.now_ms, input);
+        self.server.machine_mut().enter(self.now_ms, input);
         self.auditor.advance(self.now_ms);
     }
 
@@ -200,33 +206,42 @@ impl World {
             3..6 => may.min(1 + span),
             _ => may,
         };
-        caller.input.extend(caller.to_server.drain(..bytes));
         caller.arrived += bytes as u64;
         self.happens(client, Note::Arrived(bytes), 3 + ((bytes as u64) << 4));
-        let caller = &self.callers[client];
-        if caller.input.len() >= caller.at_least {
-            self.drive(client)?;
-        }
-        Ok(())
+        self.drive(client, bytes)
     }
 
-    /// The server does what it can for a connection.
-    fn drive(&mut self, client: usize) -> Result<(), Breach> {
-        let executed = self.server.executed;
+    /// The server does what it can for a connection, now that so many bytes have arrived.
+    fn drive(&mut self, client: usize, bytes: usize) -> Result<(), Breach> {
+        let now = self.now();
+        let server = &mut self.server;
         let caller = &mut self.callers[client];
         let from = caller.output.len();
         let conn = ConnId::from_number(caller.conn);
-        let mut door = self
-            .server
-            .door(self.now_ms, conn, &mut caller.asks, &self.names);
+        let kept = server.kept_bytes(conn) + bytes;
+        server.set_out_bytes_max(caller.output_max.saturating_sub(from));
+        let machine = server.machine_mut();
+        let executed = machine.executed;
+        machine.at = 0;
+        std::mem::swap(&mut machine.asks, &mut caller.asks);
         let mut out = Output::new();
-        let room = caller.output_max.saturating_sub(from);
-        let (done, progress) = caller.wire.drive(&caller.input, &mut door, &mut out, room);
+        let arrived = &caller.to_server[..bytes];
+        let progress = server.receive(now, conn, arrived, &mut out);
+        let machine = server.machine_mut();
+        std::mem::swap(&mut machine.asks, &mut caller.asks);
+        let executed = machine.executed - executed;
+        let breach = machine.breach.take();
+        caller.to_server.drain(..bytes);
         caller.output.append(&mut out.into());
-        caller.input.drain(..done);
-        caller.consumed += done as u64;
+        let closes = progress == Progress::Close;
+        let done = if closes {
+            caller.left_off().saturating_sub(caller.consumed)
+        } else {
+            (kept - server.kept_bytes(conn)) as u64
+        };
+        caller.consumed += done;
         caller.full = progress == Progress::OutputFull;
-        let mut digest = self.digest ^ done as u64;
+        let mut digest = self.digest ^ done;
         for word in caller.output[from..].chunks(8) {
             let mut bytes = [0; 8];
             bytes[..word.len()].copy_from_slice(word);
@@ -235,15 +250,14 @@ impl World {
                 .rotate_left(29);
         }
         self.digest = digest;
-        if self.server.executed > executed {
+        if executed > 0 {
             // Otherwise the core was not told how late it is.
             self.auditor.advance(self.now_ms);
         }
-        self.events += self.server.executed - executed;
-        if let Some(breach) = self.server.breach.take() {
+        self.events += executed;
+        if let Some(breach) = breach {
             return Err(breach);
         }
-        let closes = progress == Progress::Close;
         let mut matcher = ReplyMatcher {
             auditor: &mut self.auditor,
             trace: &mut self.trace,
@@ -274,11 +288,12 @@ impl World {
     }
 
     /// N2.
-    fn check_bounds(&mut self, client: usize, progress: Progress) -> Result<(), Breach> {
-        let caller = &mut self.callers[client];
+    fn check_bounds(&self, client: usize, progress: Progress) -> Result<(), Breach> {
+        let caller = &self.callers[client];
         // The longest line, and a value with its line end; a packet is shorter.
         let request_max = LINE_BYTES_MAX + 2 + self.limits.value_bytes_max + 2;
-        let (rest, out) = (caller.input.len(), caller.output.len());
+        let rest = self.server.kept_bytes(ConnId::from_number(caller.conn));
+        let out = caller.output.len();
         let broken = |what| Err(Breach { rule: "N2", what });
         if rest > request_max + DELIVERY_MAX {
             return broken(format!("{rest} bytes of input are kept"));
@@ -295,7 +310,6 @@ impl World {
                     "waits for {at_least} bytes, and no request is so long"
                 ));
             }
-            caller.at_least = at_least;
         }
         Ok(())
     }
@@ -320,7 +334,7 @@ impl World {
         self.learn(client)?;
         let caller = &self.callers[client];
         if caller.full && caller.output.len() < caller.output_max {
-            self.drive(client)?;
+            self.drive(client, 0)?;
         }
         Ok(())
     }
@@ -382,7 +396,8 @@ impl World {
     fn close(&mut self, client: usize) {
         let conn = self.callers[client].conn;
         self.forget_beliefs(client);
-        self.tell(Event::Closed(ConnId::from_number(conn)));
+        self.server.close(self.now(), ConnId::from_number(conn));
+        self.auditor.advance(self.now_ms);
         self.auditor.close(conn);
     }
 
@@ -394,13 +409,14 @@ impl World {
 
     /// N4.
     fn look_inside(&mut self) -> Result<(), Breach> {
-        self.server.core.check();
-        let usage = self.server.core.store().usage();
+        let core = &self.server.machine().core;
+        core.check();
+        let usage = core.store().usage();
         let broken = |what| Err(Breach { rule: "N4", what });
         if usage.bytes > self.limits.memory_bytes_max {
             return broken(format!("{} bytes of items are kept", usage.bytes));
         }
-        let locks = self.server.core.locks();
+        let locks = core.locks();
         for (key, holding) in locks.iter() {
             let key = self
                 .names

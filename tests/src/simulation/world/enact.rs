@@ -1,7 +1,6 @@
 //! What the ops of the alphabet do to the world.
 
-use latchd_core::connection::WireLimits;
-use latchd_core::{ConnId, Event};
+use latchd_core::Event;
 use latchd_harness::alphabet::{Op, SmallRequest, UNIX_S_AT_START, pressure};
 
 use super::super::caller::State;
@@ -65,14 +64,14 @@ impl World {
     }
 
     fn connect(&mut self, client: usize, bits: u64) {
-        self.conns += 1;
+        let conn = self.server.open(self.now());
         let caller = &mut self.callers[client];
-        caller.connect(self.conns, WireLimits::new(self.limits.value_bytes_max));
+        caller.connect(conn.number());
         caller.is_binary = bits & 3 == 0;
         caller.is_alone = bits >> 2 & 3 == 0;
         caller.output_max = [1, 64, 512, 4096][usize::try_from(bits >> 4 & 3).expect("two bits")];
         self.happens(client, Note::Connected, 1);
-        self.tell(Event::Opened(ConnId::from_number(self.conns)));
+        self.auditor.advance(self.now_ms);
     }
 
     /// A client that may ask says what was drawn for it, if it has words for that.
