@@ -1,0 +1,178 @@
+//! What is sent, built once, and what comes back.
+//!
+//! A request is a template in which only the digits of the key differ from one time to the next, so
+//! building one is a copy. A reply is read whole: its lengths are followed and its end is checked.
+//!
+//! Source: memcached `doc/protocol.txt` and `doc/protocol-binary.txt`; for locks yrmcds
+//! `docs/locking.md`.
+
+mod binary;
+pub(crate) mod item;
+mod text;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use self::item::{DIGITS, STEM, Values, digits};
+
+/// How requests are written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Dialect {
+    /// `get`, `set`, `lock`.
+    Classic,
+    /// `mg`, `ms`; locks as in classic text.
+    Meta,
+    /// Packets of 24 bytes and more.
+    Binary,
+}
+
+impl Dialect {
+    /// Its name in tables.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Meta => "meta",
+            Self::Binary => "binary",
+        }
+    }
+}
+
+/// A request about the key of this number.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ask {
+    Get(u32),
+    Set(u32),
+    Lock(u32),
+    Unlock(u32),
+}
+
+/// A reply; its bytes are in the buffer that it was read from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Reply<'a> {
+    /// The item is there, with this value.
+    Hit(&'a [u8]),
+    /// The item is not there.
+    Miss,
+    /// The item was stored.
+    Stored,
+    /// A lock was given or taken back.
+    Granted,
+    /// Anything else: a refusal or an error, in the server's words.
+    Other(&'a [u8]),
+}
+
+/// All requests that are sent in one dialect with values of one size.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    dialect: Dialect,
+    values: Values,
+    get: Template,
+    set: Template,
+    lock: Template,
+    unlock: Template,
+}
+
+impl Requests {
+    /// Requests that store values of `value_bytes` bytes with this exptime.
+    pub(crate) fn new(dialect: Dialect, value_bytes: usize, exptime: u32) -> Self {
+        let values = Values::new(value_bytes);
+        let [get, set, lock, unlock] = match dialect {
+            Dialect::Classic => text::classic(&values, exptime),
+            Dialect::Meta => text::meta(&values, exptime),
+            Dialect::Binary => binary::templates(&values, exptime),
+        };
+        Self {
+            dialect,
+            values,
+            get,
+            set,
+            lock,
+            unlock,
+        }
+    }
+
+    /// Writes a request behind `out`.
+    pub(crate) fn encode(&self, ask: Ask, out: &mut Vec<u8>) {
+        match ask {
+            Ask::Get(key) => self.get.fill(key, out),
+            Ask::Set(key) => self.set.fill(key, out),
+            Ask::Lock(key) => self.lock.fill(key, out),
+            Ask::Unlock(key) => self.unlock.fill(key, out),
+        }
+    }
+
+    /// Reads the first reply of `input` and says how many bytes it takes; `None` if its end is
+    /// missing.
+    ///
+    /// # Errors
+    /// It is not a reply at all.
+    pub(crate) fn decode<'a>(&self, input: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>> {
+        match self.dialect {
+            Dialect::Classic | Dialect::Meta => text::decode(input),
+            Dialect::Binary => binary::decode(input),
+        }
+    }
+
+    /// Whether a request that finds its item, or its lock free, is answered like this.
+    pub(crate) fn is_answered(&self, ask: Ask, reply: &Reply<'_>) -> bool {
+        match (ask, reply) {
+            (Ask::Get(key), Reply::Hit(value)) => self.values.is_of(key, value),
+            (Ask::Set(_), Reply::Stored) | (Ask::Lock(_) | Ask::Unlock(_), Reply::Granted) => true,
+            (
+                Ask::Get(_) | Ask::Set(_) | Ask::Lock(_) | Ask::Unlock(_),
+                Reply::Hit(_) | Reply::Miss | Reply::Stored | Reply::Granted | Reply::Other(_),
+            ) => false,
+        }
+    }
+}
+
+/// Bytes with places for the digits of a key.
+#[derive(Clone, Debug, Default)]
+struct Template {
+    bytes: Vec<u8>,
+    /// Where digits go, at most two places: in the key, and in the value.
+    places: Vec<usize>,
+}
+
+impl Template {
+    /// Adds bytes that are always the same.
+    fn then(mut self, bytes: &[u8]) -> Self {
+        self.bytes.extend_from_slice(bytes);
+        self
+    }
+
+    /// Adds room for the digits of a key.
+    fn then_digits(mut self) -> Self {
+        self.places.push(self.bytes.len());
+        self.then(&digits(0))
+    }
+
+    /// Adds a key.
+    fn then_key(self) -> Self {
+        self.then(STEM).then_digits()
+    }
+
+    /// Adds the value of the same key.
+    fn then_value(self, values: &Values) -> Self {
+        self.then_digits().then(values.rest())
+    }
+
+    /// Writes it for one key behind `out`.
+    fn fill(&self, key: u32, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.bytes);
+        let digits = digits(key);
+        for place in &self.places {
+            out[start + place..][..DIGITS].copy_from_slice(&digits);
+        }
+    }
+}
+
+/// Bytes as a person can read them in a message, at most the first 80.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    const BYTES_MAX: usize = 80;
+    let start = bytes.get(..BYTES_MAX).unwrap_or(bytes);
+    let dots = if start.len() < bytes.len() { "…" } else { "" };
+    format!("{}{dots}", start.escape_ascii())
+}

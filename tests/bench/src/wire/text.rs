@@ -1,0 +1,189 @@
+//! Classic and meta text: one way to read both, since no reply of one is a reply of the other.
+
+use anyhow::{Result, bail, ensure};
+
+use super::{Reply, Template, shown};
+use crate::wire::item::Values;
+
+/// The longest first line of a reply that is waited for.
+const LINE_BYTES_MAX: usize = 2048;
+
+/// `get`, `set`, `lock` and `unlock` in classic text.
+pub(super) fn classic(values: &Values, exptime: u32) -> [Template; 4] {
+    let of_key = |verb: &[u8]| Template::default().then(verb).then_key();
+    let header = format!(" 0 {exptime} {}\r\n", values.bytes());
+    [
+        of_key(b"get ").then(b"\r\n"),
+        of_key(b"set ")
+            .then(header.as_bytes())
+            .then_value(values)
+            .then(b"\r\n"),
+        of_key(b"lock ").then(b"\r\n"),
+        of_key(b"unlock ").then(b"\r\n"),
+    ]
+}
+
+/// `mg` and `ms`; there are no meta commands for the locks of yrmcds.
+pub(super) fn meta(values: &Values, exptime: u32) -> [Template; 4] {
+    let of_key = |verb: &[u8]| Template::default().then(verb).then_key();
+    let header = match exptime {
+        0 => format!(" {}\r\n", values.bytes()),
+        _ => format!(" {} T{exptime}\r\n", values.bytes()),
+    };
+    let [_, _, lock, unlock] = classic(values, exptime);
+    [
+        of_key(b"mg ").then(b" v\r\n"),
+        of_key(b"ms ")
+            .then(header.as_bytes())
+            .then_value(values)
+            .then(b"\r\n"),
+        lock,
+        unlock,
+    ]
+}
+
+/// See [`Requests::decode`](super::Requests::decode).
+pub(super) fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>> {
+    let Some(end) = memchr::memchr(b'\n', input) else {
+        ensure!(
+            input.len() <= LINE_BYTES_MAX,
+            "a line without an end: {}",
+            shown(input)
+        );
+        return Ok(None);
+    };
+    let (line, after) = input.split_at(end + 1);
+    let Some(line) = line.strip_suffix(b"\r\n") else {
+        bail!("a line that does not end in CR LF: {}", shown(line));
+    };
+    let (value_bytes, tail): (_, &[u8]) = if let Some(rest) = line.strip_prefix(b"VA ") {
+        (rest.split(|byte| *byte == b' ').next(), b"\r\n")
+    } else if let Some(rest) = line.strip_prefix(b"VALUE ") {
+        // VALUE <key> <flags> <bytes>; the last word, since no `gets` is sent.
+        (rest.split(|byte| *byte == b' ').nth(2), b"\r\nEND\r\n")
+    } else {
+        let reply = match line {
+            b"STORED" | b"HD" => Reply::Stored,
+            b"END" | b"EN" => Reply::Miss,
+            b"OK" => Reply::Granted,
+            _ => Reply::Other(line),
+        };
+        return Ok(Some((reply, end + 1)));
+    };
+    let Some(value_bytes) = value_bytes.and_then(number) else {
+        bail!("no length in {}", shown(line));
+    };
+    let Some((value, end_of_value)) = after.split_at_checked(value_bytes) else {
+        return Ok(None);
+    };
+    let Some(end_of_value) = end_of_value.get(..tail.len()) else {
+        return Ok(None);
+    };
+    ensure!(
+        end_of_value == tail,
+        "a value that does not end where it should: {} behind {}",
+        shown(end_of_value),
+        shown(line)
+    );
+    let bytes = end + 1 + value.len() + tail.len();
+    Ok(Some((Reply::Hit(value), bytes)))
+}
+
+fn number(digits: &[u8]) -> Option<usize> {
+    if digits.is_empty() || digits.len() > 10 {
+        return None;
+    }
+    digits.iter().try_fold(0, |number, digit| {
+        let digit = digit.is_ascii_digit().then(|| usize::from(digit - b'0'))?;
+        Some(number * 10 + digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Ask, Dialect, Requests};
+
+    fn sent(requests: &Requests, ask: Ask) -> String {
+        let mut out = Vec::new();
+        requests.encode(ask, &mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn classic_requests_are_as_a_person_would_type_them() {
+        let requests = Requests::new(Dialect::Classic, 10, 60);
+        let key = "latchd:bench:item:number000000ff";
+        assert_eq!(sent(&requests, Ask::Get(255)), format!("get {key}\r\n"));
+        assert_eq!(
+            sent(&requests, Ask::Set(255)),
+            format!("set {key} 0 60 10\r\n000000ffab\r\n")
+        );
+        assert_eq!(sent(&requests, Ask::Lock(255)), format!("lock {key}\r\n"));
+        assert_eq!(
+            sent(&requests, Ask::Unlock(255)),
+            format!("unlock {key}\r\n")
+        );
+    }
+
+    #[test]
+    fn meta_requests_have_a_ttl_only_when_asked() {
+        let key = "latchd:bench:item:number00000001";
+        let plain = Requests::new(Dialect::Meta, 10, 0);
+        assert_eq!(sent(&plain, Ask::Get(1)), format!("mg {key} v\r\n"));
+        assert_eq!(
+            sent(&plain, Ask::Set(1)),
+            format!("ms {key} 10\r\n00000001ab\r\n")
+        );
+        let dated = Requests::new(Dialect::Meta, 10, 9);
+        assert_eq!(
+            sent(&dated, Ask::Set(1)),
+            format!("ms {key} 10 T9\r\n00000001ab\r\n")
+        );
+    }
+
+    #[test]
+    fn replies_of_both_kinds_are_told_apart() {
+        for (bytes, reply) in [
+            (&b"STORED\r\n"[..], Reply::Stored),
+            (b"HD\r\n", Reply::Stored),
+            (b"END\r\n", Reply::Miss),
+            (b"EN\r\n", Reply::Miss),
+            (b"OK\r\n", Reply::Granted),
+            (b"LOCKED\r\n", Reply::Other(b"LOCKED")),
+            (b"VA 4\r\nabcd\r\n", Reply::Hit(b"abcd")),
+            (b"VA 0 s0\r\n\r\n", Reply::Hit(b"")),
+            (b"VALUE k 0 4\r\nabcd\r\nEND\r\n", Reply::Hit(b"abcd")),
+            (b"VALUE k 7 2\r\n\r\n\r\nEND\r\n", Reply::Hit(b"\r\n")),
+        ] {
+            let decoded = decode(bytes).expect("a reply");
+            assert_eq!(decoded, Some((reply, bytes.len())));
+        }
+    }
+
+    #[test]
+    fn a_reply_that_is_cut_anywhere_asks_for_more() {
+        for whole in [
+            &b"STORED\r\n"[..],
+            b"VA 4\r\nabcd\r\n",
+            b"VALUE k 0 4\r\nabcd\r\nEND\r\n",
+        ] {
+            for cut in 0..whole.len() {
+                assert_eq!(decode(&whole[..cut]).expect("no error"), None, "cut {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_reply_is_an_error() {
+        assert!(decode(b"STORED\n").is_err(), "no CR");
+        assert!(decode(b"VA x\r\n").is_err(), "no number");
+        assert!(
+            decode(b"VA 4\r\nabcdef\r\n").is_err(),
+            "longer than it says"
+        );
+        assert!(decode(b"VALUE k 0\r\n").is_err(), "no length");
+        assert!(decode(b"VALUE k 0 1\r\na\r\nEXD\r\n").is_err(), "no END");
+        assert!(decode(&[b'a'; LINE_BYTES_MAX + 1]).is_err(), "no end");
+    }
+}
