@@ -1,0 +1,42 @@
+//! Putting items into a server before anything is measured, and looking whether they are there.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+
+use crate::load::workload::{Fill, GetsSets};
+use crate::load::{Load, Meter, Stop};
+use crate::wire::Requests;
+
+/// How many connections fill a server, and how many requests each has at a time.
+const FILLING: (usize, usize) = (4, 64);
+/// The order in which it is looked for them.
+const LOOK_SEED: u64 = 1;
+
+/// Stores the first `keys` keys.
+pub(crate) fn fill(address: SocketAddr, requests: &Requests, keys: u32) -> Result<()> {
+    let (connections, depth) = FILLING;
+    Load::open(address, connections, depth)?
+        .acknowledging_at_once()
+        .run(
+            requests,
+            &mut Fill::new(0..keys),
+            Stop::AtTheEnd,
+            &mut Meter::new(),
+        )
+}
+
+/// Looks whether the first `keys` keys are all there, by asking for some of them in a random order.
+pub(crate) fn look(address: SocketAddr, requests: &Requests, keys: u32) -> Result<()> {
+    const LOOKS: u64 = 10_000;
+    let (connections, depth) = FILLING;
+    Load::open(address, connections, depth)?
+        .acknowledging_at_once()
+        .run(
+            requests,
+            &mut GetsSets::gets(LOOK_SEED, keys),
+            Stop::Requests(LOOKS),
+            &mut Meter::new(),
+        )
+        .context("an item is gone without any reason")
+}

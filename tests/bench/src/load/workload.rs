@@ -1,0 +1,192 @@
+//! What is asked of a server whose items are known: gets and sets, gets alone, locks, filling.
+
+use std::ops::Range;
+
+use fastrand::Rng;
+
+use crate::load::Workload;
+use crate::wire::{Ask, Reply, Requests};
+
+/// Gets, and one set in ten, of keys that are all there.
+#[derive(Debug)]
+pub(crate) struct GetsSets {
+    rng: Rng,
+    keys: u32,
+    /// Of 100 requests.
+    sets: u8,
+}
+
+impl GetsSets {
+    /// Nine gets to one set, of `keys` keys in a random order that `seed` names.
+    pub(crate) fn new(seed: u64, keys: u32) -> Self {
+        let rng = Rng::with_seed(seed);
+        Self {
+            rng,
+            keys,
+            sets: 10,
+        }
+    }
+
+    /// Gets alone.
+    pub(crate) fn gets(seed: u64, keys: u32) -> Self {
+        Self {
+            sets: 0,
+            ..Self::new(seed, keys)
+        }
+    }
+}
+
+impl Workload for GetsSets {
+    fn next(&mut self, _connection: usize) -> Option<Ask> {
+        let key = self.rng.u32(..self.keys);
+        let is_set = self.rng.u8(..100) < self.sets;
+        Some(if is_set { Ask::Set(key) } else { Ask::Get(key) })
+    }
+
+    fn judge(&mut self, requests: &Requests, ask: Ask, reply: &Reply<'_>) -> bool {
+        requests.is_answered(ask, reply)
+    }
+}
+
+/// Every connection locks a key and unlocks it, on keys of its own.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    rng: Rng,
+    /// How many keys each connection has.
+    keys: u32,
+    /// What each connection holds.
+    held: Vec<Option<u32>>,
+}
+
+impl Locks {
+    /// For so many connections, which divide `keys` keys among them.
+    pub(crate) fn new(seed: u64, keys: u32, connections: usize) -> Self {
+        let share = u32::try_from(connections).expect("connections are few");
+        Self {
+            rng: Rng::with_seed(seed),
+            keys: keys / share,
+            held: vec![None; connections],
+        }
+    }
+}
+
+impl Workload for Locks {
+    fn next(&mut self, connection: usize) -> Option<Ask> {
+        let index = u32::try_from(connection).expect("connections are few");
+        let key = index * self.keys + self.rng.u32(..self.keys);
+        let held = &mut self.held[connection];
+        Some(match held.take() {
+            Some(key) => Ask::Unlock(key),
+            None => Ask::Lock(*held.insert(key)),
+        })
+    }
+
+    fn judge(&mut self, requests: &Requests, ask: Ask, reply: &Reply<'_>) -> bool {
+        requests.is_answered(ask, reply)
+    }
+}
+
+/// Stores a range of keys, each once.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    keys: Range<u32>,
+    /// Whether a server may refuse to store, as one does that is full.
+    may_refuse: bool,
+    /// How many it refused.
+    pub(crate) refused: u64,
+}
+
+impl Fill {
+    /// All of them are to be stored.
+    pub(crate) fn new(keys: Range<u32>) -> Self {
+        Self {
+            keys,
+            may_refuse: false,
+            refused: 0,
+        }
+    }
+
+    /// Past the limit of memory: what is refused is counted.
+    pub(crate) fn past_the_limit(keys: Range<u32>) -> Self {
+        Self {
+            may_refuse: true,
+            ..Self::new(keys)
+        }
+    }
+}
+
+impl Workload for Fill {
+    fn next(&mut self, _connection: usize) -> Option<Ask> {
+        self.keys.next().map(Ask::Set)
+    }
+
+    fn judge(&mut self, requests: &Requests, ask: Ask, reply: &Reply<'_>) -> bool {
+        let is_refused = self.may_refuse && is_out_of_memory(reply);
+        self.refused += u64::from(is_refused);
+        is_refused || requests.is_answered(ask, reply)
+    }
+}
+
+/// Whether a server says that it has no room.
+pub(crate) fn is_out_of_memory(reply: &Reply<'_>) -> bool {
+    match reply {
+        Reply::Other(words) => {
+            words.starts_with(b"SERVER_ERROR out of memory") || words.starts_with(b"Out of memory")
+        }
+        Reply::Hit(_) | Reply::Miss | Reply::Stored | Reply::Granted => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Dialect;
+
+    #[test]
+    fn one_request_in_ten_is_a_set_and_the_order_is_the_seeds() {
+        let asks = |seed| {
+            let mut workload = GetsSets::new(seed, 1_000);
+            let next = std::iter::from_fn(move || workload.next(0));
+            next.take(100_000).collect::<Vec<_>>()
+        };
+        let sets = asks(1).iter().filter(|a| matches!(a, Ask::Set(_))).count();
+        assert!((9_500..10_500).contains(&sets), "{sets} sets");
+        assert_eq!(asks(1), asks(1));
+        assert_ne!(asks(1), asks(2));
+    }
+
+    #[test]
+    fn a_connection_unlocks_what_it_locked_and_shares_no_key() {
+        let mut workload = Locks::new(1, 100, 4);
+        for _ in 0..50 {
+            for connection in 0..4 {
+                let Some(Ask::Lock(locked)) = workload.next(connection) else {
+                    panic!("a lock first");
+                };
+                assert_eq!(usize::try_from(locked / 25), Ok(connection));
+                assert_eq!(workload.next(connection), Some(Ask::Unlock(locked)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_miss_is_a_wrong_answer() {
+        let requests = Requests::new(Dialect::Meta, 10, 0);
+        let mut workload = GetsSets::new(1, 10);
+        assert!(workload.judge(&requests, Ask::Get(1), &Reply::Hit(b"00000001ab")));
+        assert!(!workload.judge(&requests, Ask::Get(1), &Reply::Miss));
+        assert!(!workload.judge(&requests, Ask::Get(1), &Reply::Hit(b"00000002ab")));
+        assert!(!workload.judge(&requests, Ask::Set(1), &Reply::Other(b"LK")));
+    }
+
+    #[test]
+    fn a_refusal_is_a_wrong_answer_unless_memory_is_full() {
+        let requests = Requests::new(Dialect::Classic, 10, 0);
+        let refusal = Reply::Other(b"SERVER_ERROR out of memory storing object");
+        assert!(!Fill::new(0..1).judge(&requests, Ask::Set(0), &refusal));
+        let mut fill = Fill::past_the_limit(0..2);
+        assert!(fill.judge(&requests, Ask::Set(0), &refusal));
+        assert!(!fill.judge(&requests, Ask::Set(1), &Reply::Other(b"ERROR")));
+        assert_eq!(fill.refused, 1);
+    }
+}
