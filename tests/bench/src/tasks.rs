@@ -1,0 +1,7 @@
+//! What there is to measure, one task a module.
+
+pub(crate) mod hits;
+pub(crate) mod instructions;
+pub(crate) mod memory;
+pub(crate) mod pauses;
+pub(crate) mod speed;
