@@ -14,7 +14,7 @@ use crate::stats::StatsTopic;
 use crate::time::Exptime;
 use crate::value::Value;
 
-/// One request of one connection. It has exactly one [`Reply`](crate::Reply).
+/// One request of one connection. It has exactly one [`Reply`](crate::reply::Reply).
 ///
 /// Split by what a transport that spreads items over several cores must know: whether one core
 /// answers, or all of them do.
@@ -35,7 +35,7 @@ pub enum ItemCommand<'a> {
     Set(Set<'a>),
     /// A [`Set`] whose value is past [`value_bytes_max`](crate::Limits::value_bytes_max) and was
     /// not taken in: the old value of the key goes, so that nobody reads what its writer meant to
-    /// replace. Always answered [`Refusal::TooLarge`](crate::Refusal::TooLarge).
+    /// replace. Always answered [`Refusal::TooLarge`](crate::reply::Refusal::TooLarge).
     ///
     /// Source: memcached 1.6.45 `proto_parser.c`, `process_update_cmd_start`.
     SetTooLarge {
@@ -380,7 +380,7 @@ pub struct Delete<'a> {
     pub key: Key<'a>,
     /// How the key was written, for an item that is emptied.
     pub key_form: KeyForm,
-    /// The version that the client has seen; another one is [`Reply::Exists`](crate::Reply).
+    /// The version that the client has seen; another one is [`Reply::Exists`](crate::reply::Reply).
     pub guard: Guard,
     /// What is done to it.
     pub removal: Removal,
@@ -444,7 +444,7 @@ pub struct Arithmetic<'a> {
     pub initial: u64,
     /// Touch and vivify, in the order they are to act.
     pub steps: TtlSteps,
-    /// The version that the client has seen; another one is [`Reply::Exists`](crate::Reply).
+    /// The version that the client has seen; another one is [`Reply::Exists`](crate::reply::Reply).
     pub guard: Guard,
     /// The version it gets.
     pub new_cas: NewCas,

@@ -5,14 +5,14 @@ use crate::reply::Reply;
 
 /// Executes commands for one connection at one moment.
 ///
-/// The core implements it ([`Core::at`](crate::Core::at)); a transport that spreads items over
-/// several cores implements it by choosing one.
+/// The core implements it ([`Core::at`](crate::engine::Core::at)); a transport that spreads items
+/// over several cores implements it by choosing one.
 pub trait Execute {
     /// Executes `command` and hands its reply to `answer`, exactly once.
     fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>));
 
-    /// Whether the connection may take another step now. Asked after each step, so that one that asks
-    /// for much work in few bytes can be made to give way to the others: it stops with
+    /// Whether the connection may take another step now. Asked after each step, so that one that
+    /// asks for much work in few bytes can be made to give way to the others: it stops with
     /// [`Progress::Yielded`](crate::connection::Progress::Yielded) then. Always, by default.
     fn goes_on(&mut self) -> bool {
         true

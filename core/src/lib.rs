@@ -7,11 +7,12 @@
 #![doc = include_str!("../examples/embed.rs")]
 //! ```
 //!
-//! There are two machines in it. A [`Connection`] turns bytes into commands and replies into bytes;
-//! a [`Core`] executes commands. To spread items over several cores, be the
-//! [`StateMachine`](server::StateMachine) of a server, or implement [`Execute`](execute::Execute) and
-//! let [`Connection::drive`] talk to it. To keep items elsewhere, implement [`Store`]. What a client
-//! needs, without I/O as well, is in [`client`].
+//! There are two machines in it. A [`Connection`](connection::Connection) turns bytes into commands
+//! and replies into bytes; a [`Core`](engine::Core) executes commands. To spread items over several
+//! cores, be the [`StateMachine`](server::StateMachine) of a server, or implement
+//! [`Execute`](execute::Execute) and let [`Connection::drive`](connection::Connection::drive) talk
+//! to it. To keep items elsewhere, implement [`Store`](store::Store). What a client needs, without
+//! I/O as well, is in [`client`].
 //!
 //! The protocols, command by command, with every deviation: docs/PROTOCOL.md. Where each rule is:
 //! docs/ARCHITECTURE.md.
@@ -37,14 +38,10 @@ pub mod time;
 pub mod value;
 pub mod wire;
 
-pub use command::Command;
 pub use conn_id::ConnId;
-pub use connection::{Connection, Progress, Step};
-pub use engine::{Config, Core, Event};
-pub use key::Key;
+pub use connection::Progress;
+pub use engine::Config;
 pub use limits::Limits;
 pub use output::Output;
-pub use reply::{Refusal, Reply};
 pub use server::Server;
-pub use store::{MapStore, Store};
 pub use time::Instant;

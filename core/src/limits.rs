@@ -1,24 +1,25 @@
 //! Every bound of the core, by name. What happens at each is said beside it.
 
-/// The bounds of one [`Core`](crate::Core).
+/// The bounds of one [`Core`](crate::engine::Core).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
     /// The largest value in bytes. A larger one is refused with
-    /// [`Refusal::TooLarge`](crate::Refusal::TooLarge). memcached's `-I`; 1 MiB by default.
+    /// [`Refusal::TooLarge`](crate::reply::Refusal::TooLarge). memcached's `-I`; 1 MiB by default.
     pub value_bytes_max: usize,
     /// What all items together may take, in bytes as the store accounts for them. Past it, items
     /// are evicted. memcached's `-m`; 64 MiB by default.
     pub memory_bytes_max: usize,
     /// Whether items are evicted for room at all; if not, a store without room is
-    /// [`Refusal::OutOfMemory`](crate::Refusal::OutOfMemory). memcached's `-M`.
+    /// [`Refusal::OutOfMemory`](crate::reply::Refusal::OutOfMemory). memcached's `-M`.
     pub evict: bool,
     /// How many locks one connection may hold; one more is
-    /// [`Refusal::TooManyLocks`](crate::Refusal::TooManyLocks).
+    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
     pub locks_per_connection_max: usize,
     /// How much of `memory_bytes_max` locked items may pin, in bytes as the store accounts for
-    /// them; past it a lock is [`Refusal::TooManyLocks`](crate::Refusal::TooManyLocks), and a
-    /// store that would grow a locked item is [`Refusal::OutOfMemory`](crate::Refusal::OutOfMemory).
+    /// them; past it a lock is [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks), and
+    /// a store that would grow a locked item is
+    /// [`Refusal::OutOfMemory`](crate::reply::Refusal::OutOfMemory).
     pub locked_bytes_max: usize,
     /// How many items one tick looks at for expiry, so that a tick has an end.
     pub crawl_items_max: usize,

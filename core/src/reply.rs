@@ -9,7 +9,7 @@ use crate::key::KeyForm;
 use crate::stats::Report;
 use crate::value::Value;
 
-/// The outcome of one [`Command`](crate::Command).
+/// The outcome of one [`Command`](crate::command::Command).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply<'a> {
     /// A get found, or made, an item.
@@ -55,8 +55,8 @@ pub enum Refusal {
     /// The connection holds [`locks_per_connection_max`](crate::Limits::locks_per_connection_max)
     /// locks, or locked items pin [`locked_bytes_max`](crate::Limits::locked_bytes_max).
     TooManyLocks,
-    /// The connection is not open (its [`Closed`](crate::Event::Closed) has been handled), so it
-    /// can hold no lock. Only a driver that mixes up its connections sees this.
+    /// The connection is not open (its [`Closed`](crate::engine::Event::Closed) has been handled),
+    /// so it can hold no lock. Only a driver that mixes up its connections sees this.
     ConnectionClosed,
     /// The value is past [`value_bytes_max`](crate::Limits::value_bytes_max). For
     /// [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge) the old value is gone.
@@ -93,7 +93,8 @@ pub struct Hit<'a> {
     pub stale: bool,
     /// What this get learns of the right to recache it.
     pub win: Win,
-    /// It is the version that the client said it knows ([`known_cas`](crate::command::Get::known_cas)).
+    /// It is the version that the client said it knows
+    /// ([`known_cas`](crate::command::Get::known_cas)).
     pub unchanged: bool,
     /// Who holds its lock.
     pub locked_by: Option<ConnId>,

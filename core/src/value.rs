@@ -23,8 +23,8 @@ pub enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// The same, shared if it is large enough to be worth it: the one copy that is needed lies in
-    /// `room`. For a store that shares ([`SHARES_VALUES`](crate::Store::SHARES_VALUES)), this is to be
-    /// done before anybody has to wait for it.
+    /// `room`. For a store that shares ([`SHARES_VALUES`](crate::store::Store::SHARES_VALUES)),
+    /// this is to be done before anybody has to wait for it.
     #[must_use]
     pub fn share(self, room: &'a mut Option<Bytes>) -> Self {
         match self {

@@ -6,7 +6,8 @@
 pub mod tally;
 
 use arbitrary::Unstructured;
-use latchd_core::{Config, Core, Instant, Limits, Progress, Server};
+use latchd_core::engine::Core;
+use latchd_core::{Config, Instant, Limits, Progress, Server};
 use latchd_harness::alphabet::{
     Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, limits,
     reachable,

@@ -1,8 +1,9 @@
 //! What must hold in a state as a whole: between the clients and the cores, and if everybody left.
 
 use latchd_core::command::{Command, Delete, Get, ItemCommand, Removal, Set};
+use latchd_core::engine::Event;
 use latchd_core::reply::{Reply, Win};
-use latchd_core::{ConnId, Event, Instant};
+use latchd_core::{ConnId, Instant};
 use latchd_harness::alphabet::RequestKind as Kind;
 
 use crate::action::{key, name};

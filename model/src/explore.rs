@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use latchd_core::Core;
+use latchd_core::engine::Core;
 use stateright::{Model, Property};
 
 use crate::action::Action;

@@ -1,21 +1,22 @@
-//! Leases: two clients that ship, a server that ships, and a network and clocks that do their worst.
+//! Leases: two clients that ship, a server that ships, and a network and clocks that do their
+//! worst.
 //!
-//! Both clients are the real [`Lease`](latchd_core::client::Lease), the server is the real core behind
-//! the real [`Connection`](latchd_core::Connection), and what travels are bytes. The world between them loses requests and answers with their
-//! connection, executes a request long after its client has given it up, stops a client for a while,
-//! and lets the second client's clock run one percent slow. The server counts time as a memcached
-//! does: in whole seconds that begin when it likes, so that an item is gone half a second early
-//! here.
+//! Both clients are the real [`Lease`](latchd_core::client::Lease), the server is the real core
+//! behind the real [`Connection`](latchd_core::connection::Connection), and what travels are bytes.
+//! The world between them loses requests and answers with their connection, executes a request long
+//! after its client has given it up, stops a client for a while, and lets the second client's clock
+//! run one percent slow. The server counts time as a memcached does: in whole seconds that begin
+//! when it likes, so that an item is gone half a second early here.
 //!
 //! - N1: at most one client believes at a time, each by its own clock.
 //! - N2: who believes, to them the item belongs on the server.
 //! - N3: a later grant has a higher number. So a resource that refuses a lower number than it has
 //!   seen refuses a holder who comes late.
 //!
-//! A server that restarts has no items, and counts its versions from the beginning. What it had granted
-//! before is given away, and a client that asks (`OnDisconnect::Ask`) believes in it until it is
-//! answered: N1 and N2 are about what one run of the server has granted then. A client that takes a
-//! broken connection for a loss is not excused.
+//! A server that restarts has no items, and counts its versions from the beginning. What it had
+//! granted before is given away, and a client that asks (`OnDisconnect::Ask`) believes in it until
+//! it is answered: N1 and N2 are about what one run of the server has granted then. A client that
+//! takes a broken connection for a loss is not excused.
 //!
 //! Time ends after [`Bounds::steps`] steps, so the search does.
 

@@ -1,15 +1,16 @@
 //! Which kinds of request got which kinds of reply, over everything that this process has explored.
 //!
 //! The table of what is possible is the one of the property tests
-//! (`latchd_harness::alphabet::reachable`). A model asks for what its alphabet has; but every kind of
-//! request has to get every reply that it can get, in one model or another.
+//! (`latchd_harness::alphabet::reachable`). A model asks for what its alphabet has; but every kind
+//! of request has to get every reply that it can get, in one model or another.
 //!
 //! - P3: a pair that can be and that no model saw fails a check of all models.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use latchd_core::{Command, Reply};
+use latchd_core::command::Command;
+use latchd_core::reply::Reply;
 use latchd_harness::alphabet::{ReplyKind, RequestKind, reachable};
 
 /// A row for each kind of request, in it a bit for each kind of reply.

@@ -1,7 +1,8 @@
 //! What one model explores: how many clients and keys, how much room, and which verbs.
 
+use latchd_core::Limits;
 use latchd_core::engine::Config;
-use latchd_core::{Limits, MapStore, Store};
+use latchd_core::store::{MapStore, Store};
 pub(crate) use latchd_harness::alphabet::UNIX_S_AT_START;
 use latchd_harness::alphabet::{RequestKind, SmallValue};
 

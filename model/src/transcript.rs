@@ -7,12 +7,13 @@
 
 use std::fmt::Write as _;
 
-use latchd_core::command::Set;
+use latchd_core::command::{Command, Set};
+use latchd_core::engine::{Core, Event};
 use latchd_core::item::Cas;
 use latchd_core::reply::Reply;
 use latchd_core::server::StateMachine;
 use latchd_core::wire::WireLimits;
-use latchd_core::{Command, ConnId, Core, Event, Instant, Server};
+use latchd_core::{ConnId, Instant, Server};
 use latchd_harness::alphabet::{Op, SmallRequest};
 use latchd_harness::memory::exchange;
 use latchd_harness::transcript::binary::Response;
@@ -214,7 +215,8 @@ impl Player {
         }
     }
 
-    /// Sends bytes on a client's connection, or on a new one of nobody, and returns what comes back.
+    /// Sends bytes on a client's connection, or on a new one of nobody, and returns what comes
+    /// back.
     fn exchange(&mut self, who: Option<usize>, bytes: &[u8]) -> Vec<u8> {
         let now = Instant::from_millis(self.now_ms);
         let server = &mut self.server;

@@ -8,8 +8,9 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use latchd_core::command::{Command, ItemCommand, Set};
+use latchd_core::engine::{Core, Event};
 use latchd_core::item::Cas;
-use latchd_core::{ConnId, Core, Event, Instant};
+use latchd_core::{ConnId, Instant};
 use latchd_harness::alphabet::{Input, Op, SmallRequest};
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};

@@ -16,8 +16,8 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use latchd_core::connection::Progress;
-use latchd_core::{Connection, Instant, Output};
+use latchd_core::connection::{Connection, Progress};
+use latchd_core::{Instant, Output};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, retry_on_intr};
@@ -336,8 +336,8 @@ impl AsFd for ClientConn {
     }
 }
 
-/// A client that waits for its turn, as epoll sees it: nobody has to say that there are bytes. Epoll
-/// shows a reset unasked.
+/// A client that waits for its turn, as epoll sees it: nobody has to say that there are bytes.
+/// Epoll shows a reset unasked.
 pub(crate) const IN_TURN: EventFlags = EventFlags::empty();
 
 /// Whether the peer will send nothing more than what has arrived.

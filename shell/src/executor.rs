@@ -1,9 +1,10 @@
 //! Every item of the server as one connection sees it for one turn; and what is logged of that.
 
-use latchd_core::command::GlobalCommand;
-use latchd_core::connection::Progress;
+use latchd_core::command::{Command, GlobalCommand};
+use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
-use latchd_core::{Command, Connection, Instant, Output, Reply};
+use latchd_core::reply::Reply;
+use latchd_core::{Instant, Output};
 
 use crate::shards::ShardSession;
 use crate::shared::Shared;

@@ -16,12 +16,13 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
-use latchd_core::command::{Get, GlobalCommand, ItemCommand, Keys, ScanCursor};
-use latchd_core::engine::Config;
-use latchd_core::reply::KeysPage;
+use latchd_core::command::{Command, Get, GlobalCommand, ItemCommand, Keys, ScanCursor};
+use latchd_core::engine::{Config, Core, Event};
+use latchd_core::key::Key;
+use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
 use latchd_core::store::HashSeed;
-use latchd_core::{Command, ConnId, Core, Event, Instant, Key, Limits, Reply};
+use latchd_core::{ConnId, Instant, Limits};
 
 /// The most shards: a [`ShardSet`] has a bit for each.
 const SHARDS_MAX: usize = 64;
@@ -175,8 +176,8 @@ impl Shards {
     }
 
     /// Asks the one shard that has the key. A connection is announced to a shard when it first may
-    /// take a lock there. A large value is copied before the shard is held, where the store can keep
-    /// the copy as it is.
+    /// take a lock there. A large value is copied before the shard is held, where the store can
+    /// keep the copy as it is.
     fn execute_item(
         &self,
         now: Instant,

@@ -22,8 +22,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_io::Async;
+use latchd_core::connection::Connection;
 use latchd_core::wire::WireLimits;
-use latchd_core::{Connection, Instant, Output};
+use latchd_core::{Instant, Output};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};

@@ -1,9 +1,8 @@
 //! The alphabet, as clients write it.
 
 use arbitrary::{Arbitrary as _, Unstructured};
-use latchd_core::command::{GlobalCommand, ItemCommand};
-use latchd_core::connection::{KeyBuffer, Step, WireLimits};
-use latchd_core::{Command, Connection};
+use latchd_core::command::{Command, GlobalCommand, ItemCommand};
+use latchd_core::connection::{Connection, KeyBuffer, Step, WireLimits};
 use latchd_harness::alphabet::{Environment, RequestKind, SmallRequest, VALUE_BYTES_MAX};
 use latchd_harness::wording;
 use latchd_tests::generate::Random;

@@ -1,8 +1,8 @@
 //! The client half, without I/O: what to send, what an answer means, and when to wake.
 //!
-//! A [`Session`] mirrors the server's [`Connection`](crate::Connection): it encodes requests and
-//! decodes replies with the same wire modules. On top of it stand four state machines, each behind
-//! the one door [`Machine`]:
+//! A [`Session`] mirrors the server's [`Connection`](crate::connection::Connection): it encodes
+//! requests and decodes replies with the same wire modules. On top of it stand four state machines,
+//! each behind the one door [`Machine`]:
 //!
 //! - [`Lease`]: a lock that the server ends by time. It works on any memcached that knows meta
 //!   commands.

@@ -1,9 +1,9 @@
 //! The rules: what every command does to items, locks and wins, and what it answers.
 //!
 //! Two functions lead in, and nothing else changes a core: [`Core::execute`] takes what a
-//! connection asks and gives the reply, [`Core::handle`] takes what happens otherwise. Both are told
-//! the moment. No clock, socket, thread, randomness or log reaches an answer, so the same calls
-//! always give the same replies.
+//! connection asks and gives the reply, [`Core::handle`] takes what happens otherwise. Both are
+//! told the moment. No clock, socket, thread, randomness or log reaches an answer, so the same
+//! calls always give the same replies.
 //!
 //! - E1: a refused command has changed nothing, but for
 //!   [`SetTooLarge`](crate::command::ItemCommand::SetTooLarge).
@@ -144,8 +144,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// This core as `conn` sees it at `now`: what [`Connection::drive`](crate::Connection::drive)
-    /// hands commands to.
+    /// This core as `conn` sees it at `now`: what
+    /// [`Connection::drive`](crate::connection::Connection::drive) hands commands to.
     pub const fn at(&mut self, now: Instant, conn: ConnId) -> CoreAt<'_, S> {
         CoreAt {
             core: self,

@@ -213,7 +213,7 @@ fn a_date_is_read_by_the_wall_clock() {
 fn a_program_has_commands_of_its_own() {
     let mut server = server();
     let a = server.open(NOW);
-    let key = crate::Key::new(b"k").unwrap();
+    let key = crate::key::Key::new(b"k").unwrap();
     let set = Command::from(crate::command::Set::new(key, b"x"));
     let mine = ConnId::from_number(u64::MAX);
     server.machine_mut().execute(NOW, mine, set);
@@ -223,8 +223,8 @@ fn a_program_has_commands_of_its_own() {
     );
 }
 
-/// What a server answers to a conversation of two clients, cut into pieces of the given lengths, and
-/// sent in pieces of `sent_bytes`.
+/// What a server answers to a conversation of two clients, cut into pieces of the given lengths,
+/// and sent in pieces of `sent_bytes`.
 fn converse(pieces: &[u8], out_bytes_max: usize, sent_bytes: usize) -> [Vec<u8>; 2] {
     const SAYS: [&[u8]; 2] = [
         b"set a 5 0 3\r\nabc\r\nget a b a\r\nkeys\r\nlock a\r\nset big 0 0 2000\r\nmn\r\n",

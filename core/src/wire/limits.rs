@@ -39,7 +39,7 @@ pub const OPAQUE_BYTES_MAX: usize = 32;
 /// Source: memcached 1.6.45 `proto_parser.c`, `_process_request_storage`.
 pub const ANNOUNCED_BYTES_MAX: u32 = i32::MAX as u32 - 2;
 
-/// The bounds of one [`Connection`](crate::Connection) that a transport may choose.
+/// The bounds of one [`Connection`](crate::connection::Connection) that a transport may choose.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WireLimits {
     /// The largest value in bytes, as in [`Limits::value_bytes_max`]. A larger one is

@@ -4,7 +4,7 @@
 //! the server decodes requests and encodes replies, a client does the opposite with the same code.
 //!
 //! A server's decoder says with one [`Step`] what is to be done, and keeps nothing; what has to be
-//! remembered between two looks at the input is in [`Connection`](crate::Connection).
+//! remembered between two looks at the input is in [`Connection`](crate::connection::Connection).
 
 pub mod binary;
 pub mod classic;

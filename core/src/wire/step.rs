@@ -14,7 +14,7 @@ use crate::reply::Reply;
 ///
 /// `consumed` counts the bytes of input that are done with. What a decoder returns may count bytes
 /// that have not arrived, which nobody is to look at (the body of a refused set); a step of
-/// [`Connection::next`](crate::Connection::next) never does.
+/// [`Connection::next`](crate::connection::Connection::next) never does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step<'a> {
     /// Nothing until the input is at least this long in all. Calling sooner is harmless.
@@ -24,7 +24,7 @@ pub enum Step<'a> {
     },
     /// Give the command to the core, and its reply to [`Connection::reply`], before the next step.
     ///
-    /// [`Connection::reply`]: crate::Connection::reply
+    /// [`Connection::reply`]: crate::connection::Connection::reply
     Execute {
         /// Bytes of input that are done with once the reply is encoded; 0 if the request goes on.
         consumed: usize,

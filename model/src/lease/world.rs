@@ -8,12 +8,14 @@ use latchd_core::client::{
     Terms, Token, TokenValue,
 };
 use latchd_core::command::{Command, Get};
-use latchd_core::engine::Config;
+use latchd_core::connection::Connection;
+use latchd_core::engine::{Config, Core, Event};
 use latchd_core::item::Cas;
+use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::wire::WireLimits;
 use latchd_core::wire::meta::Verb;
-use latchd_core::{ConnId, Connection, Core, Event, Instant, Key, Limits, Output};
+use latchd_core::{ConnId, Instant, Limits, Output};
 
 use super::trap::{Trap, forged, heard, trapped, version_in};
 use super::{Bounds, Happening, Witness};
@@ -175,8 +177,8 @@ impl World {
         Instant::from_millis((self.view.now_ms + PHASE_MS) / 1000 * 1000)
     }
 
-    /// Whether a client believes in what this run of the server has granted. A restart gives away what
-    /// was granted before, and no client can know of that before its connection tells it.
+    /// Whether a client believes in what this run of the server has granted. A restart gives away
+    /// what was granted before, and no client can know of that before its connection tells it.
     fn believes(&self, client: usize, trap: Option<Trap>) -> bool {
         let LeaseClient {
             lease, told, run, ..

@@ -1,7 +1,7 @@
 //! Reads a value that one client at a time computes.
 
-use latchd_core::Key;
 use latchd_core::client::{Failure, Recompute, RecomputeNews, RecomputeTerms};
+use latchd_core::key::Key;
 
 use super::driver::Driver;
 use super::error::{ComputeError, Error, ErrorKind};

@@ -13,9 +13,12 @@ use std::collections::BTreeSet;
 
 use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, TtlSteps};
+use latchd_core::engine::{Core, Event};
 use latchd_core::item::ItemHeader;
-use latchd_core::reply::Reply;
-use latchd_core::{ConnId, Core, Event, Instant, Key, Refusal, Store};
+use latchd_core::key::Key;
+use latchd_core::reply::{Refusal, Reply};
+use latchd_core::store::Store;
+use latchd_core::{ConnId, Instant};
 
 use crate::oracle::{Item, Oracle, OwnedReply};
 

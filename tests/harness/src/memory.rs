@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant as Moment, SystemTime};
 
+use latchd_core::engine::Core;
 use latchd_core::server::StateMachine;
-use latchd_core::{Config, ConnId, Core, Instant, Limits, Output, Progress, Server};
+use latchd_core::{Config, ConnId, Instant, Limits, Output, Progress, Server};
 
 use crate::peer::{Patience, Peer, Received};
 use crate::transcript::End;

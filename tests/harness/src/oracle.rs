@@ -2,8 +2,9 @@
 //! engine.
 //!
 //! Items are a map with every property of an item spelled out; a lock is an entry in a second map;
-//! time is in milliseconds. It evicts nothing of itself; who compares it with a core that does tells it
-//! ([`Oracle::evict`]). It shares the types of commands with the core, and no code that decides anything.
+//! time is in milliseconds. It evicts nothing of itself; who compares it with a core that does
+//! tells it ([`Oracle::evict`]). It shares the types of commands with the core, and no code that
+//! decides anything.
 //!
 //! Source: the protocol page of latchd (docs/PROTOCOL.md), memcached's `doc/protocol.txt`, and the
 //! lock specification of yrmcds.
@@ -14,9 +15,11 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 
 use latchd_core::command::{Command, Get, GlobalCommand, ItemCommand, NewCas, TtlStep, TtlSteps};
+use latchd_core::engine::Event;
 use latchd_core::key::KeyForm;
+use latchd_core::reply::Refusal;
 use latchd_core::time::Exptime;
-use latchd_core::{ConnId, Event, Limits, Refusal};
+use latchd_core::{ConnId, Limits};
 
 use crate::alphabet::Input;
 

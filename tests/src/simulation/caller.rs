@@ -1,7 +1,7 @@
 //! One client, its connection, and the bytes between them.
 //!
-//! The two directions are queues of bytes. The server is driven as the shell drives its connections:
-//! nothing comes to it while the output is at its bound.
+//! The two directions are queues of bytes. The server is driven as the shell drives its
+//! connections: nothing comes to it while the output is at its bound.
 
 use std::collections::VecDeque;
 
@@ -28,8 +28,8 @@ pub(super) struct Caller {
     /// Answers on the way to the client.
     pub(super) output: Vec<u8>,
     pub(super) output_max: usize,
-    /// Bytes since the connection began: written by the client, come to the server, done with there,
-    /// and read by the client.
+    /// Bytes since the connection began: written by the client, come to the server, done with
+    /// there, and read by the client.
     pub(super) written: u64,
     pub(super) arrived: u64,
     pub(super) consumed: u64,
@@ -107,8 +107,8 @@ impl Caller {
         self.listed = 0;
     }
 
-    /// Where in its bytes a server has stopped that has closed: at what is to end the connection, or
-    /// at a request before that of which the core has not heard.
+    /// Where in its bytes a server has stopped that has closed: at what is to end the connection,
+    /// or at a request before that of which the core has not heard.
     pub(super) fn left_off(&self) -> u64 {
         let is_missed =
             |ask: &&Ask| ask.ends_connection() || ask.reaches_core() && ask.executed == 0;

@@ -1,16 +1,18 @@
 //! Requests as the clients send them: those that the core hears of as every layer writes them, and
 //! what only a wire has.
 
+use latchd_core::command::Command;
+use latchd_core::key::Key;
 use latchd_core::wire::binary::{Opcode, RequestPacket};
 use latchd_core::wire::limits::LINE_BYTES_MAX;
-use latchd_core::{Command, Key};
 use latchd_harness::wording::{Protocol, classic, meta, packet};
 
 use super::ask::{Ask, What};
 use super::names::Names;
 use super::workload::intent::written;
 
-/// Appends the request to `out`, and notes the opcode if it is a packet. `value` is room for a value.
+/// Appends the request to `out`, and notes the opcode if it is a packet. `value` is room for a
+/// value.
 pub(super) fn encode(ask: &mut Ask, names: &Names, value: &mut Vec<u8>, out: &mut Vec<u8>) {
     let Some(command) = written(ask, 0, names, value) else {
         return match ask.protocol {

@@ -1,11 +1,11 @@
 //! Many clients, a network that is not kind to them, and the real core, all from one seed.
 //!
-//! A run plays clients of the three protocols over simulated pipes against [`Connection::drive`] and
-//! a [`Core`]: bytes are cut anywhere, delayed and lost with their connection; clients pipeline, stop
-//! reading, reset, close half and come back; time jumps, and the core is told that it went back;
-//! memory is short. An auditor is shown what the clients are answered, in the order in which it was
-//! answered: it must agree with all that was answered before. Nothing but the seed decides what
-//! happens, so a seed is a failing test that can be replayed.
+//! A run plays clients of the three protocols over simulated pipes against [`Connection::drive`]
+//! and a [`Core`]: bytes are cut anywhere, delayed and lost with their connection; clients
+//! pipeline, stop reading, reset, close half and come back; time jumps, and the core is told that
+//! it went back; memory is short. An auditor is shown what the clients are answered, in the order
+//! in which it was answered: it must agree with all that was answered before. Nothing but the seed
+//! decides what happens, so a seed is a failing test that can be replayed.
 //!
 //! What happens to clients and server is drawn from the alphabet of all layers ([`Op`]), and a
 //! request is said on its client's wire as that has words for it; what the network does is drawn
@@ -24,8 +24,8 @@
 //! or one that happens to the server: a tick, a look at the clock, an item of nobody.
 //!
 //! [`Op`]: latchd_harness::alphabet::Op
-//! [`Connection::drive`]: latchd_core::Connection::drive
-//! [`Core`]: latchd_core::Core
+//! [`Connection::drive`]: latchd_core::connection::Connection::drive
+//! [`Core`]: latchd_core::engine::Core
 
 #![allow(
     clippy::wildcard_enum_match_arm,

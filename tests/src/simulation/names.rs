@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use latchd_core::Key;
+use latchd_core::key::Key;
 
 /// The names of the keys.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! What the server is before: the core, the oracle beside it where there is one, and the faults that
-//! can be planted there.
+//! What the server is before: the core, the oracle beside it where there is one, and the faults
+//! that can be planted there.
 //!
 //! It knows what the client has written that asks: what its connection has understood must be just
 //! that (N5).
@@ -7,13 +7,15 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use latchd_core::command::{Delete, GlobalCommand, ItemCommand, ScanCursor, SetMode, TtlSteps};
-use latchd_core::engine::Config;
+use latchd_core::command::{
+    Command, Delete, GlobalCommand, ItemCommand, ScanCursor, SetMode, TtlSteps,
+};
+use latchd_core::engine::{Config, Core, Event};
 use latchd_core::item::Cas;
-use latchd_core::reply::{Reply, Stored, Win};
+use latchd_core::reply::{Refusal, Reply, Stored, Win};
 use latchd_core::server::StateMachine;
 use latchd_core::time::Exptime;
-use latchd_core::{Command, ConnId, Core, Event, Instant, Limits, Refusal};
+use latchd_core::{ConnId, Instant, Limits};
 use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
 
 use super::ask::{Ask, What};
@@ -320,7 +322,7 @@ impl WatchedCore {
                 let held = self.core.locks().iter().next();
                 let held = held.map(|(key, holding)| (key.as_bytes().to_vec(), holding.owner));
                 if let Some((key, owner)) = held {
-                    let key = latchd_core::Key::new(&key).expect("it was made from a key");
+                    let key = latchd_core::key::Key::new(&key).expect("it was made from a key");
                     let delete = Command::from(Delete::new(key));
                     self.core.execute(now, owner, delete);
                 }

@@ -4,9 +4,11 @@ mod enact;
 
 use std::rc::Rc;
 
+use latchd_core::engine::Event;
+use latchd_core::store::Store as _;
 use latchd_core::wire::WireLimits;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
-use latchd_core::{ConnId, Event, Instant, Limits, Output, Progress, Server, Store as _};
+use latchd_core::{ConnId, Instant, Limits, Output, Progress, Server};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 
 use super::auditor::{AuditLimits, Auditor, Breach};

@@ -15,10 +15,10 @@ use quickcheck::{Arbitrary, Gen, quickcheck};
 
 use super::*;
 use crate::command::{Command, GlobalCommand};
-use crate::engine::Config;
+use crate::engine::{Config, Core, Event};
 use crate::stats::{Report, Stats, StatsLine};
 use crate::wire::VERSION;
-use crate::{ConnId, Core, Event, Instant, Limits};
+use crate::{ConnId, Instant, Limits};
 
 const VALUE_BYTES_MAX: usize = 1 << 10;
 

@@ -8,10 +8,10 @@ use quickcheck::quickcheck;
 use super::reply::{self, ResponsePacket};
 use super::testing::{AnyRequest, bytes_of};
 use super::{Extras, HEADER_BYTES, Opcode, RequestPacket, Status};
-use crate::connection::{Progress, WireLimits};
-use crate::engine::Config;
+use crate::connection::{Connection, Progress, WireLimits};
+use crate::engine::{Config, Core, Event};
 use crate::output::Output;
-use crate::{ConnId, Connection, Core, Event, Instant, Limits};
+use crate::{ConnId, Instant, Limits};
 
 const VALUE_BYTES_MAX: usize = 100;
 const STORE: Extras = Extras::Store {

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::key::{KEY_BYTES_MAX, Key, KeyForm};
 
-/// Room for one decoded key, lent to [`Connection::next`](crate::Connection::next).
+/// Room for one decoded key, lent to [`Connection::next`](crate::connection::Connection::next).
 #[derive(Clone, Debug)]
 pub struct KeyBuffer([u8; KEY_BYTES_MAX]);
 

@@ -1,6 +1,10 @@
 //! What an op comes to: a call of one of the two functions that lead into a core.
 
-use latchd_core::{Command, ConnId, Core, Event, Instant, Reply, Store};
+use latchd_core::command::Command;
+use latchd_core::engine::{Core, Event};
+use latchd_core::reply::Reply;
+use latchd_core::store::Store;
+use latchd_core::{ConnId, Instant};
 
 /// Something to be put into a core.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use latchd_core::ConnId;
 use latchd_core::key::KeyForm;
-use latchd_core::reply::{Reply, TtlTrace};
-use latchd_core::{ConnId, Refusal};
+use latchd_core::reply::{Refusal, Reply, TtlTrace};
 
 /// The answer to a request.
 #[derive(Clone, Debug, Eq, PartialEq)]

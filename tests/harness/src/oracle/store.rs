@@ -1,10 +1,11 @@
 //! The changes: set, delete and arithmetic.
 
+use latchd_core::ConnId;
 use latchd_core::command::{
     Arithmetic, Delete, Direction, Guard, LockAfter, NewCas, OnMissing, Removal, Set, SetMode,
 };
+use latchd_core::reply::Refusal;
 use latchd_core::time::Exptime;
-use latchd_core::{ConnId, Refusal};
 
 use super::{Item, Oracle, OwnedReply};
 

@@ -6,8 +6,7 @@ mod locks;
 mod read;
 mod store;
 
-use latchd_core::Command;
-use latchd_core::command::{Direction, GlobalCommand, ItemCommand};
+use latchd_core::command::{Command, Direction, GlobalCommand, ItemCommand};
 
 use super::super::ask::{Ask, What};
 use super::super::observed::Observed;

@@ -2,9 +2,9 @@
 //! versions are numbers that answers have told, and a value is one that no other request has
 //! brought, as far as its kind lets it: so what is read tells who stored it.
 
-use latchd_core::command::{Guard, ItemCommand, Set};
+use latchd_core::command::{Command, Guard, ItemCommand, Set};
 use latchd_core::item::Cas;
-use latchd_core::{Command, Key};
+use latchd_core::key::Key;
 use latchd_harness::alphabet::{
     CasChoice, GuardChoice, Meaning, SmallKey, SmallRequest, SmallValue,
 };
@@ -26,7 +26,8 @@ pub(in super::super) enum Text {
 const TAG_LETTERS: u8 = 8;
 
 impl Text {
-    /// A value of this kind; `tag` is a number that no other value has, and chance decides the rest.
+    /// A value of this kind; `tag` is a number that no other value has, and chance decides the
+    /// rest.
     pub(in super::super) fn of(value: SmallValue, tag: u32, bytes_max: usize, chance: u64) -> Self {
         let max = bytes_max as u64;
         let letters = |bytes: u64| Self::Letters {

@@ -1,6 +1,6 @@
 //! What the ops of the alphabet do to the world.
 
-use latchd_core::Event;
+use latchd_core::engine::Event;
 use latchd_harness::alphabet::{Op, SmallRequest, UNIX_S_AT_START, pressure};
 
 use super::super::caller::State;
