@@ -13,7 +13,7 @@ use crate::store::HashSeed;
 pub struct Config {
     /// What it holds at most; with several cores, this one's share.
     pub limits: Limits,
-    /// Unix seconds at [`Instant`] 0, for exptimes that are dates.
+    /// Unix seconds at [`Instant`](crate::Instant) 0, for exptimes that are dates.
     pub unix_s_at_start: u64,
     /// The first CAS it gives.
     pub cas_first: Cas,
