@@ -13,7 +13,7 @@ pub struct Limits {
     /// Whether items are evicted for room at all; if not, a store without room is
     /// [`Refusal::OutOfMemory`](crate::reply::Refusal::OutOfMemory). memcached's `-M`.
     pub evict: bool,
-    /// How many locks one connection may hold; one more is
+    /// How many locks one connection may hold, over all cores; one more is
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
     pub locks_per_connection_max: usize,
     /// How much of `memory_bytes_max` locked items may pin, in bytes as the store accounts for
@@ -21,6 +21,17 @@ pub struct Limits {
     /// a store that would grow a locked item is
     /// [`Refusal::OutOfMemory`](crate::reply::Refusal::OutOfMemory).
     pub locked_bytes_max: usize,
+    /// How much of `memory_bytes_max` the table of locks may take; past it a lock is
+    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
+    pub lock_table_bytes_max: usize,
+    /// How much the locks of one connection may take, their part of the table and the items they
+    /// pin together and over all cores, so that one client cannot keep all others from locking
+    /// anything; past it as at `locked_bytes_max`.
+    pub lock_bytes_per_connection_max: usize,
+    /// How many locks of connections that have ended one command lets go of, so that their items
+    /// go in time and no command does the work of many. At least 1, so that what is pinned does not
+    /// grow: a command takes one lock at most.
+    pub locks_settled_max: usize,
     /// How many items one tick looks at for expiry, so that a tick has an end.
     pub crawl_items_max: usize,
     /// How many keys one page of `keys` looks at, so that a page has an end.
@@ -40,6 +51,9 @@ impl Limits {
             // client cannot pin a cache of small items.
             locks_per_connection_max: 65_536,
             locked_bytes_max: memory_bytes_max / 2,
+            lock_table_bytes_max: memory_bytes_max / 4,
+            lock_bytes_per_connection_max: memory_bytes_max / 8,
+            locks_settled_max: 16,
             crawl_items_max: 1_000,
             scan_items_max: 1_000,
         }

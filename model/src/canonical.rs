@@ -17,7 +17,7 @@ use latchd_core::time::{Exptime, TICK_MS};
 use crate::action::{CHOSEN_CAS, PRESSURE_KEY};
 use crate::client::{FanOut, ModelClient};
 use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Room, Setup};
-use crate::snapshot::{SHARDS_MAX, Seen, ShardSeen, Snapshot};
+use crate::snapshot::{Lingering, SHARDS_MAX, Seen, ShardSeen, Snapshot};
 use crate::world::{Ghost, World};
 
 /// What decides what can happen in a world from now on, and nothing else.
@@ -81,7 +81,11 @@ impl Canonical {
             witnessed: _,
             canonical: _,
         } = world;
-        let Snapshot { items, shards } = snapshot;
+        let Snapshot {
+            items,
+            lingering,
+            shards,
+        } = snapshot;
         let mut view = Self::default();
         for (word, client) in view
             .clients
@@ -93,7 +97,13 @@ impl Canonical {
         view.clients.sort_unstable();
         let places = order.into_iter().take(setup.keys).chain([PRESSURE_KEY]);
         for (word, key) in view.keys.iter_mut().zip(places) {
-            *word = key_word(setup, *now_ms, items[key].as_ref(), ghosts[key]);
+            *word = key_word(
+                setup,
+                *now_ms,
+                items[key].as_ref(),
+                ghosts[key],
+                lingering[key],
+            );
         }
         let mut rest = Word::default();
         for shard in 0..SHARDS_MAX {
@@ -176,8 +186,26 @@ fn client_word(
     word.word
 }
 
-fn key_word(setup: &Setup, now_ms: u64, item: Option<&Seen>, ghost: Ghost) -> u64 {
+fn key_word(
+    setup: &Setup,
+    now_ms: u64,
+    item: Option<&Seen>,
+    ghost: Ghost,
+    lingering: Option<Lingering>,
+) -> u64 {
     let mut word = Word::default();
+    word.push(
+        match lingering {
+            None => 0,
+            // Where all are let go of together, the order is that of nothing.
+            Some(_) if setup.settles_together() => 1,
+            Some(Lingering { stays: _, place }) => {
+                2 + place.expect("L9: what lingers stands in line") as u64
+            }
+        },
+        3,
+    );
+    word.push_bit(lingering.is_some_and(|lingering| lingering.stays));
     let Ghost {
         win_out,
         flush_pending: due_at_unlock,

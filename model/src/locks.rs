@@ -61,8 +61,8 @@ const PRESSURE: &[Verb] = &[Verb::Pressure];
 const LOCKS: Setup = Setup {
     name: "locks-2x1",
     pinned: Counts {
-        states: 562,
-        transitions: 21_144,
+        states: 720,
+        transitions: 26_526,
     },
     about: "every command that has to do with locks",
     clients: 2,
@@ -71,6 +71,7 @@ const LOCKS: Setup = Setup {
     room: Room::Ample,
     ttl_s: 1,
     locks_max: 8,
+    settled_max: 16,
     alphabet: &[OWNERSHIP, CHANGES, MARK, VERSIONS, TIME, FLUSH],
 };
 
@@ -80,8 +81,8 @@ pub(crate) const ALL: &[Setup] = &[
     Setup {
         name: "locks-3x1",
         pinned: Counts {
-            states: 1310,
-            transitions: 69_560,
+            states: 1620,
+            transitions: 84_810,
         },
         clients: 3,
         ..LOCKS
@@ -89,17 +90,29 @@ pub(crate) const ALL: &[Setup] = &[
     Setup {
         name: "locks-2x2",
         pinned: Counts {
-            states: 50_501,
-            transitions: 3_744_701,
+            states: 71_816,
+            transitions: 5_277_479,
         },
         keys: 2,
         ..LOCKS
     },
     Setup {
+        name: "locks-2x2-settled-1",
+        pinned: Counts {
+            states: 38_445,
+            transitions: 2_660_667,
+        },
+        about: "locks that end many at once, and are let go of one at a time",
+        keys: 2,
+        settled_max: 1,
+        alphabet: &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH],
+        ..LOCKS
+    },
+    Setup {
         name: "locks-3x2",
         pinned: Counts {
-            states: 334_656,
-            transitions: 35_892_864,
+            states: 437_849,
+            transitions: 46_689_130,
         },
         clients: 3,
         keys: 2,
@@ -108,8 +121,8 @@ pub(crate) const ALL: &[Setup] = &[
     Setup {
         name: "locks-4x2",
         pinned: Counts {
-            states: 2531,
-            transitions: 209_481,
+            states: 4030,
+            transitions: 320_122,
         },
         about: "who holds what, among four clients",
         clients: 4,
@@ -120,8 +133,8 @@ pub(crate) const ALL: &[Setup] = &[
     Setup {
         name: "locks-4x2-room-1",
         pinned: Counts {
-            states: 27_900,
-            transitions: 3_427_392,
+            states: 32_345,
+            transitions: 3_953_001,
         },
         about: "locks with room for one item",
         clients: 4,
@@ -133,8 +146,8 @@ pub(crate) const ALL: &[Setup] = &[
     Setup {
         name: "locks-2x2-room-2",
         pinned: Counts {
-            states: 10_258,
-            transitions: 509_466,
+            states: 16_007,
+            transitions: 759_299,
         },
         about: "locks with room for two items: eviction passes over what is held",
         keys: 2,
@@ -145,8 +158,8 @@ pub(crate) const ALL: &[Setup] = &[
     Setup {
         name: "locks-2x2-max-1",
         pinned: Counts {
-            states: 250,
-            transitions: 11_524,
+            states: 525,
+            transitions: 22_278,
         },
         about: "a connection may hold one lock",
         keys: 2,

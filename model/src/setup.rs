@@ -1,7 +1,8 @@
 //! What one model explores: how many clients and keys, how much room, and which verbs.
 
 use latchd_core::Limits;
-use latchd_core::engine::Config;
+use latchd_core::engine::{Config, LockTable};
+use latchd_core::key::Key;
 use latchd_core::store::{MapStore, Store};
 pub(crate) use latchd_harness::alphabet::UNIX_S_AT_START;
 use latchd_harness::alphabet::{RequestKind, SmallValue};
@@ -52,6 +53,9 @@ pub struct Setup {
     pub ttl_s: u32,
     /// How many locks a connection may hold.
     pub locks_max: usize,
+    /// How many locks that are over a command lets go of
+    /// ([`locks_settled_max`](Limits::locks_settled_max)).
+    pub settled_max: usize,
     /// What can happen.
     pub alphabet: &'static [&'static [Verb]],
     /// What the last change of the model or the core has led to on purpose.
@@ -92,11 +96,20 @@ impl Setup {
     /// Whether a state in which two keys have changed places is the same state.
     ///
     /// Not if the order of eviction can matter: a connection that ends gives its locks back in the
-    /// order of the keys, and that is the order in which they come to be evicted. Not over shards
-    /// either, which are visited in order.
+    /// order of the keys, and that is the order in which they come to be evicted. Not if they are
+    /// given back one at a time, for the same reason. Not over shards either, which are visited in
+    /// order.
     #[must_use]
     pub const fn keys_alike(&self) -> bool {
-        self.shards == 1 && matches!(self.room, Room::Ample | Room::Items(1))
+        self.shards == 1
+            && matches!(self.room, Room::Ample | Room::Items(1))
+            && self.settles_together()
+    }
+
+    /// Whether everything that locks have left to be done is done by the next command.
+    #[must_use]
+    pub const fn settles_together(&self) -> bool {
+        self.settled_max > CLIENT_KEYS_MAX
     }
 
     /// What the core of a shard is made with.
@@ -110,6 +123,10 @@ impl Setup {
         };
         let mut limits = Limits::new(bytes, VALUE_BYTES_MAX);
         limits.locked_bytes_max = bytes;
+        let table_bytes = CLIENT_KEYS_MAX * LockTable::bytes_for(Key::new(b"k").expect("a key"));
+        limits.lock_table_bytes_max = table_bytes;
+        limits.lock_bytes_per_connection_max = bytes + table_bytes;
+        limits.locks_settled_max = self.settled_max;
         limits.locks_per_connection_max = self.locks_max;
         let (shard, shards) = (number(shard), number(self.shards));
         Config::new(limits, UNIX_S_AT_START).strided(shard, shards)

@@ -46,8 +46,8 @@ const VERSIONS: &[Verb] = &[
 const SHARDS: Setup = Setup {
     name: "shards-2x2",
     pinned: Counts {
-        states: 47_169,
-        transitions: 825_195,
+        states: 86_179,
+        transitions: 1_533_249,
     },
     about: "two shards with a key each; fan-outs visit one after the other",
     clients: 2,
@@ -56,6 +56,7 @@ const SHARDS: Setup = Setup {
     room: Room::Ample,
     ttl_s: 1,
     locks_max: 8,
+    settled_max: 16,
     alphabet: &[FAN_OUTS, TIME],
 };
 
@@ -74,8 +75,8 @@ pub(crate) const ALL: &[Setup] = &[
     Setup {
         name: "shards-2x2-versions",
         pinned: Counts {
-            states: 12_622,
-            transitions: 265_644,
+            states: 23_675,
+            transitions: 488_894,
         },
         alphabet: &[FAN_OUTS, VERSIONS],
         ..SHARDS

@@ -6,7 +6,7 @@
 //!   clean over a core that is wrong.
 
 use latchd_core::ConnId;
-use latchd_core::engine::{Holding, View};
+use latchd_core::engine::{Held, Holding, View};
 use latchd_core::item::ItemHeader;
 use latchd_core::store::{MapEntry, MapView};
 use latchd_core::time::{Clock, Tick};
@@ -22,6 +22,9 @@ pub(crate) const SHARDS_MAX: usize = 2;
 pub(crate) struct Snapshot {
     /// The items, by their places in [`KEYS`].
     pub items: [Option<Seen>; KEYS.len()],
+    /// What locks that are over have left to be done, by the places of their keys. To everybody who
+    /// asks it is done; to the store it is not.
+    pub lingering: [Option<Lingering>; KEYS.len()],
     /// What is still to come, a shard.
     pub shards: [ShardSeen; SHARDS_MAX],
 }
@@ -37,6 +40,15 @@ pub(crate) struct ShardSeen {
     pub connections: [Option<ConnId>; CLIENTS_MAX],
     /// Its time, in milliseconds.
     pub now_ms: u64,
+}
+
+/// An item whose lock is over and that the store still takes for held.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Lingering {
+    /// It is there for whoever asks; if not, its TTL or a flush has taken it.
+    pub stays: bool,
+    /// When its turn comes to be let go of.
+    pub place: Option<usize>,
 }
 
 /// An item, with its lock.
@@ -98,6 +110,7 @@ impl Snapshot {
     pub(crate) fn empty() -> Self {
         Self {
             items: [None; KEYS.len()],
+            lingering: [None; KEYS.len()],
             shards: Default::default(),
         }
     }
@@ -116,6 +129,7 @@ impl Snapshot {
             store,
             locks,
             connections,
+            ended,
             // The same from beginning to end.
             limits: _,
             clock:
@@ -141,6 +155,7 @@ impl Snapshot {
             crawled: _,
         } = store;
         let mut found: [Option<Seen>; KEYS.len()] = [None; KEYS.len()];
+        let mut lingering = [None; KEYS.len()];
         for (place, entry) in entries.iter().enumerate() {
             let MapEntry {
                 key,
@@ -192,16 +207,36 @@ impl Snapshot {
             key,
             Holding {
                 owner,
+                is_over,
                 flush_pending,
             },
         ) in locks
         {
-            let seen = found[number_of(key.as_bytes())?].as_mut();
+            let number = number_of(key.as_bytes())?;
+            let seen = found[number].as_mut();
             let seen = seen.ok_or_else(|| format!("L3: a lock of {key:?}, which is not there"))?;
-            seen.owner = Some(*owner);
-            seen.flush_pending = *flush_pending;
+            if *is_over {
+                // To everybody who asks, the lock has ended, with all that its end brings about.
+                seen.locked = false;
+                let stays = !*flush_pending && !seen.is_past(now.as_millis());
+                lingering[number] = Some(Lingering {
+                    stays,
+                    place: ended.iter().position(|at| at == key),
+                });
+                if !stays {
+                    found[number] = None;
+                }
+            } else {
+                seen.owner = Some(*owner);
+                seen.flush_pending = *flush_pending;
+            }
         }
-        for (conn, keys) in connections {
+        for (conn, keys, elsewhere) in connections {
+            if *elsewhere != Held::default() {
+                return Err(format!(
+                    "L5: {conn} holds something in a core that there is not"
+                ));
+            }
             for key in keys {
                 let seen = found[number_of(key.as_bytes())?].as_mut();
                 let seen =
@@ -214,12 +249,13 @@ impl Snapshot {
         for (number, seen) in found.into_iter().enumerate() {
             if number % shards == shard {
                 self.items[number] = seen;
+                self.lingering[number] = lingering[number];
             } else if seen.is_some() {
                 return Err(format!("M1: an item of another shard in shard {shard}"));
             }
         }
         let mut open = [None; CLIENTS_MAX];
-        for (number, (conn, _)) in connections.iter().enumerate() {
+        for (number, (conn, _, _)) in connections.iter().enumerate() {
             let place = open
                 .get_mut(number)
                 .ok_or("L4: more connections than clients")?;

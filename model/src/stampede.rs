@@ -62,6 +62,7 @@ const STAMPEDE: Setup = Setup {
     room: Room::Ample,
     ttl_s: 2,
     locks_max: 8,
+    settled_max: 16,
     alphabet: &[WINS, MORE],
 };
 
@@ -122,8 +123,8 @@ pub(crate) const ALL: &[Setup] = &[
     Setup {
         name: "everything-2x1",
         pinned: Counts {
-            states: 5791,
-            transitions: 297_438,
+            states: 7230,
+            transitions: 364_810,
         },
         about: "wins and locks at once",
         alphabet: &[
@@ -137,8 +138,8 @@ pub(crate) const ALL: &[Setup] = &[
     Setup {
         name: "everything-3x1",
         pinned: Counts {
-            states: 16_266,
-            transitions: 1_219_553,
+            states: 19_621,
+            transitions: 1_455_052,
         },
         about: "wins and locks at once",
         clients: 3,

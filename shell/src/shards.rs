@@ -8,6 +8,7 @@
 //!   it closes, no other connection sees one of its locks gone and another one held.
 //! - D2: a connection is open in a shard from its first lock-taking command there until
 //!   [`Shards::close`], and never again: its [`ShardSession`] is given away then.
+//! - D4: what one connection may hold is counted over all shards.
 //! - D3: CAS numbers are unique over all shards: each counts in strides of its own.
 //!
 //! With one thread there is one shard and nothing is hashed.
@@ -17,7 +18,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
 use latchd_core::command::{Command, Get, GlobalCommand, ItemCommand, Keys, ScanCursor};
-use latchd_core::engine::{Config, Core, Event};
+use latchd_core::engine::{Config, Core, Event, Held};
 use latchd_core::key::Key;
 use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
@@ -49,6 +50,8 @@ pub(crate) struct Shards {
 pub(crate) struct ShardSession {
     conn: ConnId,
     opened: ShardSet,
+    /// What it holds in all shards together (D4).
+    held: Held,
 }
 
 /// Some of the shards.
@@ -75,6 +78,7 @@ impl ShardSession {
         Self {
             conn,
             opened: ShardSet::default(),
+            held: Held::default(),
         }
     }
 
@@ -121,6 +125,8 @@ impl Shards {
         let mut share = limits;
         share.memory_bytes_max /= count;
         share.locked_bytes_max /= count;
+        share.lock_table_bytes_max /= count;
+        // What a connection may have it may have anywhere: it is counted over all shards (D4).
         let count = u32::try_from(count).expect("at most 64");
         let cores = (0..count)
             .map(|index| {
@@ -156,6 +162,7 @@ impl Shards {
                 self.together(session.opened, |core| {
                     core.execute(now, conn, command.into());
                 });
+                session.held = Held::default();
                 answer(&Reply::Unlocked);
             }
             GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {
@@ -199,7 +206,17 @@ impl Shards {
             core.handle(now, Event::Opened(session.conn));
             session.opened.insert(shard);
         }
+        if !session.opened.contains(shard) {
+            // Whoever has never been announced here holds nothing here, and will not.
+            return answer(&core.execute(now, session.conn, command.into()));
+        }
+        let before = core.locks().held_here(session.conn);
+        let elsewhere = session.held.without(before);
+        if takes_lock(&command) {
+            core.handle(now, Event::HoldsElsewhere(session.conn, elsewhere));
+        }
         answer(&core.execute(now, session.conn, command.into()));
+        session.held = elsewhere.with(core.locks().held_here(session.conn));
     }
 
     /// Releases every lock of a connection, for good (D2). When this returns, they are free.
@@ -284,7 +301,7 @@ impl Shards {
         let mut holders = BTreeSet::new();
         for shard in 0..self.cores.len() {
             let mut core = self.core(shard);
-            holders.extend(core.locks().iter().map(|(_, holding)| holding.owner));
+            holders.extend(core.locks().holding_connections());
             let command = Command::Global(GlobalCommand::Stats(StatsTopic::General));
             if let Reply::Stats(report) = core.execute(now, conn, command) {
                 sum.add(report.stats);

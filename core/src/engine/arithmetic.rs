@@ -65,19 +65,13 @@ impl<S: Store> Core<S> {
         };
         let mut digits = itoa::Buffer::new();
         let value = Padded::new(digits.format(number).as_bytes(), old_bytes);
-        if header.locked
-            && !self.may_pin(slot, request.key.as_bytes().len(), value.as_bytes().len())
-        {
-            return self.out_of_memory();
-        }
-        let counters = &mut self.stats.counters;
         if self
-            .store
-            .replace(now, slot, after, value.as_bytes().into(), counters)
+            .overwrite(slot, after, value.as_bytes().into())
             .is_err()
         {
             return self.out_of_memory();
         }
+        let counters = &mut self.stats.counters;
         match request.direction {
             Direction::Increment => counters.incr_hits += 1,
             Direction::Decrement => counters.decr_hits += 1,

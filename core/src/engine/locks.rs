@@ -1,175 +1,28 @@
-//! Which connection holds which key.
+//! The rules of locks: who is given one, and how it ends.
 //!
 //! A lock ties one stored item to one open connection. It ends by `unlock`, by its owner deleting
 //! the item, or by the connection closing: never by time and never by eviction.
 //!
-//! - L1: a key has at most one owner.
-//! - L2: what keys know of their owner and what connections know of their keys is the same.
-//! - L3: a key is locked here if and only if its item is marked as locked in the store.
-//! - L4: an owner is an open connection.
+//! - L3: a key is in the lock table if and only if its item is marked as locked in the store.
+//! - L6: a lock is granted if and only if there is an item that nobody holds, within the bounds.
+//! - L11: what locks pin, and what the table of them takes, stays within its bound, and what a
+//!   connection has of both within its share.
+//! - L7: what a lock has held off (expiry, a flush) happens when it ends, and nothing else does.
+//!
+//! When many locks end at once, that is one step whatever their number: nobody holds them from then
+//! on (L9, [`LockTable`]). Their items are let go of one after the other: when somebody looks one up,
+//! a few with every command and more with every tick. Until then such an item is pinned and, to
+//! everybody who asks, free.
 //!
 //! Source: yrmcds `docs/locking.md`. Where we differ: docs/PROTOCOL.md, "Locks".
 
-use alloc::collections::{BTreeMap, BTreeSet};
-
-use bytes::Bytes;
-
 use super::Core;
+use super::lock_table::{Held, Holding, LockTable};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::reply::{Refusal, Reply};
 use crate::store::Store;
-
-/// Who holds what. Owned by key and never by place, since items move.
-#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-pub struct LockTable {
-    /// L1 holds by type: a map has one value a key.
-    by_key: BTreeMap<Bytes, Holding>,
-    /// The open connections (L4), each with the keys it holds.
-    by_conn: BTreeMap<ConnId, BTreeSet<Bytes>>,
-}
-
-/// One lock.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Holding {
-    /// Who holds it.
-    pub owner: ConnId,
-    /// A `flush_all` found the item held and takes effect when it is unlocked.
-    pub flush_pending: bool,
-}
-
-impl LockTable {
-    /// The connection that holds `key`.
-    #[must_use]
-    pub fn owner(&self, key: Key<'_>) -> Option<ConnId> {
-        self.by_key.get(key.as_bytes()).map(|holding| holding.owner)
-    }
-
-    /// Every lock, in the order of the keys.
-    pub fn iter(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
-        self.by_key
-            .iter()
-            .map(|(key, holding)| (Key::new(key).expect("it was made from a key"), *holding))
-    }
-
-    /// Every open connection that was announced, each with the keys it holds.
-    #[cfg(feature = "verify")]
-    pub(super) fn connections(
-        &self,
-    ) -> impl Iterator<Item = (ConnId, impl Iterator<Item = Key<'_>>)> {
-        // V1: both fields are shown, this one here and the other by `iter`.
-        let Self { by_key: _, by_conn } = self;
-        by_conn.iter().map(|(conn, keys)| {
-            let keys = keys.iter();
-            (
-                *conn,
-                keys.map(|key| Key::new(key).expect("it was made from a key")),
-            )
-        })
-    }
-
-    /// Every open connection that was announced.
-    pub fn open_connections(&self) -> impl Iterator<Item = ConnId> {
-        self.by_conn.keys().copied()
-    }
-
-    /// How many locks are held.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.by_key.len()
-    }
-
-    /// Whether nobody holds anything.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
-    }
-
-    /// How many connections hold a lock.
-    #[must_use]
-    pub fn holders(&self) -> usize {
-        self.by_conn
-            .values()
-            .filter(|keys| !keys.is_empty())
-            .count()
-    }
-
-    /// How many locks `conn` holds; `None` if it is not open.
-    fn held_by(&self, conn: ConnId) -> Option<usize> {
-        self.by_conn.get(&conn).map(BTreeSet::len)
-    }
-
-    pub(super) fn open(&mut self, conn: ConnId) {
-        self.by_conn.entry(conn).or_default();
-    }
-
-    /// Gives `key`, which nobody holds, to `conn`, which is open.
-    fn acquire(&mut self, key: Key<'_>, conn: ConnId) {
-        let key = Bytes::copy_from_slice(key.as_bytes());
-        self.by_conn
-            .get_mut(&conn)
-            .expect("L4: asked for before")
-            .insert(key.clone());
-        self.by_key.insert(
-            key,
-            Holding {
-                owner: conn,
-                flush_pending: false,
-            },
-        );
-    }
-
-    /// Forgets the lock of `key`, if there is one.
-    pub(super) fn release(&mut self, key: Key<'_>) -> Option<Holding> {
-        let holding = self.by_key.remove(key.as_bytes())?;
-        if let Some(keys) = self.by_conn.get_mut(&holding.owner) {
-            keys.remove(key.as_bytes());
-        }
-        Some(holding)
-    }
-
-    /// Takes one of the keys that `conn` holds out of its list, so that the list can be walked
-    /// while items change.
-    fn any_held_by(&self, conn: ConnId) -> Option<Bytes> {
-        self.by_conn.get(&conn)?.first().cloned()
-    }
-
-    /// A `flush_all` has happened: it reaches what is held when it is unlocked.
-    pub(super) fn postpone_flush(&mut self) {
-        for holding in self.by_key.values_mut() {
-            holding.flush_pending = true;
-        }
-    }
-
-    /// The owner of `key` has stored a new value: the flush before it has no claim on it.
-    pub(super) fn clear_flush(&mut self, key: Key<'_>) {
-        if let Some(holding) = self.by_key.get_mut(key.as_bytes()) {
-            holding.flush_pending = false;
-        }
-    }
-
-    /// L1, L2 and L4.
-    #[cfg(any(test, feature = "verify"))]
-    pub(super) fn check(&self) {
-        for (key, holding) in &self.by_key {
-            let held = self
-                .by_conn
-                .get(&holding.owner)
-                .expect("L4: an owner that is not open");
-            assert!(
-                held.contains(key),
-                "L2: an owner that does not know what it holds"
-            );
-        }
-        for (conn, keys) in &self.by_conn {
-            for key in keys {
-                let owner = self.by_key.get(key).map(|holding| holding.owner);
-                assert_eq!(owner, Some(*conn), "L2: a holding without its lock");
-            }
-        }
-    }
-}
 
 impl<S: Store> Core<S> {
     pub(super) fn lock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
@@ -181,6 +34,7 @@ impl<S: Store> Core<S> {
         if let Err(refusal) = self.may_lock(conn, slot, &header) {
             return Reply::Refused(refusal);
         }
+        self.grant(conn, key, slot);
         self.store.set_header(
             slot,
             ItemHeader {
@@ -188,7 +42,6 @@ impl<S: Store> Core<S> {
                 ..header
             },
         );
-        self.grant(conn, key);
         Reply::Locked
     }
 
@@ -209,17 +62,47 @@ impl<S: Store> Core<S> {
             self.stats.counters.lock_contended += 1;
             return Err(Refusal::Locked);
         }
-        let pinned = self.store.usage().locked_bytes + self.store.item_bytes(slot);
-        if held >= self.limits.locks_per_connection_max || pinned > self.limits.locked_bytes_max {
+        let of_table = LockTable::bytes_for(self.store.key(slot));
+        let has_room = self.locks.table_bytes() + of_table <= self.limits.lock_table_bytes_max;
+        if held.locks >= self.limits.locks_per_connection_max
+            || !has_room
+            || !self.may_pin(held, self.store.item_bytes(slot), of_table)
+        {
             return Err(Refusal::TooManyLocks);
         }
         Ok(())
     }
 
+    /// Whether items may take `pinned` more bytes, and the table `of_table` more, for a connection
+    /// that has what `held` says: within what all may pin, and within its share.
+    fn may_pin(&self, held: Held, pinned: usize, of_table: usize) -> bool {
+        self.pinned_bytes() + pinned <= self.limits.locked_bytes_max
+            && held.bytes + pinned + of_table <= self.limits.lock_bytes_per_connection_max
+    }
+
+    /// What the items of locks in force take of the memory limit.
+    pub(super) fn pinned_bytes(&self) -> usize {
+        self.store.usage().locked_bytes - self.locks.ended_pinned_bytes()
+    }
+
+    /// Whether the item in `slot`, if it is held, may take a value of this size. One that does not
+    /// grow always may.
+    pub(super) fn may_grow(&self, slot: S::Slot, value_bytes: usize) -> bool {
+        let key = self.store.key(slot);
+        let before = self.store.item_bytes(slot);
+        let after = self.store.bytes_for(key.as_bytes().len(), value_bytes);
+        let Some(owner) = self.locks.owner(key) else {
+            return true;
+        };
+        let held = self.locks.held_by(owner).expect("L4: an owner is open");
+        after <= before || self.may_pin(held, after - before, 0)
+    }
+
     /// Enters a lock that [`Self::may_lock`] has allowed; the caller marks the item.
-    pub(super) fn grant(&mut self, conn: ConnId, key: Key<'_>) {
+    pub(super) fn grant(&mut self, conn: ConnId, key: Key<'_>, slot: S::Slot) {
         self.stats.counters.lock_granted += 1;
-        self.locks.acquire(key, conn);
+        let pinned_bytes = self.store.item_bytes(slot);
+        self.locks.acquire(key, conn, pinned_bytes);
     }
 
     pub(super) fn unlock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
@@ -230,47 +113,70 @@ impl<S: Store> Core<S> {
             return Reply::Refused(Refusal::NotLocked);
         }
         self.stats.counters.lock_released += 1;
-        self.release(key, slot);
+        // Whether the item stays is told to nobody.
+        let _ = self.release(key, slot);
         Reply::Unlocked
     }
 
     pub(super) fn unlock_all(&mut self, conn: ConnId) -> Reply<'static> {
-        self.stats.counters.lock_released += self.release_all(conn);
+        self.stats.counters.lock_released += self.locks.end_term(conn) as u64;
         Reply::Unlocked
     }
 
     /// Everything `conn` held is free, and nothing can be given to it any more (L4).
     pub(super) fn close(&mut self, conn: ConnId) {
-        self.stats.counters.lock_died += self.release_all(conn);
-        self.locks.by_conn.remove(&conn);
-    }
-
-    fn release_all(&mut self, conn: ConnId) -> u64 {
-        let mut released = 0;
-        while let Some(key) = self.locks.any_held_by(conn) {
-            let key = Key::new(&key).expect("it was made from a key");
-            let slot = self.store.find(key).ok().expect("L3: a lock has an item");
-            // Takes the key off the list that is walked, so this ends.
-            self.release(key, slot);
-            released += 1;
-        }
-        released
+        self.stats.counters.lock_died += self.locks.close(conn) as u64;
     }
 
     /// Ends the lock of the item in `slot`, whose key is `key`. What the lock has held off happens
-    /// now: the item goes if its TTL has passed or a `flush_all` came over it.
-    pub(super) fn release(&mut self, key: Key<'_>, slot: S::Slot) {
+    /// now: the item goes if its TTL has passed or a `flush_all` came over it (L7). If it stays, it
+    /// is in the same slot.
+    pub(super) fn release(
+        &mut self,
+        key: Key<'_>,
+        slot: S::Slot,
+    ) -> Result<ItemHeader, S::Vacancy> {
+        let pinned_bytes = self.store.item_bytes(slot);
         let holding = self
             .locks
-            .release(key)
-            .expect("the caller has seen the lock");
+            .release(key, pinned_bytes)
+            .expect("L3: the item says that it is locked");
         let header = ItemHeader {
             locked: false,
             ..self.store.header(slot)
         };
         self.store.set_header(slot, header);
-        if holding.flush_pending || !self.is_live(&header) {
-            self.store.remove(slot);
+        if self.outlives(holding, &header) {
+            Ok(header)
+        } else {
+            Err(self.store.remove(slot))
+        }
+    }
+
+    /// Whether an item stays when its lock ends.
+    fn outlives(&self, holding: Holding, header: &ItemHeader) -> bool {
+        !holding.flush_pending && !self.is_past(header)
+    }
+
+    /// Whether an item that looks held is there for a client: it is if somebody holds it, or if
+    /// nobody does any more and it stays.
+    pub(super) fn is_there(&self, key: Key<'_>, header: &ItemHeader) -> bool {
+        let holding = self.locks.get(key).expect("L3: the item says it is locked");
+        !holding.is_over || self.outlives(holding, header)
+    }
+
+    /// Takes up to `locks_max` locks that are over out of the table, and lets go of their items.
+    pub(super) fn settle(&mut self, locks_max: usize) {
+        for _ in 0..locks_max {
+            let Some(key) = self.locks.next_ended() else {
+                return;
+            };
+            let key = Key::new(&key).expect("it was made from a key");
+            if self.locks.get(key).is_some_and(|holding| holding.is_over) {
+                let slot = self.store.find(key).ok().expect("L3: a lock has an item");
+                // Nobody has asked for it.
+                let _ = self.release(key, slot);
+            }
         }
     }
 }

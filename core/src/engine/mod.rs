@@ -17,6 +17,7 @@
 mod arithmetic;
 mod config;
 mod guard;
+mod lock_table;
 mod locks;
 mod read;
 mod recache;
@@ -29,7 +30,7 @@ mod write;
 mod tests;
 
 pub use config::Config;
-pub use locks::{Holding, LockTable};
+pub use lock_table::{Held, Holding, LockTable};
 #[cfg(feature = "verify")]
 pub use view::View;
 
@@ -50,6 +51,9 @@ pub enum Event {
     /// A connection is there; from now on it may take locks. One that never does need not be
     /// announced.
     Opened(ConnId),
+    /// What an open connection holds in other cores, for a transport that spreads items over
+    /// several: its share of locks is counted over all of them.
+    HoldsElsewhere(ConnId, Held),
     /// A connection has ended, however it did. Its locks go, and its id is dead from now on.
     Closed(ConnId),
     /// Time has passed: look for expired items, a bounded number a tick.
@@ -123,6 +127,7 @@ impl<S: Store> Core<S> {
         command: Command<'a>,
     ) -> Reply<'a> {
         self.advance(now);
+        self.settle(self.limits.locks_settled_max);
         match command {
             Command::Item(command) => self.execute_item(conn, command),
             Command::Global(command) => self.execute_global(conn, command),
@@ -134,8 +139,10 @@ impl<S: Store> Core<S> {
         self.advance(now);
         match event {
             Event::Opened(conn) => self.locks.open(conn),
+            Event::HoldsElsewhere(conn, held) => self.locks.note_elsewhere(conn, held),
             Event::Closed(conn) => self.close(conn),
             Event::Tick => {
+                self.settle(self.limits.crawl_items_max);
                 let tick = self.clock.tick();
                 self.store
                     .crawl(tick, self.limits.crawl_items_max, &mut self.stats.counters);
@@ -184,12 +191,31 @@ impl<S: Store> Core<S> {
         self.flush_at
     }
 
+    /// The item of a key as a client would find it now, and nothing is changed by looking: for tests
+    /// and models.
+    #[cfg(any(test, feature = "verify"))]
+    pub fn peek(&self, key: Key<'_>) -> Option<(ItemHeader, &[u8])> {
+        let slot = self.store.find(key).ok()?;
+        let header = self.store.header(slot);
+        let is_there = if header.locked {
+            self.is_there(key, &header)
+        } else {
+            !self.is_past(&header)
+        };
+        let locked = self.locks.owner(key).is_some();
+        is_there.then(|| (ItemHeader { locked, ..header }, self.store.value(slot)))
+    }
+
     /// Asserts every invariant that can be seen in one state. Looks at every item: for tests, the
     /// model, and fuzzing.
     #[cfg(any(test, feature = "verify"))]
     pub fn check(&self) {
         self.store.check();
-        self.locks.check();
+        self.locks.check(|key| {
+            self.store
+                .find(key)
+                .map_or(0, |slot| self.store.item_bytes(slot))
+        });
         let mut locked_bytes = 0;
         for (key, _) in self.locks.iter() {
             let slot = self
@@ -209,6 +235,20 @@ impl<S: Store> Core<S> {
             locked_bytes,
             "L3: an item locked by nobody"
         );
+        assert!(
+            self.pinned_bytes() <= self.limits.locked_bytes_max,
+            "L11: locks pin too much"
+        );
+        assert!(
+            self.locks.table_bytes() <= self.limits.lock_table_bytes_max,
+            "L11: the table of locks is too large"
+        );
+        for conn in self.locks.open_connections() {
+            assert!(
+                self.locks.held_here(conn).bytes <= self.limits.lock_bytes_per_connection_max,
+                "L11: {conn} has more than its share"
+            );
+        }
     }
 
     fn advance(&mut self, now: Instant) {
@@ -248,7 +288,14 @@ impl<S: Store> Core<S> {
     fn find_live(&mut self, key: Key<'_>) -> Found<S> {
         let slot = self.store.find(key)?;
         let header = self.store.header(slot);
-        if !self.is_live(&header) {
+        if header.locked {
+            // Who held it may have gone (L9); what the lock held off happens before anybody looks.
+            return match self.locks.owner(key) {
+                Some(_) => Ok((slot, header)),
+                None => self.release(key, slot).map(|header| (slot, header)),
+            };
+        }
+        if self.is_past(&header) {
             let counters = &mut self.stats.counters;
             counters.get_expired += 1;
             counters.reclaimed += 1;
@@ -258,12 +305,12 @@ impl<S: Store> Core<S> {
         Ok((slot, header))
     }
 
-    fn is_live(&self, header: &ItemHeader) -> bool {
+    /// Whether the TTL of an item has passed.
+    fn is_past(&self, header: &ItemHeader) -> bool {
         let tick = self.clock.tick();
-        header.locked
-            || !header
-                .deadline
-                .is_some_and(|deadline| deadline.has_passed(tick))
+        header
+            .deadline
+            .is_some_and(|deadline| deadline.has_passed(tick))
     }
 
     /// E2: whether `conn` may not change an item that it has found.
@@ -315,7 +362,12 @@ impl<S: Store> Core<S> {
             keys.cursor,
             self.limits.scan_items_max,
             &mut |key, header| {
-                if self.is_live(header) && key.as_bytes().starts_with(keys.prefix) {
+                let is_there = if header.locked {
+                    self.is_there(key, header)
+                } else {
+                    !self.is_past(header)
+                };
+                if is_there && key.as_bytes().starts_with(keys.prefix) {
                     page.push(key.as_bytes());
                 }
             },

@@ -30,7 +30,7 @@ impl<S: Store> Core<S> {
             if let Err(refusal) = self.may_lock(conn, slot, &header) {
                 return Reply::Refused(refusal);
             }
-            self.grant(conn, get.key);
+            self.grant(conn, get.key, slot);
         }
         let mut outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Found);
         if !get.recaches {

@@ -8,8 +8,9 @@ use super::{Core, HELD_BY_ANOTHER};
 use crate::command::{Delete, NewCas, Removal};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
+use crate::key::Key;
 use crate::reply::Reply;
-use crate::store::Store;
+use crate::store::{Full, Store};
 use crate::time::Exptime;
 use crate::value::Value;
 
@@ -28,8 +29,7 @@ impl<S: Store> Core<S> {
         }
         let done = match delete.removal {
             Removal::Remove => {
-                self.locks.release(delete.key);
-                self.store.remove(slot);
+                self.remove(delete.key, slot);
                 Ok(())
             }
             Removal::MarkStale { exptime } => {
@@ -114,15 +114,16 @@ impl<S: Store> Core<S> {
             fetched: false,
             ..header
         };
-        match self.store.replace(
-            now,
-            slot,
-            header,
-            Value::default(),
-            &mut self.stats.counters,
-        ) {
+        match self.overwrite(slot, header, Value::default()) {
             Ok(_) => Ok(()),
-            Err(_) => Err(self.out_of_memory()),
+            Err(Full) => Err(self.out_of_memory()),
         }
+    }
+
+    /// Takes an item out, and its lock with it.
+    pub(super) fn remove(&mut self, key: Key<'_>, slot: S::Slot) {
+        let pinned_bytes = self.store.item_bytes(slot);
+        self.locks.release(key, pinned_bytes);
+        self.store.remove(slot);
     }
 }

@@ -5,6 +5,7 @@
     reason = "any other reply is a failure"
 )]
 
+mod lock_bounds;
 mod lookups;
 mod wins;
 
@@ -49,8 +50,12 @@ impl Bench {
     }
 
     fn close(&mut self, conn: ConnId) {
+        self.event(Event::Closed(conn));
+    }
+
+    fn event(&mut self, event: Event) {
         let now = Instant::from_millis(self.now_ms);
-        self.core.handle(now, Event::Closed(conn));
+        self.core.handle(now, event);
         self.core.check();
     }
 
@@ -293,6 +298,8 @@ fn lock_and_get_gives_the_value_and_the_lock_in_one_step() {
 fn eviction_passes_over_held_items_and_says_when_nothing_else_is_left() {
     let mut bench = Bench::with_memory(1_000);
     bench.core.limits.locked_bytes_max = 1_000;
+    bench.core.limits.lock_bytes_per_connection_max = 2_000;
+    bench.core.limits.lock_table_bytes_max = 2_000;
     for name in ["a", "b"] {
         bench.set(A, name, &"v".repeat(250));
         bench.ask(A, lock(name));
@@ -317,14 +324,16 @@ fn eviction_passes_over_held_items_and_says_when_nothing_else_is_left() {
 fn locks_are_bounded() {
     let mut bench = Bench::with_memory(1_000);
     bench.core.limits.locks_per_connection_max = 1;
+    bench.core.limits.lock_bytes_per_connection_max = 1_000;
+    bench.core.limits.lock_table_bytes_max = 1_000;
     bench.set(A, "a", "1");
     bench.set(A, "b", "1");
-    bench.ask(A, lock("a"));
+    assert_eq!(bench.ask(A, lock("a")), Reply::Locked);
     assert_eq!(
         bench.ask(A, lock("b")),
         Reply::Refused(Refusal::TooManyLocks)
     );
-    bench.core.limits.locked_bytes_max = 200;
+    bench.core.limits.locked_bytes_max = bench.core.pinned_bytes() + 100;
     assert_eq!(
         bench.ask(B, lock("b")),
         Reply::Refused(Refusal::TooManyLocks)

@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 
 use super::Core;
-use super::locks::Holding;
+use super::lock_table::{Held, Holding};
 use crate::conn_id::ConnId;
 use crate::item::Cas;
 use crate::key::Key;
@@ -25,8 +25,12 @@ pub struct View<'a> {
     pub store: MapView<'a>,
     /// Every lock, by key.
     pub locks: Vec<(Key<'a>, Holding)>,
-    /// Every open connection, with the keys it holds as far as it knows.
-    pub connections: Vec<(ConnId, Vec<Key<'a>>)>,
+    /// Every open connection, with the keys it holds as far as it knows, and what it is known to
+    /// hold in other cores.
+    pub connections: Vec<(ConnId, Vec<Key<'a>>, Held)>,
+    /// The keys of locks that have ended many at once, in the order in which their items are let
+    /// go of.
+    pub ended: Vec<Key<'a>>,
     /// The bounds.
     pub limits: &'a Limits,
     /// The time as the last event left it.
@@ -59,8 +63,9 @@ impl Core<MapStore> {
             locks: locks.iter().collect(),
             connections: locks
                 .connections()
-                .map(|(conn, keys)| (conn, keys.collect()))
+                .map(|(conn, keys, elsewhere)| (conn, keys.collect(), elsewhere))
                 .collect(),
+            ended: locks.in_line().collect(),
             limits,
             clock: *clock,
             next_cas: *next_cas,

@@ -13,7 +13,9 @@ use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::reply::{Refusal, Reply, Stored};
-use crate::store::{End, Store};
+use crate::stats::Counters;
+use crate::store::{End, Full, Store};
+use crate::value::Value;
 
 impl<S: Store> Core<S> {
     pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> Reply<'static> {
@@ -144,20 +146,14 @@ impl<S: Store> Core<S> {
     }
 
     fn replace(&mut self, set: &Set<'_>, slot: S::Slot, header: ItemHeader) -> Reply<'static> {
-        let now = self.clock.tick();
-        let key_bytes = set.key.as_bytes().len();
-        if header.locked && !self.may_pin(slot, key_bytes, set.value.len()) {
-            return self.out_of_memory();
-        }
-        let counters = &mut self.stats.counters;
-        let Ok(slot) = self.store.replace(now, slot, header, set.value, counters) else {
+        let Ok(slot) = self.overwrite(slot, header, set.value) else {
             return self.out_of_memory();
         };
         self.commit_cas(set.new_cas);
         if header.locked {
             // A flush takes what was stored before it, and this was not.
             self.locks.clear_flush(set.key);
-            self.settle_lock(set, slot);
+            self.end_lock(set, slot);
         }
         Reply::Stored(Stored {
             cas: header.cas,
@@ -177,9 +173,6 @@ impl<S: Store> Core<S> {
         if size > self.limits.value_bytes_max {
             return Reply::NotStored;
         }
-        if old.locked && !self.may_pin(slot, set.key.as_bytes().len(), size) {
-            return self.out_of_memory();
-        }
         let header = ItemHeader {
             cas: self.peek_cas(set.new_cas),
             last_access: now,
@@ -188,16 +181,15 @@ impl<S: Store> Core<S> {
             win_sent: false,
             ..old
         };
-        let counters = &mut self.stats.counters;
-        let extended = self
-            .store
-            .extend(now, slot, header, &set.value, end, counters);
+        let extended = self.resized(slot, size, |store, counters| {
+            store.extend(now, slot, header, &set.value, end, counters)
+        });
         let Ok(slot) = extended else {
             return self.out_of_memory();
         };
         self.commit_cas(set.new_cas);
         if old.locked {
-            self.settle_lock(set, slot);
+            self.end_lock(set, slot);
         }
         Reply::Stored(Stored {
             cas: header.cas,
@@ -205,23 +197,54 @@ impl<S: Store> Core<S> {
         })
     }
 
-    fn settle_lock(&mut self, set: &Set<'_>, slot: S::Slot) {
+    /// Gives an item that was found another header and value. What is held stays within what locks
+    /// may pin.
+    ///
+    /// # Errors
+    /// [`Full`]: nothing has changed.
+    pub(super) fn overwrite(
+        &mut self,
+        slot: S::Slot,
+        header: ItemHeader,
+        value: Value<'_>,
+    ) -> Result<S::Slot, Full> {
+        let now = self.clock.tick();
+        self.resized(slot, value.len(), |store, counters| {
+            store.replace(now, slot, header, value, counters)
+        })
+    }
+
+    /// Does what gives the item in `slot` a value of `value_bytes`, and tells its lock, if it has
+    /// one, what it pins from now on.
+    fn resized(
+        &mut self,
+        slot: S::Slot,
+        value_bytes: usize,
+        change: impl FnOnce(&mut S, &mut Counters) -> Result<S::Slot, Full>,
+    ) -> Result<S::Slot, Full> {
+        let is_held = self.store.header(slot).locked;
+        if is_held && !self.may_grow(slot, value_bytes) {
+            return Err(Full);
+        }
+        let before = self.store.item_bytes(slot);
+        let slot = change(&mut self.store, &mut self.stats.counters)?;
+        if is_held {
+            let after = self.store.item_bytes(slot);
+            self.locks.resize(self.store.key(slot), before, after);
+        }
+        Ok(slot)
+    }
+
+    /// Ends the lock of what `set` has stored, if it asks for that.
+    fn end_lock(&mut self, set: &Set<'_>, slot: S::Slot) {
         match set.lock {
             LockAfter::Keep => {}
             LockAfter::Release => {
                 self.stats.counters.lock_released += 1;
-                self.release(set.key, slot);
+                // Whether the item stays is told to nobody.
+                let _ = self.release(set.key, slot);
             }
         }
-    }
-
-    /// Whether a held item may take a value of this size, within what locks may pin. One that does
-    /// not grow always may.
-    pub(super) fn may_pin(&self, slot: S::Slot, key_bytes: usize, value_bytes: usize) -> bool {
-        let gone = self.store.item_bytes(slot);
-        let need = self.store.bytes_for(key_bytes, value_bytes);
-        let pinned = self.store.usage().locked_bytes - gone + need;
-        need <= gone || pinned <= self.limits.locked_bytes_max
     }
 
     pub(super) const fn out_of_memory(&mut self) -> Reply<'static> {
@@ -237,8 +260,7 @@ impl<S: Store> Core<S> {
         if let Ok((slot, header)) = self.find_live(key)
             && !self.is_held_by_another(conn, key, &header)
         {
-            self.locks.release(key);
-            self.store.remove(slot);
+            self.remove(key, slot);
         }
         Reply::Refused(Refusal::TooLarge)
     }

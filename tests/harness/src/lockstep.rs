@@ -140,7 +140,7 @@ impl<S: Store> Lockstep<S> {
             let key = Key::new(bytes).expect("it was made from a key");
             let holder = self.oracle.holder(bytes);
             let may_be_gone = self.room == Room::Scarce && holder.is_none();
-            match self.live(key) {
+            match self.core.peek(key) {
                 Some((header, value))
                     if is_same(&header, value, item)
                         && header.locked == holder.is_some()
@@ -159,25 +159,12 @@ impl<S: Store> Lockstep<S> {
         }
         for bytes in KEYS {
             let key = Key::new(bytes).expect("a legal key");
-            if let (Some(there), None) = (self.live(key), self.oracle.visible(bytes)) {
+            if let (Some(there), None) = (self.core.peek(key), self.oracle.visible(bytes)) {
                 let key = String::from_utf8_lossy(bytes);
                 return Err(format!("item {key}: expected none\n         got {there:?}"));
             }
         }
         Ok(())
-    }
-
-    /// The item of a key in the core, if a client could see it. One that is gone may lie about
-    /// until somebody comes across it.
-    fn live(&self, key: Key<'_>) -> Option<(ItemHeader, &[u8])> {
-        let store = self.core.store();
-        let slot = store.find(key).ok()?;
-        let header = store.header(slot);
-        let tick = self.core.clock().tick();
-        let gone = header
-            .deadline
-            .is_some_and(|deadline| deadline.has_passed(tick));
-        (header.locked || !gone).then(|| (header, store.value(slot)))
     }
 }
 

@@ -101,7 +101,8 @@ impl Oracle {
                 self.open.remove(conn);
                 None
             }
-            Input::Event(Event::Tick) => None,
+            // It knows of no other core, and nobody says that there is one.
+            Input::Event(Event::Tick | Event::HoldsElsewhere(..)) => None,
             Input::Event(Event::WallClock { unix_s_at_start }) => {
                 self.unix_ms_at_start = unix_s_at_start * 1000;
                 None

@@ -319,8 +319,11 @@ impl WatchedCore {
                 conn = owner.unwrap_or(conn);
             }
             (Fault::LosesHeld, _) if falls => {
-                let held = self.core.locks().iter().next();
-                let held = held.map(|(key, holding)| (key.as_bytes().to_vec(), holding.owner));
+                let mut locks = self.core.locks().iter();
+                let held = locks
+                    .find(|(_, holding)| !holding.is_over)
+                    .map(|(key, holding)| (key.as_bytes().to_vec(), holding.owner));
+                drop(locks);
                 if let Some((key, owner)) = held {
                     let key = latchd_core::key::Key::new(&key).expect("it was made from a key");
                     let delete = Command::from(Delete::new(key));

@@ -21,6 +21,9 @@ pub(super) struct Setting {
     pub(super) now_ms: u64,
 }
 
+/// More than a lock of any name takes of the table, in bytes.
+const LOCK_BYTES_MAX: usize = 256;
+
 impl Setting {
     /// Every fourth seed has room for all, and every second of those an oracle.
     pub(super) fn draw(seed: u64, random: &mut Random) -> Self {
@@ -41,6 +44,12 @@ impl Setting {
             limits.memory_bytes_max = 2 * (of_clients + of_nobody);
         }
         limits.locked_bytes_max = limits.memory_bytes_max / 2;
+        // Where room is ample it is so for locks, too.
+        let share = if is_ample { 1 } else { pick(1, 4) };
+        let all_locks = limits.memory_bytes_max + keys * LOCK_BYTES_MAX;
+        limits.lock_table_bytes_max = all_locks / share;
+        limits.lock_bytes_per_connection_max = all_locks / share;
+        limits.locks_settled_max = pick(1, 16);
         limits.evict = is_ample || pick(0, 7) != 0;
         limits.locks_per_connection_max = pick(1, 6);
         limits.crawl_items_max = pick(1, 16);

@@ -419,7 +419,7 @@ impl World {
             return broken(format!("{} bytes of items are kept", usage.bytes));
         }
         let locks = core.locks();
-        for (key, holding) in locks.iter() {
+        for (key, holding) in locks.iter().filter(|(_, holding)| !holding.is_over) {
             let key = self
                 .names
                 .number(key.as_bytes())

@@ -23,5 +23,8 @@ pub fn scarce(pinned: usize) -> Limits {
     let short_item_bytes = MapStore::new(&limits).bytes_for(1, 1);
     limits.memory_bytes_max = pinned * short_item_bytes + short_item_bytes * 3 / 4;
     limits.locked_bytes_max = pinned * short_item_bytes;
+    // How many locks there may be is not to depend on what a lock takes.
+    limits.lock_table_bytes_max = 1 << 20;
+    limits.lock_bytes_per_connection_max = 1 << 20;
     limits
 }

@@ -1,0 +1,527 @@
+//! Which connection holds which key: the table, without the items.
+//!
+//! A lock ties one key to one open connection. All the locks of a connection end at once, when it
+//! closes or gives them all back, and that takes one step however many there are: their *term* is
+//! over. What is left of them is taken out later, a few at a time, or when somebody looks.
+//!
+//! - L1: a key has at most one owner.
+//! - L2: what keys know of their owner and what connections know of their keys is the same.
+//! - L4: the owner of a lock in force is an open connection.
+//! - L9: a lock whose term is over is held by nobody from that moment on, and its key stands in
+//!   line to be taken out.
+//! - L10: what is counted is what is there: locks, holders, pinned bytes, and the table's own.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
+
+use crate::conn_id::ConnId;
+use crate::key::Key;
+
+/// What an entry of the table takes beyond its key, in bytes: its place in a tree that is seldom
+/// full, 16 bytes of key pointer and 24 of owner, term and flushes.
+const ENTRY_BYTES: usize = 72;
+
+/// What a place in a connection's list takes beyond the key, in bytes: the key's two counters and
+/// the allocator's header, and a key pointer in a tree that is seldom full.
+const LISTED_BYTES: usize = 64;
+
+/// A key as the table keeps it, shared by its entry and its owner's list.
+type OwnedKey = Arc<[u8]>;
+
+/// Who holds what. Owned by key and never by place, since items move.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub struct LockTable {
+    /// L1 holds by type: a map has one value a key.
+    by_key: BTreeMap<OwnedKey, Entry>,
+    /// The open connections (L4), each with the keys it holds.
+    by_conn: BTreeMap<ConnId, Holder>,
+    /// What terms that are over have left behind (L9), the oldest first.
+    ended: VecDeque<BTreeSet<OwnedKey>>,
+    /// Entries whose term is over.
+    ended_entries: usize,
+    /// What their items take of the memory limit.
+    ended_pinned_bytes: usize,
+    /// Open connections that hold a lock.
+    holders: usize,
+    /// What the table takes itself.
+    table_bytes: usize,
+    /// How often everything was flushed.
+    flushes: u64,
+}
+
+/// One lock, as its key knows it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Entry {
+    owner: ConnId,
+    /// In force while this is the owner's.
+    term: u64,
+    /// How often everything had been flushed when it was taken, or when the item was stored anew.
+    flushes: u64,
+}
+
+/// An open connection.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+struct Holder {
+    /// The locks it takes now are of this term; the next begins when all are given back.
+    term: u64,
+    keys: BTreeSet<OwnedKey>,
+    /// What the items it holds take of the memory limit.
+    pinned_bytes: usize,
+    /// What its locks take of the table.
+    table_bytes: usize,
+    elsewhere: Held,
+}
+
+/// How much a connection holds.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Held {
+    /// Locks.
+    pub locks: usize,
+    /// What the locks and the held items take of the memory limit, in bytes as the table and the
+    /// store account for them.
+    pub bytes: usize,
+}
+
+impl Held {
+    /// This and as much more.
+    #[must_use]
+    pub const fn with(self, more: Self) -> Self {
+        Self {
+            locks: self.locks + more.locks,
+            bytes: self.bytes + more.bytes,
+        }
+    }
+
+    /// This but for a part of it.
+    #[must_use]
+    pub const fn without(self, part: Self) -> Self {
+        Self {
+            locks: self.locks - part.locks,
+            bytes: self.bytes - part.bytes,
+        }
+    }
+}
+
+/// One lock of the table.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Holding {
+    /// Who holds it, or did.
+    pub owner: ConnId,
+    /// Its term is over: nobody holds it, and it waits to be taken out (L9).
+    pub is_over: bool,
+    /// A `flush_all` found the item held and takes effect when it is unlocked.
+    pub flush_pending: bool,
+}
+
+impl LockTable {
+    /// The connection that holds `key`.
+    #[must_use]
+    pub fn owner(&self, key: Key<'_>) -> Option<ConnId> {
+        let entry = self.by_key.get(key.as_bytes())?;
+        self.is_in_force(entry).then_some(entry.owner)
+    }
+
+    /// Every lock, in the order of the keys, those that wait to be taken out included.
+    pub fn iter(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
+        self.by_key
+            .iter()
+            .map(|(key, entry)| (as_key(key), self.holding(entry)))
+    }
+
+    /// Every open connection that was announced.
+    pub fn open_connections(&self) -> impl Iterator<Item = ConnId> {
+        self.by_conn.keys().copied()
+    }
+
+    /// Every connection that holds a lock.
+    pub fn holding_connections(&self) -> impl Iterator<Item = ConnId> {
+        let holding = self
+            .by_conn
+            .iter()
+            .filter(|(_, holder)| !holder.keys.is_empty());
+        holding.map(|(conn, _)| *conn)
+    }
+
+    /// How many locks are held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_key.len() - self.ended_entries
+    }
+
+    /// Whether nobody holds anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many connections hold a lock.
+    #[must_use]
+    pub const fn holders(&self) -> usize {
+        self.holders
+    }
+
+    /// What the table takes of the memory limit itself, in bytes.
+    #[must_use]
+    pub const fn table_bytes(&self) -> usize {
+        self.table_bytes
+    }
+
+    /// What a lock of this key would add to [`Self::table_bytes`].
+    #[must_use]
+    pub const fn bytes_for(key: Key<'_>) -> usize {
+        ENTRY_BYTES + LISTED_BYTES + key.as_bytes().len()
+    }
+
+    /// What items that nobody holds any more take of the memory limit while they still look held,
+    /// in bytes.
+    #[must_use]
+    pub(super) const fn ended_pinned_bytes(&self) -> usize {
+        self.ended_pinned_bytes
+    }
+
+    /// What `conn` holds, in other cores too; `None` if it is not open.
+    #[must_use]
+    pub fn held_by(&self, conn: ConnId) -> Option<Held> {
+        let elsewhere = self.by_conn.get(&conn)?.elsewhere;
+        Some(elsewhere.with(self.held_here(conn)))
+    }
+
+    /// What `conn` holds in this core; nothing if it is not open.
+    #[must_use]
+    pub fn held_here(&self, conn: ConnId) -> Held {
+        self.by_conn
+            .get(&conn)
+            .map_or_else(Held::default, |holder| Held {
+                locks: holder.keys.len(),
+                bytes: holder.pinned_bytes + holder.table_bytes,
+            })
+    }
+
+    /// The lock of `key`, in force or not.
+    pub(super) fn get(&self, key: Key<'_>) -> Option<Holding> {
+        let entry = self.by_key.get(key.as_bytes())?;
+        Some(self.holding(entry))
+    }
+
+    pub(super) fn open(&mut self, conn: ConnId) {
+        self.by_conn.entry(conn).or_default();
+    }
+
+    /// Notes what an open connection holds in other cores.
+    pub(super) fn note_elsewhere(&mut self, conn: ConnId, elsewhere: Held) {
+        if let Some(holder) = self.by_conn.get_mut(&conn) {
+            holder.elsewhere = elsewhere;
+        }
+    }
+
+    /// Gives `key`, whose lock is not in the table, to `conn`, which is open. Its item takes
+    /// `pinned_bytes` of the memory limit.
+    pub(super) fn acquire(&mut self, key: Key<'_>, conn: ConnId, pinned_bytes: usize) {
+        let bytes = Self::bytes_for(key);
+        let key: OwnedKey = Arc::from(key.as_bytes());
+        let holder = self
+            .by_conn
+            .get_mut(&conn)
+            .expect("L4: asked for before a lock is granted");
+        self.holders += usize::from(holder.keys.is_empty());
+        holder.keys.insert(Arc::clone(&key));
+        holder.pinned_bytes += pinned_bytes;
+        holder.table_bytes += bytes;
+        let entry = Entry {
+            owner: conn,
+            term: holder.term,
+            flushes: self.flushes,
+        };
+        let before = self.by_key.insert(key, entry);
+        assert!(before.is_none(), "L1: the lock was in the table");
+        self.table_bytes += bytes;
+    }
+
+    /// Takes the lock of `key` out, whose item takes `pinned_bytes` of the memory limit. Says what
+    /// it was; `None` if there was none.
+    pub(super) fn release(&mut self, key: Key<'_>, pinned_bytes: usize) -> Option<Holding> {
+        let entry = self.by_key.remove(key.as_bytes())?;
+        self.table_bytes -= ENTRY_BYTES;
+        let holding = self.holding(&entry);
+        if holding.is_over {
+            // Its place in line is left when its turn comes.
+            self.ended_entries -= 1;
+            self.ended_pinned_bytes -= pinned_bytes;
+        } else if let Some(holder) = self.by_conn.get_mut(&entry.owner) {
+            holder.keys.remove(key.as_bytes());
+            holder.pinned_bytes -= pinned_bytes;
+            holder.table_bytes -= Self::bytes_for(key);
+            self.holders -= usize::from(holder.keys.is_empty());
+            self.table_bytes -= LISTED_BYTES + key.as_bytes().len();
+        }
+        Some(holding)
+    }
+
+    /// The item of `key`, which its owner holds, takes `after` bytes of the memory limit in the
+    /// place of `before`.
+    pub(super) fn resize(&mut self, key: Key<'_>, before: usize, after: usize) {
+        let entry = self.by_key.get(key.as_bytes());
+        if let Some(holder) = entry.and_then(|entry| self.by_conn.get_mut(&entry.owner)) {
+            holder.pinned_bytes = holder.pinned_bytes - before + after;
+        }
+    }
+
+    /// Every lock of `conn` is over (L9), in one step. Returns how many there were.
+    pub(super) fn end_term(&mut self, conn: ConnId) -> usize {
+        let Some(holder) = self.by_conn.get_mut(&conn) else {
+            return 0;
+        };
+        holder.term += 1;
+        let keys = core::mem::take(&mut holder.keys);
+        let pinned_bytes = core::mem::take(&mut holder.pinned_bytes);
+        holder.table_bytes = 0;
+        if keys.is_empty() {
+            return 0;
+        }
+        let ended = keys.len();
+        self.holders -= 1;
+        self.ended_entries += ended;
+        self.ended_pinned_bytes += pinned_bytes;
+        self.ended.push_back(keys);
+        ended
+    }
+
+    /// `conn` is not open any more, and nothing of it is in force. Returns how many locks it had.
+    pub(super) fn close(&mut self, conn: ConnId) -> usize {
+        let ended = self.end_term(conn);
+        self.by_conn.remove(&conn);
+        ended
+    }
+
+    /// The next key in line (L9). Its lock is to be released if it is over: somebody may have
+    /// looked it up, and taken it again, in the meantime.
+    pub(super) fn next_ended(&mut self) -> Option<OwnedKey> {
+        let keys = self.ended.front_mut()?;
+        let key = keys
+            .pop_first()
+            .expect("an empty list does not stand in line");
+        if keys.is_empty() {
+            self.ended.pop_front();
+        }
+        self.table_bytes -= LISTED_BYTES + key.len();
+        Some(key)
+    }
+
+    /// A `flush_all` has happened: it reaches what is held when it is unlocked.
+    pub(super) fn postpone_flush(&mut self) {
+        // As many as a server can be asked for in any life: one a nanosecond for 500 years.
+        self.flushes += 1;
+    }
+
+    /// The owner of `key` has stored a new value: the flush before it has no claim on it.
+    pub(super) fn clear_flush(&mut self, key: Key<'_>) {
+        if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
+            entry.flushes = self.flushes;
+        }
+    }
+
+    fn is_in_force(&self, entry: &Entry) -> bool {
+        self.by_conn
+            .get(&entry.owner)
+            .is_some_and(|holder| holder.term == entry.term)
+    }
+
+    fn holding(&self, entry: &Entry) -> Holding {
+        Holding {
+            owner: entry.owner,
+            is_over: !self.is_in_force(entry),
+            flush_pending: entry.flushes < self.flushes,
+        }
+    }
+}
+
+/// What only a view looks at.
+#[cfg(feature = "verify")]
+impl LockTable {
+    /// Every open connection that was announced, with the keys it holds and what it is known to
+    /// hold elsewhere.
+    pub(super) fn connections(
+        &self,
+    ) -> impl Iterator<Item = (ConnId, impl Iterator<Item = Key<'_>>, Held)> {
+        self.by_conn.iter().map(|(conn, holder)| {
+            // The number of a term decides nothing but whether a lock is in force, which `iter`
+            // shows; pinned bytes are a sum (L10).
+            let Holder {
+                term: _,
+                keys,
+                pinned_bytes: _,
+                table_bytes: _,
+                elsewhere,
+            } = holder;
+            (*conn, keys.iter().map(|key| as_key(key)), *elsewhere)
+        })
+    }
+
+    /// The keys in line to be taken out (L9), in their order.
+    pub(super) fn in_line(&self) -> impl Iterator<Item = Key<'_>> {
+        // V1: every field is shown, here, by `iter` and by `connections`, or is a sum (L10). Of the
+        // flushes only the difference matters, which `iter` shows.
+        let Self {
+            by_key: _,
+            by_conn: _,
+            ended,
+            ended_entries: _,
+            ended_pinned_bytes: _,
+            holders: _,
+            table_bytes: _,
+            flushes: _,
+        } = self;
+        ended.iter().flatten().map(|key| as_key(key))
+    }
+}
+
+#[cfg(any(test, feature = "verify"))]
+impl LockTable {
+    /// L1, L2, L4, L9 and L10. `pinned` is what the item of a key takes of the memory limit.
+    pub(super) fn check(&self, pinned: impl Fn(Key<'_>) -> usize) {
+        let mut over = (0, 0);
+        let mut table_bytes = 0;
+        for (key, entry) in &self.by_key {
+            table_bytes += ENTRY_BYTES;
+            if self.is_in_force(entry) {
+                let held = &self.by_conn[&entry.owner].keys;
+                assert!(
+                    held.contains(key),
+                    "L2: an owner that does not know what it holds"
+                );
+            } else {
+                over = (over.0 + 1, over.1 + pinned(as_key(key)));
+                assert!(
+                    self.ended.iter().any(|keys| keys.contains(key)),
+                    "L9: a lock that is over and not in line"
+                );
+            }
+        }
+        assert_eq!(self.ended_entries, over.0, "L10: locks that are over");
+        assert_eq!(self.ended_pinned_bytes, over.1, "L10: what they pin");
+        let mut holders = 0;
+        for (conn, holder) in &self.by_conn {
+            let (mut bytes, mut own_bytes) = (0, 0);
+            for key in &holder.keys {
+                let entry = self.by_key.get(key);
+                assert_eq!(
+                    entry.map(|entry| (entry.owner, entry.term)),
+                    Some((*conn, holder.term)),
+                    "L2: a holding without its lock"
+                );
+                bytes += pinned(as_key(key));
+                table_bytes += LISTED_BYTES + key.len();
+                own_bytes += Self::bytes_for(as_key(key));
+            }
+            assert_eq!(holder.pinned_bytes, bytes, "L10: what {conn} pins");
+            assert_eq!(
+                holder.table_bytes, own_bytes,
+                "L10: what {conn}'s locks take"
+            );
+            holders += usize::from(!holder.keys.is_empty());
+        }
+        assert_eq!(self.holders, holders, "L10: holders");
+        for keys in &self.ended {
+            assert!(!keys.is_empty(), "L9: nothing stands in line");
+            table_bytes += keys
+                .iter()
+                .map(|key| LISTED_BYTES + key.len())
+                .sum::<usize>();
+        }
+        assert_eq!(self.table_bytes, table_bytes, "L10: the table's own bytes");
+    }
+}
+
+fn as_key(key: &[u8]) -> Key<'_> {
+    Key::new(key).expect("it was made from a key")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALICE: ConnId = ConnId::from_number(1);
+    const BOB: ConnId = ConnId::from_number(2);
+
+    fn key(bytes: &'static [u8]) -> Key<'static> {
+        Key::new(bytes).unwrap()
+    }
+
+    fn table() -> LockTable {
+        let mut table = LockTable::default();
+        table.open(ALICE);
+        table.open(BOB);
+        table
+    }
+
+    #[test]
+    fn a_term_that_is_over_leaves_no_owner() {
+        let mut table = table();
+        table.acquire(key(b"a"), ALICE, 10);
+        table.acquire(key(b"b"), ALICE, 10);
+        assert_eq!(table.end_term(ALICE), 2);
+        assert_eq!(
+            (table.owner(key(b"a")), table.len(), table.holders()),
+            (None, 0, 0)
+        );
+        assert_eq!(table.held_by(ALICE), Some(Held::default()));
+        table.check(|_| 10);
+    }
+
+    #[test]
+    fn a_key_that_is_looked_up_before_its_turn_can_be_taken_again() {
+        let mut table = table();
+        table.acquire(key(b"a"), ALICE, 10);
+        table.close(ALICE);
+        assert!(table.release(key(b"a"), 10).unwrap().is_over);
+        table.acquire(key(b"a"), BOB, 10);
+        table.check(|_| 10);
+        // The turn of the old lock comes, and the new one is not meant.
+        assert_eq!(table.next_ended().as_deref(), Some(&b"a"[..]));
+        assert!(!table.get(key(b"a")).unwrap().is_over);
+        assert_eq!(table.owner(key(b"a")), Some(BOB));
+        table.check(|_| 10);
+    }
+
+    #[test]
+    fn a_new_term_of_the_same_connection_is_not_over() {
+        let mut table = table();
+        table.acquire(key(b"a"), ALICE, 10);
+        table.end_term(ALICE);
+        table.release(key(b"a"), 10);
+        table.acquire(key(b"a"), ALICE, 10);
+        assert_eq!(table.owner(key(b"a")), Some(ALICE));
+        table.next_ended();
+        assert_eq!(table.owner(key(b"a")), Some(ALICE));
+        table.check(|_| 10);
+    }
+
+    #[test]
+    fn a_flush_is_pending_for_what_was_held_before_it() {
+        let mut table = table();
+        table.acquire(key(b"a"), ALICE, 10);
+        table.postpone_flush();
+        table.acquire(key(b"b"), BOB, 10);
+        assert!(table.get(key(b"a")).unwrap().flush_pending);
+        assert!(!table.get(key(b"b")).unwrap().flush_pending);
+        table.clear_flush(key(b"a"));
+        assert!(!table.get(key(b"a")).unwrap().flush_pending);
+    }
+
+    #[test]
+    fn when_everything_is_taken_out_nothing_is_counted() {
+        let mut table = table();
+        for name in [&b"a"[..], b"b", b"ab"] {
+            table.acquire(Key::new(name).unwrap(), ALICE, 7);
+        }
+        table.resize(key(b"b"), 7, 9);
+        table.release(key(b"a"), 7);
+        table.close(ALICE);
+        while let Some(ended) = table.next_ended() {
+            let ended = as_key(&ended);
+            table.release(ended, if ended.as_bytes() == b"b" { 9 } else { 7 });
+        }
+        assert_eq!((table.table_bytes(), table.ended_pinned_bytes()), (0, 0));
+        table.check(|_| 0);
+    }
+}
