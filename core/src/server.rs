@@ -177,6 +177,8 @@ impl<M: StateMachine> Server<M> {
     /// - [`OutputFull`](Progress::OutputFull): send; and before anything more is read, go on with
     ///   [`resume`](Self::resume). A transport that hands over more bytes all the same loses the
     ///   connection, so that one which does not mind a full output does not lose its memory (V3).
+    /// - [`Yielded`](Progress::Yielded) does not happen here: one call does no more than its bytes and
+    ///   the room in `out` allow.
     /// - [`Close`](Progress::Close): send, and close. The connection is closed here already (V4). So
     ///   it is for an id that is nobody's.
     pub fn receive(

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_io::Timer;
 use latchd_core::Limits;
+use latchd_core::wire::WireLimits;
 use smol::channel::{Receiver, Sender};
 use smol::future::FutureExt;
 
@@ -69,6 +70,7 @@ impl Server {
         let (tell_gone, gone) = smol::channel::bounded(1);
         let shared = Arc::new(Shared {
             shards: Shards::new(shards, limits, clock.unix_s_at_start()),
+            wire_limits: WireLimits::from(&limits),
             connection_stats: ConnectionStats::new(config.connections_max, threads),
             is_stopping: AtomicBool::new(false),
             mailboxes: (0..threads)

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use latchd_core::wire::WireLimits;
 use smol::channel::{Receiver, Sender};
 
 use crate::clock::Clock;
@@ -19,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) shards: Shards,
+    /// The bounds of a connection, as they follow from those of the shards.
+    pub(crate) wire_limits: WireLimits,
     pub(crate) connection_stats: ConnectionStats,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) mailboxes: Box<[Mailbox]>,

@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use async_io::Async;
 use latchd_core::connection::Connection;
-use latchd_core::wire::WireLimits;
 use latchd_core::{Instant, Output};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -231,7 +230,7 @@ impl Worker {
         let number = arrival.conn.number();
         let entry = self.clients.vacant_entry();
         let (slot, name) = (entry.key(), Name::client(entry.key(), number));
-        let wire = Connection::new(WireLimits::new(self.shared.config.value_bytes_max));
+        let wire = Connection::new(self.shared.wire_limits);
         let client = entry.insert(ClientConn::new(arrival, wire, self.now));
         if self.shared.config.verbosity > 0 {
             tracing::info!("<{number} new connection");

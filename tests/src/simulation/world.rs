@@ -87,7 +87,7 @@ impl World {
                 value_bytes_max,
             },
             limits,
-            server: Server::with_machine(machine, WireLimits::new(value_bytes_max)),
+            server: Server::with_machine(machine, WireLimits::from(&limits)),
             callers: (0..clients).map(|_| Caller::new(keys)).collect(),
             auditor: Auditor::new(keys, room, UNIX_S_AT_START),
             trace: Trace::new(keeps),
