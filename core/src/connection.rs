@@ -13,7 +13,7 @@ use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::Reply;
 use crate::wire::line::Line;
-use crate::wire::status_line::LINE_TOO_LONG;
+use crate::wire::status_line::{LINE_TOO_LONG, NO_ROOM_TO_READ};
 use crate::wire::{BINARY_MAGIC, Cursor, Envelope, LocalResponse, binary, classic, meta, text};
 
 pub use crate::wire::{KeyBuffer, Step, WireLimits};
@@ -139,6 +139,17 @@ impl Connection {
             None => Step::Incomplete {
                 at_least: line_bytes,
             },
+        }
+    }
+
+    /// What the client is told if there is no memory for its request, of which `input` has arrived. The
+    /// connection is to be closed then: nobody knows where the next request begins.
+    #[must_use]
+    pub fn out_of_memory(&self, input: &[u8]) -> LocalResponse<'static> {
+        match self.protocol {
+            Protocol::Unknown => LocalResponse::Nothing,
+            Protocol::Text => LocalResponse::Line(NO_ROOM_TO_READ),
+            Protocol::Binary => binary::request::out_of_memory(input),
         }
     }
 

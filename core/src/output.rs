@@ -9,7 +9,7 @@
 //! - P2: a shared value is let go of as soon as its last byte is taken out.
 //! - P3: an output has at most [`CHUNKS_MAX`] chunks.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{TryReserveError, VecDeque};
 use alloc::vec::Vec;
 
 use bytes::{Buf, Bytes};
@@ -135,6 +135,24 @@ impl Output {
         let rest = other.copied.get(other.taken..).unwrap_or_default();
         self.copied.extend_from_slice(rest);
         other.clear();
+    }
+
+    /// As [`Self::append`], unless there is no room to be had; then nothing has changed.
+    ///
+    /// # Errors
+    /// The allocator's.
+    pub fn try_append(&mut self, other: &mut Self) -> Result<(), TryReserveError> {
+        self.try_reserve(other.copied.len() - other.taken)?;
+        self.append(other);
+        Ok(())
+    }
+
+    /// Makes room for `bytes` more bytes that are copied.
+    ///
+    /// # Errors
+    /// The allocator's.
+    pub fn try_reserve(&mut self, bytes: usize) -> Result<(), TryReserveError> {
+        self.copied.try_reserve(bytes)
     }
 
     /// What is to be sent, in order: for one system call that takes several pieces, or for one call

@@ -78,7 +78,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
     /// More options, separated by commas: `idle_timeout=SECONDS` closes silent connections (0, the
-    /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing
+    /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing;
+    /// `read_buf_mem_limit=MB` and `resp_obj_mem_limit=MB` bound what all connections have not
+    /// finished and not taken (0 does not)
     #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
     #[command(flatten)]
@@ -167,8 +169,6 @@ const IGNORED_OPTIONS: &[&str] = &[
     "lru_crawler_tocrawl",
     "lru_maintainer",
     "modern",
-    "read_buf_mem_limit",
-    "resp_obj_mem_limit",
     "slab_automove",
     "slab_automove_freeratio",
     "slab_automove_ratio",
@@ -328,14 +328,17 @@ fn extend(config: &mut Config, option: &str, ignored: &mut Vec<String>) -> Resul
         .split_once('=')
         .map_or((option, None), |(n, v)| (n, Some(v)));
     match (name, value) {
-        ("idle_timeout", Some(seconds)) => {
-            let seconds: u32 = seconds
-                .parse()
-                .map_err(|_| format!("-o {option}: not a number of seconds"))?;
+        ("idle_timeout", value) => {
+            let seconds = number(name, value, "seconds")?;
             let timeout = Duration::from_secs(u64::from(seconds));
             config.idle_timeout = (seconds > 0).then_some(timeout);
         }
-        ("idle_timeout", None) => return Err("-o idle_timeout needs a number of seconds".into()),
+        ("read_buf_mem_limit", value) => {
+            config.unfinished_bytes_max = Some(megabytes(number(name, value, "megabytes")?));
+        }
+        ("resp_obj_mem_limit", value) => {
+            config.unsent_bytes_max = Some(megabytes(number(name, value, "megabytes")?));
+        }
         ("maxconns_fast", _) => config.reject_past_limit = true,
         ("no_maxconns_fast", _) => config.reject_past_limit = false,
         _ => {
@@ -347,6 +350,21 @@ fn extend(config: &mut Config, option: &str, ignored: &mut Vec<String>) -> Resul
         }
     }
     Ok(())
+}
+
+/// The value of an option of `-o`.
+fn number(name: &str, value: Option<&str>, unit: &str) -> Result<u32, String> {
+    value
+        .and_then(|value| value.parse().ok())
+        .ok_or_else(|| format!("-o {name} needs a number of {unit}"))
+}
+
+/// A bound in bytes; 0 is none.
+fn megabytes(number: u32) -> usize {
+    match number {
+        0 => usize::MAX,
+        number => usize::try_from(u64::from(number) << 20).unwrap_or(usize::MAX),
+    }
 }
 
 fn octal(text: &str) -> Result<u32, String> {

@@ -31,6 +31,16 @@ pub struct Config {
     pub memory_bytes_max: usize,
     /// The largest value, in bytes. `-I`.
     pub value_bytes_max: usize,
+    /// What may be kept of requests that are not whole yet, over all connections, in bytes; past it,
+    /// those that have most are closed. `None` is a quarter of
+    /// [`memory_bytes_max`](Self::memory_bytes_max), and at least 16 MiB and two of the largest values.
+    /// `-o read_buf_mem_limit`.
+    pub unfinished_bytes_max: Option<usize>,
+    /// What may wait to be sent, over all connections, in bytes, whether or not it is shared with the
+    /// items; past it, those for which most waits are closed. `None` is half of
+    /// [`memory_bytes_max`](Self::memory_bytes_max), and at least 32 MiB and two of the largest values.
+    /// `-o resp_obj_mem_limit`.
+    pub unsent_bytes_max: Option<usize>,
     /// Whether items may be evicted for room. Otherwise a set without room is refused. `-M`.
     pub evict: bool,
     /// Clients at a time. `-c`.
@@ -64,6 +74,8 @@ impl Default for Config {
             backlog: 1024,
             memory_bytes_max: 64 << 20,
             value_bytes_max: 1 << 20,
+            unfinished_bytes_max: None,
+            unsent_bytes_max: None,
             evict: true,
             connections_max: 1024,
             reject_past_limit: true,
@@ -73,6 +85,26 @@ impl Default for Config {
             verbosity: 0,
             log_dropped: Arc::default(),
         }
+    }
+}
+
+impl Config {
+    /// [`Self::unfinished_bytes_max`], its default worked out.
+    pub(crate) fn unfinished_bytes_max(&self) -> usize {
+        self.unfinished_bytes_max
+            .unwrap_or_else(|| self.share(4, 16 << 20))
+    }
+
+    /// [`Self::unsent_bytes_max`], its default worked out.
+    pub(crate) fn unsent_bytes_max(&self) -> usize {
+        self.unsent_bytes_max
+            .unwrap_or_else(|| self.share(2, 32 << 20))
+    }
+
+    fn share(&self, divisor: usize, bytes_min: usize) -> usize {
+        (self.memory_bytes_max / divisor)
+            .max(bytes_min)
+            .max(self.value_bytes_max.saturating_mul(2))
     }
 }
 

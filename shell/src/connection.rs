@@ -3,8 +3,7 @@
 //! A worker has one input and one output buffer for all its clients. What belongs to a client alone
 //! is only what cannot be helped, and is given back when it is empty:
 //!
-//! - B1: `rest`, input that is not a whole request yet. It grows by what has arrived, never by what
-//!   was announced, and at most to one request of the largest size and [`INPUT_BYTES`].
+//! - B1: input that is not a whole request yet, or has to wait for the next turn ([`Input`]).
 //! - B2: `pending`, output that the socket did not take. It holds at most [`OUTPUT_BYTES_MAX`] and
 //!   one reply. While there is any, nothing is read: a client that does not read is not read.
 //! - B3: a turn of one client reads at most [`INPUT_BYTES`], does as much as [`Turn::work`] allows,
@@ -18,28 +17,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::{Instant, Output};
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll::EventFlags;
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 
+use crate::connection_stats::Traffic;
 use crate::dead_peer;
 use crate::executor::{Executor, drive_aloud};
+use crate::input::Input;
 use crate::mailbox::Arrival;
 use crate::send::send;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::turn::Turn;
-
-/// What a worker reads at a time, in bytes.
-pub(crate) const INPUT_BYTES: usize = 64 << 10;
-
-/// A request longer than this is collected in the client's own buffer, in bytes. A shorter one is
-/// copied back before the bytes that follow it, which leaves half of the input for those.
-const REQUEST_BYTES_SHARED_MAX: usize = INPUT_BYTES / 2;
-
-/// The least room for what is still to come of such a request, in bytes: how long a line will be
-/// is not known before its end.
-const COLLECTED_BYTES_MIN: usize = INPUT_BYTES / 4;
 
 /// Past this, output is sent before more is made, in bytes.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -77,8 +66,37 @@ pub(crate) enum End {
     Failed(Errno),
     /// It was idle for too long.
     Idle,
+    /// There is no room for what it has not finished, or not taken.
+    NoRoom(Kept),
     /// The server ends.
     Shutdown,
+}
+
+/// What is kept for a client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kept {
+    /// What it has not finished.
+    Input,
+    /// What it has not taken.
+    Output,
+}
+
+/// So much is kept for a client, in bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct KeptBytes {
+    /// Room for what it has not finished.
+    pub(crate) input: usize,
+    /// What it has not taken, shared with the store or not.
+    pub(crate) output: usize,
+}
+
+impl From<Errno> for End {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOMEM => Self::NoRoom(Kept::Input),
+            errno => Self::Failed(errno),
+        }
+    }
 }
 
 impl fmt::Display for End {
@@ -88,6 +106,12 @@ impl fmt::Display for End {
             Self::PeerClosed => formatter.write_str("closed by the peer"),
             Self::Failed(errno) => errno.fmt(formatter),
             Self::Idle => formatter.write_str("idle for too long"),
+            Self::NoRoom(Kept::Input) => {
+                formatter.write_str("no memory for its unfinished request")
+            }
+            Self::NoRoom(Kept::Output) => {
+                formatter.write_str("no memory for what it does not read")
+            }
             Self::Shutdown => formatter.write_str("the server ends"),
         }
     }
@@ -100,10 +124,12 @@ pub(crate) struct ClientConn {
     /// `None` once its locks have been given back (B4).
     session: Option<ShardSession>,
     wire: Connection,
-    rest: Vec<u8>,
-    /// Nothing happens before `rest` and what follows are this long, in bytes.
-    needed: usize,
+    input: Input,
     pending: Output,
+    /// As much as was ever in `pending` since it was empty, in bytes: so much room it has.
+    pending_bytes: usize,
+    /// What the budgets know of.
+    pub(crate) charged: KeptBytes,
     waits_for: EventFlags,
     last_active: Instant,
     number: u64,
@@ -122,9 +148,10 @@ impl ClientConn {
             number: arrival.conn.number(),
             session: Some(ShardSession::new(arrival.conn)),
             wire,
-            rest: Vec::new(),
-            needed: 1,
+            input: Input::new(),
             pending: Output::new(),
+            pending_bytes: 0,
+            charged: KeptBytes::default(),
             waits_for: READABLE,
             last_active: now,
             is_holder: false,
@@ -136,7 +163,15 @@ impl ClientConn {
         self.number
     }
 
-    /// When it last sent or took anything.
+    /// So much is kept for it now.
+    pub(crate) fn kept_bytes(&self) -> KeptBytes {
+        KeptBytes {
+            input: self.input.room(),
+            output: self.pending_bytes,
+        }
+    }
+
+    /// When it last asked for anything: bytes that are not a whole request are no news.
     pub(crate) fn last_active(&self) -> Instant {
         self.last_active
     }
@@ -150,7 +185,6 @@ impl ClientConn {
 
     /// Does what can be done now that epoll has shown `ready`.
     pub(crate) fn advance(&mut self, ready: EventFlags, turn: &mut Turn<'_>) -> Next {
-        self.last_active = turn.now;
         let next = if self.waits_for == EventFlags::OUT {
             self.resume(turn)
         } else if self.waits_for == IN_TURN {
@@ -164,22 +198,23 @@ impl ClientConn {
                 Next::End(End::Failed(self.error()))
             }
             Ok(next) => next,
-            Err(errno) => Next::End(End::Failed(errno)),
+            Err(errno) => Next::End(errno.into()),
         }
     }
 
     /// Goes on with what did not fit into its last turn.
     pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>) -> Next {
-        self.last_active = turn.now;
-        self.answer_rest(turn)
-            .unwrap_or_else(|errno| Next::End(End::Failed(errno)))
+        self.answer(turn)
+            .unwrap_or_else(|errno| Next::End(errno.into()))
     }
 
     /// Reads and answers; once, or until the end if that is in sight.
     fn converse(&mut self, ready: EventFlags, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
         let rounds = if is_ending(ready) { LAST_READS_MAX } else { 1 };
         for _ in 0..rounds {
-            match self.receive(turn) {
+            let read = self.input.receive(&self.socket, turn.input);
+            turn.traffic.count_read(read.unwrap_or(0));
+            match read {
                 Ok(0) => return Ok(Next::End(End::PeerClosed)),
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Ok(Next::Input),
@@ -216,43 +251,16 @@ impl ClientConn {
         if !self.pending.is_empty() {
             return Ok(Next::Output);
         }
-        self.pending = Output::new();
+        (self.pending, self.pending_bytes) = (Output::new(), 0);
         if self.session.is_none() {
             return Ok(Next::End(End::Protocol));
         }
-        if self.rest.len() < self.needed {
-            return Ok(Next::Input);
-        }
-        // A full output has stopped the requests in `rest`.
-        self.answer_rest(turn)
-    }
-
-    /// Goes on with the requests in `rest`.
-    fn answer_rest(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
-        turn.input.clear();
-        turn.input.append(&mut self.rest);
-        self.answer(turn)
-    }
-
-    /// Reads once, behind what has arrived before. Returns how many bytes came; 0 is the end.
-    fn receive(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<usize> {
-        let read = if self.collects() {
-            let missing = self.needed - self.rest.len();
-            let room = missing.clamp(COLLECTED_BYTES_MIN, self.rest.len().max(INPUT_BYTES));
-            self.rest.reserve_exact(room);
-            read(&self.socket, &mut self.rest)?
+        // A full output has stopped the requests that are there.
+        if self.input.is_enough() {
+            self.answer(turn)
         } else {
-            turn.input.clear();
-            turn.input.extend_from_slice(&self.rest);
-            read(&self.socket, turn.input)?
-        };
-        turn.traffic.count_read(read);
-        Ok(read)
-    }
-
-    /// Whether the request that is under way is too long for the worker's buffer.
-    fn collects(&self) -> bool {
-        self.needed > REQUEST_BYTES_SHARED_MAX
+            Ok(Next::Input)
+        }
     }
 
     /// Executes every whole request of the input and sends the answers in one go.
@@ -260,15 +268,14 @@ impl ClientConn {
         let Some(session) = self.session.as_mut() else {
             return Ok(Next::End(End::Protocol));
         };
-        let collects = self.needed > REQUEST_BYTES_SHARED_MAX;
-        let input = if collects { &self.rest } else { &*turn.input };
-        if input.len() < self.needed {
-            if !collects {
-                self.rest.extend_from_slice(&turn.input[self.rest.len()..]);
-                turn.input.clear();
-            }
+        let (input, is_enough) = self.input.all(turn.input);
+        if !is_enough {
+            self.input.consume(0, turn.input)?;
             return Ok(Next::Input);
         }
+        turn.output
+            .try_reserve(OUTPUT_BYTES_MAX)
+            .map_err(|_| Errno::NOMEM)?;
         let mut core = Executor {
             shared: turn.shared,
             now: turn.now,
@@ -292,41 +299,54 @@ impl ClientConn {
             // A Unix socket has no link that could go down.
             let _ = dead_peer::close(&self.socket, turn.shared.config.dead_peer);
         }
-        if collects {
-            self.rest.drain(..consumed);
-            self.rest.shrink_to_fit();
-        } else {
-            self.rest.clear();
-            self.rest.extend_from_slice(&turn.input[consumed..]);
-            turn.input.clear();
-            if self.rest.is_empty() {
-                self.rest = Vec::new();
-            }
+        if turn.work.has_executed() || !turn.output.is_empty() {
+            self.last_active = turn.now;
         }
+        let kept = self.input.consume(consumed, turn.input);
         let wanted = if let Progress::NeedsInput { at_least } = progress {
-            // More than there is, or the next turn would find nothing new to do.
-            self.needed = at_least.max(self.rest.len() + 1);
+            self.input.wait_for(at_least);
             Next::Input
         } else if progress == Progress::Close {
             self.release(turn.shared, turn.now);
             Next::End(End::Protocol)
         } else {
             turn.traffic.count_yield();
-            self.needed = 0;
+            self.input.wait_for_nothing();
             Next::Turn
         };
-        let sent = send(&self.socket, turn.output, turn.traffic);
-        if sent.is_ok() {
-            self.pending.append(turn.output);
-        }
+        let sent = self.send(turn);
         turn.output.clear();
         turn.output.shrink_to(OUTPUT_BYTES_KEPT);
-        sent?;
+        sent.and(kept)?;
         Ok(if self.pending.is_empty() {
             wanted
         } else {
             Next::Output
         })
+    }
+
+    /// Sends the output; what the socket does not take is pending.
+    fn send(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<()> {
+        send(&self.socket, turn.output, turn.traffic)?;
+        if !turn.output.is_empty() {
+            self.pending
+                .try_append(turn.output)
+                .map_err(|_| Errno::NOMEM)?;
+            self.pending_bytes = self.pending_bytes.max(self.pending.len());
+        }
+        Ok(())
+    }
+
+    /// Tells the client, if it still listens, that there is no room for its request. To be called
+    /// before it is dropped for that.
+    pub(crate) fn refuse(&self, traffic: &Traffic) {
+        if self.pending.is_empty() {
+            let mut output = Output::new();
+            let response = self.wire.out_of_memory(self.input.kept());
+            response.encode(&mut output);
+            // It is closed in any case.
+            let _ = send(&self.socket, &mut output, traffic);
+        }
     }
 }
 
@@ -343,9 +363,4 @@ pub(crate) const IN_TURN: EventFlags = EventFlags::empty();
 /// Whether the peer will send nothing more than what has arrived.
 pub(crate) fn is_ending(ready: EventFlags) -> bool {
     ready.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
-}
-
-/// Reads into the spare capacity of `buffer`.
-fn read(socket: &OwnedFd, buffer: &mut Vec<u8>) -> rustix::io::Result<usize> {
-    retry_on_intr(|| rustix::io::read(socket, spare_capacity(buffer)))
 }

@@ -11,6 +11,7 @@ use latchd_core::stats::{StatsLine, StatsTopic};
 
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::connection::Kept;
 
 /// Connections and bytes.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct ConnectionStats {
     total: AtomicU64,
     rejected: AtomicU64,
     pauses: AtomicU64,
+    no_room_input: AtomicU64,
+    no_room_output: AtomicU64,
     traffic: Box<[Traffic]>,
 }
 
@@ -61,6 +64,8 @@ impl ConnectionStats {
             total: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             pauses: AtomicU64::new(0),
+            no_room_input: AtomicU64::new(0),
+            no_room_output: AtomicU64::new(0),
             traffic: (0..workers).map(|_| Traffic::default()).collect(),
         }
     }
@@ -110,9 +115,24 @@ impl ConnectionStats {
         }
     }
 
+    /// One that was closed because there was no room for what was kept for it.
+    pub(crate) fn count_no_room(&self, kept: Kept) {
+        let counter = match kept {
+            Kept::Input => &self.no_room_input,
+            Kept::Output => &self.no_room_output,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts from 0 again what only goes up.
     pub(crate) fn reset(&self) {
-        for counter in [&self.total, &self.rejected, &self.pauses] {
+        for counter in [
+            &self.total,
+            &self.rejected,
+            &self.pauses,
+            &self.no_room_input,
+            &self.no_room_output,
+        ] {
             counter.store(0, Ordering::Relaxed);
         }
         for traffic in &self.traffic {
@@ -171,6 +191,11 @@ impl ConnectionStats {
             line("listen_disabled_num", self.pauses.load(Ordering::Relaxed)),
             line("threads", config.threads),
             line("conn_yields", sum(|traffic| &traffic.yields)),
+            line("read_buf_oom", self.no_room_input.load(Ordering::Relaxed)),
+            line(
+                "response_obj_oom",
+                self.no_room_output.load(Ordering::Relaxed),
+            ),
             line("log_dropped", config.log_dropped.load(Ordering::Relaxed)),
         ]
     }
@@ -210,6 +235,8 @@ fn settings_lines(config: &Config) -> Vec<StatsLine> {
             "idle_timeout",
             config.idle_timeout.map_or(0, |timeout| timeout.as_secs()),
         ),
+        line("read_buf_mem_limit", config.unfinished_bytes_max()),
+        line("resp_obj_mem_limit", config.unsent_bytes_max()),
         line("cas_enabled", "yes"),
         line("auth_enabled_sasl", "no"),
         line("flush_enabled", "yes"),

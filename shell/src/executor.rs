@@ -33,6 +33,7 @@ impl Execute for Executor<'_> {
             session,
             work,
         } = self;
+        work.note_executed();
         if let Command::Global(global) = command {
             work.spend(HEAVY);
             if let GlobalCommand::StatsReset = global {

@@ -28,6 +28,7 @@
 //! It runs on Linux: each thread waits in an epoll of its own.
 
 mod acceptor;
+mod budget;
 pub mod client;
 mod clock;
 mod config;
@@ -35,6 +36,7 @@ mod connection;
 mod connection_stats;
 mod dead_peer;
 mod executor;
+mod input;
 mod listen;
 mod mailbox;
 mod send;

@@ -7,6 +7,8 @@ use std::sync::{Mutex, MutexGuard};
 use latchd_core::ConnId;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::connection::Kept;
+
 /// A client that has been accepted and has no worker yet.
 #[derive(Debug)]
 pub(crate) struct Arrival {
@@ -23,6 +25,8 @@ pub(crate) enum Message {
     Adopt(Arrival),
     /// Close the clients that have been idle for too long.
     Sweep,
+    /// Close the client of this name: it has more kept for it than there is room for.
+    Close(u64, Kept),
 }
 
 /// One worker's mail.
@@ -51,11 +55,11 @@ impl Mailbox {
     }
 
     /// Leaves a message and rings. A message that says nothing new is left once: the list holds
-    /// at most one of each kind, and as many arrivals as there may be connections.
+    /// at most one of each kind, and as many arrivals and closes as there may be connections.
     pub(crate) fn post(&self, message: Message) {
         let mut messages = self.messages();
         let is_known = match message {
-            Message::Adopt(_) => false,
+            Message::Adopt(_) | Message::Close(..) => false,
             Message::Sweep => messages.iter().any(|known| matches!(known, Message::Sweep)),
         };
         if !is_known {

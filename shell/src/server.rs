@@ -13,6 +13,7 @@ use smol::channel::{Receiver, Sender};
 use smol::future::FutureExt;
 
 use crate::acceptor;
+use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::config::{Config, THREADS_MAX};
 use crate::connection_stats::ConnectionStats;
@@ -72,6 +73,8 @@ impl Server {
             shards: Shards::new(shards, limits, clock.unix_s_at_start()),
             wire_limits: WireLimits::from(&limits),
             connection_stats: ConnectionStats::new(config.connections_max, threads),
+            unfinished: Budget::new(config.unfinished_bytes_max()),
+            unsent: Budget::new(config.unsent_bytes_max()),
             is_stopping: AtomicBool::new(false),
             mailboxes: (0..threads)
                 .map(|_| Mailbox::new())

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use latchd_core::wire::WireLimits;
 use smol::channel::{Receiver, Sender};
 
+use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection_stats::ConnectionStats;
@@ -23,6 +24,10 @@ pub(crate) struct Shared {
     /// The bounds of a connection, as they follow from those of the shards.
     pub(crate) wire_limits: WireLimits,
     pub(crate) connection_stats: ConnectionStats,
+    /// What clients have not finished.
+    pub(crate) unfinished: Budget,
+    /// What clients have not taken.
+    pub(crate) unsent: Budget,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) mailboxes: Box<[Mailbox]>,
     /// Told that a client has gone, for whoever waits to accept the next one. It holds one message:

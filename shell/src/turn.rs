@@ -48,6 +48,7 @@ pub(crate) struct Work {
     ends: Option<std::time::Instant>,
     /// Since the last look.
     weight: u32,
+    has_executed: bool,
 }
 
 impl Work {
@@ -57,7 +58,18 @@ impl Work {
             span,
             ends: None,
             weight: 0,
+            has_executed: false,
         }
+    }
+
+    /// Notes that a command is executed.
+    pub(crate) fn note_executed(&mut self) {
+        self.has_executed = true;
+    }
+
+    /// Whether any command was executed in this turn.
+    pub(crate) fn has_executed(&self) -> bool {
+        self.has_executed
     }
 
     /// Notes that something of this weight has been done.

@@ -30,7 +30,9 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use slab::Slab;
 
-use crate::connection::{ClientConn, End, IN_TURN, INPUT_BYTES, Next, READABLE, is_ending};
+use crate::budget::Holder;
+use crate::connection::{ClientConn, End, IN_TURN, Kept, KeptBytes, Next, READABLE, is_ending};
+use crate::input::INPUT_BYTES;
 use crate::mailbox::{Arrival, Message};
 use crate::shared::Shared;
 use crate::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
@@ -173,12 +175,10 @@ impl Worker {
         let Name::Client { slot, .. } = name else {
             return;
         };
-        let Some(client) = self.clients.get_mut(slot) else {
-            return;
-        };
-        if Name::client(slot, client.number()) != name {
+        if !self.is_there(slot, name) {
             return;
         }
+        let client = &mut self.clients[slot];
         let mut turn = Turn {
             shared: &self.shared,
             traffic: self.shared.connection_stats.traffic(self.index),
@@ -202,13 +202,64 @@ impl Worker {
         if wanted == IN_TURN {
             self.waiting.push_back(name);
         }
+        self.charge(slot, ClientConn::kept_bytes);
+    }
+
+    /// Tells the budgets how much is kept for a client, and ends whoever holds too much then.
+    fn charge(&mut self, slot: usize, kept: impl FnOnce(&ClientConn) -> KeptBytes) {
+        let Some(client) = self.clients.get_mut(slot) else {
+            return;
+        };
+        let kept = kept(client);
+        let holder = Holder {
+            worker: self.index,
+            name: Name::client(slot, client.number()).encode().u64(),
+        };
+        let charged = &mut client.charged;
+        let unfinished = &self.shared.unfinished;
+        let unsent = &self.shared.unsent;
+        let inputs = unfinished.charge(holder, &mut charged.input, kept.input);
+        let outputs = unsent.charge(holder, &mut charged.output, kept.output);
+        for holder in inputs {
+            self.close_for_room(holder, Kept::Input);
+        }
+        for holder in outputs {
+            self.close_for_room(holder, Kept::Output);
+        }
+    }
+
+    /// Closes a client that holds too much, whosever it is.
+    fn close_for_room(&mut self, holder: Holder, kept: Kept) {
+        if holder.worker != self.index {
+            let message = Message::Close(holder.name, kept);
+            return self.shared.mailbox(holder.worker).post(message);
+        }
+        let name = Name::decode(EventData::new_u64(holder.name));
+        if let Name::Client { slot, .. } = name
+            && self.is_there(slot, name)
+        {
+            self.end(slot, &End::NoRoom(kept));
+        }
+    }
+
+    /// Whether this is still the client of that name (V3).
+    fn is_there(&self, slot: usize, name: Name) -> bool {
+        let is_meant = |client: &ClientConn| Name::client(slot, client.number()) == name;
+        self.clients.get(slot).is_some_and(is_meant)
     }
 
     /// Takes a client out: its locks go first, then its socket.
     fn end(&mut self, slot: usize, why: &End) {
-        let Some(mut client) = self.clients.try_remove(slot) else {
+        if !self.clients.contains(slot) {
             return;
-        };
+        }
+        if let End::NoRoom(kept) = why {
+            self.shared.connection_stats.count_no_room(*kept);
+            let traffic = self.shared.connection_stats.traffic(self.index);
+            self.clients[slot].refuse(traffic);
+        }
+        self.charge(slot, |_| KeptBytes::default());
+        let mut client = self.clients.remove(slot);
         client.release(&self.shared, self.now);
         if self.shared.config.verbosity > 0 {
             tracing::info!("<{} connection closed: {why}", client.number());
@@ -222,6 +273,10 @@ impl Worker {
             match message {
                 Message::Adopt(arrival) => self.adopt(arrival),
                 Message::Sweep => self.sweep(),
+                Message::Close(name, kept) => {
+                    let worker = self.index;
+                    self.close_for_room(Holder { worker, name }, kept);
+                }
             }
         }
     }

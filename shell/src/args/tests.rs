@@ -138,3 +138,19 @@ fn verbosity_adds_up() {
         (2, 3)
     );
 }
+
+#[test]
+fn what_is_kept_for_clients_has_a_bound_or_none() {
+    let (config, ignored) = parse("-o read_buf_mem_limit=3,resp_obj_mem_limit=0").unwrap();
+    assert_eq!(config.unfinished_bytes_max, Some(3 << 20));
+    assert_eq!(config.unsent_bytes_max, Some(usize::MAX));
+    assert!(ignored.is_empty());
+    assert!(parse("-o read_buf_mem_limit=much").is_err());
+    assert!(parse("-o resp_obj_mem_limit").is_err());
+}
+
+#[test]
+fn a_dead_peer_has_at_least_two_seconds() {
+    assert_eq!(config("--dead-peer 2").dead_peer, Duration::from_secs(2));
+    assert!(parse("--dead-peer 1").is_err());
+}

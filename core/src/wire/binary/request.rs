@@ -124,6 +124,17 @@ pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> 
     lower(&request, packet_bytes, cursor).unwrap_or(close(Status::INVALID))
 }
 
+/// What answers the packet at the start of `input` for which there is no memory.
+pub(crate) fn out_of_memory(input: &[u8]) -> LocalResponse<'static> {
+    match RequestHeader::decode(input) {
+        Ok(Some(header)) => {
+            let status = Status::OUT_OF_MEMORY;
+            LocalResponse::Packet(StatusPacket::error(header.opcode, header.opaque, status))
+        }
+        Ok(None) | Err(WrongMagic) => LocalResponse::Nothing,
+    }
+}
+
 /// Takes a packet apart behind its header: extras, key, value.
 fn split(packet: &[u8], extras_bytes: usize, key_bytes: usize) -> Option<(&[u8], &[u8], &[u8])> {
     let body = packet.get(HEADER_BYTES..)?;
