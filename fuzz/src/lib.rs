@@ -10,7 +10,6 @@ use latchd_core::engine::Core;
 use latchd_core::{Config, Instant, Limits, Progress, Server};
 use latchd_harness::alphabet::{
     Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, limits,
-    reachable,
 };
 use latchd_harness::memory::exchange;
 
@@ -97,7 +96,7 @@ pub fn play(input: &[u8], pairs: &mut Pairs) {
             let reply = input.enter(&mut core, environment.clock().now);
             if let (Op::Request { request, .. }, Some(reply)) = (&op, &reply) {
                 let pair = (RequestKind::of(request), ReplyKind::of(reply));
-                assert!(reachable(pair.0).contains(&pair.1), "{pair:?} cannot be");
+                assert!(pair.0.reachable().contains(&pair.1), "{pair:?} cannot be");
                 pairs.note(request, reply);
                 environment.learn(request, reply);
             }

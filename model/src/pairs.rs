@@ -1,8 +1,8 @@
 //! Which kinds of request got which kinds of reply, over everything that this process has explored.
 //!
 //! The table of what is possible is the one of the property tests
-//! (`latchd_harness::alphabet::reachable`). A model asks for what its alphabet has; but every kind
-//! of request has to get every reply that it can get, in one model or another.
+//! (`RequestKind::reachable`). A model asks for what its alphabet has; but every kind of
+//! request has to get every reply that it can get, in one model or another.
 //!
 //! - P3: a pair that can be and that no model saw fails a check of all models.
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use latchd_core::command::Command;
 use latchd_core::reply::Reply;
-use latchd_harness::alphabet::{ReplyKind, RequestKind, reachable};
+use latchd_harness::alphabet::{ReplyKind, RequestKind};
 
 /// A row for each kind of request, in it a bit for each kind of reply.
 static SEEN: [AtomicU64; RequestKind::ALL.len()] = [const { AtomicU64::new(0) }; _];
@@ -51,7 +51,7 @@ pub fn complaints() -> String {
     for request in RequestKind::ALL {
         for reply in ReplyKind::ALL {
             let (can_be, seen) = (
-                reachable(*request).contains(reply),
+                request.reachable().contains(reply),
                 was_seen(*request, *reply),
             );
             let what = match (can_be, seen) {

@@ -108,7 +108,7 @@ impl Verb {
                 ) => Scope::Client,
                 (_, Manner::Known) => Scope::Version,
                 (_, Manner::Ahead) => Scope::Item,
-                (kind, _) if is_guarded(kind) => Scope::Version,
+                (kind, _) if kind.is_guarded() => Scope::Version,
                 (_, _) => Scope::Item,
             },
             Self::Late(_) => Scope::Key,
@@ -153,58 +153,6 @@ impl fmt::Display for Verb {
             | Self::WallClock
             | Self::Pressure => write!(out, "{self:?}"),
         }
-    }
-}
-
-/// Whether a request asks for a version.
-const fn is_guarded(kind: Kind) -> bool {
-    match kind {
-        Kind::Cas
-        | Kind::CasElseStale
-        | Kind::ReplaceCas
-        | Kind::ReplaceAndUnlockCas
-        | Kind::AppendCas
-        | Kind::AppendElseCreateCas
-        | Kind::PrependCas
-        | Kind::PrependElseCreateCas
-        | Kind::DeleteCas
-        | Kind::MarkStaleCas
-        | Kind::ClearCas
-        | Kind::ClearAndMarkStaleCas
-        | Kind::IncrementCas
-        | Kind::IncrementElseCreateCas
-        | Kind::DecrementCas
-        | Kind::DecrementElseCreateCas => true,
-        Kind::Get
-        | Kind::Touch
-        | Kind::LockAndGet
-        | Kind::MetaGet
-        | Kind::Vivify
-        | Kind::Recache
-        | Kind::Set
-        | Kind::Add
-        | Kind::Replace
-        | Kind::ReplaceAndUnlock
-        | Kind::Append
-        | Kind::AppendElseCreate
-        | Kind::Prepend
-        | Kind::PrependElseCreate
-        | Kind::SetTooLarge
-        | Kind::Delete
-        | Kind::MarkStale
-        | Kind::Clear
-        | Kind::ClearAndMarkStale
-        | Kind::Increment
-        | Kind::IncrementElseCreate
-        | Kind::Decrement
-        | Kind::DecrementElseCreate
-        | Kind::Lock
-        | Kind::Unlock
-        | Kind::UnlockAll
-        | Kind::FlushAll
-        | Kind::Keys
-        | Kind::Stats
-        | Kind::StatsReset => false,
     }
 }
 
@@ -318,7 +266,7 @@ impl Phrase {
         };
         if kind == Kind::CasElseStale {
             GuardChoice::MatchElseStale(version)
-        } else if is_guarded(kind) {
+        } else if kind.is_guarded() {
             GuardChoice::Match(version)
         } else {
             GuardChoice::None

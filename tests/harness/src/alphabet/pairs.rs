@@ -36,23 +36,6 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A request without its arguments, as fine as its possible replies need it.
-    RequestKind {
-        Get, Touch, LockAndGet, MetaGet, Vivify, Recache,
-        Set, Cas, CasElseStale,
-        Add, Replace, ReplaceCas, ReplaceAndUnlock, ReplaceAndUnlockCas,
-        Append, AppendCas, AppendElseCreate, AppendElseCreateCas,
-        Prepend, PrependCas, PrependElseCreate, PrependElseCreateCas,
-        SetTooLarge,
-        Delete, DeleteCas, MarkStale, MarkStaleCas, Clear, ClearCas, ClearAndMarkStale,
-        ClearAndMarkStaleCas,
-        Increment, IncrementCas, IncrementElseCreate, IncrementElseCreateCas,
-        Decrement, DecrementCas, DecrementElseCreate, DecrementElseCreateCas,
-        Lock, Unlock, UnlockAll, FlushAll, Keys, Stats, StatsReset,
-    }
-}
-
-kinds! {
     /// A reply without its values.
     ReplyKind {
         Hit, HitUnchanged, HitWon, HitSent, HitStale, HitStaleWon, HitStaleSent, Miss,
@@ -62,156 +45,92 @@ kinds! {
     }
 }
 
-/// The replies that a request can get.
-///
-/// [`RefusedTooManyLocks`](ReplyKind::RefusedTooManyLocks) and
-/// [`RefusedOutOfMemory`](ReplyKind::RefusedOutOfMemory) need limits that are tight: a run says
-/// which pairs its limits leave out ([`Pairs::missing`]).
-#[must_use]
-pub const fn reachable(request: RequestKind) -> &'static [ReplyKind] {
-    use ReplyKind as R;
-    use RequestKind as Q;
-    match request {
-        Q::Get | Q::Touch => &[R::Hit, R::HitStale, R::Miss],
-        Q::LockAndGet => &[
-            R::Hit,
-            R::HitStale,
-            R::Miss,
-            R::RefusedLocked,
-            R::RefusedTooManyLocks,
-            R::RefusedConnectionClosed,
-        ],
-        Q::MetaGet => &[
-            R::Hit,
-            R::HitUnchanged,
-            R::HitSent,
-            R::HitStaleWon,
-            R::HitStaleSent,
-            R::Miss,
-        ],
-        Q::Recache => &[
-            R::Hit,
-            R::HitUnchanged,
-            R::HitWon,
-            R::HitSent,
-            R::HitStaleWon,
-            R::HitStaleSent,
-            R::Miss,
-        ],
-        Q::Vivify => &[
-            R::Hit,
-            R::HitUnchanged,
-            R::HitWon,
-            R::HitSent,
-            R::HitStaleWon,
-            R::HitStaleSent,
-            R::RefusedOutOfMemory,
-        ],
-        Q::Set => &[R::Stored, R::RefusedLocked, R::RefusedOutOfMemory],
-        Q::Cas | Q::CasElseStale | Q::ReplaceCas => &[
-            R::Stored,
-            R::Exists,
-            R::NotFound,
-            R::RefusedLocked,
-            R::RefusedOutOfMemory,
-        ],
-        Q::Add
-        | Q::Replace
-        | Q::Append
-        | Q::Prepend
-        | Q::AppendElseCreate
-        | Q::PrependElseCreate => &[
-            R::Stored,
-            R::NotStored,
-            R::RefusedLocked,
-            R::RefusedOutOfMemory,
-        ],
-        Q::ReplaceAndUnlock => &[
-            R::Stored,
-            R::NotFound,
-            R::RefusedNotLocked,
-            R::RefusedOutOfMemory,
-        ],
-        Q::ReplaceAndUnlockCas => &[
-            R::Stored,
-            R::Exists,
-            R::NotFound,
-            R::RefusedNotLocked,
-            R::RefusedOutOfMemory,
-        ],
-        Q::AppendCas | Q::PrependCas | Q::AppendElseCreateCas | Q::PrependElseCreateCas => &[
-            R::Stored,
-            R::NotStored,
-            R::Exists,
-            R::RefusedLocked,
-            R::RefusedOutOfMemory,
-        ],
-        Q::SetTooLarge => &[R::RefusedTooLarge],
-        Q::Delete | Q::MarkStale | Q::Clear | Q::ClearAndMarkStale => {
-            &[R::Deleted, R::NotFound, R::RefusedLocked]
+/// Declares the kinds of requests: of each the replies that it can get, and in brackets which one it is
+/// with a version that the item must have.
+macro_rules! requests {
+    ($($kind:ident $(($plain:ident))?: $($reply:ident)+;)+) => {
+        kinds! {
+            /// A request without its arguments, as fine as its possible replies need it.
+            RequestKind { $($kind,)+ }
         }
-        Q::DeleteCas | Q::MarkStaleCas | Q::ClearCas | Q::ClearAndMarkStaleCas => {
-            &[R::Deleted, R::NotFound, R::Exists, R::RefusedLocked]
+
+        impl RequestKind {
+            /// The replies that it can get.
+            ///
+            /// [`RefusedTooManyLocks`](ReplyKind::RefusedTooManyLocks) and
+            /// [`RefusedOutOfMemory`](ReplyKind::RefusedOutOfMemory) need limits that are tight: a
+            /// run says which pairs its limits leave out ([`Pairs::missing`]).
+            #[must_use]
+            pub const fn reachable(self) -> &'static [ReplyKind] {
+                match self { $(Self::$kind => &[$(ReplyKind::$reply),+],)+ }
+            }
+
+            /// The same with a version, if there is such a kind.
+            #[allow(clippy::wildcard_enum_match_arm)] // Those without brackets.
+            const fn guarded(self) -> Self {
+                match self { $($(Self::$plain => Self::$kind,)?)+ other => other }
+            }
+
+            /// Whether it asks for a version.
+            #[must_use]
+            #[allow(clippy::wildcard_enum_match_arm)] // Those without brackets.
+            pub const fn is_guarded(self) -> bool {
+                match self { $($(Self::$kind => { let _ = Self::$plain; true })?)+ _ => false }
+            }
         }
-        Q::Increment => &[
-            R::Number,
-            R::NotFound,
-            R::RefusedLocked,
-            R::RefusedNonNumeric,
-            R::RefusedOutOfMemory,
-        ],
-        Q::IncrementCas => &[
-            R::Number,
-            R::NotFound,
-            R::Exists,
-            R::RefusedLocked,
-            R::RefusedNonNumeric,
-            R::RefusedOutOfMemory,
-        ],
-        // A number that does not grow needs no room.
-        Q::Decrement => &[
-            R::Number,
-            R::NotFound,
-            R::RefusedLocked,
-            R::RefusedNonNumeric,
-        ],
-        Q::DecrementCas => &[
-            R::Number,
-            R::NotFound,
-            R::Exists,
-            R::RefusedLocked,
-            R::RefusedNonNumeric,
-        ],
-        Q::IncrementElseCreate | Q::DecrementElseCreate => &[
-            R::Number,
-            R::RefusedLocked,
-            R::RefusedNonNumeric,
-            R::RefusedOutOfMemory,
-        ],
-        Q::IncrementElseCreateCas | Q::DecrementElseCreateCas => &[
-            R::Number,
-            R::Exists,
-            R::RefusedLocked,
-            R::RefusedNonNumeric,
-            R::RefusedOutOfMemory,
-        ],
-        Q::Lock => &[
-            R::Locked,
-            R::NotFound,
-            R::RefusedLocked,
-            R::RefusedTooManyLocks,
-            R::RefusedConnectionClosed,
-        ],
-        Q::Unlock => &[
-            R::Unlocked,
-            R::RefusedNotLocked,
-            R::RefusedNotLockedNotFound,
-        ],
-        Q::UnlockAll => &[R::Unlocked],
-        Q::FlushAll | Q::StatsReset => &[R::Ok],
-        Q::Keys => &[R::Keys],
-        Q::Stats => &[R::Stats],
-    }
+    };
+}
+
+requests! {
+    Get: Hit HitStale Miss;
+    Touch: Hit HitStale Miss;
+    LockAndGet: Hit HitStale Miss RefusedLocked RefusedTooManyLocks RefusedConnectionClosed;
+    MetaGet: Hit HitUnchanged HitSent HitStaleWon HitStaleSent Miss;
+    Vivify: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent RefusedOutOfMemory;
+    Recache: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss;
+    Set: Stored RefusedLocked RefusedOutOfMemory;
+    Cas (Set): Stored Exists NotFound RefusedLocked RefusedOutOfMemory;
+    CasElseStale (Cas): Stored Exists NotFound RefusedLocked RefusedOutOfMemory;
+    Add: Stored NotStored RefusedLocked RefusedOutOfMemory;
+    Replace: Stored NotStored RefusedLocked RefusedOutOfMemory;
+    ReplaceCas (Replace): Stored Exists NotFound RefusedLocked RefusedOutOfMemory;
+    ReplaceAndUnlock: Stored NotFound RefusedNotLocked RefusedOutOfMemory;
+    ReplaceAndUnlockCas (ReplaceAndUnlock): Stored Exists NotFound RefusedNotLocked RefusedOutOfMemory;
+    Append: Stored NotStored RefusedLocked RefusedOutOfMemory;
+    AppendCas (Append): Stored NotStored Exists RefusedLocked RefusedOutOfMemory;
+    AppendElseCreate: Stored NotStored RefusedLocked RefusedOutOfMemory;
+    AppendElseCreateCas (AppendElseCreate): Stored NotStored Exists RefusedLocked RefusedOutOfMemory;
+    Prepend: Stored NotStored RefusedLocked RefusedOutOfMemory;
+    PrependCas (Prepend): Stored NotStored Exists RefusedLocked RefusedOutOfMemory;
+    PrependElseCreate: Stored NotStored RefusedLocked RefusedOutOfMemory;
+    PrependElseCreateCas (PrependElseCreate): Stored NotStored Exists RefusedLocked RefusedOutOfMemory;
+    SetTooLarge: RefusedTooLarge;
+    Delete: Deleted NotFound RefusedLocked;
+    DeleteCas (Delete): Deleted NotFound Exists RefusedLocked;
+    MarkStale: Deleted NotFound RefusedLocked;
+    MarkStaleCas (MarkStale): Deleted NotFound Exists RefusedLocked;
+    Clear: Deleted NotFound RefusedLocked;
+    ClearCas (Clear): Deleted NotFound Exists RefusedLocked;
+    ClearAndMarkStale: Deleted NotFound RefusedLocked;
+    ClearAndMarkStaleCas (ClearAndMarkStale): Deleted NotFound Exists RefusedLocked;
+    Increment: Number NotFound RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
+    IncrementCas (Increment): Number NotFound Exists RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
+    IncrementElseCreate: Number RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
+    IncrementElseCreateCas (IncrementElseCreate): Number Exists RefusedLocked RefusedNonNumeric
+        RefusedOutOfMemory;
+    // A number that does not grow needs no room.
+    Decrement: Number NotFound RefusedLocked RefusedNonNumeric;
+    DecrementCas (Decrement): Number NotFound Exists RefusedLocked RefusedNonNumeric;
+    DecrementElseCreate: Number RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
+    DecrementElseCreateCas (DecrementElseCreate): Number Exists RefusedLocked RefusedNonNumeric
+        RefusedOutOfMemory;
+    Lock: Locked NotFound RefusedLocked RefusedTooManyLocks RefusedConnectionClosed;
+    Unlock: Unlocked RefusedNotLocked RefusedNotLockedNotFound;
+    UnlockAll: Unlocked;
+    FlushAll: Ok;
+    Keys: Keys;
+    Stats: Stats;
+    StatsReset: Ok;
 }
 
 impl RequestKind {
@@ -250,16 +169,15 @@ impl RequestKind {
             ItemCommand::Get(get) => Self::of_get(get),
             ItemCommand::Set(set) => Self::of_set(set),
             ItemCommand::SetTooLarge { .. } => Self::SetTooLarge,
-            ItemCommand::Delete(delete) => match (delete.removal, delete.guard) {
-                (Removal::Remove, Guard::None) => Self::Delete,
-                (Removal::Remove, _) => Self::DeleteCas,
-                (Removal::MarkStale { .. }, Guard::None) => Self::MarkStale,
-                (Removal::MarkStale { .. }, _) => Self::MarkStaleCas,
-                (Removal::Clear { .. }, Guard::None) => Self::Clear,
-                (Removal::Clear { .. }, _) => Self::ClearCas,
-                (Removal::ClearAndMarkStale { .. }, Guard::None) => Self::ClearAndMarkStale,
-                (Removal::ClearAndMarkStale { .. }, _) => Self::ClearAndMarkStaleCas,
-            },
+            ItemCommand::Delete(delete) => {
+                let plain = match delete.removal {
+                    Removal::Remove => Self::Delete,
+                    Removal::MarkStale { .. } => Self::MarkStale,
+                    Removal::Clear { .. } => Self::Clear,
+                    Removal::ClearAndMarkStale { .. } => Self::ClearAndMarkStale,
+                };
+                plain.by(delete.guard)
+            }
             ItemCommand::Arithmetic(arithmetic) => Self::of_arithmetic(arithmetic),
             ItemCommand::Lock { .. } => Self::Lock,
             ItemCommand::Unlock { .. } => Self::Unlock,
@@ -279,43 +197,39 @@ impl RequestKind {
     }
 
     fn of_arithmetic(arithmetic: &Arithmetic<'_>) -> Self {
-        let guarded = arithmetic.guard != Guard::None;
-        match (arithmetic.direction, guarded, arithmetic.steps.vivifies()) {
-            (Direction::Increment, false, false) => Self::Increment,
-            (Direction::Increment, true, false) => Self::IncrementCas,
-            (Direction::Increment, false, true) => Self::IncrementElseCreate,
-            (Direction::Increment, true, true) => Self::IncrementElseCreateCas,
-            (Direction::Decrement, false, false) => Self::Decrement,
-            (Direction::Decrement, true, false) => Self::DecrementCas,
-            (Direction::Decrement, false, true) => Self::DecrementElseCreate,
-            (Direction::Decrement, true, true) => Self::DecrementElseCreateCas,
-        }
+        let plain = match (arithmetic.direction, arithmetic.steps.vivifies()) {
+            (Direction::Increment, false) => Self::Increment,
+            (Direction::Increment, true) => Self::IncrementElseCreate,
+            (Direction::Decrement, false) => Self::Decrement,
+            (Direction::Decrement, true) => Self::DecrementElseCreate,
+        };
+        plain.by(arithmetic.guard)
     }
 
     fn of_set(set: &Set<'_>) -> Self {
-        let guarded = set.guard != Guard::None;
-        let else_stale = matches!(set.guard, Guard::MatchElseStale(_));
-        match (set.lock, set.mode) {
-            (LockAfter::Release, _) if guarded => Self::ReplaceAndUnlockCas,
+        let plain = match (set.lock, set.mode) {
             (LockAfter::Release, _) => Self::ReplaceAndUnlock,
-            (LockAfter::Keep, SetMode::Set) if else_stale => Self::CasElseStale,
-            (LockAfter::Keep, SetMode::Set) if guarded => Self::Cas,
             (LockAfter::Keep, SetMode::Set) => Self::Set,
             (LockAfter::Keep, SetMode::Add) => Self::Add,
-            (LockAfter::Keep, SetMode::Replace) if guarded => Self::ReplaceCas,
             (LockAfter::Keep, SetMode::Replace) => Self::Replace,
-            (LockAfter::Keep, SetMode::Append { missing }) => match (missing, guarded) {
-                (OnMissing::Refuse, false) => Self::Append,
-                (OnMissing::Refuse, true) => Self::AppendCas,
-                (OnMissing::Create, false) => Self::AppendElseCreate,
-                (OnMissing::Create, true) => Self::AppendElseCreateCas,
+            (LockAfter::Keep, SetMode::Append { missing }) => match missing {
+                OnMissing::Refuse => Self::Append,
+                OnMissing::Create => Self::AppendElseCreate,
             },
-            (LockAfter::Keep, SetMode::Prepend { missing }) => match (missing, guarded) {
-                (OnMissing::Refuse, false) => Self::Prepend,
-                (OnMissing::Refuse, true) => Self::PrependCas,
-                (OnMissing::Create, false) => Self::PrependElseCreate,
-                (OnMissing::Create, true) => Self::PrependElseCreateCas,
+            (LockAfter::Keep, SetMode::Prepend { missing }) => match missing {
+                OnMissing::Refuse => Self::Prepend,
+                OnMissing::Create => Self::PrependElseCreate,
             },
+        };
+        plain.by(set.guard)
+    }
+
+    /// The same by a guard. Only a set can leave an item stale by comparing.
+    const fn by(self, guard: Guard) -> Self {
+        match guard {
+            Guard::None => self,
+            Guard::Match(_) | Guard::Never => self.guarded(),
+            Guard::MatchElseStale(_) => self.guarded().guarded(),
         }
     }
 }
@@ -417,7 +331,7 @@ impl Pairs {
         left_out: impl Fn(RequestKind, ReplyKind) -> bool,
     ) -> impl Iterator<Item = (RequestKind, ReplyKind)> {
         every_pair().filter(move |(request, reply)| {
-            reachable(*request).contains(reply)
+            request.reachable().contains(reply)
                 && !left_out(*request, *reply)
                 && self.count(*request, *reply) == 0
         })
@@ -426,7 +340,7 @@ impl Pairs {
     /// The pairs that were seen and cannot be (P1).
     pub fn impossible(&self) -> impl Iterator<Item = (RequestKind, ReplyKind)> {
         every_pair().filter(|(request, reply)| {
-            !reachable(*request).contains(reply) && self.count(*request, *reply) > 0
+            !request.reachable().contains(reply) && self.count(*request, *reply) > 0
         })
     }
 }
@@ -444,7 +358,7 @@ impl fmt::Display for Pairs {
             write!(formatter, "{:<24}", request.name())?;
             for reply in ReplyKind::ALL {
                 let count = self.count(*request, *reply);
-                if count > 0 || reachable(*request).contains(reply) {
+                if count > 0 || request.reachable().contains(reply) {
                     write!(formatter, " {} {count}", reply.name())?;
                 }
             }

@@ -93,26 +93,16 @@ impl SmallGet {
     }
 
     fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Get<'a> {
-        let Self {
-            key,
-            key_form,
-            steps,
-            bump,
-            known_cas,
-            new_cas,
-            recaches,
-            lock,
-        } = *self;
-        let version = |choice| meaning.version(key, choice);
+        let version = |choice| meaning.version(self.key, choice);
         Get {
-            key: meaning.key(key),
-            key_form,
-            steps,
-            bump,
-            known_cas: known_cas.map(version),
-            new_cas: given(new_cas, version),
-            recaches,
-            lock,
+            key: meaning.key(self.key),
+            key_form: self.key_form,
+            steps: self.steps,
+            bump: self.bump,
+            known_cas: self.known_cas.map(version),
+            new_cas: given(self.new_cas, version),
+            recaches: self.recaches,
+            lock: self.lock,
         }
     }
 }
@@ -158,28 +148,17 @@ impl SmallSet {
     }
 
     fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Set<'a> {
-        let Self {
-            key,
-            key_form,
-            value,
-            client_flags,
-            exptime,
-            mode,
-            guard,
-            new_cas,
-            lock,
-        } = *self;
-        let version = |choice| meaning.version(key, choice);
+        let version = |choice| meaning.version(self.key, choice);
         Set {
-            key: meaning.key(key),
-            key_form,
-            value: meaning.value(value).into(),
-            client_flags,
-            exptime,
-            mode,
-            guard: guard.lower(version),
-            new_cas: given(new_cas, version),
-            lock,
+            key: meaning.key(self.key),
+            key_form: self.key_form,
+            value: meaning.value(self.value).into(),
+            client_flags: self.client_flags,
+            exptime: self.exptime,
+            mode: self.mode,
+            guard: self.guard.lower(version),
+            new_cas: given(self.new_cas, version),
+            lock: self.lock,
         }
     }
 }
@@ -213,20 +192,13 @@ impl SmallDelete {
     }
 
     fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Delete<'a> {
-        let Self {
-            key,
-            key_form,
-            guard,
-            removal,
-            new_cas,
-        } = *self;
-        let version = |choice| meaning.version(key, choice);
+        let version = |choice| meaning.version(self.key, choice);
         Delete {
-            key: meaning.key(key),
-            key_form,
-            guard: guard.lower(version),
-            removal,
-            new_cas: given(new_cas, version),
+            key: meaning.key(self.key),
+            key_form: self.key_form,
+            guard: self.guard.lower(version),
+            removal: self.removal,
+            new_cas: given(self.new_cas, version),
         }
     }
 }
@@ -269,26 +241,16 @@ impl SmallArithmetic {
     }
 
     fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Arithmetic<'a> {
-        let Self {
-            key,
-            key_form,
-            direction,
-            delta,
-            initial,
-            steps,
-            guard,
-            new_cas,
-        } = *self;
-        let version = |choice| meaning.version(key, choice);
+        let version = |choice| meaning.version(self.key, choice);
         Arithmetic {
-            key: meaning.key(key),
-            key_form,
-            direction,
-            delta,
-            initial,
-            steps,
-            guard: guard.lower(version),
-            new_cas: given(new_cas, version),
+            key: meaning.key(self.key),
+            key_form: self.key_form,
+            direction: self.direction,
+            delta: self.delta,
+            initial: self.initial,
+            steps: self.steps,
+            guard: self.guard.lower(version),
+            new_cas: given(self.new_cas, version),
         }
     }
 }

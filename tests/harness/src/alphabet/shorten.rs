@@ -1,7 +1,6 @@
 //! Makes a failing sequence short: plainer forms of an op.
 
 use latchd_core::command::{Removal, TtlSteps};
-use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 
 use super::{Op, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, SmallValue};
@@ -31,11 +30,11 @@ impl Op {
 impl SmallRequest {
     /// Each option that it has, left out.
     fn plainer(&self) -> Vec<Self> {
-        let mut plainer = match *self {
-            Self::Get(get) => get.plainer().map(Self::Get).to_vec(),
-            Self::Set(set) => set.plainer().map(Self::Set).to_vec(),
-            Self::Delete(delete) => delete.plainer().map(Self::Delete).to_vec(),
-            Self::Arithmetic(sum) => sum.plainer().map(Self::Arithmetic).to_vec(),
+        let mut plainer: Vec<Self> = match *self {
+            Self::Get(get) => get.plainer().into_iter().map(Self::Get).collect(),
+            Self::Set(set) => set.plainer().into_iter().map(Self::Set).collect(),
+            Self::Delete(delete) => delete.plainer().into_iter().map(Self::Delete).collect(),
+            Self::Arithmetic(sum) => sum.plainer().into_iter().map(Self::Arithmetic).collect(),
             Self::FlushAll { .. } => [Self::FlushAll { at: Exptime::Never }].to_vec(),
             Self::Keys { .. } => [Self::Keys { prefix: None }].to_vec(),
             Self::SetTooLarge { .. }
@@ -50,146 +49,70 @@ impl SmallRequest {
     }
 }
 
+/// `of` with one field after the other as `plain` has it.
+macro_rules! each_as_in {
+    ($plain:ident, $of:ident: $($field:ident),+) => {
+        [$(Self { $field: $plain.$field, ..$of }),+]
+    };
+}
+
 impl SmallGet {
-    fn plainer(self) -> [Self; 7] {
-        let plain = Self::new(self.key);
-        let (recaches, lock) = (self.recaches, self.lock);
-        let [first, second] = single(self.steps);
-        [
-            Self {
-                recaches,
-                lock,
-                ..plain
-            },
-            Self {
-                steps: first,
-                ..self
-            },
-            Self {
-                steps: second,
-                ..self
-            },
-            Self { bump: true, ..self },
-            Self {
-                known_cas: None,
-                ..self
-            },
-            Self {
-                new_cas: None,
-                ..self
-            },
-            Self {
-                key_form: KeyForm::Plain,
-                ..self
-            },
-        ]
+    fn plainer(self) -> Vec<Self> {
+        let plain = Self {
+            recaches: self.recaches,
+            lock: self.lock,
+            ..Self::new(self.key)
+        };
+        let steps = single(self.steps).map(|steps| Self { steps, ..self });
+        let others = each_as_in!(plain, self: bump, known_cas, new_cas, key_form);
+        [&[plain], &steps[..], &others].concat()
     }
 }
 
 impl SmallSet {
-    fn plainer(self) -> [Self; 6] {
+    fn plainer(self) -> Vec<Self> {
         // A replace-and-unlock has a value.
-        let short = match self.value {
-            SmallValue::Empty => SmallValue::Empty,
-            SmallValue::Word
-            | SmallValue::Number
-            | SmallValue::Greatest
-            | SmallValue::Round
-            | SmallValue::Padded
-            | SmallValue::Long => SmallValue::Word,
+        let is_empty = self.value == SmallValue::Empty;
+        let plain = Self {
+            value: if is_empty {
+                self.value
+            } else {
+                SmallValue::Word
+            },
+            mode: self.mode,
+            lock: self.lock,
+            ..Self::new(self.key, self.value)
         };
-        let plain = Self::new(self.key, short);
-        let (mode, lock) = (self.mode, self.lock);
-        [
-            Self {
-                mode,
-                lock,
-                ..plain
-            },
-            Self {
-                value: short,
-                client_flags: 0,
-                ..self
-            },
-            Self {
-                client_flags: 0,
-                exptime: Exptime::Never,
-                ..self
-            },
-            Self {
-                guard: plain.guard,
-                ..self
-            },
-            Self {
-                new_cas: None,
-                ..self
-            },
-            Self {
-                key_form: KeyForm::Plain,
-                ..self
-            },
-        ]
+        let others =
+            each_as_in!(plain, self: value, client_flags, exptime, guard, new_cas, key_form);
+        [&[plain], &others[..]].concat()
     }
 }
 
 impl SmallDelete {
-    fn plainer(self) -> [Self; 5] {
+    fn plainer(self) -> Vec<Self> {
         let plain = Self::new(self.key);
         // What stays and is marked is not removed.
-        let removal = match self.removal {
-            Removal::Remove => Removal::Remove,
-            Removal::MarkStale { .. }
-            | Removal::Clear { .. }
-            | Removal::ClearAndMarkStale { .. } => Removal::MarkStale { exptime: None },
+        let marked = Self {
+            removal: match self.removal {
+                Removal::Remove => Removal::Remove,
+                Removal::MarkStale { .. }
+                | Removal::Clear { .. }
+                | Removal::ClearAndMarkStale { .. } => Removal::MarkStale { exptime: None },
+            },
+            ..self
         };
-        [
-            plain,
-            Self { removal, ..self },
-            Self {
-                guard: plain.guard,
-                ..self
-            },
-            Self {
-                new_cas: None,
-                ..self
-            },
-            Self {
-                key_form: KeyForm::Plain,
-                ..self
-            },
-        ]
+        let others = each_as_in!(plain, self: guard, new_cas, key_form);
+        [&[plain, marked], &others[..]].concat()
     }
 }
 
 impl SmallArithmetic {
-    fn plainer(self) -> [Self; 8] {
+    fn plainer(self) -> Vec<Self> {
         let plain = Self::new(self.key, self.direction, 1);
-        let [first, second] = single(self.steps);
-        [
-            plain,
-            Self {
-                steps: first,
-                ..self
-            },
-            Self {
-                steps: second,
-                ..self
-            },
-            Self { delta: 1, ..self },
-            Self { initial: 0, ..self },
-            Self {
-                guard: plain.guard,
-                ..self
-            },
-            Self {
-                new_cas: None,
-                ..self
-            },
-            Self {
-                key_form: KeyForm::Plain,
-                ..self
-            },
-        ]
+        let steps = single(self.steps).map(|steps| Self { steps, ..self });
+        let others = each_as_in!(plain, self: delta, initial, guard, new_cas, key_form);
+        [&[plain], &steps[..], &others].concat()
     }
 }
 

@@ -6,51 +6,43 @@ use latchd_core::key::Key;
 
 use super::KEYS;
 
-/// A client, by its number. A layer has some, of which each number means one ([`among`]).
-///
-/// [`among`]: ClientNumber::among
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct ClientNumber(u8);
+/// Declares something that is told by its number.
+macro_rules! numbered {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub struct $name(u8);
 
-impl ClientNumber {
-    /// The client with this number.
-    #[must_use]
-    pub const fn new(number: u8) -> Self {
-        Self(number)
-    }
+        impl $name {
+            /// The one with this number.
+            #[must_use]
+            pub const fn new(number: u8) -> Self {
+                Self(number)
+            }
 
-    /// Which of `count` clients it is: the numbers beyond are the first ones again.
-    ///
-    /// # Panics
-    /// If there are none.
-    #[must_use]
-    pub const fn among(self, count: usize) -> usize {
-        self.0 as usize % count
-    }
+            /// Which of `count` it is: the numbers beyond are the first ones again.
+            ///
+            /// # Panics
+            /// If there are none.
+            #[must_use]
+            pub const fn among(self, count: usize) -> usize {
+                self.0 as usize % count
+            }
+        }
+    };
 }
 
-/// A key, by its number. A layer has some, of which each number means one ([`among`]).
-///
-/// [`among`]: SmallKey::among
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct SmallKey(u8);
+numbered! {
+    /// A client, by its number. A layer has some, of which each number means one (`among`).
+    ClientNumber
+}
+
+numbered! {
+    /// A key, by its number. A layer has some, of which each number means one (`among`).
+    SmallKey
+}
 
 impl SmallKey {
-    /// The key with this number.
-    #[must_use]
-    pub const fn new(number: u8) -> Self {
-        Self(number)
-    }
-
-    /// Which of `count` keys it is: the numbers beyond are the first ones again.
-    ///
-    /// # Panics
-    /// If there are none.
-    #[must_use]
-    pub const fn among(self, count: usize) -> usize {
-        self.0 as usize % count
-    }
-
     /// The one of [`KEYS`] that it is.
     #[must_use]
     pub fn name(self) -> Key<'static> {
