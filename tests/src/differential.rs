@@ -16,16 +16,21 @@ pub mod locks;
 pub mod packet;
 pub mod probes;
 pub mod reply;
-pub mod request_builder;
 pub mod run;
 pub mod session;
 pub mod text;
 
+use latchd_core::item::Cas;
+use latchd_core::wire::binary::RequestPacket;
+
+use cas::CasPair;
+
 /// One request, and what is needed to compare its answers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PairedRequest {
-    /// What is sent.
-    pub pieces: Vec<Piece>,
+    theirs: Vec<u8>,
+    /// The same, but for CAS numbers.
+    ours: Vec<u8>,
     /// The key whose versions its answers tell; `None` if they tell none.
     pub key: Option<String>,
     /// The CAS of the item was made up by the client (`E`), so nothing follows from its order.
@@ -35,22 +40,6 @@ pub struct PairedRequest {
     pub alone: bool,
     /// An entry of the [allow list](allow) that holds for this request.
     pub allows: Option<&'static str>,
-}
-
-/// A part of a request.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Piece {
-    /// The same to both.
-    Bytes(Vec<u8>),
-    /// A CAS number, in decimal or in the eight bytes of a binary header.
-    Cas {
-        /// What the peer is sent.
-        theirs: u64,
-        /// What latchd is sent.
-        ours: u64,
-        /// As eight bytes.
-        binary: bool,
-    },
 }
 
 /// Which of the two servers.
@@ -65,37 +54,65 @@ pub enum Side {
 impl PairedRequest {
     /// A request that is the same to both.
     #[must_use]
-    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+    pub fn new(bytes: impl AsRef<[u8]>) -> Self {
+        let mut request = Self::default();
+        request.push(bytes);
+        request
+    }
+
+    /// A request about a key that is the same to both, as far as it is written yet.
+    #[must_use]
+    pub fn about(key: &str, bytes: impl AsRef<[u8]>) -> Self {
         Self {
-            pieces: vec![Piece::Bytes(bytes.into())],
-            key: None,
-            made_up_cas: false,
-            alone: false,
-            allows: None,
+            key: Some(key.to_owned()),
+            ..Self::new(bytes)
         }
+    }
+
+    /// A packet, with a version or none.
+    ///
+    /// # Panics
+    /// If it is too long for a packet.
+    #[must_use]
+    pub fn packet(packet: &RequestPacket<'_>, cas: Option<CasPair>) -> Self {
+        let key = String::from_utf8_lossy(packet.key).into_owned();
+        let mut request = Self {
+            key: (!key.is_empty()).then_some(key),
+            ..Self::default()
+        };
+        for (number, bytes) in [
+            (cas.map(|cas| cas.theirs), &mut request.theirs),
+            (cas.map(|cas| cas.ours), &mut request.ours),
+        ] {
+            let packet = RequestPacket {
+                cas: number.and_then(Cas::new),
+                ..*packet
+            };
+            packet.encode(bytes).expect("nothing in it is too long");
+        }
+        request
+    }
+
+    /// Adds bytes.
+    pub fn push(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+        self.theirs.extend_from_slice(bytes.as_ref());
+        self.ours.extend_from_slice(bytes.as_ref());
+        self
+    }
+
+    /// Adds a version in digits, for each server the one it gave.
+    pub fn push_cas(&mut self, CasPair { theirs, ours }: CasPair) -> &mut Self {
+        self.theirs.extend_from_slice(theirs.to_string().as_bytes());
+        self.ours.extend_from_slice(ours.to_string().as_bytes());
+        self
     }
 
     /// The bytes that one of the two is sent.
     #[must_use]
-    pub fn bytes(&self, side: Side) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for piece in &self.pieces {
-            match piece {
-                Piece::Bytes(same) => bytes.extend_from_slice(same),
-                Piece::Cas {
-                    theirs,
-                    ours,
-                    binary,
-                } => {
-                    let number = if side == Side::Theirs { *theirs } else { *ours };
-                    if *binary {
-                        bytes.extend_from_slice(&number.to_be_bytes());
-                    } else {
-                        bytes.extend_from_slice(number.to_string().as_bytes());
-                    }
-                }
-            }
+    pub fn bytes(&self, side: Side) -> &[u8] {
+        match side {
+            Side::Theirs => &self.theirs,
+            Side::Ours => &self.ours,
         }
-        bytes
     }
 }

@@ -3,9 +3,9 @@
 //! An entry says as exactly as it can when it applies. The reasons are those of docs/PROTOCOL.md;
 //! where an entry is the drift of an older memcached, it applies to that dialect only.
 
+use latchd_core::wire::binary::Opcode as O;
 use latchd_harness::transcript::Dialect;
 
-use super::packet::opcode as op;
 use super::reply::{Message, Part};
 
 /// Two answers that differ.
@@ -223,7 +223,7 @@ pub const LIST: &[Entry] = &[
         id: "binary-verbosity",
         reason: "verbosity is a command of the binary protocol; memcached does not know it",
         explains: |d| {
-            d.request.get(1) == Some(&op::VERBOSITY)
+            d.is_packet(O::Verbosity)
                 && d.theirs
                     .first()
                     .is_some_and(|message| status(message) == Some(0x81))
@@ -236,11 +236,9 @@ pub const LIST: &[Entry] = &[
         id: "yrmcds-binary-append",
         reason: "an append to nothing is `Not stored`, as in memcached; yrmcds says `Not found`",
         explains: |d| {
-            const APPENDS: [u8; 4] = [op::APPEND, op::APPENDQ, op::PREPEND, op::PREPENDQ];
+            const APPENDS: [O; 4] = [O::Append, O::AppendQ, O::Prepend, O::PrependQ];
             d.dialect == Dialect::Yrmcds
-                && d.request
-                    .get(1)
-                    .is_some_and(|opcode| APPENDS.contains(opcode))
+                && APPENDS.into_iter().any(|opcode| d.is_packet(opcode))
                 && d.statuses() == Some((0x0001, 0x0005))
         },
     },
@@ -257,20 +255,18 @@ pub const LIST: &[Entry] = &[
         id: "yrmcds-touch-flags",
         reason: "Touch answers with the client flags, as memcached does",
         explains: |d| {
-            d.dialect == Dialect::Yrmcds
-                && d.request.get(1) == Some(&op::TOUCH)
-                && d.statuses() == Some((0, 0))
+            d.dialect == Dialect::Yrmcds && d.is_packet(O::Touch) && d.statuses() == Some((0, 0))
         },
     },
     Entry {
         id: "yrmcds-quiet-delete",
         reason: "DeleteQ says what it has not found, as memcached does",
-        explains: |d| d.only_we_say_not_found(op::DELETEQ),
+        explains: |d| d.only_we_say_not_found(O::DeleteQ),
     },
     Entry {
         id: "yrmcds-lagkq-miss",
         reason: "LaGKQ says what it has not found, as the lock specification has it",
-        explains: |d| d.only_we_say_not_found(op::LAGKQ),
+        explains: |d| d.only_we_say_not_found(O::LaGKQ),
     },
     Entry {
         id: "line-too-long",
@@ -300,6 +296,10 @@ impl<'a> Differing<'a> {
         self.request.first() == Some(&0x80)
     }
 
+    fn is_packet(&self, opcode: O) -> bool {
+        self.is_binary() && self.request.get(1) == Some(&opcode.byte())
+    }
+
     /// The statuses of both, if each gives one answer.
     fn statuses(&self) -> Option<(u16, u16)> {
         match (self.theirs, self.ours) {
@@ -309,9 +309,9 @@ impl<'a> Differing<'a> {
     }
 
     /// Whether yrmcds is silent on a miss of this command, and latchd is not.
-    fn only_we_say_not_found(&self, opcode: u8) -> bool {
+    fn only_we_say_not_found(&self, opcode: O) -> bool {
         self.dialect == Dialect::Yrmcds
-            && self.request.get(1) == Some(&opcode)
+            && self.is_packet(opcode)
             && self.theirs.is_empty()
             && matches!(self.ours, [message] if status(message) == Some(0x0001))
     }

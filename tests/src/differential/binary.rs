@@ -1,7 +1,10 @@
 //! Random streams of the binary protocol.
 
+use latchd_core::wire::binary::{Extras, Opcode, RequestPacket};
+use latchd_harness::transcript::binary::Packet;
+
 use super::cas::CasBook;
-use super::packet::{HEADER_BYTES, MARKER_OPAQUES, Packet, opcode as op};
+use super::packet::{MARKER_OPAQUES, noop};
 use super::{PairedRequest, Side};
 use crate::generate::Random;
 
@@ -73,277 +76,189 @@ impl BinaryStream {
         .to_vec()
     }
 
-    fn packet(&mut self, opcodes: &[u8]) -> Packet {
+    fn packet(&mut self, opcodes: &[Opcode]) -> RequestPacket<'static> {
         let opcode = *self.random.choose(opcodes);
         let opaque = u32::try_from(self.random.below(MARKER_OPAQUES.into())).unwrap_or(0);
-        Packet {
+        RequestPacket {
             opaque,
-            ..Packet::new(opcode)
+            ..RequestPacket::new(opcode)
         }
     }
 
     fn request(&mut self, book: &CasBook) -> PairedRequest {
+        use Opcode as O;
         match self.random.below(100) {
             0..=24 => {
-                let mut packet = self.packet(&[op::GET, op::GETQ, op::GETK, op::GETKQ]);
-                packet.key = self.key();
-                packet.builder(None).done()
+                let packet = self.packet(&[O::Get, O::GetQ, O::GetK, O::GetKQ]);
+                let key = &self.key()[..];
+                PairedRequest::packet(&RequestPacket { key, ..packet }, None)
             }
             25..=34 => {
-                let mut packet = self.packet(&[op::TOUCH, op::GAT, op::GATQ, op::GATK, op::GATKQ]);
-                packet.key = self.key();
-                packet.extras = self.exptime().to_be_bytes().to_vec();
-                packet.builder(None).done()
+                let packet = self.packet(&[O::Touch, O::Gat, O::GatQ, O::GatK, O::GatKQ]);
+                let packet = RequestPacket {
+                    key: &self.key(),
+                    extras: Extras::Exptime(self.exptime()),
+                    ..packet
+                };
+                PairedRequest::packet(&packet, None)
             }
             35..=59 => {
-                const OPCODES: [u8; 8] = [
-                    op::SET,
-                    op::SET,
-                    op::SETQ,
-                    op::ADD,
-                    op::ADDQ,
-                    op::REPLACE,
-                    op::REPLACEQ,
-                    op::SET,
+                const OPCODES: [O; 8] = [
+                    O::Set,
+                    O::Set,
+                    O::SetQ,
+                    O::Add,
+                    O::AddQ,
+                    O::Replace,
+                    O::ReplaceQ,
+                    O::Set,
                 ];
-                let mut packet = self.packet(&OPCODES);
-                packet.key = self.key();
-                packet.value = self.value(&packet.key);
-                let flags: u32 = *self.random.choose(&[0, 5, 0xdead_beef]);
-                packet.extras = [flags.to_be_bytes(), self.exptime().to_be_bytes()].concat();
+                let packet = self.packet(&OPCODES);
+                let key = self.key();
+                let packet = RequestPacket {
+                    key: &key,
+                    value: &self.value(&key),
+                    extras: Extras::Store {
+                        client_flags: *self.random.choose(&[0, 5, 0xdead_beef]),
+                        exptime: self.exptime(),
+                    },
+                    ..packet
+                };
                 self.maybe_versioned(&packet, book)
             }
             60..=69 => {
-                let mut packet = self.packet(&[op::APPEND, op::APPENDQ, op::PREPEND, op::PREPENDQ]);
-                packet.key = self.key();
-                packet.value = (*self.random.choose(&[&b""[..], b"1", b"x"])).to_vec();
+                let packet = self.packet(&[O::Append, O::AppendQ, O::Prepend, O::PrependQ]);
+                let packet = RequestPacket {
+                    key: &self.key(),
+                    value: self.random.choose::<&[u8]>(&[b"", b"1", b"x"]),
+                    ..packet
+                };
                 self.maybe_versioned(&packet, book)
             }
             70..=78 => {
-                let mut packet = self.packet(&[op::DELETE, op::DELETEQ]);
-                packet.key = self.key();
-                self.maybe_versioned(&packet, book)
+                let packet = self.packet(&[O::Delete, O::DeleteQ]);
+                let key = &self.key()[..];
+                self.maybe_versioned(&RequestPacket { key, ..packet }, book)
             }
             79..=94 => {
-                let mut packet =
-                    self.packet(&[op::INCREMENT, op::INCREMENTQ, op::DECREMENT, op::DECREMENTQ]);
-                packet.key = if self.random.chance(1, 8) {
+                let opcodes = [O::Increment, O::IncrementQ, O::Decrement, O::DecrementQ];
+                let packet = self.packet(&opcodes);
+                let key = if self.random.chance(1, 8) {
                     self.key()
                 } else {
                     self.number_key()
                 };
-                let delta: u64 = *self.random.choose(&[0, 1, 7, 1000, u64::MAX]);
-                let initial: u64 = *self.random.choose(&[0, 13, u64::MAX]);
-                let exptime: u32 = *self.random.choose(&[0, 100, 1000, u32::MAX]);
-                packet.extras = [
-                    &delta.to_be_bytes()[..],
-                    &initial.to_be_bytes(),
-                    &exptime.to_be_bytes(),
-                ]
-                .concat();
-                let request = self.maybe_versioned(&packet, book);
+                let packet = RequestPacket {
+                    key: &key,
+                    extras: Extras::Arithmetic {
+                        delta: *self.random.choose(&[0, 1, 7, 1000, u64::MAX]),
+                        initial: *self.random.choose(&[0, 13, u64::MAX]),
+                        exptime: *self.random.choose(&[0, 100, 1000, u32::MAX]),
+                    },
+                    ..packet
+                };
                 PairedRequest {
                     alone: true,
-                    ..request
+                    ..self.maybe_versioned(&packet, book)
                 }
             }
-            95..=97 => self.packet(&[op::NOOP]).builder(None).done(),
+            95..=97 => PairedRequest::packet(&self.packet(&[O::Noop]), None),
             _ => {
-                let mut packet = self.packet(&[op::FLUSH, op::FLUSHQ, op::NOOP, op::NOOP]);
-                if packet.opcode != op::NOOP && self.random.chance(1, 2) {
-                    packet.extras = vec![0; 4];
+                let mut packet = self.packet(&[O::Flush, O::FlushQ, O::Noop, O::Noop]);
+                if packet.opcode != O::Noop && self.random.chance(1, 2) {
+                    packet.extras = Extras::Exptime(0);
                 }
-                packet.builder(None).done()
+                PairedRequest::packet(&packet, None)
             }
         }
     }
 
-    fn maybe_versioned(&mut self, packet: &Packet, book: &CasBook) -> PairedRequest {
-        let key = String::from_utf8_lossy(&packet.key).into_owned();
+    fn maybe_versioned(&mut self, packet: &RequestPacket<'_>, book: &CasBook) -> PairedRequest {
+        let key = String::from_utf8_lossy(packet.key).into_owned();
         let cas = if self.random.chance(1, 3) {
             book.any(&key, &mut self.random)
         } else {
             None
         };
-        packet.builder(cas).done()
+        PairedRequest::packet(packet, cas)
     }
 
     /// Bad requests after which the connection goes on, and values that are too large.
     fn probe(&mut self) -> Vec<PairedRequest> {
+        const UNKNOWN: [&str; 5] = ["0x25", "0x3f", "0x60", "0x7f", "0xff"];
         self.probes += 1;
-        let key = format!("p{}", self.probes).into_bytes();
-        let set = Packet {
-            key: key.clone(),
-            value: b"v".to_vec(),
-            extras: vec![0; 8],
-            ..self.packet(&[op::SET])
+        let key = format!("p{}", self.probes);
+        let set = format!("set flags=0 exptime=0 key={key}");
+        let bad = match self.random.below(8) {
+            0 | 1 => (*self.random.choose(&UNKNOWN)).to_owned(),
+            2 if self.random.chance(1, 20) => format!("{set} value={{1048577*x}}"),
+            2 | 3 => set.clone(),
+            4 => "delete key=k0".to_owned(),
+            5 => format!("touch exptime=0xffffffff key={key}"),
+            6 => format!("set flags=0 exptime=0xffffffff key={key} value=v"),
+            _ => "sasl-list".to_owned(),
         };
-        let get = Packet {
-            key: key.clone(),
-            ..self.packet(&[op::GET])
-        };
-        let mut packets = vec![set.clone()];
-        match self.random.below(8) {
-            0 | 1 => packets.push(self.packet(&[0x25, 0x3f, 0x60, 0x7f, 0xff])),
-            2 if self.random.chance(1, 20) => {
-                packets.push(Packet {
-                    value: vec![b'x'; (1 << 20) + 1],
-                    ..set
-                });
-            }
-            2 | 3 => packets.push(Packet {
-                value: Vec::new(),
-                ..set
-            }),
-            4 => packets.push(Packet {
-                key: b"k0".to_vec(),
-                ..self.packet(&[op::DELETE])
-            }),
-            5 => {
-                let extras = vec![0xff; 4];
-                packets.push(Packet {
-                    key: key.clone(),
-                    extras,
-                    ..self.packet(&[op::TOUCH])
-                });
-            }
-            6 => {
-                let extras = [[0; 4], [0xff; 4]].concat();
-                packets.push(Packet { extras, ..set });
-            }
-            _ => packets.push(self.packet(&[op::SASL_LIST])),
-        }
-        packets.push(get);
+        let packets = [format!("{set} value=v"), bad, format!("get key={key}")];
         packets
-            .into_iter()
-            .map(|packet| PairedRequest {
-                made_up_cas: true,
-                ..packet.builder(None).done()
+            .map(|packet| {
+                let opaque = self.random.below(MARKER_OPAQUES.into());
+                PairedRequest {
+                    key: Some(key.clone()),
+                    made_up_cas: true,
+                    ..written(&format!("{packet} opaque={opaque}"))
+                }
             })
-            .collect()
+            .to_vec()
     }
 }
 
-/// Requests after which a server may close, each with what it is.
+/// A packet as a transcript writes it, which may be one that no encoder makes.
+fn written(text: &str) -> PairedRequest {
+    let packet = Packet::parse(text).expect("a transcript may say it");
+    let no_variables = |_: &_| Err("there are no variables".to_owned());
+    PairedRequest::new(packet.request(&no_variables).expect("it has none"))
+}
+
+/// Requests after which a server may close.
+const LAST_WORDS: [&str; 24] = [
+    "quit",
+    "quitq",
+    // Extras, keys and values where none may be, and none where they must.
+    "get exptime=0 key=k0",
+    "get key=k0 value=v",
+    "get",
+    "set key=k0",
+    "set exptime=0 key=k0",
+    "set flags=0 exptime=0 value=v",
+    "append flags=0 exptime=0 key=k0",
+    "delete exptime=0 key=k0",
+    "increment key=k0",
+    "increment delta=0 key=k0",
+    "touch key=k0",
+    "gat key=k0",
+    "noop key=k0",
+    "noop value=v",
+    "version key=k0",
+    "flush key=k0",
+    "get key={251*L}",
+    "set flags=0 exptime=0 key={251*L}",
+    "quit key=k0",
+    "0x70 key=\"with a key\"",
+    "verbosity level=0",
+    // A key that is longer than its body.
+    "get keylen=9",
+];
+
+/// Each of them, and behind it a request that is answered only if the connection goes on.
 #[must_use]
 pub fn last_words() -> Vec<PairedRequest> {
-    let packets = [
-        Packet::new(op::QUIT),
-        Packet::new(op::QUITQ),
-        // Extras, keys and values where none may be, and none where they must.
-        Packet {
-            extras: vec![0; 4],
-            key: b"k0".to_vec(),
-            ..Packet::new(op::GET)
-        },
-        Packet {
-            value: b"v".to_vec(),
-            key: b"k0".to_vec(),
-            ..Packet::new(op::GET)
-        },
-        Packet::new(op::GET),
-        Packet {
-            key: b"k0".to_vec(),
-            ..Packet::new(op::SET)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            extras: vec![0; 4],
-            ..Packet::new(op::SET)
-        },
-        Packet {
-            extras: vec![0; 8],
-            value: b"v".to_vec(),
-            ..Packet::new(op::SET)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            extras: vec![0; 8],
-            ..Packet::new(op::APPEND)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            extras: vec![0; 4],
-            ..Packet::new(op::DELETE)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            ..Packet::new(op::INCREMENT)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            extras: vec![0; 8],
-            ..Packet::new(op::INCREMENT)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            ..Packet::new(op::TOUCH)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            ..Packet::new(op::GAT)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            ..Packet::new(op::NOOP)
-        },
-        Packet {
-            value: b"v".to_vec(),
-            ..Packet::new(op::NOOP)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            ..Packet::new(op::VERSION)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            ..Packet::new(op::FLUSH)
-        },
-        Packet {
-            key: vec![b'L'; 251],
-            ..Packet::new(op::GET)
-        },
-        Packet {
-            key: vec![b'L'; 251],
-            extras: vec![0; 8],
-            ..Packet::new(op::SET)
-        },
-        Packet {
-            key: b"k0".to_vec(),
-            ..Packet::new(op::QUIT)
-        },
-        Packet {
-            key: b"with a key".to_vec(),
-            ..Packet::new(0x70)
-        },
-        Packet {
-            extras: vec![0; 4],
-            ..Packet::new(op::VERBOSITY)
-        },
-    ];
-    let mut requests: Vec<PairedRequest> = packets
-        .iter()
-        .map(|packet| packet.builder(None).done())
-        .collect();
-    // A key that is longer than its body; a wrong magic; another data type.
-    let mut key_over_body = Packet::new(op::GET).builder(None).done().bytes(Side::Ours);
-    key_over_body[3] = 9;
-    let mut magic = Packet::new(op::NOOP).builder(None).done().bytes(Side::Ours);
-    magic.extend_from_within(..);
-    magic[HEADER_BYTES] = 0x11;
-    let mut data_type = Packet::new(op::NOOP).builder(None).done().bytes(Side::Ours);
-    data_type[5] = 1;
-    requests.extend([key_over_body, magic, data_type].map(PairedRequest::new));
+    let mut requests = LAST_WORDS.map(written).to_vec();
+    // A wrong magic, behind a request that is right; another data type.
+    let mut magic = written("noop");
+    magic.push(written("noop magic=0x11").bytes(Side::Ours));
+    requests.extend([magic, written("noop datatype=1")]);
     for request in &mut requests {
-        // Behind it a request that is answered only if the connection goes on.
-        let noop = Packet {
-            opaque: 77,
-            ..Packet::new(op::NOOP)
-        }
-        .builder(None)
-        .done();
-        request.pieces.extend(noop.pieces);
-        request.key = None;
+        request.push(noop(77));
     }
     requests
 }

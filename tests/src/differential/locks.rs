@@ -6,10 +6,11 @@
 //! and latchd do. No value is empty: yrmcds takes none in binary. `flush_all` is left out, since yrmcds lets a held object survive it for good, and
 //! so is what text clients of memcached have had since.
 
+use latchd_core::wire::binary::extras::EXPTIME_DO_NOT_CREATE;
+use latchd_core::wire::binary::{Extras, Opcode, RequestPacket};
+
 use super::PairedRequest;
 use super::cas::{CasBook, CasPair};
-use super::packet::{Packet, opcode as op};
-use super::request_builder::RequestBuilder;
 use crate::generate::Random;
 
 /// The connections that take part.
@@ -77,19 +78,11 @@ impl LockStream {
         }
         if self.random.chance(1, 4) {
             let key = self.key();
-            let mut builder = if self.is_binary {
-                Packet {
-                    key: key.clone().into_bytes(),
-                    ..Packet::new(op::GET)
-                }
-                .builder(None)
+            batch.push(if self.is_binary {
+                PairedRequest::packet(&about(Opcode::Get, &key), None)
             } else {
-                RequestBuilder::new(Some(&key))
-            };
-            if !self.is_binary {
-                builder.push(format!("gets {key}\r\n"));
-            }
-            batch.push(builder.done());
+                PairedRequest::about(&key, format!("gets {key}\r\n"))
+            });
             self.asked = Some(key);
         }
         Next::Batch(conn, batch)
@@ -126,11 +119,10 @@ impl LockStream {
         } else {
             ""
         };
-        let mut builder = RequestBuilder::new(Some(&key));
-        match self.random.below(100) {
-            0..=24 => builder.push(format!("lock {key}\r\n")),
-            25..=41 => builder.push(format!("unlock {key}\r\n")),
-            42..=44 => builder.push("unlock_all\r\n"),
+        let line = match self.random.below(100) {
+            0..=24 => format!("lock {key}\r\n"),
+            25..=41 => format!("unlock {key}\r\n"),
+            42..=44 => "unlock_all\r\n".to_owned(),
             45..=69 => {
                 const VERBS: [&str; 6] = ["set", "set", "add", "replace", "append", "prepend"];
                 let verb = *self.random.choose(&VERBS);
@@ -139,121 +131,126 @@ impl LockStream {
                 let key = if joins { self.key() } else { key };
                 let value = self.value(&key);
                 let (flags, exptime) = (self.random.below(3), self.exptime());
-                builder = RequestBuilder::new(Some(&key));
                 let length = value.len();
-                builder.push(format!(
-                    "{verb} {key} {flags} {exptime} {length}{noreply}\r\n{value}\r\n"
-                ))
+                return PairedRequest::about(
+                    &key,
+                    format!("{verb} {key} {flags} {exptime} {length}{noreply}\r\n{value}\r\n"),
+                );
             }
-            70..=75 => builder.push(format!("incr {key} 1{noreply}\r\n")),
-            76..=77 => builder.push(format!("decr {key} 0{noreply}\r\n")),
-            78..=82 => builder.push(format!("delete {key}{noreply}\r\n")),
-            83..=85 => builder.push(format!("touch {key} {}{noreply}\r\n", self.exptime())),
-            86..=95 => builder.push(format!("get {key}\r\n")),
-            96..=97 => builder.push(format!("keys {key}\r\n")),
-            _ => builder.push(*self.random.choose(&[
-                "lock\r\n",
-                "lock k0 k1\r\n",
-                "lock k0 noreply\r\n",
-            ])),
+            70..=75 => format!("incr {key} 1{noreply}\r\n"),
+            76..=77 => format!("decr {key} 0{noreply}\r\n"),
+            78..=82 => format!("delete {key}{noreply}\r\n"),
+            83..=85 => format!("touch {key} {}{noreply}\r\n", self.exptime()),
+            86..=95 => format!("get {key}\r\n"),
+            96..=97 => format!("keys {key}\r\n"),
+            _ => {
+                const BAD: [&str; 3] = ["lock\r\n", "lock k0 k1\r\n", "lock k0 noreply\r\n"];
+                (*self.random.choose(&BAD)).to_owned()
+            }
         };
-        builder.done()
+        PairedRequest::about(&key, line)
     }
 
     fn text_versioned(&mut self, key: &str, cas: CasPair) -> PairedRequest {
         let value = self.value(key);
-        let mut builder = RequestBuilder::new(Some(key));
-        builder.push(format!("cas {key} 7 {} {} ", self.exptime(), value.len()));
-        builder.push_cas(cas, false);
-        builder.push(format!("\r\n{value}\r\n"));
-        builder.done()
+        let line = format!("cas {key} 7 {} {} ", self.exptime(), value.len());
+        let mut request = PairedRequest::about(key, line);
+        request.push_cas(cas).push(format!("\r\n{value}\r\n"));
+        request
     }
 
-    fn store_packet(&mut self, opcodes: &[u8], key: &str) -> Packet {
-        let flags = u32::try_from(self.random.below(3)).unwrap_or(0);
-        Packet {
-            key: key.as_bytes().to_vec(),
-            extras: [flags.to_be_bytes(), self.exptime().to_be_bytes()].concat(),
-            value: self.value(key).as_bytes().to_vec(),
-            ..Packet::new(*self.random.choose(opcodes))
+    fn store_packet<'a>(&mut self, opcodes: &[Opcode], key: &'a str) -> RequestPacket<'a> {
+        RequestPacket {
+            extras: Extras::Store {
+                client_flags: u32::try_from(self.random.below(3)).unwrap_or(0),
+                exptime: self.exptime(),
+            },
+            value: self.value(key).as_bytes(),
+            ..about(*self.random.choose(opcodes), key)
         }
     }
 
     fn binary(&mut self) -> PairedRequest {
-        const STORES: [u8; 7] = [
-            op::SET,
-            op::SET,
-            op::SETQ,
-            op::ADD,
-            op::ADDQ,
-            op::REPLACE,
-            op::REPLACEQ,
+        use Opcode as O;
+        const STORES: [O; 7] = [
+            O::Set,
+            O::Set,
+            O::SetQ,
+            O::Add,
+            O::AddQ,
+            O::Replace,
+            O::ReplaceQ,
         ];
         let key = if self.random.chance(1, 4) {
             self.number_key()
         } else {
             self.key()
         };
-        let bare = |opcode: u8, key: &str| Packet {
-            key: key.as_bytes().to_vec(),
-            ..Packet::new(opcode)
-        };
+        // A word, to which something is joined.
+        let word = self.key();
         let packet = match self.random.below(100) {
-            0..=19 => bare(*self.random.choose(&[op::LOCK, op::LOCK, op::LOCKQ]), &key),
+            0..=19 => about(*self.random.choose(&[O::Lock, O::Lock, O::LockQ]), &key),
             20..=31 => {
-                let opcodes = [op::LAG, op::LAGQ, op::LAGK, op::LAGKQ];
-                let mut packet = bare(*self.random.choose(&opcodes), &key);
+                let opcodes = [O::LaG, O::LaGQ, O::LaGK, O::LaGKQ];
+                let mut packet = about(*self.random.choose(&opcodes), &key);
                 if self.random.chance(1, 3) {
-                    packet.extras = self.exptime().to_be_bytes().to_vec();
+                    packet.extras = Extras::Exptime(self.exptime());
                 }
                 packet
             }
-            32..=44 => bare(
-                *self.random.choose(&[op::UNLOCK, op::UNLOCK, op::UNLOCKQ]),
-                &key,
-            ),
-            45..=47 => Packet::new(*self.random.choose(&[op::UNLOCK_ALL, op::UNLOCK_ALLQ])),
-            48..=57 => self.store_packet(&[op::RAU, op::RAUQ], &key),
+            32..=44 => {
+                let opcodes = [O::Unlock, O::Unlock, O::UnlockQ];
+                about(*self.random.choose(&opcodes), &key)
+            }
+            45..=47 => RequestPacket::new(*self.random.choose(&[O::UnlockAll, O::UnlockAllQ])),
+            48..=57 => self.store_packet(&[O::RaU, O::RaUQ], &key),
             58..=74 => self.store_packet(&STORES, &key),
             75..=78 => {
-                let key = self.key();
-                let opcodes = [op::APPEND, op::APPENDQ, op::PREPEND, op::PREPENDQ];
-                Packet {
-                    value: b"x".to_vec(),
-                    ..bare(*self.random.choose(&opcodes), &key)
+                let opcodes = [O::Append, O::AppendQ, O::Prepend, O::PrependQ];
+                RequestPacket {
+                    value: b"x",
+                    ..about(*self.random.choose(&opcodes), &word)
                 }
             }
             79..=83 => {
-                let delta = 1_u64.to_be_bytes();
                 // A word that is made a number could become one to yrmcds only: `0x`.
                 let makes = key.starts_with('n') && self.random.chance(1, 2);
-                let exptime = if makes { 0 } else { u32::MAX };
-                Packet {
-                    extras: [&delta[..], &[0; 8], &u32::to_be_bytes(exptime)].concat(),
-                    ..bare(*self.random.choose(&[op::INCREMENT, op::INCREMENTQ]), &key)
+                RequestPacket {
+                    extras: Extras::Arithmetic {
+                        delta: 1,
+                        initial: 0,
+                        exptime: if makes { 0 } else { EXPTIME_DO_NOT_CREATE },
+                    },
+                    ..about(*self.random.choose(&[O::Increment, O::IncrementQ]), &key)
                 }
             }
-            84..=88 => bare(
-                *self.random.choose(&[op::DELETE, op::DELETE, op::DELETEQ]),
-                &key,
-            ),
-            89..=91 => Packet {
-                extras: self.exptime().to_be_bytes().to_vec(),
-                ..bare(*self.random.choose(&[op::TOUCH, op::GAT]), &key)
+            84..=88 => {
+                let opcodes = [O::Delete, O::Delete, O::DeleteQ];
+                about(*self.random.choose(&opcodes), &key)
+            }
+            89..=91 => RequestPacket {
+                extras: Extras::Exptime(self.exptime()),
+                ..about(*self.random.choose(&[O::Touch, O::Gat]), &key)
             },
-            _ => bare(
-                *self
-                    .random
-                    .choose(&[op::GET, op::GETQ, op::GETK, op::GETKQ]),
-                &key,
-            ),
+            _ => {
+                let opcodes = [O::Get, O::GetQ, O::GetK, O::GetKQ];
+                about(*self.random.choose(&opcodes), &key)
+            }
         };
-        packet.builder(None).done()
+        PairedRequest::packet(&packet, None)
     }
 
     fn binary_versioned(&mut self, key: &str, cas: CasPair) -> PairedRequest {
-        let opcodes = [op::SET, op::REPLACE, op::RAU, op::RAU];
-        self.store_packet(&opcodes, key).builder(Some(cas)).done()
+        let opcodes = [Opcode::Set, Opcode::Replace, Opcode::RaU, Opcode::RaU];
+        PairedRequest::packet(&self.store_packet(&opcodes, key), Some(cas))
+    }
+}
+
+/// A packet about a key.
+fn about(opcode: Opcode, key: &str) -> RequestPacket<'_> {
+    RequestPacket {
+        key: key.as_bytes(),
+        ..RequestPacket::new(opcode)
     }
 }
 

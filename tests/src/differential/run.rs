@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
             self.compare(&request, theirs.get(&number), ours.get(&number));
             self.history.push_back(Told {
                 conn,
-                request: request.bytes(Side::Ours),
+                request: request.bytes(Side::Ours).to_vec(),
                 answer: ours
                     .get(&number)
                     .map(|answer| shown(answer))
@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
         let mut answers = Vec::new();
         for side in [Side::Theirs, Side::Ours] {
             let peer = self.peer(side);
-            peer.send(CONN, &request.bytes(side))?;
+            peer.send(CONN, request.bytes(side))?;
             let mut bytes = Vec::new();
             while peer.receive(CONN, &mut bytes, Patience::Due)? == Received::Bytes {}
             peer.end(CONN, End::Close)?;
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
         let wire = self.wire;
         let mut bytes = Vec::new();
         for (number, request) in (first..).zip(batch) {
-            bytes.extend_from_slice(&request.bytes(side));
+            bytes.extend_from_slice(request.bytes(side));
             bytes.extend_from_slice(&wire.marker(number));
         }
         bytes.extend_from_slice(&wire.marker(last - 1));
@@ -260,9 +260,8 @@ impl<'a> Run<'a> {
             }
             return;
         }
-        let bytes = request.bytes(Side::Ours);
         let differing = Differing {
-            request: &bytes,
+            request: request.bytes(Side::Ours),
             theirs,
             ours,
             dialect: self.dialect,
@@ -332,7 +331,7 @@ impl<'a> Run<'a> {
             } = told;
             let _ = writeln!(text, "  {conn}> {}   -> {answer}", printable(request));
         }
-        let _ = writeln!(text, "  => {}", printable(&request.bytes(Side::Ours)));
+        let _ = writeln!(text, "  => {}", printable(request.bytes(Side::Ours)));
         let _ = writeln!(text, "  peer:   {}", shown(theirs));
         let _ = write!(text, "  latchd: {}", shown(ours));
         self.comparison.unexplained.push(text);

@@ -10,7 +10,6 @@
 use latchd_harness::transcript::Dialect;
 
 use super::cas::CasBook;
-use super::request_builder::RequestBuilder;
 use super::{PairedRequest, probes};
 use crate::generate::Random;
 
@@ -159,34 +158,29 @@ impl TextStream {
         let first = self.key();
         let several = self.random.chance(1, 4);
         // Versions are told for one key only: of several, an answer does not say which is missing.
-        let mut builder = RequestBuilder::new((!several).then_some(&first));
-        builder.push(format!("{verb} {first}"));
+        let mut request = PairedRequest::about(&first, format!("{verb} {first}"));
         if several {
+            request.key = None;
             for _ in 0..=self.random.below(3) {
-                builder.push(format!(" {}", self.key()));
+                request.push(format!(" {}", self.key()));
             }
         }
-        builder.push("\r\n");
-        builder.done()
+        request.push("\r\n");
+        request
     }
 
     fn get_and_touch(&mut self) -> PairedRequest {
         let verb = *self.random.choose(&["gat", "gats"]);
         let key = self.key();
-        let mut builder = RequestBuilder::new(Some(&key));
-        builder.push(format!("{verb} {} {key}\r\n", self.exptime()));
-        builder.done()
+        PairedRequest::about(&key, format!("{verb} {} {key}\r\n", self.exptime()))
     }
 
     fn touch(&mut self) -> PairedRequest {
         let key = self.key();
-        let mut builder = RequestBuilder::new(Some(&key));
-        builder.push(format!(
-            "touch {key} {}{}\r\n",
-            self.exptime(),
-            self.noreply()
-        ));
-        builder.done()
+        PairedRequest::about(
+            &key,
+            format!("touch {key} {}{}\r\n", self.exptime(), self.noreply()),
+        )
     }
 
     fn store(&mut self, book: &CasBook) -> PairedRequest {
@@ -199,46 +193,42 @@ impl TextStream {
             "append" | "prepend" => self.addition(&key),
             _ => self.value(&key),
         };
-        let mut builder = RequestBuilder::new(Some(&key));
-        builder.push(format!(
-            "{verb} {key} {} {} {}",
-            self.flags(),
-            self.exptime(),
-            value.len()
-        ));
+        let mut request = PairedRequest::about(
+            &key,
+            format!(
+                "{verb} {key} {} {} {}",
+                self.flags(),
+                self.exptime(),
+                value.len()
+            ),
+        );
         if verb == "cas" {
-            builder.push(" ");
-            self.push_cas(&mut builder, &key, book);
+            request.push(" ");
+            self.push_cas(&mut request, &key, book);
         }
-        builder
+        request
             .push(self.noreply())
             .push("\r\n")
             .push(&value)
             .push("\r\n");
-        builder.done()
+        request
     }
 
     /// A version of the key, or one that no item has.
-    fn push_cas(&mut self, builder: &mut RequestBuilder, key: &str, book: &CasBook) {
+    fn push_cas(&mut self, request: &mut PairedRequest, key: &str, book: &CasBook) {
         let known = book.any(key, &mut self.random);
         match known {
-            Some(pair) if !self.random.chance(1, 8) => builder.push_cas(pair, false),
+            Some(pair) if !self.random.chance(1, 8) => request.push_cas(pair),
             Some(_) | None => {
-                builder.push(
-                    *self
-                        .random
-                        .choose(&["0", "18446744073709551615", "999999999999999"]),
-                )
+                request.push(self.one_of(&["0", "18446744073709551615", "999999999999999"]))
             }
         };
     }
 
     fn delete(&mut self) -> PairedRequest {
         let key = self.key();
-        let mut builder = RequestBuilder::new(Some(&key));
         let rest = *self.random.choose(&["", "", "", " 0", " noreply"]);
-        builder.push(format!("delete {key}{rest}\r\n"));
-        builder.done()
+        PairedRequest::about(&key, format!("delete {key}{rest}\r\n"))
     }
 
     fn count(&mut self) -> PairedRequest {
@@ -248,44 +238,43 @@ impl TextStream {
         } else {
             self.number_key()
         };
-        let mut builder = RequestBuilder::new(Some(&key));
         let delta = *self
             .random
             .choose(&["1", "0", "5", "10", "100", "18446744073709551615"]);
-        builder
-            .push(format!("{verb} {key} {delta}{}\r\n", self.noreply()))
-            .alone();
-        builder.done()
+        let line = format!("{verb} {key} {delta}{}\r\n", self.noreply());
+        PairedRequest {
+            alone: true,
+            ..PairedRequest::about(&key, line)
+        }
     }
 
-    /// Flags in any order, each as likely as not as often as `times` of `of`.
-    fn some_of(&mut self, flags: &[String], times: u64, of: u64) -> Vec<String> {
-        let mut chosen: Vec<String> = flags
-            .iter()
-            .filter(|_| self.random.chance(times, of))
-            .cloned()
-            .collect();
+    /// Flags in any order, each as likely as not.
+    fn push_some_of(&mut self, request: &mut PairedRequest, flags: &[String]) {
+        let mut chosen: Vec<_> = flags.iter().filter(|_| self.random.chance(1, 2)).collect();
         for last in (1..chosen.len()).rev() {
             let with = usize::try_from(self.random.below(last as u64 + 1)).unwrap_or(0);
             chosen.swap(last, with);
         }
-        chosen
+        for flag in chosen {
+            request.push(" ").push(flag);
+        }
+    }
+
+    fn one_of(&mut self, tokens: &[&str]) -> String {
+        (*self.random.choose(tokens)).to_owned()
     }
 
     fn opaque(&mut self) -> String {
-        const TOKENS: [&str; 4] = ["O1", "Oabc", "O12345678901234567890", "O"];
-        (*self.random.choose(&TOKENS)).to_owned()
+        self.one_of(&["O1", "Oabc", "O12345678901234567890", "O"])
     }
 
     fn meta_get(&mut self, book: &CasBook) -> PairedRequest {
         let key = self.key();
         let is_word = key.starts_with('k');
-        let mut builder = RequestBuilder::new(Some(&key));
-        builder.push(format!("mg {key}"));
-        let mut flags: Vec<String> = ["k", "s", "t", "f", "c", "l", "u"]
-            .iter()
-            .map(|flag| (*flag).to_owned())
-            .collect();
+        let mut request = PairedRequest::about(&key, format!("mg {key}"));
+        let mut flags = ["k", "s", "t", "f", "c", "l", "u"]
+            .map(str::to_owned)
+            .to_vec();
         flags.push(self.opaque());
         if is_word {
             flags.push("h".into());
@@ -294,38 +283,28 @@ impl TextStream {
             flags.push(format!("T{}", self.exptime()));
         }
         if is_word && self.random.chance(1, 4) {
-            flags.push(format!(
-                "N{}",
-                self.random.choose(&["0", "100", "1000", "10000"])
-            ));
+            flags.push(self.one_of(&["N0", "N100", "N1000", "N10000"]));
         }
         if is_word && self.random.chance(1, 3) {
-            flags.push(format!(
-                "R{}",
-                self.random
-                    .choose(&["0", "50", "500", "5000", "50000", "-1"])
-            ));
+            flags.push(self.one_of(&["R0", "R50", "R500", "R5000", "R50000", "R-1"]));
         }
-        for flag in self.some_of(&flags, 1, 2) {
-            builder.push(format!(" {flag}"));
-        }
+        self.push_some_of(&mut request, &flags);
         if self.dialect == Dialect::Memcached1645 && self.random.chance(1, 10) {
-            builder.push(" C");
-            self.push_cas(&mut builder, &key, book);
+            request.push(" C");
+            self.push_cas(&mut request, &key, book);
         }
         if self.random.chance(1, 2) {
-            builder.push(" v");
+            request.push(" v");
         }
         if self.random.chance(1, 8) {
-            builder.push(" q");
+            request.push(" q");
         }
-        builder.push("\r\n");
-        builder.done()
+        request.push("\r\n");
+        request
     }
 
     fn meta_set(&mut self, book: &CasBook) -> PairedRequest {
         let key = self.key();
-        let mut builder = RequestBuilder::new(Some(&key));
         // Before 1.6.40 a mode of several letters was an error of its own.
         let mode = *self.random.choose(if self.is_old() {
             &["", "", "", "MS", "ME", "MA", "MP", "MR", "Ma", "Me"][..]
@@ -338,7 +317,7 @@ impl TextStream {
         } else {
             self.value(&key)
         };
-        builder.push(format!("ms {key} {}", value.len()));
+        let mut request = PairedRequest::about(&key, format!("ms {key} {}", value.len()));
         let mut flags = vec!["k".to_owned(), "c".to_owned(), self.opaque()];
         flags.push(format!("T{}", self.exptime()));
         flags.push(format!("F{}", self.flags()));
@@ -351,66 +330,57 @@ impl TextStream {
         if creates {
             flags.push("N100".into());
         }
-        for flag in self.some_of(&flags, 1, 2) {
-            builder.push(format!(" {flag}"));
-        }
+        self.push_some_of(&mut request, &flags);
         if !mode.is_empty() {
-            builder.push(format!(" {mode}"));
+            request.push(format!(" {mode}"));
         }
         if compares {
-            builder.push(" C");
-            self.push_cas(&mut builder, &key, book);
+            request.push(" C");
+            self.push_cas(&mut request, &key, book);
             // A number that stays stale would be counted in.
             if key.starts_with('k') && self.random.chance(1, 3) {
-                builder.push(" I");
+                request.push(" I");
             }
         }
-        self.push_made_up(&mut builder);
+        self.push_made_up(&mut request);
         if self.random.chance(1, 8) {
-            builder.push(" q");
+            request.push(" q");
         }
-        builder.push("\r\n").push(&value).push("\r\n");
-        builder.done()
+        request.push("\r\n").push(&value).push("\r\n");
+        request
     }
 
     /// `E`, sometimes: a number that no server gives by itself.
-    fn push_made_up(&mut self, builder: &mut RequestBuilder) {
+    fn push_made_up(&mut self, request: &mut PairedRequest) {
         if self.dialect == Dialect::Memcached1645 && self.random.chance(1, 15) {
             let cas = 1_000_000_000_000 + self.random.below(1 << 40);
-            builder.push(format!(" E{cas}"));
-            builder.made_up_cas();
+            request.push(format!(" E{cas}"));
+            request.made_up_cas = true;
         }
     }
 
     fn meta_delete(&mut self, book: &CasBook) -> PairedRequest {
         let key = self.key();
         let is_word = key.starts_with('k');
-        let mut builder = RequestBuilder::new(Some(&key));
-        builder.push(format!("md {key}"));
+        let mut request = PairedRequest::about(&key, format!("md {key}"));
         let mut flags = vec!["k".to_owned(), "q".to_owned(), self.opaque()];
         if is_word {
             flags.push("I".into());
             flags.push(format!("T{}", self.exptime()));
         }
-        for flag in self.some_of(&flags, 1, 2) {
-            builder.push(format!(" {flag}"));
-        }
+        self.push_some_of(&mut request, &flags);
         if self.random.chance(1, 3) {
-            builder.push(" C");
-            self.push_cas(&mut builder, &key, book);
+            request.push(" C");
+            self.push_cas(&mut request, &key, book);
         }
-        builder.push("\r\n");
-        builder.done()
+        request.push("\r\n");
+        request
     }
 
     fn meta_arithmetic(&mut self, book: &CasBook) -> PairedRequest {
         let key = self.number_key();
-        let mut builder = RequestBuilder::new(Some(&key));
-        builder.push(format!("ma {key}"));
-        let mut flags: Vec<String> = ["k", "t", "c", "v"]
-            .iter()
-            .map(|flag| (*flag).to_owned())
-            .collect();
+        let mut request = PairedRequest::about(&key, format!("ma {key}"));
+        let mut flags = ["k", "t", "c", "v"].map(str::to_owned).to_vec();
         flags.push(self.opaque());
         let mode = *self.random.choose(if self.is_old() {
             &["MI", "M+", "MD", "M-"][..]
@@ -418,28 +388,22 @@ impl TextStream {
             &["MI", "M+", "MD", "M-", "Mincr", "MDecr"][..]
         });
         flags.push(mode.to_owned());
-        flags.push(format!("D{}", self.random.choose(&["1", "0", "7", "1000"])));
-        flags.push(format!(
-            "J{}",
-            self.random.choose(&["0", "13", "18446744073709551615"])
-        ));
-        flags.push(format!("N{}", self.random.choose(&["0", "100", "1000"])));
-        for flag in self.some_of(&flags, 1, 2) {
-            builder.push(format!(" {flag}"));
-        }
+        flags.push(self.one_of(&["D1", "D0", "D7", "D1000"]));
+        flags.push(self.one_of(&["J0", "J13", "J18446744073709551615"]));
+        flags.push(self.one_of(&["N0", "N100", "N1000"]));
+        self.push_some_of(&mut request, &flags);
         if self.random.chance(1, 4) {
-            builder.push(" C");
-            self.push_cas(&mut builder, &key, book);
+            request.push(" C");
+            self.push_cas(&mut request, &key, book);
         }
-        builder.push("\r\n").alone();
-        builder.done()
+        request.alone = true;
+        request.push("\r\n");
+        request
     }
 
     fn debug(&mut self) -> PairedRequest {
         let key = self.key();
-        let mut builder = RequestBuilder::new(Some(&key));
-        builder.push(format!("me {key}\r\n"));
-        builder.done()
+        PairedRequest::about(&key, format!("me {key}\r\n"))
     }
 
     /// What neither reads nor changes an item.

@@ -235,15 +235,17 @@ fn escape(text: &str) -> Result<(u8, &str), String> {
 
 /// `text` this many times, its escapes read; a `#` in it is the number of the repeat, from 1.
 fn repeat(count: usize, text: &str) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    for number in 1..=count {
-        match pieces(&text.replace('#', &number.to_string()))?.as_slice() {
-            [] => {}
-            [Piece::Literal(literal)] => bytes.extend_from_slice(literal),
-            _ => return Err("a repeat has no wildcards".to_owned()),
-        }
+    let one = |number: usize| match pieces(&text.replace('#', &number.to_string()))?.as_slice() {
+        [] => Ok(Vec::new()),
+        [Piece::Literal(literal)] => Ok(literal.clone()),
+        _ => Err("a repeat has no wildcards".to_owned()),
+    };
+    if text.contains('#') {
+        let all: Result<Vec<_>, String> = (1..=count).map(one).collect();
+        all.map(|all| all.concat())
+    } else {
+        one(1).map(|literal| literal.repeat(count))
     }
-    Ok(bytes)
 }
 
 fn wildcard(text: &str) -> Result<Piece, String> {
