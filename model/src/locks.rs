@@ -1,69 +1,38 @@
 //! The models of locks: who holds what, through death, expiry, flushes and want of room.
 
-use latchd_harness::alphabet::RequestKind as Kind;
-
 use crate::setup::{Counts, Room, Setup};
-use crate::verb::{Manner, Verb, ask};
+use crate::verb::{Verb, verbs};
 
 /// Connections come and go, take locks and give them back.
-const OWNERSHIP: &[Verb] = &[
-    Verb::Open,
-    Verb::Close,
-    ask(Kind::Lock),
-    ask(Kind::LockAndGet),
-    ask(Kind::Unlock),
-    ask(Kind::UnlockAll),
-    Verb::Late(Kind::Lock),
+const OWNERSHIP: &[Verb] = verbs![
+    Do(Open Close) Plain(Lock LockAndGet Unlock UnlockAll) Late(Lock)
 ];
 
 /// Items come, change and go.
-const CHANGES: &[Verb] = &[
-    ask(Kind::Set),
-    ask(Kind::Add),
-    ask(Kind::Append),
-    ask(Kind::Increment),
-    ask(Kind::ReplaceAndUnlock),
-    ask(Kind::SetTooLarge),
-    ask(Kind::Delete),
+const CHANGES: &[Verb] = verbs![
+    Plain(Set Add Append Increment ReplaceAndUnlock SetTooLarge Delete)
 ];
 
 /// An item that is marked stale, which locks have nothing to do with: what a lock has to say to
 /// the mark is settled with two clients.
-const MARK: &[Verb] = &[ask(Kind::MarkStale)];
+const MARK: &[Verb] = verbs![Plain(MarkStale)];
 
 /// Changes that want to know the version.
-const VERSIONS: &[Verb] = &[
-    ask(Kind::Get),
-    ask(Kind::Cas),
-    ask(Kind::ReplaceAndUnlockCas),
-    ask(Kind::DeleteCas),
-];
+const VERSIONS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas DeleteCas)];
 
 /// What time does.
-const TIME: &[Verb] = &[
-    Verb::Ask(Kind::Set, Manner::Expiring),
-    ask(Kind::Touch),
-    Verb::Pass,
-    Verb::Tick,
-    Verb::StepBack,
-];
+const TIME: &[Verb] = verbs![Expiring(Set) Plain(Touch) Do(Pass Tick StepBack)];
 
 /// What a flush does, at once or later.
-const FLUSH: &[Verb] = &[
-    ask(Kind::FlushAll),
-    Verb::Ask(Kind::FlushAll, Manner::Later),
-];
+const FLUSH: &[Verb] = verbs![Plain(FlushAll) Later(FlushAll)];
 
 /// Want of room.
-const PRESSURE: &[Verb] = &[Verb::Pressure];
+const PRESSURE: &[Verb] = verbs![Do(Pressure)];
 
 /// A lock model with all the memory there is; the others differ from it.
 const LOCKS: Setup = Setup {
     name: "locks-2x1",
-    pinned: Counts {
-        states: 720,
-        transitions: 26_526,
-    },
+    pinned: Counts::new(720, 26_526),
     about: "every command that has to do with locks",
     clients: 2,
     keys: 1,
@@ -80,28 +49,19 @@ pub(crate) const ALL: &[Setup] = &[
     LOCKS,
     Setup {
         name: "locks-3x1",
-        pinned: Counts {
-            states: 1620,
-            transitions: 84_810,
-        },
+        pinned: Counts::new(1620, 84_810),
         clients: 3,
         ..LOCKS
     },
     Setup {
         name: "locks-2x2",
-        pinned: Counts {
-            states: 71_816,
-            transitions: 5_277_479,
-        },
+        pinned: Counts::new(71_816, 5_277_479),
         keys: 2,
         ..LOCKS
     },
     Setup {
         name: "locks-2x2-settled-1",
-        pinned: Counts {
-            states: 38_445,
-            transitions: 2_660_667,
-        },
+        pinned: Counts::new(38_445, 2_660_667),
         about: "locks that end many at once, and are let go of one at a time",
         keys: 2,
         settled_max: 1,
@@ -110,20 +70,14 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-3x2",
-        pinned: Counts {
-            states: 437_849,
-            transitions: 46_689_130,
-        },
+        pinned: Counts::new(437_849, 46_689_130),
         clients: 3,
         keys: 2,
         ..LOCKS
     },
     Setup {
         name: "locks-4x2",
-        pinned: Counts {
-            states: 4030,
-            transitions: 320_122,
-        },
+        pinned: Counts::new(4030, 320_122),
         about: "who holds what, among four clients",
         clients: 4,
         keys: 2,
@@ -132,10 +86,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-4x2-room-1",
-        pinned: Counts {
-            states: 32_345,
-            transitions: 3_953_001,
-        },
+        pinned: Counts::new(32_345, 3_953_001),
         about: "locks with room for one item",
         clients: 4,
         keys: 2,
@@ -145,22 +96,23 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-2x2-room-2",
-        pinned: Counts {
-            states: 16_007,
-            transitions: 759_299,
-        },
+        pinned: Counts::new(16_007, 759_299),
         about: "locks with room for two items: eviction passes over what is held",
         keys: 2,
         room: Room::Items(2),
-        alphabet: &[OWNERSHIP, CHANGES, TIME, FLUSH, PRESSURE, &[ask(Kind::Get)]],
+        alphabet: &[
+            OWNERSHIP,
+            CHANGES,
+            TIME,
+            FLUSH,
+            PRESSURE,
+            verbs![Plain(Get)],
+        ],
         ..LOCKS
     },
     Setup {
         name: "locks-2x2-max-1",
-        pinned: Counts {
-            states: 525,
-            transitions: 22_278,
-        },
+        pinned: Counts::new(525, 22_278),
         about: "a connection may hold one lock",
         keys: 2,
         locks_max: 1,

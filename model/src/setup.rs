@@ -34,6 +34,17 @@ pub struct Counts {
     pub transitions: usize,
 }
 
+impl Counts {
+    /// So many states, and so many transitions.
+    #[must_use]
+    pub const fn new(states: usize, transitions: usize) -> Self {
+        Self {
+            states,
+            transitions,
+        }
+    }
+}
+
 /// A model.
 #[derive(Clone, Debug)]
 pub struct Setup {

@@ -6,49 +6,25 @@
 //! before it changes the first (`shell/src/shards.rs`), so it allows less than these models do, and
 //! what holds here holds there.
 
-use latchd_harness::alphabet::RequestKind as Kind;
-
 use crate::setup::{Counts, Room, Setup};
-use crate::verb::{Manner, Verb, ask};
+use crate::verb::{Verb, verbs};
 
 /// What visits all shards, and what can come between.
-const FAN_OUTS: &[Verb] = &[
-    Verb::Open,
-    Verb::Close,
-    Verb::Walk,
-    ask(Kind::Lock),
-    ask(Kind::LockAndGet),
-    ask(Kind::Unlock),
-    ask(Kind::UnlockAll),
-    Verb::Late(Kind::Lock),
-    ask(Kind::Set),
-    ask(Kind::ReplaceAndUnlock),
-    ask(Kind::Delete),
-    ask(Kind::FlushAll),
+const FAN_OUTS: &[Verb] = verbs![
+    Do(Open Close Walk) Plain(Lock LockAndGet Unlock UnlockAll) Late(Lock) Plain(Set
+    ReplaceAndUnlock Delete FlushAll)
 ];
 
 /// What time does, and a flush that waits for it.
-const TIME: &[Verb] = &[
-    Verb::Ask(Kind::Set, Manner::Expiring),
-    Verb::Ask(Kind::FlushAll, Manner::Later),
-    Verb::Pass,
-    Verb::Tick,
-];
+const TIME: &[Verb] = verbs![Expiring(Set) Later(FlushAll) Do(Pass Tick)];
 
 /// Changes that want to know the version.
-const VERSIONS: &[Verb] = &[
-    ask(Kind::Get),
-    ask(Kind::Cas),
-    ask(Kind::ReplaceAndUnlockCas),
-];
+const VERSIONS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas)];
 
 /// The two shards.
 const SHARDS: Setup = Setup {
     name: "shards-2x2",
-    pinned: Counts {
-        states: 86_179,
-        transitions: 1_533_249,
-    },
+    pinned: Counts::new(86_179, 1_533_249),
     about: "two shards with a key each; fan-outs visit one after the other",
     clients: 2,
     keys: 2,
@@ -65,19 +41,13 @@ pub(crate) const ALL: &[Setup] = &[
     SHARDS,
     Setup {
         name: "shards-3x2",
-        pinned: Counts {
-            states: 454_694,
-            transitions: 10_397_760,
-        },
+        pinned: Counts::new(454_694, 10_397_760),
         clients: 3,
         ..SHARDS
     },
     Setup {
         name: "shards-2x2-versions",
-        pinned: Counts {
-            states: 23_675,
-            transitions: 488_894,
-        },
+        pinned: Counts::new(23_675, 488_894),
         alphabet: &[FAN_OUTS, VERSIONS],
         ..SHARDS
     },

@@ -1,60 +1,25 @@
 //! The models of wins: of all who find that an item is to be made anew, exactly one is told to.
 
-use latchd_harness::alphabet::RequestKind as Kind;
-
 use crate::setup::{Counts, Room, Setup};
-use crate::verb::{Manner, Verb, ask};
+use crate::verb::{Verb, verbs};
 
 /// Who asks, and what opens the win.
-const WINS: &[Verb] = &[
-    Verb::Open,
-    Verb::Close,
-    ask(Kind::MetaGet),
-    ask(Kind::Get),
-    ask(Kind::Vivify),
-    ask(Kind::Recache),
-    ask(Kind::CasElseStale),
-    Verb::Ask(Kind::CasElseStale, Manner::Ahead),
-    ask(Kind::Cas),
-    ask(Kind::Set),
-    Verb::Ask(Kind::Set, Manner::Expiring),
-    ask(Kind::MarkStale),
-    ask(Kind::Clear),
-    ask(Kind::ClearAndMarkStale),
-    ask(Kind::Delete),
-    ask(Kind::Touch),
-    Verb::Pass,
-    Verb::Tick,
-    ask(Kind::FlushAll),
-    Verb::Ask(Kind::FlushAll, Manner::Later),
+const WINS: &[Verb] = verbs![
+    Do(Open Close) Plain(MetaGet Get Vivify Recache CasElseStale) Ahead(CasElseStale) Plain(Cas
+    Set) Expiring(Set) Plain(MarkStale Clear ClearAndMarkStale Delete Touch) Do(Pass Tick)
+    Plain(FlushAll) Later(FlushAll)
 ];
 
 /// What else changes an item.
-const MORE: &[Verb] = &[
-    Verb::Ask(Kind::Set, Manner::Chosen),
-    ask(Kind::Add),
-    ask(Kind::Replace),
-    ask(Kind::Append),
-    ask(Kind::Increment),
-    ask(Kind::SetTooLarge),
-    ask(Kind::DeleteCas),
-];
+const MORE: &[Verb] = verbs![Chosen(Set) Plain(Add Replace Append Increment SetTooLarge DeleteCas)];
 
 /// Locks, which wins do not look at.
-const LOCKS: &[Verb] = &[
-    ask(Kind::Lock),
-    ask(Kind::Unlock),
-    ask(Kind::LockAndGet),
-    ask(Kind::ReplaceAndUnlock),
-];
+const LOCKS: &[Verb] = verbs![Plain(Lock Unlock LockAndGet ReplaceAndUnlock)];
 
 /// A model of wins with all that can happen to them; the others differ from it.
 const STAMPEDE: Setup = Setup {
     name: "stampede-2x1",
-    pinned: Counts {
-        states: 1703,
-        transitions: 64_402,
-    },
+    pinned: Counts::new(1703, 64_402),
     about: "every command that has to do with wins",
     clients: 2,
     keys: 1,
@@ -71,38 +36,26 @@ pub(crate) const ALL: &[Setup] = &[
     STAMPEDE,
     Setup {
         name: "stampede-3x1",
-        pinned: Counts {
-            states: 3995,
-            transitions: 226_132,
-        },
+        pinned: Counts::new(3995, 226_132),
         clients: 3,
         ..STAMPEDE
     },
     Setup {
         name: "stampede-4x1",
-        pinned: Counts {
-            states: 7918,
-            transitions: 596_876,
-        },
+        pinned: Counts::new(7918, 596_876),
         clients: 4,
         ..STAMPEDE
     },
     Setup {
         name: "stampede-2x2",
-        pinned: Counts {
-            states: 72_521,
-            transitions: 3_960_022,
-        },
+        pinned: Counts::new(72_521, 3_960_022),
         keys: 2,
         alphabet: &[WINS],
         ..STAMPEDE
     },
     Setup {
         name: "stampede-3x2",
-        pinned: Counts {
-            states: 306_058,
-            transitions: 25_003_004,
-        },
+        pinned: Counts::new(306_058, 25_003_004),
         clients: 3,
         keys: 2,
         alphabet: &[WINS],
@@ -110,44 +63,35 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "stampede-2x2-room-1",
-        pinned: Counts {
-            states: 7563,
-            transitions: 390_751,
-        },
+        pinned: Counts::new(7563, 390_751),
         about: "wins with room for one item",
         keys: 2,
         room: Room::Items(1),
-        alphabet: &[WINS, &[Verb::Pressure]],
+        alphabet: &[WINS, verbs![Do(Pressure)]],
         ..STAMPEDE
     },
     Setup {
         name: "everything-2x1",
-        pinned: Counts {
-            states: 7230,
-            transitions: 364_810,
-        },
+        pinned: Counts::new(7230, 364_810),
         about: "wins and locks at once",
         alphabet: &[
             WINS,
             MORE,
             LOCKS,
-            &[ask(Kind::UnlockAll), ask(Kind::ReplaceAndUnlockCas)],
+            verbs![Plain(UnlockAll ReplaceAndUnlockCas)],
         ],
         ..STAMPEDE
     },
     Setup {
         name: "everything-3x1",
-        pinned: Counts {
-            states: 19_621,
-            transitions: 1_455_052,
-        },
+        pinned: Counts::new(19_621, 1_455_052),
         about: "wins and locks at once",
         clients: 3,
         alphabet: &[
             WINS,
             MORE,
             LOCKS,
-            &[ask(Kind::UnlockAll), ask(Kind::ReplaceAndUnlockCas)],
+            verbs![Plain(UnlockAll ReplaceAndUnlockCas)],
         ],
         ..STAMPEDE
     },

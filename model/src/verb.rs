@@ -74,6 +74,23 @@ pub const fn ask(kind: Kind) -> Verb {
     Verb::Ask(kind, Manner::Plain)
 }
 
+/// A list of verbs, those that are alike together: `Do` what is no request, requests in a manner, and
+/// what comes `Late`.
+macro_rules! verbs {
+    ($($how:ident($($what:ident)+))+) => { &[$($($crate::verb::verbs!(@$how $what),)+)+] };
+    (@Do $verb:ident) => { $crate::verb::Verb::$verb };
+    (@Late $kind:ident) => {
+        $crate::verb::Verb::Late(::latchd_harness::alphabet::RequestKind::$kind)
+    };
+    (@$manner:ident $kind:ident) => {
+        $crate::verb::Verb::Ask(
+            ::latchd_harness::alphabet::RequestKind::$kind,
+            $crate::verb::Manner::$manner,
+        )
+    };
+}
+pub(crate) use verbs;
+
 /// What a [`Verb`] is said of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scope {
