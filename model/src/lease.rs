@@ -23,7 +23,6 @@
 mod trap;
 mod world;
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -32,6 +31,8 @@ use std::time::{Duration, Instant as StdInstant};
 
 use latchd_core::client::OnDisconnect;
 use stateright::{Checker, Model, Property};
+
+use crate::search;
 
 pub use trap::{TRAPS, Trap};
 pub use world::World;
@@ -62,71 +63,53 @@ pub struct Bounds {
     pub pinned: usize,
 }
 
-const WITH_BREAKS: &[Witness] = &[Witness::HandedOver, Witness::Resolved, Witness::LateInVain];
+/// Two clients who lose what they hold with their connection; the others differ from it.
+const LOST: Bounds = Bounds {
+    name: "lease-lost",
+    steps: 4,
+    stops: 0,
+    breaks: 1,
+    restarts: 0,
+    obtains: 1,
+    on_disconnect: OnDisconnect::Lost,
+    renews: true,
+    witnesses: &[Witness::HandedOver, Witness::Resolved, Witness::LateInVain],
+    pinned: 1_570_154,
+};
 
-const WITH_RESTARTS: &[Witness] = &[Witness::HandedOver, Witness::LateAfterRestart];
+/// The same with a server that restarts.
+const RESTART_LOST: Bounds = Bounds {
+    name: "lease-restart-lost",
+    breaks: 0,
+    restarts: 1,
+    witnesses: &[Witness::HandedOver, Witness::LateAfterRestart],
+    pinned: 359_936,
+    ..LOST
+};
 
 /// What is checked.
 pub const ALL: &[Bounds] = &[
-    Bounds {
-        name: "lease-lost",
-        steps: 4,
-        stops: 0,
-        breaks: 1,
-        restarts: 0,
-        obtains: 1,
-        on_disconnect: OnDisconnect::Lost,
-        renews: true,
-        witnesses: WITH_BREAKS,
-        pinned: 1_570_154,
-    },
+    LOST,
     Bounds {
         name: "lease-ask",
-        steps: 4,
-        stops: 0,
-        breaks: 1,
-        restarts: 0,
-        obtains: 1,
         on_disconnect: OnDisconnect::Ask,
-        renews: true,
-        witnesses: WITH_BREAKS,
         pinned: 1_852_814,
+        ..LOST
     },
     Bounds {
         name: "lease-stopped",
-        steps: 4,
         stops: 1,
         breaks: 0,
-        restarts: 0,
-        obtains: 1,
-        on_disconnect: OnDisconnect::Lost,
-        renews: true,
         witnesses: &[Witness::HandedOver, Witness::LateHolder],
         pinned: 109_655,
+        ..LOST
     },
-    Bounds {
-        name: "lease-restart-lost",
-        steps: 4,
-        stops: 0,
-        breaks: 0,
-        restarts: 1,
-        obtains: 1,
-        on_disconnect: OnDisconnect::Lost,
-        renews: true,
-        witnesses: WITH_RESTARTS,
-        pinned: 359_936,
-    },
+    RESTART_LOST,
     Bounds {
         name: "lease-restart-ask",
-        steps: 4,
-        stops: 0,
-        breaks: 0,
-        restarts: 1,
-        obtains: 1,
         on_disconnect: OnDisconnect::Ask,
-        renews: true,
-        witnesses: WITH_RESTARTS,
         pinned: 474_712,
+        ..RESTART_LOST
     },
 ];
 
@@ -329,34 +312,7 @@ pub fn fall_into(trap: Trap) -> Option<(Vec<Happening>, &'static str)> {
         world.hash(&mut hasher);
         hasher.finish()
     };
-    let mut known = HashSet::new();
-    let mut layer: Vec<(World, Vec<Happening>)> = model
-        .init_states()
-        .into_iter()
-        .map(|world| (world, Vec::new()))
-        .collect();
-    let mut happenings = Vec::new();
-    while !layer.is_empty() {
-        let mut next_layer = Vec::new();
-        for (world, way) in layer {
-            if let Some(fault) = world.view.fault {
-                return Some((way, fault));
-            }
-            model.actions(&world, &mut happenings);
-            for happening in happenings.drain(..) {
-                let Some(next) = model.next_state(&world, happening) else {
-                    continue;
-                };
-                if known.insert(fingerprint(&next)) {
-                    let mut way = way.clone();
-                    way.push(happening);
-                    next_layer.push((next, way));
-                }
-            }
-        }
-        layer = next_layer;
-    }
-    None
+    search::shortest(&model, usize::MAX, fingerprint, |world| world.view.fault).err()
 }
 
 #[cfg(test)]

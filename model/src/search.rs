@@ -1,6 +1,7 @@
 //! Searches: all states of a model, and the shortest way to one that is wrong.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use stateright::{Checker, Model};
@@ -67,37 +68,49 @@ pub struct Offence {
     pub fault: Fault,
 }
 
-/// Looks for the shortest way to a state that is wrong, layer by layer, among at most `states_max`
-/// states. Returns how many there are if nothing is wrong.
+/// Looks for the shortest way to a state that is wrong among at most `states_max` states. Returns how
+/// many there are if nothing is wrong.
 ///
 /// # Errors
 /// The shortest way to a state that is wrong.
 pub fn shortest_offence(model: &Explored, states_max: usize) -> Result<usize, Offence> {
+    let fault = |world: &World| model.fault(world);
+    shortest(model, states_max, |world| *world.canonical(), fault)
+        .map_err(|(steps, fault)| Offence { steps, fault })
+}
+
+/// As [`shortest_offence`], in any model: layer by layer, states told apart by `key`.
+pub(crate) fn shortest<M: Model, K: Eq + Hash, F>(
+    model: &M,
+    states_max: usize,
+    key: impl Fn(&M::State) -> K,
+    fault: impl Fn(&M::State) -> Option<F>,
+) -> Result<usize, (Vec<M::Action>, F)>
+where
+    M::Action: Copy,
+{
     // How each state was reached first: from which one, and by which step.
-    let mut reached: Vec<(usize, Option<Action>)> = Vec::new();
-    let mut known: HashSet<Canonical> = HashSet::new();
-    let mut layer: Vec<(usize, World)> = Vec::new();
-    for world in model.init_states() {
-        known.insert(*world.canonical());
+    let mut reached: Vec<(usize, Option<M::Action>)> = Vec::new();
+    let mut known: HashSet<K> = HashSet::new();
+    let mut layer: Vec<(usize, M::State)> = Vec::new();
+    for state in model.init_states() {
+        known.insert(key(&state));
         reached.push((0, None));
-        layer.push((0, world));
+        layer.push((0, state));
     }
     let mut actions = Vec::new();
     while !layer.is_empty() && reached.len() < states_max {
         let mut next_layer = Vec::new();
-        for (number, world) in layer {
-            if let Some(fault) = model.fault(&world) {
-                return Err(Offence {
-                    steps: way_to(&reached, number),
-                    fault,
-                });
+        for (number, state) in layer {
+            if let Some(fault) = fault(&state) {
+                return Err((way_to(&reached, number), fault));
             }
-            model.actions(&world, &mut actions);
+            model.actions(&state, &mut actions);
             for action in actions.drain(..) {
-                let Some(next) = model.next_state(&world, action) else {
+                let Some(next) = model.next_state(&state, action) else {
                     continue;
                 };
-                if known.insert(*next.canonical()) {
+                if known.insert(key(&next)) {
                     reached.push((number, Some(action)));
                     next_layer.push((reached.len() - 1, next));
                 }
@@ -166,7 +179,7 @@ fn successors(model: &Explored, world: &World) -> Vec<Canonical> {
     all
 }
 
-fn way_to(reached: &[(usize, Option<Action>)], mut number: usize) -> Vec<Action> {
+fn way_to<A: Copy>(reached: &[(usize, Option<A>)], mut number: usize) -> Vec<A> {
     let mut steps = Vec::new();
     while let (from, Some(action)) = reached[number] {
         steps.push(action);
