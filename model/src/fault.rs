@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use latchd_harness::lockstep::panic_words;
+
 use crate::invariants::Invariant;
 
 /// A rule that does not hold.
@@ -22,11 +24,7 @@ impl fmt::Display for Fault {
 impl Fault {
     /// What a panic of the core's own checks says.
     pub(crate) fn from_panic(panic: &(dyn std::any::Any + Send)) -> Self {
-        let what = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
-            (Some(text), _) => text.clone(),
-            (None, Some(text)) => (*text).to_owned(),
-            (None, None) => "a panic without a word".to_owned(),
-        };
+        let what = panic_words(panic);
         Self {
             invariant: Invariant::of_message(&what),
             what,

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use latchd_core::engine::{Config, Core};
+use latchd_core::limits::Limits;
 use latchd_harness::alphabet::limits::{ample, scarce};
 use latchd_harness::alphabet::{Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START};
-use latchd_harness::lockstep::{Lockstep, Room};
+use latchd_harness::lockstep::{Lockstep, Room, panic_words};
 use latchd_tests::generate::DrawnOp;
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
 
@@ -55,85 +56,63 @@ fn check_on_all_cores<P: Testable + Clone + Send + Sync>(property: &P) {
     });
 }
 
-/// What a sequence came to: a panic of the core is a difference like any other.
-fn outcome(play: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-    catch_unwind(AssertUnwindSafe(play)).unwrap_or_else(|panic| {
-        let words = panic.downcast_ref::<String>().map(String::as_str);
-        let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(format!(
-            "the core asserts: {}",
-            words.unwrap_or("something")
-        ))
-    })
-}
+/// What a property has seen in all of its sequences.
+type Seen = Mutex<Option<Pairs>>;
 
-/// A sequence and its end, for a person to read.
-fn told(ops: &[Op], difference: &str) -> String {
+/// Plays a sequence beside the oracle. A panic of the core is a difference like any other.
+fn play(steps: &[DrawnOp], limits: Limits, room: Room, seen: &Seen) -> TestResult {
+    let ops: Vec<Op> = steps.iter().map(|step| step.0).collect();
+    let mut pairs = Pairs::default();
+    let core = Core::new(Config::new(limits, UNIX_S_AT_START));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        Lockstep::new(core, room).play(&ops, &mut pairs)
+    }));
+    let mut seen = seen.lock().expect("nobody panics here");
+    seen.get_or_insert_default().add(&pairs);
+    let difference = match outcome {
+        Ok(Ok(())) => return TestResult::passed(),
+        Ok(Err(difference)) => difference,
+        Err(panic) => format!("the core asserts: {}", panic_words(&*panic)),
+    };
     let lines: Vec<String> = ops.iter().map(|op| format!("  {op:?}\n")).collect();
-    format!("after\n{}{difference}\n", lines.concat())
+    TestResult::error(format!("after\n{}{difference}\n", lines.concat()))
 }
 
 /// For any sequence of operations, the engine answers what the oracle answers, and keeps what the
 /// oracle keeps.
 #[test]
 fn the_engine_does_what_the_oracle_does() {
-    static SEEN: Mutex<Option<Pairs>> = Mutex::new(None);
+    static SEEN: Seen = Mutex::new(None);
 
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
     fn property(steps: Vec<DrawnOp>) -> TestResult {
-        let ops: Vec<Op> = steps.iter().map(|step| step.0).collect();
-        let mut pairs = Pairs::default();
-        let core = Core::new(Config::new(ample(), UNIX_S_AT_START));
-        let outcome = outcome(|| Lockstep::new(core, Room::Ample).play(&ops, &mut pairs));
-        let mut seen = SEEN.lock().expect("nobody panics here");
-        seen.get_or_insert_default().add(&pairs);
-        match outcome {
-            Ok(()) => TestResult::passed(),
-            Err(difference) => TestResult::error(told(&ops, &difference)),
-        }
+        play(&steps, ample(), Room::Ample, &SEEN)
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
-    let seen = SEEN
-        .lock()
-        .expect("nobody panics here")
-        .take()
-        .expect("something was played");
-    // The oracle gives nothing up, so it is played with room enough.
-    assert_seen(&seen, |_, reply| reply == ReplyKind::RefusedOutOfMemory);
+    // The oracle evicts nothing, so it is played with room enough.
+    assert_seen(&SEEN, |_, reply| reply == ReplyKind::RefusedOutOfMemory);
 }
 
 /// However scarce memory is, for any sequence of operations: a locked item does not vanish, an item
 /// that is there is the one that was stored last, and limits hold.
 #[test]
 fn scarce_memory_breaks_no_promise() {
-    static SEEN: Mutex<Option<Pairs>> = Mutex::new(None);
+    static SEEN: Seen = Mutex::new(None);
 
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
     fn property(steps: Vec<DrawnOp>) -> TestResult {
-        let ops: Vec<Op> = steps.iter().map(|step| step.0).collect();
-        let mut pairs = Pairs::default();
-        let core = Core::new(Config::new(scarce(1 + ops.len() % 2), UNIX_S_AT_START));
-        let outcome = outcome(|| Lockstep::new(core, Room::Scarce).play(&ops, &mut pairs));
-        let mut seen = SEEN.lock().expect("nobody panics here");
-        seen.get_or_insert_default().add(&pairs);
-        match outcome {
-            Ok(()) => TestResult::passed(),
-            Err(difference) => TestResult::error(told(&ops, &difference)),
-        }
+        play(&steps, scarce(1 + steps.len() % 2), Room::Scarce, &SEEN)
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
-    let seen = SEEN
-        .lock()
-        .expect("nobody panics here")
-        .take()
-        .expect("something was played");
-    assert_seen(&seen, |_, _| false);
+    assert_seen(&SEEN, |_, _| false);
 }
 
 /// P1 and P2 of the table of pairs.
-fn assert_seen(seen: &Pairs, left_out: impl Fn(RequestKind, ReplyKind) -> bool) {
+fn assert_seen(seen: &Seen, left_out: impl Fn(RequestKind, ReplyKind) -> bool) {
+    let seen = seen.lock().expect("nobody panics here").take();
+    let seen = seen.expect("something was played");
     println!("{seen}");
     let impossible: Vec<_> = seen.impossible().collect();
     assert!(

@@ -9,6 +9,7 @@
 //! room (then nothing has changed), and evict an item that nobody holds and that it was not just
 //! told to keep.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 
 use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
@@ -42,6 +43,14 @@ pub enum Room {
 
 /// Where the two part, in words.
 pub type Difference = String;
+
+/// What a panic says.
+#[must_use]
+pub fn panic_words(panic: &(dyn Any + Send)) -> String {
+    let words = panic.downcast_ref::<String>().map(String::as_str);
+    let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+    words.unwrap_or("a panic without a word").to_owned()
+}
 
 impl<S: Store> Lockstep<S> {
     /// `core`, to which nothing has happened, beside an oracle; every client is connected.

@@ -57,6 +57,7 @@ pub use server::Fault;
 pub use tally::Tally;
 
 use latchd_harness::alphabet::{Pairs, ReplyKind, RequestKind};
+use latchd_harness::lockstep::panic_words;
 
 use trace::Keeps;
 use world::World;
@@ -197,14 +198,10 @@ fn play(plan: &Plan, keeps: Keeps) -> Result<Report, Box<Failure>> {
     let breach = match outcome {
         Ok(Ok(report)) => return Ok(report),
         Ok(Err(breach)) => breach,
-        Err(panic) => {
-            let words = panic.downcast_ref::<String>().map(String::as_str);
-            let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
-            auditor::Breach {
-                rule: "an assertion",
-                what: words.unwrap_or("a panic without words").to_owned(),
-            }
-        }
+        Err(panic) => auditor::Breach {
+            rule: "an assertion",
+            what: panic_words(&*panic),
+        },
     };
     Err(Box::new(Failure {
         seed: plan.seed,
