@@ -2,86 +2,41 @@
 
 use std::fmt;
 
-/// How often what has happened.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Tally {
-    /// Locks that were given.
-    pub locks: u64,
-    /// Locks that somebody had.
-    pub contended: u64,
-    /// Changes refused because of another's lock.
-    pub refused: u64,
-    /// Locks that ended with their connection.
-    pub died: u64,
-    /// Readers who were told to recache.
-    pub wins: u64,
-    /// Readers who were told that another one does.
-    pub waits: u64,
-    /// Items that were gone though nobody had removed them: evicted, or expired.
-    pub vanished: u64,
-    /// Changes refused for want of room.
-    pub out_of_memory: u64,
-    /// Values over the limit.
-    pub too_large: u64,
-    /// Values read and found to be the last stored.
-    pub confirmed: u64,
+/// Declares the counts, each with what it counts.
+macro_rules! tally {
+    ($($field:ident: $words:literal,)+) => {
+        /// How often what has happened.
+        #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+        pub struct Tally {
+            $(#[doc = $words] pub $field: u64,)+
+        }
+
+        impl Tally {
+            /// Each count, with what it counts.
+            #[must_use]
+            pub fn counts(&self) -> Vec<(&'static str, u64)> {
+                vec![$(($words, self.$field)),+]
+            }
+
+            /// Adds another run's counts to these.
+            pub const fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)+
+            }
+        }
+    };
 }
 
-impl Tally {
-    /// Each count, with what it counts.
-    #[must_use]
-    pub const fn counts(&self) -> [(&'static str, u64); 10] {
-        let Self {
-            locks,
-            contended,
-            refused,
-            died,
-            wins,
-            waits,
-            vanished,
-            out_of_memory,
-            too_large,
-            confirmed,
-        } = *self;
-        [
-            ("locks granted", locks),
-            ("locks contended", contended),
-            ("locks that died with their connection", died),
-            ("changes refused because of a lock", refused),
-            ("changes refused for want of room", out_of_memory),
-            ("values too large", too_large),
-            ("values read as stored last", confirmed),
-            ("items evicted or expired", vanished),
-            ("wins given", wins),
-            ("readers told to wait", waits),
-        ]
-    }
-
-    /// Adds another run's counts to these.
-    pub const fn add(&mut self, other: &Self) {
-        let Self {
-            locks,
-            contended,
-            refused,
-            died,
-            wins,
-            waits,
-            vanished,
-            out_of_memory,
-            too_large,
-            confirmed,
-        } = other;
-        self.locks += *locks;
-        self.contended += *contended;
-        self.refused += *refused;
-        self.died += *died;
-        self.wins += *wins;
-        self.waits += *waits;
-        self.vanished += *vanished;
-        self.out_of_memory += *out_of_memory;
-        self.too_large += *too_large;
-        self.confirmed += *confirmed;
-    }
+tally! {
+    locks: "locks granted",
+    contended: "locks contended",
+    died: "locks that died with their connection",
+    refused: "changes refused because of a lock",
+    out_of_memory: "changes refused for want of room",
+    too_large: "values too large",
+    confirmed: "values read as stored last",
+    vanished: "items evicted or expired",
+    wins: "wins given",
+    waits: "readers told to wait",
 }
 
 /// A line for each count.

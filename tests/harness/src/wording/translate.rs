@@ -8,173 +8,99 @@
 //! - A replace that wants a version is a set that does, unless it unlocks: no wire has the other.
 //! - Packets have no negative exptime: their clients say a date that is past.
 
-use crate::alphabet::{
-    GuardChoice, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, UNIX_S_AT_START,
-};
 use latchd_core::command::{LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::time::Exptime;
 
 use super::Protocol;
+use crate::alphabet::{
+    GuardChoice, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, UNIX_S_AT_START,
+};
 
 /// `request` as `protocol` says it; `None` if it cannot.
 #[must_use]
 pub fn nearest(request: &SmallRequest, protocol: Protocol) -> Option<SmallRequest> {
+    match *request {
+        SmallRequest::Get(get) => nearest_get(get, protocol),
+        SmallRequest::Set(set) => nearest_set(set, protocol),
+        SmallRequest::SetTooLarge { .. } => Some(*request),
+        SmallRequest::Delete(delete) => nearest_delete(delete, protocol),
+        SmallRequest::Arithmetic(sum) => Some(nearest_arithmetic(sum, protocol)),
+        SmallRequest::Lock { .. }
+        | SmallRequest::Unlock { .. }
+        | SmallRequest::UnlockAll
+        | SmallRequest::FlushAll { .. }
+        | SmallRequest::Keys { .. }
+        | SmallRequest::Stats
+        | SmallRequest::StatsReset => (protocol != Protocol::Meta).then_some(*request),
+    }
+}
+
+fn nearest_get(get: SmallGet, protocol: Protocol) -> Option<SmallRequest> {
+    let SmallGet { key, lock, .. } = get;
+    let debugs = !get.bump && !get.recaches;
+    let plain = SmallGet {
+        steps: only(get.steps, |step| matches!(step, TtlStep::Touch(_))),
+        lock,
+        ..SmallGet::new(key)
+    };
+    // `me`, or else `mg`.
+    let meta = SmallGet {
+        recaches: get.recaches | get.bump,
+        ..get
+    };
     match protocol {
-        Protocol::Classic => classic(request),
-        Protocol::Meta => meta(request),
-        Protocol::Binary => binary(request),
+        Protocol::Classic if lock => Some(SmallRequest::Lock { key }),
+        Protocol::Classic | Protocol::Binary => (!debugs).then_some(SmallRequest::Get(plain)),
+        Protocol::Meta => (!lock).then_some(SmallRequest::Get(meta)),
     }
 }
 
-fn classic(request: &SmallRequest) -> Option<SmallRequest> {
-    Some(match *request {
-        SmallRequest::Get(SmallGet {
-            key, lock: true, ..
-        }) => SmallRequest::Lock { key },
-        SmallRequest::Get(SmallGet {
-            recaches: false,
-            bump: false,
-            ..
-        }) => return None,
-        SmallRequest::Get(get) => plain_get(get, touch(get.steps)),
-        SmallRequest::Set(SmallSet {
-            key,
-            lock: LockAfter::Release,
-            ..
-        }) => SmallRequest::Unlock { key },
-        SmallRequest::Set(set) => match set.mode {
+fn nearest_set(set: SmallSet, protocol: Protocol) -> Option<SmallRequest> {
+    let key = set.key;
+    let unlocks = set.lock == LockAfter::Release;
+    let plain = SmallSet {
+        client_flags: set.client_flags,
+        exptime: set.exptime,
+        mode: refusing(set.mode),
+        lock: set.lock,
+        ..SmallSet::new(key, set.value)
+    };
+    let set = match protocol {
+        Protocol::Classic if unlocks => return Some(SmallRequest::Unlock { key }),
+        Protocol::Meta if unlocks => return None,
+        Protocol::Classic => SmallSet {
             // `cas`, if it has a guard.
-            SetMode::Set => plain_set(set, set.mode, without_stale(set.guard)),
-            SetMode::Add | SetMode::Replace | SetMode::Append { .. } | SetMode::Prepend { .. } => {
-                plain_set(set, refusing(set.mode), GuardChoice::None)
-            }
+            guard: match set.mode {
+                SetMode::Set => without_stale(set.guard),
+                SetMode::Add
+                | SetMode::Replace
+                | SetMode::Append { .. }
+                | SetMode::Prepend { .. } => GuardChoice::None,
+            },
+            ..plain
         },
-        SmallRequest::Delete(delete) => plain_delete(delete, GuardChoice::None)?,
-        SmallRequest::Arithmetic(sum) => {
-            plain_arithmetic(sum, TtlSteps::NONE, 0, GuardChoice::None)
-        }
-        SmallRequest::SetTooLarge { .. }
-        | SmallRequest::Lock { .. }
-        | SmallRequest::Unlock { .. }
-        | SmallRequest::UnlockAll
-        | SmallRequest::FlushAll { .. }
-        | SmallRequest::Keys { .. }
-        | SmallRequest::Stats
-        | SmallRequest::StatsReset => *request,
-    })
-}
-
-fn meta(request: &SmallRequest) -> Option<SmallRequest> {
-    let mut said = guarded_set(*request);
-    match &mut said {
-        SmallRequest::Get(SmallGet { lock: true, .. })
-        | SmallRequest::Set(SmallSet {
-            lock: LockAfter::Release,
-            ..
-        })
-        | SmallRequest::Lock { .. }
-        | SmallRequest::Unlock { .. }
-        | SmallRequest::UnlockAll
-        | SmallRequest::FlushAll { .. }
-        | SmallRequest::Keys { .. }
-        | SmallRequest::Stats
-        | SmallRequest::StatsReset => return None,
-        // `me`, or else `mg`.
-        SmallRequest::Get(SmallGet { bump, recaches, .. }) => *recaches |= *bump,
-        SmallRequest::Set(_)
-        | SmallRequest::SetTooLarge { .. }
-        | SmallRequest::Delete(_)
-        | SmallRequest::Arithmetic(_) => {}
-    }
-    Some(said)
-}
-
-fn binary(request: &SmallRequest) -> Option<SmallRequest> {
-    Some(match *request {
-        SmallRequest::Get(SmallGet {
-            recaches: false,
-            bump: false,
-            ..
-        })
-        | SmallRequest::Delete(SmallDelete {
-            guard: GuardChoice::Never,
-            ..
-        }) => return None,
-        SmallRequest::Get(get) => plain_get(get, touch(get.steps)),
-        SmallRequest::Set(set) => {
-            let guard = match without_stale(set.guard) {
+        Protocol::Meta => guarded(set),
+        Protocol::Binary => guarded(SmallSet {
+            guard: match without_stale(set.guard) {
                 // A version of 0 is none.
                 GuardChoice::Never => GuardChoice::None,
                 guard @ (GuardChoice::None
                 | GuardChoice::Match(_)
                 | GuardChoice::MatchElseStale(_)) => guard,
-            };
-            guarded_set(without_extras(plain_set(set, refusing(set.mode), guard)))
-        }
-        SmallRequest::Delete(delete) => plain_delete(delete, without_stale(delete.guard))?,
-        SmallRequest::Arithmetic(sum) => {
-            plain_arithmetic(sum, vivify(sum.steps), sum.initial, sum.guard)
-        }
-        SmallRequest::SetTooLarge { .. }
-        | SmallRequest::Lock { .. }
-        | SmallRequest::Unlock { .. }
-        | SmallRequest::UnlockAll
-        | SmallRequest::FlushAll { .. }
-        | SmallRequest::Keys { .. }
-        | SmallRequest::Stats
-        | SmallRequest::StatsReset => *request,
-    })
+            },
+            ..without_extras(plain)
+        }),
+    };
+    Some(SmallRequest::Set(set))
 }
 
-/// A replace that wants a version and keeps the lock, as a set.
-fn guarded_set(mut request: SmallRequest) -> SmallRequest {
-    if let SmallRequest::Set(SmallSet {
-        mode: mode @ SetMode::Replace,
-        guard: GuardChoice::Match(_) | GuardChoice::MatchElseStale(_) | GuardChoice::Never,
-        lock: LockAfter::Keep,
-        ..
-    }) = &mut request
-    {
-        *mode = SetMode::Set;
-    }
-    request
-}
-
-/// An append and a prepend, whose packets have no room for client flags and an exptime.
-fn without_extras(mut request: SmallRequest) -> SmallRequest {
-    if let SmallRequest::Set(SmallSet {
-        mode: SetMode::Append { .. } | SetMode::Prepend { .. },
-        client_flags,
-        exptime,
-        ..
-    }) = &mut request
-    {
-        *client_flags = 0;
-        *exptime = Exptime::Never;
-    }
-    request
-}
-
-fn plain_get(get: SmallGet, steps: TtlSteps) -> SmallRequest {
-    SmallRequest::Get(SmallGet {
-        steps,
-        lock: get.lock,
-        ..SmallGet::new(get.key)
-    })
-}
-
-fn plain_set(set: SmallSet, mode: SetMode, guard: GuardChoice) -> SmallRequest {
-    SmallRequest::Set(SmallSet {
-        client_flags: set.client_flags,
-        exptime: set.exptime,
-        mode,
-        guard,
-        lock: set.lock,
-        ..SmallSet::new(set.key, set.value)
-    })
-}
-
-fn plain_delete(delete: SmallDelete, guard: GuardChoice) -> Option<SmallRequest> {
+fn nearest_delete(delete: SmallDelete, protocol: Protocol) -> Option<SmallRequest> {
+    let guard = match protocol {
+        Protocol::Classic => GuardChoice::None,
+        Protocol::Meta => return Some(SmallRequest::Delete(delete)),
+        Protocol::Binary if delete.guard == GuardChoice::Never => return None,
+        Protocol::Binary => without_stale(delete.guard),
+    };
     let plain = SmallDelete {
         guard,
         ..SmallDelete::new(delete.key)
@@ -182,18 +108,36 @@ fn plain_delete(delete: SmallDelete, guard: GuardChoice) -> Option<SmallRequest>
     (delete.removal == plain.removal).then_some(SmallRequest::Delete(plain))
 }
 
-fn plain_arithmetic(
-    sum: SmallArithmetic,
-    steps: TtlSteps,
-    initial: u64,
-    guard: GuardChoice,
-) -> SmallRequest {
-    SmallRequest::Arithmetic(SmallArithmetic {
-        initial,
-        steps,
-        guard,
-        ..SmallArithmetic::new(sum.key, sum.direction, sum.delta)
+fn nearest_arithmetic(sum: SmallArithmetic, protocol: Protocol) -> SmallRequest {
+    let plain = SmallArithmetic::new(sum.key, sum.direction, sum.delta);
+    SmallRequest::Arithmetic(match protocol {
+        Protocol::Classic => plain,
+        Protocol::Meta => sum,
+        Protocol::Binary => SmallArithmetic {
+            initial: sum.initial,
+            steps: only(sum.steps, |step| matches!(step, TtlStep::Vivify(_))),
+            guard: sum.guard,
+            ..plain
+        },
     })
+}
+
+/// A replace that wants a version and keeps the lock, as a set.
+fn guarded(mut set: SmallSet) -> SmallSet {
+    let is_guarded = set.guard != GuardChoice::None;
+    if set.mode == SetMode::Replace && set.lock == LockAfter::Keep && is_guarded {
+        set.mode = SetMode::Set;
+    }
+    set
+}
+
+/// An append and a prepend, whose packets have no room for client flags and an exptime.
+const fn without_extras(mut set: SmallSet) -> SmallSet {
+    if let SetMode::Append { .. } | SetMode::Prepend { .. } = set.mode {
+        set.client_flags = 0;
+        set.exptime = Exptime::Never;
+    }
+    set
 }
 
 const fn refusing(mode: SetMode) -> SetMode {
@@ -210,14 +154,6 @@ const fn without_stale(guard: GuardChoice) -> GuardChoice {
         GuardChoice::MatchElseStale(cas) => GuardChoice::Match(cas),
         GuardChoice::None | GuardChoice::Match(_) | GuardChoice::Never => guard,
     }
-}
-
-fn touch(steps: TtlSteps) -> TtlSteps {
-    only(steps, |step| matches!(step, TtlStep::Touch(_)))
-}
-
-fn vivify(steps: TtlSteps) -> TtlSteps {
-    only(steps, |step| matches!(step, TtlStep::Vivify(_)))
 }
 
 fn only(steps: TtlSteps, which: impl Fn(&TtlStep) -> bool) -> TtlSteps {
