@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use latchd_core::Limits;
 use latchd_core::engine::{Config, Core};
-use latchd_core::limits::Limits;
 use latchd_harness::alphabet::limits::{ample, scarce};
 use latchd_harness::alphabet::{Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START};
 use latchd_harness::lockstep::{Lockstep, Room, panic_words};
