@@ -26,18 +26,11 @@ pub struct Explored {
 }
 
 impl Explored {
-    /// On the core as it is.
+    /// On cores that are made as the setup says, one a shard.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         let cores = (0..setup.shards).map(|shard| Core::new(setup.config(shard)));
-        let cores = cores.collect();
-        Self::with_cores(setup, cores)
-    }
-
-    /// On cores of one's own making, one a shard.
-    #[must_use]
-    pub fn with_cores(setup: Setup, cores: Vec<Core>) -> Self {
-        let start = World::new(&setup, cores);
+        let start = World::new(&setup, cores.collect());
         Self {
             setup,
             start,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use latchd_harness::transcript::parse::parse;
 use latchd_model::report::{self, Outcome};
 use latchd_model::{Explored, Setup, all, lease, pairs, search};
 use stateright::Model;
@@ -29,6 +30,12 @@ enum Task {
         /// Where to put the transcript of what is wrong.
         #[arg(long, default_value = "target/model")]
         save: PathBuf,
+    },
+    /// Looks for the shortest way to a state of one model that is wrong, and says it: how many steps
+    /// it has, what it breaks, and the transcript. Fails if there is one.
+    Search {
+        /// Which model.
+        name: String,
     },
     /// Says what each model is about: its alphabet, what must always hold, and what must be seen.
     List {
@@ -80,6 +87,7 @@ fn main() -> ExitCode {
             threads,
             save,
         } => check(&chosen(name.as_deref()), threads, &save),
+        Task::Search { name } => search(&name),
         Task::List { name } => {
             for setup in chosen(name.as_deref()) {
                 println!("{}", report::details(setup));
@@ -162,6 +170,32 @@ fn check(setups: &[&'static Setup], threads: usize, save: &Path) -> bool {
         println!("\n{complaints}");
     }
     complaints.is_empty()
+}
+
+/// How it is said is what `model/mutants/src/layer.rs` reads.
+fn search(name: &str) -> bool {
+    let Some(setup) = all().find(|setup| setup.name == name) else {
+        eprintln!("there is no model {name}");
+        std::process::exit(2);
+    };
+    let model = Explored::new(setup.clone());
+    match search::shortest_offence(&model, usize::MAX) {
+        Ok(states) => {
+            println!("{name}: nothing is wrong in {states} states");
+            true
+        }
+        Err(offence) => {
+            let (steps, invariant) = (offence.steps.len(), offence.fault.invariant);
+            let text = report::offence(&model, &offence);
+            // What is no transcript is of no use to whoever wants to see it again.
+            if let Err(mistake) = parse(name, &text) {
+                eprintln!("the way there is no transcript: {mistake}\n{text}");
+                std::process::exit(2);
+            }
+            println!("{name}: {steps} steps break {invariant}\n{text}");
+            false
+        }
+    }
 }
 
 fn view(setups: &[&'static Setup]) -> bool {
