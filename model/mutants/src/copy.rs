@@ -1,0 +1,151 @@
+//! The copy that bugs are planted in. The checkout itself is only read.
+//!
+//! A file that is as it was is not written again, so cargo builds what a patch has touched and what
+//! depends on it, and nothing else.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{fs, io};
+
+/// What is built: what ships, in a manner that is quick to build again.
+const PROFILE: [&str; 6] = [
+    "inherits='release'",
+    "opt-level=1",
+    "lto='off'",
+    "codegen-units=16",
+    "debug=0",
+    "incremental=true",
+];
+
+/// A copy of the checkout, and a folder to build it in.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    tree: PathBuf,
+    build: PathBuf,
+}
+
+impl Copy {
+    /// Copies all that git knows of the checkout at `root`, or would take in, into `folder`. What is
+    /// there from the last time is brought up to date.
+    ///
+    /// # Errors
+    /// Files cannot be listed, read or written.
+    pub(crate) fn of(root: &Path, folder: &Path) -> Result<Self, String> {
+        let listing = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others"])
+            .arg("--exclude-standard")
+            .current_dir(root)
+            .output();
+        let listing = succeeded("git", listing)?;
+        let names: BTreeSet<PathBuf> = listing
+            .split_terminator('\0')
+            .map(PathBuf::from)
+            // What is deleted and not committed is still listed.
+            .filter(|name| root.join(name).is_file())
+            .collect();
+        let copy = Self {
+            tree: folder.join("tree"),
+            build: folder.join("build"),
+        };
+        fs::create_dir_all(&copy.tree)
+            .and_then(|()| copy.remove_others(&copy.tree, &names))
+            .and_then(|()| names.iter().try_for_each(|name| copy.bring(root, name)))
+            .map_err(|error| format!("{}: {error}", copy.tree.display()))?;
+        Ok(copy)
+    }
+
+    /// Removes the files under `folder` that are not to be there.
+    fn remove_others(&self, folder: &Path, names: &BTreeSet<PathBuf>) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            let name = path.strip_prefix(&self.tree).expect("it is in the tree");
+            if path.is_dir() {
+                self.remove_others(&path, names)?;
+            } else if !names.contains(name) {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bring(&self, root: &Path, name: &Path) -> io::Result<()> {
+        let content = fs::read(root.join(name))?;
+        let path = self.tree.join(name);
+        if fs::read(&path).is_ok_and(|there| there == content) {
+            return Ok(());
+        }
+        fs::create_dir_all(path.parent().expect("it is in the tree"))?;
+        fs::write(path, content)
+    }
+
+    /// Where something of the checkout is in the copy.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.tree.join(name)
+    }
+
+    /// Applies a patch, does something with what comes of it, and takes the patch back.
+    ///
+    /// # Errors
+    /// The patch does not apply as it is, or what is done fails.
+    pub(crate) fn with<T>(
+        &self,
+        patch: &Path,
+        act: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        self.apply(&[], patch)?;
+        let outcome = act();
+        self.apply(&["--reverse"], patch)?;
+        outcome
+    }
+
+    fn apply(&self, options: &[&str], patch: &Path) -> Result<(), String> {
+        let applied = Command::new("git")
+            .arg("apply")
+            .args(options)
+            .arg(patch)
+            .current_dir(&self.tree)
+            // Or git takes the copy for a folder of the checkout, and skips what is not in it.
+            .env(
+                "GIT_CEILING_DIRECTORIES",
+                self.tree.parent().unwrap_or(&self.tree),
+            )
+            .output();
+        succeeded("git apply", applied).map(drop)
+    }
+
+    /// Has cargo build something in the copy.
+    ///
+    /// # Errors
+    /// It cannot be built.
+    pub(crate) fn build(&self, words: &str) -> Result<(), String> {
+        succeeded("cargo", self.cargo(words)).map(drop)
+    }
+
+    /// Has cargo do something in the copy.
+    ///
+    /// # Errors
+    /// There is no cargo.
+    pub(crate) fn cargo(&self, words: &str) -> io::Result<Output> {
+        let mut words = words.split_whitespace();
+        let settings = PROFILE.map(|setting| format!("--config=profile.mutants.{setting}"));
+        Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
+            .args(words.next())
+            .args(["--quiet", "--profile=mutants"])
+            .args(settings)
+            .args(words)
+            .current_dir(&self.tree)
+            .env("CARGO_TARGET_DIR", &self.build)
+            .output()
+    }
+}
+
+/// What a program has said if all went well.
+fn succeeded(program: &str, output: io::Result<Output>) -> Result<String, String> {
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{program}: {}", words.trim_end()))
+}

@@ -1,0 +1,127 @@
+//! Plants bugs, one at a time, and asks whether the proofs find them.
+//!
+//! A proof that finds nothing may be one that looks at nothing. Each `model/mutants/*.patch` gets one
+//! rule of the core wrong; its head says what, which model finds it, and after how many steps at the
+//! least. Here each is applied to a copy of the checkout, the model is built and searched there, and
+//! what it finds is compared with the head. With `--layers` the other layers are asked as well.
+//!
+//! Before any of them the same is asked of the copy as it is, in which there must be nothing to find.
+
+mod copy;
+mod layer;
+mod mutant;
+mod trial;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use copy::Copy;
+use layer::Layer;
+use trial::Trial;
+
+const USAGE: &str = "usage: latchd-mutants [--layers] [--show] [NAME…]
+
+  NAME      the name of a patch in model/mutants, without `.patch`; all of them if none is given
+  --layers  asks unit tests, transcripts, properties and simulation as well, and says which find it
+  --show    prints the shortest way that the model has found, as a transcript";
+
+#[derive(Debug, Default)]
+struct Arguments {
+    layers: bool,
+    show: bool,
+    names: BTreeSet<String>,
+}
+
+fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
+    let mut arguments = Arguments::default();
+    for word in words {
+        match word.as_str() {
+            "--layers" => arguments.layers = true,
+            "--show" => arguments.show = true,
+            option if option.starts_with('-') => return None,
+            _ => {
+                arguments.names.insert(word);
+            }
+        }
+    }
+    Some(arguments)
+}
+
+fn main() -> ExitCode {
+    let Some(arguments) = parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match run(&arguments) {
+        Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,
+        Ok(complaints) => {
+            println!("\n{}", complaints.join("\n"));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Puts the bugs to the test. Returns what is not as the patches say.
+///
+/// # Errors
+/// None of them could be put to the test.
+fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = package.ancestors().nth(2).expect("it is model/mutants");
+    let folder = root.join("target/mutants");
+    let copy = Copy::of(root, &folder)?;
+    // The copy's own, so that whoever goes on working does not change what is asked.
+    let mut mutants = mutant::all(&copy.path("model/mutants"))?;
+    let is_there = |name: &&String| mutants.iter().any(|mutant| mutant.name == **name);
+    if let Some(name) = arguments.names.iter().find(|name| !is_there(name)) {
+        return Err(format!("there is no model/mutants/{name}.patch"));
+    }
+    if !arguments.names.is_empty() {
+        mutants.retain(|mutant| arguments.names.contains(&mutant.name));
+    }
+    let trial = Trial {
+        copy,
+        layers: if arguments.layers { &Layer::ALL } else { &[] },
+        logs: folder,
+    };
+
+    let start = Instant::now();
+    let models: BTreeSet<_> = mutants.iter().map(|mutant| mutant.model.clone()).collect();
+    trial.ask_without_bug(models)?;
+    println!(
+        "without any bug nothing is found; this took {:.1} s, the first build included\n",
+        start.elapsed().as_secs_f64()
+    );
+    println!("{}", trial.head());
+    let start = Instant::now();
+    let mut complaints = Vec::new();
+    for mutant in &mutants {
+        let start = Instant::now();
+        match trial.ask_with(mutant) {
+            Ok(outcome) => {
+                println!("{}", outcome.line(mutant, start.elapsed()));
+                complaints.extend(outcome.complaints(mutant));
+                if let Some(found) = outcome.found.filter(|_| arguments.show) {
+                    println!("\n# {}\n{}", mutant.bug, found.transcript);
+                }
+            }
+            Err(error) => {
+                println!("{:26} FAILED", mutant.name);
+                complaints.push(format!("{}: {error}", mutant.name));
+            }
+        }
+    }
+    println!(
+        "\n{} mutants, {} complaints, {:.1} s",
+        mutants.len(),
+        complaints.len(),
+        start.elapsed().as_secs_f64()
+    );
+    Ok(complaints)
+}

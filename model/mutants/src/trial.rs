@@ -1,0 +1,151 @@
+//! One bug put to the test: what finds it, and whether that is what its patch says.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::copy::Copy;
+use crate::layer::{Found, Layer, search};
+use crate::mutant::Mutant;
+
+/// What is asked, and of what.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    /// Where bugs are planted.
+    pub(crate) copy: Copy,
+    /// The layers that are asked besides the model.
+    pub(crate) layers: &'static [Layer],
+    /// The folder for what they say.
+    pub(crate) logs: PathBuf,
+}
+
+/// What the model and the layers have said of a bug.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// What the model has found, if anything.
+    pub(crate) found: Option<Found>,
+    /// Which of the layers that were asked have found something.
+    found_by: Vec<Layer>,
+    /// Those that were asked.
+    asked: &'static [Layer],
+}
+
+impl Trial {
+    /// Asks the model and the layers of the copy as it is: what finds something there finds it with
+    /// any bug.
+    ///
+    /// # Errors
+    /// Something is found, or cannot be built or run.
+    pub(crate) fn ask_without_bug(
+        &self,
+        models: impl IntoIterator<Item = String>,
+    ) -> Result<(), String> {
+        for model in models {
+            if let Some(found) = search(&self.copy, &model)? {
+                let Found { invariant, .. } = found;
+                return Err(format!("{model} breaks {invariant} without any bug"));
+            }
+        }
+        for layer in self.layers {
+            if layer.finds(&self.copy, &self.log("no-bug", *layer))? {
+                let log = self.log("no-bug", *layer);
+                return Err(format!(
+                    "something is wrong without any bug: {}",
+                    log.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Plants a bug and asks the model and the layers.
+    ///
+    /// # Errors
+    /// The patch does not apply, or something cannot be built or run.
+    pub(crate) fn ask_with(&self, mutant: &Mutant) -> Result<Outcome, String> {
+        self.copy.with(&mutant.patch, || {
+            let mut found_by = Vec::new();
+            for layer in self.layers {
+                if layer.finds(&self.copy, &self.log(&mutant.name, *layer))? {
+                    found_by.push(*layer);
+                }
+            }
+            Ok(Outcome {
+                found: search(&self.copy, &mutant.model)?,
+                found_by,
+                asked: self.layers,
+            })
+        })
+    }
+
+    fn log(&self, name: &str, layer: Layer) -> PathBuf {
+        self.logs.join(format!("{name}.{}.txt", layer.name()))
+    }
+
+    /// The head of the table.
+    pub(crate) fn head(&self) -> String {
+        let mut line = format!(
+            "{:26} {:17} {:>5} {:6} {:>7}",
+            "mutant", "model", "steps", "breaks", "seconds"
+        );
+        for layer in self.layers {
+            write!(line, " {:11}", layer.name()).expect("a String takes what is written to it");
+        }
+        line.trim_end().to_owned()
+    }
+}
+
+impl Outcome {
+    /// The line of the table.
+    pub(crate) fn line(&self, mutant: &Mutant, time: Duration) -> String {
+        let (steps, invariant) = match &self.found {
+            Some(found) => (found.steps.to_string(), found.invariant.as_str()),
+            None => ("none".to_owned(), ""),
+        };
+        let mut line = format!(
+            "{:26} {:17} {steps:>5} {invariant:6} {:>7.1}",
+            mutant.name,
+            mutant.model,
+            time.as_secs_f64()
+        );
+        for layer in self.asked {
+            let found = if self.found_by.contains(layer) {
+                "yes"
+            } else {
+                ""
+            };
+            write!(line, " {found:11}").expect("a String takes what is written to it");
+        }
+        line.trim_end().to_owned()
+    }
+
+    /// What is not as the patch says, one complaint a line; empty if all is.
+    pub(crate) fn complaints(&self, mutant: &Mutant) -> Vec<String> {
+        let Mutant {
+            name, model, steps, ..
+        } = mutant;
+        let mut complaints = Vec::new();
+        match &self.found {
+            None => complaints.push(format!("{name} is not found by {model}")),
+            Some(found) if found.steps != *steps => complaints.push(format!(
+                "{name} is found by {model} in {} steps, and its patch says {steps}",
+                found.steps
+            )),
+            Some(_) => {}
+        }
+        for layer in self.asked {
+            let (is_found, is_missed) = (
+                self.found_by.contains(layer),
+                mutant.missed_by.contains(layer),
+            );
+            if is_found == is_missed {
+                let verb = if is_found { "found" } else { "missed" };
+                complaints.push(format!(
+                    "{name} is {verb} by {}, and its patch says otherwise",
+                    layer.name()
+                ));
+            }
+        }
+        complaints
+    }
+}
