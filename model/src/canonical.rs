@@ -194,18 +194,17 @@ fn key_word(
     lingering: Option<Lingering>,
 ) -> u64 {
     let mut word = Word::default();
-    word.push(
-        match lingering {
-            None => 0,
-            // Where all are let go of together, the order is that of nothing.
-            Some(_) if setup.settles_together() => 1,
-            Some(Lingering { stays: _, place }) => {
-                2 + place.expect("L9: what lingers stands in line") as u64
-            }
-        },
-        3,
-    );
-    word.push_bit(lingering.is_some_and(|lingering| lingering.stays));
+    let Lingering {
+        is_over,
+        stays,
+        places,
+    } = lingering.unwrap_or_default();
+    word.push_bit(is_over);
+    word.push_bit(stays);
+    // Where all are let go of together, before anything else, the order is that of nothing.
+    if !setup.settles_together() {
+        word.push(u64::from(places), 8);
+    }
     let Ghost {
         win_out,
         flush_pending: due_at_unlock,

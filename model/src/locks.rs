@@ -61,7 +61,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-2x2-settled-1",
-        pinned: Counts::new(38_445, 2_660_667),
+        pinned: Counts::new(45_550, 3_097_594),
         about: "locks that end many at once, and are let go of one at a time",
         keys: 2,
         settled_max: 1,

@@ -42,13 +42,16 @@ pub(crate) struct ShardSeen {
     pub now_ms: u64,
 }
 
-/// An item whose lock is over and that the store still takes for held.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// What a lock that is over has left behind.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Lingering {
+    /// Its lock is over, and the store still takes the item for held. If not, somebody has come
+    /// across it since, and only its place in line is left.
+    pub is_over: bool,
     /// It is there for whoever asks; if not, its TTL or a flush has taken it.
     pub stays: bool,
-    /// When its turn comes to be let go of.
-    pub place: Option<usize>,
+    /// When its turns come to be let go of: a bit for each place in line.
+    pub places: u8,
 }
 
 /// An item, with its lock.
@@ -155,7 +158,7 @@ impl Snapshot {
             crawled: _,
         } = store;
         let mut found: [Option<Seen>; KEYS.len()] = [None; KEYS.len()];
-        let mut lingering = [None; KEYS.len()];
+        let mut lingering: [Option<Lingering>; KEYS.len()] = [None; KEYS.len()];
         for (place, entry) in entries.iter().enumerate() {
             let MapEntry {
                 key,
@@ -219,10 +222,8 @@ impl Snapshot {
                 // To everybody who asks, the lock has ended, with all that its end brings about.
                 seen.locked = false;
                 let stays = !*flush_pending && !seen.is_past(now.as_millis());
-                lingering[number] = Some(Lingering {
-                    stays,
-                    place: ended.iter().position(|at| at == key),
-                });
+                lingering[number].get_or_insert_default().is_over = true;
+                lingering[number].get_or_insert_default().stays = stays;
                 if !stays {
                     found[number] = None;
                 }
@@ -230,6 +231,13 @@ impl Snapshot {
                 seen.owner = Some(*owner);
                 seen.flush_pending = *flush_pending;
             }
+        }
+        for (place, key) in ended.iter().enumerate() {
+            let place = 1_u8
+                .checked_shl(u32::try_from(place).unwrap_or(u32::MAX))
+                .ok_or("L9: a long line")?;
+            let number = number_of(key.as_bytes())?;
+            lingering[number].get_or_insert_default().places |= place;
         }
         for (conn, keys, elsewhere) in connections {
             if *elsewhere != Held::default() {
