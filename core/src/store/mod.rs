@@ -9,6 +9,7 @@
 //! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max).
 
 mod index;
+pub mod log;
 mod map;
 mod slot;
 
