@@ -5,11 +5,12 @@ use alloc::collections::BTreeSet;
 use super::huge::HUGE_BYTES;
 use super::segment::State;
 use super::tally::Tally;
-use super::{KeyHash, LogStore};
+use super::{KeyHasher, LogStore};
+use crate::store::Store;
 
-impl<H: KeyHash> LogStore<H> {
-    /// check
-    pub fn check(&self) {
+impl<H: KeyHasher> LogStore<H> {
+    /// L1 to L3, and what every part says of itself.
+    pub(super) fn check_all(&self) {
         self.log
             .check(&|number| self.huge.value(number).len() + HUGE_BYTES);
         self.index.check(&|address| self.hash_at(address));
@@ -43,7 +44,11 @@ impl<H: KeyHash> LogStore<H> {
             }
         }
         assert_eq!(self.index.len(), records, "L1: an entry without a record");
-        assert_eq!(self.huge.used(), numbers.len(), "V1: a value without a record");
+        assert_eq!(
+            self.huge.used(),
+            numbers.len(),
+            "V1: a value without a record"
+        );
         assert_eq!(self.tally, tally, "L2");
         assert!(
             self.held_bytes() <= self.bytes_max,

@@ -65,9 +65,7 @@ impl<T> Chunks<T> {
                 self.chunks.try_reserve_exact(more).map_err(|_| Full)?;
             }
             let mut chunk = Vec::new();
-            chunk
-                .try_reserve_exact(1 << self.shift)
-                .map_err(|_| Full)?;
+            chunk.try_reserve_exact(1 << self.shift).map_err(|_| Full)?;
             self.chunks.push(chunk);
         }
         self.chunks[self.len >> self.shift].push(value);
@@ -93,11 +91,13 @@ impl<T> Chunks<T> {
         }
     }
 
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten()
     }
 
     /// H1 and H2.
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self) {
         let size = 1 << self.shift;
         for (number, chunk) in self.chunks.iter().enumerate() {

@@ -120,6 +120,7 @@ impl Deadlines {
     }
 
     /// D1 and D2.
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self, segments: &Chunks<Segment>) {
         self.heap.check();
         for (place, id) in self.heap.iter().enumerate() {

@@ -13,7 +13,7 @@ use super::log::SLACK_CLASSES;
 use super::queues::Queue;
 use super::record::{HITS_MAX, Record};
 use super::segment::State;
-use super::{Full, KeyHash, LogStore};
+use super::{Full, KeyHasher, LogStore};
 use crate::stats::Counters;
 use crate::time::Tick;
 
@@ -47,16 +47,24 @@ enum Rule {
 
 /// What was found out about a record.
 enum Fate {
-    Carry { queue: Queue, hits: u8 },
+    Carry {
+        queue: Queue,
+        hits: u8,
+    },
     /// As [`Carry`](Fate::Carry), but given up if there is nowhere to carry it to.
-    Hit { queue: Queue, hits: u8 },
+    Hit {
+        queue: Queue,
+        hits: u8,
+    },
     Expire,
-    GiveUp { remember: bool },
+    GiveUp {
+        remember: bool,
+    },
     /// A flush has taken it already.
     Forget,
 }
 
-impl<H: KeyHash> LogStore<H> {
+impl<H: KeyHasher> LogStore<H> {
     /// Chooses a segment to empty. Returns whether there was one.
     pub(super) fn begin_drain(&mut self) -> bool {
         let worth = if self.evict {
@@ -242,13 +250,7 @@ impl<H: KeyHash> LogStore<H> {
     }
 
     /// Writes an item once more, elsewhere.
-    fn carry(
-        &mut self,
-        address: Address,
-        hash: u64,
-        queue: Queue,
-        hits: u8,
-    ) -> Result<(), Full> {
+    fn carry(&mut self, address: Address, hash: u64, queue: Queue, hits: u8) -> Result<(), Full> {
         let record = self.record(address);
         let bytes = record.padded_bytes(&self.geometry);
         let huge_bytes = self.huge_bytes(record);

@@ -116,6 +116,7 @@ impl Ghost {
     }
 
     /// O1.
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self, buckets: usize) {
         assert!(
             self.parts.len() <= (buckets * MARKS).div_ceil(self.part_len),

@@ -9,7 +9,7 @@ use crate::key::Key;
 use crate::store::HashSeed;
 
 /// Makes numbers of keys. Tests have one that gives many keys the same.
-pub trait KeyHash {
+pub trait KeyHasher {
     /// The hash of `key`, the same whenever it is asked.
     fn hash(&self, key: Key<'_>) -> u64;
 }
@@ -26,7 +26,7 @@ impl SipHash {
     }
 }
 
-impl KeyHash for SipHash {
+impl KeyHasher for SipHash {
     fn hash(&self, key: Key<'_>) -> u64 {
         self.0.hash(key.as_bytes())
     }

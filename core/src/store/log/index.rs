@@ -224,7 +224,11 @@ impl Index {
 
     /// Every entry of the chain that begins with `bucket`.
     pub(super) fn chain(&self, bucket: usize) -> impl Iterator<Item = Entry> {
-        let mut next = self.primary.len().checked_sub(1).map(|_| At::primary(bucket));
+        let mut next = self
+            .primary
+            .len()
+            .checked_sub(1)
+            .map(|_| At::primary(bucket));
         core::iter::from_fn(move || {
             let at = next?;
             next = self.at(at).overflow().map(At::Overflow);
@@ -402,6 +406,7 @@ impl Index {
     }
 
     /// I1 to I3, and U1. `hash_of` tells the hash of the key at an address.
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self, hash_of: HashOf<'_>) {
         self.primary.check();
         self.overflow.check();

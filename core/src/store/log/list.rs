@@ -95,6 +95,7 @@ impl List {
     }
 
     /// Every segment from the oldest on, asserting K1.
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn iter<'a>(
         &'a self,
         segments: &'a Chunks<Segment>,
@@ -153,10 +154,7 @@ mod tests {
             two.push(&mut segments, id + 3);
         }
         one.append(&mut segments, &mut two);
-        assert_eq!(
-            one.iter(&segments).collect::<Vec<_>>(),
-            [0, 1, 2, 3, 4, 5]
-        );
+        assert_eq!(one.iter(&segments).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
         assert_eq!((one.len(), two.len()), (6, 0));
         two.append(&mut segments, &mut one);
         assert_eq!(two.oldest(), Some(0));

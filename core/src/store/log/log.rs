@@ -274,16 +274,6 @@ impl Log {
         self.settle(id);
     }
 
-    /// What a huge value of a living item takes has changed.
-    pub(super) fn reweigh(&mut self, address: Address, old_bytes: usize, new_bytes: usize) {
-        let (id, _) = self.geometry.place(address);
-        let queue = self.queue(id);
-        let line = self.queues.line_mut(queue);
-        line.weight = line.weight - old_bytes + new_bytes;
-        let segment = &mut self.segments[id as usize];
-        segment.huge_bytes = segment.huge_bytes - old_bytes + new_bytes;
-    }
-
     /// An item in this segment may expire at `deadline`, in ticks (B2).
     pub(super) fn expect(&mut self, id: SegmentId, deadline: u32) {
         if deadline < self.segments[id as usize].earliest {
@@ -422,6 +412,7 @@ impl Log {
     }
 
     /// Every record of a segment, dead ones too, with its address.
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn records(&self, id: SegmentId) -> impl Iterator<Item = (Address, Record<'_>)> {
         let segment = &self.segments[id as usize];
         let mut offset = 0;
@@ -437,6 +428,7 @@ impl Log {
 
     /// A1 to A3, B1 to B3, Q1 to Q3; what is in the records is the caller's. `huge_bytes` tells what
     /// a huge value takes.
+    #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self, huge_bytes: &dyn Fn(u32) -> usize) {
         self.segments.check();
         self.deadlines.check(&self.segments);
@@ -491,9 +483,16 @@ impl Log {
             let all = self.segments.iter();
             all.filter(|segment| segment.state == state).count()
         };
-        let queued: usize = Queue::ALL.map(|queue| self.queues.line(queue).segments.len()).iter().sum();
+        let queued: usize = Queue::ALL
+            .map(|queue| self.queues.line(queue).segments.len())
+            .iter()
+            .sum();
         let sealed: usize = self.slack.iter().map(List::len).sum();
-        assert_eq!(queued, in_state(State::Open) + in_state(State::Sealed), "Q1");
+        assert_eq!(
+            queued,
+            in_state(State::Open) + in_state(State::Sealed),
+            "Q1"
+        );
         assert_eq!(sealed, in_state(State::Sealed), "A3");
         assert_eq!(self.spare.len(), in_state(State::Spare), "A2");
         assert_eq!(self.bare.len(), in_state(State::Bare), "A1");

@@ -17,6 +17,7 @@
 //! share of the index is not part of it, and L3 counts it all the same.
 
 mod bucket;
+#[cfg(any(test, feature = "verify"))]
 mod check;
 mod chunks;
 mod deadlines;
@@ -42,21 +43,20 @@ mod tests;
 
 use core::fmt;
 
-use bytes::Bytes;
-
 use self::drain::Drain;
 use self::geometry::{Address, Geometry};
 use self::ghost::Ghost;
-pub use self::hash::{KeyHash, SipHash};
+pub use self::hash::{KeyHasher, SipHash};
 use self::huge::{HUGE_BYTES, Huge};
 use self::index::Index;
 use self::log::Log;
 use self::record::{HITS_MAX, Record, STUB_BYTES, deadline_count, record_bytes};
 use self::sweep::Sweep;
 use self::tally::Tally;
-use super::{End, Full, HashSeed, Usage};
+use self::write::Change;
+use super::{End, Full, HashSeed, Store, Usage};
 use crate::command::ScanCursor;
-use crate::item::Meta as ItemHeader;
+use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::stats::Counters;
@@ -106,7 +106,7 @@ impl LogStore {
     }
 }
 
-impl<H: KeyHash> LogStore<H> {
+impl<H: KeyHasher> LogStore<H> {
     /// An empty store within `limits`, with a hash of one's own.
     #[must_use]
     pub const fn with_hasher(limits: &Limits, hasher: H) -> Self {
@@ -154,6 +154,15 @@ impl<H: KeyHash> LogStore<H> {
         self.log.record(address)
     }
 
+    fn value_at(&self, address: Address) -> &[u8] {
+        let record = self.record(address);
+        match record.huge() {
+            Some(number) => self.huge.value(number),
+            None => record.value(),
+        }
+    }
+
+    #[cfg(any(test, feature = "verify"))]
     fn hash_at(&self, address: Address) -> u64 {
         self.hasher.hash(self.record(address).key())
     }
@@ -206,6 +215,12 @@ impl<H: KeyHash> LogStore<H> {
     /// Writes an item's header; the tallies and deadlines that depend on it follow.
     fn write_header(&mut self, address: Address, header: &ItemHeader) {
         let record = self.record(address);
+        if record.has_flags() {
+            self.log.record_mut(address).set_flags(header.client_flags);
+        } else {
+            assert_eq!(header.client_flags, 0, "R2: flags come with a value");
+        }
+        let record = self.record(address);
         let was_locked = record.is_locked();
         if was_locked != header.locked {
             let cost = self.cost(record);
@@ -224,9 +239,13 @@ impl<H: KeyHash> LogStore<H> {
             self.expect(address, deadline_count(header));
         }
     }
+}
 
-    /// Finds the item of `key`, expired or not.
-    pub fn find(&self, key: Key<'_>) -> Result<LogSlot, LogVacancy> {
+impl<H: KeyHasher> Store for LogStore<H> {
+    type Slot = LogSlot;
+    type Vacancy = LogVacancy;
+
+    fn find(&self, key: Key<'_>) -> Result<LogSlot, LogVacancy> {
         let hash = self.hasher.hash(key);
         self.index
             .find(hash, |address| self.log.is_item(address, key))
@@ -234,71 +253,101 @@ impl<H: KeyHash> LogStore<H> {
             .ok_or(LogVacancy { hash })
     }
 
-    /// header
-    pub fn header(&self, slot: LogSlot) -> ItemHeader {
+    fn header(&self, slot: LogSlot) -> ItemHeader {
         self.record(slot.address).header()
     }
 
-    /// set_header
-    pub fn set_header(&mut self, slot: LogSlot, header: ItemHeader) {
-        let record = self.record(slot.address);
-        if record.has_flags() {
-            self.log
-                .record_mut(slot.address)
-                .set_flags(header.client_flags);
-        } else {
-            assert_eq!(header.client_flags, 0, "R2: flags come with a value");
-        }
+    fn set_header(&mut self, slot: LogSlot, header: ItemHeader) {
         self.write_header(slot.address, &header);
     }
 
-    /// key
-    pub fn key(&self, slot: LogSlot) -> Key<'_> {
+    fn key(&self, slot: LogSlot) -> Key<'_> {
         self.record(slot.address).key()
     }
 
-    /// value
-    pub fn value(&self, slot: LogSlot) -> &[u8] {
-        let record = self.record(slot.address);
-        match record.huge() {
-            Some(number) => self.huge.value(number),
-            None => record.value(),
-        }
+    fn value(&self, slot: LogSlot) -> &[u8] {
+        self.value_at(slot.address)
     }
 
-    /// shared_value
-    pub fn shared_value(&self, slot: LogSlot) -> Option<&Bytes> {
-        let number = self.record(slot.address).huge()?;
-        Some(self.huge.value(number))
-    }
-
-    /// item_bytes
-    pub fn item_bytes(&self, slot: LogSlot) -> usize {
+    fn item_bytes(&self, slot: LogSlot) -> usize {
         self.cost(self.record(slot.address))
     }
 
-    /// record_hit
-    pub fn record_hit(&mut self, slot: LogSlot) {
+    fn record_hit(&mut self, slot: LogSlot) {
         let hits = self.record(slot.address).hits();
         if hits < HITS_MAX {
             self.log.record_mut(slot.address).set_hits(hits + 1);
         }
     }
 
-    /// remove
-    pub fn remove(&mut self, slot: LogSlot) -> LogVacancy {
+    fn insert(
+        &mut self,
+        now: Tick,
+        vacancy: LogVacancy,
+        key: Key<'_>,
+        header: ItemHeader,
+        value: &[u8],
+        counters: &mut Counters,
+    ) -> Result<LogSlot, Full> {
+        let slot = self.write_new(now, vacancy.hash, key, &header, value, counters)?;
+        counters.total_items += 1;
+        Ok(slot)
+    }
+
+    fn replace(
+        &mut self,
+        now: Tick,
+        slot: LogSlot,
+        header: ItemHeader,
+        value: &[u8],
+        counters: &mut Counters,
+    ) -> Result<LogSlot, Full> {
+        let change = Change::Whole(value);
+        let slot = self.write_over(now, slot, &header, change, counters)?;
+        counters.total_items += 1;
+        Ok(slot)
+    }
+
+    fn extend(
+        &mut self,
+        now: Tick,
+        slot: LogSlot,
+        header: ItemHeader,
+        bytes: &[u8],
+        end: End,
+        counters: &mut Counters,
+    ) -> Result<LogSlot, Full> {
+        let change = Change::More(bytes, end);
+        let slot = self.write_over(now, slot, &header, change, counters)?;
+        counters.total_items += 1;
+        Ok(slot)
+    }
+
+    fn remove(&mut self, slot: LogSlot) -> LogVacancy {
         self.bury(slot.address, slot.hash);
         LogVacancy { hash: slot.hash }
     }
 
-    /// clear
-    pub fn clear(&mut self) {
+    fn clear(&mut self) {
         self.log.flush();
         self.tally = self.tally.locked_only();
     }
 
-    /// usage
-    pub fn usage(&self) -> Usage {
+    fn crawl(&mut self, now: Tick, items_max: usize, counters: &mut Counters) {
+        self.sweep_some(now, items_max, counters);
+        self.give_back();
+    }
+
+    fn scan<'a>(
+        &'a self,
+        cursor: ScanCursor,
+        items_max: usize,
+        visit: &mut dyn FnMut(Key<'a>, &ItemHeader),
+    ) -> Option<ScanCursor> {
+        self.page(cursor, items_max, visit)
+    }
+
+    fn usage(&self) -> Usage {
         Usage {
             items: self.tally.items,
             bytes: self.tally.bytes,
@@ -306,9 +355,13 @@ impl<H: KeyHash> LogStore<H> {
         }
     }
 
-    /// bytes_for
-    pub const fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize {
+    fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize {
         self.cost_of(key_bytes, value_bytes)
+    }
+
+    #[cfg(any(test, feature = "verify"))]
+    fn check(&self) {
+        self.check_all();
     }
 }
 

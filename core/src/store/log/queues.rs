@@ -31,6 +31,7 @@ pub(super) enum Queue {
 }
 
 impl Queue {
+    #[cfg(any(test, feature = "verify"))]
     pub(super) const ALL: [Self; 4] = [Self::Small, Self::Main, Self::Pinned, Self::Flushed];
 }
 

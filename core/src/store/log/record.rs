@@ -20,7 +20,7 @@
 use core::ops::Range;
 
 use super::geometry::Geometry;
-use crate::item::{Cas, Meta};
+use crate::item::{Cas, ItemHeader};
 use crate::key::{Key, KeyForm};
 use crate::time::{Deadline, Tick};
 
@@ -68,7 +68,7 @@ pub(super) const fn record_bytes(has_flags: bool, key_bytes: usize, value_bytes:
 
 /// The beginning of a record, up to the key: what is to be written, and how much of it.
 pub(super) fn head(
-    header: &Meta,
+    header: &ItemHeader,
     key: Key<'_>,
     value_bytes: usize,
     is_huge: bool,
@@ -89,10 +89,10 @@ pub(super) fn head(
 }
 
 /// A deadline as a record keeps it.
-pub(super) fn deadline_count(header: &Meta) -> u32 {
-    header.deadline.map_or(NEVER, |deadline| {
-        deadline.tick().count().min(NEVER - 1)
-    })
+pub(super) fn deadline_count(header: &ItemHeader) -> u32 {
+    header
+        .deadline
+        .map_or(NEVER, |deadline| deadline.tick().count().min(NEVER - 1))
 }
 
 impl<'a> Record<'a> {
@@ -178,9 +178,9 @@ impl<'a> Record<'a> {
     }
 
     /// All that is not key or value.
-    pub(super) fn header(self) -> Meta {
+    pub(super) fn header(self) -> ItemHeader {
         let cas = self.0[12..20].try_into().map_or(0, u64::from_le_bytes);
-        Meta {
+        ItemHeader {
             cas: Cas::new(cas).expect("it was made from one"),
             deadline: match self.deadline() {
                 NEVER => None,
@@ -231,8 +231,8 @@ impl<'a> RecordMut<'a> {
     }
 
     /// Changes all that is not key or value, but for the flags (R2).
-    pub(super) fn set_header(&mut self, header: &Meta) {
-        let Meta {
+    pub(super) fn set_header(&mut self, header: &ItemHeader) {
+        let ItemHeader {
             cas,
             deadline: _,
             last_access,
@@ -288,10 +288,10 @@ mod tests {
 
     use super::*;
 
-    fn header(bits: u8, numbers: (u64, Option<u32>, u32, u32)) -> Meta {
+    fn header(bits: u8, numbers: (u64, Option<u32>, u32, u32)) -> ItemHeader {
         let (cas, deadline, last_access, client_flags) = numbers;
         let has = |bit: u8| bits & (1 << bit) != 0;
-        Meta {
+        ItemHeader {
             cas: Cas::new(cas.max(1)).unwrap(),
             deadline: deadline.map(|count| Deadline::at(Tick::from_count(count.min(NEVER - 1)))),
             last_access: Tick::from_count(last_access),
@@ -308,7 +308,7 @@ mod tests {
         }
     }
 
-    fn record(header: &Meta, key: Key<'_>, value: &[u8], hits: u8) -> Vec<u8> {
+    fn record(header: &ItemHeader, key: Key<'_>, value: &[u8], hits: u8) -> Vec<u8> {
         let (head, length) = head(header, key, value.len(), false, hits);
         [&head[..length], key.as_bytes(), value].concat()
     }

@@ -7,7 +7,7 @@
 
 use super::geometry::SegmentId;
 use super::queues::Queue;
-use super::{Full, KeyHash, LogStore};
+use super::{Full, KeyHasher, LogStore};
 use crate::stats::Counters;
 use crate::time::Tick;
 
@@ -32,7 +32,7 @@ pub(super) struct Need {
     pub(super) new_hash: Option<u64>,
 }
 
-impl<H: KeyHash> LogStore<H> {
+impl<H: KeyHasher> LogStore<H> {
     /// How many segments are free, or could be allocated within the limit.
     pub(super) fn free_segments(&self) -> usize {
         let room = self.bytes_max.saturating_sub(self.held_bytes());
@@ -122,7 +122,9 @@ impl<H: KeyHash> LogStore<H> {
             self.find_spare()?;
             self.log.open(need.queue);
         }
-        let entry_bytes = need.new_hash.map_or(0, |hash| self.index.insert_bytes(hash));
+        let entry_bytes = need
+            .new_hash
+            .map_or(0, |hash| self.index.insert_bytes(hash));
         let huge_bytes = if need.huge_bytes > 0 {
             self.huge.insert_bytes(need.huge_bytes)
         } else {

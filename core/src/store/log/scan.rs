@@ -8,16 +8,17 @@
 //! Source: the idea is that of Redis' `SCAN` (`dict.c`, `dictScan`), here on a table that grows by
 //! single buckets.
 
-use super::{ItemHeader, KeyHash, LogStore};
+use super::{ItemHeader, KeyHasher, LogStore};
 use crate::command::ScanCursor;
 use crate::key::Key;
 
 /// How many bits of the hash a cursor has: transports put more above them.
 const CURSOR_BITS: u32 = 56;
 
-impl<H: KeyHash> LogStore<H> {
-    /// scan
-    pub fn scan<'a>(
+impl<H: KeyHasher> LogStore<H> {
+    /// A page from `cursor` on; as [`Store::scan`](crate::Store::scan). At least one bucket is shown,
+    /// whatever `items_max` says.
+    pub(super) fn page<'a>(
         &'a self,
         cursor: ScanCursor,
         items_max: usize,

@@ -73,16 +73,12 @@ impl Default for Segment {
 }
 
 impl Segment {
-    /// What has been written.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
     /// How many bytes have been written.
     pub(super) const fn len(&self) -> usize {
         self.bytes.len()
     }
 
+    #[cfg(any(test, feature = "verify"))]
     pub(super) const fn has_memory(&self) -> bool {
         self.bytes.capacity() > 0
     }
@@ -160,6 +156,7 @@ impl Segment {
         &mut self.links[row as usize]
     }
 
+    #[cfg(any(test, feature = "verify"))]
     pub(super) const fn links_of(&self, row: Row) -> Links {
         self.links[row as usize]
     }

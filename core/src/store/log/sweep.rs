@@ -11,7 +11,7 @@ use super::geometry::{Address, SegmentId};
 use super::queues::Queue;
 use super::record::NEVER;
 use super::segment::State;
-use super::{KeyHash, LogStore};
+use super::{KeyHasher, LogStore};
 use crate::stats::Counters;
 use crate::time::Tick;
 
@@ -21,6 +21,8 @@ pub(super) struct Sweep {
     segment: SegmentId,
     /// Which use of the segment's memory is meant.
     serial: u64,
+    /// A flush came before it: what it has passed is swept for that, too.
+    is_flushed: bool,
     offset: usize,
     /// Of what has been looked at.
     earliest: u32,
@@ -55,10 +57,10 @@ impl Swept {
     }
 }
 
-impl<H: KeyHash> LogStore<H> {
+impl<H: KeyHasher> LogStore<H> {
     /// Looks at up to `items_max` records in segments that a flush has left behind, or that have an
     /// item that has expired.
-    pub(super) fn crawl_log(&mut self, now: Tick, items_max: usize, counters: &mut Counters) {
+    pub(super) fn sweep_some(&mut self, now: Tick, items_max: usize, counters: &mut Counters) {
         let mut left = items_max;
         while left > 0 && (self.sweep.is_some() || self.begin_sweep(now)) {
             match self.sweep_record(now, counters) {
@@ -90,6 +92,7 @@ impl<H: KeyHash> LogStore<H> {
         self.sweep = Some(Sweep {
             segment,
             serial: self.log.segments[segment as usize].serial,
+            is_flushed: self.log.is_flushed(segment),
             offset: 0,
             earliest: NEVER,
         });
@@ -119,7 +122,12 @@ impl<H: KeyHash> LogStore<H> {
         let bytes = record.padded_bytes(&self.geometry);
         sweep.offset += bytes;
         let is_kept = record.is_locked() || self.in_hand == Some(address);
-        let won = bytes + if record.is_dead() { 0 } else { self.huge_bytes(record) };
+        let won = bytes
+            + if record.is_dead() {
+                0
+            } else {
+                self.huge_bytes(record)
+            };
         let swept = if record.is_dead() {
             Swept::Gone { bytes: 0 }
         } else if !self.log.is_there(address) && !is_kept {
@@ -162,14 +170,16 @@ impl<H: KeyHash> LogStore<H> {
         }
     }
 
-    /// W1. What is left of a flushed segment is locked: it is pinned.
+    /// W1. What is left of a flushed segment is locked: it is pinned. If the flush came in between,
+    /// the segment stays where it is, to be swept once more.
     fn end_sweep(&mut self, sweep: &Sweep) {
         self.sweep = None;
         let id = sweep.segment;
         self.log
             .deadlines
             .set(&mut self.log.segments, id, sweep.earliest);
-        if self.log.is_flushed(id) && self.log.segments[id as usize].state == State::Sealed {
+        let is_sealed = self.log.segments[id as usize].state == State::Sealed;
+        if sweep.is_flushed && self.log.is_flushed(id) && is_sealed {
             self.log.pin(id);
         }
     }

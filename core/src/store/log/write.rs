@@ -9,34 +9,36 @@ use super::geometry::Address;
 use super::huge::{HUGE_BYTES, joined};
 use super::log::Piece;
 use super::queues::Queue;
-use super::record::{Record, STUB_BYTES, head, record_bytes};
+use super::record::{STUB_BYTES, head, record_bytes};
 use super::room::Need;
-use super::{End, Full, ItemHeader, KeyHash, LogSlot, LogStore, LogVacancy};
+use super::{End, Full, ItemHeader, KeyHasher, LogSlot, LogStore};
 use crate::key::Key;
 use crate::stats::Counters;
 use crate::time::Tick;
 
 /// What an item's value becomes.
 #[derive(Clone, Copy, Debug)]
-enum Change<'a> {
+pub(super) enum Change<'a> {
     Whole(&'a [u8]),
     More(&'a [u8], End),
 }
 
-impl<H: KeyHash> LogStore<H> {
-    /// insert
-    pub fn insert(
+impl<H: KeyHasher> LogStore<H> {
+    /// Writes an item that is not there.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; nothing has changed then but what was given up for it.
+    pub(super) fn write_new(
         &mut self,
         now: Tick,
-        vacancy: LogVacancy,
+        hash: u64,
         key: Key<'_>,
-        header: ItemHeader,
+        header: &ItemHeader,
         value: &[u8],
         counters: &mut Counters,
     ) -> Result<LogSlot, Full> {
-        let hash = vacancy.hash;
-        let is_back = self.index.buckets() > 0
-            && self.ghost.remembers(hash, self.index.bucket(hash));
+        let is_back =
+            self.index.buckets() > 0 && self.ghost.remembers(hash, self.index.bucket(hash));
         let queue = if is_back { Queue::Main } else { Queue::Small };
         let is_huge = value.len() > self.geometry.value_bytes_max();
         let stored_bytes = if is_huge { STUB_BYTES } else { value.len() };
@@ -57,7 +59,7 @@ impl<H: KeyHash> LogStore<H> {
         } else {
             None
         };
-        let (head, head_bytes) = head(&header, key, stored_bytes, is_huge, 0);
+        let (head, head_bytes) = head(header, key, stored_bytes, is_huge, 0);
         let stored = stub.as_ref().map_or(value, <[u8; STUB_BYTES]>::as_slice);
         let pieces = [
             Piece::New(&head[..head_bytes]),
@@ -78,44 +80,31 @@ impl<H: KeyHash> LogStore<H> {
             let bucket = self.index.bucket(hash);
             self.ghost.forget(hash, bucket);
         }
-        self.tally.enter(self.cost(self.record(address)), header.locked);
+        self.tally
+            .enter(self.cost(self.record(address)), header.locked);
         self.grow_index();
-        counters.total_items += 1;
         Ok(LogSlot { address, hash })
     }
 
-    /// replace
-    pub fn replace(
+    /// Gives an item another value and header: in its place, or else elsewhere.
+    ///
+    /// # Errors
+    /// As [`write_new`](Self::write_new).
+    pub(super) fn write_over(
         &mut self,
         now: Tick,
         slot: LogSlot,
-        header: ItemHeader,
-        value: &[u8],
+        header: &ItemHeader,
+        change: Change<'_>,
         counters: &mut Counters,
     ) -> Result<LogSlot, Full> {
-        let slot = if self.fits_in_place(slot.address, &header, value) {
-            self.overwrite(slot.address, &header, value);
-            slot
-        } else {
-            self.rewrite(now, slot, &header, Change::Whole(value), counters)?
-        };
-        counters.total_items += 1;
-        Ok(slot)
-    }
-
-    /// extend
-    pub fn extend(
-        &mut self,
-        now: Tick,
-        slot: LogSlot,
-        header: ItemHeader,
-        bytes: &[u8],
-        end: End,
-        counters: &mut Counters,
-    ) -> Result<LogSlot, Full> {
-        let slot = self.rewrite(now, slot, &header, Change::More(bytes, end), counters)?;
-        counters.total_items += 1;
-        Ok(slot)
+        if let Change::Whole(value) = change
+            && self.fits_in_place(slot.address, header, value)
+        {
+            self.overwrite(slot.address, header, value);
+            return Ok(slot);
+        }
+        self.rewrite(now, slot, header, change, counters)
     }
 
     /// Whether a value can stand where the old one does: it takes the same room, and the record is
@@ -135,13 +124,10 @@ impl<H: KeyHash> LogStore<H> {
     fn overwrite(&mut self, address: Address, header: &ItemHeader, value: &[u8]) {
         let record = self.record(address);
         let (before, was_locked) = (self.cost(record), record.is_locked());
-        let mut record = self.log.record_mut(address);
-        record.set_value(value);
-        if header.client_flags != 0 {
-            record.set_flags(header.client_flags);
-        }
+        self.log.record_mut(address).set_value(value);
         self.tally.leave(before, was_locked);
-        self.tally.enter(self.cost(self.record(address)), was_locked);
+        self.tally
+            .enter(self.cost(self.record(address)), was_locked);
         self.write_header(address, header);
     }
 
@@ -183,7 +169,7 @@ impl<H: KeyHash> LogStore<H> {
         } else {
             None
         };
-        let new = self.write_over(old, queue, header, change, stub);
+        let new = self.append_over(old, queue, header, change, stub);
         self.index.replace(slot.hash, old, new);
         self.retire(old);
         self.tally.enter(self.cost(self.record(new)), header.locked);
@@ -194,7 +180,7 @@ impl<H: KeyHash> LogStore<H> {
     }
 
     /// Writes the new record of an item that has an old one.
-    fn write_over(
+    fn append_over(
         &mut self,
         old: Address,
         queue: Queue,
@@ -268,14 +254,6 @@ impl<H: KeyHash> LogStore<H> {
                 // If the allocator refuses, chains are longer until it does not.
                 let _ = self.index.split(&hash_of);
             }
-        }
-    }
-
-    fn value_at(&self, address: Address) -> &[u8] {
-        let record: Record<'_> = self.record(address);
-        match record.huge() {
-            Some(number) => self.huge.value(number),
-            None => record.value(),
         }
     }
 }
