@@ -122,12 +122,14 @@ const OUTER_STEP: usize = 4;
 impl<T> Index<usize> for Chunks<T> {
     type Output = T;
 
+    #[inline]
     fn index(&self, index: usize) -> &T {
         &self.chunks[index >> self.shift][index & ((1 << self.shift) - 1)]
     }
 }
 
 impl<T> IndexMut<usize> for Chunks<T> {
+    #[inline]
     fn index_mut(&mut self, index: usize) -> &mut T {
         &mut self.chunks[index >> self.shift][index & ((1 << self.shift) - 1)]
     }

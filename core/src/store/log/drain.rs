@@ -254,7 +254,7 @@ impl<H: KeyHasher> LogStore<H> {
         let record = self.record(address);
         let bytes = record.padded_bytes(&self.geometry);
         let huge_bytes = self.huge_bytes(record);
-        self.open_to_carry(queue, bytes)?;
+        let queue = self.open_to_carry(queue, bytes)?;
         let copy = self.log.copy(queue, address, hits, huge_bytes);
         self.index.replace(hash, address, copy);
         self.log.kill(address, huge_bytes);

@@ -18,7 +18,11 @@ pub(super) const SEGMENT_BYTES_MIN: usize = 512;
 
 /// How many segments a small memory has at least, so that queues of whole segments still make an
 /// order and the empty ones are few beside the others.
-const SEGMENTS_MIN: usize = 64;
+const SEGMENTS_MIN: usize = 128;
+
+/// The largest value that is kept in a segment: with longer ones, the end of it that the next record
+/// does not fit into would be too much of it. An eighth of a large segment, a quarter of a small one.
+const VALUE_BYTES_MAX: usize = 32 << 10;
 
 /// From this size on a segment leaves [`ALLOCATION_BYTES`] unused, so that with what the allocator
 /// adds it takes whole pages.
@@ -102,10 +106,14 @@ impl Geometry {
         }
     }
 
-    /// The largest value that is kept in the log, in bytes: with a longer one, the end of a segment
-    /// that the next record does not fit into would be too long.
+    /// The largest value that is kept in the log, in bytes.
     pub(super) const fn value_bytes_max(&self) -> usize {
-        self.segment_bytes() / 8
+        let quarter = self.segment_bytes() / 4;
+        if quarter < VALUE_BYTES_MAX {
+            quarter
+        } else {
+            VALUE_BYTES_MAX
+        }
     }
 
     /// `bytes` up to the next unit.
@@ -121,6 +129,7 @@ impl Geometry {
     }
 
     /// The place of an address: the segment, and the offset in bytes.
+    #[inline]
     pub(super) const fn place(&self, address: Address) -> (SegmentId, usize) {
         let units = address.0 - 1;
         let shift = self.segment_shift - self.unit_shift;
@@ -157,9 +166,9 @@ mod tests {
 
     #[test]
     fn small_memories_have_small_segments() {
-        assert_eq!(Geometry::for_memory(1 << 20).segment_bytes(), 16 << 10);
+        assert_eq!(Geometry::for_memory(1 << 20).segment_bytes(), 8 << 10);
         assert_eq!(Geometry::for_memory(100).segment_bytes(), SEGMENT_BYTES_MIN);
-        assert_eq!(Geometry::for_memory(16 << 20).segment_bytes(), 256 << 10);
+        assert_eq!(Geometry::for_memory(32 << 20).segment_bytes(), 256 << 10);
     }
 
     #[test]

@@ -281,17 +281,20 @@ impl Log {
         }
     }
 
+    #[inline]
     pub(super) fn record(&self, address: Address) -> Record<'_> {
         let (id, offset) = self.geometry.place(address);
         self.segments[id as usize].record(offset)
     }
 
+    #[inline]
     pub(super) fn record_mut(&mut self, address: Address) -> RecordMut<'_> {
         let (id, offset) = self.geometry.place(address);
         self.segments[id as usize].record_mut(offset)
     }
 
     /// Whether the item of `key` is there, and this is its record. The record is not dead.
+    #[inline]
     pub(super) fn is_item(&self, address: Address, key: Key<'_>) -> bool {
         let (id, offset) = self.geometry.place(address);
         let segment = &self.segments[id as usize];

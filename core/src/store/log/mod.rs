@@ -214,29 +214,33 @@ impl<H: KeyHasher> LogStore<H> {
 
     /// Writes an item's header; the tallies and deadlines that depend on it follow.
     fn write_header(&mut self, address: Address, header: &ItemHeader) {
-        let record = self.record(address);
-        if record.has_flags() {
-            self.log.record_mut(address).set_flags(header.client_flags);
+        let mut record = self.log.record_mut(address);
+        let before = record.as_ref();
+        let (was_locked, old_deadline) = (before.is_locked(), before.deadline());
+        if before.has_flags() {
+            record.set_flags(header.client_flags);
         } else {
             assert_eq!(header.client_flags, 0, "R2: flags come with a value");
         }
-        let record = self.record(address);
-        let was_locked = record.is_locked();
+        record.set_header(header);
         if was_locked != header.locked {
-            let cost = self.cost(record);
-            self.tally.leave(cost, was_locked);
-            self.log.record_mut(address).set_header(header);
-            self.log.set_locked(address, header.locked);
-            if self.log.is_there(address) {
-                self.tally.enter(cost, header.locked);
-            } else {
-                self.revisit(address);
-            }
-        } else {
-            self.log.record_mut(address).set_header(header);
+            self.lock_changed(address, header.locked);
         }
-        if !header.locked {
-            self.expect(address, deadline_count(header));
+        let deadline = deadline_count(header);
+        if !header.locked && (deadline < old_deadline || was_locked) {
+            self.expect(address, deadline);
+        }
+    }
+
+    /// An item has been locked, or unlocked.
+    fn lock_changed(&mut self, address: Address, is_locked: bool) {
+        let cost = self.cost(self.record(address));
+        self.tally.leave(cost, !is_locked);
+        self.log.set_locked(address, is_locked);
+        if self.log.is_there(address) {
+            self.tally.enter(cost, is_locked);
+        } else {
+            self.revisit(address);
         }
     }
 }
@@ -274,9 +278,10 @@ impl<H: KeyHasher> Store for LogStore<H> {
     }
 
     fn record_hit(&mut self, slot: LogSlot) {
-        let hits = self.record(slot.address).hits();
+        let mut record = self.log.record_mut(slot.address);
+        let hits = record.as_ref().hits();
         if hits < HITS_MAX {
-            self.log.record_mut(slot.address).set_hits(hits + 1);
+            record.set_hits(hits + 1);
         }
     }
 

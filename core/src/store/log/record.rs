@@ -230,6 +230,11 @@ impl<'a> RecordMut<'a> {
         Self(bytes)
     }
 
+    /// To be read.
+    pub(super) const fn as_ref(&self) -> Record<'_> {
+        Record(self.0)
+    }
+
     /// Changes all that is not key or value, but for the flags (R2).
     pub(super) fn set_header(&mut self, header: &ItemHeader) {
         let ItemHeader {
@@ -263,9 +268,9 @@ impl<'a> RecordMut<'a> {
     /// Writes a value of another length in the place of the one that is there; the caller knows
     /// that with its padding it takes the same room.
     pub(super) fn set_value(&mut self, value: &[u8]) {
-        let start = Record(self.0).value_start();
+        let start = self.as_ref().value_start();
         let value_bytes = u32::try_from(value.len()).expect("a longer one is huge");
-        let word = Record(self.0).word(0) & !VALUE_BYTES_MASK | value_bytes;
+        let word = self.as_ref().word(0) & !VALUE_BYTES_MASK | value_bytes;
         self.0[..4].copy_from_slice(&word.to_le_bytes());
         self.0[start..start + value.len()].copy_from_slice(value);
     }

@@ -11,12 +11,11 @@ use super::{Full, KeyHasher, LogStore};
 use crate::stats::Counters;
 use crate::time::Tick;
 
-/// Segments that are kept for carrying: emptying one may need two others, one for what is locked
-/// and one for what is not.
-const KEPT_TO_CARRY: usize = 2;
+/// Segments that are kept for carrying: what one segment holds fits into another.
+const KEPT_TO_CARRY: usize = 1;
 
 /// With fewer free segments than this, stores begin to win room back.
-const FREE_WANTED: usize = 4;
+const FREE_WANTED: usize = 3;
 
 /// How many records a small store looks at to win room, at most, as long as it need not wait.
 const RECORDS_A_STORE: usize = 24;
@@ -63,16 +62,23 @@ impl<H: KeyHasher> LogStore<H> {
         Ok(())
     }
 
-    /// Opens a segment of `queue` with room for a record that is to be carried, if none is.
+    /// The queue in which a record that is to be carried finds room: the one that is wanted, if there
+    /// is a free segment for it, or else any.
     ///
     /// # Errors
-    /// [`Full`] if there is no free segment.
-    pub(super) fn open_to_carry(&mut self, queue: Queue, bytes: usize) -> Result<(), Full> {
-        if !self.log.has_room(queue, bytes) {
-            self.find_spare()?;
-            self.log.open(queue);
+    /// [`Full`] if there is none.
+    pub(super) fn open_to_carry(&mut self, wanted: Queue, bytes: usize) -> Result<Queue, Full> {
+        if !self.log.has_room(wanted, bytes) {
+            if self.find_spare().is_err() {
+                let others = [Queue::Main, Queue::Small, Queue::Pinned];
+                let other = others
+                    .into_iter()
+                    .find(|queue| self.log.has_room(*queue, bytes));
+                return other.ok_or(Full);
+            }
+            self.log.open(wanted);
         }
-        Ok(())
+        Ok(wanted)
     }
 
     /// Gives memory back that will not be needed soon.
@@ -94,22 +100,20 @@ impl<H: KeyHasher> LogStore<H> {
         self.held_bytes() + bytes <= self.bytes_max
     }
 
-    /// Empties a little, if little is free.
+    /// Empties a little, if little is free: for each segment that is missing, twice as much as is
+    /// taken, so that there is more each time.
     fn keep_pace(&mut self, now: Tick, need: &Need, counters: &mut Counters) {
-        if self.free_segments() >= FREE_WANTED {
-            return;
-        }
+        let missing = FREE_WANTED.saturating_sub(self.free_segments());
         let needed = need.record_bytes + need.huge_bytes;
-        let mut won = 0;
-        for _ in 0..RECORDS_A_STORE + needed / 64 {
-            match self.win_back(now, counters) {
-                Some(bytes) => won += bytes,
-                None => break,
-            }
-            // Twice as much as is taken, so that there is more each time.
-            if won >= 2 * needed {
+        let wanted = 2 * missing * needed;
+        let records_max = missing * (RECORDS_A_STORE + needed / 128);
+        let (mut won, mut records) = (0, 0);
+        while won < wanted && records < records_max {
+            let Some(bytes) = self.win_back(now, counters) else {
                 break;
-            }
+            };
+            won += bytes;
+            records += 1;
         }
     }
 
