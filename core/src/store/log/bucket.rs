@@ -94,6 +94,7 @@ impl Bucket {
     #[allow(clippy::cast_possible_truncation)]
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = (usize, Address)> {
         let wanted = (hash >> 48) as u16 & COMPARED;
+        // As in `position`.
         let mut found = 0_u32;
         for (at, tag) in self.tags.iter().enumerate() {
             found |= u32::from(tag & COMPARED == wanted) << at;
@@ -112,15 +113,19 @@ impl Bucket {
 
     /// Where `address` stands.
     pub(super) fn position(&self, address: Address) -> Option<usize> {
-        let number = address.number();
-        self.addresses.iter().position(|found| *found == number)
+        // Without a branch for each, the compiler compares several at once.
+        let mut found = 0_u32;
+        for (at, number) in self.addresses.iter().enumerate() {
+            found |= u32::from(*number == address.number()) << at;
+        }
+        (found != 0).then(|| found.trailing_zeros() as usize)
     }
 
     pub(super) fn len(&self) -> usize {
         self.addresses
             .iter()
-            .position(|address| *address == 0)
-            .unwrap_or(BUCKET_ENTRIES)
+            .filter(|address| **address != 0)
+            .count()
     }
 
     pub(super) const fn is_full(&self) -> bool {

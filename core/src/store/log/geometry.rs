@@ -97,6 +97,11 @@ impl Geometry {
         1 << self.segment_shift
     }
 
+    /// How many whole segments so many bytes are.
+    pub(super) const fn segments_in(&self, bytes: usize) -> usize {
+        bytes >> self.segment_shift
+    }
+
     /// What a segment can hold, in bytes.
     pub(super) const fn segment_room(&self) -> usize {
         if self.segment_bytes() < PAGE_BYTES {

@@ -20,15 +20,16 @@ const MARKS: usize = 8;
 pub(super) struct Ghost {
     /// Parts of the table, each allocated when the first mark is left in it.
     parts: Vec<Vec<u16>>,
-    part_len: usize,
+    part_shift: u32,
     allocated: usize,
 }
 
 impl Ghost {
     pub(super) const fn new(geometry: Geometry) -> Self {
+        let part_len = geometry.chunk_len(size_of::<u16>(), 4 * MARKS) / 4;
         Self {
             parts: Vec::new(),
-            part_len: geometry.chunk_len(size_of::<u16>(), 4 * MARKS) / 4,
+            part_shift: part_len.next_power_of_two().trailing_zeros(),
             allocated: 0,
         }
     }
@@ -70,12 +71,13 @@ impl Ghost {
             }
             self.parts.resize_with(number + 1, Vec::new);
         }
+        let part_len = self.part_len();
         let part = &mut self.parts[number];
         if part.is_empty() {
-            if part.try_reserve_exact(self.part_len).is_err() {
+            if part.try_reserve_exact(part_len).is_err() {
                 return;
             }
-            part.resize(self.part_len, 0);
+            part.resize(part_len, 0);
             self.allocated += 1;
         }
         part[at] = mark(hash);
@@ -91,7 +93,7 @@ impl Ghost {
 
     /// The index has so many buckets (O1).
     pub(super) fn shrink(&mut self, buckets: usize) {
-        let wanted = (buckets * MARKS).div_ceil(self.part_len);
+        let wanted = (buckets * MARKS).div_ceil(self.part_len());
         while self.parts.len() > wanted {
             let part = self.parts.pop();
             self.allocated -= usize::from(part.is_some_and(|part| !part.is_empty()));
@@ -104,22 +106,26 @@ impl Ghost {
         self.allocated = 0;
     }
 
+    const fn part_len(&self) -> usize {
+        1 << self.part_shift
+    }
+
     const fn part_bytes(&self) -> usize {
-        self.part_len * size_of::<u16>() + ALLOCATION_BYTES
+        self.part_len() * size_of::<u16>() + ALLOCATION_BYTES
     }
 
     // The cast keeps the bits that are wanted.
     #[allow(clippy::cast_possible_truncation)]
     const fn place(&self, hash: u64, bucket: usize) -> (usize, usize) {
         let at = bucket * MARKS + (hash >> 32) as usize % MARKS;
-        (at / self.part_len, at % self.part_len)
+        (at >> self.part_shift, at & (self.part_len() - 1))
     }
 
     /// O1.
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self, buckets: usize) {
         assert!(
-            self.parts.len() <= (buckets * MARKS).div_ceil(self.part_len),
+            self.parts.len() <= (buckets * MARKS).div_ceil(self.part_len()),
             "O1"
         );
         let allocated = self.parts.iter().filter(|part| !part.is_empty());

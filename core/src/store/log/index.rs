@@ -113,6 +113,15 @@ impl Index {
         }
     }
 
+    /// Looks at the bucket of `hash`, so that it is near when it is needed. Returns something that
+    /// depends on it.
+    pub(super) fn touch(&self, hash: u64) -> u32 {
+        if self.primary.len() == 0 {
+            return 0;
+        }
+        self.primary[self.bucket(hash)].overflow().unwrap_or(0)
+    }
+
     /// What must be allocated before an entry of this hash can be inserted, in bytes.
     pub(super) fn insert_bytes(&self, hash: u64) -> usize {
         if self.primary.len() == 0 {
@@ -197,16 +206,17 @@ impl Index {
     }
 
     /// Merges the last bucket with its other half, if there are so few entries that it should be.
-    pub(super) fn shrink(&mut self) {
+    /// Returns whether there is a bucket less.
+    pub(super) fn shrink(&mut self) -> bool {
         let last = self.primary.len().saturating_sub(1);
         if last == 0 || self.len >= self.primary.len() * ENTRIES_SHRINK {
-            return;
+            return false;
         }
         let lower = last - (1 << last.ilog2());
         let (above, below) = (self.chain_len(last), self.chain_len(lower));
         if above + below > BUCKET_ENTRIES {
             // Later, when there are still fewer: then it takes no memory to give some back.
-            return;
+            return false;
         }
         let upper_entries = self.primary[last];
         let lower_entries = self.primary[lower];
@@ -220,6 +230,7 @@ impl Index {
         }
         self.primary.pop();
         self.primary.trim();
+        true
     }
 
     /// Every entry of the chain that begins with `bucket`.

@@ -410,7 +410,7 @@ impl Log {
 
     fn slack_class(&self, id: SegmentId) -> u8 {
         let slack = self.segments[id as usize].slack_bytes();
-        let class = slack * SLACK_CLASSES / self.geometry.segment_bytes();
+        let class = self.geometry.segments_in(slack * SLACK_CLASSES);
         u8::try_from(class).expect("a segment has no more slack than bytes")
     }
 

@@ -16,6 +16,7 @@
 //! What an item is charged for is its record without the client's flags, and its huge value; its
 //! share of the index is not part of it, and L3 counts it all the same.
 
+mod ahead;
 mod bucket;
 #[cfg(any(test, feature = "verify"))]
 mod check;
@@ -208,8 +209,9 @@ impl<H: KeyHasher> LogStore<H> {
         if let Some(number) = number {
             self.huge.remove(number);
         }
-        self.index.shrink();
-        self.ghost.shrink(self.index.buckets());
+        if self.index.shrink() {
+            self.ghost.shrink(self.index.buckets());
+        }
     }
 
     /// Writes an item's header; the tallies and deadlines that depend on it follow.

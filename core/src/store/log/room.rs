@@ -35,7 +35,7 @@ impl<H: KeyHasher> LogStore<H> {
     /// How many segments are free, or could be allocated within the limit.
     pub(super) fn free_segments(&self) -> usize {
         let room = self.bytes_max.saturating_sub(self.held_bytes());
-        let by_memory = room / self.geometry.segment_bytes();
+        let by_memory = self.geometry.segments_in(room);
         let by_number = self.geometry.segments_max - self.log.with_memory();
         self.log.spare() + by_memory.min(by_number)
     }

@@ -7,6 +7,7 @@
 //! - W1: after a sweep, nothing is left in the segment that was not there at its beginning, and its
 //!   `earliest` is exact but for what came or changed since.
 
+use super::ahead::Ahead;
 use super::geometry::{Address, SegmentId};
 use super::queues::Queue;
 use super::record::NEVER;
@@ -24,6 +25,7 @@ pub(super) struct Sweep {
     /// A flush came before it: what it has passed is swept for that, too.
     is_flushed: bool,
     offset: usize,
+    ahead: Ahead,
     /// Of what has been looked at.
     earliest: u32,
 }
@@ -94,6 +96,7 @@ impl<H: KeyHasher> LogStore<H> {
             serial: self.log.segments[segment as usize].serial,
             is_flushed: self.log.is_flushed(segment),
             offset: 0,
+            ahead: Ahead::default(),
             earliest: NEVER,
         });
         true
@@ -117,6 +120,7 @@ impl<H: KeyHasher> LogStore<H> {
             self.end_sweep(&sweep);
             return Swept::Ended;
         }
+        let hash = sweep.ahead.next(self, sweep.segment, sweep.offset);
         let address = self.geometry.address(sweep.segment, sweep.offset);
         let record = self.record(address);
         let bytes = record.padded_bytes(&self.geometry);
@@ -131,12 +135,12 @@ impl<H: KeyHasher> LogStore<H> {
         let swept = if record.is_dead() {
             Swept::Gone { bytes: 0 }
         } else if !self.log.is_there(address) && !is_kept {
-            self.bury(address, self.hasher.hash(record.key()));
+            self.bury(address, hash);
             Swept::Gone { bytes: won }
         } else if record.is_past(now) && !is_kept {
             counters.reclaimed += 1;
             counters.expired_unfetched += u64::from(!record.is_fetched());
-            self.bury(address, self.hasher.hash(record.key()));
+            self.bury(address, hash);
             Swept::Expired { bytes: won }
         } else {
             // One that is locked does not expire; when it is unlocked, its deadline counts again.
@@ -167,6 +171,7 @@ impl<H: KeyHasher> LogStore<H> {
             && sweep.segment == segment
         {
             sweep.offset = 0;
+            sweep.ahead = Ahead::default();
         }
     }
 
