@@ -9,10 +9,12 @@
 //! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max).
 
 mod index;
+mod log;
 mod map;
 mod slot;
 
 pub use index::{HashSeed, KeyHash};
+pub use log::{KeyHasher, LogSlot, LogStore, LogVacancy, SipHash};
 pub use map::MapStore;
 #[cfg(feature = "verify")]
 pub use map::{MapEntry, MapView};

@@ -1,0 +1,186 @@
+//! A list that grows at its end without ever moving what it holds.
+//!
+//! A vector that doubles copies everything it has, which for a large one stops the server for
+//! milliseconds. Here the list is in chunks of the same size: growing allocates one more of them,
+//! and a chunk fills from its beginning, so its memory is first touched when it is first needed.
+//!
+//! - H1: every chunk but the last that holds something is full, and those behind it are empty.
+//! - H2: no chunk grows beyond the size that it was allocated with.
+
+use alloc::vec::Vec;
+use core::mem::size_of;
+use core::ops::{Index, IndexMut};
+
+use super::Full;
+use super::geometry::ALLOCATION_BYTES;
+
+/// A list of `T` in chunks of a power of two.
+#[derive(Debug)]
+pub(super) struct Chunks<T> {
+    chunks: Vec<Vec<T>>,
+    len: usize,
+    shift: u32,
+}
+
+impl<T> Chunks<T> {
+    /// An empty list, in chunks of `chunk_len` or the next power of two. Allocates nothing.
+    pub(super) const fn new(chunk_len: usize) -> Self {
+        Self {
+            chunks: Vec::new(),
+            len: 0,
+            shift: chunk_len.next_power_of_two().trailing_zeros(),
+        }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What the list has allocated, in bytes.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.chunks.len() * self.chunk_bytes() + self.chunks.capacity() * size_of::<Vec<T>>()
+    }
+
+    /// What the next [`push`](Self::push) will allocate, in bytes.
+    pub(super) const fn push_bytes(&self) -> usize {
+        if self.len < self.chunks.len() << self.shift {
+            return 0;
+        }
+        let outer = if self.chunks.len() == self.chunks.capacity() {
+            (self.chunks.capacity() + OUTER_STEP) * size_of::<Vec<T>>()
+        } else {
+            0
+        };
+        self.chunk_bytes() + outer
+    }
+
+    /// Adds `value` at the end.
+    ///
+    /// # Errors
+    /// [`Full`] if the allocator refuses; nothing has changed then.
+    pub(super) fn push(&mut self, value: T) -> Result<(), Full> {
+        if self.push_bytes() > 0 {
+            if self.chunks.len() == self.chunks.capacity() {
+                let more = self.chunks.capacity() + OUTER_STEP;
+                self.chunks.try_reserve_exact(more).map_err(|_| Full)?;
+            }
+            let mut chunk = Vec::new();
+            chunk.try_reserve_exact(1 << self.shift).map_err(|_| Full)?;
+            self.chunks.push(chunk);
+        }
+        self.chunks[self.len >> self.shift].push(value);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes the last one off. Its chunk stays until [`trim`](Self::trim).
+    pub(super) fn pop(&mut self) -> Option<T> {
+        self.len = self.len.checked_sub(1)?;
+        self.chunks[self.len >> self.shift].pop()
+    }
+
+    /// Gives back a chunk that holds nothing, once the one before it is at most half full: whoever
+    /// goes to and fro over a boundary does not allocate each time.
+    pub(super) fn trim(&mut self) {
+        let half = (1 << self.shift) / 2;
+        if let [.., before, last] = self.chunks.as_slice()
+            && last.is_empty()
+            && before.len() <= half
+        {
+            self.chunks.pop();
+        }
+    }
+
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flatten()
+    }
+
+    /// H1 and H2.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn check(&self) {
+        let size = 1 << self.shift;
+        for (number, chunk) in self.chunks.iter().enumerate() {
+            let wanted = self.len.saturating_sub(number * size).min(size);
+            assert_eq!(chunk.len(), wanted, "H1: chunk {number}");
+            assert!(
+                chunk.capacity() == size || size_of::<T>() == 0,
+                "H2: chunk {number} has moved"
+            );
+        }
+    }
+
+    const fn chunk_bytes(&self) -> usize {
+        (size_of::<T>() << self.shift) + ALLOCATION_BYTES
+    }
+}
+
+/// The list of chunks itself doubles, and begins with this many: it has a pointer where a chunk has
+/// thousands of bytes.
+const OUTER_STEP: usize = 4;
+
+impl<T> Index<usize> for Chunks<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: usize) -> &T {
+        &self.chunks[index >> self.shift][index & ((1 << self.shift) - 1)]
+    }
+}
+
+impl<T> IndexMut<usize> for Chunks<T> {
+    #[inline]
+    fn index_mut(&mut self, index: usize) -> &mut T {
+        &mut self.chunks[index >> self.shift][index & ((1 << self.shift) - 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pushed_is_found_and_popped() {
+        let mut list = Chunks::new(4);
+        for number in 0..11_u32 {
+            list.push(number).unwrap();
+            list.check();
+        }
+        assert!((0..11).all(|index| list[index as usize] == index));
+        assert_eq!(list.iter().copied().sum::<u32>(), 55);
+        for number in (0..11).rev() {
+            assert_eq!(list.pop(), Some(number));
+            list.trim();
+            list.check();
+        }
+        assert_eq!(list.pop(), None);
+    }
+
+    #[test]
+    fn a_push_allocates_what_it_said() {
+        let mut list = Chunks::new(4);
+        assert_eq!(list.held_bytes(), 0);
+        for number in 0..100_u32 {
+            let expected = list.held_bytes() + list.push_bytes();
+            list.push(number).unwrap();
+            assert_eq!(list.held_bytes(), expected);
+        }
+    }
+
+    #[test]
+    fn a_chunk_is_given_back_when_the_one_before_it_is_half_empty() {
+        let mut list = Chunks::new(4);
+        for number in 0..5_u32 {
+            list.push(number).unwrap();
+        }
+        let two_chunks = list.held_bytes();
+        list.pop();
+        list.trim();
+        assert_eq!(list.held_bytes(), two_chunks);
+        list.pop();
+        list.pop();
+        list.trim();
+        assert!(list.held_bytes() < two_chunks);
+        list.check();
+    }
+}

@@ -1,0 +1,182 @@
+//! Which segment has the item that expires first: a heap of segments.
+//!
+//! So that whoever looks for expired items looks where there are some, and sees at once when there
+//! are none, however many segments there are.
+//!
+//! - D1: no segment's `earliest` is before that of its parent in the heap.
+//! - D2: a segment knows its place in the heap; each that has memory has one.
+//!
+//! What `earliest` promises is the segment's business: no item in it that may expire does so sooner.
+
+use super::Full;
+use super::chunks::Chunks;
+use super::geometry::SegmentId;
+use super::segment::Segment;
+
+/// The segments by the earliest deadline in them.
+#[derive(Debug)]
+pub(super) struct Deadlines {
+    heap: Chunks<SegmentId>,
+}
+
+impl Deadlines {
+    pub(super) const fn new(chunk_len: usize) -> Self {
+        Self {
+            heap: Chunks::new(chunk_len),
+        }
+    }
+
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.heap.held_bytes()
+    }
+
+    /// What the next [`push`](Self::push) will allocate, in bytes.
+    pub(super) const fn push_bytes(&self) -> usize {
+        self.heap.push_bytes()
+    }
+
+    /// The segment with the earliest deadline.
+    pub(super) fn first(&self) -> Option<SegmentId> {
+        (self.heap.len() > 0).then(|| self.heap[0])
+    }
+
+    /// Takes in a segment that is not there.
+    pub(super) fn push(
+        &mut self,
+        segments: &mut Chunks<Segment>,
+        id: SegmentId,
+    ) -> Result<(), Full> {
+        self.heap.push(id)?;
+        self.rise(segments, self.heap.len() - 1);
+        Ok(())
+    }
+
+    /// Takes a segment out.
+    pub(super) fn remove(&mut self, segments: &mut Chunks<Segment>, id: SegmentId) {
+        let place = segments[id as usize].place;
+        let last = self.heap.pop().expect("D2: it is there");
+        self.heap.trim();
+        if last != id {
+            self.heap[place] = last;
+            self.settle(segments, place);
+        }
+    }
+
+    /// Gives a segment another `earliest`.
+    pub(super) fn set(&mut self, segments: &mut Chunks<Segment>, id: SegmentId, earliest: u32) {
+        let segment = &mut segments[id as usize];
+        if segment.earliest != earliest {
+            segment.earliest = earliest;
+            let place = segment.place;
+            self.settle(segments, place);
+        }
+    }
+
+    fn settle(&mut self, segments: &mut Chunks<Segment>, place: usize) {
+        let place = self.rise(segments, place);
+        self.sink(segments, place);
+    }
+
+    /// Moves what stands at `place` towards the front as far as it belongs; returns where to.
+    fn rise(&mut self, segments: &mut Chunks<Segment>, mut place: usize) -> usize {
+        let id = self.heap[place];
+        let earliest = segments[id as usize].earliest;
+        while place > 0 {
+            let parent = (place - 1) / 2;
+            let above = self.heap[parent];
+            if segments[above as usize].earliest <= earliest {
+                break;
+            }
+            self.seat(segments, place, above);
+            place = parent;
+        }
+        self.seat(segments, place, id);
+        place
+    }
+
+    fn sink(&mut self, segments: &mut Chunks<Segment>, mut place: usize) {
+        let id = self.heap[place];
+        let earliest = segments[id as usize].earliest;
+        loop {
+            let children = [2 * place + 1, 2 * place + 2];
+            let child = children
+                .into_iter()
+                .filter(|child| *child < self.heap.len())
+                .min_by_key(|child| segments[self.heap[*child] as usize].earliest);
+            let Some(child) = child else { break };
+            let below = self.heap[child];
+            if segments[below as usize].earliest >= earliest {
+                break;
+            }
+            self.seat(segments, place, below);
+            place = child;
+        }
+        self.seat(segments, place, id);
+    }
+
+    fn seat(&mut self, segments: &mut Chunks<Segment>, place: usize, id: SegmentId) {
+        self.heap[place] = id;
+        segments[id as usize].place = place;
+    }
+
+    /// D1 and D2.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn check(&self, segments: &Chunks<Segment>) {
+        self.heap.check();
+        for (place, id) in self.heap.iter().enumerate() {
+            let segment = &segments[*id as usize];
+            assert_eq!(segment.place, place, "D2: segment {id}");
+            let parent = self.heap[place.saturating_sub(1) / 2];
+            assert!(
+                segments[parent as usize].earliest <= segment.earliest,
+                "D1: segment {id} is before its parent {parent}"
+            );
+        }
+        let with_memory = segments.iter().filter(|segment| segment.has_memory());
+        assert_eq!(self.heap.len(), with_memory.count(), "D2");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use quickcheck::quickcheck;
+
+    use super::*;
+
+    quickcheck! {
+        fn the_first_is_the_earliest(changes: Vec<(u8, u32, bool)>) -> bool {
+            let mut segments = Chunks::new(4);
+            let mut heap = Deadlines::new(4);
+            let mut inside = [false; 16];
+            for _ in 0..16 {
+                segments.push(Segment::default()).unwrap();
+            }
+            for (id, earliest, stays) in changes {
+                let number = usize::from(id % 16);
+                let id = SegmentId::from(id % 16);
+                if !inside[number] {
+                    segments[number].earliest = earliest;
+                    segments[number].give_memory(Vec::with_capacity(1));
+                    heap.push(&mut segments, id).unwrap();
+                    inside[number] = true;
+                } else if stays {
+                    heap.set(&mut segments, id, earliest);
+                } else {
+                    heap.remove(&mut segments, id);
+                    segments[number].take_memory();
+                    inside[number] = false;
+                }
+                heap.check(&segments);
+                let least = (0..16)
+                    .filter(|number| inside[*number])
+                    .map(|number| segments[number].earliest)
+                    .min();
+                let first = heap.first().map(|id| segments[id as usize].earliest);
+                assert_eq!(first, least);
+            }
+            true
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Emptying a segment, record by record, so that its memory can be used again.
+//!
+//! What is dead, expired or flushed is forgotten. What is locked is carried into the pinned queue,
+//! where no end of a queue comes across it again. Of the rest, the queue decides: hit items are
+//! carried on, the others given up. If a quarter of a segment is slack, it is emptied before
+//! anything is given up, and everything that is there is carried on.
+//!
+//! - E1: a segment that is emptied gives a quarter of what it could give, however often its items
+//!   were hit: to make room for so many bytes is never more than a bounded amount of work.
+
+use super::geometry::{Address, SegmentId};
+use super::log::SLACK_CLASSES;
+use super::queues::Queue;
+use super::record::{HITS_MAX, Record};
+use super::segment::State;
+use super::{Full, KeyHasher, LogStore};
+use crate::stats::Counters;
+use crate::time::Tick;
+
+/// Slack that is worth emptying a segment for, if others could be given up instead: a quarter.
+const SLACK_WORTH: usize = SLACK_CLASSES / 4;
+
+/// Slack that is worth emptying a segment for, if nothing may be given up.
+const SLACK_WORTH_WITHOUT_EVICTION: usize = 1;
+
+/// A segment that is being emptied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drain {
+    pub(super) segment: SegmentId,
+    offset: usize,
+    rule: Rule,
+    /// Bytes that were carried on for their hits, and how many may be (E1).
+    kept_bytes: usize,
+    kept_bytes_max: usize,
+}
+
+/// What happens to an item that is there, not locked, and not expired.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Rule {
+    /// It is carried on.
+    Keep,
+    /// It is carried into the main queue if it was hit, else given up and remembered.
+    Promote,
+    /// It goes round once more if it has hits enough, for one of them; else it is given up.
+    Again,
+}
+
+/// What was found out about a record.
+enum Fate {
+    Carry {
+        queue: Queue,
+        hits: u8,
+    },
+    /// As [`Carry`](Fate::Carry), but given up if there is nowhere to carry it to.
+    Hit {
+        queue: Queue,
+        hits: u8,
+    },
+    Expire,
+    GiveUp {
+        remember: bool,
+    },
+    /// A flush has taken it already.
+    Forget,
+}
+
+impl<H: KeyHasher> LogStore<H> {
+    /// Chooses a segment to empty. Returns whether there was one.
+    pub(super) fn begin_drain(&mut self) -> bool {
+        let worth = if self.evict {
+            SLACK_WORTH
+        } else {
+            SLACK_WORTH_WITHOUT_EVICTION
+        };
+        if let Some(segment) = self.log.slackest(worth) {
+            let is_pinned = self.log.queue(segment) == Queue::Pinned;
+            let rule = if is_pinned && self.evict {
+                Rule::Again
+            } else {
+                Rule::Keep
+            };
+            self.drain_from(segment, rule);
+            return true;
+        }
+        if !self.evict {
+            return false;
+        }
+        let Some(queue) = self.log.queues.turn() else {
+            return false;
+        };
+        let line = self.log.queues.line(queue);
+        let Some(oldest) = line.segments.oldest() else {
+            return false;
+        };
+        if line.open == Some(oldest) {
+            self.log.seal(queue);
+        }
+        self.log.queues.took_turn(queue);
+        let segment = &self.log.segments[oldest as usize];
+        // Sealing has set it free if all of it was dead.
+        if segment.state == State::Sealed {
+            if segment.locked_bytes > segment.live_bytes / 4 * 3 {
+                self.log.pin(oldest);
+            } else if queue == Queue::Small {
+                self.drain_from(oldest, Rule::Promote);
+            } else {
+                self.drain_from(oldest, Rule::Again);
+            }
+        }
+        true
+    }
+
+    fn drain_from(&mut self, segment: SegmentId, rule: Rule) {
+        let of_segment = &self.log.segments[segment as usize];
+        let may_go = of_segment.live_bytes - of_segment.locked_bytes;
+        self.log.withdraw(segment);
+        self.drain = Some(Drain {
+            segment,
+            offset: 0,
+            rule,
+            kept_bytes: 0,
+            kept_bytes_max: may_go as usize / 4 * 3,
+        });
+    }
+
+    /// Looks at the next record of the segment that is being emptied. Returns how many bytes were
+    /// won.
+    ///
+    /// # Errors
+    /// [`Full`] if something must be carried and there is no segment to carry it to.
+    pub(super) fn drain_record(
+        &mut self,
+        now: Tick,
+        counters: &mut Counters,
+    ) -> Result<usize, Full> {
+        let Some(mut drain) = self.drain else {
+            return Ok(0);
+        };
+        if drain.offset >= self.log.segments[drain.segment as usize].len() {
+            self.end_drain(&drain);
+            return Ok(0);
+        }
+        let address = self.geometry.address(drain.segment, drain.offset);
+        let record = self.record(address);
+        let bytes = record.padded_bytes(&self.geometry);
+        let mut won = bytes;
+        if !record.is_dead() {
+            let hash = self.hasher.hash(record.key());
+            won += self.huge_bytes(record);
+            let is_fetched = record.is_fetched();
+            match self.fate(address, record, &drain, bytes, now) {
+                Fate::Carry { queue, hits } => {
+                    self.carry(address, hash, queue, hits)?;
+                    won = 0;
+                }
+                Fate::Hit { queue, hits } => {
+                    if self.carry(address, hash, queue, hits).is_ok() {
+                        drain.kept_bytes += bytes;
+                        won = 0;
+                    } else {
+                        self.give_up(address, hash, is_fetched, counters);
+                    }
+                }
+                Fate::Expire => {
+                    counters.reclaimed += 1;
+                    counters.expired_unfetched += u64::from(!is_fetched);
+                    self.bury(address, hash);
+                }
+                Fate::GiveUp { remember } => {
+                    if remember {
+                        self.remember(hash);
+                    }
+                    self.give_up(address, hash, is_fetched, counters);
+                }
+                Fate::Forget => self.bury(address, hash),
+            }
+        }
+        drain.offset += bytes;
+        self.drain = Some(drain);
+        Ok(won)
+    }
+
+    fn fate(
+        &self,
+        address: Address,
+        record: Record<'_>,
+        drain: &Drain,
+        bytes: usize,
+        now: Tick,
+    ) -> Fate {
+        let hits = record.hits();
+        let home = match self.log.queue(drain.segment) {
+            Queue::Small => Queue::Small,
+            Queue::Main | Queue::Pinned | Queue::Flushed => Queue::Main,
+        };
+        if record.is_locked() {
+            let queue = Queue::Pinned;
+            return Fate::Carry { queue, hits };
+        }
+        if self.in_hand == Some(address) {
+            return Fate::Carry { queue: home, hits };
+        }
+        if !self.log.is_there(address) {
+            return Fate::Forget;
+        }
+        if record.is_past(now) {
+            return Fate::Expire;
+        }
+        match drain.rule {
+            Rule::Keep => Fate::Carry { queue: home, hits },
+            Rule::Promote if hits > 0 => Fate::Hit {
+                queue: Queue::Main,
+                hits: 0,
+            },
+            Rule::Promote => Fate::GiveUp { remember: true },
+            Rule::Again => {
+                let is_hit = hits > self.hits_needed;
+                if is_hit && drain.kept_bytes + bytes <= drain.kept_bytes_max {
+                    Fate::Hit {
+                        queue: Queue::Main,
+                        hits: hits - 1,
+                    }
+                } else {
+                    Fate::GiveUp { remember: false }
+                }
+            }
+        }
+    }
+
+    /// The segment is empty. If too much of it was hit, or little, more hits are needed from now
+    /// on, or fewer: so what stays is what was hit most often, and not what came first (E1).
+    fn end_drain(&mut self, drain: &Drain) {
+        self.log.release(drain.segment);
+        self.drain = None;
+        self.has_swept = false;
+        if drain.rule == Rule::Again {
+            if drain.kept_bytes > drain.kept_bytes_max / 8 * 7 {
+                self.hits_needed = (self.hits_needed + 1).min(HITS_MAX);
+            } else if drain.kept_bytes < drain.kept_bytes_max / 2 {
+                self.hits_needed = self.hits_needed.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Leaves the segment as far as it was emptied: it stays in its queue.
+    pub(super) fn abandon_drain(&mut self) {
+        if let Some(drain) = self.drain.take() {
+            self.log.restore(drain.segment);
+        }
+    }
+
+    /// Writes an item once more, elsewhere.
+    fn carry(&mut self, address: Address, hash: u64, queue: Queue, hits: u8) -> Result<(), Full> {
+        let record = self.record(address);
+        let bytes = record.padded_bytes(&self.geometry);
+        let huge_bytes = self.huge_bytes(record);
+        let queue = self.open_to_carry(queue, bytes)?;
+        let copy = self.log.copy(queue, address, hits, huge_bytes);
+        self.index.replace(hash, address, copy);
+        self.log.kill(address, huge_bytes);
+        if self.in_hand == Some(address) {
+            self.in_hand = Some(copy);
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, address: Address, hash: u64, is_fetched: bool, counters: &mut Counters) {
+        counters.evictions += 1;
+        counters.evicted_unfetched += u64::from(!is_fetched);
+        self.bury(address, hash);
+    }
+
+    /// Remembers what is given up, as long as that takes no memory from anything else.
+    fn remember(&mut self, hash: u64) {
+        let bucket = self.index.bucket(hash);
+        if self.held_bytes() + self.ghost.note_bytes(hash, bucket) <= self.bytes_max {
+            self.ghost.note(hash, bucket);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Values that are too large for the log, each in an allocation of its own.
+//!
+//! In the log stands their number. They are shared when they are sent: whoever sends one keeps its
+//! bytes for as long as that takes, and nobody copies them meanwhile.
+//!
+//! - V1: a number is in use or free, and what is in use is charged.
+//!
+//! Numbers are used again and never given back: one takes a thousandth of the smallest huge value.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::Full;
+use super::chunks::Chunks;
+use super::geometry::{ALLOCATION_BYTES, Geometry};
+
+/// The huge values of a store.
+#[derive(Debug)]
+pub(super) struct Huge {
+    values: Chunks<Place>,
+    free: Option<u32>,
+    used: usize,
+    value_bytes: usize,
+}
+
+/// What stands under a number.
+#[derive(Debug)]
+enum Place {
+    Used(Bytes),
+    Free { next: Option<u32> },
+}
+
+/// What a huge value takes of the limit besides its length, in bytes.
+pub(super) const HUGE_BYTES: usize = ALLOCATION_BYTES;
+
+impl Huge {
+    pub(super) const fn new(geometry: Geometry) -> Self {
+        Self {
+            values: Chunks::new(geometry.chunk_len(size_of::<Place>(), 2)),
+            free: None,
+            used: 0,
+            value_bytes: 0,
+        }
+    }
+
+    /// What it has allocated, in bytes.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.values.held_bytes() + self.used * HUGE_BYTES + self.value_bytes
+    }
+
+    /// What a value more will allocate, in bytes.
+    pub(super) const fn insert_bytes(&self, value_bytes: usize) -> usize {
+        let place = if self.free.is_some() {
+            0
+        } else {
+            self.values.push_bytes()
+        };
+        place + HUGE_BYTES + value_bytes
+    }
+
+    /// Takes a value in and numbers it.
+    ///
+    /// # Errors
+    /// [`Full`] if the allocator refuses a place for it.
+    pub(super) fn insert(&mut self, value: Bytes) -> Result<u32, Full> {
+        let value_bytes = value.len();
+        let number = if let Some(number) = self.free {
+            let place = core::mem::replace(&mut self.values[number as usize], Place::Used(value));
+            self.free = match place {
+                Place::Free { next } => next,
+                Place::Used(_) => unreachable!("V1: it is free"),
+            };
+            number
+        } else {
+            let number = u32::try_from(self.values.len()).map_err(|_| Full)?;
+            self.values.push(Place::Used(value))?;
+            number
+        };
+        self.used += 1;
+        self.value_bytes += value_bytes;
+        Ok(number)
+    }
+
+    /// The value under a number that is in use.
+    pub(super) fn value(&self, number: u32) -> &Bytes {
+        match &self.values[number as usize] {
+            Place::Used(value) => value,
+            Place::Free { .. } => unreachable!("V1: a record names a value that is there"),
+        }
+    }
+
+    /// Lets a value go.
+    pub(super) fn remove(&mut self, number: u32) {
+        self.value_bytes -= self.value(number).len();
+        self.used -= 1;
+        self.values[number as usize] = Place::Free { next: self.free };
+        self.free = Some(number);
+    }
+
+    /// How many there are.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) const fn used(&self) -> usize {
+        self.used
+    }
+
+    /// V1.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn check(&self) {
+        self.values.check();
+        let (mut used, mut value_bytes) = (0, 0);
+        for place in self.values.iter() {
+            if let Place::Used(value) = place {
+                used += 1;
+                value_bytes += value.len();
+            }
+        }
+        assert_eq!((self.used, self.value_bytes), (used, value_bytes), "V1");
+        let mut free = 0;
+        let mut next = self.free;
+        while let Some(number) = next {
+            match &self.values[number as usize] {
+                Place::Free { next: after } => next = *after,
+                Place::Used(_) => panic!("V1: {number} is in use, and free"),
+            }
+            free += 1;
+        }
+        assert_eq!(used + free, self.values.len(), "V1: a number got lost");
+    }
+}
+
+/// Copies pieces of a value into an allocation of their own.
+///
+/// # Errors
+/// [`Full`] if the allocator refuses.
+pub(super) fn joined(pieces: &[&[u8]]) -> Result<Bytes, Full> {
+    let value_bytes = pieces.iter().map(|piece| piece.len()).sum();
+    let mut value = Vec::new();
+    value.try_reserve_exact(value_bytes).map_err(|_| Full)?;
+    for piece in pieces {
+        value.extend_from_slice(piece);
+    }
+    Ok(Bytes::from(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_used_again() {
+        let mut huge = Huge::new(Geometry::for_memory(1 << 20));
+        let numbers: Vec<u32> = [b"one".as_slice(), b"two", b"three"]
+            .into_iter()
+            .map(|value| huge.insert(joined(&[value]).unwrap()).unwrap())
+            .collect();
+        huge.remove(numbers[1]);
+        huge.check();
+        let number = huge.insert(joined(&[b"fo", b"ur"]).unwrap()).unwrap();
+        assert_eq!(number, numbers[1]);
+        assert_eq!(huge.value(number).as_ref(), b"four");
+        assert_eq!(huge.value(numbers[2]).as_ref(), b"three");
+        huge.check();
+    }
+
+    #[test]
+    fn what_it_holds_is_what_was_said() {
+        let mut huge = Huge::new(Geometry::for_memory(1 << 20));
+        let expected = huge.held_bytes() + huge.insert_bytes(5);
+        let number = huge.insert(joined(&[b"12345"]).unwrap()).unwrap();
+        assert_eq!(huge.held_bytes(), expected);
+        huge.remove(number);
+        huge.check();
+        assert_eq!(huge.held_bytes(), expected - HUGE_BYTES - 5);
+        assert_eq!(huge.used(), 0);
+    }
+}

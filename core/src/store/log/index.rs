@@ -1,0 +1,583 @@
+//! Finds the addresses under which the item of a key may stand: a hash table that grows and shrinks
+//! by one bucket at a time.
+//!
+//! Linear hashing: of the hash's lowest bits, as many choose the bucket as there are buckets to choose
+//! from. To grow, the next bucket in turn is split in two; to shrink, the last is merged with the
+//! one that it was split from. So no insert ever waits for a whole table to be copied. What does not
+//! fit into a bucket overflows into others, which are taken from the end of a second list, and whose
+//! gaps are filled from its end.
+//!
+//! Which item an entry is of stands in the log: who asks compares the keys.
+//!
+//! - I1: an entry stands in the chain of the bucket that its key's hash chooses, once.
+//! - I2: of a chain, only the last bucket may have room, and only the first may be empty.
+//! - I3: every overflow bucket is in the chain of its owner.
+//!
+//! Source: Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980.
+
+use super::Full;
+use super::bucket::{BUCKET_ENTRIES, Bucket, Entry, Tag};
+use super::chunks::Chunks;
+use super::geometry::{Address, Geometry};
+
+/// A bucket is split when there are more entries than so many a bucket: then an entry takes about
+/// 9.8 bytes, and one look-up in ten goes on into a second bucket.
+const ENTRIES_GROW: usize = 8;
+
+/// Two buckets are merged when there are fewer entries than so many a bucket.
+const ENTRIES_SHRINK: usize = 3;
+
+/// The addresses of a store by the hash of their keys.
+#[derive(Debug)]
+pub(super) struct Index {
+    primary: Chunks<Bucket>,
+    overflow: Chunks<Bucket>,
+    /// For each overflow bucket, the number of the primary one that its chain begins with.
+    owners: Chunks<u32>,
+    len: usize,
+}
+
+/// Names a bucket.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum At {
+    Primary(u32),
+    Overflow(u32),
+}
+
+/// What [`Index::split`] and [`Index::shrink`] ask about an entry: the hash of its key.
+type HashOf<'a> = &'a dyn Fn(Address) -> u64;
+
+impl Index {
+    pub(super) const fn new(geometry: Geometry) -> Self {
+        let buckets = geometry.chunk_len(size_of::<Bucket>(), 2);
+        Self {
+            primary: Chunks::new(buckets),
+            overflow: Chunks::new(buckets),
+            owners: Chunks::new(geometry.chunk_len(size_of::<u32>(), 2)),
+            len: 0,
+        }
+    }
+
+    /// How many entries there are.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many buckets a hash chooses from.
+    pub(super) const fn buckets(&self) -> usize {
+        self.primary.len()
+    }
+
+    /// What it has allocated, in bytes.
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.primary.held_bytes() + self.overflow.held_bytes() + self.owners.held_bytes()
+    }
+
+    /// The bucket that `hash` chooses, of at least one.
+    // The cast drops bits that the mask would drop.
+    #[allow(clippy::cast_possible_truncation)]
+    pub(super) const fn bucket(&self, hash: u64) -> usize {
+        let mask = self.primary.len().next_power_of_two() - 1;
+        let bucket = hash as usize & mask;
+        if bucket < self.primary.len() {
+            bucket
+        } else {
+            bucket & (mask >> 1)
+        }
+    }
+
+    /// How many bits of a hash choose this bucket.
+    pub(super) const fn depth(&self, bucket: usize) -> u32 {
+        let half = self.primary.len().next_power_of_two() / 2;
+        let depth = self.primary.len().next_power_of_two().trailing_zeros();
+        if bucket >= half || bucket + half < self.primary.len() {
+            depth
+        } else {
+            depth - 1
+        }
+    }
+
+    /// The address that may belong to a key of this hash and `is_it`.
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(Address) -> bool) -> Option<Address> {
+        if self.primary.len() == 0 {
+            return None;
+        }
+        let mut bucket = &self.primary[self.bucket(hash)];
+        loop {
+            for (_, address) in bucket.candidates(hash) {
+                if is_it(address) {
+                    return Some(address);
+                }
+            }
+            bucket = &self.overflow[bucket.overflow()? as usize];
+        }
+    }
+
+    /// Looks at the bucket of `hash`, so that it is near when it is needed. Returns something that
+    /// depends on it.
+    pub(super) fn touch(&self, hash: u64) -> u32 {
+        if self.primary.len() == 0 {
+            return 0;
+        }
+        self.primary[self.bucket(hash)].overflow().unwrap_or(0)
+    }
+
+    /// What must be allocated before an entry of this hash can be inserted, in bytes.
+    pub(super) fn insert_bytes(&self, hash: u64) -> usize {
+        if self.primary.len() == 0 {
+            return self.primary.push_bytes();
+        }
+        let last = self.last_of(At::primary(self.bucket(hash)));
+        if self.at(last).is_full() {
+            self.overflow.push_bytes() + self.owners.push_bytes()
+        } else {
+            0
+        }
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// [`Full`] if the allocator refuses what [`insert_bytes`](Self::insert_bytes) said.
+    pub(super) fn insert(&mut self, hash: u64, address: Address) -> Result<(), Full> {
+        if self.primary.len() == 0 {
+            self.primary.push(Bucket::EMPTY)?;
+        }
+        let bucket = self.bucket(hash);
+        let tag = Tag::new(hash, self.depth(bucket));
+        self.push(bucket, Entry { address, tag })?;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// The item at `old`, which is here, has moved to `new`.
+    pub(super) fn replace(&mut self, hash: u64, old: Address, new: Address) {
+        let (at, place) = self.position(hash, old);
+        let bucket = self.at_mut(at);
+        let tag = bucket.entry(place).tag;
+        bucket.set(place, Entry { address: new, tag });
+    }
+
+    /// Takes out an entry that is here.
+    pub(super) fn remove(&mut self, hash: u64, address: Address) {
+        let (at, place) = self.position(hash, address);
+        self.take(self.bucket(hash), at, place);
+        self.len -= 1;
+    }
+
+    /// Whether there are so many entries that a bucket should be split.
+    pub(super) const fn wants_split(&self) -> bool {
+        self.len > self.primary.len() * ENTRIES_GROW
+    }
+
+    /// What a split allocates, in bytes.
+    pub(super) const fn split_bytes(&self) -> usize {
+        self.primary.push_bytes()
+    }
+
+    /// Splits the next bucket in turn.
+    ///
+    /// # Errors
+    /// [`Full`] if the allocator refuses; nothing has changed then.
+    pub(super) fn split(&mut self, hash_of: HashOf<'_>) -> Result<(), Full> {
+        let upper = self.primary.len();
+        let lower = upper - (1 << upper.ilog2());
+        let depth = self.depth(lower);
+        self.primary.push(Bucket::EMPTY)?;
+        let upper_count = self.halve(lower, depth, hash_of);
+        if upper_count == self.chain_len(lower) {
+            // All of them: the chain changes hands as it is.
+            let bucket = core::mem::replace(&mut self.primary[lower], Bucket::EMPTY);
+            self.primary[upper] = bucket;
+            let mut next = bucket.overflow();
+            while let Some(number) = next {
+                self.owners[number as usize] = number_of(upper);
+                next = self.overflow[number as usize].overflow();
+            }
+        } else if upper_count > 0 {
+            self.part(lower, upper);
+        }
+        for bucket in [lower, upper] {
+            self.cut(bucket);
+        }
+        self.overflow.trim();
+        self.owners.trim();
+        Ok(())
+    }
+
+    /// Merges the last bucket with its other half, if there are so few entries that it should be.
+    /// Returns whether there is a bucket less.
+    pub(super) fn shrink(&mut self) -> bool {
+        let last = self.primary.len().saturating_sub(1);
+        if last == 0 || self.len >= self.primary.len() * ENTRIES_SHRINK {
+            return false;
+        }
+        let lower = last - (1 << last.ilog2());
+        let (above, below) = (self.chain_len(last), self.chain_len(lower));
+        if above + below > BUCKET_ENTRIES {
+            // Later, when there are still fewer: then it takes no memory to give some back.
+            return false;
+        }
+        let upper_entries = self.primary[last];
+        let lower_entries = self.primary[lower];
+        for (at, entry) in lower_entries.entries().enumerate() {
+            let tag = entry.tag.merge(false);
+            self.primary[lower].set(at, Entry { tag, ..entry });
+        }
+        for (at, entry) in upper_entries.entries().enumerate() {
+            let tag = entry.tag.merge(true);
+            self.primary[lower].set(below + at, Entry { tag, ..entry });
+        }
+        self.primary.pop();
+        self.primary.trim();
+        true
+    }
+
+    /// Every entry of the chain that begins with `bucket`.
+    pub(super) fn chain(&self, bucket: usize) -> impl Iterator<Item = Entry> {
+        let mut next = self
+            .primary
+            .len()
+            .checked_sub(1)
+            .map(|_| At::primary(bucket));
+        core::iter::from_fn(move || {
+            let at = next?;
+            next = self.at(at).overflow().map(At::Overflow);
+            Some(self.at(at).entries())
+        })
+        .flatten()
+    }
+
+    /// How many entries are in a chain.
+    pub(super) fn chain_len(&self, bucket: usize) -> usize {
+        self.chain(bucket).count()
+    }
+
+    /// Brings the bits that a split needs up to date in a chain; returns how many entries will go
+    /// to the upper half.
+    fn halve(&mut self, bucket: usize, depth: u32, hash_of: HashOf<'_>) -> usize {
+        let mut upper_count = 0;
+        let mut next = Some(At::primary(bucket));
+        while let Some(at) = next {
+            for place in 0..self.at(at).len() {
+                let entry = self.at(at).entry(place);
+                let (is_upper, _) = entry.tag.split().unwrap_or_else(|| {
+                    let tag = Tag::new(hash_of(entry.address), depth);
+                    self.at_mut(at).set(place, Entry { tag, ..entry });
+                    tag.split().expect("a new tag knows three splits")
+                });
+                upper_count += usize::from(is_upper);
+            }
+            next = self.at(at).overflow().map(At::Overflow);
+        }
+        upper_count
+    }
+
+    /// Carries what belongs to the upper half over there. Both halves together never need more
+    /// buckets than the whole, so nothing is allocated.
+    fn part(&mut self, lower: usize, upper: usize) {
+        let mut place = 0;
+        // Buckets change their numbers as others are given back, so each is looked up again.
+        while let Some((at, place_in)) = self.nth(lower, place) {
+            let entry = self.at(at).entry(place_in);
+            let (is_upper, _) = entry.tag.split().expect("halve has seen to it");
+            if is_upper {
+                self.take(lower, at, place_in);
+                self.push(upper, entry)
+                    .expect("the bucket that was left over is still allocated");
+            } else {
+                place += 1;
+            }
+        }
+    }
+
+    /// Where the entry stands that has so many before it in its chain (I2).
+    fn nth(&self, bucket: usize, place: usize) -> Option<(At, usize)> {
+        let mut at = At::primary(bucket);
+        for _ in 0..place / BUCKET_ENTRIES {
+            at = At::Overflow(self.at(at).overflow()?);
+        }
+        let place = place % BUCKET_ENTRIES;
+        (place < self.at(at).len()).then_some((at, place))
+    }
+
+    /// The bits that have decided a split are not needed any more.
+    fn cut(&mut self, bucket: usize) {
+        let mut next = Some(At::primary(bucket));
+        while let Some(at) = next {
+            let bucket = self.at_mut(at);
+            for place in 0..bucket.len() {
+                let entry = bucket.entry(place);
+                let (_, tag) = entry.tag.split().expect("halve has seen to it");
+                bucket.set(place, Entry { tag, ..entry });
+            }
+            next = bucket.overflow().map(At::Overflow);
+        }
+    }
+
+    /// Adds an entry to a chain (I2).
+    fn push(&mut self, bucket: usize, entry: Entry) -> Result<(), Full> {
+        let last = self.last_of(At::primary(bucket));
+        if self.at(last).is_full() {
+            let number = number_of(self.overflow.len());
+            self.owners.push(number_of(bucket))?;
+            let mut added = Bucket::EMPTY;
+            added.set(0, entry);
+            if let Err(full) = self.overflow.push(added) {
+                self.owners.pop();
+                return Err(full);
+            }
+            self.at_mut(last).set_overflow(Some(number));
+        } else {
+            let place = self.at(last).len();
+            self.at_mut(last).set(place, entry);
+        }
+        Ok(())
+    }
+
+    /// Takes an entry out of a chain and fills its place with the last one (I2).
+    fn take(&mut self, bucket: usize, at: At, place: usize) {
+        let last = self.last_of(at);
+        let entry = self.at_mut(last).pop();
+        if last != at || place < self.at(at).len() {
+            self.at_mut(at).set(place, entry);
+        }
+        if let At::Overflow(number) = last
+            && self.at(last).len() == 0
+        {
+            self.unchain(bucket, number);
+        }
+    }
+
+    /// Gives back an overflow bucket that is empty and the last of its chain: the last in the list
+    /// takes its place, so that the list has no gaps.
+    fn unchain(&mut self, bucket: usize, number: u32) {
+        let before = self.link_to(bucket, number);
+        self.at_mut(before).set_overflow(None);
+        let moved = number_of(self.overflow.len() - 1);
+        if moved != number {
+            let owner = self.owners[moved as usize];
+            let before = self.link_to(owner as usize, moved);
+            self.at_mut(before).set_overflow(Some(number));
+            self.overflow[number as usize] = self.overflow[moved as usize];
+            self.owners[number as usize] = owner;
+        }
+        self.overflow.pop();
+        self.owners.pop();
+    }
+
+    /// The bucket of a chain that an overflow bucket comes after.
+    fn link_to(&self, bucket: usize, number: u32) -> At {
+        let mut at = At::primary(bucket);
+        loop {
+            let next = self.at(at).overflow();
+            if next == Some(number) {
+                return at;
+            }
+            at = At::Overflow(next.expect("I3: it is in its owner's chain"));
+        }
+    }
+
+    fn last_of(&self, mut at: At) -> At {
+        while let Some(number) = self.at(at).overflow() {
+            at = At::Overflow(number);
+        }
+        at
+    }
+
+    fn position(&self, hash: u64, address: Address) -> (At, usize) {
+        let mut at = At::primary(self.bucket(hash));
+        loop {
+            if let Some(place) = self.at(at).position(address) {
+                return (at, place);
+            }
+            let next = self.at(at).overflow();
+            at = At::Overflow(next.expect("I1: it stands in the chain of its hash"));
+        }
+    }
+
+    fn at(&self, at: At) -> &Bucket {
+        match at {
+            At::Primary(number) => &self.primary[number as usize],
+            At::Overflow(number) => &self.overflow[number as usize],
+        }
+    }
+
+    fn at_mut(&mut self, at: At) -> &mut Bucket {
+        match at {
+            At::Primary(number) => &mut self.primary[number as usize],
+            At::Overflow(number) => &mut self.overflow[number as usize],
+        }
+    }
+
+    /// Gives back what is not needed any more.
+    pub(super) fn trim(&mut self) {
+        self.overflow.trim();
+        self.owners.trim();
+    }
+
+    /// I1 to I3, and U1. `hash_of` tells the hash of the key at an address.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn check(&self, hash_of: HashOf<'_>) {
+        self.primary.check();
+        self.overflow.check();
+        self.owners.check();
+        let (mut entries, mut overflows) = (0, 0);
+        for number in 0..self.primary.len() {
+            let depth = self.depth(number);
+            for entry in self.chain(number) {
+                let hash = hash_of(entry.address);
+                assert_eq!(self.bucket(hash), number, "I1: {entry:?}");
+                assert!(entry.tag.fits(hash, depth), "I1: {entry:?}, hash {hash:x}");
+                entries += 1;
+            }
+            let mut at = At::primary(number);
+            self.at(at).check();
+            while let Some(next) = self.at(at).overflow() {
+                assert!(self.at(at).is_full(), "I2: {at:?}");
+                at = At::Overflow(next);
+                self.at(at).check();
+                assert!(self.at(at).len() > 0, "I2: {at:?}");
+                assert_eq!(self.owners[next as usize] as usize, number, "I3");
+                overflows += 1;
+            }
+        }
+        assert_eq!(self.len, entries, "I1");
+        assert_eq!(self.overflow.len(), overflows, "I3");
+        assert_eq!(self.owners.len(), overflows, "I3");
+    }
+}
+
+impl At {
+    fn primary(bucket: usize) -> Self {
+        Self::Primary(number_of(bucket))
+    }
+}
+
+fn number_of(bucket: usize) -> u32 {
+    u32::try_from(bucket).expect("there are fewer buckets than addresses")
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use quickcheck::quickcheck;
+
+    use super::*;
+
+    fn index() -> Index {
+        Index::new(Geometry::for_memory(1 << 20))
+    }
+
+    fn insert(index: &mut Index, number: u32, hash_of: HashOf<'_>) {
+        let address = Address::from_number(number);
+        let hash = hash_of(address);
+        let expected = index.held_bytes() + index.insert_bytes(hash);
+        index.insert(hash, address).unwrap();
+        assert_eq!(index.held_bytes(), expected);
+        if index.wants_split() {
+            index.split(hash_of).unwrap();
+        }
+    }
+
+    fn remove(index: &mut Index, number: u32, hash_of: HashOf<'_>) {
+        let address = Address::from_number(number);
+        index.remove(hash_of(address), address);
+        index.shrink();
+        index.trim();
+    }
+
+    fn mixed(address: Address) -> u64 {
+        // The constant of Knuth's multiplicative hash, twice, so that low and high bits are mixed.
+        let number = u64::from(address.number()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (number ^ (number >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
+    fn holds_all(hash_of: HashOf<'_>, count: u32) {
+        let mut index = index();
+        for number in 1..=count {
+            insert(&mut index, number, hash_of);
+            if number % 64 == 0 || number < 64 {
+                index.check(hash_of);
+            }
+        }
+        for number in 1..=count {
+            let address = Address::from_number(number);
+            let found = index.find(hash_of(address), |candidate| candidate == address);
+            assert_eq!(found, Some(address));
+        }
+        let most = index.held_bytes();
+        for number in 1..=count {
+            remove(&mut index, number, hash_of);
+            if number % 64 == 0 || count - number < 64 {
+                index.check(hash_of);
+            }
+        }
+        assert_eq!(index.len(), 0);
+        assert!(index.held_bytes() < most / 2 || count < 1_000, "it shrinks");
+    }
+
+    #[test]
+    fn many_entries_come_and_go() {
+        holds_all(&mixed, 20_000);
+    }
+
+    #[test]
+    fn entries_whose_whole_hash_collides_are_told_apart() {
+        holds_all(&|_| 0, 300);
+        holds_all(&|_| u64::MAX, 300);
+        holds_all(&|address| u64::from(address.number() % 3) << 40, 300);
+    }
+
+    #[test]
+    fn a_moved_item_is_found_where_it_is() {
+        let mut index = index();
+        insert(&mut index, 1, &|_| 5);
+        insert(&mut index, 2, &|_| 5);
+        index.replace(5, Address::from_number(1), Address::from_number(9));
+        let found = index.find(5, |address| address != Address::from_number(2));
+        assert_eq!(found, Some(Address::from_number(9)));
+    }
+
+    #[test]
+    fn most_splits_look_at_no_key() {
+        let mut index = index();
+        let asked = core::cell::Cell::new(0);
+        let counting = |address: Address| {
+            asked.set(asked.get() + 1);
+            mixed(address)
+        };
+        for number in 1..=50_000 {
+            let address = Address::from_number(number);
+            index.insert(mixed(address), address).unwrap();
+            if index.wants_split() {
+                index.split(&counting).unwrap();
+            }
+        }
+        assert!(asked.get() < 50_000 / 4, "{} of 50,000", asked.get());
+    }
+
+    quickcheck! {
+        fn any_order_keeps_the_invariants(changes: Vec<(u8, bool)>, modulus: u8) -> bool {
+            let hash_of = |address: Address| mixed(Address::from_number(
+                address.number() % (u32::from(modulus) + 1) + 1,
+            ));
+            let mut index = index();
+            let mut inside = [false; 256];
+            for (number, is_insert) in changes {
+                let slot = usize::from(number);
+                let number = u32::from(number) + 1;
+                if inside[slot] {
+                    remove(&mut index, number, &hash_of);
+                    inside[slot] = false;
+                } else if is_insert {
+                    insert(&mut index, number, &hash_of);
+                    inside[slot] = true;
+                }
+                index.check(&hash_of);
+            }
+            inside.iter().filter(|inside| **inside).count() == index.len()
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Segments in a row, each knowing its neighbours.
+//!
+//! A segment is taken out of the middle of a row as fast as from its ends, and no row allocates:
+//! the links are in the segments. A segment stands in two rows at most, one of each [`Row`].
+//!
+//! - K1: forwards and backwards, a list is the same segments.
+
+use super::chunks::Chunks;
+use super::geometry::SegmentId;
+use super::segment::Segment;
+
+/// Which of a segment's links a list goes by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Row {
+    /// The queues, and the segments that are in none.
+    Queue,
+    /// Segments of which about the same share could be won back.
+    Slack,
+}
+
+/// The neighbours of a segment in one row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Links {
+    older: Option<SegmentId>,
+    newer: Option<SegmentId>,
+}
+
+/// A row of segments, from the oldest to the newest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    row: Row,
+    oldest: Option<SegmentId>,
+    newest: Option<SegmentId>,
+    len: usize,
+}
+
+impl List {
+    pub(super) const fn new(row: Row) -> Self {
+        Self {
+            row,
+            oldest: None,
+            newest: None,
+            len: 0,
+        }
+    }
+
+    pub(super) const fn oldest(&self) -> Option<SegmentId> {
+        self.oldest
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a segment that is in no list of this row as the newest.
+    pub(super) fn push(&mut self, segments: &mut Chunks<Segment>, id: SegmentId) {
+        let older = self.newest.replace(id);
+        match older {
+            Some(older) => segments[older as usize].links(self.row).newer = Some(id),
+            None => self.oldest = Some(id),
+        }
+        *segments[id as usize].links(self.row) = Links { older, newer: None };
+        self.len += 1;
+    }
+
+    /// Takes a segment out that is in this list.
+    pub(super) fn unlink(&mut self, segments: &mut Chunks<Segment>, id: SegmentId) {
+        let Links { older, newer } = core::mem::take(segments[id as usize].links(self.row));
+        match older {
+            Some(older) => segments[older as usize].links(self.row).newer = newer,
+            None => self.oldest = newer,
+        }
+        match newer {
+            Some(newer) => segments[newer as usize].links(self.row).older = older,
+            None => self.newest = older,
+        }
+        self.len -= 1;
+    }
+
+    /// Puts all of `other` behind the newest, at once however many they are.
+    pub(super) fn append(&mut self, segments: &mut Chunks<Segment>, other: &mut Self) {
+        let appended = core::mem::replace(other, Self::new(other.row));
+        let Some(first) = appended.oldest else {
+            return;
+        };
+        match self.newest {
+            Some(newest) => {
+                segments[newest as usize].links(self.row).newer = Some(first);
+                segments[first as usize].links(self.row).older = Some(newest);
+            }
+            None => self.oldest = Some(first),
+        }
+        self.newest = appended.newest;
+        self.len += appended.len;
+    }
+
+    /// Every segment from the oldest on, asserting K1.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn iter<'a>(
+        &'a self,
+        segments: &'a Chunks<Segment>,
+    ) -> impl Iterator<Item = SegmentId> + 'a {
+        let mut before = None;
+        let mut next = self.oldest;
+        let mut count = 0;
+        core::iter::from_fn(move || {
+            let Some(id) = next else {
+                assert_eq!(self.newest, before, "K1: the newest is not the last");
+                assert_eq!(self.len, count, "K1: the length");
+                return None;
+            };
+            let links = segments[id as usize].links_of(self.row);
+            assert_eq!(links.older, before, "K1: the row differs by direction");
+            count += 1;
+            (before, next) = (Some(id), links.newer);
+            Some(id)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn segments() -> Chunks<Segment> {
+        let mut segments = Chunks::new(4);
+        for _ in 0..6 {
+            segments.push(Segment::default()).unwrap();
+        }
+        segments
+    }
+
+    #[test]
+    fn a_segment_leaves_from_anywhere() {
+        let mut segments = segments();
+        let mut list = List::new(Row::Queue);
+        for id in 0..5 {
+            list.push(&mut segments, id);
+        }
+        for (gone, left) in [(2, &[0, 1, 3, 4][..]), (0, &[1, 3, 4]), (4, &[1, 3])] {
+            list.unlink(&mut segments, gone);
+            assert_eq!(list.iter(&segments).collect::<Vec<_>>(), left);
+        }
+    }
+
+    #[test]
+    fn a_list_goes_behind_another_at_once() {
+        let mut segments = segments();
+        let (mut one, mut two) = (List::new(Row::Queue), List::new(Row::Queue));
+        for id in 0..3 {
+            one.push(&mut segments, id);
+            two.push(&mut segments, id + 3);
+        }
+        one.append(&mut segments, &mut two);
+        assert_eq!(one.iter(&segments).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+        assert_eq!((one.len(), two.len()), (6, 0));
+        two.append(&mut segments, &mut one);
+        assert_eq!(two.oldest(), Some(0));
+        assert_eq!(two.iter(&segments).count(), 6);
+    }
+
+    #[test]
+    fn a_segment_is_in_a_list_of_each_row() {
+        let mut segments = segments();
+        let (mut one, mut two) = (List::new(Row::Queue), List::new(Row::Slack));
+        for id in 0..3 {
+            one.push(&mut segments, id);
+            two.push(&mut segments, 2 - id);
+        }
+        one.unlink(&mut segments, 1);
+        assert_eq!(two.iter(&segments).collect::<Vec<_>>(), [2, 1, 0]);
+        assert_eq!(one.iter(&segments).collect::<Vec<_>>(), [0, 2]);
+    }
+}

@@ -1,0 +1,514 @@
+//! All segments: where records are written, and where what is left of them goes.
+//!
+//! - A1: every segment with memory is counted, and `held_bytes` is what they all take.
+//! - A2: a segment without a living record is spare, unless it is open or being drained.
+//! - A3: a sealed segment stands in the list of those with about its slack, and no other does.
+//! - A4: a record is there if it is not dead, and its segment was opened after the last flush or its
+//!   item is locked.
+
+use alloc::vec::Vec;
+use core::mem::size_of;
+use core::ops::Range;
+
+use super::Full;
+use super::chunks::Chunks;
+use super::deadlines::Deadlines;
+use super::geometry::{Address, Geometry, SegmentId};
+use super::list::{List, Row};
+use super::queues::{Queue, Queues};
+use super::record::{NEVER, Record, RecordMut};
+use super::segment::{Segment, State};
+use crate::key::Key;
+
+/// Slack is told apart in this many parts of a segment.
+pub(super) const SLACK_CLASSES: usize = 16;
+
+/// The segments of a store.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub(super) geometry: Geometry,
+    pub(super) segments: Chunks<Segment>,
+    pub(super) queues: Queues,
+    pub(super) deadlines: Deadlines,
+    bare: List,
+    spare: List,
+    slack: [List; SLACK_CLASSES + 1],
+    with_memory: usize,
+    /// How often all was flushed.
+    epoch: u64,
+    serial: u64,
+}
+
+/// A part of a record that is written.
+#[derive(Clone, Debug)]
+pub(super) enum Piece<'a> {
+    /// These bytes.
+    New(&'a [u8]),
+    /// What stands at these offsets of the segment that the old record is in.
+    Old(Range<usize>),
+}
+
+impl Log {
+    pub(super) const fn new(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            segments: Chunks::new(geometry.chunk_len(size_of::<Segment>(), 2)),
+            queues: Queues::new(),
+            deadlines: Deadlines::new(geometry.chunk_len(size_of::<SegmentId>(), 8)),
+            bare: List::new(Row::Queue),
+            spare: List::new(Row::Queue),
+            slack: [List::new(Row::Slack); SLACK_CLASSES + 1],
+            with_memory: 0,
+            epoch: 0,
+            serial: 0,
+        }
+    }
+
+    /// What it has allocated, in bytes (A1).
+    pub(super) const fn held_bytes(&self) -> usize {
+        self.with_memory * self.geometry.segment_bytes()
+            + self.segments.held_bytes()
+            + self.deadlines.held_bytes()
+    }
+
+    /// What a segment more would allocate, in bytes; `None` if there is no number left for one.
+    pub(super) const fn allocate_bytes(&self) -> Option<usize> {
+        if self.with_memory >= self.geometry.segments_max {
+            return None;
+        }
+        let number_bytes = if self.bare.len() > 0 {
+            0
+        } else {
+            self.segments.push_bytes()
+        };
+        Some(self.geometry.segment_bytes() + number_bytes + self.deadlines.push_bytes())
+    }
+
+    /// Gets memory for one more spare segment. The caller has asked the limit.
+    ///
+    /// # Errors
+    /// [`Full`] if the allocator refuses.
+    pub(super) fn allocate(&mut self) -> Result<(), Full> {
+        if self.bare.oldest().is_none() {
+            let number = SegmentId::try_from(self.segments.len()).map_err(|_| Full)?;
+            self.segments.push(Segment::default())?;
+            self.bare.push(&mut self.segments, number);
+        }
+        let id = self.bare.oldest().ok_or(Full)?;
+        let mut memory = Vec::new();
+        memory
+            .try_reserve_exact(self.geometry.segment_room())
+            .map_err(|_| Full)?;
+        self.deadlines.push(&mut self.segments, id)?;
+        self.bare.unlink(&mut self.segments, id);
+        self.segments[id as usize].give_memory(memory);
+        self.segments[id as usize].state = State::Spare;
+        self.spare.push(&mut self.segments, id);
+        self.with_memory += 1;
+        Ok(())
+    }
+
+    /// How many segments are spare.
+    pub(super) const fn spare(&self) -> usize {
+        self.spare.len()
+    }
+
+    /// How many segments have memory.
+    pub(super) const fn with_memory(&self) -> usize {
+        self.with_memory
+    }
+
+    /// Gives the memory of a spare segment back to the allocator.
+    pub(super) fn give_back(&mut self) {
+        let Some(id) = self.spare.oldest() else {
+            return;
+        };
+        self.spare.unlink(&mut self.segments, id);
+        self.deadlines.remove(&mut self.segments, id);
+        self.segments[id as usize].take_memory();
+        self.segments[id as usize].state = State::Bare;
+        self.bare.push(&mut self.segments, id);
+        self.with_memory -= 1;
+    }
+
+    /// Whether a record of so many bytes fits into the open segment of `queue`.
+    pub(super) fn has_room(&self, queue: Queue, bytes: usize) -> bool {
+        self.queues.line(queue).open.is_some_and(|id| {
+            self.segments[id as usize].len() + bytes <= self.geometry.segment_room()
+        })
+    }
+
+    /// Opens a spare segment, of which there is one, for `queue`.
+    pub(super) fn open(&mut self, queue: Queue) {
+        self.seal(queue);
+        let id = self.spare.oldest().expect("the caller has seen one");
+        self.spare.unlink(&mut self.segments, id);
+        self.serial += 1;
+        let segment = &mut self.segments[id as usize];
+        segment.state = State::Open;
+        segment.queue = queue;
+        segment.epoch = self.epoch;
+        segment.serial = self.serial;
+        let line = self.queues.line_mut(queue);
+        line.segments.push(&mut self.segments, id);
+        line.open = Some(id);
+    }
+
+    /// Ends the open segment of `queue`, if there is one.
+    pub(super) fn seal(&mut self, queue: Queue) {
+        if let Some(id) = self.queues.line_mut(queue).open.take() {
+            self.enlist(id);
+        }
+    }
+
+    fn enlist(&mut self, id: SegmentId) {
+        let class = self.slack_class(id);
+        self.slack[usize::from(class)].push(&mut self.segments, id);
+        let segment = &mut self.segments[id as usize];
+        segment.state = State::Sealed;
+        segment.slack_class = class;
+        self.settle(id);
+    }
+
+    /// Writes a record into the open segment of `queue`, which has room for it. `old` is the segment
+    /// that the old pieces are in; `huge_bytes` what its value takes elsewhere.
+    pub(super) fn append(
+        &mut self,
+        queue: Queue,
+        old: SegmentId,
+        pieces: &[Piece<'_>],
+        huge_bytes: usize,
+    ) -> Address {
+        let id = self.queues.line(queue).open.expect("it has room");
+        // What is read and what is written may be in one segment, so bytes are lent and not borrowed.
+        let lent = (old != id).then(|| self.segments[old as usize].lend());
+        let segment = &mut self.segments[id as usize];
+        let offset = segment.len();
+        for piece in pieces {
+            match (piece, &lent) {
+                (Piece::New(bytes), _) => segment.write(bytes),
+                (Piece::Old(range), Some(lent)) => segment.write(&lent[range.clone()]),
+                (Piece::Old(range), None) => segment.write_again(range.clone()),
+            }
+        }
+        segment.pad(self.geometry.padded(segment.len()));
+        let added = segment.len() - offset;
+        let bytes = u32_of(added);
+        let record = segment.record(offset);
+        debug_assert_eq!(record.padded_bytes(&self.geometry), added, "R1");
+        let (is_locked, deadline) = (record.is_locked(), record.deadline());
+        segment.live_bytes += bytes;
+        segment.huge_bytes += huge_bytes;
+        if is_locked {
+            segment.locked_bytes += bytes;
+        }
+        if let Some(lent) = lent {
+            self.segments[old as usize].take_back(lent);
+        }
+        self.queues.line_mut(queue).weight += added + huge_bytes;
+        if !is_locked {
+            self.expect(id, deadline);
+        }
+        self.geometry.address(id, offset)
+    }
+
+    /// Writes a record of new pieces only; as [`append`](Self::append).
+    pub(super) fn append_new(
+        &mut self,
+        queue: Queue,
+        pieces: &[Piece<'_>],
+        huge_bytes: usize,
+    ) -> Address {
+        let id = self.queues.line(queue).open.expect("it has room");
+        self.append(queue, id, pieces, huge_bytes)
+    }
+
+    /// Writes a record once more, into the open segment of `queue`, with so many hits.
+    pub(super) fn copy(
+        &mut self,
+        queue: Queue,
+        address: Address,
+        hits: u8,
+        huge_bytes: usize,
+    ) -> Address {
+        let (old, offset) = self.geometry.place(address);
+        let bytes = self.record(address).padded_bytes(&self.geometry);
+        let copy = self.append(
+            queue,
+            old,
+            &[Piece::Old(offset..offset + bytes)],
+            huge_bytes,
+        );
+        self.record_mut(copy).set_hits(hits);
+        copy
+    }
+
+    /// Marks a record as dead.
+    pub(super) fn kill(&mut self, address: Address, huge_bytes: usize) {
+        let (id, offset) = self.geometry.place(address);
+        let queue = self.queue(id);
+        let segment = &mut self.segments[id as usize];
+        let record = segment.record(offset);
+        let added = record.padded_bytes(&self.geometry);
+        let bytes = u32_of(added);
+        if record.is_locked() {
+            segment.locked_bytes -= bytes;
+        }
+        segment.live_bytes -= bytes;
+        segment.huge_bytes -= huge_bytes;
+        segment.record_mut(offset).set_dead();
+        self.queues.line_mut(queue).weight -= added + huge_bytes;
+        self.settle(id);
+    }
+
+    /// A record's item is locked from now on, or not any more.
+    pub(super) fn set_locked(&mut self, address: Address, is_locked: bool) {
+        let (id, offset) = self.geometry.place(address);
+        let segment = &mut self.segments[id as usize];
+        let bytes = u32_of(segment.record(offset).padded_bytes(&self.geometry));
+        if is_locked {
+            segment.locked_bytes += bytes;
+        } else {
+            segment.locked_bytes -= bytes;
+        }
+        self.settle(id);
+    }
+
+    /// An item in this segment may expire at `deadline`, in ticks (B2).
+    pub(super) fn expect(&mut self, id: SegmentId, deadline: u32) {
+        if deadline < self.segments[id as usize].earliest {
+            self.deadlines.set(&mut self.segments, id, deadline);
+        }
+    }
+
+    #[inline]
+    pub(super) fn record(&self, address: Address) -> Record<'_> {
+        let (id, offset) = self.geometry.place(address);
+        self.segments[id as usize].record(offset)
+    }
+
+    #[inline]
+    pub(super) fn record_mut(&mut self, address: Address) -> RecordMut<'_> {
+        let (id, offset) = self.geometry.place(address);
+        self.segments[id as usize].record_mut(offset)
+    }
+
+    /// Whether the item of `key` is there, and this is its record. The record is not dead.
+    #[inline]
+    pub(super) fn is_item(&self, address: Address, key: Key<'_>) -> bool {
+        let (id, offset) = self.geometry.place(address);
+        let segment = &self.segments[id as usize];
+        let record = segment.record(offset);
+        record.has_key(key) && (segment.epoch == self.epoch || record.is_locked())
+    }
+
+    /// Whether a record that is not dead is there (A4).
+    pub(super) fn is_there(&self, address: Address) -> bool {
+        let (id, offset) = self.geometry.place(address);
+        let segment = &self.segments[id as usize];
+        segment.epoch == self.epoch || segment.record(offset).is_locked()
+    }
+
+    /// Whether a segment is from before the last flush.
+    pub(super) fn is_flushed(&self, id: SegmentId) -> bool {
+        self.segments[id as usize].epoch != self.epoch
+    }
+
+    /// The queue that a segment is in, or was before it was drained.
+    pub(super) fn queue(&self, id: SegmentId) -> Queue {
+        if self.is_flushed(id) {
+            Queue::Flushed
+        } else {
+            self.segments[id as usize].queue
+        }
+    }
+
+    /// A flush: at once, whatever there is. The segments are swept later.
+    pub(super) fn flush(&mut self) {
+        for queue in [Queue::Small, Queue::Main, Queue::Pinned] {
+            self.seal(queue);
+            let line = self.queues.line_mut(queue);
+            let (mut segments, weight) = (line.segments, line.weight);
+            line.weight = 0;
+            line.segments = List::new(Row::Queue);
+            let flushed = self.queues.line_mut(Queue::Flushed);
+            flushed.segments.append(&mut self.segments, &mut segments);
+            flushed.weight += weight;
+        }
+        self.epoch += 1;
+    }
+
+    /// Puts a sealed segment into the queue of what is pinned. If it was flushed, what is left in it
+    /// has outlived that.
+    pub(super) fn pin(&mut self, id: SegmentId) {
+        let queue = self.queue(id);
+        let segment = &mut self.segments[id as usize];
+        let weight = segment.weight();
+        segment.epoch = self.epoch;
+        segment.queue = Queue::Pinned;
+        let line = self.queues.line_mut(queue);
+        line.segments.unlink(&mut self.segments, id);
+        line.weight -= weight;
+        let line = self.queues.line_mut(Queue::Pinned);
+        line.segments.push(&mut self.segments, id);
+        line.weight += weight;
+        self.settle(id);
+    }
+
+    /// The segment with the most slack, if that is at least `class` parts of [`SLACK_CLASSES`].
+    pub(super) fn slackest(&self, class: usize) -> Option<SegmentId> {
+        self.slack[class..].iter().rev().find_map(List::oldest)
+    }
+
+    /// Takes a sealed segment out of its queue, to be drained.
+    pub(super) fn withdraw(&mut self, id: SegmentId) {
+        let queue = self.queue(id);
+        let line = self.queues.line_mut(queue);
+        line.segments.unlink(&mut self.segments, id);
+        let class = self.segments[id as usize].slack_class;
+        self.slack[usize::from(class)].unlink(&mut self.segments, id);
+        self.segments[id as usize].state = State::Draining;
+    }
+
+    /// Puts a segment that could not be drained to its end back.
+    pub(super) fn restore(&mut self, id: SegmentId) {
+        let queue = self.queue(id);
+        let line = self.queues.line_mut(queue);
+        line.segments.push(&mut self.segments, id);
+        self.enlist(id);
+    }
+
+    /// A segment has been drained: nothing in it is alive.
+    pub(super) fn release(&mut self, id: SegmentId) {
+        let segment = &mut self.segments[id as usize];
+        assert_eq!(segment.live_bytes, 0, "what is alive was carried away");
+        segment.forget();
+        segment.state = State::Spare;
+        self.deadlines.set(&mut self.segments, id, NEVER);
+        self.spare.push(&mut self.segments, id);
+    }
+
+    /// A2 and A3, after what is alive in a segment has changed.
+    fn settle(&mut self, id: SegmentId) {
+        let segment = &self.segments[id as usize];
+        if segment.state != State::Sealed {
+            return;
+        }
+        if segment.live_bytes == 0 {
+            self.withdraw(id);
+            self.release(id);
+            return;
+        }
+        let class = self.slack_class(id);
+        let before = self.segments[id as usize].slack_class;
+        if class != before {
+            self.slack[usize::from(before)].unlink(&mut self.segments, id);
+            self.slack[usize::from(class)].push(&mut self.segments, id);
+            self.segments[id as usize].slack_class = class;
+        }
+    }
+
+    fn slack_class(&self, id: SegmentId) -> u8 {
+        let slack = self.segments[id as usize].slack_bytes();
+        let class = self.geometry.segments_in(slack * SLACK_CLASSES);
+        u8::try_from(class).expect("a segment has no more slack than bytes")
+    }
+
+    /// Every record of a segment, dead ones too, with its address.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn records(&self, id: SegmentId) -> impl Iterator<Item = (Address, Record<'_>)> {
+        let segment = &self.segments[id as usize];
+        let mut offset = 0;
+        core::iter::from_fn(move || {
+            (offset < segment.len()).then(|| {
+                let record = segment.record(offset);
+                let address = self.geometry.address(id, offset);
+                offset += record.padded_bytes(&self.geometry);
+                (address, record)
+            })
+        })
+    }
+
+    /// A1 to A3, B1 to B3, Q1 to Q3; what is in the records is the caller's. `huge_bytes` tells what
+    /// a huge value takes.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn check(&self, huge_bytes: &dyn Fn(u32) -> usize) {
+        self.segments.check();
+        self.deadlines.check(&self.segments);
+        let mut weights = [0; 4];
+        let mut with_memory = 0;
+        for (id, segment) in self.segments.iter().enumerate() {
+            let id = u32_of(id);
+            with_memory += usize::from(segment.has_memory());
+            assert_eq!(segment.has_memory(), segment.state != State::Bare, "A1");
+            assert!(segment.len() <= self.geometry.segment_room(), "B3");
+            let (mut live, mut locked, mut huge) = (0, 0, 0);
+            for (address, record) in self.records(id).filter(|(_, record)| !record.is_dead()) {
+                let bytes = record.padded_bytes(&self.geometry);
+                live += bytes;
+                locked += if record.is_locked() { bytes } else { 0 };
+                huge += record.huge().map_or(0, huge_bytes);
+                assert!(
+                    record.is_locked() || segment.earliest <= record.deadline(),
+                    "B2: {address:?}"
+                );
+            }
+            assert_eq!(segment.live_bytes as usize, live, "B1: segment {id}");
+            assert_eq!(segment.locked_bytes as usize, locked, "B1: segment {id}");
+            assert_eq!(segment.huge_bytes, huge, "B1: segment {id}");
+            weights[self.queue(id) as usize] += live + huge;
+            match segment.state {
+                State::Bare | State::Spare => assert_eq!(segment.len(), 0, "A2: segment {id}"),
+                State::Open => assert_eq!(
+                    self.queues.line(self.queue(id)).open,
+                    Some(id),
+                    "Q3: segment {id}"
+                ),
+                State::Sealed => {
+                    assert!(live > 0, "A2: segment {id}");
+                    let class = self.slack_class(id);
+                    assert_eq!(segment.slack_class, class, "A3: segment {id}");
+                }
+                State::Draining => {}
+            }
+        }
+        assert_eq!(self.with_memory, with_memory, "A1");
+        for queue in Queue::ALL {
+            let line = self.queues.line(queue);
+            assert_eq!(line.weight, weights[queue as usize], "Q2: {queue:?}");
+            for id in line.segments.iter(&self.segments) {
+                assert_eq!(self.queue(id), queue, "Q1: segment {id}");
+                let state = self.segments[id as usize].state;
+                assert!(matches!(state, State::Open | State::Sealed), "Q1: {id}");
+            }
+        }
+        let in_state = |state| {
+            let all = self.segments.iter();
+            all.filter(|segment| segment.state == state).count()
+        };
+        let queued: usize = Queue::ALL
+            .map(|queue| self.queues.line(queue).segments.len())
+            .iter()
+            .sum();
+        let sealed: usize = self.slack.iter().map(List::len).sum();
+        assert_eq!(
+            queued,
+            in_state(State::Open) + in_state(State::Sealed),
+            "Q1"
+        );
+        assert_eq!(sealed, in_state(State::Sealed), "A3");
+        assert_eq!(self.spare.len(), in_state(State::Spare), "A2");
+        assert_eq!(self.bare.len(), in_state(State::Bare), "A1");
+        for (class, list) in self.slack.iter().enumerate() {
+            for id in list.iter(&self.segments) {
+                let segment = &self.segments[id as usize];
+                assert_eq!(usize::from(segment.slack_class), class, "A3: segment {id}");
+            }
+        }
+    }
+}
+
+/// A number of bytes in a segment, or of a segment: both fit 32 bits.
+fn u32_of(number: usize) -> u32 {
+    u32::try_from(number).expect("segments are small, and numbered in 32 bits")
+}

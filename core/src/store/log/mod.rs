@@ -1,0 +1,385 @@
+//! The production store: a log of segments, an index of it, and queues of what to give up.
+//!
+//! Items are written one behind the other into segments, in the order in which they come. To make
+//! room, whole segments are given up: what is worth keeping is carried on, the rest is forgotten. So
+//! there is no allocation an item, no list an item stands in, and nothing that sizes leave behind:
+//! after any change of sizes the segments are there for the new ones. What carrying costs, every
+//! store pays a little of, before it needs the room: none waits for all of it.
+//!
+//! - L1: the index names every record that is not dead, and nothing else; of a key, at most one
+//!   record is there.
+//! - L2: the tally is what the items that are there take.
+//! - L3: what is allocated is at most the limit: segments, index, ghosts, huge values, and the lists
+//!   of them.
+//! - L4: a call does a bounded amount of work, in proportion to what it stores; a flush is O(1).
+//!
+//! What an item is charged for is its record without the client's flags, and its huge value; its
+//! share of the index is not part of it, and L3 counts it all the same.
+
+mod ahead;
+mod bucket;
+#[cfg(any(test, feature = "verify"))]
+mod check;
+mod chunks;
+mod deadlines;
+mod drain;
+mod geometry;
+mod ghost;
+mod hash;
+mod huge;
+mod index;
+mod list;
+mod log;
+mod queues;
+mod record;
+mod room;
+mod scan;
+mod segment;
+mod sweep;
+mod tally;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+
+use self::drain::Drain;
+use self::geometry::{Address, Geometry};
+use self::ghost::Ghost;
+pub use self::hash::{KeyHasher, SipHash};
+use self::huge::{HUGE_BYTES, Huge};
+use self::index::Index;
+use self::log::Log;
+use self::record::{HITS_MAX, Record, STUB_BYTES, deadline_count, record_bytes};
+use self::sweep::Sweep;
+use self::tally::Tally;
+use self::write::Change;
+use super::{End, Full, HashSeed, Store, Usage};
+use crate::command::ScanCursor;
+use crate::item::ItemHeader;
+use crate::key::Key;
+use crate::limits::Limits;
+use crate::stats::Counters;
+use crate::time::Tick;
+
+/// A store on a log of segments.
+pub struct LogStore<H = SipHash> {
+    hasher: H,
+    bytes_max: usize,
+    evict: bool,
+    geometry: Geometry,
+    log: Log,
+    index: Index,
+    ghost: Ghost,
+    huge: Huge,
+    tally: Tally,
+    /// The segment that is being emptied.
+    drain: Option<Drain>,
+    /// The segment that is being looked through for what is not there any more.
+    sweep: Option<Sweep>,
+    /// Whether a segment was swept since the last one was emptied.
+    has_swept: bool,
+    /// How many hits an item of the main queue must have more than, to go round again.
+    hits_needed: u8,
+    /// The item that is being replaced: it may be carried elsewhere, and is not given up.
+    in_hand: Option<Address>,
+}
+
+/// Names an item of a [`LogStore`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LogSlot {
+    address: Address,
+    hash: u64,
+}
+
+/// What a look-up in a [`LogStore`] that found nothing has learned.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LogVacancy {
+    hash: u64,
+}
+
+impl LogStore {
+    /// An empty store within `limits`. Allocates nothing yet.
+    #[must_use]
+    pub fn new(limits: &Limits, seed: HashSeed) -> Self {
+        Self::with_hasher(limits, SipHash::new(seed))
+    }
+}
+
+impl<H: KeyHasher> LogStore<H> {
+    /// An empty store within `limits`, with a hash of one's own.
+    #[must_use]
+    pub const fn with_hasher(limits: &Limits, hasher: H) -> Self {
+        let geometry = Geometry::for_memory(limits.memory_bytes_max);
+        Self::with_geometry(limits, hasher, geometry)
+    }
+
+    /// An empty store within `limits` in segments of `segment_bytes`, a power of two of at least
+    /// 512: for tests, which want to see what happens between segments, or within one.
+    #[must_use]
+    pub const fn with_segments(limits: &Limits, hasher: H, segment_bytes: usize) -> Self {
+        let geometry = Geometry::with_segments(limits.memory_bytes_max, segment_bytes);
+        Self::with_geometry(limits, hasher, geometry)
+    }
+
+    const fn with_geometry(limits: &Limits, hasher: H, geometry: Geometry) -> Self {
+        Self {
+            hasher,
+            bytes_max: limits.memory_bytes_max,
+            evict: limits.evict,
+            geometry,
+            log: Log::new(geometry),
+            index: Index::new(geometry),
+            ghost: Ghost::new(geometry),
+            huge: Huge::new(geometry),
+            tally: Tally::NONE,
+            drain: None,
+            sweep: None,
+            has_swept: false,
+            hits_needed: 0,
+            in_hand: None,
+        }
+    }
+
+    /// What the store has allocated, in bytes, with what allocators add (L3).
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.log.held_bytes()
+            + self.index.held_bytes()
+            + self.ghost.held_bytes()
+            + self.huge.held_bytes()
+    }
+
+    fn record(&self, address: Address) -> Record<'_> {
+        self.log.record(address)
+    }
+
+    fn value_at(&self, address: Address) -> &[u8] {
+        let record = self.record(address);
+        match record.huge() {
+            Some(number) => self.huge.value(number),
+            None => record.value(),
+        }
+    }
+
+    #[cfg(any(test, feature = "verify"))]
+    fn hash_at(&self, address: Address) -> u64 {
+        self.hasher.hash(self.record(address).key())
+    }
+
+    /// The length of a record's value, in bytes, wherever it is.
+    fn value_bytes(&self, record: Record<'_>) -> usize {
+        record.huge().map_or_else(
+            || record.value_bytes(),
+            |number| self.huge.value(number).len(),
+        )
+    }
+
+    /// What a record's value takes outside of the log, in bytes.
+    fn huge_bytes(&self, record: Record<'_>) -> usize {
+        let number = record.huge();
+        number.map_or(0, |number| self.huge.value(number).len() + HUGE_BYTES)
+    }
+
+    /// What the item of a record is charged for, in bytes.
+    fn cost(&self, record: Record<'_>) -> usize {
+        self.cost_of(record.key_bytes(), self.value_bytes(record))
+    }
+
+    const fn cost_of(&self, key_bytes: usize, value_bytes: usize) -> usize {
+        if value_bytes > self.geometry.value_bytes_max() {
+            let stub = record_bytes(false, key_bytes, STUB_BYTES);
+            self.geometry.padded(stub) + value_bytes + HUGE_BYTES
+        } else {
+            self.geometry
+                .padded(record_bytes(false, key_bytes, value_bytes))
+        }
+    }
+
+    /// Takes a record out of the index and marks it as dead; the tally too, if its item is there.
+    fn bury(&mut self, address: Address, hash: u64) {
+        let record = self.record(address);
+        let (number, huge_bytes) = (record.huge(), self.huge_bytes(record));
+        if self.log.is_there(address) {
+            self.tally.leave(self.cost(record), record.is_locked());
+        }
+        self.index.remove(hash, address);
+        self.log.kill(address, huge_bytes);
+        if let Some(number) = number {
+            self.huge.remove(number);
+        }
+        if self.index.shrink() {
+            self.ghost.shrink(self.index.buckets());
+        }
+    }
+
+    /// Writes an item's header; the tallies and deadlines that depend on it follow.
+    fn write_header(&mut self, address: Address, header: &ItemHeader) {
+        let mut record = self.log.record_mut(address);
+        let before = record.as_ref();
+        let (was_locked, old_deadline) = (before.is_locked(), before.deadline());
+        if before.has_flags() {
+            record.set_flags(header.client_flags);
+        } else {
+            assert_eq!(header.client_flags, 0, "R2: flags come with a value");
+        }
+        record.set_header(header);
+        if was_locked != header.locked {
+            self.lock_changed(address, header.locked);
+        }
+        let deadline = deadline_count(header);
+        if !header.locked && (deadline < old_deadline || was_locked) {
+            self.expect(address, deadline);
+        }
+    }
+
+    /// An item has been locked, or unlocked.
+    fn lock_changed(&mut self, address: Address, is_locked: bool) {
+        let cost = self.cost(self.record(address));
+        self.tally.leave(cost, !is_locked);
+        self.log.set_locked(address, is_locked);
+        if self.log.is_there(address) {
+            self.tally.enter(cost, is_locked);
+        } else {
+            self.revisit(address);
+        }
+    }
+}
+
+impl<H: KeyHasher> Store for LogStore<H> {
+    type Slot = LogSlot;
+    type Vacancy = LogVacancy;
+
+    fn find(&self, key: Key<'_>) -> Result<LogSlot, LogVacancy> {
+        let hash = self.hasher.hash(key);
+        self.index
+            .find(hash, |address| self.log.is_item(address, key))
+            .map(|address| LogSlot { address, hash })
+            .ok_or(LogVacancy { hash })
+    }
+
+    fn header(&self, slot: LogSlot) -> ItemHeader {
+        self.record(slot.address).header()
+    }
+
+    fn set_header(&mut self, slot: LogSlot, header: ItemHeader) {
+        self.write_header(slot.address, &header);
+    }
+
+    fn key(&self, slot: LogSlot) -> Key<'_> {
+        self.record(slot.address).key()
+    }
+
+    fn value(&self, slot: LogSlot) -> &[u8] {
+        self.value_at(slot.address)
+    }
+
+    fn item_bytes(&self, slot: LogSlot) -> usize {
+        self.cost(self.record(slot.address))
+    }
+
+    fn record_hit(&mut self, slot: LogSlot) {
+        let mut record = self.log.record_mut(slot.address);
+        let hits = record.as_ref().hits();
+        if hits < HITS_MAX {
+            record.set_hits(hits + 1);
+        }
+    }
+
+    fn insert(
+        &mut self,
+        now: Tick,
+        vacancy: LogVacancy,
+        key: Key<'_>,
+        header: ItemHeader,
+        value: &[u8],
+        counters: &mut Counters,
+    ) -> Result<LogSlot, Full> {
+        let slot = self.write_new(now, vacancy.hash, key, &header, value, counters)?;
+        counters.total_items += 1;
+        Ok(slot)
+    }
+
+    fn replace(
+        &mut self,
+        now: Tick,
+        slot: LogSlot,
+        header: ItemHeader,
+        value: &[u8],
+        counters: &mut Counters,
+    ) -> Result<LogSlot, Full> {
+        let change = Change::Whole(value);
+        let slot = self.write_over(now, slot, &header, change, counters)?;
+        counters.total_items += 1;
+        Ok(slot)
+    }
+
+    fn extend(
+        &mut self,
+        now: Tick,
+        slot: LogSlot,
+        header: ItemHeader,
+        bytes: &[u8],
+        end: End,
+        counters: &mut Counters,
+    ) -> Result<LogSlot, Full> {
+        let change = Change::More(bytes, end);
+        let slot = self.write_over(now, slot, &header, change, counters)?;
+        counters.total_items += 1;
+        Ok(slot)
+    }
+
+    fn remove(&mut self, slot: LogSlot) -> LogVacancy {
+        self.bury(slot.address, slot.hash);
+        LogVacancy { hash: slot.hash }
+    }
+
+    fn clear(&mut self) {
+        self.log.flush();
+        self.tally = self.tally.locked_only();
+    }
+
+    fn crawl(&mut self, now: Tick, items_max: usize, counters: &mut Counters) {
+        self.sweep_some(now, items_max, counters);
+        self.give_back();
+    }
+
+    fn scan<'a>(
+        &'a self,
+        cursor: ScanCursor,
+        items_max: usize,
+        visit: &mut dyn FnMut(Key<'a>, &ItemHeader),
+    ) -> Option<ScanCursor> {
+        self.page(cursor, items_max, visit)
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            items: self.tally.items,
+            bytes: self.tally.bytes,
+            locked_bytes: self.tally.locked_bytes,
+        }
+    }
+
+    fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize {
+        self.cost_of(key_bytes, value_bytes)
+    }
+
+    #[cfg(any(test, feature = "verify"))]
+    fn check(&self) {
+        self.check_all();
+    }
+}
+
+impl<H> fmt::Debug for LogStore<H> {
+    /// What it holds in all: items are not printed.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("LogStore")
+            .field("bytes_max", &self.bytes_max)
+            .field("evict", &self.evict)
+            .field("tally", &self.tally)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,365 @@
+//! One item as its bytes stand in a segment.
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 0..4 | length of the value (30 bits), and how often it was hit (2 bits, the highest) |
+//! | 4..8 | deadline in ticks; all ones is never |
+//! | 8..12 | last access in ticks |
+//! | 12..20 | CAS |
+//! | 20 | length of the key |
+//! | 21 | marks |
+//! | 22..26 | the client's flags, if they are not 0 |
+//! | | key, value, and zeros up to the next unit |
+//!
+//! The value of a huge item is in an allocation of its own; here is its number in 4 bytes.
+//!
+//! - R1: a record says how long it is, dead or not: from the first of a segment one comes to every
+//!   other.
+//! - R2: flags are 0 or stand in the record; they do not change while it lives, nor does the key.
+
+use core::ops::Range;
+
+use super::geometry::Geometry;
+use crate::item::{Cas, ItemHeader};
+use crate::key::{Key, KeyForm};
+use crate::time::{Deadline, Tick};
+
+/// What stands before the flags, or else the key.
+const HEAD_BYTES: usize = 22;
+
+/// What the client's flags take.
+const FLAGS_BYTES: usize = 4;
+
+/// What the number of a huge value takes in the place of the value.
+pub(super) const STUB_BYTES: usize = 4;
+
+/// The most hits that an item can have to its credit.
+pub(super) const HITS_MAX: u8 = 3;
+
+/// No deadline. One in the last tick, 34 years after the start, is kept as one in the tick before.
+pub(super) const NEVER: u32 = u32::MAX;
+
+/// The bits below the hits.
+const VALUE_BYTES_MASK: u32 = (1 << 30) - 1;
+
+const HAS_FLAGS: u8 = 1;
+const FETCHED: u8 = 1 << 1;
+const STALE: u8 = 1 << 2;
+const WIN_SENT: u8 = 1 << 3;
+const LOCKED: u8 = 1 << 4;
+const DEAD: u8 = 1 << 5;
+const BINARY_KEY: u8 = 1 << 6;
+const HUGE: u8 = 1 << 7;
+
+/// A record, to be read. The bytes begin with it and may go on beyond it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record<'a>(&'a [u8]);
+
+/// A record, to be changed.
+#[derive(Debug)]
+pub(super) struct RecordMut<'a>(&'a mut [u8]);
+
+/// What a record takes in a segment, in bytes, without padding. `value_bytes` is
+/// [`STUB_BYTES`] for a huge one.
+pub(super) const fn record_bytes(has_flags: bool, key_bytes: usize, value_bytes: usize) -> usize {
+    let flags_bytes = if has_flags { FLAGS_BYTES } else { 0 };
+    HEAD_BYTES + flags_bytes + key_bytes + value_bytes
+}
+
+/// The beginning of a record, up to the key: what is to be written, and how much of it.
+pub(super) fn head(
+    header: &ItemHeader,
+    key: Key<'_>,
+    value_bytes: usize,
+    is_huge: bool,
+    hits: u8,
+) -> ([u8; HEAD_BYTES + FLAGS_BYTES], usize) {
+    let mut bytes = [0; HEAD_BYTES + FLAGS_BYTES];
+    let value_bytes = u32::try_from(value_bytes).expect("a longer one is huge");
+    assert!(value_bytes <= VALUE_BYTES_MASK, "30 bits");
+    let word = value_bytes | (u32::from(hits) << 30);
+    bytes[..4].copy_from_slice(&word.to_le_bytes());
+    bytes[20] = u8::try_from(key.as_bytes().len()).expect("K1: at most 250");
+    let has_flags = header.client_flags != 0;
+    bytes[21] = if is_huge { HUGE } else { 0 } | if has_flags { HAS_FLAGS } else { 0 };
+    bytes[HEAD_BYTES..].copy_from_slice(&header.client_flags.to_le_bytes());
+    RecordMut(&mut bytes).set_header(header);
+    let length = if has_flags { bytes.len() } else { HEAD_BYTES };
+    (bytes, length)
+}
+
+/// A deadline as a record keeps it.
+pub(super) fn deadline_count(header: &ItemHeader) -> u32 {
+    header
+        .deadline
+        .map_or(NEVER, |deadline| deadline.tick().count().min(NEVER - 1))
+}
+
+impl<'a> Record<'a> {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// What it takes with its padding.
+    pub(super) fn padded_bytes(self, geometry: &Geometry) -> usize {
+        geometry.padded(self.value_start() + self.value_bytes())
+    }
+
+    /// The item's key.
+    pub(super) fn key(self) -> Key<'a> {
+        let start = self.key_start();
+        Key::new(&self.0[start..start + self.key_bytes()]).expect("it was made from a key")
+    }
+
+    /// Whether this is the item of `key`.
+    pub(super) fn has_key(self, key: Key<'_>) -> bool {
+        let (wanted, start) = (key.as_bytes(), self.key_start());
+        self.key_bytes() == wanted.len() && &self.0[start..start + wanted.len()] == wanted
+    }
+
+    /// The value, or for a huge one its number.
+    pub(super) fn value(self) -> &'a [u8] {
+        let start = self.value_start();
+        &self.0[start..start + self.value_bytes()]
+    }
+
+    /// Where the key stands in the segment that the record begins in at `offset`.
+    pub(super) fn key_range(self, offset: usize) -> Range<usize> {
+        let start = offset + self.key_start();
+        start..start + self.key_bytes()
+    }
+
+    /// Where the value stands, likewise.
+    pub(super) fn value_range(self, offset: usize) -> Range<usize> {
+        let start = offset + self.value_start();
+        start..start + self.value_bytes()
+    }
+
+    /// The number of the value, if it is huge.
+    pub(super) fn huge(self) -> Option<u32> {
+        self.has(HUGE).then(|| self.word(self.value_start()))
+    }
+
+    pub(super) fn value_bytes(self) -> usize {
+        (self.word(0) & VALUE_BYTES_MASK) as usize
+    }
+
+    pub(super) fn key_bytes(self) -> usize {
+        usize::from(self.0[20])
+    }
+
+    pub(super) fn hits(self) -> u8 {
+        self.0[3] >> 6
+    }
+
+    /// The deadline in ticks; [`NEVER`] is none.
+    pub(super) fn deadline(self) -> u32 {
+        self.word(4)
+    }
+
+    pub(super) fn is_past(self, now: Tick) -> bool {
+        self.deadline() <= now.count() && self.deadline() != NEVER
+    }
+
+    pub(super) fn is_locked(self) -> bool {
+        self.has(LOCKED)
+    }
+
+    pub(super) fn is_fetched(self) -> bool {
+        self.has(FETCHED)
+    }
+
+    pub(super) fn is_dead(self) -> bool {
+        self.has(DEAD)
+    }
+
+    pub(super) fn has_flags(self) -> bool {
+        self.has(HAS_FLAGS)
+    }
+
+    /// All that is not key or value.
+    pub(super) fn header(self) -> ItemHeader {
+        let cas = self.0[12..20].try_into().map_or(0, u64::from_le_bytes);
+        ItemHeader {
+            cas: Cas::new(cas).expect("it was made from one"),
+            deadline: match self.deadline() {
+                NEVER => None,
+                count => Some(Deadline::at(Tick::from_count(count))),
+            },
+            last_access: Tick::from_count(self.word(8)),
+            client_flags: if self.has_flags() {
+                self.word(HEAD_BYTES)
+            } else {
+                0
+            },
+            key_form: if self.has(BINARY_KEY) {
+                KeyForm::Binary
+            } else {
+                KeyForm::Plain
+            },
+            fetched: self.has(FETCHED),
+            stale: self.has(STALE),
+            win_sent: self.has(WIN_SENT),
+            locked: self.has(LOCKED),
+        }
+    }
+
+    fn has(self, mark: u8) -> bool {
+        self.0[21] & mark != 0
+    }
+
+    fn word(self, at: usize) -> u32 {
+        self.0[at..at + 4].try_into().map_or(0, u32::from_le_bytes)
+    }
+
+    fn key_start(self) -> usize {
+        if self.has_flags() {
+            HEAD_BYTES + FLAGS_BYTES
+        } else {
+            HEAD_BYTES
+        }
+    }
+
+    fn value_start(self) -> usize {
+        self.key_start() + self.key_bytes()
+    }
+}
+
+impl<'a> RecordMut<'a> {
+    pub(super) const fn new(bytes: &'a mut [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// To be read.
+    pub(super) const fn as_ref(&self) -> Record<'_> {
+        Record(self.0)
+    }
+
+    /// Changes all that is not key or value, but for the flags (R2).
+    pub(super) fn set_header(&mut self, header: &ItemHeader) {
+        let ItemHeader {
+            cas,
+            deadline: _,
+            last_access,
+            client_flags: _,
+            key_form,
+            fetched,
+            stale,
+            win_sent,
+            locked,
+        } = *header;
+        self.0[4..8].copy_from_slice(&deadline_count(header).to_le_bytes());
+        self.0[8..12].copy_from_slice(&last_access.count().to_le_bytes());
+        self.0[12..20].copy_from_slice(&cas.number().to_le_bytes());
+        let mark = |is_set: bool, mark: u8| if is_set { mark } else { 0 };
+        self.0[21] = self.0[21] & (HAS_FLAGS | HUGE | DEAD)
+            | mark(fetched, FETCHED)
+            | mark(stale, STALE)
+            | mark(win_sent, WIN_SENT)
+            | mark(locked, LOCKED)
+            | mark(key_form == KeyForm::Binary, BINARY_KEY);
+    }
+
+    /// Changes the flags of a record that has some.
+    pub(super) fn set_flags(&mut self, client_flags: u32) {
+        self.0[HEAD_BYTES..HEAD_BYTES + FLAGS_BYTES].copy_from_slice(&client_flags.to_le_bytes());
+    }
+
+    /// Writes a value of another length in the place of the one that is there; the caller knows
+    /// that with its padding it takes the same room.
+    pub(super) fn set_value(&mut self, value: &[u8]) {
+        let start = self.as_ref().value_start();
+        let value_bytes = u32::try_from(value.len()).expect("a longer one is huge");
+        let word = self.as_ref().word(0) & !VALUE_BYTES_MASK | value_bytes;
+        self.0[..4].copy_from_slice(&word.to_le_bytes());
+        self.0[start..start + value.len()].copy_from_slice(value);
+    }
+
+    pub(super) fn set_hits(&mut self, hits: u8) {
+        self.0[3] = self.0[3] & (u8::MAX >> 2) | (hits << 6);
+    }
+
+    /// The item is not there any more. The record stays, to say how long it is (R1).
+    pub(super) fn set_dead(&mut self) {
+        self.0[21] |= DEAD;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use quickcheck::quickcheck;
+
+    use super::*;
+
+    fn header(bits: u8, numbers: (u64, Option<u32>, u32, u32)) -> ItemHeader {
+        let (cas, deadline, last_access, client_flags) = numbers;
+        let has = |bit: u8| bits & (1 << bit) != 0;
+        ItemHeader {
+            cas: Cas::new(cas.max(1)).unwrap(),
+            deadline: deadline.map(|count| Deadline::at(Tick::from_count(count.min(NEVER - 1)))),
+            last_access: Tick::from_count(last_access),
+            client_flags,
+            key_form: if has(0) {
+                KeyForm::Binary
+            } else {
+                KeyForm::Plain
+            },
+            fetched: has(1),
+            stale: has(2),
+            win_sent: has(3),
+            locked: has(4),
+        }
+    }
+
+    fn record(header: &ItemHeader, key: Key<'_>, value: &[u8], hits: u8) -> Vec<u8> {
+        let (head, length) = head(header, key, value.len(), false, hits);
+        [&head[..length], key.as_bytes(), value].concat()
+    }
+
+    quickcheck! {
+        fn what_is_written_is_read(bits: u8, numbers: (u64, Option<u32>, u32, u32), key: Vec<u8>, value: Vec<u8>) -> bool {
+            let Some(key) = Key::new(&key) else { return true };
+            let header = header(bits, numbers);
+            let bytes = record(&header, key, &value, bits % 4);
+            let read = Record::new(&bytes);
+            assert_eq!(bytes.len(), record_bytes(header.client_flags != 0, key.as_bytes().len(), value.len()));
+            assert_eq!(read.header(), header);
+            assert_eq!((read.key(), read.value()), (key, value.as_slice()));
+            assert_eq!(read.hits(), bits % 4);
+            assert!(read.has_key(key));
+            !read.is_dead() && read.huge().is_none()
+        }
+
+        fn a_header_changes_nothing_else(one: (u8, u64, Option<u32>), two: (u8, u64, Option<u32>), flags: u32, hits: u8) -> bool {
+            let key = Key::new(b"key").unwrap();
+            let before = header(one.0, (one.1, one.2, 1, flags));
+            let after = header(two.0, (two.1, two.2, 2, flags));
+            let mut bytes = record(&before, key, b"value", hits % 4);
+            RecordMut::new(&mut bytes).set_header(&after);
+            bytes == record(&after, key, b"value", hits % 4)
+        }
+    }
+
+    #[test]
+    fn a_dead_record_still_says_how_long_it_is() {
+        let geometry = Geometry::for_memory(1 << 20);
+        let key = Key::new(b"key").unwrap();
+        let mut bytes = record(&header(0, (1, None, 0, 7)), key, b"12345", 0);
+        RecordMut::new(&mut bytes).set_dead();
+        assert!(Record::new(&bytes).is_dead());
+        assert_eq!(Record::new(&bytes).padded_bytes(&geometry), 40);
+    }
+
+    #[test]
+    fn hits_and_length_share_a_word() {
+        let key = Key::new(b"key").unwrap();
+        let mut bytes = record(&header(0, (1, None, 0, 0)), key, b"12345", 1);
+        RecordMut::new(&mut bytes).set_hits(HITS_MAX);
+        assert_eq!(Record::new(&bytes).hits(), HITS_MAX);
+        RecordMut::new(&mut bytes).set_value(b"123");
+        assert_eq!(Record::new(&bytes).hits(), HITS_MAX);
+        assert_eq!(Record::new(&bytes).value(), b"123");
+    }
+}

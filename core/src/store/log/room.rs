@@ -1,0 +1,186 @@
+//! Making room for what is to be stored.
+//!
+//! A few segments are always kept free: some for what is stored next, and the last ones for what must
+//! be carried to empty others. When there are fewer, every store empties a little more than it
+//! takes, long before there is none; so none of them waits for a whole segment. Only if that was not
+//! enough is one made to wait, and refused when emptying wins nothing more.
+
+use super::geometry::SegmentId;
+use super::queues::Queue;
+use super::{Full, KeyHasher, LogStore};
+use crate::stats::Counters;
+use crate::time::Tick;
+
+/// Segments that are kept for carrying: what one segment holds fits into another.
+const KEPT_TO_CARRY: usize = 1;
+
+/// With fewer free segments than this, stores begin to win room back.
+const FREE_WANTED: usize = 3;
+
+/// How many records a small store looks at to win room, at most, as long as it need not wait.
+const RECORDS_A_STORE: usize = 24;
+
+/// What is about to be stored.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Need {
+    pub(super) queue: Queue,
+    pub(super) record_bytes: usize,
+    /// What goes into an allocation of its own.
+    pub(super) huge_bytes: usize,
+    /// Of the key, if it needs an entry in the index.
+    pub(super) new_hash: Option<u64>,
+}
+
+impl<H: KeyHasher> LogStore<H> {
+    /// How many segments are free, or could be allocated within the limit.
+    pub(super) fn free_segments(&self) -> usize {
+        let room = self.bytes_max.saturating_sub(self.held_bytes());
+        let by_memory = self.geometry.segments_in(room);
+        let by_number = self.geometry.segments_max - self.log.with_memory();
+        self.log.spare() + by_memory.min(by_number)
+    }
+
+    /// Sees to it that there is room for what is needed. What there is may have moved.
+    ///
+    /// # Errors
+    /// [`Full`] if there would be none without all that may be given up, or the allocator refuses.
+    pub(super) fn make_room(
+        &mut self,
+        now: Tick,
+        need: &Need,
+        counters: &mut Counters,
+    ) -> Result<(), Full> {
+        self.keep_pace(now, need, counters);
+        // Every segment could have to be looked at once, and what is carried once more.
+        let mut segments_left = 2 * self.log.with_memory() + FREE_WANTED;
+        while !self.meet(need)? {
+            if self.drain.is_none() && self.sweep.is_none() {
+                segments_left = segments_left.checked_sub(1).ok_or(Full)?;
+            }
+            self.win_back(now, counters).ok_or(Full)?;
+        }
+        Ok(())
+    }
+
+    /// The queue in which a record that is to be carried finds room: the one that is wanted, if there
+    /// is a free segment for it, or else any.
+    ///
+    /// # Errors
+    /// [`Full`] if there is none.
+    pub(super) fn open_to_carry(&mut self, wanted: Queue, bytes: usize) -> Result<Queue, Full> {
+        if !self.log.has_room(wanted, bytes) {
+            if self.find_spare().is_err() {
+                let others = [Queue::Main, Queue::Small, Queue::Pinned];
+                let other = others
+                    .into_iter()
+                    .find(|queue| self.log.has_room(*queue, bytes));
+                return other.ok_or(Full);
+            }
+            self.log.open(wanted);
+        }
+        Ok(wanted)
+    }
+
+    /// Gives memory back that will not be needed soon.
+    pub(super) fn give_back(&mut self) {
+        self.index.trim();
+        if self.log.spare() > 1 && self.free_segments() > self.log.spare() + FREE_WANTED {
+            self.log.give_back();
+        }
+        if self.index.len() == 0 {
+            self.ghost.clear();
+        }
+    }
+
+    /// Whether `bytes` more may be allocated, once spare segments are given back for it.
+    pub(super) fn has_memory(&mut self, bytes: usize) -> bool {
+        while self.held_bytes() + bytes > self.bytes_max && self.log.spare() > KEPT_TO_CARRY {
+            self.log.give_back();
+        }
+        self.held_bytes() + bytes <= self.bytes_max
+    }
+
+    /// Empties a little, if little is free: for each segment that is missing, twice as much as is
+    /// taken, so that there is more each time.
+    fn keep_pace(&mut self, now: Tick, need: &Need, counters: &mut Counters) {
+        let missing = FREE_WANTED.saturating_sub(self.free_segments());
+        let needed = need.record_bytes + need.huge_bytes;
+        let wanted = 2 * missing * needed;
+        let records_max = missing * (RECORDS_A_STORE + needed / 128);
+        let (mut won, mut records) = (0, 0);
+        while won < wanted && records < records_max {
+            let Some(bytes) = self.win_back(now, counters) else {
+                break;
+            };
+            won += bytes;
+            records += 1;
+        }
+    }
+
+    /// Whether there is room for all that is needed; opens a segment if that is what is missing.
+    fn meet(&mut self, need: &Need) -> Result<bool, Full> {
+        if !self.log.has_room(need.queue, need.record_bytes) {
+            if self.free_segments() <= KEPT_TO_CARRY || !self.may_have_spare() {
+                return Ok(false);
+            }
+            self.find_spare()?;
+            self.log.open(need.queue);
+        }
+        let entry_bytes = need
+            .new_hash
+            .map_or(0, |hash| self.index.insert_bytes(hash));
+        let huge_bytes = if need.huge_bytes > 0 {
+            self.huge.insert_bytes(need.huge_bytes)
+        } else {
+            0
+        };
+        let bytes = entry_bytes + huge_bytes;
+        Ok(bytes == 0 || self.has_memory(bytes))
+    }
+
+    /// Sees to it that a segment is spare.
+    fn find_spare(&mut self) -> Result<(), Full> {
+        if self.log.spare() > 0 {
+            return Ok(());
+        }
+        if !self.may_have_spare() {
+            return Err(Full);
+        }
+        self.log.allocate()
+    }
+
+    /// Whether a segment is spare, or may be allocated within the limit.
+    fn may_have_spare(&self) -> bool {
+        let fits = |bytes| self.held_bytes() + bytes <= self.bytes_max;
+        self.log.spare() > 0 || self.log.allocate_bytes().is_some_and(fits)
+    }
+
+    /// Does the next bit of work to win room back. Returns how many bytes it won; `None` if there
+    /// is nothing to be won.
+    fn win_back(&mut self, now: Tick, counters: &mut Counters) -> Option<usize> {
+        if self.drain.is_some() {
+            return match self.drain_record(now, counters) {
+                Ok(bytes) => Some(bytes),
+                Err(Full) => {
+                    self.abandon_drain();
+                    None
+                }
+            };
+        }
+        // What is not there any more goes before what is: of one segment for each that is emptied,
+        // since there may be little of it in each.
+        if self.sweep.is_some() {
+            return Some(self.sweep_record(now, counters).won());
+        }
+        let is_flushed = self.oldest_flushed().is_some();
+        if (is_flushed || !self.has_swept) && self.begin_sweep(now) {
+            self.has_swept = true;
+            return Some(0);
+        }
+        (self.begin_drain() || self.begin_sweep(now)).then_some(0)
+    }
+
+    fn oldest_flushed(&self) -> Option<SegmentId> {
+        self.log.queues.line(Queue::Flushed).segments.oldest()
+    }
+}

@@ -1,0 +1,62 @@
+//! Showing every item, page by page, while items come, go and move.
+//!
+//! A page goes by the hash, its lowest bit first: as the index divides its buckets by the lowest bits,
+//! each of them covers a range of that order, however many there are of them. So a cursor is a
+//! place in an order that nothing changes: an item keeps its place for as long as its key is there,
+//! wherever it is carried, and whether the index grows or shrinks between two pages.
+//!
+//! Source: the idea is that of Redis' `SCAN` (`dict.c`, `dictScan`), here on a table that grows by
+//! single buckets.
+
+use super::{ItemHeader, KeyHasher, LogStore};
+use crate::command::ScanCursor;
+use crate::key::Key;
+
+/// How many bits of the hash a cursor has: transports put more above them.
+const CURSOR_BITS: u32 = 56;
+
+impl<H: KeyHasher> LogStore<H> {
+    /// A page from `cursor` on; as [`Store::scan`](crate::Store::scan). At least one bucket is shown,
+    /// whatever `items_max` says.
+    pub(super) fn page<'a>(
+        &'a self,
+        cursor: ScanCursor,
+        items_max: usize,
+        visit: &mut dyn FnMut(Key<'a>, &ItemHeader),
+    ) -> Option<ScanCursor> {
+        let mut place = cursor.0;
+        let mut looked_at = 0;
+        while place < 1 << CURSOR_BITS && self.index.buckets() > 0 {
+            let bucket = self.index.bucket(hash_at(place));
+            let span = 1 << (CURSOR_BITS - self.index.depth(bucket));
+            let start = place & !(span - 1);
+            // An empty bucket takes its time, too.
+            let cost = self.index.chain_len(bucket).max(1);
+            if looked_at > 0 && looked_at + cost > items_max {
+                return Some(ScanCursor(place));
+            }
+            looked_at += cost;
+            for entry in self.index.chain(bucket) {
+                let record = self.record(entry.address);
+                if self.log.is_there(entry.address)
+                    // The part before the cursor was shown when the buckets were smaller.
+                    && (start == place || place_of(self.hasher.hash(record.key())) >= place)
+                {
+                    visit(record.key(), &record.header());
+                }
+            }
+            place = start + span;
+        }
+        None
+    }
+}
+
+/// Where a hash stands in the order of pages.
+const fn place_of(hash: u64) -> u64 {
+    hash.reverse_bits() >> (u64::BITS - CURSOR_BITS)
+}
+
+/// The least hash that stands there.
+const fn hash_at(place: u64) -> u64 {
+    (place << (u64::BITS - CURSOR_BITS)).reverse_bits()
+}

@@ -1,0 +1,259 @@
+//! Storing a value: a new item, another value, or more of one.
+//!
+//! Room is made before anything is written (S2), and making it may move the very item that is to be
+//! replaced: it is taken in hand meanwhile, and never given up.
+
+use bytes::Bytes;
+
+use super::geometry::Address;
+use super::huge::{HUGE_BYTES, joined};
+use super::log::Piece;
+use super::queues::Queue;
+use super::record::{STUB_BYTES, head, record_bytes};
+use super::room::Need;
+use super::{End, Full, ItemHeader, KeyHasher, LogSlot, LogStore};
+use crate::key::Key;
+use crate::stats::Counters;
+use crate::time::Tick;
+
+/// What an item's value becomes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change<'a> {
+    Whole(&'a [u8]),
+    More(&'a [u8], End),
+}
+
+impl<H: KeyHasher> LogStore<H> {
+    /// Writes an item that is not there.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; nothing has changed then but what was given up for it.
+    pub(super) fn write_new(
+        &mut self,
+        now: Tick,
+        hash: u64,
+        key: Key<'_>,
+        header: &ItemHeader,
+        value: &[u8],
+        counters: &mut Counters,
+    ) -> Result<LogSlot, Full> {
+        let is_back =
+            self.index.buckets() > 0 && self.ghost.remembers(hash, self.index.bucket(hash));
+        let queue = if is_back { Queue::Main } else { Queue::Small };
+        let is_huge = value.len() > self.geometry.value_bytes_max();
+        let stored_bytes = if is_huge { STUB_BYTES } else { value.len() };
+        let has_flags = header.client_flags != 0;
+        let need = Need {
+            queue,
+            record_bytes: self.geometry.padded(record_bytes(
+                has_flags,
+                key.as_bytes().len(),
+                stored_bytes,
+            )),
+            huge_bytes: if is_huge { value.len() } else { 0 },
+            new_hash: Some(hash),
+        };
+        self.make_room(now, &need, counters)?;
+        let stub = if is_huge {
+            Some(self.take_in(joined(&[value])?)?)
+        } else {
+            None
+        };
+        let (head, head_bytes) = head(header, key, stored_bytes, is_huge, 0);
+        let stored = stub.as_ref().map_or(value, <[u8; STUB_BYTES]>::as_slice);
+        let pieces = [
+            Piece::New(&head[..head_bytes]),
+            Piece::New(key.as_bytes()),
+            Piece::New(stored),
+        ];
+        let huge_bytes = if is_huge { value.len() + HUGE_BYTES } else { 0 };
+        let address = self.log.append_new(queue, &pieces, huge_bytes);
+        if let Err(full) = self.index.insert(hash, address) {
+            // What was written is a dead record, and its value is not kept.
+            self.log.kill(address, huge_bytes);
+            if let Some(stub) = stub {
+                self.huge.remove(u32::from_le_bytes(stub));
+            }
+            return Err(full);
+        }
+        if is_back {
+            let bucket = self.index.bucket(hash);
+            self.ghost.forget(hash, bucket);
+        }
+        self.tally
+            .enter(self.cost(self.record(address)), header.locked);
+        self.grow_index();
+        Ok(LogSlot { address, hash })
+    }
+
+    /// Gives an item another value and header: in its place, or else elsewhere.
+    ///
+    /// # Errors
+    /// As [`write_new`](Self::write_new).
+    pub(super) fn write_over(
+        &mut self,
+        now: Tick,
+        slot: LogSlot,
+        header: &ItemHeader,
+        change: Change<'_>,
+        counters: &mut Counters,
+    ) -> Result<LogSlot, Full> {
+        if let Change::Whole(value) = change
+            && self.fits_in_place(slot.address, header, value)
+        {
+            self.overwrite(slot.address, header, value);
+            return Ok(slot);
+        }
+        self.rewrite(now, slot, header, change, counters)
+    }
+
+    /// Whether a value can stand where the old one does: it takes the same room, and the record is
+    /// not from before a flush.
+    fn fits_in_place(&self, address: Address, header: &ItemHeader, value: &[u8]) -> bool {
+        let record = self.record(address);
+        let has_flags = header.client_flags != 0;
+        let wanted = record_bytes(has_flags, record.key_bytes(), value.len());
+        let (id, _) = self.geometry.place(address);
+        record.huge().is_none()
+            && value.len() <= self.geometry.value_bytes_max()
+            && record.has_flags() == has_flags
+            && record.padded_bytes(&self.geometry) == self.geometry.padded(wanted)
+            && !self.log.is_flushed(id)
+    }
+
+    fn overwrite(&mut self, address: Address, header: &ItemHeader, value: &[u8]) {
+        let record = self.record(address);
+        let (before, was_locked) = (self.cost(record), record.is_locked());
+        self.log.record_mut(address).set_value(value);
+        self.tally.leave(before, was_locked);
+        self.tally
+            .enter(self.cost(self.record(address)), was_locked);
+        self.write_header(address, header);
+    }
+
+    /// Writes an item anew, elsewhere, and gives up its old record.
+    fn rewrite(
+        &mut self,
+        now: Tick,
+        slot: LogSlot,
+        header: &ItemHeader,
+        change: Change<'_>,
+        counters: &mut Counters,
+    ) -> Result<LogSlot, Full> {
+        let record = self.record(slot.address);
+        let (id, _) = self.geometry.place(slot.address);
+        let queue = match self.log.queue(id) {
+            Queue::Small => Queue::Small,
+            Queue::Main | Queue::Pinned | Queue::Flushed => Queue::Main,
+        };
+        let value_bytes = match change {
+            Change::Whole(value) => value.len(),
+            Change::More(more, _) => self.value_bytes(record) + more.len(),
+        };
+        let is_huge = value_bytes > self.geometry.value_bytes_max();
+        let stored_bytes = if is_huge { STUB_BYTES } else { value_bytes };
+        let has_flags = header.client_flags != 0;
+        let wanted = record_bytes(has_flags, record.key_bytes(), stored_bytes);
+        let need = Need {
+            queue,
+            record_bytes: self.geometry.padded(wanted),
+            huge_bytes: if is_huge { value_bytes } else { 0 },
+            new_hash: None,
+        };
+        self.in_hand = Some(slot.address);
+        let room = self.make_room(now, &need, counters);
+        let old = self.in_hand.take().unwrap_or(slot.address);
+        room?;
+        let stub = if is_huge {
+            Some(self.take_in(self.changed(old, change)?)?)
+        } else {
+            None
+        };
+        let new = self.append_over(old, queue, header, change, stub);
+        self.index.replace(slot.hash, old, new);
+        self.retire(old);
+        self.tally.enter(self.cost(self.record(new)), header.locked);
+        Ok(LogSlot {
+            address: new,
+            hash: slot.hash,
+        })
+    }
+
+    /// Writes the new record of an item that has an old one.
+    fn append_over(
+        &mut self,
+        old: Address,
+        queue: Queue,
+        header: &ItemHeader,
+        change: Change<'_>,
+        stub: Option<[u8; STUB_BYTES]>,
+    ) -> Address {
+        let (id, offset) = self.geometry.place(old);
+        let record = self.record(old);
+        let key = record.key_range(offset);
+        let value = record.value_range(offset);
+        let (stored_bytes, huge_bytes) = match stub {
+            Some(stub) => {
+                let number = u32::from_le_bytes(stub);
+                (STUB_BYTES, self.huge.value(number).len() + HUGE_BYTES)
+            }
+            None => match change {
+                Change::Whole(value) => (value.len(), 0),
+                Change::More(more, _) => (value.len() + more.len(), 0),
+            },
+        };
+        let (head, head_bytes) = head(
+            header,
+            record.key(),
+            stored_bytes,
+            stub.is_some(),
+            record.hits(),
+        );
+        let (head, key) = (Piece::New(&head[..head_bytes]), Piece::Old(key));
+        let (first, second) = match (&stub, change) {
+            (Some(stub), _) => (Piece::New(stub), Piece::New(&[])),
+            (None, Change::Whole(value)) => (Piece::New(value), Piece::New(&[])),
+            (None, Change::More(more, End::Back)) => (Piece::Old(value), Piece::New(more)),
+            (None, Change::More(more, End::Front)) => (Piece::New(more), Piece::Old(value)),
+        };
+        self.log
+            .append(queue, id, &[head, key, first, second], huge_bytes)
+    }
+
+    /// A huge value as it will be.
+    fn changed(&self, old: Address, change: Change<'_>) -> Result<Bytes, Full> {
+        match change {
+            Change::Whole(value) => joined(&[value]),
+            Change::More(more, End::Back) => joined(&[self.value_at(old), more]),
+            Change::More(more, End::Front) => joined(&[more, self.value_at(old)]),
+        }
+    }
+
+    /// The record of an item that has another now is dead.
+    fn retire(&mut self, address: Address) {
+        let record = self.record(address);
+        let (number, huge_bytes) = (record.huge(), self.huge_bytes(record));
+        self.tally.leave(self.cost(record), record.is_locked());
+        self.log.kill(address, huge_bytes);
+        if let Some(number) = number {
+            self.huge.remove(number);
+        }
+    }
+
+    fn take_in(&mut self, value: Bytes) -> Result<[u8; STUB_BYTES], Full> {
+        self.huge.insert(value).map(u32::to_le_bytes)
+    }
+
+    /// Splits a bucket of the index, if there are too many entries a bucket and memory for it.
+    fn grow_index(&mut self) {
+        if self.index.wants_split() {
+            let bytes = self.index.split_bytes();
+            if bytes == 0 || self.has_memory(bytes) {
+                let (log, hasher) = (&self.log, &self.hasher);
+                let hash_of = |address| hasher.hash(log.record(address).key());
+                // If the allocator refuses, chains are longer until it does not.
+                let _ = self.index.split(&hash_of);
+            }
+        }
+    }
+}
