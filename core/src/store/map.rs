@@ -373,6 +373,8 @@ impl Store for MapStore {
             items: self.index.len(),
             bytes: self.bytes,
             locked_bytes: self.locked_bytes,
+            // What an item takes besides key and value is part of what it is charged for.
+            held_bytes: self.bytes,
         }
     }
 

@@ -178,4 +178,7 @@ pub struct Usage {
     pub bytes: usize,
     /// What the locked ones among them take, in bytes.
     pub locked_bytes: usize,
+    /// What the store has allocated, in bytes, as far as it knows: room that it keeps free, and what
+    /// it finds items with, included.
+    pub held_bytes: usize,
 }

@@ -17,7 +17,7 @@ use super::geometry::ALLOCATION_BYTES;
 /// A list of `T` in chunks of a power of two.
 #[derive(Debug)]
 pub(super) struct Chunks<T> {
-    chunks: Vec<Vec<T>>,
+    full: Vec<Vec<T>>,
     len: usize,
     shift: u32,
 }
@@ -26,7 +26,7 @@ impl<T> Chunks<T> {
     /// An empty list, in chunks of `chunk_len` or the next power of two. Allocates nothing.
     pub(super) const fn new(chunk_len: usize) -> Self {
         Self {
-            chunks: Vec::new(),
+            full: Vec::new(),
             len: 0,
             shift: chunk_len.next_power_of_two().trailing_zeros(),
         }
@@ -38,16 +38,16 @@ impl<T> Chunks<T> {
 
     /// What the list has allocated, in bytes.
     pub(super) const fn held_bytes(&self) -> usize {
-        self.chunks.len() * self.chunk_bytes() + self.chunks.capacity() * size_of::<Vec<T>>()
+        self.full.len() * self.chunk_bytes() + self.full.capacity() * size_of::<Vec<T>>()
     }
 
     /// What the next [`push`](Self::push) will allocate, in bytes.
     pub(super) const fn push_bytes(&self) -> usize {
-        if self.len < self.chunks.len() << self.shift {
+        if self.len < self.full.len() << self.shift {
             return 0;
         }
-        let outer = if self.chunks.len() == self.chunks.capacity() {
-            (self.chunks.capacity() + OUTER_STEP) * size_of::<Vec<T>>()
+        let outer = if self.full.len() == self.full.capacity() {
+            (self.full.capacity() + OUTER_STEP) * size_of::<Vec<T>>()
         } else {
             0
         };
@@ -60,15 +60,15 @@ impl<T> Chunks<T> {
     /// [`Full`] if the allocator refuses; nothing has changed then.
     pub(super) fn push(&mut self, value: T) -> Result<(), Full> {
         if self.push_bytes() > 0 {
-            if self.chunks.len() == self.chunks.capacity() {
-                let more = self.chunks.capacity() + OUTER_STEP;
-                self.chunks.try_reserve_exact(more).map_err(|_| Full)?;
+            if self.full.len() == self.full.capacity() {
+                let more = self.full.capacity() + OUTER_STEP;
+                self.full.try_reserve_exact(more).map_err(|_| Full)?;
             }
             let mut chunk = Vec::new();
             chunk.try_reserve_exact(1 << self.shift).map_err(|_| Full)?;
-            self.chunks.push(chunk);
+            self.full.push(chunk);
         }
-        self.chunks[self.len >> self.shift].push(value);
+        self.full[self.len >> self.shift].push(value);
         self.len += 1;
         Ok(())
     }
@@ -76,31 +76,31 @@ impl<T> Chunks<T> {
     /// Takes the last one off. Its chunk stays until [`trim`](Self::trim).
     pub(super) fn pop(&mut self) -> Option<T> {
         self.len = self.len.checked_sub(1)?;
-        self.chunks[self.len >> self.shift].pop()
+        self.full[self.len >> self.shift].pop()
     }
 
     /// Gives back a chunk that holds nothing, once the one before it is at most half full: whoever
     /// goes to and fro over a boundary does not allocate each time.
     pub(super) fn trim(&mut self) {
         let half = (1 << self.shift) / 2;
-        if let [.., before, last] = self.chunks.as_slice()
+        if let [.., before, last] = self.full.as_slice()
             && last.is_empty()
             && before.len() <= half
         {
-            self.chunks.pop();
+            self.full.pop();
         }
     }
 
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.chunks.iter().flatten()
+        self.full.iter().flatten()
     }
 
     /// H1 and H2.
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self) {
         let size = 1 << self.shift;
-        for (number, chunk) in self.chunks.iter().enumerate() {
+        for (number, chunk) in self.full.iter().enumerate() {
             let wanted = self.len.saturating_sub(number * size).min(size);
             assert_eq!(chunk.len(), wanted, "H1: chunk {number}");
             assert!(
@@ -124,14 +124,14 @@ impl<T> Index<usize> for Chunks<T> {
 
     #[inline]
     fn index(&self, index: usize) -> &T {
-        &self.chunks[index >> self.shift][index & ((1 << self.shift) - 1)]
+        &self.full[index >> self.shift][index & ((1 << self.shift) - 1)]
     }
 }
 
 impl<T> IndexMut<usize> for Chunks<T> {
     #[inline]
     fn index_mut(&mut self, index: usize) -> &mut T {
-        &mut self.chunks[index >> self.shift][index & ((1 << self.shift) - 1)]
+        &mut self.full[index >> self.shift][index & ((1 << self.shift) - 1)]
     }
 }
 

@@ -1,4 +1,4 @@
-//! The production store: a log of segments, an index of it, and queues of what to give up.
+//! The store that is to be the production one, and is not yet behind the server: a log of segments, an index of it, and queues of what to give up.
 //!
 //! Items are written one behind the other into segments, in the order in which they come. To make
 //! room, whole segments are given up: what is worth keeping is carried on, the rest is forgotten. So
@@ -29,6 +29,10 @@ mod hash;
 mod huge;
 mod index;
 mod list;
+#[expect(
+    clippy::module_inception,
+    reason = "the log of segments, in the store that is made of it"
+)]
 mod log;
 mod queues;
 mod record;
@@ -43,6 +47,8 @@ mod write;
 mod tests;
 
 use core::fmt;
+
+use bytes::Bytes;
 
 use self::drain::Drain;
 use self::geometry::{Address, Geometry};
@@ -62,6 +68,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::stats::Counters;
 use crate::time::Tick;
+use crate::value::Value;
 
 /// A store on a log of segments.
 pub struct LogStore<H = SipHash> {
@@ -78,7 +85,7 @@ pub struct LogStore<H = SipHash> {
     drain: Option<Drain>,
     /// The segment that is being looked through for what is not there any more.
     sweep: Option<Sweep>,
-    /// Whether a segment was swept since the last one was emptied.
+    /// Whether a segment was swept since the last one was emptied, and little was won.
     has_swept: bool,
     /// How many hits an item of the main queue must have more than, to go round again.
     hits_needed: u8,
@@ -143,8 +150,7 @@ impl<H: KeyHasher> LogStore<H> {
     }
 
     /// What the store has allocated, in bytes, with what allocators add (L3).
-    #[must_use]
-    pub const fn held_bytes(&self) -> usize {
+    const fn held_bytes(&self) -> usize {
         self.log.held_bytes()
             + self.index.held_bytes()
             + self.ghost.held_bytes()
@@ -248,6 +254,8 @@ impl<H: KeyHasher> LogStore<H> {
 }
 
 impl<H: KeyHasher> Store for LogStore<H> {
+    const SHARES_VALUES: bool = true;
+
     type Slot = LogSlot;
     type Vacancy = LogVacancy;
 
@@ -275,6 +283,11 @@ impl<H: KeyHasher> Store for LogStore<H> {
         self.value_at(slot.address)
     }
 
+    fn shared_value(&self, slot: LogSlot) -> Option<&Bytes> {
+        let number = self.record(slot.address).huge()?;
+        Some(self.huge.value(number))
+    }
+
     fn item_bytes(&self, slot: LogSlot) -> usize {
         self.cost(self.record(slot.address))
     }
@@ -293,7 +306,7 @@ impl<H: KeyHasher> Store for LogStore<H> {
         vacancy: LogVacancy,
         key: Key<'_>,
         header: ItemHeader,
-        value: &[u8],
+        value: Value<'_>,
         counters: &mut Counters,
     ) -> Result<LogSlot, Full> {
         let slot = self.write_new(now, vacancy.hash, key, &header, value, counters)?;
@@ -306,7 +319,7 @@ impl<H: KeyHasher> Store for LogStore<H> {
         now: Tick,
         slot: LogSlot,
         header: ItemHeader,
-        value: &[u8],
+        value: Value<'_>,
         counters: &mut Counters,
     ) -> Result<LogSlot, Full> {
         let change = Change::Whole(value);
@@ -342,7 +355,7 @@ impl<H: KeyHasher> Store for LogStore<H> {
 
     fn crawl(&mut self, now: Tick, items_max: usize, counters: &mut Counters) {
         self.sweep_some(now, items_max, counters);
-        self.give_back();
+        self.give_back(items_max);
     }
 
     fn scan<'a>(
@@ -359,6 +372,7 @@ impl<H: KeyHasher> Store for LogStore<H> {
             items: self.tally.items,
             bytes: self.tally.bytes,
             locked_bytes: self.tally.locked_bytes,
+            held_bytes: self.held_bytes(),
         }
     }
 

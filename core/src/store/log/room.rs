@@ -20,6 +20,9 @@ const FREE_WANTED: usize = 3;
 /// How many records a small store looks at to win room, at most, as long as it need not wait.
 const RECORDS_A_STORE: usize = 24;
 
+/// To give a segment back to the system takes about as long as looking at so many items.
+const ITEMS_A_SEGMENT: usize = 32;
+
 /// What is about to be stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
@@ -81,14 +84,18 @@ impl<H: KeyHasher> LogStore<H> {
         Ok(wanted)
     }
 
-    /// Gives memory back that will not be needed soon.
-    pub(super) fn give_back(&mut self) {
+    /// Gives memory back that will not be needed soon: as much as takes about as long as looking at so
+    /// many items.
+    pub(super) fn give_back(&mut self, items_max: usize) {
         self.index.trim();
-        if self.log.spare() > 1 && self.free_segments() > self.log.spare() + FREE_WANTED {
-            self.log.give_back();
-        }
         if self.index.len() == 0 {
             self.ghost.clear();
+        }
+        for _ in 0..items_max.div_ceil(ITEMS_A_SEGMENT) {
+            if self.log.spare() <= 1 || self.free_segments() <= self.log.spare() + FREE_WANTED {
+                break;
+            }
+            self.log.give_back();
         }
     }
 
@@ -159,22 +166,19 @@ impl<H: KeyHasher> LogStore<H> {
     /// is nothing to be won.
     fn win_back(&mut self, now: Tick, counters: &mut Counters) -> Option<usize> {
         if self.drain.is_some() {
-            return match self.drain_record(now, counters) {
-                Ok(bytes) => Some(bytes),
-                Err(Full) => {
-                    self.abandon_drain();
-                    None
-                }
-            };
+            let drained = self.drain_record(now, counters).ok();
+            if drained.is_none() {
+                self.abandon_drain();
+            }
+            return drained;
         }
-        // What is not there any more goes before what is: of one segment for each that is emptied,
-        // since there may be little of it in each.
+        // What is not there any more goes before what is; where little of it was found, only after
+        // another segment was emptied, since there may be little of it in each.
         if self.sweep.is_some() {
             return Some(self.sweep_record(now, counters).won());
         }
         let is_flushed = self.oldest_flushed().is_some();
         if (is_flushed || !self.has_swept) && self.begin_sweep(now) {
-            self.has_swept = true;
             return Some(0);
         }
         (self.begin_drain() || self.begin_sweep(now)).then_some(0)

@@ -16,6 +16,9 @@ use super::{KeyHasher, LogStore};
 use crate::stats::Counters;
 use crate::time::Tick;
 
+/// A sweep was worth it if it won more than one in so many bytes of a segment.
+const SWEEP_WORTH: usize = 4;
+
 /// A segment that is being looked through.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sweep {
@@ -28,6 +31,7 @@ pub(super) struct Sweep {
     ahead: Ahead,
     /// Of what has been looked at.
     earliest: u32,
+    won_bytes: usize,
 }
 
 /// What a sweep has done with a record.
@@ -98,6 +102,7 @@ impl<H: KeyHasher> LogStore<H> {
             offset: 0,
             ahead: Ahead::default(),
             earliest: NEVER,
+            won_bytes: 0,
         });
         true
     }
@@ -112,12 +117,12 @@ impl<H: KeyHasher> LogStore<H> {
             State::Open | State::Sealed | State::Draining => segment.serial == sweep.serial,
             State::Bare | State::Spare => false,
         };
-        if !is_same {
+        if !is_same || sweep.offset >= segment.len() {
             self.sweep = None;
-            return Swept::Ended;
-        }
-        if sweep.offset >= segment.len() {
-            self.end_sweep(&sweep);
+            self.has_swept = sweep.won_bytes < self.geometry.segment_bytes() / SWEEP_WORTH;
+            if is_same {
+                self.end_sweep(&sweep);
+            }
             return Swept::Ended;
         }
         let hash = sweep.ahead.next(self, sweep.segment, sweep.offset);
@@ -149,6 +154,7 @@ impl<H: KeyHasher> LogStore<H> {
             }
             Swept::Left
         };
+        sweep.won_bytes += swept.won();
         self.sweep = Some(sweep);
         swept
     }
@@ -178,7 +184,6 @@ impl<H: KeyHasher> LogStore<H> {
     /// W1. What is left of a flushed segment is locked: it is pinned. If the flush came in between,
     /// the segment stays where it is, to be swept once more.
     fn end_sweep(&mut self, sweep: &Sweep) {
-        self.sweep = None;
         let id = sweep.segment;
         self.log
             .deadlines

@@ -15,11 +15,12 @@ use super::{End, Full, ItemHeader, KeyHasher, LogSlot, LogStore};
 use crate::key::Key;
 use crate::stats::Counters;
 use crate::time::Tick;
+use crate::value::Value;
 
 /// What an item's value becomes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
-    Whole(&'a [u8]),
+    Whole(Value<'a>),
     More(&'a [u8], End),
 }
 
@@ -34,7 +35,7 @@ impl<H: KeyHasher> LogStore<H> {
         hash: u64,
         key: Key<'_>,
         header: &ItemHeader,
-        value: &[u8],
+        value: Value<'_>,
         counters: &mut Counters,
     ) -> Result<LogSlot, Full> {
         let is_back =
@@ -55,12 +56,14 @@ impl<H: KeyHasher> LogStore<H> {
         };
         self.make_room(now, &need, counters)?;
         let stub = if is_huge {
-            Some(self.take_in(joined(&[value])?)?)
+            Some(self.take_in(whole(value)?)?)
         } else {
             None
         };
         let (head, head_bytes) = head(header, key, stored_bytes, is_huge, 0);
-        let stored = stub.as_ref().map_or(value, <[u8; STUB_BYTES]>::as_slice);
+        let stored = stub
+            .as_ref()
+            .map_or(value.as_bytes(), <[u8; STUB_BYTES]>::as_slice);
         let pieces = [
             Piece::New(&head[..head_bytes]),
             Piece::New(key.as_bytes()),
@@ -99,9 +102,9 @@ impl<H: KeyHasher> LogStore<H> {
         counters: &mut Counters,
     ) -> Result<LogSlot, Full> {
         if let Change::Whole(value) = change
-            && self.fits_in_place(slot.address, header, value)
+            && self.fits_in_place(slot.address, header, value.len())
         {
-            self.overwrite(slot.address, header, value);
+            self.overwrite(slot.address, header, value.as_bytes());
             return Ok(slot);
         }
         self.rewrite(now, slot, header, change, counters)
@@ -109,13 +112,13 @@ impl<H: KeyHasher> LogStore<H> {
 
     /// Whether a value can stand where the old one does: it takes the same room, and the record is
     /// not from before a flush.
-    fn fits_in_place(&self, address: Address, header: &ItemHeader, value: &[u8]) -> bool {
+    fn fits_in_place(&self, address: Address, header: &ItemHeader, value_bytes: usize) -> bool {
         let record = self.record(address);
         let has_flags = header.client_flags != 0;
-        let wanted = record_bytes(has_flags, record.key_bytes(), value.len());
+        let wanted = record_bytes(has_flags, record.key_bytes(), value_bytes);
         let (id, _) = self.geometry.place(address);
         record.huge().is_none()
-            && value.len() <= self.geometry.value_bytes_max()
+            && value_bytes <= self.geometry.value_bytes_max()
             && record.has_flags() == has_flags
             && record.padded_bytes(&self.geometry) == self.geometry.padded(wanted)
             && !self.log.is_flushed(id)
@@ -212,7 +215,7 @@ impl<H: KeyHasher> LogStore<H> {
         let (head, key) = (Piece::New(&head[..head_bytes]), Piece::Old(key));
         let (first, second) = match (&stub, change) {
             (Some(stub), _) => (Piece::New(stub), Piece::New(&[])),
-            (None, Change::Whole(value)) => (Piece::New(value), Piece::New(&[])),
+            (None, Change::Whole(value)) => (Piece::New(value.as_bytes()), Piece::New(&[])),
             (None, Change::More(more, End::Back)) => (Piece::Old(value), Piece::New(more)),
             (None, Change::More(more, End::Front)) => (Piece::New(more), Piece::Old(value)),
         };
@@ -223,7 +226,7 @@ impl<H: KeyHasher> LogStore<H> {
     /// A huge value as it will be.
     fn changed(&self, old: Address, change: Change<'_>) -> Result<Bytes, Full> {
         match change {
-            Change::Whole(value) => joined(&[value]),
+            Change::Whole(value) => whole(value),
             Change::More(more, End::Back) => joined(&[self.value_at(old), more]),
             Change::More(more, End::Front) => joined(&[more, self.value_at(old)]),
         }
@@ -255,5 +258,16 @@ impl<H: KeyHasher> LogStore<H> {
                 let _ = self.index.split(&hash_of);
             }
         }
+    }
+}
+
+/// A huge value that is to be kept: as it is if it is shared, or else copied.
+///
+/// # Errors
+/// [`Full`] if the allocator refuses.
+fn whole(value: Value<'_>) -> Result<Bytes, Full> {
+    match value {
+        Value::Borrowed(bytes) => joined(&[bytes]),
+        Value::Shared(bytes) => Ok(bytes.clone()),
     }
 }
