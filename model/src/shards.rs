@@ -41,7 +41,7 @@ pub(crate) const ALL: &[Setup] = &[
     SHARDS,
     Setup {
         name: "shards-3x2",
-        pinned: Counts::new(454_694, 10_397_760),
+        pinned: Counts::new(780_449, 17_986_142),
         clients: 3,
         ..SHARDS
     },
