@@ -17,7 +17,7 @@ use super::geometry::ALLOCATION_BYTES;
 /// A list of `T` in chunks of a power of two.
 #[derive(Debug)]
 pub(super) struct Chunks<T> {
-    full: Vec<Vec<T>>,
+    parts: Vec<Vec<T>>,
     len: usize,
     shift: u32,
 }
@@ -26,7 +26,7 @@ impl<T> Chunks<T> {
     /// An empty list, in chunks of `chunk_len` or the next power of two. Allocates nothing.
     pub(super) const fn new(chunk_len: usize) -> Self {
         Self {
-            full: Vec::new(),
+            parts: Vec::new(),
             len: 0,
             shift: chunk_len.next_power_of_two().trailing_zeros(),
         }
@@ -38,16 +38,16 @@ impl<T> Chunks<T> {
 
     /// What the list has allocated, in bytes.
     pub(super) const fn held_bytes(&self) -> usize {
-        self.full.len() * self.chunk_bytes() + self.full.capacity() * size_of::<Vec<T>>()
+        self.parts.len() * self.chunk_bytes() + self.parts.capacity() * size_of::<Vec<T>>()
     }
 
     /// What the next [`push`](Self::push) will allocate, in bytes.
     pub(super) const fn push_bytes(&self) -> usize {
-        if self.len < self.full.len() << self.shift {
+        if self.len < self.parts.len() << self.shift {
             return 0;
         }
-        let outer = if self.full.len() == self.full.capacity() {
-            (self.full.capacity() + OUTER_STEP) * size_of::<Vec<T>>()
+        let outer = if self.parts.len() == self.parts.capacity() {
+            (self.parts.capacity() + OUTER_STEP) * size_of::<Vec<T>>()
         } else {
             0
         };
@@ -60,15 +60,15 @@ impl<T> Chunks<T> {
     /// [`Full`] if the allocator refuses; nothing has changed then.
     pub(super) fn push(&mut self, value: T) -> Result<(), Full> {
         if self.push_bytes() > 0 {
-            if self.full.len() == self.full.capacity() {
-                let more = self.full.capacity() + OUTER_STEP;
-                self.full.try_reserve_exact(more).map_err(|_| Full)?;
+            if self.parts.len() == self.parts.capacity() {
+                let more = self.parts.capacity() + OUTER_STEP;
+                self.parts.try_reserve_exact(more).map_err(|_| Full)?;
             }
             let mut chunk = Vec::new();
             chunk.try_reserve_exact(1 << self.shift).map_err(|_| Full)?;
-            self.full.push(chunk);
+            self.parts.push(chunk);
         }
-        self.full[self.len >> self.shift].push(value);
+        self.parts[self.len >> self.shift].push(value);
         self.len += 1;
         Ok(())
     }
@@ -76,31 +76,31 @@ impl<T> Chunks<T> {
     /// Takes the last one off. Its chunk stays until [`trim`](Self::trim).
     pub(super) fn pop(&mut self) -> Option<T> {
         self.len = self.len.checked_sub(1)?;
-        self.full[self.len >> self.shift].pop()
+        self.parts[self.len >> self.shift].pop()
     }
 
     /// Gives back a chunk that holds nothing, once the one before it is at most half full: whoever
     /// goes to and fro over a boundary does not allocate each time.
     pub(super) fn trim(&mut self) {
         let half = (1 << self.shift) / 2;
-        if let [.., before, last] = self.full.as_slice()
+        if let [.., before, last] = self.parts.as_slice()
             && last.is_empty()
             && before.len() <= half
         {
-            self.full.pop();
+            self.parts.pop();
         }
     }
 
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.full.iter().flatten()
+        self.parts.iter().flatten()
     }
 
     /// H1 and H2.
     #[cfg(any(test, feature = "verify"))]
     pub(super) fn check(&self) {
         let size = 1 << self.shift;
-        for (number, chunk) in self.full.iter().enumerate() {
+        for (number, chunk) in self.parts.iter().enumerate() {
             let wanted = self.len.saturating_sub(number * size).min(size);
             assert_eq!(chunk.len(), wanted, "H1: chunk {number}");
             assert!(
@@ -124,14 +124,14 @@ impl<T> Index<usize> for Chunks<T> {
 
     #[inline]
     fn index(&self, index: usize) -> &T {
-        &self.full[index >> self.shift][index & ((1 << self.shift) - 1)]
+        &self.parts[index >> self.shift][index & ((1 << self.shift) - 1)]
     }
 }
 
 impl<T> IndexMut<usize> for Chunks<T> {
     #[inline]
     fn index_mut(&mut self, index: usize) -> &mut T {
-        &mut self.full[index >> self.shift][index & ((1 << self.shift) - 1)]
+        &mut self.parts[index >> self.shift][index & ((1 << self.shift) - 1)]
     }
 }
 

@@ -9,10 +9,10 @@
 //!   were hit: to make room for so many bytes is never more than a bounded amount of work.
 
 use super::geometry::{Address, SegmentId};
-use super::log::SLACK_CLASSES;
 use super::queues::Queue;
 use super::record::{HITS_MAX, Record};
 use super::segment::State;
+use super::segments::SLACK_CLASSES;
 use super::{Full, KeyHasher, LogStore};
 use crate::stats::Counters;
 use crate::time::Tick;
@@ -108,6 +108,26 @@ impl<H: KeyHasher> LogStore<H> {
             }
         }
         true
+    }
+
+    /// Brings together what is left in segments that are half slack, or more, so that memory can be
+    /// given back: up to `records_max` records.
+    pub(super) fn compact(&mut self, now: Tick, records_max: usize, counters: &mut Counters) {
+        for _ in 0..records_max {
+            match &self.drain {
+                Some(drain) if drain.rule != Rule::Keep => return,
+                Some(_) => {
+                    if self.drain_record(now, counters).is_err() {
+                        self.abandon_drain();
+                        return;
+                    }
+                }
+                None => match self.log.slackest(SLACK_CLASSES / 2) {
+                    Some(segment) => self.drain_from(segment, Rule::Keep),
+                    None => return,
+                },
+            }
+        }
     }
 
     fn drain_from(&mut self, segment: SegmentId, rule: Rule) {

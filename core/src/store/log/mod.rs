@@ -1,4 +1,4 @@
-//! The store that is to be the production one, and is not yet behind the server: a log of segments, an index of it, and queues of what to give up.
+//! The production store: a log of segments, an index of it, and queues of what to give up.
 //!
 //! Items are written one behind the other into segments, in the order in which they come. To make
 //! room, whole segments are given up: what is worth keeping is carried on, the rest is forgotten. So
@@ -29,16 +29,12 @@ mod hash;
 mod huge;
 mod index;
 mod list;
-#[expect(
-    clippy::module_inception,
-    reason = "the log of segments, in the store that is made of it"
-)]
-mod log;
 mod queues;
 mod record;
 mod room;
 mod scan;
 mod segment;
+mod segments;
 mod sweep;
 mod tally;
 mod write;
@@ -56,8 +52,8 @@ use self::ghost::Ghost;
 pub use self::hash::{KeyHasher, SipHash};
 use self::huge::{HUGE_BYTES, Huge};
 use self::index::Index;
-use self::log::Log;
 use self::record::{HITS_MAX, Record, STUB_BYTES, deadline_count, record_bytes};
+use self::segments::Log;
 use self::sweep::Sweep;
 use self::tally::Tally;
 use self::write::Change;
@@ -354,7 +350,8 @@ impl<H: KeyHasher> Store for LogStore<H> {
     }
 
     fn crawl(&mut self, now: Tick, items_max: usize, counters: &mut Counters) {
-        self.sweep_some(now, items_max, counters);
+        let left = self.sweep_some(now, items_max, counters);
+        self.compact(now, left, counters);
         self.give_back(items_max);
     }
 

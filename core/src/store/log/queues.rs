@@ -38,9 +38,9 @@ impl Queue {
 /// The small queue gives up first as long as it has more than one in this many bytes.
 const SMALL_SHARE: usize = 5;
 
-/// After how many segments of the small queue the main queue gives up one, though there was no
-/// need: if nothing is promoted, what was hot once would stay for ever.
-const SMALL_PER_MAIN: u32 = 16;
+/// When new items have filled the memory so often, the main queue has given up each of its segments
+/// once, though there was no need: if nothing is promoted, what was hot once would stay for ever.
+const FILLS_A_TURN: usize = 8;
 
 /// The segments of one queue.
 #[derive(Clone, Copy, Debug)]
@@ -65,15 +65,16 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Queues {
     lines: [Line; 4],
-    /// Segments that the small queue has given up since the main queue did.
-    small_turns: u32,
+    /// The sum of the lengths of the main queue, over the segments that the small queue has given up
+    /// since the main queue did.
+    main_waits: usize,
 }
 
 impl Queues {
     pub(super) const fn new() -> Self {
         Self {
             lines: [Line::new(); 4],
-            small_turns: 0,
+            main_waits: 0,
         }
     }
 
@@ -94,7 +95,9 @@ impl Queues {
                 .find(|queue| self.line(*queue).segments.len() > 0);
         }
         let is_small = small.weight > (small.weight + main.weight) / SMALL_SHARE;
-        Some(if is_small && self.small_turns < SMALL_PER_MAIN {
+        let segments = small.segments.len() + main.segments.len();
+        let is_idle = self.main_waits >= segments * FILLS_A_TURN;
+        Some(if is_small && !is_idle {
             Queue::Small
         } else {
             Queue::Main
@@ -104,8 +107,8 @@ impl Queues {
     /// `queue` has given up a segment.
     pub(super) const fn took_turn(&mut self, queue: Queue) {
         match queue {
-            Queue::Small => self.small_turns = self.small_turns.saturating_add(1),
-            Queue::Main => self.small_turns = 0,
+            Queue::Small => self.main_waits += self.line(Queue::Main).segments.len(),
+            Queue::Main => self.main_waits = 0,
             Queue::Pinned | Queue::Flushed => {}
         }
     }

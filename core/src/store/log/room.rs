@@ -166,11 +166,11 @@ impl<H: KeyHasher> LogStore<H> {
     /// is nothing to be won.
     fn win_back(&mut self, now: Tick, counters: &mut Counters) -> Option<usize> {
         if self.drain.is_some() {
-            let drained = self.drain_record(now, counters).ok();
-            if drained.is_none() {
+            let won = self.drain_record(now, counters).ok();
+            if won.is_none() {
                 self.abandon_drain();
             }
-            return drained;
+            return won;
         }
         // What is not there any more goes before what is; where little of it was found, only after
         // another segment was emptied, since there may be little of it in each.

@@ -65,8 +65,13 @@ impl Swept {
 
 impl<H: KeyHasher> LogStore<H> {
     /// Looks at up to `items_max` records in segments that a flush has left behind, or that have an
-    /// item that has expired.
-    pub(super) fn sweep_some(&mut self, now: Tick, items_max: usize, counters: &mut Counters) {
+    /// item that has expired. Returns how many more it would have looked at.
+    pub(super) fn sweep_some(
+        &mut self,
+        now: Tick,
+        items_max: usize,
+        counters: &mut Counters,
+    ) -> usize {
         let mut left = items_max;
         while left > 0 && (self.sweep.is_some() || self.begin_sweep(now)) {
             match self.sweep_record(now, counters) {
@@ -83,6 +88,7 @@ impl<H: KeyHasher> LogStore<H> {
                 Swept::Ended => {}
             }
         }
+        left
     }
 
     /// Begins with the next segment that is worth it. Returns whether there is one.

@@ -1,1 +1,548 @@
+//! The store as a whole, by example. What every store must do is asked of this one, too, in
+//! `tests/suite/stores.rs`.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::Cell;
+
+use super::*;
+use crate::item::Cas;
+use crate::key::KeyForm;
+use crate::time::Deadline;
+
+/// A store, the time by hand, and what it has counted.
+struct Bench<H = SipHash> {
+    store: LogStore<H>,
+    now: Tick,
+    counters: Counters,
+}
+
+fn limits(memory_bytes: usize) -> Limits {
+    Limits::new(memory_bytes, 1 << 20)
+}
+
+fn header() -> ItemHeader {
+    ItemHeader {
+        cas: Cas::FIRST,
+        deadline: None,
+        last_access: Tick::from_count(0),
+        client_flags: 0,
+        key_form: KeyForm::Plain,
+        fetched: false,
+        stale: false,
+        win_sent: false,
+        locked: false,
+    }
+}
+
+fn locked() -> ItemHeader {
+    ItemHeader {
+        locked: true,
+        ..header()
+    }
+}
+
+fn expiring(count: u32) -> ItemHeader {
+    ItemHeader {
+        deadline: Some(Deadline::at(Tick::from_count(count))),
+        ..header()
+    }
+}
+
+fn named(name: &str) -> Key<'_> {
+    Key::new(name.as_bytes()).unwrap()
+}
+
+fn name(number: usize) -> String {
+    format!("key-{number:08}")
+}
+
+impl Bench {
+    fn new(memory_bytes: usize) -> Self {
+        Self::of(LogStore::new(&limits(memory_bytes), [3, 4]))
+    }
+
+    fn keeping(memory_bytes: usize) -> Self {
+        let mut limits = limits(memory_bytes);
+        limits.evict = false;
+        Self::of(LogStore::new(&limits, [3, 4]))
+    }
+}
+
+impl<H: KeyHasher> Bench<H> {
+    fn of(store: LogStore<H>) -> Self {
+        Self {
+            store,
+            now: Tick::from_count(10),
+            counters: Counters::default(),
+        }
+    }
+
+    fn put(&mut self, name: &str, header: ItemHeader, value: &[u8]) -> Result<(), Full> {
+        let (now, counters, value) = (self.now, &mut self.counters, Value::Borrowed(value));
+        match self.store.find(named(name)) {
+            Ok(slot) => self.store.replace(now, slot, header, value, counters),
+            Err(vacancy) => self
+                .store
+                .insert(now, vacancy, named(name), header, value, counters),
+        }
+        .map(|_| ())
+    }
+
+    fn value(&self, name: &str) -> Option<&[u8]> {
+        let slot = self.store.find(named(name)).ok()?;
+        Some(self.store.value(slot))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
+    fn hit(&mut self, name: &str) -> bool {
+        let Ok(slot) = self.store.find(named(name)) else {
+            return false;
+        };
+        self.store.record_hit(slot);
+        true
+    }
+
+    fn unlock(&mut self, name: &str) {
+        let slot = self.store.find(named(name)).unwrap();
+        let header = self.store.header(slot);
+        self.store.set_header(
+            slot,
+            ItemHeader {
+                locked: false,
+                ..header
+            },
+        );
+    }
+
+    fn remove(&mut self, name: &str) {
+        let slot = self.store.find(named(name)).unwrap();
+        self.store.remove(slot);
+    }
+
+    fn crawl(&mut self) {
+        self.store.crawl(self.now, 1_000, &mut self.counters);
+    }
+
+    fn pass_until(&mut self, count: u32) {
+        self.now = Tick::from_count(count);
+    }
+
+    /// Stores items of this value size until one is evicted or refused; returns how many there are.
+    fn fill(&mut self, value_bytes: usize) -> usize {
+        let value = vec![7; value_bytes];
+        let mut number = 0;
+        while self.counters.evictions == 0 {
+            if self.put(&name(number), header(), &value).is_err() {
+                break;
+            }
+            number += 1;
+        }
+        number
+    }
+}
+
+#[test]
+fn an_empty_store_has_allocated_nothing() {
+    let bench = Bench::new(64 << 20);
+    assert_eq!(bench.store.usage(), Usage::default());
+    bench.store.check();
+}
+
+#[test]
+fn many_items_with_the_longest_keys_are_told_apart() {
+    let mut bench = Bench::new(64 << 20);
+    let long = |number: usize| format!("{number:0250}");
+    for number in 0..80_000_usize {
+        let value = number.to_le_bytes();
+        bench.put(&long(number), header(), &value).unwrap();
+    }
+    bench.store.check();
+    assert_eq!(bench.store.usage().items, 80_000);
+    for number in 0..80_000_usize {
+        let value = number.to_le_bytes();
+        assert_eq!(bench.value(&long(number)), Some(value.as_slice()));
+    }
+    assert!(!bench.has(&long(80_000)));
+}
+
+#[test]
+fn a_store_full_of_locked_items_refuses_and_serves_what_it_has() {
+    let mut bench = Bench::new(64 << 10);
+    let mut count = 0;
+    while bench.put(&name(count), locked(), &[7; 100]).is_ok() {
+        count += 1;
+    }
+    bench.store.check();
+    // An item takes 136 bytes; what is not taken is what is kept free, and the index.
+    assert!(count > (64 << 10) / 136 / 2, "{count}");
+    assert_eq!(bench.put("another", header(), &[7; 100]), Err(Full));
+    assert_eq!(bench.store.usage().items, count);
+    for number in 0..count {
+        assert!(bench.has(&name(number)), "S1: {number}");
+    }
+    bench.put(&name(0), locked(), &[8; 100]).unwrap();
+    assert_eq!(bench.value(&name(0)), Some([8; 100].as_slice()));
+    for number in 0..count / 2 {
+        bench.unlock(&name(number));
+    }
+    bench.put("another", header(), &[7; 100]).unwrap();
+    assert!(bench.counters.evictions > 0);
+    for number in count / 2..count {
+        assert!(bench.has(&name(number)), "S1: {number}");
+    }
+    bench.store.check();
+}
+
+#[test]
+fn without_eviction_a_full_store_refuses_until_something_goes() {
+    let mut bench = Bench::keeping(64 << 10);
+    let count = bench.fill(100);
+    assert_eq!(bench.put("another", header(), &[7; 100]), Err(Full));
+    assert!((0..count).all(|number| bench.has(&name(number))));
+    for number in (0..count).step_by(3) {
+        bench.remove(&name(number));
+    }
+    let mut stored = 0;
+    while bench
+        .put(&name(count + stored), header(), &[7; 100])
+        .is_ok()
+    {
+        stored += 1;
+    }
+    bench.store.check();
+    assert!(stored > count / 4, "{stored} of {count} thirds");
+    assert_eq!(bench.counters.evictions, 0);
+}
+
+#[test]
+fn what_has_expired_goes_before_what_is_there() {
+    let mut bench = Bench::new(256 << 10);
+    let count = 1_000;
+    for number in 0..count {
+        let header = if number % 4 == 0 {
+            header()
+        } else {
+            expiring(20)
+        };
+        bench.put(&name(number), header, &[7; 100]).unwrap();
+    }
+    assert_eq!(bench.counters.evictions, 0);
+    bench.pass_until(20);
+    // 750 have expired. There is room for 500 more without taking anything that is there.
+    for number in count..count + 500 + 500 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+    }
+    assert_eq!(bench.counters.evictions, 0);
+    assert!(bench.counters.reclaimed > 0);
+    assert!((0..count).step_by(4).all(|number| bench.has(&name(number))));
+    bench.store.check();
+}
+
+#[test]
+fn a_crawl_takes_out_what_has_expired_and_gives_memory_back() {
+    let mut bench = Bench::new(16 << 20);
+    for number in 0..20_000 {
+        let header = expiring(20 + u32::from(number >= 10_000));
+        bench.put(&name(number), header, &[7; 100]).unwrap();
+    }
+    bench.crawl();
+    assert_eq!(bench.counters.crawler_items_checked, 0, "nothing is due");
+    bench.pass_until(20);
+    for _ in 0..12 {
+        bench.crawl();
+    }
+    assert_eq!(bench.counters.crawler_reclaimed, 10_000);
+    assert_eq!(bench.store.usage().items, 10_000);
+    bench.store.check();
+    bench.pass_until(21);
+    for _ in 0..40 {
+        bench.crawl();
+    }
+    assert_eq!(bench.store.usage().items, 0);
+    assert!(
+        bench.store.usage().held_bytes < 1 << 20,
+        "{} bytes",
+        bench.store.usage().held_bytes
+    );
+    bench.store.check();
+}
+
+#[test]
+fn a_locked_item_expires_when_it_is_unlocked() {
+    let mut bench = Bench::new(1 << 20);
+    let header = ItemHeader {
+        locked: true,
+        ..expiring(20)
+    };
+    bench.put("k", header, b"v").unwrap();
+    bench.pass_until(30);
+    bench.crawl();
+    assert!(bench.has("k"));
+    bench.unlock("k");
+    bench.store.check();
+    bench.crawl();
+    assert!(!bench.has("k"));
+}
+
+#[test]
+fn a_flush_is_at_once_and_spares_what_is_locked() {
+    let mut bench = Bench::new(16 << 20);
+    for number in 0..20_000 {
+        let header = if number % 100 == 0 {
+            locked()
+        } else {
+            header()
+        };
+        bench.put(&name(number), header, &[7; 100]).unwrap();
+    }
+    bench.store.clear();
+    let usage = bench.store.usage();
+    assert_eq!(usage.items, 200);
+    assert_eq!(usage.bytes, usage.locked_bytes);
+    assert!((0..20_000).all(|number| bench.has(&name(number)) == (number % 100 == 0)));
+    bench.store.check();
+    // Who stores anew after the flush is not of before it, whether the old one is still locked or not.
+    bench.put(&name(0), locked(), &[8; 100]).unwrap();
+    bench.unlock(&name(0));
+    bench.put(&name(1), header(), &[8; 100]).unwrap();
+    for _ in 0..60 {
+        bench.crawl();
+        bench.store.check();
+    }
+    assert_eq!(bench.value(&name(0)), Some([8; 100].as_slice()));
+    assert_eq!(bench.value(&name(1)), Some([8; 100].as_slice()));
+    assert!(bench.has(&name(100)) && !bench.has(&name(101)));
+    assert!(bench.store.usage().held_bytes < 2 << 20);
+}
+
+#[test]
+fn what_is_asked_for_once_does_not_crowd_out_what_is_in_use() {
+    let mut bench = Bench::new(1 << 20);
+    for number in 0..2_000 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+        bench.hit(&name(number));
+    }
+    for number in 2_000..50_000 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+        if number % 8 == 0 {
+            bench.hit(&name(number % 2_000));
+        }
+    }
+    let kept = (0..2_000)
+        .step_by(8)
+        .filter(|number| bench.has(&name(*number)));
+    assert!(kept.count() > 240);
+    bench.store.check();
+}
+
+#[test]
+fn what_comes_again_soon_after_it_was_evicted_is_not_evicted_as_soon() {
+    let mut bench = Bench::new(1 << 20);
+    bench.put("k", header(), &[7; 100]).unwrap();
+    let mut number = 0;
+    while bench.has("k") {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+        number += 1;
+    }
+    bench.put("k", header(), &[7; 100]).unwrap();
+    for _ in 0..number * 2 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+        number += 1;
+    }
+    assert!(bench.has("k"));
+}
+
+#[test]
+fn sizes_that_shift_leave_nothing_behind() {
+    let mut bench = Bench::new(4 << 20);
+    for value_bytes in [50, 500, 5_000, 100, 20_000, 60_000, 10, 250_000, 30] {
+        let value = vec![7; value_bytes];
+        // Twice what fits.
+        for number in 0..(8 << 20) / (value_bytes + 60) {
+            bench.put(&name(number), header(), &value).unwrap();
+        }
+        bench.store.check();
+        let usage = bench.store.usage();
+        assert!(usage.held_bytes <= 4 << 20, "L3");
+        // Half of it, even where few of them fit.
+        assert!(usage.bytes > 2 << 20, "{value_bytes}: {usage:?}");
+    }
+}
+
+#[test]
+fn a_large_value_is_shared_and_not_copied() {
+    let mut bench = Bench::new(16 << 20);
+    let value = Bytes::from(vec![7; 100_000]);
+    let (now, shared) = (bench.now, Value::Shared(&value));
+    let Err(vacancy) = bench.store.find(named("k")) else {
+        panic!("nothing is there yet")
+    };
+    let counters = &mut bench.counters;
+    let slot = bench
+        .store
+        .insert(now, vacancy, named("k"), header(), shared, counters)
+        .unwrap();
+    let kept = bench.store.shared_value(slot).unwrap();
+    assert_eq!(kept.as_ptr(), value.as_ptr());
+    let charged = bench.store.usage();
+    assert!(charged.bytes > 100_000 && charged.held_bytes > charged.bytes);
+    assert_eq!(bench.store.item_bytes(slot), charged.bytes);
+    assert_eq!(bench.store.bytes_for(1, 100_000), charged.bytes);
+    bench.remove("k");
+    assert!(bench.store.usage().held_bytes < charged.held_bytes - 100_000);
+    bench.store.check();
+}
+
+#[test]
+fn a_value_grows_into_a_large_one_and_back() {
+    let mut bench = Bench::new(4 << 20);
+    bench.put("k", header(), b"begin").unwrap();
+    let mut expected = b"begin".to_vec();
+    for round in 0..40_usize {
+        let slot = bench.store.find(named("k")).unwrap();
+        let more = vec![u8::try_from(round).unwrap(); 900];
+        let end = if round % 2 == 0 {
+            expected.extend_from_slice(&more);
+            End::Back
+        } else {
+            expected.splice(0..0, more.iter().copied());
+            End::Front
+        };
+        let (now, counters) = (bench.now, &mut bench.counters);
+        bench
+            .store
+            .extend(now, slot, header(), &more, end, counters)
+            .unwrap();
+        assert_eq!(bench.value("k"), Some(expected.as_slice()));
+        bench.store.check();
+    }
+    bench.put("k", header(), b"end").unwrap();
+    assert_eq!(bench.value("k"), Some(b"end".as_slice()));
+    bench.store.check();
+}
+
+#[test]
+fn a_value_of_the_same_room_is_written_in_its_place() {
+    let mut bench = Bench::new(1 << 20);
+    for number in 0..100 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+    }
+    let before = bench.store.usage();
+    for round in 0..10_000_usize {
+        let value = vec![8; 99 + round % 4];
+        bench.put(&name(round % 100), header(), &value).unwrap();
+    }
+    assert_eq!(bench.store.usage(), before);
+    assert_eq!(bench.counters.total_items, 10_100);
+    bench.store.check();
+}
+
+#[test]
+fn an_item_keeps_its_flags_and_may_change_them_with_its_value() {
+    let mut bench = Bench::new(1 << 20);
+    for client_flags in [0, 7, 9, 0, u32::MAX] {
+        let header = ItemHeader {
+            client_flags,
+            ..header()
+        };
+        bench.put("k", header, b"v").unwrap();
+        let slot = bench.store.find(named("k")).unwrap();
+        assert_eq!(bench.store.header(slot), header);
+        bench.store.check();
+    }
+}
+
+/// Counts how often a key is hashed, which whoever looks at an item does.
+struct Counting<'a>(&'a Cell<usize>, SipHash);
+
+impl KeyHasher for Counting<'_> {
+    fn hash(&self, key: Key<'_>) -> u64 {
+        self.0.set(self.0.get() + 1);
+        self.1.hash(key)
+    }
+}
+
+#[test]
+fn no_store_waits_for_the_whole_queue_however_often_all_of_it_was_hit() {
+    let looked_at = Cell::new(0);
+    let hasher = Counting(&looked_at, SipHash::new([1, 2]));
+    let limits = limits(4 << 20);
+    let mut bench = Bench::of(LogStore::with_segments(&limits, hasher, 16 << 10));
+    let mut most = 0;
+    for number in 0..100_000 {
+        looked_at.set(0);
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+        most = most.max(looked_at.get());
+        for _ in 0..3 {
+            bench.hit(&name(number));
+        }
+    }
+    assert!(bench.counters.evictions > 50_000);
+    // A segment holds 120 of them, the store 30,000.
+    assert!(most < 300, "{most}");
+}
+
+#[test]
+fn a_command_hashes_its_key_once() {
+    let looked_at = Cell::new(0);
+    let hasher = Counting(&looked_at, SipHash::new([1, 2]));
+    let mut bench = Bench::of(LogStore::with_hasher(&limits(1 << 20), hasher));
+    bench.put("k", header(), b"v").unwrap();
+    bench.put("k", header(), b"another value").unwrap();
+    bench.hit("k");
+    bench.remove("k");
+    assert_eq!(looked_at.get(), 4);
+}
+
+#[test]
+fn the_same_calls_give_the_same_answers() {
+    let run = || {
+        let mut bench = Bench::new(256 << 10);
+        let mut answers = Vec::new();
+        for number in 0..20_000_usize {
+            let number = number * number % 4_999;
+            answers.push(bench.hit(&name(number)));
+            let value = vec![7; number % 700];
+            let _ = bench.put(&name(number), header(), &value);
+        }
+        (answers, bench.counters, bench.store.usage())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn every_item_is_listed_while_the_index_grows_and_shrinks() {
+    let mut bench = Bench::new(16 << 20);
+    for number in 0..500 {
+        bench.put(&name(number), header(), b"v").unwrap();
+    }
+    let mut seen = Vec::new();
+    let mut cursor = Some(ScanCursor::default());
+    let mut pages = 0_usize;
+    while let Some(from) = cursor {
+        cursor = bench.store.scan(from, 10, &mut |key, _| {
+            seen.push(String::from_utf8(key.as_bytes().to_vec()).unwrap());
+        });
+        pages += 1;
+        for number in 0..200 {
+            let number = 1_000 + (pages % 20) * 200 + number;
+            if (pages / 20).is_multiple_of(2) {
+                bench.put(&name(number), header(), b"v").unwrap();
+            } else if bench.has(&name(number)) {
+                bench.remove(&name(number));
+            }
+        }
+    }
+    assert!(pages > 50, "{pages} pages");
+    seen.sort();
+    seen.dedup();
+    for number in 0..500 {
+        assert!(seen.binary_search(&name(number)).is_ok(), "{number}");
+    }
+}

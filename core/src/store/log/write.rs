@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::geometry::Address;
 use super::huge::{HUGE_BYTES, joined};
-use super::log::Piece;
 use super::queues::Queue;
 use super::record::{STUB_BYTES, head, record_bytes};
 use super::room::Need;
+use super::segments::Piece;
 use super::{End, Full, ItemHeader, KeyHasher, LogSlot, LogStore};
 use crate::key::Key;
 use crate::stats::Counters;
