@@ -17,15 +17,10 @@ use latchd_harness::lockstep::{Lockstep, Room, panic_words};
 use latchd_tests::generate::DrawnOp;
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
 
+use crate::number_from;
+
 /// The longest sequence.
 const OPS_MAX: usize = 100;
-
-fn number_from(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).map_or(otherwise, |text| {
-        text.parse()
-            .unwrap_or_else(|_| panic!("{variable} is a number"))
-    })
-}
 
 /// How many parts a property is played in, each with random numbers of its own: the sequences are
 /// the same however many cores the machine has.

@@ -15,5 +15,6 @@ pub mod memory;
 pub mod oracle;
 pub mod peer;
 pub mod socket;
+pub mod stores;
 pub mod transcript;
 pub mod wording;

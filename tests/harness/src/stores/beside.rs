@@ -1,0 +1,416 @@
+//! A store beside a list of what should be in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use latchd_core::command::ScanCursor;
+use latchd_core::item::{Cas, ItemHeader};
+use latchd_core::key::{Key, KeyForm};
+use latchd_core::stats::Counters;
+use latchd_core::store::{End, Full, Store};
+use latchd_core::time::{Deadline, Tick};
+use latchd_core::value::Value;
+
+use super::call::{Call, KEYS, key};
+
+/// Whether there is room for every item.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Room {
+    /// There is: the store has no excuse.
+    Ample,
+    /// There is not, and items are evicted for it.
+    Scarce,
+    /// There is not, and nothing is evicted.
+    ScarceAndKept,
+}
+
+/// A store, and a list that has heard the same calls.
+#[derive(Debug)]
+pub struct Beside<S> {
+    store: S,
+    room: Room,
+    bytes_max: usize,
+    now: Tick,
+    items: BTreeMap<Vec<u8>, Item>,
+    counters: Counters,
+    /// The page that comes next, and which items must have been shown at the end.
+    scan: Option<Scan>,
+    next_cas: u64,
+    next_byte: u8,
+    seen: Seen,
+}
+
+/// What has come about, at least once, so that the proof is about something.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Seen {
+    /// Items that were evicted.
+    pub evictions: u64,
+    /// Items that were gone for their time.
+    pub expiries: u64,
+    /// Calls that were refused.
+    pub refusals: u64,
+    /// Locked items that a flush has spared.
+    pub spared: u64,
+    /// Scans that came to their end.
+    pub scans: u64,
+}
+
+impl Seen {
+    /// Adds what has come about elsewhere.
+    pub fn add(&mut self, other: Self) {
+        self.evictions += other.evictions;
+        self.expiries += other.expiries;
+        self.refusals += other.refusals;
+        self.spared += other.spared;
+        self.scans += other.scans;
+    }
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Item {
+    header: ItemHeader,
+    value: Vec<u8>,
+    /// A flush found it locked: whoever unlocks it takes it out, unless it was stored anew.
+    is_doomed: bool,
+}
+
+#[derive(Debug)]
+struct Scan {
+    cursor: ScanCursor,
+    /// The keys that were there at the beginning and still are.
+    wanted: BTreeSet<Vec<u8>>,
+    shown: BTreeSet<Vec<u8>>,
+}
+
+impl<S: Store> Beside<S> {
+    /// `store`, which is empty and may take `bytes_max` bytes, beside an empty list.
+    #[must_use]
+    pub fn new(store: S, room: Room, bytes_max: usize) -> Self {
+        Self {
+            store,
+            room,
+            bytes_max,
+            now: Tick::from_count(1_000),
+            items: BTreeMap::new(),
+            counters: Counters::default(),
+            scan: None,
+            next_cas: 1,
+            next_byte: 0,
+            seen: Seen::default(),
+        }
+    }
+
+    /// What has come about.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        Seen {
+            evictions: self.counters.evictions,
+            expiries: self.counters.reclaimed,
+            ..self.seen
+        }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Makes a call of the store, and judges what has become of it.
+    ///
+    /// # Panics
+    /// If one of the rules does not hold.
+    pub fn call(&mut self, call: Call) {
+        let before = self.counters;
+        let stored = self.enact(call);
+        let expected = before.total_items + u64::from(stored);
+        assert_eq!(self.counters.total_items, expected, "N5: {call:?}");
+        self.reconcile(&before);
+        self.store.check();
+    }
+
+    /// Returns whether an item was stored.
+    fn enact(&mut self, call: Call) -> bool {
+        match call {
+            Call::Put {
+                key: number,
+                bytes,
+                ttl,
+                has_flags,
+                is_locked,
+            } => return self.put(&key(number), bytes, ttl, has_flags, is_locked),
+            Call::Extend {
+                key: number,
+                bytes,
+                is_back,
+            } => return self.extend(&key(number), bytes, is_back),
+            Call::Remove { key: number } => {
+                if let Ok(slot) = self.store.find(named(&key(number))) {
+                    self.store.remove(slot);
+                    self.items.remove(&key(number));
+                }
+            }
+            Call::Touch { key: number, ttl } => self.change_header(&key(number), |header, now| {
+                header.deadline = deadline(now, ttl);
+                header.last_access = now;
+                header.fetched = true;
+                header.stale = !header.stale;
+                header.win_sent = ttl % 2 == 0;
+            }),
+            Call::Lock {
+                key: number,
+                is_locked,
+            } => self.lock(&key(number), is_locked),
+            Call::Hit { key: number } => {
+                if let Ok(slot) = self.store.find(named(&key(number))) {
+                    self.store.record_hit(slot);
+                }
+            }
+            Call::Clear => {
+                self.store.clear();
+                self.items.retain(|_, item| item.header.locked);
+                self.seen.spared += self.items.len() as u64;
+                for item in self.items.values_mut() {
+                    item.is_doomed = true;
+                }
+            }
+            Call::Crawl { items_max } => {
+                let before = self.counters.crawler_items_checked;
+                self.store.crawl(self.now, items_max, &mut self.counters);
+                let looked_at = self.counters.crawler_items_checked - before;
+                assert!(looked_at <= items_max as u64, "{looked_at} of {items_max}");
+            }
+            Call::Scan { items_max } => self.page(items_max),
+            Call::Pass { ticks } => {
+                self.now = Tick::from_count(self.now.count() + u32::from(ticks));
+            }
+        }
+        false
+    }
+
+    fn put(&mut self, key: &[u8], bytes: usize, ttl: u8, has_flags: bool, is_locked: bool) -> bool {
+        let value = self.value(bytes);
+        let header = ItemHeader {
+            deadline: deadline(self.now, ttl),
+            client_flags: if has_flags { 0xF1A6_5000 } else { 0 },
+            locked: is_locked,
+            ..self.new_header()
+        };
+        let mut room = None;
+        let stored = Value::Borrowed(&value);
+        // As a transport does, which may well not.
+        let stored = if S::SHARES_VALUES && has_flags {
+            stored.share(&mut room)
+        } else {
+            stored
+        };
+        let (now, counters) = (self.now, &mut self.counters);
+        let (stored, header) = match self.store.find(named(key)) {
+            Ok(slot) => {
+                // Who stores over an item leaves its lock as it is.
+                let locked = self.store.header(slot).locked;
+                let header = ItemHeader { locked, ..header };
+                (
+                    self.store.replace(now, slot, header, stored, counters),
+                    header,
+                )
+            }
+            Err(vacancy) => (
+                self.store
+                    .insert(now, vacancy, named(key), header, stored, counters),
+                header,
+            ),
+        };
+        self.settle(key, stored, header, value)
+    }
+
+    fn extend(&mut self, key: &[u8], bytes: usize, is_back: bool) -> bool {
+        let Ok(slot) = self.store.find(named(key)) else {
+            return false;
+        };
+        let more = self.value(bytes);
+        let header = ItemHeader {
+            cas: self.new_header().cas,
+            ..self.store.header(slot)
+        };
+        let old = self.store.value(slot);
+        let (end, value) = if is_back {
+            (End::Back, [old, &more].concat())
+        } else {
+            (End::Front, [&more, old].concat())
+        };
+        let counters = &mut self.counters;
+        let stored = self
+            .store
+            .extend(self.now, slot, header, &more, end, counters);
+        self.settle(key, stored, header, value)
+    }
+
+    /// What was to be stored stands in the list, or the call was refused.
+    fn settle(
+        &mut self,
+        key: &[u8],
+        stored: Result<S::Slot, Full>,
+        header: ItemHeader,
+        value: Vec<u8>,
+    ) -> bool {
+        let Ok(slot) = stored else {
+            self.seen.refusals += 1;
+            assert_ne!(self.room, Room::Ample, "N3: refused, with room for all");
+            return false;
+        };
+        assert_eq!(self.store.key(slot), named(key), "N1: another key");
+        assert_eq!(self.store.header(slot), header, "N1: another header");
+        assert_eq!(self.store.value(slot), value, "N1: another value");
+        let item = Item {
+            header,
+            value,
+            is_doomed: false,
+        };
+        self.items.insert(key.to_vec(), item);
+        true
+    }
+
+    fn change_header(&mut self, key: &[u8], change: impl Fn(&mut ItemHeader, Tick)) {
+        if let Ok(slot) = self.store.find(named(key)) {
+            let mut header = self.store.header(slot);
+            change(&mut header, self.now);
+            self.store.set_header(slot, header);
+            if let Some(item) = self.items.get_mut(key) {
+                item.header = header;
+            }
+        }
+    }
+
+    /// Locks or unlocks an item; one that a flush has found locked goes when it is unlocked.
+    fn lock(&mut self, key: &[u8], is_locked: bool) {
+        let Ok(slot) = self.store.find(named(key)) else {
+            return;
+        };
+        let header = ItemHeader {
+            locked: is_locked,
+            ..self.store.header(slot)
+        };
+        self.store.set_header(slot, header);
+        let item = self.items.get_mut(key).expect("N1: it is in the list");
+        item.header = header;
+        if item.is_doomed && !is_locked {
+            self.store.remove(slot);
+            self.items.remove(key);
+        }
+    }
+
+    fn page(&mut self, items_max: usize) {
+        let mut scan = self.scan.take().unwrap_or_else(|| Scan {
+            cursor: ScanCursor::default(),
+            wanted: self.items.keys().cloned().collect(),
+            shown: BTreeSet::new(),
+        });
+        let items = &self.items;
+        let next = self.store.scan(scan.cursor, items_max, &mut |key, header| {
+            let item = items.get(key.as_bytes());
+            let known = item.map(|item| &item.header);
+            assert_eq!(known, Some(header), "N1: what is shown is not there");
+            scan.shown.insert(key.as_bytes().to_vec());
+        });
+        if let Some(next) = next {
+            assert_ne!(next, scan.cursor, "a page goes on");
+            scan.cursor = next;
+            self.scan = Some(scan);
+        } else {
+            let missing: Vec<_> = scan.wanted.difference(&scan.shown).collect();
+            assert!(missing.is_empty(), "N6: {missing:?}");
+            self.seen.scans += 1;
+        }
+    }
+
+    /// Compares every item, and strikes what is gone with good reason.
+    fn reconcile(&mut self, before: &Counters) {
+        let (mut gone, mut bytes, mut locked_bytes) = (0, 0, 0);
+        for number in 0..KEYS {
+            let key = key(number);
+            let found = self.store.find(named(&key)).ok();
+            let item = self.items.get(&key);
+            match (found, item) {
+                (None, None) => {}
+                (Some(slot), Some(item)) => {
+                    assert_eq!(self.store.key(slot), named(&key), "N1");
+                    assert_eq!(self.store.header(slot), item.header, "N1: {key:?}");
+                    assert_eq!(self.store.value(slot), item.value, "N1: {key:?}");
+                    let shared = self.store.shared_value(slot);
+                    assert!(shared.is_none_or(|shared| *shared == item.value), "N1");
+                    bytes += self.store.item_bytes(slot);
+                    if item.header.locked {
+                        locked_bytes += self.store.item_bytes(slot);
+                    }
+                }
+                (Some(_), None) => panic!("N1: {key:?} is there, and should not be"),
+                (None, Some(item)) => {
+                    assert!(!item.header.locked, "N2: {key:?} was locked");
+                    let deadline = item.header.deadline;
+                    let is_past = deadline.is_some_and(|deadline| deadline.has_passed(self.now));
+                    assert!(
+                        is_past || self.room == Room::Scarce,
+                        "N2: {key:?} was evicted"
+                    );
+                    gone += 1;
+                    self.items.remove(&key);
+                    if let Some(scan) = &mut self.scan {
+                        scan.wanted.remove(&key);
+                    }
+                }
+            }
+            if let Some(scan) = &mut self.scan
+                && !self.items.contains_key(&key)
+            {
+                scan.wanted.remove(&key);
+            }
+        }
+        let told = |counters: &Counters| counters.evictions + counters.reclaimed;
+        assert_eq!(told(&self.counters) - told(before), gone, "N5: gone");
+        let usage = self.store.usage();
+        assert_eq!(usage.items, self.items.len(), "N4: items");
+        assert_eq!(usage.bytes, bytes, "N4: bytes");
+        assert_eq!(usage.locked_bytes, locked_bytes, "N4: locked bytes");
+        assert!(usage.bytes <= self.bytes_max, "N4: over the limit");
+    }
+
+    fn new_header(&mut self) -> ItemHeader {
+        let cas = Cas::new(self.next_cas).expect("it begins at 1");
+        self.next_cas += 1;
+        ItemHeader {
+            cas,
+            deadline: None,
+            last_access: self.now,
+            client_flags: 0,
+            key_form: if self.next_cas.is_multiple_of(5) {
+                KeyForm::Binary
+            } else {
+                KeyForm::Plain
+            },
+            fetched: false,
+            stale: false,
+            win_sent: false,
+            locked: false,
+        }
+    }
+
+    /// A value that no other is like.
+    fn value(&mut self, bytes: usize) -> Vec<u8> {
+        let mut next = self.next_byte;
+        self.next_byte = self.next_byte.wrapping_add(7);
+        std::iter::repeat_with(|| {
+            next = next.wrapping_mul(5).wrapping_add(3);
+            next
+        })
+        .take(bytes)
+        .collect()
+    }
+}
+
+fn named(key: &[u8]) -> Key<'_> {
+    Key::new(key).expect("1 to 250 bytes")
+}
+
+fn deadline(now: Tick, ttl: u8) -> Option<Deadline> {
+    (ttl > 0).then(|| Deadline::at(Tick::from_count(now.count() + u32::from(ttl))))
+}

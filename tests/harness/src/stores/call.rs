@@ -1,0 +1,163 @@
+//! The calls that a store understands, in small words.
+
+use arbitrary::{Result, Unstructured};
+
+/// How many keys there are: few, so that calls meet.
+pub(super) const KEYS: u8 = 48;
+
+/// Something to ask of a store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Call {
+    /// Store an item, whether there is one or not.
+    Put {
+        /// Whose.
+        key: u8,
+        /// How long the value is, in bytes.
+        bytes: usize,
+        /// In how many ticks it expires; 0 is never.
+        ttl: u8,
+        /// Whether it has flags.
+        has_flags: bool,
+        /// Whether it is locked from now on, if there is none yet.
+        is_locked: bool,
+    },
+    /// Add to the value of an item.
+    Extend {
+        /// Whose.
+        key: u8,
+        /// How much, in bytes.
+        bytes: usize,
+        /// Behind it, or before it.
+        is_back: bool,
+    },
+    /// Take an item out.
+    Remove {
+        /// Whose.
+        key: u8,
+    },
+    /// Change an item's header: everything but lock and flags.
+    Touch {
+        /// Whose.
+        key: u8,
+        /// In how many ticks it expires; 0 is never.
+        ttl: u8,
+    },
+    /// Lock or unlock an item.
+    Lock {
+        /// Whose.
+        key: u8,
+        /// Which of the two.
+        is_locked: bool,
+    },
+    /// Note that an item was used.
+    Hit {
+        /// Whose.
+        key: u8,
+    },
+    /// Flush.
+    Clear,
+    /// Look for expired items.
+    Crawl {
+        /// How many.
+        items_max: usize,
+    },
+    /// Begin a scan, or show the next page of the one that is under way.
+    Scan {
+        /// How many items a page looks at.
+        items_max: usize,
+    },
+    /// Time passes.
+    Pass {
+        /// How much of it.
+        ticks: u8,
+    },
+}
+
+/// From which lengths values are drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Most values are up to so long, in bytes.
+    pub small_bytes_max: usize,
+    /// A few are up to so long.
+    pub large_bytes_max: usize,
+}
+
+impl Call {
+    /// Draws a call. No bytes are left after a while: then all draws are the same.
+    ///
+    /// # Errors
+    /// None; [`Unstructured`] has the signature.
+    pub fn draw(source: &mut Unstructured<'_>, sizes: Sizes) -> Result<Self> {
+        let key = source.int_in_range(0..=KEYS - 1)?;
+        Ok(match source.int_in_range(0..=39_u8)? {
+            0..=15 => Self::Put {
+                key,
+                bytes: sizes.draw(source)?,
+                ttl: source.int_in_range(0..=4)? * 3,
+                has_flags: source.ratio(1_u8, 4_u8)?,
+                is_locked: source.ratio(1_u8, 16_u8)?,
+            },
+            16..=18 => Self::Extend {
+                key,
+                bytes: sizes.draw(source)?,
+                is_back: source.arbitrary()?,
+            },
+            19..=22 => Self::Remove { key },
+            23..=24 => Self::Touch {
+                key,
+                ttl: source.int_in_range(0..=4)? * 3,
+            },
+            25 => Self::Lock {
+                key,
+                is_locked: true,
+            },
+            26..=28 => Self::Lock {
+                key,
+                is_locked: false,
+            },
+            29..=33 => Self::Hit { key },
+            34 => {
+                if source.ratio(1_u8, 4_u8)? {
+                    Self::Clear
+                } else {
+                    Self::Hit { key }
+                }
+            }
+            35 => Self::Crawl {
+                items_max: source.int_in_range(0..=12)?,
+            },
+            36..=37 => Self::Scan {
+                items_max: source.int_in_range(1..=12)?,
+            },
+            _ => Self::Pass {
+                ticks: source.int_in_range(1..=4)?,
+            },
+        })
+    }
+}
+
+impl Sizes {
+    fn draw(self, source: &mut Unstructured<'_>) -> Result<usize> {
+        let bytes_max = if source.ratio(1_u8, 12_u8)? {
+            self.large_bytes_max
+        } else {
+            self.small_bytes_max
+        };
+        source.int_in_range(0..=bytes_max)
+    }
+}
+
+/// The key with this number: keys of all lengths, up to the longest, and some that begin alike.
+pub(super) fn key(number: u8) -> Vec<u8> {
+    let length = match number % 4 {
+        0 => 1 + usize::from(number) / 4,
+        1 => 250,
+        2 => 32,
+        _ => 60 + usize::from(number),
+    };
+    let mut key = vec![b'k'; length];
+    if let Some(last) = key.last_mut() {
+        *last = number;
+    }
+    key
+}
