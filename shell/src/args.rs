@@ -92,6 +92,7 @@ pub(crate) struct Args {
 /// What there is to do besides being a server.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Task {
+    #[command(after_help = crate::lock::HELP)]
     Lock(crate::lock::LockArgs),
 }
 

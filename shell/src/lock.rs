@@ -1,62 +1,69 @@
-//! `latchd lock KEY -- COMMAND`: runs a command while a lock is held.
+//! `latchd lock KEY... -- COMMAND`: runs a command while locks are held.
 //!
-//! - P1: the command starts only once the lock is held, and the lock is given back only once the
+//! - P1: the command starts only once all locks are held, and they are given back only once the
 //!   command has ended.
-//! - P2: when the lock is lost, the command's process group is told to stop (TERM), and 5 s later
-//!   made to (KILL).
-//! - P3: signals that we get are the command's.
+//! - P2: when a lock is lost, the command's process group is told to stop (TERM), and 5 s later made to
+//!   (KILL).
+//! - P3: signals that we get are the command's, those for stopping and going on included. While the
+//!   command is stopped by its terminal, so are we; and it goes on only once the server has said that
+//!   the locks are still ours.
+//! - P4: when we die, the command dies as well, or has the locks (`--inherit`).
 //!
 //! Exit codes: the command's own, or 128 and the number of the signal that ended it; as timeout(1),
-//! 125 when we fail or lose the lock, 126 when the command cannot be started, 127 when it is not
-//! found; as flock(1), the code of `-E` when the lock is not obtained.
+//! 125 when we fail, lose the lock or are asked for nonsense, 126 when the command cannot be started,
+//! 127 when it is not found; as flock(1), the code of `-E` when the lock is not obtained.
 
-use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{ExitCode, ExitStatus};
+mod attend;
+mod held;
+pub(crate) mod helper;
+mod terminal;
+
+use std::ffi::OsString;
+use std::fs;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use async_signal::{Signal, Signals};
-use latchd::client::{
-    BoundLock, BoundOptions, Client, ClientOptions, Error, ErrorKind, Exptime, Lock, LockOptions,
-    Loss, Mark, NotObtained, Retry,
-};
-use rustix::process::{Pid, kill_process, kill_process_group};
-use smol::Timer;
+use latchd::client::{Error, ErrorKind, NotObtained};
 use smol::future::FutureExt;
-use smol::process::{Child, Command};
 use smol::stream::StreamExt;
 
+use attend::{Attendance, End};
+use held::Held;
+use terminal::Terminal;
+
 /// What we exit with when we fail, or lose the lock.
-const EXIT_FAILED: u8 = 125;
-/// What we exit with when the command cannot be started.
-const EXIT_NOT_STARTED: u8 = 126;
-/// What we exit with when there is no such command.
-const EXIT_NOT_FOUND: u8 = 127;
+pub(crate) const EXIT_FAILED: u8 = 125;
 /// What is added to the number of a signal that ended the command.
 const EXIT_SIGNALLED: i32 = 128;
 
-/// How long a server may take to say that a lock is not to be had, when it is not waited for.
-const NONBLOCK: Duration = Duration::from_secs(1);
+/// What stands under the options.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  the command's own, or 128 and the number of the signal that ended it;
+    1  the lock is somebody else's (-E chooses another code)
+  125  we have failed: no server, a lock that is lost, options that make no sense
+  126  the command cannot be started
+  127  there is no such command
 
-/// How long the command may take to stop once the lock is lost.
-const GRACE: Duration = Duration::from_secs(5);
+Without --ttl the lock is bound to the connection: it is free the moment this process ends, however it
+ends; that needs latchd. With --ttl it is a lease, which is renewed while the command runs and survives on
+the server for that long if this process dies; that works on memcached too.
 
-/// How long an item that is made for a lock outlives a holder that dies, in seconds. It need only
-/// be there until it is locked.
-const ITEM_TTL_S: u32 = 5;
+The command finds the key in LATCHD_LOCK_KEY, and in LATCHD_LOCK_NUMBER a number that is higher for every
+later holder: hand it along with what the command writes, and refuse lower ones there. Of several keys
+these are the first in the order of their bytes; all are in LATCHD_LOCK_KEYS and LATCHD_LOCK_NUMBERS, one a
+line.
 
-/// Run a command while holding a lock
-///
-/// Without --ttl the lock is bound to the connection: it is free the moment this process ends,
-/// however it ends; that needs latchd. With --ttl it is a lease, which is renewed while the command
-/// runs and survives on the server for that long if this process dies; that works on memcached too.
-///
-/// The command finds the key in `LATCHD_LOCK_KEY`, and in `LATCHD_LOCK_NUMBER` a number that is higher for
-/// every later holder: hand it along with what the command writes, and refuse lower ones there.
+Ctrl-Z stops the command and us: a lease is not renewed then. When both go on, the lock is checked before
+the command is; a command whose lock was lost meanwhile is killed.";
+
+/// Run a command while holding locks
 #[derive(Debug, clap::Args)]
 pub(crate) struct LockArgs {
-    /// What to lock
-    key: String,
+    /// What to lock; several are had all at once or not at all
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<OsString>,
     /// HOST:PORT or the path of a Unix socket
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211")]
     server: String,
@@ -75,15 +82,16 @@ pub(crate) struct LockArgs {
     /// Take a lease of this many seconds instead of a lock bound to the connection
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     ttl: Option<Duration>,
-    /// Store this in the item, for others to read
+    /// Store this in the item, for others to read; refused if the item has a value of its own
     #[arg(long, value_name = "TEXT")]
-    metadata: Option<String>,
-    /// Leave the command in our process group, so that it may read from the terminal
-    #[arg(long)]
-    foreground: bool,
+    metadata: Option<OsString>,
+    /// Let the command inherit the connection: if this process is killed, the lock stays until the
+    /// command and all it has started have ended. Otherwise they are killed with it
+    #[arg(long, conflicts_with = "ttl")]
+    inherit: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<std::ffi::OsString>,
+    command: Vec<OsString>,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -91,199 +99,88 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-/// A lock of either kind.
-enum Held {
-    Leased(Lock),
-    Bound(BoundLock),
-}
-
-/// What ended the wait for a lock or for the command.
-enum Ended {
-    Command(io::Result<ExitStatus>),
-    Lost(Option<Loss>),
-    Signal(Signal),
-    TimeOut,
-}
-
-/// Runs the command under the lock, and returns what to exit with.
+/// Runs the command under the locks, and returns what to exit with.
 pub(crate) fn run(args: &LockArgs) -> ExitCode {
+    // Before any other thread is there, so that it holds for all.
+    terminal::let_the_background_write();
     smol::block_on(async {
-        // Before the lock: a signal that comes while we wait for it ends the wait.
-        let signals = match Signals::new([
+        // Before the lock: a signal that comes while we wait for it ends the wait. What was ignored
+        // when we were started, as by nohup, stays so for us and for the command.
+        let ending = [
             Signal::Int,
             Signal::Term,
             Signal::Hup,
             Signal::Quit,
             Signal::Usr1,
             Signal::Usr2,
-        ]) {
-            Ok(signals) => signals,
-            Err(error) => return failed(&error),
-        };
-        lock_and_run(args, signals).await
+        ];
+        let ignored = ignored_signals();
+        let heeded = |signal: &Signal| ignored & (1 << (*signal as u32 - 1)) == 0;
+        match Signals::new(ending.into_iter().filter(heeded)) {
+            Ok(signals) => lock_and_run(args, signals).await,
+            Err(error) => failed(&error),
+        }
     })
 }
 
 async fn lock_and_run(args: &LockArgs, mut signals: Signals) -> ExitCode {
-    let obtained = async { Ok(args.obtain().await) };
+    let obtained = async { Ok(Held::obtain(args).await) };
     let signal = async { Err(next(&mut signals).await) };
-    let lock = match obtained.or(signal).await {
-        Ok(Ok(lock)) => lock,
+    let held = match obtained.or(signal).await {
+        Ok(Ok(held)) => held,
         Ok(Err(error)) if error.is_not_obtained() => {
-            eprintln!("latchd: {}: {error}", args.key);
+            eprintln!("latchd: {}: {error}", args.names());
             return ExitCode::from(args.conflict_exit_code);
         }
         Ok(Err(error)) => return failed(&args.explained(&error)),
         Err(signal) => return signalled(signal as i32),
     };
-    let mut child = match args.start(lock.number()) {
+    // From now on what stops and what goes on is the command's as well. Until now it was ours alone.
+    if let Err(error) = signals.add_signals([Signal::Tstp, Signal::Cont, Signal::Child]) {
+        return failed(&error);
+    }
+    let inherited = match held.inheritable(args.inherit).await {
+        Ok(inherited) => inherited,
+        Err(error) => return failed(&args.explained(&error)),
+    };
+    let terminal = Terminal::open();
+    let started = helper::start(args, &held);
+    // The command has its copies, and ours must not outlive us in somebody else.
+    drop(inherited);
+    let child = match started {
         Ok(child) => child,
         Err(error) => {
-            eprintln!("latchd: {}: {error}", args.command_name());
             // Whether it worked is of no interest any more.
-            let _ = lock.release().await;
-            return ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
-                EXIT_NOT_FOUND
-            } else {
-                EXIT_NOT_STARTED
-            });
+            let _ = held.release().await;
+            return failed(&format!("the command cannot be started: {error}"));
         }
     };
-    let (status, loss) = attend(args, &lock, &mut child, &mut signals).await;
-    if let Some(loss) = loss {
-        return failed(&format!("the lock of {} is lost: {loss}", args.key));
-    }
-    if let Err(error) = lock.release().await {
-        return failed(&format!("{}: {error}", args.key));
-    }
-    match status {
-        Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)),
-            (None, Some(signal)) => signalled(signal),
-            (None, None) => ExitCode::from(EXIT_FAILED),
-        },
-        Err(error) => failed(&error),
-    }
-}
-
-/// Waits for the command, passes signals on, and stops it when the lock is lost.
-async fn attend(
-    args: &LockArgs,
-    lock: &Held,
-    child: &mut Child,
-    signals: &mut Signals,
-) -> (io::Result<ExitStatus>, Option<Loss>) {
-    let target = Target::of(child, args.foreground);
-    let mut lost_by = None;
-    let mut kill_at = None;
-    loop {
-        let command = async { Ended::Command(child.status().await) };
-        let loss = async {
-            match lost_by {
-                None => Ended::Lost(lock.lost().await),
-                Some(_) => std::future::pending().await,
-            }
-        };
-        let signal = async { Ended::Signal(next(signals).await) };
-        let time_out = async {
-            match kill_at {
-                Some(at) => {
-                    Timer::at(at).await;
-                    Ended::TimeOut
-                }
-                None => std::future::pending().await,
-            }
-        };
-        match command.or(loss).or(signal).or(time_out).await {
-            Ended::Command(status) => {
-                if lost_by.is_some() {
-                    // What the command has left behind in its group is not protected either.
-                    target.signal(rustix::process::Signal::KILL);
-                }
-                return (status, lost_by);
-            }
-            Ended::Lost(loss) => {
-                lost_by = Some(loss.unwrap_or(Loss::Expired));
-                kill_at = Some(std::time::Instant::now() + GRACE);
-                target.signal(rustix::process::Signal::TERM);
-                // A stopped process hears nothing but KILL.
-                target.signal(rustix::process::Signal::CONT);
-            }
-            Ended::Signal(signal) => {
-                if let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
-                    target.signal(signal);
-                }
-            }
-            Ended::TimeOut => {
-                kill_at = None;
-                target.signal(rustix::process::Signal::KILL);
-            }
+    let attendance = Attendance::new(&held, child, terminal, signals);
+    let end = match attendance.attend().await {
+        Ok((_, Some(loss))) => {
+            return failed(&format!("the lock of {} is lost: {loss}", args.names()));
         }
+        Ok((end, None)) => end,
+        Err(error) => return failed(&error),
+    };
+    if let Err(error) = held.release().await {
+        return failed(&format!("{}: {error}", args.names()));
     }
-}
-
-/// Who gets the signals.
-struct Target {
-    pid: Option<Pid>,
-    group: bool,
-}
-
-impl Target {
-    fn of(child: &Child, foreground: bool) -> Self {
-        Self {
-            pid: i32::try_from(child.id()).ok().and_then(Pid::from_raw),
-            group: !foreground,
-        }
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        // Who has ended already needs no signal.
-        let _ = match self.pid {
-            Some(pid) if self.group => kill_process_group(pid, signal),
-            Some(pid) => kill_process(pid, signal),
-            None => Ok(()),
-        };
+    match end {
+        End::Code(code) => ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)),
+        End::Signal(signal) => signalled(signal),
+        End::Key(signal) => helper::die_of(signal),
     }
 }
 
 impl LockArgs {
-    async fn obtain(&self) -> Result<Held, Error> {
-        let client_options = ClientOptions::new()
-            .connect_timeout(self.timeout)
-            .reply_timeout(self.timeout);
-        let client = Client::new(&self.server, client_options)?;
-        let deadline = if self.nonblock {
-            Some(NONBLOCK)
-        } else {
-            self.wait
-        };
-        let retry = if self.nonblock {
-            Retry::none()
-        } else {
-            Retry::exponential(Duration::from_millis(10), Duration::from_millis(500)).with_jitter()
-        };
-        let Some(ttl) = self.ttl else {
-            let exptime = Exptime::In {
-                seconds: ITEM_TTL_S,
-            };
-            let mark = match &self.metadata {
-                Some(text) => Mark::Note(text.as_bytes().into(), exptime),
-                None => Mark::Number,
-            };
-            let mut options = BoundOptions::new().retry(retry).create(exptime).mark(mark);
-            if let Some(deadline) = deadline {
-                options = options.deadline(deadline);
-            }
-            return Ok(Held::Bound(client.lock(&self.key, &options).await?));
-        };
-        let options = LockOptions::new()
-            .retry(retry)
-            .deadline(deadline.unwrap_or(Duration::MAX))
-            .metadata(self.metadata.as_deref().unwrap_or_default());
-        Ok(Held::Leased(client.obtain(&self.key, ttl, &options).await?))
+    /// The keys, for a person.
+    fn names(&self) -> String {
+        let names: Vec<_> = self.keys.iter().map(|key| key.to_string_lossy()).collect();
+        names.join(" ")
     }
 
-    /// What a person can do about an error, where that is not plain.
+    /// An error, and what a person can do about it where that is not plain.
     fn explained(&self, error: &Error) -> String {
         let hint = if let ErrorKind::Refused(words) = error.kind()
             && self.ttl.is_none()
@@ -295,52 +192,17 @@ impl LockArgs {
         } else {
             ""
         };
-        format!("{}: {error}{hint}", self.key)
-    }
-
-    fn start(&self, number: u64) -> io::Result<Child> {
-        let (program, arguments) = self
-            .command
-            .split_first()
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        let mut command = std::process::Command::new(program);
-        command
-            .args(arguments)
-            .env("LATCHD_LOCK_KEY", &self.key)
-            .env("LATCHD_LOCK_NUMBER", number.to_string());
-        if !self.foreground {
-            command.process_group(0);
-        }
-        Command::from(command).spawn()
-    }
-
-    fn command_name(&self) -> String {
-        let name = self.command.first().cloned().unwrap_or_default();
-        name.to_string_lossy().into_owned()
+        format!("{}: {error}{hint}", self.names())
     }
 }
 
-impl Held {
-    fn number(&self) -> u64 {
-        match self {
-            Self::Leased(lock) => lock.number(),
-            Self::Bound(lock) => lock.number().unwrap_or_default(),
-        }
-    }
-
-    async fn lost(&self) -> Option<Loss> {
-        match self {
-            Self::Leased(lock) => lock.watch().await,
-            Self::Bound(lock) => lock.watch().await,
-        }
-    }
-
-    async fn release(self) -> Result<(), Error> {
-        match self {
-            Self::Leased(lock) => lock.release().await,
-            Self::Bound(lock) => lock.release().await,
-        }
-    }
+/// The signals that were ignored when we were started, a bit each, from bit 0 on. Source: proc(5),
+/// `SigIgn`. Where there is no such file, none.
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 async fn next(signals: &mut Signals) -> Signal {

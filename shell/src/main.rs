@@ -37,7 +37,10 @@ const EXIT_SOFTWARE: i32 = 70;
 const DESCRIPTORS_RESERVED: u64 = 32;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    if let Some(code) = lock::helper::run() {
+        return code;
+    }
+    let args = Args::try_parse().unwrap_or_else(|error| refuse(&error));
     if let Some(Task::Lock(lock)) = &args.task {
         return lock::run(lock);
     }
@@ -84,6 +87,20 @@ fn main() -> ExitCode {
     };
     log.flush();
     code
+}
+
+/// Says what is wrong with the command line, or what was asked of it, and ends the process. `lock` has
+/// timeout(1)'s exit code for that: 2 may be the command's.
+fn refuse(error: &clap::Error) -> ! {
+    let is_of_lock = std::env::args_os()
+        .nth(1)
+        .is_some_and(|task| task == "lock");
+    if error.use_stderr() && is_of_lock {
+        // A standard error that is closed hears nothing.
+        let _ = error.print();
+        std::process::exit(i32::from(lock::EXIT_FAILED));
+    }
+    error.exit()
 }
 
 fn run(config: Config, log: &Log) -> io::Result<()> {

@@ -123,7 +123,9 @@ pub enum BoundNews {
     Read(Item),
     /// The item holds the new value.
     Written,
-    /// A read or a write was not done; the lock is still ours.
+    /// The server has answered, so the connection lives and the lock is ours.
+    Checked,
+    /// A read, a write or a check was not done; the lock is still ours.
     Undone(Failure),
     /// It was ours until this moment, and is free.
     Released,
@@ -138,6 +140,7 @@ pub enum BoundNews {
 /// What the holder wants done.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Job {
+    Check,
     Read,
     Write {
         value: Box<[u8]>,
@@ -276,6 +279,12 @@ impl Bound {
             exptime,
             unlock: true,
         });
+    }
+
+    /// Asks the server for a sign of life. Ends in [`Checked`](BoundNews::Checked),
+    /// [`Undone`](BoundNews::Undone), [`Lost`](BoundNews::Lost) or [`NotHeld`](BoundNews::NotHeld).
+    pub fn check(&mut self) {
+        self.want(Job::Check);
     }
 
     /// Gives it back. Ends in [`Released`](BoundNews::Released), [`NotHeld`](BoundNews::NotHeld) or
@@ -438,7 +447,7 @@ impl Bound {
             (Query::GiveUp, _) | (Query::Job, Some(Job::Unlock { .. })) => {
                 AnyRequest::change(ItemCommand::Unlock { key })
             }
-            (Query::Ping, _) | (Query::Job, None) => AnyRequest::Noop,
+            (Query::Ping, _) | (Query::Job, None | Some(Job::Check)) => AnyRequest::Noop,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use latchd_core::client::{Bound, BoundNews, Failure, Item, Loss};
@@ -41,6 +42,8 @@ struct BoundWatch {
 }
 
 enum BoundCall {
+    Check(Caller<()>),
+    Inheritable(Caller<OwnedFd>),
     Read(Caller<Item>),
     Write {
         value: Vec<u8>,
@@ -114,6 +117,25 @@ impl BoundLock {
     pub fn watch(&self) -> impl Future<Output = Option<Loss>> + Send + 'static {
         let watch = Arc::clone(&self.watch);
         async move { watch.ended().await }
+    }
+
+    /// Asks the server for a sign of life, without waiting for the next heartbeat.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotHeld`] if the lock is lost.
+    pub async fn check(&self) -> Result<(), Error> {
+        self.call(BoundCall::Check).await
+    }
+
+    /// A copy of the lock's connection that programs inherit which are started from now on. The lock
+    /// lasts until it is released, or every copy is closed: also by the death of the last process that
+    /// has one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotHeld`] if the lock is lost; [`ErrorKind::Unreachable`] if there are no
+    /// descriptors left.
+    pub async fn inheritable(&self) -> Result<OwnedFd, Error> {
+        self.call(BoundCall::Inheritable).await
     }
 
     /// Reads the item.
@@ -198,7 +220,7 @@ struct BoundTask {
     free: bool,
     obtain: Option<Caller<Option<u64>>>,
     read: Option<Caller<Item>>,
-    /// Of a write or a release.
+    /// Of a check, a write or a release.
     write: Option<Caller<()>>,
 }
 
@@ -231,6 +253,15 @@ impl BoundTask {
 
     fn take(&mut self, call: BoundCall) {
         match call {
+            BoundCall::Check(answer) => {
+                self.write = Some(answer);
+                self.bound.check();
+            }
+            BoundCall::Inheritable(answer) => {
+                let copy = self.driver.inheritable();
+                let copy = copy.map_err(|error| self.pool.error(ErrorKind::Unreachable(error)));
+                reply(&mut Some(answer), copy);
+            }
             BoundCall::Read(answer) => {
                 self.read = Some(answer);
                 self.bound.read();
@@ -269,7 +300,7 @@ impl BoundTask {
                 );
             }
             BoundNews::Read(item) => reply(&mut self.read, Ok(item)),
-            BoundNews::Written => reply(&mut self.write, Ok(())),
+            BoundNews::Checked | BoundNews::Written => reply(&mut self.write, Ok(())),
             BoundNews::Undone(failure) => {
                 let error = self.error(failure);
                 self.fail(error);

@@ -7,6 +7,7 @@
 
 use std::future::Future;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -32,8 +33,8 @@ const INPUT_BYTES_MAX: usize = (1 << 30) + READ_BYTES;
 /// How long a timer is trusted before the clock is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+trait Stream: AsyncRead + AsyncWrite + AsFd + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + AsFd + Send + Unpin> Stream for S {}
 
 /// A connection that is being opened.
 type Opening = Pin<Box<dyn Future<Output = io::Result<Pin<Box<dyn Stream>>>> + Send>>;
@@ -127,6 +128,17 @@ impl Driver {
         match &self.state {
             State::Open(open) => open.session.pending() == 0 && open.input.is_empty(),
             State::Closed | State::Opening(_) => false,
+        }
+    }
+
+    /// A copy of the connection that programs inherit.
+    ///
+    /// # Errors
+    /// The kernel's; [`io::ErrorKind::NotConnected`] if there is no connection.
+    pub(super) fn inheritable(&self) -> io::Result<OwnedFd> {
+        match &self.state {
+            State::Open(open) => Ok(rustix::io::dup(open.stream.as_fd())?),
+            State::Closed | State::Opening(_) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 

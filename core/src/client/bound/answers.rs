@@ -98,6 +98,9 @@ impl Bound {
     }
 
     pub(super) fn did(&mut self, job: Job, answer: &AnyResponse<'_>) {
+        if job == Job::Check && answer.code() == Some(Code::Noop) {
+            return self.news.push_back(BoundNews::Checked);
+        }
         let AnyResponse::Classic(response) = answer else {
             return self.news.push_back(BoundNews::Undone(Failure::Unexpected));
         };
@@ -129,7 +132,7 @@ impl Bound {
             ) => {
                 self.end(BoundNews::NotHeld);
             }
-            (Job::Read | Job::Write { .. } | Job::Unlock { .. }, _) => {
+            (Job::Check | Job::Read | Job::Write { .. } | Job::Unlock { .. }, _) => {
                 let failure = Failure::from_answer(answer);
                 self.news.push_back(BoundNews::Undone(failure));
             }

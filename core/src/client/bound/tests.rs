@@ -180,6 +180,18 @@ fn a_write_that_fails_keeps_the_lock() {
 }
 
 #[test]
+fn a_check_is_a_sign_of_life() {
+    let mut bound = bound(BoundTerms::default());
+    play(&mut bound, 0, &["OK\r\n"]);
+    bound.check();
+    assert_eq!(play(&mut bound, 1, &["MN\r\n"]), ["mn", "Checked"]);
+    bound.check();
+    play(&mut bound, 2, &[]);
+    bound.disconnected(at(3));
+    assert_eq!(play(&mut bound, 3, &[]), ["Lost(Disconnected)", "NotHeld"]);
+}
+
+#[test]
 fn a_silent_connection_is_tried_and_given_up() {
     let mut bound = bound(BoundTerms::default());
     play(&mut bound, 0, &["OK\r\n"]);

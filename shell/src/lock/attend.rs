@@ -1,0 +1,261 @@
+//! Waits for the command: passes signals on, stops and goes on with it, and ends it when a lock is lost.
+//!
+//! - W1: a command that its terminal has stopped goes on only once the server has said that the locks
+//!   are still ours, and never again if they are not. Until then a lease is not renewed, so nobody is
+//!   kept out by a command that does nothing.
+//! - W2: a command that anybody else has stopped is theirs: we go on, and keep the locks.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use async_signal::{Signal, Signals};
+use latchd::client::Loss;
+use rustix::process::{
+    Pid, Signal as RawSignal, WaitOptions, WaitStatus, getpgrp, getpid, kill_process,
+    kill_process_group, waitpid,
+};
+use smol::Timer;
+use smol::future::{self, FutureExt};
+
+use super::held::{Held, Losses};
+use super::helper::Started;
+use super::next;
+use super::terminal::{Terminal, is_orphaned};
+
+/// How long the command may take to stop once the lock is lost.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How long to wait before a server that did not answer is asked again whether the locks are ours.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// How the command has ended.
+pub(super) enum End {
+    Code(i32),
+    Signal(i32),
+    /// By a signal of the terminal's keys, which is also meant for whoever has started us.
+    Key(i32),
+}
+
+/// What there is to attend to.
+enum Event {
+    Lost(Loss),
+    Signal(Signal),
+    TimeOut,
+}
+
+/// A command that runs under locks.
+pub(super) struct Attendance<'a> {
+    held: &'a Held,
+    losses: Losses,
+    /// Why the locks are not held any more.
+    lost: Option<Loss>,
+    kill_at: Option<Instant>,
+    command: Started,
+    terminal: Option<Terminal>,
+    signals: Signals,
+    /// What has come while we were stopped.
+    pending: VecDeque<Signal>,
+}
+
+impl<'a> Attendance<'a> {
+    pub(super) fn new(
+        held: &'a Held,
+        command: Started,
+        terminal: Option<Terminal>,
+        signals: Signals,
+    ) -> Self {
+        let attendance = Self {
+            held,
+            losses: held.losses(),
+            lost: None,
+            kill_at: None,
+            command,
+            terminal,
+            signals,
+            pending: VecDeque::new(),
+        };
+        attendance.lend_terminal();
+        attendance
+    }
+
+    /// Waits until the command has ended; says how, and why the locks were lost if they were.
+    ///
+    /// # Errors
+    /// The system's, if it does not know the command.
+    pub(super) async fn attend(mut self) -> io::Result<(End, Option<Loss>)> {
+        loop {
+            match self.status()? {
+                Some(status) if status.stopped() => self.stopped(status).await,
+                Some(status) => return Ok((self.ended(status), self.lost)),
+                None => {}
+            }
+            match self.event().await {
+                Event::Signal(Signal::Child) => {}
+                Event::Signal(Signal::Cont) => self.go_on().await,
+                Event::Signal(signal) => {
+                    if let Some(signal) = RawSignal::from_named_raw(signal as i32) {
+                        self.signal(signal);
+                    }
+                }
+                Event::Lost(loss) => self.lose(loss),
+                Event::TimeOut => {
+                    self.kill_at = None;
+                    self.signal(RawSignal::KILL);
+                }
+            }
+        }
+    }
+
+    /// What has become of the command since the last time; `None` is nothing.
+    fn status(&self) -> io::Result<Option<WaitStatus>> {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        Ok(waitpid(Some(self.command.pid), options)?.map(|(_, status)| status))
+    }
+
+    async fn event(&mut self) -> Event {
+        if let Some(signal) = self.pending.pop_front() {
+            return Event::Signal(signal);
+        }
+        let (is_lost, kill_at) = (self.lost.is_some(), self.kill_at);
+        let loss = async {
+            if is_lost {
+                return future::pending().await;
+            }
+            Event::Lost(self.losses.first().await)
+        };
+        let signal = async { Event::Signal(next(&mut self.signals).await) };
+        let time_out = async {
+            match kill_at {
+                Some(at) => {
+                    Timer::at(at).await;
+                    Event::TimeOut
+                }
+                None => future::pending().await,
+            }
+        };
+        loss.or(signal).or(time_out).await
+    }
+
+    fn ended(&mut self, status: WaitStatus) -> End {
+        let was_lent = self.has_terminal();
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.command.pid);
+        }
+        if self.lost.is_some() {
+            // What the command has left behind in its group is not protected either.
+            self.signal(RawSignal::KILL);
+        }
+        self.command.dismiss_guard();
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => End::Code(code),
+            (None, Some(signal)) => {
+                let is_key = [RawSignal::INT, RawSignal::QUIT]
+                    .iter()
+                    .any(|key| key.as_raw() == signal);
+                if is_key && was_lent && self.lost.is_none() {
+                    // The terminal has told the command alone, because we had lent it to it.
+                    signal_own_group(signal);
+                    return End::Key(signal);
+                }
+                End::Signal(signal)
+            }
+            (None, None) => End::Code(i32::from(super::EXIT_FAILED)),
+        }
+    }
+
+    /// The command was stopped.
+    async fn stopped(&mut self, status: WaitStatus) {
+        let by = status.stopping_signal();
+        let is_job_control = [RawSignal::TSTP, RawSignal::TTIN, RawSignal::TTOU]
+            .iter()
+            .any(|signal| Some(signal.as_raw()) == by);
+        if !is_job_control || self.lost.is_some() {
+            return; // W2
+        }
+        if is_orphaned() {
+            // Nobody could make us go on. The kernel stops nobody in our place either.
+            return self.signal(RawSignal::CONT);
+        }
+        // Whoever in the group has not heard of it must not run while we do not.
+        self.signal(RawSignal::STOP);
+        if self.has_terminal() {
+            // It is meant for whoever was started with us, too.
+            signal_own_group(RawSignal::TSTP.as_raw());
+        }
+        let _ = kill_process(getpid(), RawSignal::STOP);
+        // Here we go on.
+        while let Some(signal) = future::poll_once(next(&mut self.signals)).await {
+            if !matches!(signal, Signal::Tstp | Signal::Cont | Signal::Child) {
+                self.pending.push_back(signal);
+            }
+        }
+        if let Some(loss) = self.check().await {
+            // W1: it does not run once more, not even to clear up.
+            self.lost = Some(loss);
+            self.signal(RawSignal::KILL);
+        } else {
+            self.lend_terminal();
+            self.signal(RawSignal::CONT);
+        }
+    }
+
+    /// We were made to go on, by somebody who had stopped us or not.
+    async fn go_on(&mut self) {
+        if self.lost.is_none()
+            && let Some(loss) = self.check().await
+        {
+            return self.lose(loss);
+        }
+        self.lend_terminal();
+        self.signal(RawSignal::CONT);
+    }
+
+    /// Waits until the server has said that the locks are ours, or they are lost: why, then.
+    async fn check(&mut self) -> Option<Loss> {
+        let (held, losses) = (self.held, &mut self.losses);
+        let lost = async { Some(losses.first().await) };
+        let asked = async {
+            // A loss is told of by the other one, which knows why.
+            while held.check().await.is_err() {
+                Timer::after(ASK_AGAIN).await;
+            }
+            None
+        };
+        lost.or(asked).await
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        self.lost = Some(loss);
+        self.kill_at = Some(Instant::now() + GRACE);
+        self.signal(RawSignal::TERM);
+        // A stopped process hears nothing but KILL.
+        self.signal(RawSignal::CONT);
+    }
+
+    /// Tells the command and all that it has started, if they are in its group still.
+    fn signal(&self, signal: RawSignal) {
+        // Who has ended already needs no signal.
+        let _ = kill_process_group(self.command.pid, signal);
+    }
+
+    fn has_terminal(&self) -> bool {
+        let group: Pid = self.command.pid;
+        self.terminal
+            .as_ref()
+            .is_some_and(|terminal| terminal.is_lent(group))
+    }
+
+    fn lend_terminal(&self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.lend(self.command.pid);
+        }
+    }
+}
+
+/// Tells whoever was started together with us, and us.
+fn signal_own_group(signal: i32) {
+    if let Some(signal) = RawSignal::from_named_raw(signal) {
+        let _ = kill_process_group(getpgrp(), signal);
+    }
+}

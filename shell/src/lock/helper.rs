@@ -1,0 +1,188 @@
+//! What this program does for `latchd lock` in processes of their own: between a fork and the command
+//! only a new program can do it, since nothing here is unsafe.
+//!
+//! - `__command` is told to die with its parent, and becomes the command.
+//! - `__guard` has a group of its own and waits until we say that all is well. If we end without that,
+//!   it kills the command's group: the command itself dies of its parent's death, but what it has
+//!   started does not.
+//! - `__die` ends by a signal, as what has started us expects of a command that was broken off.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, Command, ExitCode, Stdio};
+
+use rustix::process::{Pid, Signal, getpid, getppid, kill_process, kill_process_group};
+
+use super::held::Held;
+use super::{EXIT_FAILED, EXIT_SIGNALLED, LockArgs, failed, signalled};
+
+/// What we exit with when the command cannot be started.
+const EXIT_NOT_STARTED: u8 = 126;
+/// What we exit with when there is no such command.
+const EXIT_NOT_FOUND: u8 = 127;
+
+const COMMAND: &str = "__command";
+const GUARD: &str = "__guard";
+const DIE: &str = "__die";
+
+/// In place of a parent's number: it may outlive us.
+const NOBODY: i32 = 0;
+
+/// A command that runs, and whoever sees to it that it does not run without us.
+pub(super) struct Started {
+    /// Of the process, and of its group.
+    pub(super) pid: Pid,
+    guard: Option<ChildStdin>,
+}
+
+impl Started {
+    /// The command has ended: the guard may go.
+    pub(super) fn dismiss_guard(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            // One that has gone needs no word.
+            let _ = guard.write_all(b"\n");
+        }
+    }
+}
+
+/// Starts the command, in a process group of its own.
+///
+/// # Errors
+/// The system's, if there can be no more processes. That there is no such command, or that it cannot
+/// be started, is said by its process and its exit code.
+pub(super) fn start(args: &LockArgs, held: &Held) -> io::Result<Started> {
+    let guard = if args.inherit { None } else { Some(guard()?) };
+    let parent = if args.inherit {
+        NOBODY
+    } else {
+        getpid().as_raw_nonzero().get()
+    };
+    let keys = held.keys();
+    let numbers: Vec<String> = held.numbers().iter().map(u64::to_string).collect();
+    let first_key = keys.first().copied().unwrap_or_default();
+    let first_number = numbers.first().map_or("", String::as_str);
+    let mut command = this_program(COMMAND);
+    command
+        .arg(parent.to_string())
+        .args(&args.command)
+        .env("LATCHD_LOCK_KEY", OsStr::from_bytes(first_key))
+        .env("LATCHD_LOCK_NUMBER", first_number)
+        .env("LATCHD_LOCK_KEYS", OsStr::from_bytes(&keys.join(&b'\n')))
+        .env("LATCHD_LOCK_NUMBERS", numbers.join("\n"))
+        .process_group(0);
+    let child = command.spawn()?;
+    let pid = pid_of(child.id())?;
+    let guard = guard.map(|mut guard| {
+        // A guard that has gone can do nothing for us any more; the command dies of our death still.
+        let _ = writeln!(guard, "{}", pid.as_raw_nonzero());
+        guard
+    });
+    Ok(Started { pid, guard })
+}
+
+/// Ends this process by a signal.
+pub(super) fn die_of(signal: i32) -> ExitCode {
+    // A new program has the usual ways with signals again.
+    let error = this_program(DIE).arg(signal.to_string()).exec();
+    eprintln!("latchd: {error}");
+    signalled(signal)
+}
+
+/// Does what one of the processes above is for, if we are one; `None` if we are not.
+pub(crate) fn run() -> Option<ExitCode> {
+    let mut args = env::args_os().skip(1);
+    match args.next()?.to_str()? {
+        COMMAND => Some(become_command(args)),
+        GUARD => Some(be_guard()),
+        DIE => Some(die(args)),
+        _ => None,
+    }
+}
+
+fn guard() -> io::Result<ChildStdin> {
+    let mut guard = this_program(GUARD)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    guard
+        .stdin
+        .take()
+        .ok_or_else(|| io::Error::other("no pipe"))
+}
+
+/// This very program, also if its file has been replaced since.
+fn this_program(what: &str) -> Command {
+    let path = if cfg!(target_os = "linux") {
+        Ok("/proc/self/exe".into())
+    } else {
+        env::current_exe()
+    };
+    let mut command = Command::new(path.unwrap_or_else(|_| "latchd".into()));
+    command.arg0("latchd").arg(what);
+    command
+}
+
+fn pid_of(id: u32) -> io::Result<Pid> {
+    let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+    id.ok_or_else(|| io::Error::other("a process has a number"))
+}
+
+fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let parent = number(args.next()).and_then(Pid::from_raw);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Err(error) = die_with(parent) {
+        return failed(&error);
+    }
+    if parent.is_some() && getppid() != parent {
+        // It has died before it could take us along.
+        return signalled(Signal::KILL.as_raw());
+    }
+    let Some(program) = args.next() else {
+        return ExitCode::from(EXIT_FAILED);
+    };
+    let error = Command::new(&program).args(args).exec();
+    eprintln!("latchd: {}: {error}", program.to_string_lossy());
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound {
+        EXIT_NOT_FOUND
+    } else {
+        EXIT_NOT_STARTED
+    })
+}
+
+/// Source: prctl(2), `PR_SET_PDEATHSIG`; it outlives the change of program.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn die_with(parent: Option<Pid>) -> rustix::io::Result<()> {
+    rustix::process::set_parent_process_death_signal(parent.map(|_| Signal::KILL))
+}
+
+/// Reads whom to guard, and then either a line end, or the end of who has started us.
+fn be_guard() -> ExitCode {
+    let mut said = String::new();
+    // What can be read no more has ended as well.
+    let _ = io::stdin().read_to_string(&mut said);
+    let (group, rest) = said.split_once('\n').unwrap_or_default();
+    let group = group.parse().ok().and_then(Pid::from_raw);
+    if let Some(group) = group.filter(|_| rest.is_empty()) {
+        // Who has ended already needs no signal.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    ExitCode::SUCCESS
+}
+
+fn die(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+    let signal = number(args.next()).unwrap_or_default();
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        let _ = kill_process(getpid(), signal);
+    }
+    // It was ignored.
+    ExitCode::from(u8::try_from(EXIT_SIGNALLED + signal).unwrap_or(EXIT_FAILED))
+}
+
+fn number(arg: Option<OsString>) -> Option<i32> {
+    arg?.to_str()?.parse().ok()
+}

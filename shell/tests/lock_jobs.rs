@@ -1,0 +1,399 @@
+//! `latchd lock` as a job: at a terminal, stopped and made to go on, and when it is killed.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use support::{DUE, Started, eventually};
+
+/// An interactive shell with a terminal of its own, and somebody who types.
+struct Terminal {
+    shell: Child,
+    keyboard: File,
+    shown: Arc<Mutex<String>>,
+    /// What of `shown` has been waited for.
+    seen: usize,
+}
+
+impl Terminal {
+    fn start() -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let slave = File::options()
+            .read(true)
+            .write(true)
+            .open(name.to_str().unwrap())
+            .unwrap();
+        // A new session, whose terminal is its standard input.
+        let shell = Command::new("setsid")
+            .args(["--ctty", "sh", "-i"])
+            .env("PS1", "ready> ")
+            .env("ENV", "/dev/null")
+            .stdin(slave.try_clone().unwrap())
+            .stdout(slave.try_clone().unwrap())
+            .stderr(slave)
+            .spawn()
+            .unwrap();
+        let keyboard = File::from(master);
+        let mut screen = keyboard.try_clone().unwrap();
+        let shown = Arc::new(Mutex::new(String::new()));
+        let shared = Arc::clone(&shown);
+        std::thread::spawn(move || {
+            let mut chunk = [0; 1024];
+            while let Ok(length @ 1..) = screen.read(&mut chunk) {
+                let text = String::from_utf8_lossy(&chunk[..length]);
+                shared.lock().unwrap().push_str(&text);
+            }
+        });
+        let mut terminal = Self {
+            shell,
+            keyboard,
+            shown,
+            seen: 0,
+        };
+        terminal.expect("ready> ");
+        terminal
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Types a line, of which the terminal shows an echo.
+    fn enter(&mut self, line: &str) {
+        self.press(&format!("{line}\n"));
+        self.expect("\n");
+    }
+
+    /// Waits until this is shown behind what was waited for before.
+    fn expect(&mut self, text: &str) {
+        let started = Instant::now();
+        loop {
+            let shown = self.shown.lock().unwrap();
+            if let Some(place) = shown[self.seen..].find(text) {
+                self.seen += place + text.len();
+                return;
+            }
+            assert!(
+                started.elapsed() < DUE,
+                "{text:?} is not shown: {:?}",
+                &shown[self.seen..]
+            );
+            drop(shown);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+/// A file of this test's own, which a command adds to as long as it runs.
+struct Pulse(PathBuf);
+
+impl Pulse {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("latchd-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        Self(path)
+    }
+
+    /// A script that does so until it is ended.
+    fn script(&self) -> String {
+        let path = self.0.display();
+        format!("while :; do echo >> {path}; sleep 0.02; done")
+    }
+
+    fn beats(&self) -> u64 {
+        self.0.metadata().map_or(0, |file| file.len())
+    }
+
+    fn wait_for_more(&self) {
+        let before = self.beats();
+        eventually(|| (self.beats() > before + 3).then_some(()));
+    }
+
+    /// Whether it has stopped, and stays so for a while.
+    fn assert_still(&self) {
+        eventually(|| {
+            let before = self.beats();
+            std::thread::sleep(Duration::from_millis(100));
+            (self.beats() == before).then_some(())
+        });
+        let before = self.beats();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(self.beats(), before, "it goes on");
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_latchd")
+}
+
+/// The line that a person types.
+fn line(server: &Started, arguments: &str) -> String {
+    format!(
+        "{} lock --server {} {arguments}",
+        program(),
+        server.address()
+    )
+}
+
+/// Whether nobody holds `k`.
+fn is_free(server: &Started, way: &[&str]) -> bool {
+    let status = Command::new(program())
+        .args(["lock", "-n", "--server", &server.address()])
+        .args(way)
+        .args(["k", "--", "true"])
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    status.success()
+}
+
+#[test]
+fn a_command_reads_the_terminal_and_ctrl_c_ends_it_and_the_script_around_it() {
+    let server = Started::latchd();
+    let mut terminal = Terminal::start();
+    terminal.enter(&line(
+        &server,
+        "k -- sh -c 'read word; echo \"it is <$word>\"'",
+    ));
+    terminal.press("hello\n");
+    terminal.expect("it is <hello>");
+    terminal.expect("ready> ");
+    // The terminal is ours again, and the shell's.
+    let sleep = line(&server, "k -- sh -c 'echo sl''eeping; sleep 100'");
+    terminal.enter(&sleep);
+    terminal.expect("sleeping");
+    terminal.press("\x03");
+    terminal.expect("ready> ");
+    terminal.enter("echo code is $?");
+    terminal.expect("code is 130");
+    terminal.expect("ready> ");
+    // A script does not go on behind what was broken off.
+    terminal.enter(&format!("sh -c \"{sleep}; echo went''on\"; echo en''ded"));
+    terminal.expect("sleeping");
+    terminal.press("\x03");
+    terminal.expect("ready> ");
+    let shown = terminal.shown.lock().unwrap().clone();
+    assert!(!shown.contains("wenton"), "{shown}");
+    assert!(is_free(&server, &[]));
+}
+
+#[test]
+fn ctrl_z_stops_it_and_fg_goes_on_under_the_lock() {
+    for server in Started::all() {
+        for way in ["", "--ttl 30"] {
+            if way.is_empty() && server.name() == "memcached" {
+                continue;
+            }
+            let pulse = Pulse::new("goes-on");
+            let mut terminal = Terminal::start();
+            terminal.enter(&line(
+                &server,
+                &format!("{way} k -- sh -c '{}'", pulse.script()),
+            ));
+            pulse.wait_for_more();
+            terminal.press("\x1a");
+            terminal.expect("ready> ");
+            pulse.assert_still();
+            let way: Vec<&str> = way.split_whitespace().collect();
+            assert!(!is_free(&server, &way), "it is ours still");
+            terminal.enter("fg");
+            pulse.wait_for_more();
+            // And once more, in the background this time.
+            terminal.press("\x1a");
+            terminal.expect("ready> ");
+            pulse.assert_still();
+            terminal.enter("bg");
+            pulse.wait_for_more();
+            terminal.enter("kill %1; wait; echo do''ne");
+            terminal.expect("done");
+            pulse.assert_still();
+            assert!(is_free(&server, &way));
+        }
+    }
+}
+
+#[test]
+fn a_stopped_command_whose_lease_ran_out_never_runs_again() {
+    for server in Started::all() {
+        let pulse = Pulse::new("ran-out");
+        let mut terminal = Terminal::start();
+        // One that heeds no TERM is no danger either.
+        let script = format!("trap \"\" TERM; {}", pulse.script());
+        terminal.enter(&line(&server, &format!("--ttl 1 k -- sh -c '{script}'")));
+        pulse.wait_for_more();
+        terminal.press("\x1a");
+        terminal.expect("ready> ");
+        pulse.assert_still();
+        // Nobody renews it.
+        let stopped = Instant::now();
+        eventually(|| is_free(&server, &["--ttl", "1"]).then_some(()));
+        assert!(stopped.elapsed() < Duration::from_secs(6));
+        let other = Command::new(program())
+            .args([
+                "lock",
+                "--server",
+                &server.address(),
+                "--ttl",
+                "5",
+                "k",
+                "--",
+            ])
+            .args(["sleep", "100"])
+            .spawn()
+            .unwrap();
+        let other = Ended(other);
+        eventually(|| (!is_free(&server, &["--ttl", "1"])).then_some(()));
+        let before = pulse.beats();
+        terminal.enter("fg");
+        terminal.expect("is lost");
+        assert_eq!(pulse.beats(), before, "two at a time");
+        terminal.expect("ready> ");
+        terminal.enter("echo code is $?");
+        terminal.expect("code is 125");
+        drop(other);
+    }
+}
+
+/// A process that ends with the value.
+struct Ended(Child);
+
+impl Ended {
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap()
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            let _ = kill_process(self.pid(), Signal::TERM);
+            let _ = kill_process(self.pid(), Signal::CONT);
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// A holder of `k` whose command beats.
+fn holder(server: &Started, way: &[&str], pulse: &Pulse) -> Ended {
+    let child = Command::new(program())
+        .args(["lock", "--server", &server.address()])
+        .args(way)
+        .args(["k", "--", "sh", "-c", &pulse.script()])
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    pulse.wait_for_more();
+    Ended(child)
+}
+
+#[test]
+fn tstp_and_cont_reach_the_group() {
+    let server = Started::latchd();
+    let pulse = Pulse::new("group");
+    let holder = holder(&server, &[], &pulse);
+    holder.signal(Signal::TSTP);
+    pulse.assert_still();
+    assert!(!is_free(&server, &[]));
+    holder.signal(Signal::CONT);
+    pulse.wait_for_more();
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let server = Started::latchd();
+    let pulse = Pulse::new("nohup");
+    let script = "trap '' HUP; exec \"$@\"";
+    let child = Command::new("sh")
+        .args(["-c", script, "sh", program(), "lock", "--server"])
+        .args([&server.address(), "k", "--", "sh", "-c", &pulse.script()])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let holder = Ended(child);
+    pulse.wait_for_more();
+    holder.signal(Signal::HUP);
+    std::thread::sleep(Duration::from_millis(200));
+    pulse.wait_for_more();
+    assert!(!is_free(&server, &[]));
+}
+
+#[test]
+fn a_command_dies_with_its_holder_and_so_does_what_it_has_started() {
+    for server in Started::all() {
+        let way: &[&str] = match &server {
+            Started::Latchd(..) => &[],
+            Started::Memcached(..) => &["--ttl", "5"],
+        };
+        let (pulse, inner) = (Pulse::new("dies"), Pulse::new("dies-inside"));
+        let script = format!("({}) & {}", inner.script(), pulse.script());
+        let child = Command::new(program())
+            .args(["lock", "--server", &server.address()])
+            .args(way)
+            .args(["k", "--", "sh", "-c", &script])
+            .spawn()
+            .unwrap();
+        let holder = Ended(child);
+        pulse.wait_for_more();
+        inner.wait_for_more();
+        holder.signal(Signal::KILL);
+        let killed = Instant::now();
+        pulse.assert_still();
+        inner.assert_still();
+        assert!(killed.elapsed() < Duration::from_secs(4));
+    }
+}
+
+#[test]
+fn an_inherited_lock_is_held_as_long_as_the_command_runs() {
+    let server = Started::latchd();
+    let (pulse, go_on) = (Pulse::new("inherits"), Pulse::new("inherits-go-on"));
+    std::fs::write(&go_on.0, "").unwrap();
+    let (beat, path) = (pulse.0.display(), go_on.0.display());
+    let script = format!("while test -e {path}; do echo >> {beat}; sleep 0.02; done");
+    let child = Command::new(program())
+        .args(["lock", "--server", &server.address()])
+        .args(["--inherit", "k", "--", "sh", "-c", &script])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut holder = Ended(child);
+    pulse.wait_for_more();
+    holder.signal(Signal::KILL);
+    holder.0.wait().unwrap();
+    pulse.wait_for_more();
+    assert!(!is_free(&server, &[]), "another could run beside it");
+    drop(go_on);
+    eventually(|| is_free(&server, &[]).then_some(()));
+}
