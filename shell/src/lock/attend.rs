@@ -5,7 +5,6 @@
 //!   kept out by a command that does nothing.
 //! - W2: a command that anybody else has stopped is theirs: we go on, and keep the locks.
 
-use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -54,8 +53,10 @@ pub(super) struct Attendance<'a> {
     command: Started,
     terminal: Option<Terminal>,
     signals: Signals,
-    /// What has come while we were stopped.
-    pending: VecDeque<Signal>,
+    /// Whether the command is stopped, as far as we have been told.
+    is_stopped: bool,
+    /// Signals that come of what we did ourselves, once each.
+    echoes: Vec<Signal>,
 }
 
 impl<'a> Attendance<'a> {
@@ -65,7 +66,7 @@ impl<'a> Attendance<'a> {
         terminal: Option<Terminal>,
         signals: Signals,
     ) -> Self {
-        let attendance = Self {
+        Self {
             held,
             losses: held.losses(),
             lost: None,
@@ -73,10 +74,9 @@ impl<'a> Attendance<'a> {
             command,
             terminal,
             signals,
-            pending: VecDeque::new(),
-        };
-        attendance.lend_terminal();
-        attendance
+            is_stopped: false,
+            echoes: Vec::new(),
+        }
     }
 
     /// Waits until the command has ended; says how, and why the locks were lost if they were.
@@ -85,12 +85,16 @@ impl<'a> Attendance<'a> {
     /// The system's, if it does not know the command.
     pub(super) async fn attend(mut self) -> io::Result<(End, Option<Loss>)> {
         loop {
-            match self.status()? {
-                Some(status) if status.stopped() => self.stopped(status).await,
-                Some(status) => return Ok((self.ended(status), self.lost)),
-                None => {}
+            while let Some(status) = self.status()? {
+                self.is_stopped = status.stopped();
+                if status.stopped() {
+                    self.stopped(status).await;
+                } else if !status.continued() {
+                    return Ok((self.ended(status), self.lost));
+                }
             }
             match self.event().await {
+                Event::Signal(signal) if self.is_echo(signal) => {}
                 Event::Signal(Signal::Child) => {}
                 Event::Signal(Signal::Cont) => self.go_on().await,
                 Event::Signal(signal) => {
@@ -109,14 +113,11 @@ impl<'a> Attendance<'a> {
 
     /// What has become of the command since the last time; `None` is nothing.
     fn status(&self) -> io::Result<Option<WaitStatus>> {
-        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         Ok(waitpid(Some(self.command.pid), options)?.map(|(_, status)| status))
     }
 
     async fn event(&mut self) -> Event {
-        if let Some(signal) = self.pending.pop_front() {
-            return Event::Signal(signal);
-        }
         let (is_lost, kill_at) = (self.lost.is_some(), self.kill_at);
         let loss = async {
             if is_lost {
@@ -182,14 +183,11 @@ impl<'a> Attendance<'a> {
         if self.has_terminal() {
             // It is meant for whoever was started with us, too.
             signal_own_group(RawSignal::TSTP.as_raw());
+            self.echoes.push(Signal::Tstp);
         }
+        self.echoes.push(Signal::Cont);
         let _ = kill_process(getpid(), RawSignal::STOP);
         // Here we go on.
-        while let Some(signal) = future::poll_once(next(&mut self.signals)).await {
-            if !matches!(signal, Signal::Tstp | Signal::Cont | Signal::Child) {
-                self.pending.push_back(signal);
-            }
-        }
         if let Some(loss) = self.check().await {
             // W1: it does not run once more, not even to clear up.
             self.lost = Some(loss);
@@ -208,7 +206,16 @@ impl<'a> Attendance<'a> {
             return self.lose(loss);
         }
         self.lend_terminal();
-        self.signal(RawSignal::CONT);
+        // One that runs may have been stopped by its terminal just now, which is not to be undone.
+        if self.is_stopped {
+            self.signal(RawSignal::CONT);
+        }
+    }
+
+    /// Whether this signal comes of what we did ourselves, and is nothing to attend to.
+    fn is_echo(&mut self, signal: Signal) -> bool {
+        let place = self.echoes.iter().position(|echo| *echo == signal);
+        place.map(|place| self.echoes.swap_remove(place)).is_some()
     }
 
     /// Waits until the server has said that the locks are ours, or they are lost: why, then.

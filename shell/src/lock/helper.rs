@@ -1,7 +1,8 @@
 //! What this program does for `latchd lock` in processes of their own: between a fork and the command
 //! only a new program can do it, since nothing here is unsafe.
 //!
-//! - `__command` is told to die with its parent, and becomes the command.
+//! - `__command` takes the terminal if its parent has it, is told to die with its parent, and becomes
+//!   the command: which so never reads before it may.
 //! - `__guard` has a group of its own and waits until we say that all is well. If we end without that,
 //!   it kills the command's group: the command itself dies of its parent's death, but what it has
 //!   started does not.
@@ -17,6 +18,7 @@ use std::process::{ChildStdin, Command, ExitCode, Stdio};
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, kill_process_group};
 
 use super::held::Held;
+use super::terminal::{self, Terminal};
 use super::{EXIT_FAILED, EXIT_SIGNALLED, LockArgs, failed, signalled};
 
 /// What we exit with when the command cannot be started.
@@ -134,6 +136,10 @@ fn pid_of(id: u32) -> io::Result<Pid> {
 
 fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = number(args.next()).and_then(Pid::from_raw);
+    if let Some(terminal) = Terminal::open() {
+        terminal::let_the_background_write();
+        terminal.take_over();
+    }
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if let Err(error) = die_with(parent) {
         return failed(&error);

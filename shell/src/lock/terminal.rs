@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, getpgid, getpgrp, getpid, getsid};
+use rustix::process::{Pid, getpgid, getpgrp, getpid, getppid, getsid};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// The controlling terminal.
@@ -25,10 +25,18 @@ impl Terminal {
         Some(Self(tty))
     }
 
+    /// Takes it from our parent's group, if that has it.
+    pub(super) fn take_over(&self) {
+        let parent = getpgid(getppid()).ok();
+        if parent.is_some() && tcgetpgrp(&self.0).ok() == parent {
+            // A terminal that has hung up is of no use to anybody.
+            let _ = tcsetpgrp(&self.0, getpgrp());
+        }
+    }
+
     /// Lets `group` have it, if it is ours to give.
     pub(super) fn lend(&self, group: Pid) {
         if tcgetpgrp(&self.0) == Ok(getpgrp()) {
-            // A terminal that has hung up is of no use to anybody.
             let _ = tcsetpgrp(&self.0, group);
         }
     }
