@@ -79,6 +79,7 @@ pub(crate) struct Args {
     pub(crate) log_file: Option<PathBuf>,
     /// More options, separated by commas: `idle_timeout=SECONDS` closes silent connections (0, the
     /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing;
+    /// `locks_per_conn=NUMBER` bounds the locks that one connection holds (65536);
     /// `read_buf_mem_limit=MB` and `resp_obj_mem_limit=MB` bound what all connections have not
     /// finished and not taken (0 does not)
     #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]
@@ -333,6 +334,10 @@ fn extend(config: &mut Config, option: &str, ignored: &mut Vec<String>) -> Resul
             let seconds = number(name, value, "seconds")?;
             let timeout = Duration::from_secs(u64::from(seconds));
             config.idle_timeout = (seconds > 0).then_some(timeout);
+        }
+        ("locks_per_conn", value) => {
+            let locks = number(name, value, "locks")?;
+            config.locks_per_connection_max = usize::try_from(locks).unwrap_or(usize::MAX);
         }
         ("read_buf_mem_limit", value) => {
             config.unfinished_bytes_max = Some(megabytes(number(name, value, "megabytes")?));

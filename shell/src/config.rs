@@ -31,6 +31,10 @@ pub struct Config {
     pub memory_bytes_max: usize,
     /// The largest value, in bytes. `-I`.
     pub value_bytes_max: usize,
+    /// Locks that one connection may hold. Beside it, whatever it is, the locks of one connection and
+    /// the items that they pin may take an eighth of [`memory_bytes_max`](Self::memory_bytes_max).
+    /// `-o locks_per_conn`.
+    pub locks_per_connection_max: usize,
     /// What may be kept of requests that are not whole yet, over all connections, in bytes; past it,
     /// those that have most are closed. `None` is a quarter of
     /// [`memory_bytes_max`](Self::memory_bytes_max), and at least 16 MiB and two of the largest values.
@@ -74,6 +78,7 @@ impl Default for Config {
             backlog: 1024,
             memory_bytes_max: 64 << 20,
             value_bytes_max: 1 << 20,
+            locks_per_connection_max: 65_536,
             unfinished_bytes_max: None,
             unsent_bytes_max: None,
             evict: true,

@@ -7,7 +7,7 @@
 //! - B2: `pending`, output that the socket did not take. It holds at most [`OUTPUT_BYTES_MAX`] and
 //!   one reply. While there is any, nothing is read: a client that does not read is not read.
 //! - B3: a turn of one client reads at most [`INPUT_BYTES`], does as much as [`Turn::work`] allows,
-//!   and writes once, so that the others' turns come. Only a client whose end is in sight is read
+//!   and writes once and not too much, so that the others' turns come. Only a client whose end is in sight is read
 //!   until the end, within the same work.
 //! - B4: the locks of a client whose last request has been executed are free before this file is
 //!   left, also when its last answer still waits to be sent.
@@ -25,7 +25,7 @@ use crate::dead_peer;
 use crate::executor::{Executor, drive_aloud};
 use crate::input::Input;
 use crate::mailbox::Arrival;
-use crate::send::send;
+use crate::send::{Sent, send};
 use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::turn::Turn;
@@ -204,8 +204,12 @@ impl ClientConn {
 
     /// Goes on with what did not fit into its last turn.
     pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>) -> Next {
-        self.answer(turn)
-            .unwrap_or_else(|errno| Next::End(errno.into()))
+        let next = if self.pending.is_empty() {
+            self.answer(turn)
+        } else {
+            self.resume(turn)
+        };
+        next.unwrap_or_else(|errno| Next::End(errno.into()))
     }
 
     /// Reads and answers; once, or until the end if that is in sight.
@@ -247,9 +251,10 @@ impl ClientConn {
 
     /// Sends what is pending; when all is gone, goes on with what had to wait for it.
     fn resume(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
-        send(&self.socket, &mut self.pending, turn.traffic)?;
-        if !self.pending.is_empty() {
-            return Ok(Next::Output);
+        match send(&self.socket, &mut self.pending, turn.traffic)? {
+            Sent::All => {}
+            Sent::Enough => return Ok(Next::Turn),
+            Sent::Full => return Ok(Next::Output),
         }
         (self.pending, self.pending_bytes) = (Output::new(), 0);
         if self.session.is_none() {
@@ -317,24 +322,24 @@ impl ClientConn {
         let sent = self.send(turn);
         turn.output.clear();
         turn.output.shrink_to(OUTPUT_BYTES_KEPT);
-        sent.and(kept)?;
-        Ok(if self.pending.is_empty() {
-            wanted
-        } else {
-            Next::Output
+        kept?;
+        Ok(match sent? {
+            Sent::All => wanted,
+            Sent::Enough => Next::Turn,
+            Sent::Full => Next::Output,
         })
     }
 
     /// Sends the output; what the socket does not take is pending.
-    fn send(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<()> {
-        send(&self.socket, turn.output, turn.traffic)?;
+    fn send(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Sent> {
+        let sent = send(&self.socket, turn.output, turn.traffic)?;
         if !turn.output.is_empty() {
             self.pending
                 .try_append(turn.output)
                 .map_err(|_| Errno::NOMEM)?;
             self.pending_bytes = self.pending_bytes.max(self.pending.len());
         }
-        Ok(())
+        Ok(sent)
     }
 
     /// Tells the client, if it still listens, that there is no room for its request. To be called

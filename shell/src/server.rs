@@ -61,6 +61,7 @@ impl Server {
         }
         let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
         limits.evict = config.evict;
+        limits.locks_per_connection_max = config.locks_per_connection_max;
         let listeners = listen::listen(&config)?;
         let addresses = listeners
             .iter()

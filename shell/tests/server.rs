@@ -340,3 +340,26 @@ fn stats_can_be_set_back() {
     assert_eq!(client.stat("total_connections"), "0");
     assert_eq!(client.stat("curr_connections"), "1");
 }
+
+#[test]
+fn one_connection_has_so_many_locks_over_all_shards() {
+    let server = start(|config| {
+        config.threads = NonZeroUsize::new(4).unwrap();
+        config.locks_per_connection_max = 20;
+    });
+    let mut client = TestClient::connect(address(&server));
+    let mut answers = Vec::new();
+    for key in 0..30 {
+        client.send(format!("set k{key} 0 0 1\r\nx\r\n"));
+        assert_eq!(client.line(), "STORED");
+        answers.push(client.ask(&format!("lock k{key}")));
+    }
+    assert!(answers[..20].iter().all(|answer| answer == "OK"));
+    assert!(
+        answers[20..]
+            .iter()
+            .all(|answer| answer == "SERVER_ERROR too many locks")
+    );
+    assert_eq!(client.ask("unlock k0"), "OK");
+    assert_eq!(client.ask("lock k29"), "OK");
+}

@@ -150,6 +150,13 @@ fn what_is_kept_for_clients_has_a_bound_or_none() {
 }
 
 #[test]
+fn a_connection_has_so_many_locks_and_no_more() {
+    assert_eq!(config("").locks_per_connection_max, 65_536);
+    let config = config("-o locks_per_conn=9");
+    assert_eq!(config.locks_per_connection_max, 9);
+}
+
+#[test]
 fn a_dead_peer_has_at_least_two_seconds() {
     assert_eq!(config("--dead-peer 2").dead_peer, Duration::from_secs(2));
     assert!(parse("--dead-peer 1").is_err());

@@ -67,6 +67,9 @@ pub struct Stage<'a> {
 /// Flags of a server with room for a large store and as many connections as an attack may want.
 const LARGE: &[&str] = &["-m", "1024", "-t", "4", "-c", "4096"];
 
+/// Besides these, for latchd: one client may hold as many locks as an attack wants.
+const MANY_LOCKS: &[&str] = &["-o", "locks_per_conn=1000000"];
+
 impl Stage<'_> {
     /// The program to start.
     ///
@@ -94,7 +97,11 @@ impl Stage<'_> {
     /// # Errors
     /// As [`Target::start`], or it does not store.
     pub fn start_large(&self) -> io::Result<Target> {
-        let target = self.start(&Start::new(LARGE))?;
+        let flags = match self.kind {
+            Kind::Latchd => [LARGE, MANY_LOCKS].concat(),
+            Kind::Memcached => LARGE.to_vec(),
+        };
+        let target = self.start(&Start::new(&flags))?;
         fill(&target, self.setting.items)?;
         Ok(target)
     }

@@ -25,6 +25,8 @@ const QUIET_MIN: Duration = Duration::from_millis(5);
 pub struct Outcome {
     /// What the innocent have seen, if there were any.
     pub seen: Option<Seen>,
+    /// How long somebody new may wait, if that is not [`FRESH_MAX`].
+    pub fresh_max: Option<Duration>,
     /// The most memory that the server has had, and may have, in MiB.
     pub memory: Option<Memory>,
     /// How long something took that has a limit of its own.
@@ -96,7 +98,11 @@ impl Outcome {
             faults.extend(seen.wrongs.iter().take(3).cloned());
             for (name, took, max) in [
                 ("stall", seen.worst, STALL_MAX + stall_more),
-                ("fresh", seen.fresh_worst, FRESH_MAX + fresh_more),
+                (
+                    "fresh",
+                    seen.fresh_worst,
+                    self.fresh_max.unwrap_or(FRESH_MAX) + fresh_more,
+                ),
             ] {
                 if took > max {
                     faults.push(format!("{name} {} > {}", ms(took), ms(max)));

@@ -1,7 +1,7 @@
 //! What waits in the server for a client: answers that are not read, requests that do not end.
 //!
-//! The limits of memory here are those of docs/OPERATIONS.md: `-m`, a quarter of it for what waits to
-//! be sent and as much for what is unfinished, at least 16 MiB each, and what the program itself and
+//! The limits of memory here are those of docs/OPERATIONS.md: `-m`, half of it for what waits to be
+//! sent and a quarter for what is unfinished, at least 32 and 16 MiB, and what the program itself and
 //! its connections take.
 
 use std::io;
@@ -14,8 +14,8 @@ use super::super::watch::watch;
 use super::super::{Attack, Kind, Outcome, Stage, fill};
 use super::turns::small;
 
-/// How much memory a server of `-m 64` may have: 64 + 16 + 16, and a third as much for itself.
-const PEAK_MIB_MAX: u64 = 128;
+/// How much memory a server of `-m 64` may have: 64 + 32 + 16, and 32 for itself.
+const PEAK_MIB_MAX: u64 = 144;
 
 /// Flags of a server that a crowd attacks.
 const FLAGS: &[&str] = &["-m", "64", "-t", "4", "-c", "2048"];
@@ -96,7 +96,16 @@ fn address_space(stage: &Stage<'_>) -> io::Result<Outcome> {
     // Few threads: each reserves addresses for its stack and its heap. 400 MB in all.
     let mut target = stage.start(&Start {
         ulimit: Some("-v 400000"),
-        ..Start::new(&["-m", "64", "-I", "30m", "-t", "2", "-c", "2048"])
+        ..Start::new(&[
+            "-m",
+            "64",
+            "-I",
+            "30m",
+            "-t",
+            "2",
+            "-o",
+            "read_buf_mem_limit=0",
+        ])
     })?;
     fill(&target, 10)?;
     let mut holder = Client::connect(target.address)?;
@@ -140,27 +149,26 @@ fn crowd(
     count: usize,
     send: impl Fn(&mut Client) -> io::Result<usize>,
 ) -> io::Result<Outcome> {
-    let (seen, closed) = watch(target.address, || {
+    let (seen, ()) = watch(target.address, || {
         let mut clients = Vec::new();
-        let mut closed = 0;
         for _ in 0..count {
             let mut client = Client::connect(target.address)?;
             // Being closed while sending is one way to be stopped.
-            if send(&mut client).is_err() {
-                closed += 1;
-            } else {
+            if send(&mut client).is_ok() {
                 clients.push(client);
             }
         }
         thread::sleep(stage.setting.span / 2);
-        closed += clients
-            .iter_mut()
-            .filter_map(|client| client.is_closed().then_some(()))
-            .count();
-        Ok(closed)
+        Ok(())
     })?;
     let mut outcome = Outcome::seen(seen);
-    outcome.notes.push(format!("{closed} of {count} closed"));
+    let mut client = Client::connect(target.address)?;
+    for name in ["read_buf_oom", "response_obj_oom"] {
+        let closed = client.stat(name)?.unwrap_or(0);
+        if closed > 0 {
+            outcome.notes.push(format!("{name} {closed} of {count}"));
+        }
+    }
     match stage.kind {
         Kind::Latchd => stage.limit_memory(target, &mut outcome, PEAK_MIB_MAX)?,
         Kind::Memcached => stage.note_memory(target, &mut outcome)?,
