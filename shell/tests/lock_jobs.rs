@@ -6,9 +6,10 @@ mod support;
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -314,6 +315,11 @@ impl Ended {
         kill_process(self.pid(), signal).unwrap();
     }
 
+    /// How it has ended, if it has.
+    fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().unwrap()
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap()
     }
@@ -337,7 +343,6 @@ fn holder(server: &Started, way: &[&str], pulse: &Pulse) -> Ended {
         .args(["k", "--", "sh", "-c", &pulse.script()])
         .process_group(0)
         .stdin(Stdio::null())
-        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     pulse.wait_for_more();
@@ -348,12 +353,46 @@ fn holder(server: &Started, way: &[&str], pulse: &Pulse) -> Ended {
 fn tstp_and_cont_reach_the_group() {
     let server = Started::latchd();
     let pulse = Pulse::new("group");
-    let holder = holder(&server, &[], &pulse);
+    let mut holder = holder(&server, &[], &pulse);
     holder.signal(Signal::TSTP);
     pulse.assert_still();
-    assert!(!is_free(&server, &[]));
+    assert_eq!(holder.has_ended(), None, "it holds no lock any more");
+    assert!(!is_free(&server, &[]), "it is ours still");
     holder.signal(Signal::CONT);
     pulse.wait_for_more();
+}
+
+#[test]
+fn a_holder_that_was_stopped_reads_what_has_come_before_it_calls_the_server_silent() {
+    let server = Started::latchd();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut holder = Command::new(program())
+        .args(["lock", "--timeout", "1", "--server"])
+        .args([&listener.local_addr().unwrap().to_string(), "k", "--"])
+        .args(["sleep", "100"])
+        .process_group(0)
+        .spawn()
+        .map(Ended)
+        .unwrap();
+    let (mut client, _) = listener.accept().unwrap();
+    let mut behind = TcpStream::connect(server.address()).unwrap();
+    let (mut answers, mut to_client) = (behind.try_clone().unwrap(), client.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut answers, &mut to_client));
+    let mut chunk = [0; 1024];
+    // The first heartbeat, whose answer comes while it is stopped.
+    while !chunk.starts_with(b"mn\r\n") {
+        let length = client.read(&mut chunk).unwrap();
+        if chunk.starts_with(b"mn\r\n") {
+            holder.signal(Signal::STOP);
+        }
+        behind.write_all(&chunk[..length]).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(1_500));
+    holder.signal(Signal::CONT);
+    std::thread::spawn(move || std::io::copy(&mut client, &mut behind));
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(holder.has_ended(), None, "it has lost nothing");
+    assert!(!is_free(&server, &[]));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //!   side, and the machine is asked again whenever it wants to be: so its deadlines hold whatever the
 //!   server and the network do.
 //! - V2: what a server has said before it closed is read, also if it takes nothing more.
+//! - V3: a server is silent only if nothing of it is there to be read.
 
 use std::future::Future;
 use std::io;
@@ -176,7 +177,9 @@ impl Driver {
                     until
                 }
                 Action::Disconnect => {
-                    self.fail(machine, io::ErrorKind::TimedOut.into());
+                    if let Err(error) = self.catch_up(machine).await {
+                        self.fail(machine, error);
+                    }
                     continue;
                 }
                 Action::Send(request) => {
@@ -246,6 +249,23 @@ impl Driver {
         self.state = State::Closed;
         self.cause = Some(error);
         machine.disconnected(clock::now());
+    }
+
+    /// Hands the machine an answer that has come in time and was not looked at: a process that was
+    /// stopped takes its own standing still for the server's silence otherwise (V3).
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if there is none; the network's.
+    async fn catch_up(&mut self, machine: &mut impl Machine) -> io::Result<()> {
+        loop {
+            if self.take_answer(machine)? {
+                return Ok(());
+            }
+            match future::poll_once(self.progress()).await {
+                Some(Ok(Progress::Opened(_))) | None => return Err(io::ErrorKind::TimedOut.into()),
+                Some(progress) => self.advance(progress?),
+            }
+        }
     }
 
     /// Waits until the network has done something; for ever if there is no connection.
