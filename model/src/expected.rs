@@ -101,15 +101,10 @@ impl Answered<'_> {
                 let digits = counted(sum, before)?.to_string();
                 let width = seen.value.1.max(digits.len());
                 let value = bytes(format!("{digits:width$}").as_bytes());
-                let item = Seen {
-                    cas,
-                    value,
-                    stale: false,
-                    ..seen
-                };
+                let item = Seen { cas, value, ..seen };
                 Expected {
                     witness: Some(Witness::Counted),
-                    ..done(Some(item), fresh)
+                    ..done(Some(item), ghost)
                 }
             }
             (ItemCommand::Lock { .. }, ReplySeen::Locked, Some(seen)) => {

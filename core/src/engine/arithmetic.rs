@@ -4,7 +4,8 @@
 //! the end, as in memcached; one that gets longer takes the room it needs.
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_add_delta`; `proto_parser.c`,
-//! `process_marithmetic_cmd`. Where we differ: counting always ends a win (docs/PROTOCOL.md, "ma").
+//! `process_marithmetic_cmd`. Where we differ: counting never ends a win (docs/PROTOCOL.md,
+//! "The win").
 
 use alloc::vec::Vec;
 
@@ -54,13 +55,12 @@ impl<S: Store> Core<S> {
         );
         let cas = self.peek_cas(request.new_cas);
         let now = self.clock.tick();
-        // A new value is neither out of date nor waited for; who has fetched the old one stays noted.
+        // A number derived from one that is out of date is out of date itself, and whoever computes
+        // it anew goes on: both marks stay, and that it was fetched.
         let after = ItemHeader {
             cas,
             deadline,
             last_access: now,
-            stale: false,
-            win_sent: false,
             ..header
         };
         let mut digits = itoa::Buffer::new();

@@ -4,7 +4,8 @@
 //!
 //! The win is open for an item that a get has just vivified, for a stale one, and for one whose
 //! TTL runs short (`R`), as long as it was not sent. Events that open it again: every store of a
-//! new value, `md I`, and the end of the item.
+//! new value, `md I`, and the end of the item. Counting is no such event: what it makes of a value that
+//! is out of date is out of date.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_mget_cmd`.
 

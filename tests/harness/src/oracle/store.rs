@@ -184,8 +184,6 @@ impl Oracle {
         item.value = format!("{value:<width$}").into_bytes();
         item.cas = self.version(request.new_cas);
         item.accessed_ms = self.now_ms;
-        item.stale = false;
-        item.won = false;
         let (gone_at_ms, ttls, _) = self.walk(item.gone_at_ms, &request.steps, false);
         item.gone_at_ms = gone_at_ms;
         let cas = item.cas;

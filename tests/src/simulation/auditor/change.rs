@@ -209,6 +209,7 @@ impl Auditor {
                 }
                 self.new_cas(key, count.new_cas, cas)?;
                 self.becomes_number(key, count.initial, 0);
+                self.beliefs[key].mark_fresh();
                 self.beliefs[key].client_flags = Some(0);
                 self.walk(Gone::Never, &count.steps, is_made, ttl_after)
             }
@@ -222,6 +223,9 @@ impl Auditor {
             }
             None => {
                 self.stored_something(key, count.new_cas, cas)?;
+                // One that was made is fresh, one that was counted is what it was.
+                let belief = &mut self.beliefs[key];
+                (belief.stale, belief.won) = (None, None);
                 self.walk(Gone::Unknown, &count.steps, is_made, ttl_after)
             }
         };
@@ -265,7 +269,7 @@ impl Auditor {
         (expected != Some(number)).then_some(true)
     }
 
-    /// B3: the item was counted to `number`, if that is told.
+    /// B3: the item was counted to `number`, if that is told. Its stale mark and its win stay.
     fn was_counted(
         &mut self,
         key: usize,
@@ -291,7 +295,7 @@ impl Auditor {
                 let width = belief.value.len();
                 self.becomes_number(key, number, width);
             }
-            Some(_) | None => belief.mark_fresh(),
+            Some(_) | None => {}
         }
         Ok(())
     }
@@ -304,7 +308,6 @@ impl Auditor {
         belief.value.resize(width, b' ');
         belief.is_known = true;
         belief.there = There::Yes;
-        belief.mark_fresh();
     }
 
     /// A read has taken `steps` on an item that is there.
