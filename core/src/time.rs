@@ -46,7 +46,7 @@ impl Instant {
     /// The tick this moment lies in.
     #[must_use]
     pub const fn tick(self) -> Tick {
-        Tick::saturating(self.0 / TICK_MS)
+        Tick::at_or_before(self.0 / TICK_MS)
     }
 }
 
@@ -62,11 +62,38 @@ pub(crate) fn saturating_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A quarter second, counted since the core was made. 32 bits last 34 years.
+/// A quarter second, counted since the core was made; from the 17th year on, a whole one.
+///
+/// So 32 bits reach 85 years far, and every date that a 32-bit count of Unix seconds can name. A
+/// date is a whole second, so nothing is lost on it; only a process that runs for 17 years sees an
+/// item up to a second after its TTL (T2).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Tick(u32);
 
+/// The first tick that is a whole second.
+const COARSE_FROM: u32 = 1 << 31;
+
 impl Tick {
+    /// The tick that a moment lies in, given in quarter seconds.
+    const fn at_or_before(quarters: u64) -> Self {
+        let coarse = COARSE_FROM as u64;
+        Self::saturating(if quarters < coarse {
+            quarters
+        } else {
+            coarse + (quarters - coarse) / TICKS_PER_SECOND as u64
+        })
+    }
+
+    /// The first tick that begins at this moment or later, given in quarter seconds.
+    const fn at_or_after(quarters: u64) -> Self {
+        let coarse = COARSE_FROM as u64;
+        Self::saturating(if quarters < coarse {
+            quarters
+        } else {
+            coarse + (quarters - coarse).div_ceil(TICKS_PER_SECOND as u64)
+        })
+    }
+
     const fn saturating(ticks: u64) -> Self {
         // The cast keeps the value: it is at most `u32::MAX`.
         #[allow(clippy::cast_possible_truncation)]
@@ -77,13 +104,23 @@ impl Tick {
         })
     }
 
+    /// When it begins, in quarter seconds.
+    const fn quarters(self) -> u64 {
+        if self.0 < COARSE_FROM {
+            self.0 as u64
+        } else {
+            let seconds = self.0 - COARSE_FROM;
+            COARSE_FROM as u64 + seconds as u64 * TICKS_PER_SECOND as u64
+        }
+    }
+
     /// The tick with this number.
     #[must_use]
     pub const fn from_count(count: u32) -> Self {
         Self(count)
     }
 
-    /// How many ticks lie between the core's making and this one.
+    /// How many ticks lie between the core's making and this one. Ticks compare as their counts do.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.0
@@ -92,7 +129,19 @@ impl Tick {
     /// Whole seconds from `earlier` to this tick; 0 if `earlier` is later.
     #[must_use]
     pub const fn seconds_since(self, earlier: Self) -> u32 {
-        self.0.saturating_sub(earlier.0) / TICKS_PER_SECOND
+        saturating_seconds(self.quarters().saturating_sub(earlier.quarters()))
+    }
+}
+
+/// Whole seconds in so many quarters: 136 years at most.
+const fn saturating_seconds(quarters: u64) -> u32 {
+    let seconds = quarters / TICKS_PER_SECOND as u64;
+    // The cast keeps the value: it is at most `u32::MAX`.
+    #[allow(clippy::cast_possible_truncation)]
+    if seconds > u32::MAX as u64 {
+        u32::MAX
+    } else {
+        seconds as u32
     }
 }
 
@@ -127,7 +176,7 @@ impl Deadline {
     /// the TTL that was asked for; it is taken off before rounding up to a second.
     #[must_use]
     pub const fn remaining_s(self, now: Tick) -> u32 {
-        self.0.0.saturating_sub(now.0).saturating_add(2) / TICKS_PER_SECOND
+        saturating_seconds(self.0.quarters().saturating_sub(now.quarters()) + 2)
     }
 }
 
@@ -242,7 +291,7 @@ impl Clock {
     }
 
     const fn after_ms(&self, ms: u64) -> Deadline {
-        Deadline(Tick::saturating(
+        Deadline(Tick::at_or_after(
             self.now.as_millis().saturating_add(ms).div_ceil(TICK_MS),
         ))
     }
@@ -310,6 +359,33 @@ mod tests {
             })
             .unwrap();
         assert!(past.has_passed(clock.tick()));
+    }
+
+    #[test]
+    fn a_date_far_away_is_shown_as_that_date() {
+        const YEAR_S: u64 = 31_557_600;
+        for years in [16, 18, 34, 35, 60] {
+            let clock = clock(10_000);
+            let seconds = years * YEAR_S;
+            let date = Exptime::At {
+                unix_s: 1_700_000_010 + seconds,
+            };
+            let deadline = clock.deadline(date).unwrap();
+            assert_eq!(u64::from(deadline.remaining_s(clock.tick())), seconds);
+            // T1, T2: a date is a whole second, also where ticks are.
+            let end_ms = 10_000 + seconds * 1000;
+            let at = |ms| Instant::from_millis(ms).tick();
+            assert!(!deadline.has_passed(at(end_ms - 1)), "{years} years");
+            assert!(deadline.has_passed(at(end_ms)), "{years} years");
+        }
+    }
+
+    #[test]
+    fn the_last_tick_is_never_passed_over() {
+        let far = Exptime::At { unix_s: u64::MAX };
+        let deadline = clock(0).deadline(far).unwrap();
+        assert_eq!(deadline.tick(), Tick::from_count(u32::MAX));
+        assert!(deadline.remaining_s(Tick::default()) > 85 * 31_000_000);
     }
 
     #[test]
