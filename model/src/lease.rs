@@ -14,9 +14,8 @@
 //!   seen refuses a holder who comes late.
 //!
 //! A server that restarts has no items, and counts its versions from the beginning. What it had
-//! granted before is given away, and a client that asks (`OnDisconnect::Ask`) believes in it until
-//! it is answered: N1 and N2 are about what one run of the server has granted then. A client that
-//! takes a broken connection for a loss is not excused.
+//! granted before is given away, and nobody believes in it from when the connections broke: a client
+//! that asks over a new one (`OnDisconnect::Ask`) is in doubt until it is answered.
 //!
 //! Time ends after [`Bounds::steps`] steps, so the search does.
 

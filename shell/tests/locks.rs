@@ -13,8 +13,8 @@ use latchd::client::{
     BoundOptions, Client, ComputeError, ComputeOptions, Error, ErrorKind, Exptime, KeyError,
     LockOptions, Losers, Loss, Mark, NotObtained, OnDisconnect, Retry, Token,
 };
-use smol::{Executor, Timer, block_on};
-use support::Started;
+use smol::{Executor, Timer, block_on, future};
+use support::{Proxy, Started, eventually};
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -189,7 +189,7 @@ fn an_exit_right_after_a_drop_gives_back() {
             let hang = async |_| -> Result<Vec<u8>, Infallible> { std::future::pending().await };
             let options = ComputeOptions::new();
             let dropped = client.get_or_compute("won", secs(30), secs(0), &options, hang);
-            smol::future::or(async { drop(dropped.await) }, async {
+            future::or(async { drop(dropped.await) }, async {
                 Timer::after(ms(200)).await;
             })
             .await;
@@ -245,7 +245,7 @@ fn what_is_dropped_is_given_back() {
             .await
             .unwrap();
         drop(lock);
-        support::eventually(|| (server.ask("mg k\r\n", "\r\n") == "EN\r\n").then_some(()));
+        eventually(|| (server.ask("mg k\r\n", "\r\n") == "EN\r\n").then_some(()));
 
         // An obtain that is broken off leaves nothing behind, wherever it was.
         let held = client
@@ -258,7 +258,7 @@ fn what_is_dropped_is_given_back() {
                 let lock = client.obtain("k", secs(30), &options).await;
                 unreachable!("it is held, and not {lock:?}");
             };
-            smol::future::or(obtain, async {
+            future::or(obtain, async {
                 Timer::after(ms(wait_ms)).await;
             })
             .await;
@@ -275,18 +275,20 @@ fn a_restart_of_the_server_is_noticed_at_once() {
         println!("against {}", server.name());
         block_on(async {
             let client = Client::connect(&server.address()).await.unwrap();
-            let lock = client
-                .obtain("k", secs(30), &LockOptions::new())
-                .await
-                .unwrap();
-            let asks = LockOptions::new().on_disconnect(OnDisconnect::Ask);
-            let asking = client.obtain("asking", secs(30), &asks).await.unwrap();
+            let loses = LockOptions::new().on_disconnect(OnDisconnect::Lost);
+            let lock = client.obtain("k", secs(30), &loses).await.unwrap();
+            let options = LockOptions::new();
+            let asking = client.obtain("asking", secs(30), &options).await.unwrap();
             let restart = server.successor();
             let stopped = Instant::now();
             drop(server);
             assert_eq!(lock.lost().await, Loss::Disconnected);
             assert!(stopped.elapsed() < secs(5));
-            assert!(asking.is_held(), "it has not been asked yet");
+            eventually(|| (!asking.is_held()).then_some(()));
+            assert!(
+                asking.remaining() > secs(20),
+                "it is in doubt, and not lost"
+            );
             let refused = client.obtain("other", secs(1), &LockOptions::new()).await;
             assert!(refused.unwrap_err().is_unreachable());
 
@@ -298,6 +300,75 @@ fn a_restart_of_the_server_is_noticed_at_once() {
                 .await
                 .unwrap();
             lock.release().await.unwrap();
+            drop(server);
+        });
+    }
+}
+
+#[test]
+fn a_broken_connection_is_no_loss_while_there_is_time() {
+    on_each(async |_, server| {
+        let proxy = Proxy::start(server.address());
+        let client = Client::connect(&proxy.address()).await.unwrap();
+        let options = LockOptions::new();
+        let lock = client.obtain("k", secs(30), &options).await.unwrap();
+        for _ in 0..3 {
+            proxy.cut();
+            lock.refresh(secs(30)).await.unwrap();
+            assert!(lock.is_held());
+        }
+        proxy.cut();
+        // Not even if it is given back at that moment.
+        lock.release().await.unwrap();
+        let lock = client.obtain("k", secs(30), &options).await.unwrap();
+        lock.release().await.unwrap();
+    });
+}
+
+#[test]
+fn who_waits_for_a_lock_waits_through_a_restart() {
+    for server in Started::all() {
+        println!("against {}", server.name());
+        block_on(async {
+            let client = Client::connect(&server.address()).await.unwrap();
+            let held = client
+                .obtain("k", secs(30), &LockOptions::new())
+                .await
+                .unwrap();
+            let is_latchd = matches!(server, Started::Latchd(..));
+            let bound = if is_latchd {
+                Some(client.lock("b", &bound_patient()).await.unwrap())
+            } else {
+                None
+            };
+            let options = patient().deadline(secs(20));
+            let waits = async { client.obtain("k", secs(30), &options).await };
+            let waits_bound = async {
+                if is_latchd {
+                    let options = bound_patient().deadline(secs(20));
+                    client.lock("b", &options).await.map(Some)
+                } else {
+                    Ok(None)
+                }
+            };
+            let restart = server.successor();
+            let restarts = async {
+                Timer::after(Duration::from_millis(300)).await;
+                drop(server);
+                Timer::after(Duration::from_millis(500)).await;
+                restart()
+            };
+            let ((lock, lock_bound), server) =
+                future::zip(future::zip(waits, waits_bound), restarts).await;
+            // Who held it knows that it does not any more.
+            assert_eq!(held.lost().await, Loss::Taken);
+            if let Some(bound) = bound {
+                assert_eq!(bound.lost().await, Loss::Disconnected);
+            }
+            lock.unwrap().release().await.unwrap();
+            if let Some(bound) = lock_bound.unwrap() {
+                bound.release().await.unwrap();
+            }
             drop(server);
         });
     }
@@ -494,7 +565,7 @@ fn a_compute_that_fails_or_is_dropped_gives_the_win_back() {
 
         let hang = async |_| -> Result<Vec<u8>, Infallible> { std::future::pending().await };
         let dropped = client.get_or_compute("k", secs(60), secs(5), &options, hang);
-        smol::future::or(async { drop(dropped.await) }, async {
+        future::or(async { drop(dropped.await) }, async {
             Timer::after(ms(100)).await;
         })
         .await;

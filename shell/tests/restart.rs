@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use latchd::client::{Client, ComputeOptions, LockOptions, Loss};
+use latchd::client::{Client, ComputeOptions, LockOptions, Loss, OnDisconnect};
 use smol::channel::bounded;
 use smol::{block_on, future};
 use support::Started;
@@ -39,7 +39,8 @@ fn a_late_release_takes_nothing_away_from_the_next_holder() {
         let (port, name) = (server.port(), server.name());
         let first = Client::connect(&server.address()).await.unwrap();
         let options = LockOptions::new();
-        let late = first.obtain("k", TTL, &options).await.unwrap();
+        let loses = LockOptions::new().on_disconnect(OnDisconnect::Lost);
+        let late = first.obtain("k", TTL, &loses).await.unwrap();
         drop(server);
         assert_eq!(late.lost().await, Loss::Disconnected);
 

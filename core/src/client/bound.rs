@@ -27,7 +27,7 @@ use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::{after, earlier};
 use super::retry::{Retries, Retry};
 use super::session::{AnyRequest, AnyResponse, Flags};
-use super::terms::{LAST_TRY, SILENCE};
+use super::terms::{LAST_TRY, RECONNECT, SILENCE};
 use crate::command::{Command, Delete, Get, ItemCommand, Set, SetMode};
 use crate::item::Cas;
 use crate::key::Key;
@@ -360,6 +360,8 @@ impl Bound {
         }
         self.end(if self.heard_held && answers {
             BoundNews::NotObtained(NotObtained::Deadline)
+        } else if self.heard_held && self.link == Link::Down {
+            BoundNews::Failed(Failure::Disconnected)
         } else {
             BoundNews::Failed(Failure::NoAnswer)
         });
@@ -499,11 +501,23 @@ impl Machine for Bound {
         self.heard = now;
     }
 
-    fn disconnected(&mut self, _: Instant) {
+    fn disconnected(&mut self, now: Instant) {
         self.link = Link::Down;
         self.item = None;
+        let gave_up = matches!(
+            self.turn,
+            Turn::Awaiting {
+                query: Query::GiveUp,
+                ..
+            }
+        );
         match self.goal {
             BoundGoal::None => self.turn = Turn::Rest,
+            // Who waits for somebody else's lock waits for a server that restarts as well.
+            BoundGoal::Obtain { .. } if self.heard_held && !gave_up => {
+                (self.creations, self.ours) = (0, false);
+                self.begin(Query::Lock, after(now, RECONNECT));
+            }
             BoundGoal::Obtain { .. } => self.end(BoundNews::Failed(Failure::Disconnected)),
             BoundGoal::Hold if self.jobs.front() == Some(&Job::Unlock { is_written: true }) => {
                 self.jobs.pop_front();

@@ -19,6 +19,8 @@
 //! - C5: a version is known on the connection that told it and on no other. A server that restarts
 //!   counts anew, so that the version of our item is soon another's; and every restart ends the
 //!   connections. On a new one the token is asked for before anything goes by a version.
+//! - C6: while no connection has told the version, the lease is in doubt: not lost as long as it has
+//!   time, and not held either, since the server may have restarted and given it away.
 //!
 //! What no client can promise: a server that evicts the item, or restarts, gives the lock away while
 //! we believe. The number of the grant ([`Lease::number`]) lets the resource
@@ -245,7 +247,7 @@ impl Lease {
     /// [`TermsError`] if the server cannot measure `ttl`; nothing is asked then.
     pub fn refresh(&mut self, now: Instant, ttl: Duration) -> Result<(), TermsError> {
         check_ttl(ttl)?;
-        if !self.is_held(now) {
+        if !self.has_time(now) {
             self.news.push_back(LeaseNews::NotHeld);
             return Ok(());
         }
@@ -261,7 +263,7 @@ impl Lease {
     /// [`Lost`](LeaseNews::Lost), [`NotHeld`](LeaseNews::NotHeld) or
     /// [`Undone`](LeaseNews::Undone).
     pub fn measure(&mut self, now: Instant) {
-        if !self.is_held(now) {
+        if !self.has_time(now) {
             return self.news.push_back(LeaseNews::NotHeld);
         }
         self.measure_asked = true;
@@ -312,13 +314,23 @@ impl Lease {
         self.value.metadata()
     }
 
-    /// Whether it is ours at this moment, as far as we can know (C2).
+    /// Whether it is ours at this moment, as far as we can know (C2, C6).
     #[must_use]
     pub fn is_held(&self, now: Instant) -> bool {
+        self.has_time(now) && !self.is_in_doubt()
+    }
+
+    /// Whether its connection is gone, and the server has not been heard over a new one (C6).
+    #[must_use]
+    pub const fn is_in_doubt(&self) -> bool {
+        self.cas.is_none()
+    }
+
+    fn has_time(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// When it ceases to be ours without a renewal, by the local clock; `None` if it is not ours.
+    /// When it is lost without a renewal, by the local clock; `None` if it is not ours.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.belief
@@ -483,6 +495,8 @@ impl Machine for Lease {
         let knew = self.cas.take().is_some();
         self.unresolved |= knew || unanswered == Some(Query::Add);
         match self.goal {
+            // Who waits for somebody else's lock waits for a server that restarts as well.
+            LeaseGoal::Obtain { .. } if had_none && self.heard_held => {}
             LeaseGoal::Obtain { .. } | LeaseGoal::Release { .. } if had_none => {
                 self.end(LeaseNews::Failed(Failure::Disconnected));
             }

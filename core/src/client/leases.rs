@@ -103,7 +103,7 @@ impl Leases {
     /// # Errors
     /// [`TermsError`] if the server cannot measure `ttl`.
     pub fn refresh(&mut self, now: Instant, ttl: Duration) -> Result<(), TermsError> {
-        if !self.is_held(now) {
+        if !self.has_time(now) {
             self.news.push_back(LeaseNews::NotHeld);
             return super::terms::check_ttl(ttl);
         }
@@ -117,7 +117,7 @@ impl Leases {
 
     /// Asks the server how long the first of them lasts; see [`Lease::measure`].
     pub fn measure(&mut self, now: Instant) {
-        if !self.is_held(now) {
+        if !self.has_time(now) {
             return self.news.push_back(LeaseNews::NotHeld);
         }
         if let Some(first) = self.all.first_mut() {
@@ -160,13 +160,23 @@ impl Leases {
         self.all.first().map(Lease::token)
     }
 
-    /// Whether all are ours at this moment.
+    /// Whether all are ours at this moment; see [`Lease::is_held`].
     #[must_use]
     pub fn is_held(&self, now: Instant) -> bool {
+        self.has_time(now) && !self.is_in_doubt()
+    }
+
+    /// Whether one of them is in doubt; see [`Lease::is_in_doubt`].
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        self.all.iter().any(Lease::is_in_doubt)
+    }
+
+    fn has_time(&self, now: Instant) -> bool {
         self.deadline().is_some_and(|deadline| now < deadline)
     }
 
-    /// When the first of them ceases to be ours without a renewal; `None` if one is not ours.
+    /// When the first of them is lost without a renewal; `None` if one is not ours.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let held =
@@ -192,7 +202,7 @@ impl Leases {
                 }
                 self.goal = LeasesGoal::Hold;
                 // The first may have run out while the last was waited for.
-                if self.is_held(now) {
+                if self.has_time(now) {
                     self.news.push_back(LeaseNews::Obtained);
                 } else {
                     self.not_obtained(now, LeaseNews::NotObtained(NotObtained::Deadline));

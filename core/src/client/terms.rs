@@ -88,7 +88,7 @@ impl Terms {
             deadline: None,
             watchdog: true,
             hold_max: None,
-            on_disconnect: OnDisconnect::Lost,
+            on_disconnect: OnDisconnect::Ask,
             reply_timeout: Duration::from_secs(5),
             seed: 0,
             own_token: false,
@@ -114,10 +114,12 @@ pub(super) const fn check_ttl(ttl: Duration) -> Result<(), TermsError> {
 /// What a broken connection means for a lease that is held.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnDisconnect {
-    /// It is lost. A server that restarted has forgotten it, and this is the first we hear of it.
-    #[default]
+    /// It is lost.
     Lost,
-    /// The server is asked over a new connection; it stays held as long as its deadline allows.
+    /// The server is asked over a new connection, as long as the lease has time. Until it has
+    /// answered, the lease is in doubt, and counts as held by nobody: a server that has restarted has
+    /// given it away.
+    #[default]
     Ask,
 }
 

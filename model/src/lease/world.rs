@@ -4,8 +4,8 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use latchd_core::client::{
-    Action, AnyRequest, AnyResponse, Flags, Lease, LeaseNews, Machine, OnDisconnect, Session,
-    Terms, Token, TokenValue,
+    Action, AnyRequest, AnyResponse, Flags, Lease, LeaseNews, Machine, Session, Terms, Token,
+    TokenValue,
 };
 use latchd_core::command::{Command, Get};
 use latchd_core::connection::Connection;
@@ -82,8 +82,6 @@ pub(super) struct View {
 #[derive(Clone, Debug)]
 pub struct World {
     core: Core,
-    /// A broken connection is no loss here.
-    asks: bool,
     pub(super) view: View,
     /// What the last step has shown.
     pub(super) seen: u8,
@@ -146,7 +144,6 @@ impl World {
         };
         Self {
             core: started(Instant::from_millis(0)),
-            asks: bounds.on_disconnect == OnDisconnect::Ask,
             view: View {
                 clients: TOKENS.map(client),
                 stored: Stored::default(),
@@ -177,15 +174,9 @@ impl World {
         Instant::from_millis((self.view.now_ms + PHASE_MS) / 1000 * 1000)
     }
 
-    /// Whether a client believes in what this run of the server has granted. A restart gives away
-    /// what was granted before, and no client can know of that before its connection tells it.
+    /// Whether a client believes in its lease.
     fn believes(&self, client: usize, trap: Option<Trap>) -> bool {
-        let LeaseClient {
-            lease, told, run, ..
-        } = &self.view.clients[client];
-        if *run != self.view.run && self.asks {
-            return false;
-        }
+        let LeaseClient { lease, told, .. } = &self.view.clients[client];
         match trap {
             Some(Trap::BelievesForEver) => *told,
             Some(_) | None => lease.is_held(self.clock(client)),

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ use super::pool::Pool;
 /// # In the background
 ///
 /// A thread of the process, shared by all its locks, owns the connection: it renews at a third of
-/// the ttl, and notices a broken connection, a failed renewal and the end of the ttl, whatever the
-/// caller's executor is doing. So a caller that hangs holds its lock for ever; where that can be, set
+/// the ttl, asks over a new connection when one breaks, and notices a failed renewal and the end of the
+/// ttl, whatever the caller's executor is doing. So a caller that hangs holds its lock for ever; where that can be, set
 /// [`hold_max`](super::LockOptions::hold_max).
 ///
 /// # What it promises
@@ -54,6 +54,8 @@ pub struct Lock {
 struct LockWatch {
     /// When the belief in the lock ends, in milliseconds of our clock; 0 when it has.
     deadline_ms: AtomicU64,
+    /// The server has not been heard since a connection broke.
+    is_in_doubt: AtomicBool,
     /// Why it is lost; set before `lost` is closed.
     loss: OnceLock<Loss>,
     /// Closed when the lock is not held any more.
@@ -76,6 +78,7 @@ impl Lock {
         let (alive, lost) = bounded(1);
         let watch = Arc::new(LockWatch {
             deadline_ms: AtomicU64::new(0),
+            is_in_doubt: AtomicBool::new(false),
             loss: OnceLock::new(),
             lost,
         });
@@ -146,13 +149,15 @@ impl Lock {
         &self.numbers
     }
 
-    /// Whether it is ours at this moment, as far as we can know without asking.
+    /// Whether it is ours at this moment, as far as we can know without asking. From when a
+    /// connection broke until the server has been heard over a new one it is in doubt, and not held,
+    /// although it is not lost as long as there is time [`remaining`](Self::remaining).
     #[must_use]
     pub fn is_held(&self) -> bool {
-        !self.remaining().is_zero()
+        !self.remaining().is_zero() && !self.watch.is_in_doubt.load(Ordering::Acquire)
     }
 
-    /// How long it is ours without a renewal, by our own clock; 0 if it is not.
+    /// How long it is until it is lost without a renewal, by our own clock; 0 if it is not ours.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.watch.remaining()
@@ -186,8 +191,8 @@ impl Lock {
         self.call(LockCall::Release).await
     }
 
-    /// Waits until it is not held any more, and says why: the connection broke, the server said so,
-    /// or the ttl ran out by our own clock, whichever is first.
+    /// Waits until it is lost, and says why: the server said so, or the ttl ran out by our own clock,
+    /// or the connection broke and [that is a loss](super::OnDisconnect::Lost), whichever is first.
     pub async fn lost(&self) -> Loss {
         self.watch.ended().await.unwrap_or(Loss::Expired)
     }
@@ -217,8 +222,10 @@ impl fmt::Debug for Lock {
 
 impl LockWatch {
     /// Lets the holder see until when it may believe.
-    fn show(&self, deadline: Option<Instant>) {
-        let deadline_ms = deadline.map_or(0, Instant::as_millis);
+    fn show(&self, leases: &Leases) {
+        let deadline_ms = leases.deadline().map_or(0, Instant::as_millis);
+        self.is_in_doubt
+            .store(leases.is_in_doubt(), Ordering::Release);
         self.deadline_ms.store(deadline_ms, Ordering::Release);
     }
 
@@ -282,7 +289,7 @@ impl LockTask {
                 }
             };
             let watch = Arc::clone(&self.watch);
-            let show = |leases: &Leases| watch.show(leases.deadline());
+            let show = |leases: &Leases| watch.show(leases);
             match self.driver.drive(&mut self.leases, call, show).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),

@@ -50,8 +50,8 @@ impl ClientOptions {
     }
 }
 
-/// How a leased lock is asked for, and kept. The default: try once, keep it renewed, believe nothing
-/// after a broken connection.
+/// How a leased lock is asked for, and kept. The default: try once, keep it renewed, ask anew after a
+/// broken connection.
 #[derive(Clone, Debug, Default)]
 pub struct LockOptions {
     retry: Retry,
@@ -122,7 +122,7 @@ impl LockOptions {
         self
     }
 
-    /// What a broken connection means; it is a loss unless it is said.
+    /// What a broken connection means; unless it is said, the server is asked over a new one.
     #[must_use]
     pub const fn on_disconnect(mut self, on_disconnect: OnDisconnect) -> Self {
         self.on_disconnect = on_disconnect;

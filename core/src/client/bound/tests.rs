@@ -293,6 +293,27 @@ fn a_note_stands_in_an_item_that_was_made_for_a_lock_and_in_no_other() {
 }
 
 #[test]
+fn who_waits_for_a_lock_waits_through_a_restart() {
+    let terms = BoundTerms {
+        retry: Retry::linear(Duration::from_millis(100)),
+        deadline: Some(Duration::from_millis(500)),
+        ..BoundTerms::default()
+    };
+    let mut bound = bound(terms);
+    assert_eq!(play(&mut bound, 0, &["LOCKED\r\n"]), ["lock k"]);
+    bound.disconnected(at(10));
+    assert_eq!(play(&mut bound, 10, &[]), [""; 0]);
+    assert!(matches!(bound.poll(at(110)), Action::Connect { .. }));
+    bound.disconnected(at(110));
+    assert_eq!(play(&mut bound, 209, &[]), [""; 0]);
+    assert!(matches!(bound.poll(at(210)), Action::Connect { .. }));
+    let mut gone = bound.clone();
+    bound.connected(at(220));
+    assert_eq!(play(&mut bound, 220, &["OK\r\n"]), ["lock k", "Obtained"]);
+    assert_eq!(play(&mut gone, 600, &[]), ["Failed(Disconnected)"]);
+}
+
+#[test]
 fn a_deadline_ends_an_obtain_whatever_the_server_does() {
     let terms = || BoundTerms {
         retry: Retry::linear(Duration::from_millis(100)),

@@ -76,7 +76,7 @@ impl Lease {
     /// A renewal or a question did not work out, and it says nothing of whose the lease is.
     fn put_off(&mut self, now: Instant, failure: Failure) {
         let soon = after(now, self.terms.ttl / 10);
-        self.renew_at = self.terms.watchdog.then_some(soon);
+        self.renew_at = (self.terms.watchdog || self.is_in_doubt()).then_some(soon);
         if core::mem::replace(&mut self.refresh, Refresh::None) != Refresh::None {
             self.news.push_back(LeaseNews::Undone(failure.clone()));
         }

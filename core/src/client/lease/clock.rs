@@ -26,6 +26,8 @@ impl Lease {
                 }
                 self.end(if self.is_known_held(now) {
                     LeaseNews::NotObtained(NotObtained::Deadline)
+                } else if self.heard_held && self.link != Link::Up {
+                    LeaseNews::Failed(Failure::Disconnected)
                 } else {
                     LeaseNews::Failed(Failure::NoAnswer)
                 });

@@ -364,26 +364,83 @@ fn the_watchdog_renews_at_a_third_and_stops_at_its_cap() {
 
 #[test]
 fn a_disconnect_loses_it_or_is_asked_after() {
-    let mut lost = held(terms());
+    let mut lost = held(Terms {
+        on_disconnect: OnDisconnect::Lost,
+        ..terms()
+    });
     lost.disconnected(at(100));
     assert_eq!(step(&mut lost, 100), "Tell(Lost(Disconnected))");
 
-    let mut asks = held(Terms {
-        on_disconnect: OnDisconnect::Ask,
-        ..terms()
-    });
+    let mut asks = held(terms());
     asks.disconnected(at(100));
-    assert!(asks.is_held(at(100)));
+    // The server may have restarted, so it is not held; but it is not lost either.
+    assert!(!asks.is_held(at(100)) && asks.is_in_doubt());
+    assert_eq!(asks.deadline(), Some(at(3_000)));
     assert_eq!(step(&mut asks, 100), "connect");
     asks.disconnected(at(101));
     assert_eq!(step(&mut asks, 101), "wait 201");
     assert_eq!(step(&mut asks, 201), "connect");
     asks.connected(at(202));
     assert_eq!(step(&mut asks, 202), "mg k v c t\r\n");
+    assert!(!asks.is_held(at(202)));
     say(&mut asks, 203, MINE);
+    assert!(asks.is_held(at(203)));
     assert_eq!(step(&mut asks, 203), "ms k 2 C9 T5 c\r\nme\r\n");
     say(&mut asks, 204, "HD c10\r\n");
     assert!(asks.is_held(at(3_202)));
+
+    let mut forgotten = held(terms());
+    forgotten.disconnected(at(100));
+    assert_eq!(step(&mut forgotten, 100), "connect");
+    forgotten.connected(at(2_000));
+    assert_eq!(step(&mut forgotten, 2_000), "mg k v c t\r\n");
+    say(&mut forgotten, 2_001, "EN\r\n");
+    assert_eq!(step(&mut forgotten, 2_001), "Tell(Lost(Taken))");
+
+    let mut unreachable = held(terms());
+    unreachable.disconnected(at(100));
+    assert_eq!(step(&mut unreachable, 100), "connect");
+    assert_eq!(step(&mut unreachable, 3_000), "Tell(Lost(Expired))");
+}
+
+#[test]
+fn in_doubt_it_is_asked_again_also_without_a_watchdog() {
+    let mut lease = held(terms());
+    lease.disconnected(at(100));
+    lease.connected(at(100));
+    assert_eq!(step(&mut lease, 100), "mg k v c t\r\n");
+    say(&mut lease, 101, "SERVER_ERROR busy\r\n");
+    assert_eq!(step(&mut lease, 101), "wait 401");
+    assert_eq!(step(&mut lease, 401), "mg k v c t\r\n");
+}
+
+#[test]
+fn who_waits_for_a_lock_waits_through_a_restart() {
+    let terms = || Terms {
+        retry: Retry::linear(Duration::from_millis(100)),
+        deadline: Some(Duration::from_millis(500)),
+        ..terms()
+    };
+    let waiting = || {
+        let mut lease = lease(terms());
+        lease.obtain(at(0));
+        step(&mut lease, 0);
+        say(&mut lease, 0, "NS c0\r\n");
+        lease.disconnected(at(10));
+        assert_eq!(step(&mut lease, 100), "connect");
+        lease.disconnected(at(100));
+        assert_eq!(step(&mut lease, 100), "wait 200");
+        assert_eq!(step(&mut lease, 200), "connect");
+        lease
+    };
+    let mut back = waiting();
+    back.connected(at(210));
+    assert_eq!(step(&mut back, 210), "ms k 2 ME T5 c\r\nme\r\n");
+    say(&mut back, 211, "HD c1\r\n");
+    assert_eq!(step(&mut back, 211), "Tell(Obtained)");
+
+    let mut gone = waiting();
+    assert_eq!(step(&mut gone, 600), "Tell(Failed(Disconnected))");
 }
 
 #[test]
@@ -436,7 +493,10 @@ fn over_a_new_connection_nothing_goes_by_a_version_of_the_old_one() {
         ("VA 3 c7 t4\r\nmee\r\n", "Tell(NotHeld)"),
         ("EN\r\n", "Tell(NotHeld)"),
     ] {
-        let mut lease = held(terms());
+        let mut lease = held(Terms {
+            on_disconnect: OnDisconnect::Lost,
+            ..terms()
+        });
         lease.disconnected(at(100));
         assert_eq!(step(&mut lease, 100), "Tell(Lost(Disconnected))");
         lease.release(at(200));
@@ -451,7 +511,6 @@ fn over_a_new_connection_nothing_goes_by_a_version_of_the_old_one() {
 #[test]
 fn a_renewal_over_a_new_connection_waits_until_the_question_is_answered() {
     let mut lease = held(Terms {
-        on_disconnect: OnDisconnect::Ask,
         watchdog: true,
         ..terms()
     });
