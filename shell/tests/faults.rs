@@ -177,7 +177,8 @@ fn a_read_that_is_dropped_keeps_nobody_waiting() {
 fn a_server_that_is_full_says_so() {
     let server = Started::latchd_with(0, |config| config.connections_max = 1);
     block_on(async {
-        let first = Client::connect(&server.address()).await.unwrap();
+        // It has the connection of its lock and no other.
+        let first = Client::new(&server.address(), ClientOptions::new()).unwrap();
         let lock = first
             .lock("k", &BoundOptions::new().create(Exptime::Never))
             .await

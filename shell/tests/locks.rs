@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use latchd::client::{
-    BoundOptions, Client, ComputeError, ComputeOptions, Error, ErrorKind, Exptime, KeyError,
-    LockOptions, Losers, Loss, Mark, NotObtained, OnDisconnect, Retry, Token,
+    BoundOptions, Client, ClientOptions, ComputeError, ComputeOptions, Error, ErrorKind, Exptime,
+    KeyError, LockOptions, Losers, Loss, Mark, NotObtained, OnDisconnect, Retry, Token,
 };
 use smol::{Executor, Timer, block_on, future};
 use support::{Proxy, Started, eventually};
@@ -322,6 +322,73 @@ fn a_broken_connection_is_no_loss_while_there_is_time() {
         lock.release().await.unwrap();
         let lock = client.obtain("k", secs(30), &options).await.unwrap();
         lock.release().await.unwrap();
+    });
+}
+
+/// How many connections a server has.
+fn connections(server: &Started) -> u64 {
+    let stats = server.ask("stats\r\n", "END\r\n");
+    let name = "STAT curr_connections ";
+    let line = stats.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_thousand_leases_share_a_few_connections() {
+    on_each(async |_, server| {
+        let proxy = Proxy::start(server.address());
+        // memcached counts what it listens on as well.
+        let before = connections(&server);
+        let options = ClientOptions::new().connections(3);
+        let client = Client::new(&proxy.address(), options).unwrap();
+        let options = LockOptions::new();
+        let mut locks = Vec::new();
+        for key in 0..1_000 {
+            let key = format!("k{key}");
+            locks.push(client.obtain(key, secs(3), &options).await.unwrap());
+        }
+        assert_eq!(connections(&server) - before, 3);
+        // All are renewed, and all survive that their connections break at once.
+        Timer::after(secs(2)).await;
+        proxy.cut();
+        Timer::after(secs(3)).await;
+        assert!(locks.iter().all(latchd::client::Lock::is_held));
+        assert_eq!(connections(&server) - before, 3);
+        for lock in locks {
+            lock.release().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_one_lock_asks_is_answered_to_it_alone() {
+    on_each(async |_, server| {
+        let options = ClientOptions::new().connections(1);
+        let client = Client::new(&server.address(), options).unwrap();
+        let executor = Executor::new();
+        let tasks: Vec<_> = (0..64)
+            .map(|task: usize| {
+                let client = client.clone();
+                executor.spawn(async move {
+                    for turn in 0..20 {
+                        // Two keys each, of which the neighbour has one as well.
+                        let keys = [format!("k{task}"), format!("k{}", (task + 1) % 64)];
+                        let lock = client.obtain_many(keys, secs(30), &patient()).await;
+                        let lock = lock.unwrap_or_else(|error| panic!("{task}, {turn}: {error}"));
+                        assert_eq!(lock.numbers().len(), 2);
+                        lock.ttl().await.unwrap();
+                        lock.release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        executor
+            .run(async {
+                for task in tasks {
+                    task.await;
+                }
+            })
+            .await;
     });
 }
 

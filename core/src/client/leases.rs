@@ -22,6 +22,9 @@ use crate::time::Instant;
 /// What several leases have to tell: as [`LeaseNews`], of all of them.
 pub type LeasesNews = LeaseNews;
 
+/// How many keys one lock can have: all are renewed at once, over one connection.
+pub const KEYS_MAX: usize = 1_000;
+
 /// How long an obtain that has failed may take to give back what it got, before it is told of.
 const TELL_WITHIN: Duration = Duration::from_millis(250);
 
@@ -63,12 +66,16 @@ impl Leases {
     /// Leases that have not been asked for, all with the same token, note and terms.
     ///
     /// # Errors
-    /// [`TermsError::Keys`] if there is no key, or one is there twice; another one if the server
+    /// [`TermsError::Keys`] if there is no key, or one is there twice, or there are more than
+    /// [`KEYS_MAX`]; another one if the server
     /// cannot measure the ttl.
     pub fn new(keys: &[Key<'_>], value: &TokenValue, terms: &Terms) -> Result<Self, TermsError> {
         let mut keys: Vec<Key<'_>> = keys.to_vec();
         keys.sort_unstable();
-        if keys.is_empty() || keys.windows(2).any(|pair| pair.first() == pair.last()) {
+        if keys.len() > KEYS_MAX
+            || keys.is_empty()
+            || keys.windows(2).any(|pair| pair.first() == pair.last())
+        {
             return Err(TermsError::Keys);
         }
         let leases: Vec<Lease> = keys

@@ -29,7 +29,7 @@ mod token;
 pub use bound::{Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, Mark, MissingItem};
 pub use keys::{KeyError, bound_key, leased_key};
 pub use lease::{Lease, LeaseNews};
-pub use leases::{Leases, LeasesNews};
+pub use leases::{KEYS_MAX, Leases, LeasesNews};
 pub use machine::{Action, Failure, Loss, Machine, NotObtained};
 pub use recompute::{Losers, Recompute, RecomputeNews, RecomputeTerms};
 pub use retry::{Retries, Retry};

@@ -23,7 +23,7 @@ use crate::wire::meta::{Flag, Verb};
 use crate::wire::{Malformed, classic, meta, scan};
 
 /// Requests that may be unanswered at a time.
-pub const PENDING_MAX: usize = 1024;
+pub const PENDING_MAX: usize = 4096;
 
 /// Flags that a request of this client can have, the opaque of a quiet one among them.
 const FLAGS_MAX: usize = 8;
@@ -313,6 +313,30 @@ impl Session {
                 Shape::Noop
             }
         };
+        self.pending.push_back(shape);
+        Ok(Ticket(ticket))
+    }
+
+    /// Takes note of a request that another session has encoded: its answer is read as that of one's own.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`SendError::Inexpressible`] also for a quiet request, whose number is
+    /// in its bytes.
+    pub fn expect(&mut self, request: &AnyRequest<'_>) -> Result<Ticket, SendError> {
+        if self.pending.len() >= PENDING_MAX {
+            return Err(SendError::TooMany);
+        }
+        let shape = match request {
+            AnyRequest::Meta { flags, .. } if flags.is_quiet() => {
+                return Err(SendError::Inexpressible);
+            }
+            AnyRequest::Meta { .. } => Shape::Meta { quiet: false },
+            AnyRequest::Classic { envelope, .. } => {
+                shape_of(*envelope).ok_or(SendError::Inexpressible)?
+            }
+            AnyRequest::Noop => Shape::Noop,
+        };
+        let ticket = self.first + self.pending.len() as u64;
         self.pending.push_back(shape);
         Ok(Ticket(ticket))
     }

@@ -131,7 +131,7 @@ pub enum TermsError {
     TtlTooShort,
     /// The ttl is over [`TTL_MAX`].
     TtlTooLong,
-    /// There is no key, or one is there twice.
+    /// There is no key, or one is there twice, or there are more than [`KEYS_MAX`](super::KEYS_MAX).
     Keys,
 }
 
@@ -140,7 +140,7 @@ impl fmt::Display for TermsError {
         formatter.write_str(match self {
             Self::TtlTooShort => "a ttl is at least one second: servers count in seconds",
             Self::TtlTooLong => "a ttl is at most 29 days: a longer exptime would be a date",
-            Self::Keys => "the keys of a lock must be there, and differ",
+            Self::Keys => "the keys of a lock must be there, differ, and be a thousand at most",
         })
     }
 }

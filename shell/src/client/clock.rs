@@ -8,6 +8,10 @@ use std::time::Duration;
 use latchd_core::Instant;
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
+use smol::{Timer, future};
+
+/// How long a timer is trusted before the clock is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The moment it is.
 pub(super) fn now() -> Instant {
@@ -21,6 +25,15 @@ pub(super) fn now() -> Instant {
 pub(super) fn until(moment: Instant) -> Duration {
     let ms = moment.as_millis().saturating_sub(now().as_millis());
     Duration::from_millis(ms)
+}
+
+/// Sleeps until a moment; for ever if there is none. It may wake early, and the caller looks at the
+/// clock again: the timer's stands still while the machine sleeps and ours does not.
+pub(super) async fn sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => drop(Timer::after(until(moment).min(LOOK_AGAIN)).await),
+        None => future::pending().await,
+    }
 }
 
 /// Random bytes of the kernel's.

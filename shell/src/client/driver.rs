@@ -3,55 +3,29 @@
 //! - V1: nothing here is waited for alone. Opening a connection, sending and receiving go on side by
 //!   side, and the machine is asked again whenever it wants to be: so its deadlines hold whatever the
 //!   server and the network do.
-//! - V2: what a server has said before it closed is read, also if it takes nothing more.
-//! - V3: a server is silent only if nothing of it is there to be read.
+//! - V2: a server is silent only if nothing of it is there to be read.
 
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::pin::Pin;
+use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use latchd_core::Instant;
 use latchd_core::client::{Action, Machine, Received, Session};
-use smol::Timer;
 use smol::future::{self, FutureExt};
-use smol::io::{AsyncRead, AsyncWrite};
-use smol::net::TcpStream;
-use smol::net::unix::UnixStream;
 
-use super::clock;
-use super::endpoint::{Endpoint, Place};
-
-/// How much is read at a time, in bytes.
-const READ_BYTES: usize = 16 << 10;
-
-/// The most that an unfinished answer may take, in bytes: the largest value a server can be
-/// configured for, and its line.
-const INPUT_BYTES_MAX: usize = (1 << 30) + READ_BYTES;
-
-/// How long a timer is trusted before the clock is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-trait Stream: AsyncRead + AsyncWrite + AsFd + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + AsFd + Send + Unpin> Stream for S {}
-
-/// A connection that is being opened.
-type Opening = Pin<Box<dyn Future<Output = io::Result<Pin<Box<dyn Stream>>>> + Send>>;
+use super::clock::{self, sleep_until};
+use super::endpoint::Endpoint;
+use super::socket::{INPUT_BYTES_MAX, Moved, Opening, Socket};
 
 /// An open connection.
 struct Open {
-    stream: Pin<Box<dyn Stream>>,
+    socket: Socket,
     session: Session,
-    /// Where bytes arrive.
-    chunk: Box<[u8]>,
     /// What has arrived and is not consumed.
     input: Vec<u8>,
     /// What is encoded and not sent.
     output: Vec<u8>,
-    /// The peer takes nothing more (V2).
-    is_deaf: bool,
 }
 
 enum State {
@@ -78,9 +52,8 @@ enum Woken<Call> {
 
 /// What the network has done.
 enum Progress {
-    Opened(Pin<Box<dyn Stream>>),
-    Sent(usize),
-    Received(usize),
+    Opened(Socket),
+    Moved(Moved),
 }
 
 /// What ended a drive.
@@ -98,24 +71,6 @@ impl Driver {
             connect_timeout,
             state: State::Closed,
             cause: None,
-        }
-    }
-
-    /// Opens the connection, if it is not open.
-    pub(super) async fn connect(&mut self) -> io::Result<()> {
-        loop {
-            match &self.state {
-                State::Open(_) => return Ok(()),
-                State::Closed => self.begin_opening(),
-                State::Opening(_) => {}
-            }
-            match self.progress().await {
-                Ok(progress) => self.advance(progress),
-                Err(error) => {
-                    self.state = State::Closed;
-                    return Err(error);
-                }
-            }
         }
     }
 
@@ -138,7 +93,7 @@ impl Driver {
     /// The kernel's; [`io::ErrorKind::NotConnected`] if there is no connection.
     pub(super) fn inheritable(&self) -> io::Result<OwnedFd> {
         match &self.state {
-            State::Open(open) => Ok(rustix::io::dup(open.stream.as_fd())?),
+            State::Open(open) => open.socket.inheritable(),
             State::Closed | State::Opening(_) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -242,7 +197,7 @@ impl Driver {
 
     fn begin_opening(&mut self) {
         let place = self.endpoint.place().clone();
-        self.state = State::Opening(Box::pin(open(place, self.connect_timeout)));
+        self.state = State::Opening(Box::pin(Socket::open(place, self.connect_timeout)));
     }
 
     fn fail(&mut self, machine: &mut impl Machine, error: io::Error) {
@@ -252,7 +207,7 @@ impl Driver {
     }
 
     /// Hands the machine an answer that has come in time and was not looked at: a process that was
-    /// stopped takes its own standing still for the server's silence otherwise (V3).
+    /// stopped takes its own standing still for the server's silence otherwise (V2).
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if there is none; the network's.
@@ -280,24 +235,21 @@ impl Driver {
     /// Takes note of what the network has done.
     fn advance(&mut self, progress: Progress) {
         match (progress, &mut self.state) {
-            (Progress::Opened(stream), state) => {
+            (Progress::Opened(socket), state) => {
                 *state = State::Open(Open {
-                    stream,
+                    socket,
                     session: Session::new(),
-                    chunk: vec![0; READ_BYTES].into(),
                     input: Vec::new(),
                     output: Vec::new(),
-                    is_deaf: false,
                 });
             }
-            (Progress::Sent(bytes), State::Open(open)) => {
+            (Progress::Moved(Moved::Sent(bytes)), State::Open(open)) => {
                 open.output.drain(..bytes);
             }
-            (Progress::Received(bytes), State::Open(open)) => {
-                let arrived = open.chunk.get(..bytes).unwrap_or_default();
-                open.input.extend_from_slice(arrived);
+            (Progress::Moved(Moved::Received(bytes)), State::Open(open)) => {
+                open.input.extend_from_slice(open.socket.arrived(bytes));
             }
-            (Progress::Sent(_) | Progress::Received(_), State::Closed | State::Opening(_)) => {}
+            (Progress::Moved(_), State::Closed | State::Opening(_)) => {}
         }
     }
 
@@ -328,44 +280,7 @@ impl Open {
         if self.input.len() > INPUT_BYTES_MAX {
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
-        if !self.output.is_empty() && !self.is_deaf {
-            match self.stream.as_mut().poll_write(context, &self.output) {
-                Poll::Ready(Ok(bytes @ 1..)) => return Poll::Ready(Ok(Progress::Sent(bytes))),
-                Poll::Ready(Ok(0) | Err(_)) => self.is_deaf = true,
-                Poll::Pending => {}
-            }
-        }
-        let read = self.stream.as_mut().poll_read(context, &mut self.chunk);
-        read.map(|read| match read? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            bytes => Ok(Progress::Received(bytes)),
-        })
-    }
-}
-
-async fn open(place: Place, within: Duration) -> io::Result<Pin<Box<dyn Stream>>> {
-    let open = async {
-        Ok::<Pin<Box<dyn Stream>>, io::Error>(match place {
-            Place::Tcp(address) => {
-                let stream = TcpStream::connect(&*address).await?;
-                stream.set_nodelay(true)?;
-                Box::pin(stream)
-            }
-            Place::Unix(path) => Box::pin(UnixStream::connect(&*path).await?),
-        })
-    };
-    open.or(async {
-        Timer::after(within).await;
-        Err(io::ErrorKind::TimedOut.into())
-    })
-    .await
-}
-
-/// Sleeps until a moment; for ever if there is none. It may wake early, and the caller looks at the
-/// clock again: the timer's stands still while the machine sleeps and ours does not.
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => drop(Timer::after(clock::until(moment).min(LOOK_AGAIN)).await),
-        None => future::pending().await,
+        let moved = self.socket.poll_move(context, &self.output);
+        moved.map(|moved| Ok(Progress::Moved(moved?)))
     }
 }

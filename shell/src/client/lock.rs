@@ -15,8 +15,9 @@ use smol::future::FutureExt;
 use super::background::{self, Debtor, Holder};
 use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::clock;
-use super::driver::{Driver, Heard};
+use super::driver::Heard;
 use super::error::{Error, ErrorKind};
+use super::link::Link;
 use super::pool::Pool;
 
 /// A leased lock that is held.
@@ -27,7 +28,8 @@ use super::pool::Pool;
 ///
 /// # In the background
 ///
-/// A thread of the process, shared by all its locks, owns the connection: it renews at a third of
+/// A thread of the process, shared by all its locks, owns the connections, each of which many leases share
+/// ([`ClientOptions::connections`](super::ClientOptions::connections)): it renews at a third of
 /// the ttl, asks over a new connection when one breaks, and notices a failed renewal and the end of the
 /// ttl, whatever the caller's executor is doing. So a caller that hangs holds its lock for ever; where that can be, set
 /// [`hold_max`](super::LockOptions::hold_max).
@@ -86,7 +88,7 @@ impl Lock {
         let (answer, obtained) = bounded(1);
         let (holder, debtor) = background::debt();
         let task = LockTask {
-            driver: pool.driver().await,
+            link: pool.link(keys.len()),
             pool: pool.clone(),
             leases,
             watch: Arc::clone(&watch),
@@ -258,7 +260,7 @@ impl LockWatch {
 /// Keeps one lock, in the background.
 struct LockTask {
     pool: Pool,
-    driver: Driver,
+    link: Link,
     leases: Leases,
     watch: Arc<LockWatch>,
     /// Dropped when the lock is not held any more.
@@ -272,12 +274,11 @@ struct LockTask {
 
 impl LockTask {
     async fn run(mut self, calls: Receiver<LockCall>) {
-        self.driver.lend(&mut self.leases);
         self.leases.obtain(clock::now());
         let mut holder_is_gone = false;
         loop {
             if self.leases.is_idle() && holder_is_gone {
-                return self.pool.give_back(self.driver);
+                return;
             }
             // One call at a time: the next one is heard when this one is answered.
             let busy = self.refresh.is_some() || self.measure.is_some() || self.release.is_some();
@@ -290,7 +291,7 @@ impl LockTask {
             };
             let watch = Arc::clone(&self.watch);
             let show = |leases: &Leases| watch.show(leases);
-            match self.driver.drive(&mut self.leases, call, show).await {
+            match self.link.drive(&mut self.leases, call, show).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),
                 // The holder has dropped its lock, or broken off its obtain.
@@ -376,7 +377,7 @@ impl LockTask {
     }
 
     fn error(&mut self, failure: Failure) -> Error {
-        let cause = self.driver.take_cause();
+        let cause = self.link.take_cause();
         self.pool.error(ErrorKind::from_failure(failure, cause))
     }
 

@@ -50,10 +50,13 @@ mod compute;
 mod driver;
 mod endpoint;
 mod error;
+mod hub;
+mod link;
 mod lock;
 mod options;
 mod pool;
 mod server;
+mod socket;
 
 pub use bound::BoundLock;
 pub use compute::Value;

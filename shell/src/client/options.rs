@@ -15,6 +15,7 @@ use super::clock;
 pub struct ClientOptions {
     pub(super) connect_timeout: Duration,
     pub(super) reply_timeout: Duration,
+    pub(super) connections: usize,
 }
 
 impl Default for ClientOptions {
@@ -23,6 +24,7 @@ impl Default for ClientOptions {
         Self {
             connect_timeout: patience,
             reply_timeout: patience,
+            connections: 4,
         }
     }
 }
@@ -46,6 +48,15 @@ impl ClientOptions {
     #[must_use]
     pub const fn reply_timeout(mut self, span: Duration) -> Self {
         self.reply_timeout = span;
+        self
+    }
+
+    /// How many connections leased locks share; 4 unless it is said, and at least one. They are opened as
+    /// they are needed, and more than that only when each has a thousand keys. A lock that is bound to a
+    /// connection has its own, and so has a value while it is computed.
+    #[must_use]
+    pub const fn connections(mut self, count: usize) -> Self {
+        self.connections = count;
         self
     }
 }

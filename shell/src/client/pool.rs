@@ -1,16 +1,22 @@
-//! The connections to one server that wait for their next use.
+//! The connections to one server: those that many share, and those that wait for their next use by one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::driver::Driver;
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
+use super::hub::Hub;
+use super::link::Link;
 use super::options::ClientOptions;
 
 /// Connections that are kept open for the next call.
 const IDLE_MAX: usize = 8;
 
-/// Idle connections to one server. A copy has the same ones.
+/// How many keys of leases share a connection at most. Each has one request unanswered at a time, and
+/// a session can have four times as many.
+const LOAD_MAX: usize = 1_000;
+
+/// The connections to one server. A copy has the same ones.
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Inner>);
 
@@ -18,6 +24,7 @@ struct Inner {
     endpoint: Endpoint,
     options: ClientOptions,
     idle: Mutex<Vec<Driver>>,
+    hubs: Mutex<Vec<Hub>>,
 }
 
 impl Pool {
@@ -27,6 +34,7 @@ impl Pool {
             endpoint,
             options,
             idle: Mutex::new(Vec::new()),
+            hubs: Mutex::new(Vec::new()),
         }))
     }
 
@@ -43,6 +51,31 @@ impl Pool {
     /// An error of this server.
     pub(super) fn error(&self, kind: ErrorKind) -> Error {
         Error::at(self.0.endpoint.name(), kind)
+    }
+
+    /// A place on a shared connection that counts as `load` users: one that nobody uses, or a new one
+    /// as long as there are fewer than the options say, or the one with the fewest users.
+    pub(super) fn link(&self, load: usize) -> Link {
+        // A list of connections is whole whoever panicked.
+        let mut hubs = self.0.hubs.lock().unwrap_or_else(PoisonError::into_inner);
+        let least = hubs
+            .iter()
+            .map(|hub| (hub.load(), hub))
+            .min_by_key(|(load, _)| *load);
+        let hub = match least {
+            Some((0, hub)) => hub.clone(),
+            Some((other, hub))
+                if hubs.len() >= self.0.options.connections && other + load <= LOAD_MAX =>
+            {
+                hub.clone()
+            }
+            Some(_) | None => {
+                let hub = Hub::new(self.0.endpoint.clone(), self.0.options.connect_timeout);
+                hubs.push(hub.clone());
+                hub
+            }
+        };
+        Link::new(hub, load)
     }
 
     /// A connection that is open and idle, or is still to be opened.

@@ -38,10 +38,8 @@ impl Client {
     /// nobody.
     pub async fn connect(address: &str) -> Result<Self, Error> {
         let client = Self::new(address, ClientOptions::new())?;
-        let mut driver = client.pool.driver().await;
-        let connected = driver.connect().await;
+        let connected = client.pool.link(0).connect().await;
         connected.map_err(|error| client.pool.error(ErrorKind::Unreachable(error)))?;
-        client.pool.give_back(driver);
         Ok(client)
     }
 

@@ -193,3 +193,27 @@ quickcheck! {
         true
     }
 }
+
+#[test]
+fn what_another_session_has_encoded_is_answered_as_ones_own() {
+    let (mut encoder, mut reader) = (Session::new(), Session::new());
+    let key = Key::new(b"k").unwrap();
+    let quiet = AnyRequest::meta(Verb::Get, key, Flags::of([Flag::Quiet]));
+    assert_eq!(reader.expect(&quiet), Err(SendError::Inexpressible));
+    let get = AnyRequest::meta(Verb::Get, key, Flags::of([Flag::Value]));
+    for request in [get, AnyRequest::Noop] {
+        let mut bytes = Vec::new();
+        let ticket = encoder.send(&request, &mut bytes).unwrap();
+        assert_eq!(reader.expect(&request), Ok(ticket));
+    }
+    let input = b"VA 1 \r\nx\r\nMN\r\n";
+    let first = reader.receive(input).unwrap().unwrap();
+    assert_eq!(first.answer.code(), Some(Code::Value));
+    let second = reader.receive(&input[first.consumed..]).unwrap().unwrap();
+    assert_eq!(second.answer.code(), Some(Code::Noop));
+    assert_eq!(reader.pending(), 0);
+    for _ in 0..PENDING_MAX {
+        reader.expect(&AnyRequest::Noop).unwrap();
+    }
+    assert_eq!(reader.expect(&AnyRequest::Noop), Err(SendError::TooMany));
+}

@@ -1,0 +1,115 @@
+//! A socket to a server: what is opened, sent to and received from, and nothing of what is said.
+//!
+//! - K1: what a server has said before it closed is read, also if it takes nothing more.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use smol::Timer;
+use smol::future::FutureExt;
+use smol::io::{AsyncRead, AsyncWrite};
+use smol::net::TcpStream;
+use smol::net::unix::UnixStream;
+
+use super::endpoint::Place;
+
+/// How much is read at a time, in bytes.
+const READ_BYTES: usize = 16 << 10;
+
+/// The most that an unfinished answer may take, in bytes: the largest value a server can be
+/// configured for, and its line.
+pub(super) const INPUT_BYTES_MAX: usize = (1 << 30) + READ_BYTES;
+
+trait Stream: AsyncRead + AsyncWrite + AsFd + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + AsFd + Send + Unpin> Stream for S {}
+
+/// A socket that is being opened.
+pub(super) type Opening = Pin<Box<dyn Future<Output = io::Result<Socket>> + Send>>;
+
+/// An open socket.
+pub(super) struct Socket {
+    stream: Pin<Box<dyn Stream>>,
+    /// Where bytes arrive.
+    chunk: Box<[u8]>,
+    /// The peer takes nothing more (K1).
+    is_deaf: bool,
+}
+
+/// What a socket has done.
+pub(super) enum Moved {
+    /// So many bytes have gone.
+    Sent(usize),
+    /// So many bytes have [arrived](Socket::arrived).
+    Received(usize),
+}
+
+impl Socket {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// The system's, also of the look-up of a name; [`io::ErrorKind::TimedOut`] if it takes longer
+    /// than `within`.
+    pub(super) async fn open(place: Place, within: Duration) -> io::Result<Self> {
+        let open = async {
+            Ok::<Pin<Box<dyn Stream>>, io::Error>(match place {
+                Place::Tcp(address) => {
+                    let stream = TcpStream::connect(&*address).await?;
+                    stream.set_nodelay(true)?;
+                    Box::pin(stream)
+                }
+                Place::Unix(path) => Box::pin(UnixStream::connect(&*path).await?),
+            })
+        };
+        let stream = open
+            .or(async {
+                Timer::after(within).await;
+                Err(io::ErrorKind::TimedOut.into())
+            })
+            .await?;
+        Ok(Self {
+            stream,
+            chunk: vec![0; READ_BYTES].into(),
+            is_deaf: false,
+        })
+    }
+
+    /// Sends some of `output` or receives something, whichever is possible first.
+    ///
+    /// # Errors
+    /// The socket's; [`io::ErrorKind::UnexpectedEof`] if the peer has closed it.
+    pub(super) fn poll_move(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &[u8],
+    ) -> Poll<io::Result<Moved>> {
+        if !output.is_empty() && !self.is_deaf {
+            match self.stream.as_mut().poll_write(context, output) {
+                Poll::Ready(Ok(bytes @ 1..)) => return Poll::Ready(Ok(Moved::Sent(bytes))),
+                Poll::Ready(Ok(0) | Err(_)) => self.is_deaf = true,
+                Poll::Pending => {}
+            }
+        }
+        let read = self.stream.as_mut().poll_read(context, &mut self.chunk);
+        read.map(|read| match read? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            bytes => Ok(Moved::Received(bytes)),
+        })
+    }
+
+    /// The bytes that [`Moved::Received`] told of.
+    pub(super) fn arrived(&self, bytes: usize) -> &[u8] {
+        self.chunk.get(..bytes).unwrap_or_default()
+    }
+
+    /// A copy that programs inherit.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn inheritable(&self) -> io::Result<OwnedFd> {
+        Ok(rustix::io::dup(self.stream.as_fd())?)
+    }
+}
