@@ -203,6 +203,20 @@ fn a_lock_is_given_back_by_its_owner_only() {
 }
 
 #[test]
+fn a_lock_ends_with_its_item_when_the_owner_deletes_it() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    bench.ask(A, lock("k"));
+    assert_eq!(bench.ask(A, Delete::new(key("k"))), Reply::Deleted);
+    assert_eq!(
+        bench.ask(A, unlock("k")),
+        Reply::Refused(Refusal::NotLockedNotFound)
+    );
+    assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
+    assert_eq!(bench.ask(B, lock("k")), Reply::Locked);
+}
+
+#[test]
 fn a_held_item_expires_when_it_is_unlocked() {
     let mut bench = Bench::new();
     bench.ask(A, expiring("k", 1));

@@ -153,7 +153,7 @@ pub trait Store {
 
     /// Asserts that the store's parts agree. Looks at every item.
     #[cfg(any(test, feature = "verify"))]
-    fn check(&self) {}
+    fn check(&self);
 }
 
 /// Which end of a value is added to.

@@ -8,14 +8,12 @@ use latchd_core::client::{
     TokenValue,
 };
 use latchd_core::command::{Command, Get};
-use latchd_core::connection::Connection;
-use latchd_core::engine::{Config, Core, Event};
+use latchd_core::engine::Config;
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
-use latchd_core::wire::WireLimits;
 use latchd_core::wire::meta::Verb;
-use latchd_core::{ConnId, Instant, Limits, Output};
+use latchd_core::{ConnId, Instant, Limits, Output, Server};
 
 use super::trap::{Trap, forged, heard, trapped, version_in};
 use super::{Bounds, Happening, Witness};
@@ -25,6 +23,9 @@ pub(super) const STEP_MS: u64 = 1000;
 
 /// When the server's seconds begin, after a client's.
 const PHASE_MS: u64 = 500;
+
+/// Who looks at what the server has: no connection of it.
+const NOBODY: ConnId = ConnId::from_number(0);
 
 /// The ttl that is asked for.
 const TTL: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ pub(super) struct Stored {
     ttl_s: Option<u32>,
 }
 
-/// All of a state but the core, of which this shows what can matter.
+/// All of a state but the server, of which this shows what can matter.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct View {
     pub(super) clients: [LeaseClient; 2],
@@ -81,7 +82,7 @@ pub(super) struct View {
 /// A state.
 #[derive(Clone, Debug)]
 pub struct World {
-    core: Core,
+    server: Server,
     pub(super) view: View,
     /// What the last step has shown.
     pub(super) seen: u8,
@@ -108,12 +109,12 @@ fn key() -> Key<'static> {
 }
 
 /// A server that has just started, and knows both connections.
-fn started(now: Instant) -> Core {
-    let mut core = Core::new(Config::new(Limits::new(1 << 20, 1 << 10), 0));
+fn started(now: Instant) -> Server {
+    let mut server = Server::new(Config::new(Limits::new(1 << 20, 1 << 10), 0));
     for client in 0..2 {
-        core.handle(now, Event::Opened(conn(client)));
+        assert_eq!(server.open(now), conn(client), "they connect in order");
     }
-    core
+    server
 }
 
 impl World {
@@ -143,7 +144,7 @@ impl World {
             }
         };
         Self {
-            core: started(Instant::from_millis(0)),
+            server: started(Instant::from_millis(0)),
             view: View {
                 clients: TOKENS.map(client),
                 stored: Stored::default(),
@@ -186,10 +187,8 @@ impl World {
     /// Executes a request, and returns the answer.
     fn serve(&mut self, client: usize, request: &[u8]) -> Vec<u8> {
         let mut answer = Output::new();
-        let mut connection = Connection::new(WireLimits::default());
         let now = self.server_clock();
-        let mut core = self.core.at(now, conn(client));
-        connection.drive(request, &mut core, &mut answer, usize::MAX);
+        self.server.receive(now, conn(client), request, &mut answer);
         answer.into()
     }
 
@@ -200,7 +199,7 @@ impl World {
             bump: false,
             ..Get::new(key())
         });
-        let reply = self.core.execute(now, conn(0), get);
+        let reply = self.server.machine_mut().execute(now, NOBODY, get);
         self.view.stored = if let Reply::Hit(hit) = reply {
             Stored {
                 value: Some(hit.value.to_vec()),
@@ -403,7 +402,7 @@ impl World {
                 self.view.run += 1;
                 self.view.granted = 0;
                 self.view.stored = Stored::default();
-                self.core = started(self.server_clock());
+                self.server = started(self.server_clock());
                 for client in 0..2 {
                     self.disconnect(client, trap);
                     // Who has executed nothing until now never will.

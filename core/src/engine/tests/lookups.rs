@@ -116,6 +116,10 @@ impl Store for Counting {
     fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize {
         self.store.bytes_for(key_bytes, value_bytes)
     }
+
+    fn check(&self) {
+        self.store.check();
+    }
 }
 
 #[test]
