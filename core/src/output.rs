@@ -169,6 +169,14 @@ impl Output {
         shared.chain([rest]).filter(|chunk| !chunk.is_empty())
     }
 
+    /// Everything that is to be sent, if it is in one piece: what most outputs are, at the price of a
+    /// look. Empty if there is nothing.
+    #[must_use]
+    pub fn as_one_chunk(&self) -> Option<&[u8]> {
+        let is_one = self.shared.is_empty();
+        is_one.then(|| self.copied.get(self.taken..).unwrap_or_default())
+    }
+
     /// Takes the first `bytes` bytes out: they are sent. All of them, if there are fewer.
     pub fn advance(&mut self, mut bytes: usize) {
         if bytes >= self.len() {
@@ -196,8 +204,10 @@ impl Output {
     pub fn clear(&mut self) {
         self.copied.clear();
         self.taken = 0;
-        self.shared.clear();
         self.shared_bytes = 0;
+        if !self.shared.is_empty() {
+            self.shared.clear();
+        }
     }
 
     /// Gives back room for copied bytes past `bytes`, so that one large answer is not paid for ever.
@@ -301,6 +311,9 @@ mod tests {
             assert_eq!((out.len(), out.is_empty()), (plain.len(), plain.is_empty()));
             assert!(out.chunks().count() <= CHUNKS_MAX);
             assert!(out.chunks().all(|chunk| !chunk.is_empty()));
+            if let Some(all) = out.as_one_chunk() {
+                assert_eq!(all, plain);
+            }
             Vec::from(out) == plain
         }
     }

@@ -34,26 +34,15 @@ pub(crate) fn send(
     output: &mut Output,
     traffic: &Traffic,
 ) -> rustix::io::Result<Sent> {
-    let mut chunks = [IoSlice::new(&[]); CHUNKS_MAX];
-    let (mut count, mut room) = (0, SENT_BYTES_MAX);
-    for (slice, chunk) in chunks.iter_mut().zip(output.chunks()) {
-        let chunk = &chunk[..chunk.len().min(room)];
-        if chunk.is_empty() {
-            break;
-        }
-        *slice = IoSlice::new(chunk);
-        room -= chunk.len();
-        count += 1;
-    }
-    let offered = SENT_BYTES_MAX - room;
-    let sent = match &chunks[..count] {
-        [] => return Ok(Sent::All),
+    // What the socket takes of that is all that one turn may send.
+    let offered = output.len().min(SENT_BYTES_MAX);
+    let sent = match output.as_one_chunk() {
+        Some([]) => return Ok(Sent::All),
         // As good as always: a value must be large to be a piece of its own.
-        [only] => retry_on_intr(|| rustix::net::send(socket, only, SendFlags::NOSIGNAL)),
-        several => retry_on_intr(|| {
-            let mut no_control = SendAncillaryBuffer::default();
-            rustix::net::sendmsg(socket, several, &mut no_control, SendFlags::NOSIGNAL)
-        }),
+        Some(only) => {
+            retry_on_intr(|| rustix::net::send(socket, &only[..offered], SendFlags::NOSIGNAL))
+        }
+        None => send_chunks(socket, output),
     };
     match sent {
         Ok(sent) => {
@@ -70,6 +59,25 @@ pub(crate) fn send(
         Err(Errno::AGAIN) => Ok(Sent::Full),
         Err(errno) => Err(errno),
     }
+}
+
+/// Apart from the above, or every answer would clear the list of pieces on the stack.
+#[inline(never)]
+fn send_chunks(socket: &OwnedFd, output: &Output) -> rustix::io::Result<usize> {
+    let mut chunks = [IoSlice::new(&[]); CHUNKS_MAX];
+    let (mut count, mut room) = (0, SENT_BYTES_MAX);
+    for (slice, chunk) in chunks.iter_mut().zip(output.chunks()) {
+        let chunk = &chunk[..chunk.len().min(room)];
+        if chunk.is_empty() {
+            break;
+        }
+        *slice = IoSlice::new(chunk);
+        room -= chunk.len();
+        count += 1;
+    }
+    let mut no_control = SendAncillaryBuffer::default();
+    let chunks = &chunks[..count];
+    retry_on_intr(|| rustix::net::sendmsg(socket, chunks, &mut no_control, SendFlags::NOSIGNAL))
 }
 
 #[cfg(test)]

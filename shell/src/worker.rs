@@ -211,6 +211,10 @@ impl Worker {
             return;
         };
         let kept = kept(client);
+        if kept == client.charged {
+            // Of most clients nothing is kept between two requests.
+            return;
+        }
         let holder = Holder {
             worker: self.index,
             name: Name::client(slot, client.number()).encode().u64(),
