@@ -22,9 +22,20 @@ fn ask<'a, T>(
     command: impl Into<Command<'a>>,
     look: impl Fn(&Reply<'_>) -> T,
 ) -> T {
+    ask_at(NOW, shards, session, command, look)
+}
+
+/// [`ask`] at another time.
+fn ask_at<'a, T>(
+    now: Instant,
+    shards: &Shards,
+    session: &mut ShardSession,
+    command: impl Into<Command<'a>>,
+    look: impl Fn(&Reply<'_>) -> T,
+) -> T {
     let mut seen = None;
     let command = command.into();
-    shards.execute(NOW, session, command, &|_| Vec::new(), &mut |reply| {
+    shards.execute(now, session, command, &|_| Vec::new(), &mut |reply| {
         assert!(seen.is_none(), "a command has one reply");
         seen = Some(look(reply));
     });
@@ -212,4 +223,51 @@ fn shards_are_as_many_as_threads_can_use_and_memory_allows() {
     assert_eq!(shard_count(3, &limits(1024)), 16);
     assert_eq!(shard_count(64, &limits(1 << 20)), 64);
     assert_eq!(shard_count(4, &limits(1)), 1);
+}
+
+/// What an operator, a time server or a virtual machine may do to the wall clock.
+#[test]
+fn a_wall_clock_that_steps_ends_no_lock_and_no_item() {
+    const DAY_S: u64 = 86_400;
+    let at_s = |seconds: u64| Instant::from_millis(1_000 * seconds);
+    let shards = shards(8);
+    let (mut one, mut two) = (session(1), session(2));
+    fill(&shards, &mut one);
+    assert!(names().iter().all(|name| lock(&shards, &mut one, name)));
+    let mut relative = Set::new(key("relative"), b"value");
+    relative.exptime = Exptime::In { seconds: 10 };
+    let stored = |reply: &Reply<'_>| assert!(matches!(reply, Reply::Stored(_)), "{reply:?}");
+    ask(&shards, &mut one, relative, stored);
+    // The clock of moment 0, as it is read second by second: years ahead, 1970, a day back and forth.
+    let steps = [
+        20_000 * DAY_S,
+        0,
+        40_000 * DAY_S,
+        39_999 * DAY_S,
+        40_000 * DAY_S,
+    ];
+    let is_there = |seconds, session: &mut ShardSession| {
+        let get = ItemCommand::Get(Get::new(key("relative")));
+        ask_at(at_s(seconds), &shards, session, get, |reply| {
+            matches!(reply, Reply::Hit(_))
+        })
+    };
+    for (seconds, unix_s_at_start) in (1..).zip(steps) {
+        shards.tick(at_s(seconds), unix_s_at_start);
+        assert!(!names().iter().any(|name| lock(&shards, &mut two, name)));
+        assert!(is_there(seconds, &mut two), "{seconds} s");
+        // A date is read by the clock of the moment.
+        let mut dated = Set::new(key("dated"), b"value");
+        dated.exptime = Exptime::At {
+            unix_s: unix_s_at_start + seconds + 5,
+        };
+        ask_at(at_s(seconds), &shards, &mut two, dated, stored);
+        let get = ItemCommand::Get(Get::new(key("dated")));
+        ask_at(at_s(seconds + 1), &shards, &mut two, get, |reply| {
+            assert!(matches!(reply, Reply::Hit(_)), "{seconds} s: {reply:?}");
+        });
+    }
+    assert!(!is_there(11, &mut two), "it has had its ten seconds");
+    shards.close(at_s(12), one);
+    assert!(names().iter().all(|name| lock(&shards, &mut two, name)));
 }

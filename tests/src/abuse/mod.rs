@@ -65,7 +65,8 @@ pub struct Stage<'a> {
 }
 
 /// Flags of a server with room for a large store and as many connections as an attack may want.
-const LARGE: &[&str] = &["-m", "1024", "-t", "4", "-c", "4096"];
+/// One holder may have an eighth of the memory: 256 MB for half a million locks.
+const LARGE: &[&str] = &["-m", "2048", "-t", "4", "-c", "4096"];
 
 /// Besides these, for latchd: one client may hold as many locks as an attack wants.
 const MANY_LOCKS: &[&str] = &["-o", "locks_per_conn=1000000"];
