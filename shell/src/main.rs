@@ -59,12 +59,7 @@ fn main() -> ExitCode {
         }
     };
     config.log_dropped = Arc::clone(log.dropped());
-    let writer = log.clone();
-    tracing_subscriber::fmt()
-        .with_writer(move || writer.clone())
-        .with_ansi(log_file.is_none() && io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+    show_log(&log, log_file.is_none() && io::stderr().is_terminal());
     stop_at_panic(log.clone());
     if !ignored.is_empty() {
         tracing::warn!(
@@ -87,6 +82,20 @@ fn main() -> ExitCode {
     };
     log.flush();
     code
+}
+
+/// Lets `tracing` write to the log. Somebody who sits at a terminal knows what time it is.
+fn show_log(log: &Log, at_terminal: bool) {
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .with_ansi(at_terminal)
+        .with_target(false);
+    if at_terminal {
+        subscriber.without_time().init();
+    } else {
+        subscriber.init();
+    }
 }
 
 /// Says what is wrong with the command line, or what was asked of it, and ends the process. `lock` has
@@ -139,9 +148,18 @@ fn run(config: Config, log: &Log) -> io::Result<()> {
     });
     server.shutdown();
     if let Some(signal) = end? {
-        tracing::info!("ended by {signal:?}");
+        tracing::info!("goodbye: {}, and every lock is free", reason(signal));
     }
     Ok(())
+}
+
+/// Why the server ends.
+fn reason(signal: Signal) -> String {
+    match signal {
+        Signal::Int => "interrupted (SIGINT)".into(),
+        Signal::Term => "told to end (SIGTERM)".into(),
+        other => format!("ended by {other:?}"),
+    }
 }
 
 /// What a person at a terminal sees.
@@ -149,11 +167,11 @@ fn greeting(addresses: &[Address], facts: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let listening = list(addresses);
     let connect = addresses.first().map(|address| match address {
-        Address::Tcp(address) => format!("nc {} {}", address.ip(), address.port()),
-        Address::Unix(path) => format!("nc -U {}", path.display()),
+        Address::Tcp(address) => format!("nc -C {} {}", address.ip(), address.port()),
+        Address::Unix(path) => format!("nc -C -U {}", path.display()),
     });
     let hint = connect.map_or_else(String::new, |connect| {
-        format!("try `{connect}`, then: set k 0 0 5, hello, get k, lock k\n")
+        format!("try `{connect}`, then line by line: set k 0 0 5 / hello / get k / lock k\n")
     });
     format!(
         "latchd {version}, a cache server with locks that die with their client\n\

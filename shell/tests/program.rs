@@ -5,7 +5,8 @@
 mod client;
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use client::TestClient;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// The program with flags; its standard error is to be read.
 fn latchd(flags: &[&str]) -> Command {
@@ -109,6 +111,67 @@ fn a_unix_socket_is_removed_at_the_end_and_replaced_after_a_kill() {
     assert_eq!(TestClient::connect_unix(&path).ask("mn"), "MN");
     assert_eq!(latchd.end(Signal::TERM), Some(0));
     assert!(!path.exists());
+}
+
+/// Types lines into `command`, and returns what it shows until a line is `last`.
+fn typed(command: &str, lines: &[&str], last: &str) -> String {
+    let mut child = Command::new("sh")
+        .args(["-c", &format!("exec {command}")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keyboard = child.stdin.take().unwrap();
+    for line in lines {
+        writeln!(keyboard, "{line}").unwrap();
+    }
+    let mut screen = BufReader::new(child.stdout.take().unwrap());
+    let mut shown = String::new();
+    while shown.lines().last() != Some(last) {
+        assert_ne!(screen.read_line(&mut shown).unwrap(), 0, "{shown}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    shown
+}
+
+#[test]
+fn what_the_banner_says_to_try_works_as_it_is_typed() {
+    let has_netcat = Command::new("nc").arg("-h").output();
+    if has_netcat.is_err() {
+        eprintln!("there is no nc: the banner's hint is not tried");
+        return assert!(std::env::var_os("LATCHD_REQUIRE_PEERS").is_none());
+    }
+    let path = std::env::temp_dir().join(format!("latchd-banner-{}", std::process::id()));
+    for flags in [&["-l", "127.0.0.1:0"][..], &["-s", path.to_str().unwrap()]] {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let terminal = File::options().write(true).open(name.to_str().unwrap());
+        let mut child = latchd(flags).stderr(terminal.unwrap()).spawn().unwrap();
+        let mut screen = BufReader::new(File::from(master));
+        let mut banner = String::new();
+        while !banner.contains("Ctrl-C stops it") {
+            assert_ne!(screen.read_line(&mut banner).unwrap(), 0, "{banner}");
+        }
+        let (_, hint) = banner.split_once("try `").unwrap();
+        let (command, rest) = hint.split_once('`').unwrap();
+        let (_, lines) = rest.split_once(": ").unwrap();
+        let lines: Vec<_> = lines.lines().next().unwrap().split(" / ").collect();
+        assert_eq!(
+            typed(command, &lines, "OK"),
+            "STORED\r\nVALUE k 0 5\r\nhello\r\nEND\r\nOK\r\n",
+            "{banner}"
+        );
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        let mut goodbye = String::new();
+        while !goodbye.contains("goodbye") {
+            assert_ne!(screen.read_line(&mut goodbye).unwrap(), 0, "{goodbye}");
+        }
+    }
 }
 
 #[test]
@@ -329,10 +392,7 @@ fn a_log_whose_reader_has_gone_ends_nothing() {
 
 #[test]
 fn a_log_on_a_full_disk_ends_nothing() {
-    let full = std::fs::OpenOptions::new()
-        .write(true)
-        .open("/dev/full")
-        .unwrap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
     let (child, client) = logging_to(full, free_port());
     serves_and_ends(child, client);
 }
