@@ -12,9 +12,13 @@
 use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::Reply;
+use crate::wire::authenticate::{self, FAILURES_MAX};
 use crate::wire::line::Line;
 use crate::wire::status_line::{LINE_TOO_LONG, NO_ROOM_TO_READ};
-use crate::wire::{BINARY_MAGIC, Cursor, Envelope, LocalResponse, binary, classic, meta, text};
+use crate::wire::{
+    Admission, BINARY_MAGIC, Cursor, Envelope, LocalResponse, Protocols, binary, classic, meta,
+    text,
+};
 
 pub use crate::wire::{KeyBuffer, Step, WireLimits};
 
@@ -46,6 +50,8 @@ pub enum Progress {
 pub struct Connection {
     limits: WireLimits,
     protocol: Protocol,
+    /// How often it has failed to show who it is; `None` once nobody asks any more.
+    strange: Option<u8>,
     cursor: Cursor,
     /// Nothing can happen before the input is this long.
     at_least: u32,
@@ -74,7 +80,15 @@ impl Connection {
     pub const fn new(limits: WireLimits) -> Self {
         Self {
             limits,
-            protocol: Protocol::Unknown,
+            protocol: match limits.allowed.protocols() {
+                Protocols::Any => Protocol::Unknown,
+                Protocols::Text => Protocol::Text,
+                Protocols::Binary => Protocol::Binary,
+            },
+            strange: match limits.allowed.admission {
+                Admission::Open => None,
+                Admission::ByPassword => Some(0),
+            },
             cursor: Cursor::Start,
             at_least: 1,
             scanned: 0,
@@ -125,6 +139,29 @@ impl Connection {
         }
     }
 
+    /// Whether the client may ask for anything: it has shown who it is, or need not.
+    #[must_use]
+    pub const fn is_admitted(&self) -> bool {
+        self.strange.is_none()
+    }
+
+    /// Notes what came of a [`Step::Authenticate`], and says so: with `welcome` if it `is_friend`.
+    /// Returns whether the connection goes on.
+    pub fn admit(&mut self, is_friend: bool, welcome: &str, out: &mut Output) -> bool {
+        let line = if is_friend {
+            welcome
+        } else {
+            "CLIENT_ERROR authentication failure"
+        };
+        out.extend_from_slice(line.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        self.strange = match self.strange {
+            Some(failures) if !is_friend => Some(failures + 1),
+            Some(_) | None => None,
+        };
+        self.strange.is_none_or(|failures| failures < FAILURES_MAX)
+    }
+
     fn next_text<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
         // The end of a line is looked for once, however often its request is looked at after: while
         // its body arrives, and for each key of a get.
@@ -135,6 +172,7 @@ impl Connection {
         }
         let line_bytes = self.line_bytes as usize;
         match Line::new(input, line_bytes) {
+            Some(line) if self.strange.is_some() => authenticate::decode(line),
             Some(line) => text::decode(line, &self.limits, &mut self.cursor, key_buffer),
             None => Step::Incomplete {
                 at_least: line_bytes,
@@ -183,8 +221,9 @@ impl Connection {
             Step::Incomplete { at_least } => self.at_least = saturated(*at_least),
             // A request of several steps stays in the input until the last; after a close there is
             // nothing to remember for.
-            Step::Execute { consumed: 0, .. } | Step::Close { .. } => {}
+            Step::Execute { consumed: 0, .. } | Step::Close { .. } | Step::ShutDown => {}
             Step::Execute { consumed, .. }
+            | Step::Authenticate { consumed, .. }
             | Step::Send { consumed, .. }
             | Step::Skip { consumed } => {
                 let request_bytes = *consumed;
@@ -245,8 +284,24 @@ impl Connection {
                     consumed
                 }
                 Step::Skip { consumed } => consumed,
+                Step::Authenticate {
+                    consumed,
+                    name,
+                    password,
+                    welcome,
+                } => {
+                    let is_friend = core.admits(name, password);
+                    if !self.admit(is_friend, welcome, out) {
+                        break Progress::Close;
+                    }
+                    consumed
+                }
                 Step::Close { response } => {
                     response.encode(out);
+                    break Progress::Close;
+                }
+                Step::ShutDown => {
+                    core.shut_down();
                     break Progress::Close;
                 }
             };

@@ -17,4 +17,15 @@ pub trait Execute {
     fn goes_on(&mut self) -> bool {
         true
     }
+
+    /// Whether a client of this name and password is a friend. Asked only where
+    /// [`Admission::ByPassword`](crate::wire::Admission) is set. Nobody is, by default.
+    fn admits(&mut self, name: &[u8], password: &[u8]) -> bool {
+        let _ = (name, password);
+        false
+    }
+
+    /// The client has asked for the end of the server. Asked only where
+    /// [`Allowed::shutdown`](crate::wire::Allowed) is set. By default only its connection ends.
+    fn shut_down(&mut self) {}
 }

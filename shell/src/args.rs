@@ -1,10 +1,14 @@
 //! The command line: memcached's, so that a start script works unchanged.
 //!
-//! Three kinds of flags: those that mean something here; those that mean nothing here and are
-//! accepted with one warning; and those that would leave the server less guarded than its caller
-//! believes (authentication, TLS, no `flush_all`), which are refused.
+//! Three kinds of flags: those that mean something here; those that mean nothing here and are accepted
+//! with one warning ([`ignored`]); and those without which the server would be less guarded, or do
+//! less, than its caller believes ([`refused`]).
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `usage` and `main`.
+
+mod ignored;
+mod process;
+mod refused;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -13,6 +17,14 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Parser};
 use latchd::{Config, ListenAddress, UnixSocket};
+use latchd_core::wire::Protocols;
+
+use self::ignored::{Ignored, is_ignored};
+pub(crate) use self::process::Process;
+use self::refused::Refused;
+
+/// The most threads a server runs.
+const THREADS_MAX: usize = 64;
 
 /// The smallest and the largest `-I`, in bytes. Source: memcached 1.6.45 `memcached.c`, `main`.
 const VALUE_BYTES: std::ops::RangeInclusive<usize> = 1 << 10..=1 << 30;
@@ -58,8 +70,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NUMBER", default_value_t = 1024,
         value_parser = clap::value_parser!(u32).range(1..))]
     conn_limit: u32,
-    /// Threads [default: 4, or as many as there are cores if that is fewer]
-    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64))]
+    /// Threads, up to 64 [default: 4, or as many as there are cores if that is fewer]
+    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// The largest value, in bytes, or with k or m
     #[arg(short = 'I', long, value_name = "SIZE", default_value = "1m", value_parser = value_bytes)]
@@ -74,9 +86,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(2..=7200))]
     dead_peer: u32,
-    /// Log there instead of to standard error; SIGHUP opens it anew
-    #[arg(long, value_name = "PATH")]
-    pub(crate) log_file: Option<PathBuf>,
+    /// Which protocols are spoken: ascii, binary, or auto for all of them
+    #[arg(short = 'B', long, value_name = "NAME", default_value = "auto",
+        value_parser = PossibleValuesParser::new(["auto", "ascii", "binary"]))]
+    protocol: String,
+    /// Let in only who is in this file, a line `name:password` each; in text only
+    #[arg(short = 'Y', long, value_name = "PATH")]
+    auth_file: Option<PathBuf>,
+    #[command(flatten)]
+    guards: Guards,
     /// More options, separated by commas: `idle_timeout=SECONDS` closes silent connections (0, the
     /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing;
     /// `locks_per_conn=NUMBER` bounds the locks that one connection holds (65536);
@@ -84,6 +102,8 @@ pub(crate) struct Args {
     /// finished and not taken (0 does not)
     #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
+    #[command(flatten)]
+    pub(crate) process: Process,
     #[command(flatten)]
     ignored: Ignored,
     #[command(flatten)]
@@ -97,96 +117,23 @@ pub(crate) enum Task {
     Lock(crate::lock::LockArgs),
 }
 
-/// Flags of memcached that mean nothing here.
+/// What clients may ask for.
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
-struct Ignored {
-    #[arg(short = 'd', long, hide = true)]
-    daemon: bool,
-    #[arg(short = 'r', long, hide = true)]
-    enable_coredumps: bool,
-    #[arg(short = 'k', long, hide = true)]
-    lock_memory: bool,
-    #[arg(short = 'L', long, hide = true)]
-    enable_largepages: bool,
-    #[arg(short = 'C', long, hide = true)]
-    disable_cas: bool,
-    #[arg(short = 'A', long, hide = true)]
-    enable_shutdown: bool,
-    #[arg(short = 'X', long, hide = true)]
+struct Guards {
+    /// Refuse `flush_all`
+    #[arg(short = 'F', long)]
+    disable_flush_all: bool,
+    /// Refuse what tells the names of keys: `keys`, `stats cachedump`, `lru_crawler metadump`
+    #[arg(short = 'X', long)]
     disable_dumping: bool,
+    /// Let clients end the server by `shutdown`
+    #[arg(short = 'A', long)]
+    enable_shutdown: bool,
+    /// Nobody can `watch` in any case.
     #[arg(short = 'W', long, hide = true)]
     disable_watch: bool,
-    #[arg(short = 'u', long, hide = true)]
-    user: Option<String>,
-    #[arg(short = 'P', long, hide = true)]
-    pidfile: Option<String>,
-    #[arg(short = 'f', long, hide = true)]
-    slab_growth_factor: Option<String>,
-    #[arg(short = 'n', long, hide = true)]
-    slab_min_size: Option<String>,
-    #[arg(short = 'D', hide = true)]
-    delimiter: Option<String>,
-    #[arg(short = 'R', long, hide = true)]
-    max_reqs_per_event: Option<String>,
-    #[arg(short = 'e', long, hide = true)]
-    memory_file: Option<String>,
-    #[arg(short = 'N', long, hide = true)]
-    napi_ids: Option<String>,
-    /// Port 0 is how a start script says "no UDP", and there is none.
-    #[arg(short = 'U', long, hide = true)]
-    udp_port: Option<u16>,
-    /// Every protocol is recognised by its first bytes.
-    #[arg(short = 'B', long, hide = true,
-        value_parser = PossibleValuesParser::new(["auto", "ascii", "binary"]))]
-    protocol: Option<String>,
 }
-
-/// Flags of memcached that guard something latchd cannot guard yet.
-#[derive(Debug, clap::Args)]
-#[allow(clippy::struct_excessive_bools)] // As above.
-struct Refused {
-    #[arg(short = 'S', long, hide = true)]
-    enable_sasl: bool,
-    #[arg(short = 'Y', long, hide = true)]
-    auth_file: Option<String>,
-    #[arg(short = 'Z', long, hide = true)]
-    enable_ssl: bool,
-    #[arg(short = 'F', long, hide = true)]
-    disable_flush_all: bool,
-}
-
-/// Options of `-o` that memcached has and that mean nothing here, also with `no_` before them.
-const IGNORED_OPTIONS: &[&str] = &[
-    "chunked_items",
-    "drop_privileges",
-    "hash_algorithm",
-    "hashexpand",
-    "hashpower",
-    "hot_lru_pct",
-    "hot_max_factor",
-    "inline_ascii_resp",
-    "lru_crawler",
-    "lru_crawler_sleep",
-    "lru_crawler_tocrawl",
-    "lru_maintainer",
-    "modern",
-    "slab_automove",
-    "slab_automove_freeratio",
-    "slab_automove_ratio",
-    "slab_automove_window",
-    "slab_chunk_max",
-    "slab_reassign",
-    "slab_sizes",
-    "sock_cookie_id",
-    "tail_repair_time",
-    "temporary_ttl",
-    "track_sizes",
-    "warm_lru_pct",
-    "warm_max_factor",
-    "watcher_logbuf_size",
-    "worker_logbuf_size",
-];
 
 impl Args {
     /// What the flags ask for, and those of them that ask for nothing.
@@ -218,7 +165,22 @@ impl Args {
         config.verbosity = self.verbose;
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = self.threads.map_or(cores.min(4), usize::from);
-        config.threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+        if threads > THREADS_MAX {
+            ignored.push(format!("-t beyond {THREADS_MAX}"));
+        }
+        config.threads = NonZeroUsize::new(threads.min(THREADS_MAX)).unwrap_or(NonZeroUsize::MIN);
+        config.allowed.flush_all = !self.guards.disable_flush_all;
+        config.allowed.listing = !self.guards.disable_dumping;
+        config.allowed.shutdown = self.guards.enable_shutdown;
+        config.allowed.protocols = match self.protocol.as_str() {
+            "ascii" => Protocols::Text,
+            "binary" => Protocols::Binary,
+            _ => Protocols::Any,
+        };
+        if self.auth_file.is_some() && config.allowed.protocols == Protocols::Binary {
+            return Err("-Y authenticates clients in text, and -B binary does not speak it".into());
+        }
+        config.auth_file = self.auth_file;
         for option in &self.extended {
             extend(&mut config, option, &mut ignored)?;
         }
@@ -241,86 +203,17 @@ impl Args {
         for text in &self.listen {
             // Port 0 of -p means "none", but an address may name a port of its own.
             const UNNAMED: u16 = 0;
+            if text.starts_with("proto[") || text.starts_with("tag[") {
+                return Err(format!(
+                    "-l {text}: an address has no protocol or tag of its own; -B is for all of them"
+                ));
+            }
             let parsed = ListenAddress::parse(text, port.unwrap_or(UNNAMED))?;
             if port.is_some() || text.ends_with(&format!(":{}", parsed.port)) {
                 addresses.push(parsed);
             }
         }
         Ok(addresses)
-    }
-}
-
-impl Ignored {
-    /// The flags that were given.
-    fn given(&self) -> Vec<String> {
-        let Self {
-            daemon,
-            enable_coredumps,
-            lock_memory,
-            enable_largepages,
-            disable_cas,
-            enable_shutdown,
-            disable_dumping,
-            disable_watch,
-            user,
-            pidfile,
-            slab_growth_factor,
-            slab_min_size,
-            delimiter,
-            max_reqs_per_event,
-            memory_file,
-            napi_ids,
-            udp_port,
-            protocol,
-        } = self;
-        [
-            ("-d", *daemon),
-            ("-r", *enable_coredumps),
-            ("-k", *lock_memory),
-            ("-L", *enable_largepages),
-            ("-C", *disable_cas),
-            ("-A", *enable_shutdown),
-            ("-X", *disable_dumping),
-            ("-W", *disable_watch),
-            ("-u", user.is_some()),
-            ("-P", pidfile.is_some()),
-            ("-f", slab_growth_factor.is_some()),
-            ("-n", slab_min_size.is_some()),
-            ("-D", delimiter.is_some()),
-            ("-R", max_reqs_per_event.is_some()),
-            ("-e", memory_file.is_some()),
-            ("-N", napi_ids.is_some()),
-            ("-U", udp_port.is_some_and(|port| port != 0)),
-            (
-                "-B",
-                protocol.as_ref().is_some_and(|protocol| protocol != "auto"),
-            ),
-        ]
-        .into_iter()
-        .filter(|(_, is_given)| *is_given)
-        .map(|(flag, _)| flag.to_owned())
-        .collect()
-    }
-}
-
-impl Refused {
-    fn refuse(&self) -> Result<(), String> {
-        let Self {
-            enable_sasl,
-            auth_file,
-            enable_ssl,
-            disable_flush_all,
-        } = self;
-        if *enable_sasl || auth_file.is_some() {
-            Err("latchd cannot authenticate clients yet: listen where only friends can connect")
-        } else if *enable_ssl {
-            Err("latchd has no TLS yet: put a proxy that has it before a Unix socket (-s)")
-        } else if *disable_flush_all {
-            Err("latchd cannot disable flush_all yet")
-        } else {
-            Ok(())
-        }
-        .map_err(ToOwned::to_owned)
     }
 }
 
@@ -348,8 +241,12 @@ fn extend(config: &mut Config, option: &str, ignored: &mut Vec<String>) -> Resul
         ("maxconns_fast", _) => config.reject_past_limit = true,
         ("no_maxconns_fast", _) => config.reject_past_limit = false,
         _ => {
-            let stem = name.strip_prefix("no_").unwrap_or(name);
-            if !IGNORED_OPTIONS.contains(&stem) && !stem.starts_with("ext_") {
+            if name.starts_with("ext_") {
+                return Err(format!(
+                    "-o {name}: items are kept in memory and nowhere else"
+                ));
+            }
+            if !is_ignored(name) {
                 return Err(format!("-o {name}: no such option"));
             }
             ignored.push(format!("-o {name}"));

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use latchd_core::wire::Allowed;
+
 /// The port of memcached.
 pub(crate) const DEFAULT_PORT: u16 = 11211;
 
@@ -58,6 +60,11 @@ pub struct Config {
     /// How long a client may say nothing before it is closed; `None` is for ever.
     /// `-o idle_timeout`.
     pub idle_timeout: Option<Duration>,
+    /// What clients may ask for, and in which protocols. `-F`, `-X`, `-A`, `-B`.
+    pub allowed: Allowed,
+    /// Only who is in this file is let in, a line `name:password` each, and only text is spoken then.
+    /// `-Y`.
+    pub auth_file: Option<PathBuf>,
     /// How long a peer may be gone without a word before its connection is closed and its locks are
     /// free, in whole seconds, at least two: for connections that have taken a lock. Others have a
     /// minute, or as long if that is more. TCP only. `--dead-peer`.
@@ -86,6 +93,8 @@ impl Default for Config {
             reject_past_limit: true,
             threads: NonZeroUsize::MIN,
             idle_timeout: None,
+            allowed: Allowed::default(),
+            auth_file: None,
             dead_peer: Duration::from_secs(10),
             verbosity: 0,
             log_dropped: Arc::default(),

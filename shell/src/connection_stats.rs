@@ -24,6 +24,8 @@ pub(crate) struct ConnectionStats {
     pauses: AtomicU64,
     no_room_input: AtomicU64,
     no_room_output: AtomicU64,
+    authentications: AtomicU64,
+    authentication_failures: AtomicU64,
     traffic: Box<[Traffic]>,
 }
 
@@ -66,6 +68,8 @@ impl ConnectionStats {
             pauses: AtomicU64::new(0),
             no_room_input: AtomicU64::new(0),
             no_room_output: AtomicU64::new(0),
+            authentications: AtomicU64::new(0),
+            authentication_failures: AtomicU64::new(0),
             traffic: (0..workers).map(|_| Traffic::default()).collect(),
         }
     }
@@ -124,6 +128,14 @@ impl ConnectionStats {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Somebody has said who it is.
+    pub(crate) fn count_authentication(&self, is_friend: bool) {
+        self.authentications.fetch_add(1, Ordering::Relaxed);
+        if !is_friend {
+            self.authentication_failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Counts from 0 again what only goes up.
     pub(crate) fn reset(&self) {
         for counter in [
@@ -132,6 +144,8 @@ impl ConnectionStats {
             &self.pauses,
             &self.no_room_input,
             &self.no_room_output,
+            &self.authentications,
+            &self.authentication_failures,
         ] {
             counter.store(0, Ordering::Relaxed);
         }
@@ -195,6 +209,11 @@ impl ConnectionStats {
             line(
                 "response_obj_oom",
                 self.no_room_output.load(Ordering::Relaxed),
+            ),
+            line("auth_cmds", self.authentications.load(Ordering::Relaxed)),
+            line(
+                "auth_errors",
+                self.authentication_failures.load(Ordering::Relaxed),
             ),
             line("log_dropped", config.log_dropped.load(Ordering::Relaxed)),
         ]

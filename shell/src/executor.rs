@@ -62,6 +62,19 @@ impl Execute for Executor<'_> {
             });
     }
 
+    fn admits(&mut self, name: &[u8], password: &[u8]) -> bool {
+        self.work.note_executed();
+        let passwords = self.shared.passwords.as_ref();
+        let is_friend = passwords.is_some_and(|passwords| passwords.admits(name, password));
+        self.shared.connection_stats.count_authentication(is_friend);
+        is_friend
+    }
+
+    fn shut_down(&mut self) {
+        // One is enough.
+        let _ = self.shared.tell_shutdown.try_send(());
+    }
+
     fn goes_on(&mut self) -> bool {
         self.work.spend(1);
         self.work.is_left()
@@ -80,8 +93,14 @@ pub(crate) fn drive_aloud(
     let mut done = 0;
     loop {
         let answered = output.len();
+        let is_known = wire.is_admitted();
         let (consumed, progress) = wire.drive(&input[done..], core, output, answered + 1);
-        log_bytes('<', number.number(), &input[done..done + consumed]);
+        let request: &[u8] = match &input[done..done + consumed] {
+            // A password is in no log.
+            [_, ..] if !is_known => b"(authentication)",
+            request => request,
+        };
+        log_bytes('<', number.number(), request);
         log_bytes('>', number.number(), &tail(output, answered));
         done += consumed;
         if progress != Progress::OutputFull || output.len() >= output_bytes_max {

@@ -39,6 +39,7 @@ mod executor;
 mod input;
 mod listen;
 mod mailbox;
+mod passwords;
 mod send;
 mod server;
 mod shards;

@@ -1,6 +1,6 @@
 //! The program `latchd`: flags in, signals in, exit code out. The server is the library's.
 //!
-//! Exit codes: 0 after SIGINT or SIGTERM; 2 for a bad flag; 70 (`EX_SOFTWARE`) when an assertion
+//! Exit codes: 0 after a signal that ends it; 2 for a bad flag; 67 for a user that is none; 70 (`EX_SOFTWARE`) when an assertion
 //! of ours fails; 71 (`EX_OSERR`, as memcached) when the system refuses what the server needs, at
 //! its start or later.
 //!
@@ -8,11 +8,14 @@
 //! read it.
 
 mod args;
+mod daemon;
 mod lock;
 mod log;
+mod pid_file;
+mod privileges;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -24,17 +27,26 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smol::future::FutureExt;
 use smol::stream::StreamExt;
 
-use crate::args::{Args, Task};
+use crate::args::{Args, Process, Task};
 use crate::log::Log;
+use crate::pid_file::PidFile;
+use crate::privileges::Refusal;
 
 /// `EX_OSERR` of sysexits(3).
 const EXIT_OS_ERROR: u8 = 71;
+
+/// `EX_NOUSER` of sysexits(3), as memcached.
+const EXIT_NO_USER: u8 = 67;
 
 /// `EX_SOFTWARE` of sysexits(3).
 const EXIT_SOFTWARE: i32 = 70;
 
 /// Descriptors that are not connections: standard streams, epolls, bells, listeners, and some.
 const DESCRIPTORS_RESERVED: u64 = 32;
+
+/// What `-i` prints.
+const LICENCE: &str = "latchd may be used, copied and changed under the MIT licence or the Apache licence 2.0, \
+                       as you like.\n";
 
 fn main() -> ExitCode {
     if let Some(code) = lock::helper::run() {
@@ -44,18 +56,46 @@ fn main() -> ExitCode {
     if let Some(Task::Lock(lock)) = &args.task {
         return lock::run(lock);
     }
-    let log_file = args.log_file.clone();
-    let (mut config, ignored) = args.into_config().unwrap_or_else(|problem| {
+    let process = args.process.clone();
+    if process.license {
+        // Nobody has to read it.
+        let _ = io::stdout().write_all(LICENCE.as_bytes());
+        return ExitCode::SUCCESS;
+    }
+    let (config, ignored) = args.into_config().unwrap_or_else(|problem| {
         Args::command()
             .error(ErrorKind::ValueValidation, problem)
             .exit()
     });
-    let log = match Log::start(log_file.as_deref()) {
+    if process.daemon && !daemon::is_detached() {
+        return daemon::detach().unwrap_or_else(|error| fail(&format!("-d: {error}")));
+    }
+    serve(config, &ignored, &process)
+}
+
+/// Says why the program cannot begin.
+fn fail(why: &str) -> ExitCode {
+    eprintln!("latchd: {why}");
+    ExitCode::from(EXIT_OS_ERROR)
+}
+
+/// Is the server, until it is told to end.
+fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode {
+    // In this order: what only root may, then no root any more, and only then files and threads.
+    let warnings = match prepare(&config, process) {
+        Ok(warnings) => warnings,
+        Err(Refusal::NoUser(why)) => {
+            fail(&why);
+            return ExitCode::from(EXIT_NO_USER);
+        }
+        Err(Refusal::Denied(why)) => return fail(&why),
+    };
+    let log_file = process.log_file.as_deref();
+    let log = match Log::start(log_file) {
         Ok(log) => log,
         Err(error) => {
             let what = log_file.map_or("the log".into(), |path| path.display().to_string());
-            eprintln!("latchd: cannot log to {what}: {error}");
-            return ExitCode::from(EXIT_OS_ERROR);
+            return fail(&format!("cannot log to {what}: {error}"));
         }
     };
     config.log_dropped = Arc::clone(log.dropped());
@@ -67,8 +107,10 @@ fn main() -> ExitCode {
             ignored.join(", ")
         );
     }
-    raise_descriptor_limit(&config);
-    let code = match run(config, &log) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    let code = match run(config, process, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let advice = if error.kind() == io::ErrorKind::AddrInUse {
@@ -112,9 +154,32 @@ fn refuse(error: &clap::Error) -> ! {
     error.exit()
 }
 
-fn run(config: Config, log: &Log) -> io::Result<()> {
+/// Does what only root may, and stops being root. Returns what is worth a warning.
+fn prepare(config: &Config, process: &Process) -> Result<Vec<String>, Refusal> {
+    let denied = |error: io::Error| Refusal::Denied(error.to_string());
+    let mut warnings = Vec::new();
+    if process.daemon {
+        daemon::begin().map_err(denied)?;
+    }
+    warnings.extend(raise_descriptor_limit(config));
+    if process.enable_coredumps {
+        privileges::allow_core_files().map_err(denied)?;
+    }
+    if process.lock_memory
+        && let Err(error) = privileges::lock_memory()
+    {
+        warnings.push(format!("-k: memory may be swapped out: {error}"));
+    }
+    if let Some(user) = &process.user {
+        privileges::become_user(user)?;
+    }
+    Ok(warnings)
+}
+
+fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     // Before the server: a signal that comes while it starts ends it as well.
-    let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Hup])?;
+    let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Usr1, Signal::Hup])?;
+    let verbosity = config.verbosity;
     let facts = format!(
         "{} MB of memory, {} connections, {} threads",
         config.memory_bytes_max >> 20,
@@ -122,6 +187,18 @@ fn run(config: Config, log: &Log) -> io::Result<()> {
         config.threads
     );
     let server = Server::start(config)?;
+    let written = process.pidfile.as_deref().map(PidFile::write).transpose();
+    // It goes when this function ends: after the server.
+    let _pid_file = written.unwrap_or_else(|error| {
+        tracing::warn!("-P: {error}");
+        None
+    });
+    if let Err(error) = pid_file::write_ports(server.addresses()) {
+        tracing::warn!("MEMCACHED_PORT_FILENAME: {error}");
+    }
+    if process.daemon {
+        daemon::serve(verbosity == 0)?;
+    }
     if io::stderr().is_terminal() {
         log.say(greeting(server.addresses(), &facts));
     } else {
@@ -131,35 +208,46 @@ fn run(config: Config, log: &Log) -> io::Result<()> {
             list(server.addresses())
         );
     }
+    if process.user.is_none() && privileges::is_root() {
+        tracing::warn!("this is root, which no server needs: -u NAME gives that up");
+    }
     let end = smol::block_on(async {
         let signal = async {
             loop {
                 match signals.next().await.transpose()? {
                     Some(Signal::Hup) => {
                         log.reopen();
-                        tracing::info!("SIGHUP: the log is open anew");
+                        match server.reload() {
+                            Ok(()) => tracing::info!("SIGHUP: log and passwords are read anew"),
+                            Err(error) => tracing::warn!("SIGHUP: all stays as it was: {error}"),
+                        }
                     }
-                    end => return Ok(end),
+                    end => return Ok(end.map_or("no more signals".into(), reason)),
                 }
             }
         };
         let failure = async { Err(server.failed().await) };
-        signal.or(failure).await
+        let shutdown = async {
+            server.asked_to_end().await;
+            Ok("told to end by a client (shutdown)".into())
+        };
+        signal.or(shutdown).or(failure).await
     });
     server.shutdown();
-    if let Some(signal) = end? {
-        tracing::info!("goodbye: {}, and every lock is free", reason(signal));
-    }
+    tracing::info!("goodbye: {}, and every lock is free", end?);
     Ok(())
 }
 
-/// Why the server ends.
+/// Why the server ends, in words.
 fn reason(signal: Signal) -> String {
-    match signal {
-        Signal::Int => "interrupted (SIGINT)".into(),
-        Signal::Term => "told to end (SIGTERM)".into(),
-        other => format!("ended by {other:?}"),
-    }
+    let name = if signal == Signal::Int {
+        "interrupted (SIGINT)"
+    } else if signal == Signal::Usr1 {
+        "told to end (SIGUSR1)"
+    } else {
+        "told to end (SIGTERM)"
+    };
+    name.into()
 }
 
 /// What a person at a terminal sees.
@@ -187,14 +275,13 @@ fn list(addresses: &[Address]) -> String {
         .join(", ")
 }
 
-/// Raises the limit of descriptors as far as the connections need and the system allows.
-fn raise_descriptor_limit(config: &Config) {
+/// Raises the limit of descriptors as far as the connections need and the system allows. Returns what is
+/// to be said if that is not enough.
+fn raise_descriptor_limit(config: &Config) -> Option<String> {
     let threads = config.threads.get() as u64;
     let needed = config.connections_max as u64 + 3 * threads + DESCRIPTORS_RESERVED;
     let limit = getrlimit(Resource::Nofile);
-    let Some(soft) = limit.current.filter(|soft| *soft < needed) else {
-        return;
-    };
+    let soft = limit.current.filter(|soft| *soft < needed)?;
     let raised = limit.maximum.map_or(needed, |hard| needed.min(hard));
     let wanted = Rlimit {
         current: Some(raised),
@@ -205,13 +292,13 @@ fn raise_descriptor_limit(config: &Config) {
     } else {
         soft
     };
-    if got < needed {
-        tracing::warn!(
+    (got < needed).then(|| {
+        format!(
             "{} connections need {needed} descriptors, and the limit is {got}: raise it with \
              `ulimit -n`, or lower -c",
             config.connections_max
-        );
-    }
+        )
+    })
 }
 
 /// A failed assertion ends the process: a server that has lost a thread, or half a change, must not
@@ -232,7 +319,7 @@ fn stop_at_panic(log: Log) {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write, pipe};
+    use std::io::{Read, pipe};
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 

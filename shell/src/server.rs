@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_io::Timer;
 use latchd_core::Limits;
-use latchd_core::wire::WireLimits;
+use latchd_core::wire::{Admission, WireLimits};
 use smol::channel::{Receiver, Sender};
 use smol::future::FutureExt;
 
@@ -19,6 +19,7 @@ use crate::config::{Config, THREADS_MAX};
 use crate::connection_stats::ConnectionStats;
 use crate::listen::{self, Address};
 use crate::mailbox::{Mailbox, Message};
+use crate::passwords::Passwords;
 use crate::shards::{Shards, shard_count};
 use crate::shared::Shared;
 use crate::worker::Worker;
@@ -44,6 +45,8 @@ pub struct Server {
     stop_clock: Option<Sender<()>>,
     /// What a worker says that cannot go on.
     failures: Receiver<io::Error>,
+    /// Told when a client has asked for the end.
+    shutdowns: Receiver<()>,
 }
 
 impl Server {
@@ -62,6 +65,15 @@ impl Server {
         let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
         limits.evict = config.evict;
         limits.locks_per_connection_max = config.locks_per_connection_max;
+        let mut wire_limits = WireLimits::from(&limits);
+        wire_limits.allowed = config.allowed;
+        let passwords = match &config.auth_file {
+            None => None,
+            Some(path) => {
+                wire_limits.allowed.admission = Admission::ByPassword;
+                Some(Passwords::load(path)?)
+            }
+        };
         let listeners = listen::listen(&config)?;
         let addresses = listeners
             .iter()
@@ -70,9 +82,11 @@ impl Server {
         let clock = Clock::start();
         let shards = shard_count(threads, &limits);
         let (tell_gone, gone) = smol::channel::bounded(1);
+        let (tell_shutdown, shutdowns) = smol::channel::bounded(1);
         let shared = Arc::new(Shared {
             shards: Shards::new(shards, limits, clock.unix_s_at_start()),
-            wire_limits: WireLimits::from(&limits),
+            wire_limits,
+            passwords,
             connection_stats: ConnectionStats::new(config.connections_max, threads),
             unfinished: Budget::new(config.unfinished_bytes_max()),
             unsent: Budget::new(config.unsent_bytes_max()),
@@ -84,6 +98,7 @@ impl Server {
             config,
             tell_gone,
             gone,
+            tell_shutdown,
         });
         // There is room for one from each thread.
         let (fail, failures) = smol::channel::bounded(threads + 1);
@@ -95,6 +110,7 @@ impl Server {
             acceptor: None,
             stop_clock: None,
             failures,
+            shutdowns,
         };
         for index in 0..threads {
             let shared = Arc::clone(&server.shared);
@@ -142,6 +158,27 @@ impl Server {
             // All have ended without a failure: at the server's end, which waits for `self`.
             Err(_) => smol::future::pending().await,
         }
+    }
+
+    /// Waits until a client has asked for the end of the server, which
+    /// [`Config::allowed`](crate::Config::allowed) lets it. The server is to be shut down then.
+    pub async fn asked_to_end(&self) {
+        if self.shutdowns.recv().await.is_err() {
+            // Nobody can ask any more: the server has ended.
+            smol::future::pending::<()>().await;
+        }
+    }
+
+    /// Reads anew what can be read anew: the names and passwords of
+    /// [`Config::auth_file`](crate::Config::auth_file).
+    ///
+    /// # Errors
+    /// What is wrong with it; everything stays as it was then.
+    pub fn reload(&self) -> io::Result<()> {
+        self.shared
+            .passwords
+            .as_ref()
+            .map_or(Ok(()), Passwords::reload)
     }
 
     /// Ends the server: it stops listening, releases every lock, closes every connection, removes

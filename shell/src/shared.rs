@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection_stats::ConnectionStats;
 use crate::mailbox::Mailbox;
+use crate::passwords::Passwords;
 use crate::shards::Shards;
 
 /// One server, as each of its threads sees it.
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     /// The bounds of a connection, as they follow from those of the shards.
     pub(crate) wire_limits: WireLimits,
     pub(crate) connection_stats: ConnectionStats,
+    /// Who is let in; `None` is everybody.
+    pub(crate) passwords: Option<Passwords>,
     /// What clients have not finished.
     pub(crate) unfinished: Budget,
     /// What clients have not taken.
@@ -35,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) tell_gone: Sender<()>,
     /// The other end.
     pub(crate) gone: Receiver<()>,
+    /// Told when a client has asked for the end of the server.
+    pub(crate) tell_shutdown: Sender<()>,
 }
 
 impl Shared {

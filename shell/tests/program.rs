@@ -79,6 +79,12 @@ impl Drop for Running {
     }
 }
 
+/// The name of whoever runs the tests.
+fn me() -> String {
+    let output = Command::new("id").arg("-un").output().unwrap();
+    text(&output.stdout).trim().to_owned()
+}
+
 fn run(flags: &[&str]) -> Output {
     latchd(flags).output().unwrap()
 }
@@ -215,9 +221,19 @@ fn version_and_help_are_told() {
 
 #[test]
 fn flags_without_meaning_are_one_warning() {
-    let mut child = latchd(&["-l", "127.0.0.1:0", "-k", "-R", "20", "-U", "0"])
-        .spawn()
-        .unwrap();
+    let mut child = latchd(&[
+        "-l",
+        "127.0.0.1:0",
+        "-C",
+        "-R",
+        "20",
+        "-U",
+        "0",
+        "-u",
+        &me(),
+    ])
+    .spawn()
+    .unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let (mut warning, mut greeting) = (String::new(), String::new());
     log.read_line(&mut warning).unwrap();
@@ -225,7 +241,7 @@ fn flags_without_meaning_are_one_warning() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(
-        warning.contains("WARN") && warning.contains("-k, -R"),
+        warning.contains("WARN") && warning.contains("-C, -R"),
         "{warning}"
     );
     assert!(greeting.contains("listening on"), "{greeting}");

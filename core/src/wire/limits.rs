@@ -1,5 +1,6 @@
 //! Every bound of the text protocols, by name. What happens at each is said beside it.
 
+use super::allowed::Allowed;
 use crate::limits::Limits;
 
 /// The longest request line, in bytes before its line end, for all commands but `get`, `gets`,
@@ -48,6 +49,8 @@ pub struct WireLimits {
     /// The longest line of a multi-key get; [`GET_LINE_BYTES_MAX`] by default. A longer one is
     /// `CLIENT_ERROR line too long`, and the connection closes.
     pub get_line_bytes_max: usize,
+    /// What clients may ask for; everything but the end of the server by default.
+    pub allowed: Allowed,
 }
 
 impl WireLimits {
@@ -57,6 +60,7 @@ impl WireLimits {
         Self {
             value_bytes_max,
             get_line_bytes_max: GET_LINE_BYTES_MAX,
+            allowed: Allowed::DEFAULT,
         }
     }
 }

@@ -6,6 +6,8 @@
 //! A server's decoder says with one [`Step`] what is to be done, and keeps nothing; what has to be
 //! remembered between two looks at the input is in [`Connection`](crate::connection::Connection).
 
+pub mod allowed;
+pub(crate) mod authenticate;
 pub mod binary;
 pub mod classic;
 pub mod envelope;
@@ -17,6 +19,7 @@ pub(crate) mod status_line;
 pub mod step;
 pub(crate) mod text;
 
+pub use allowed::{Admission, Allowed, Protocols};
 pub use envelope::{Envelope, VERSION};
 pub use limits::WireLimits;
 pub use meta::KeyBuffer;

@@ -50,6 +50,20 @@ pub enum Step<'a> {
         /// The last that the client is told.
         response: LocalResponse<'a>,
     },
+    /// Ask who is to know whether this is a friend ([`Execute::admits`](crate::execute::Execute)),
+    /// and tell [`Connection::admit`](crate::connection::Connection::admit).
+    Authenticate {
+        /// Bytes of input that are done with.
+        consumed: usize,
+        /// Who the client says it is.
+        name: &'a [u8],
+        /// What only this one knows.
+        password: &'a [u8],
+        /// The line for a friend.
+        welcome: &'static str,
+    },
+    /// End the server, which the operator allows clients to ask for, and close.
+    ShutDown,
 }
 
 /// What is sent without asking the core.

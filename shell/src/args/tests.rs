@@ -52,7 +52,7 @@ fn a_start_script_of_memcached_works() {
         (config.idle_timeout, config.verbosity),
         (Some(Duration::from_secs(30)), 1)
     );
-    assert_eq!(ignored, ["-u", "-o modern"]);
+    assert_eq!(ignored, ["-o modern"]);
 }
 
 #[test]
@@ -91,7 +91,6 @@ fn limits_are_checked() {
         "-m 1",
         "-c 0",
         "-t 0",
-        "-t 65",
         "-I 1",
         "-I 2000m",
         "-I 33m",
@@ -115,8 +114,9 @@ fn the_limit_of_connections_can_refuse_or_wait() {
 
 #[test]
 fn flags_that_mean_nothing_here_are_named_once_and_no_udp_is_no_news() {
-    let line = "-d -r -k -L -C -A -X -W -P x -f 1.2 -n 9 -D : -R 5 -e x -N 1 -U 1 -B ascii";
-    assert_eq!(parse(line).unwrap().1.len(), 17);
+    let line = "-L -C -W -f 1.2 -n 9 -D : -R 5 -N 1 -t 65";
+    let ignored = ["-L", "-C", "-f", "-n", "-D", "-R", "-N", "-t beyond 64"];
+    assert_eq!(parse(line).unwrap().1, ignored);
     assert!(parse("-U 0 -B auto").unwrap().1.is_empty());
     assert_eq!(
         parse("-o no_lru_crawler,slab_chunk_max=1").unwrap().1,
@@ -125,10 +125,53 @@ fn flags_that_mean_nothing_here_are_named_once_and_no_udp_is_no_news() {
 }
 
 #[test]
-fn flags_that_guard_something_are_refused() {
-    for line in ["-S", "-Y file", "-Z", "-F"] {
+fn flags_that_ask_for_what_is_not_there_are_refused() {
+    for line in [
+        "-S",
+        "-Z",
+        "-e file",
+        "-U 11211",
+        "-o ext_path=/tmp/a:5m",
+        "-l proto[ascii]:127.0.0.1:11211",
+        "-Y file -B binary",
+    ] {
         assert!(parse(line).is_err(), "{line}");
     }
+}
+
+#[test]
+fn what_clients_may_ask_for_is_the_operators_choice() {
+    use latchd_core::wire::Allowed;
+    assert_eq!(config("").allowed, Allowed::default());
+    let Allowed {
+        flush_all,
+        listing,
+        shutdown,
+        protocols,
+        admission: _,
+    } = config("-F -X -A -B ascii").allowed;
+    assert_eq!((flush_all, listing, shutdown), (false, false, true));
+    assert_eq!(protocols, Protocols::Text);
+    assert_eq!(config("-B binary").allowed.protocols, Protocols::Binary);
+    assert_eq!(config("-Y file").auth_file, Some("file".into()));
+}
+
+#[test]
+fn flags_about_the_process_are_taken() {
+    let words = "latchd -d -u nobody -P /run/pid -k -r --log-file /tmp/log";
+    let Process {
+        daemon,
+        user,
+        pidfile,
+        lock_memory,
+        enable_coredumps,
+        log_file,
+        license,
+    } = Args::try_parse_from(words.split(' ')).unwrap().process;
+    assert!(daemon && lock_memory && enable_coredumps && !license);
+    assert_eq!(user.as_deref(), Some("nobody"));
+    assert_eq!(pidfile, Some("/run/pid".into()));
+    assert_eq!(log_file, Some("/tmp/log".into()));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::*;
 use crate::command::{Command, GlobalCommand};
 use crate::engine::{Config, Core, Event};
 use crate::stats::{Report, Stats, StatsLine};
-use crate::wire::VERSION;
+use crate::wire::{Allowed, VERSION};
 use crate::{ConnId, Instant, Limits};
 
 const VALUE_BYTES_MAX: usize = 1 << 10;
@@ -127,6 +127,89 @@ fn a_connection_is_small_and_owns_nothing() {
         size_of::<Connection>()
     );
     assert!(!core::mem::needs_drop::<Connection>());
+}
+
+/// What a connection of these limits answers, and whether it goes on.
+fn answered(limits: WireLimits, input: &[u8]) -> (String, bool) {
+    struct Friend;
+    impl Execute for Friend {
+        fn execute(&mut self, _: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+            answer(&Reply::Ok);
+        }
+        fn admits(&mut self, name: &[u8], password: &[u8]) -> bool {
+            (name, password) == (b"fred", b"pass")
+        }
+    }
+    let mut out = Output::new();
+    let (_, progress) = Connection::new(limits).drive(input, &mut Friend, &mut out, usize::MAX);
+    let text = String::from_utf8_lossy(&Vec::from(out)).into_owned();
+    (text, progress != Progress::Close)
+}
+
+fn allowing(change: impl Fn(&mut Allowed)) -> WireLimits {
+    let mut limits = WireLimits::new(VALUE_BYTES_MAX);
+    change(&mut limits.allowed);
+    limits
+}
+
+#[test]
+fn what_is_not_allowed_is_said_and_not_done() {
+    let limits = allowing(|allowed| (allowed.flush_all, allowed.listing) = (false, false));
+    let refused = "CLIENT_ERROR flush_all not allowed\r\nCLIENT_ERROR keys not allowed\r\n";
+    let asked = b"flush_all\r\nflush_all noreply\r\nkeys a\r\n";
+    assert_eq!(answered(limits, asked), (refused.into(), true));
+    for opcode in [0x08, 0x18, 0x50] {
+        let mut packet = [0; 24];
+        (packet[0], packet[1]) = (0x80, opcode);
+        let (answer, goes_on) = answered(limits, &packet);
+        assert!(answer.ends_with("Auth failure.") && goes_on, "{answer}");
+    }
+}
+
+#[test]
+fn a_client_ends_the_server_only_where_that_is_allowed() {
+    let refused = ("SERVER_ERROR: shutdown not enabled\r\n".into(), true);
+    assert_eq!(answered(allowing(|_| {}), b"shutdown\r\n"), refused);
+    let limits = allowing(|allowed| allowed.shutdown = true);
+    assert_eq!(answered(limits, b"shutdown\r\n"), (String::new(), false));
+    assert_eq!(
+        answered(limits, b"shutdown graceful\r\n"),
+        (String::new(), false)
+    );
+    assert_eq!(
+        answered(limits, b"shutdown now\r\n"),
+        ("CLIENT_ERROR invalid shutdown mode\r\n".into(), true)
+    );
+}
+
+#[test]
+fn one_protocol_may_be_all_that_is_spoken() {
+    let version = [&[0x80, 0x0b][..], &[0; 22]].concat();
+    let text = allowing(|allowed| allowed.protocols = Protocols::Text);
+    assert_eq!(answered(text, b"mn\r\n"), ("MN\r\n".into(), true));
+    assert_eq!(answered(text, &version), (String::new(), true));
+    let binary = allowing(|allowed| allowed.protocols = Protocols::Binary);
+    assert!(answered(binary, &version).0.ends_with(VERSION));
+    // No packet begins like this.
+    let line = b"mn and more than there is in a header\r\n";
+    assert_eq!(answered(binary, line), (String::new(), false));
+}
+
+#[test]
+fn a_stranger_is_told_nothing_and_a_friend_everything() {
+    let limits = allowing(|allowed| allowed.admission = Admission::ByPassword);
+    let wrong = "set k 0 0 6\r\nfred x\r\n";
+    let (answer, goes_on) = answered(limits, format!("get k\r\n{wrong}mn aa\r\n").as_bytes());
+    assert_eq!(
+        answer,
+        "CLIENT_ERROR unauthenticated\r\nCLIENT_ERROR authentication failure\r\n\
+         CLIENT_ERROR unauthenticated\r\n"
+    );
+    assert!(goes_on);
+    let (answer, _) = answered(limits, b"set k 0 0 9\r\nfred pass\r\nmn\r\nflush_all\r\n");
+    assert_eq!(answer, "STORED\r\nMN\r\nOK\r\n");
+    let (answer, goes_on) = answered(limits, wrong.repeat(20).as_bytes());
+    assert_eq!((answer.lines().count(), goes_on), (8, false));
 }
 
 #[test]
@@ -500,14 +583,16 @@ quickcheck! {
         loop {
             let consumed = match connection.next(rest, &mut key_buffer) {
                 Step::Incomplete { at_least } => return at_least > rest.len(),
-                Step::Close { .. } => return true,
+                Step::Close { .. } | Step::ShutDown => return true,
                 Step::Execute { consumed, command, envelope } => {
                     if let Command::Global(GlobalCommand::Keys(_)) = command {
                         connection.reply(&envelope, &Reply::Ok, &mut Output::new());
                     }
                     consumed
                 }
-                Step::Send { consumed, .. } | Step::Skip { consumed } => {
+                Step::Send { consumed, .. }
+                | Step::Skip { consumed }
+                | Step::Authenticate { consumed, .. } => {
                     assert!(consumed > 0);
                     consumed
                 }

@@ -45,6 +45,8 @@ impl Status {
     pub const LOCKED: Self = Self(0x0010);
     /// The connection does not hold the item's lock.
     pub const NOT_LOCKED: Self = Self(0x0011);
+    /// The operator does not allow it.
+    pub const AUTH_FAILURE: Self = Self(0x0020);
     /// The opcode is not known, or the lengths contradict each other.
     pub const UNKNOWN_COMMAND: Self = Self(0x0081);
     /// There is no room, for an item or for a lock.
@@ -78,6 +80,7 @@ impl Status {
             Self::NON_NUMERIC => "Non-numeric server-side value for incr or decr",
             Self::LOCKED => "Locked",
             Self::NOT_LOCKED => "Not locked",
+            Self::AUTH_FAILURE => "Auth failure.",
             Self::UNKNOWN_COMMAND => "Unknown command",
             Self::OUT_OF_MEMORY => "Out of memory",
             Self::INTERNAL => "Internal error",

@@ -96,6 +96,11 @@ pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> 
         // formed.
         return unread(Status::UNKNOWN_COMMAND);
     }
+    if (verb == Verb::Flush && !limits.allowed.flush_all)
+        || (verb == Verb::Keys && !limits.allowed.listing)
+    {
+        return unread(Status::AUTH_FAILURE);
+    }
     let too_large = value_bytes > limits.value_bytes_max;
     if too_large && verb != Verb::Set {
         return unread(Status::TOO_LARGE);

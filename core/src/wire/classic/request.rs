@@ -57,6 +57,9 @@ pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> S
         b"unlock" => decode_lock(rest, line, |key| ItemCommand::Unlock { key }),
         b"unlock_all" => change(GlobalCommand::UnlockAll, false, line),
         b"keys" => {
+            if !limits.allowed.listing {
+                return line.respond("CLIENT_ERROR keys not allowed");
+            }
             let prefix = split_token(rest).map_or(&[][..], |(word, _)| word);
             cursor.list(prefix, Envelope::Classic(ClassicEnvelope::Keys), line.bytes)
         }
@@ -66,7 +69,7 @@ pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> S
             response: LocalResponse::Nothing,
         },
         b"watch" => line.respond("CLIENT_ERROR watch commands not allowed"),
-        _ => decode_rare(line),
+        _ => decode_rare(line, limits),
     }
 }
 
@@ -344,7 +347,7 @@ fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
 
 /// Commands that memcached looks for by the first word wherever it stands, so that a blank before
 /// it does no harm; and everything unknown.
-fn decode_rare(line: Line<'_>) -> Step<'_> {
+fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits) -> Step<'a> {
     let mut words = Tokens::new(line.text).take(TOKENS_MAX);
     let Some(verb) = words.next() else {
         return line.respond(ERROR);
@@ -361,6 +364,9 @@ fn decode_rare(line: Line<'_>) -> Step<'_> {
     };
     let noreply = last == NOREPLY;
     match verb {
+        b"flush_all" if !limits.allowed.flush_all => {
+            line.respond_unless(noreply, "CLIENT_ERROR flush_all not allowed")
+        }
         b"flush_all" => {
             let at = match argument {
                 Some(exptime) if count > 1 + usize::from(noreply) => exptime_from(exptime),
@@ -375,7 +381,14 @@ fn decode_rare(line: Line<'_>) -> Step<'_> {
             let level = argument.and_then(u32_from);
             line.respond_unless(noreply, if level.is_some() { "OK" } else { BAD_FORMAT })
         }
-        b"shutdown" => line.respond_unless(noreply, "SERVER_ERROR: shutdown not enabled"),
+        b"shutdown" if !limits.allowed.shutdown => {
+            line.respond_unless(noreply, "SERVER_ERROR: shutdown not enabled")
+        }
+        b"shutdown" => match (argument, count) {
+            // Every end is an orderly one here.
+            (None, _) | (Some(b"graceful"), 2) => Step::ShutDown,
+            (Some(_), _) => line.respond("CLIENT_ERROR invalid shutdown mode"),
+        },
         // A browser: what follows are header lines, each of which would be one more error.
         _ if count > 1 && last.starts_with(b"HTTP/") => Step::Close {
             response: LocalResponse::Nothing,

@@ -237,7 +237,10 @@ quickcheck! {
             Step::Execute { consumed, .. } | Step::Send { consumed, .. } => {
                 consumed >= line.bytes
             }
-            Step::Skip { .. } | Step::Close { .. } => false,
+            Step::Skip { .. }
+            | Step::Close { .. }
+            | Step::Authenticate { .. }
+            | Step::ShutDown => false,
         }
     }
 }

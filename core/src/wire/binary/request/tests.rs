@@ -26,7 +26,9 @@ fn refused_at_header(input: &[u8]) -> (Status, bool) {
         | Step::Execute { .. }
         | Step::Send { .. }
         | Step::Skip { .. }
-        | Step::Close { .. }) => panic!("taken: {other:?}"),
+        | Step::Close { .. }
+        | Step::Authenticate { .. }
+        | Step::ShutDown) => panic!("taken: {other:?}"),
     }
 }
 
@@ -289,7 +291,7 @@ quickcheck! {
             Step::Execute { consumed, .. } | Step::Send { consumed, .. } => {
                 consumed == HEADER_BYTES + body_bytes as usize
             }
-            Step::Skip { .. } => false,
+            Step::Skip { .. } | Step::Authenticate { .. } | Step::ShutDown => false,
             Step::Close { response } => response != LocalResponse::Nothing || opcode == QUIT_Q,
         }
     }

@@ -1,0 +1,70 @@
+//! What an operator allows clients to ask for: memcached's switches `-F`, `-X`, `-A`, `-B` and `-Y`.
+//!
+//! What is not allowed is refused where its request is decoded, so that neither the core nor a store
+//! ever hears of it.
+//!
+//! Source: memcached 1.6.45 `memcached.c`, `usage`; its answers in `proto_text.c` and `proto_bin.c`.
+
+/// What clients may ask for. By default everything but the end of the server, by everybody.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Allowed {
+    /// `flush_all`. Otherwise `CLIENT_ERROR flush_all not allowed`, 0x0020.
+    pub flush_all: bool,
+    /// What tells the names of keys: `keys`. Otherwise `CLIENT_ERROR keys not allowed`, 0x0020.
+    pub listing: bool,
+    /// `shutdown`. Otherwise `SERVER_ERROR: shutdown not enabled`.
+    pub shutdown: bool,
+    /// Which protocols are spoken.
+    pub protocols: Protocols,
+    /// Who may ask at all.
+    pub admission: Admission,
+}
+
+/// Which protocols are spoken. A client of another one is told an error, or closed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Protocols {
+    /// All of them: the first byte of a connection tells.
+    #[default]
+    Any,
+    /// Classic and meta text.
+    Text,
+    /// Binary.
+    Binary,
+}
+
+/// Who may ask at all.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Admission {
+    /// Whoever connects.
+    #[default]
+    Open,
+    /// Whoever has shown a name and a password. It is done in text, so text is all that is spoken.
+    ByPassword,
+}
+
+impl Allowed {
+    /// Which protocols are spoken in the end.
+    pub(crate) const fn protocols(self) -> Protocols {
+        match self.admission {
+            Admission::Open => self.protocols,
+            Admission::ByPassword => Protocols::Text,
+        }
+    }
+}
+
+impl Default for Allowed {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl Allowed {
+    /// The default.
+    pub const DEFAULT: Self = Self {
+        flush_all: true,
+        listing: true,
+        shutdown: false,
+        protocols: Protocols::Any,
+        admission: Admission::Open,
+    };
+}

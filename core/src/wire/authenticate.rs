@@ -1,0 +1,123 @@
+//! How a client shows who it is before anything else: memcached's authentication in text.
+//!
+//! The request is a set of any key, whose value is a name, a blank and a password; here an `ms` does as
+//! well. Nothing else is let through but `quit`. A client that has been wrong [`FAILURES_MAX`] times is
+//! closed, so that guessing takes a connection for every few guesses.
+//!
+//! Source: memcached 1.6.45 `proto_text.c`, `try_read_command_asciiauth`.
+
+use super::line::Line;
+use super::scan::{Tokens, u32_from};
+use super::step::{LocalResponse, Step};
+
+/// The longest name and password together, in bytes, the blank included.
+const TOKEN_BYTES_MAX: u32 = 16_384;
+
+/// A line shorter than this is no request of any kind, and closes, in bytes without its line end.
+const LINE_BYTES_MIN: usize = 5;
+
+/// How often a connection may be wrong.
+pub(crate) const FAILURES_MAX: u8 = 8;
+
+/// The step of a line of somebody whom nobody knows yet.
+pub(crate) fn decode(line: Line<'_>) -> Step<'_> {
+    let silently = Step::Close {
+        response: LocalResponse::Nothing,
+    };
+    if line.text.len() < LINE_BYTES_MIN {
+        return silently;
+    }
+    let mut words = Tokens::new(line.text);
+    let (bytes, welcome) = match words.next() {
+        Some(b"set") => (words.nth(3), "STORED"),
+        Some(b"ms") => (words.nth(1), "HD"),
+        Some(_) | None => (None, ""),
+    };
+    let Some(bytes) = bytes.and_then(u32_from) else {
+        return line.respond("CLIENT_ERROR unauthenticated");
+    };
+    if bytes > TOKEN_BYTES_MAX {
+        return line.respond("CLIENT_ERROR auth token too long");
+    }
+    let body_bytes = bytes as usize + 2;
+    let Some(body) = line.behind.get(..body_bytes) else {
+        return line.await_body(body_bytes);
+    };
+    let refuse = |text| line.respond_past(body_bytes, LocalResponse::Line(text));
+    let Some(token) = body.strip_suffix(b"\r\n") else {
+        return refuse("CLIENT_ERROR bad command line termination");
+    };
+    let mut halves = token.splitn(2, |byte| *byte == b' ');
+    let (Some(name), Some(password)) = (halves.next(), halves.next()) else {
+        return refuse("CLIENT_ERROR bad authentication token format");
+    };
+    Step::Authenticate {
+        consumed: line.bytes + body_bytes,
+        name,
+        password,
+        welcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(input: &[u8]) -> Step<'_> {
+        let bytes = input.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        decode(Line::new(input, bytes).unwrap())
+    }
+
+    fn said(input: &[u8]) -> &str {
+        let Step::Send {
+            response: LocalResponse::Line(line),
+            ..
+        } = step(input)
+        else {
+            panic!("{:?}", step(input))
+        };
+        line
+    }
+
+    #[test]
+    fn a_set_and_an_ms_of_any_key_show_who_it_is() {
+        for (input, welcome) in [
+            (&b"set any 0 0 9\r\nfred pass\r\nget a\r\n"[..], "STORED"),
+            (b"ms any 9\r\nfred pass\r\n", "HD"),
+        ] {
+            assert!(matches!(
+                step(input),
+                Step::Authenticate {
+                    name: b"fred",
+                    password: b"pass",
+                    welcome: said,
+                    ..
+                } if said == welcome
+            ));
+        }
+        assert_eq!(
+            step(b"set any 0 0 9\r\nfred pas"),
+            Step::Incomplete { at_least: 26 }
+        );
+    }
+
+    #[test]
+    fn nothing_else_is_let_through() {
+        assert_eq!(said(b"get foo\r\n"), "CLIENT_ERROR unauthenticated");
+        assert_eq!(said(b"set a 0 0 x\r\n"), "CLIENT_ERROR unauthenticated");
+        assert_eq!(said(b"add a 0 0 3\r\n"), "CLIENT_ERROR unauthenticated");
+        assert_eq!(
+            said(b"set a 0 0 16385\r\n"),
+            "CLIENT_ERROR auth token too long"
+        );
+        assert_eq!(
+            said(b"set a 0 0 3\r\nabcde"),
+            "CLIENT_ERROR bad command line termination"
+        );
+        assert_eq!(
+            said(b"set a 0 0 3\r\nabc\r\n"),
+            "CLIENT_ERROR bad authentication token format"
+        );
+        assert!(matches!(step(b"quit\r\n"), Step::Close { .. }));
+    }
+}

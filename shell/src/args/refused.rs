@@ -1,0 +1,41 @@
+//! Flags of memcached that are refused: without them the server would be less guarded than whoever
+//! starts it believes, or do less than the script around it relies on.
+
+/// Flags that ask for what latchd does not have.
+#[derive(Debug, clap::Args)]
+pub(super) struct Refused {
+    #[arg(short = 'S', long, hide = true)]
+    enable_sasl: bool,
+    #[arg(short = 'Z', long, hide = true)]
+    enable_ssl: bool,
+    #[arg(short = 'e', long, hide = true)]
+    memory_file: Option<String>,
+    /// Port 0 is how a start script says "no UDP", and there is none.
+    #[arg(short = 'U', long, hide = true)]
+    udp_port: Option<u16>,
+}
+
+impl Refused {
+    /// # Errors
+    /// What is asked for and not to be had, and what to do instead.
+    pub(super) fn refuse(&self) -> Result<(), String> {
+        let Self {
+            enable_sasl,
+            enable_ssl,
+            memory_file,
+            udp_port,
+        } = self;
+        if *enable_sasl {
+            Err("-S: there is no SASL; -Y authenticates clients in text")
+        } else if *enable_ssl {
+            Err("-Z: there is no TLS; put a proxy that has it before a Unix socket (-s)")
+        } else if memory_file.is_some() {
+            Err("-e: items do not outlive the server")
+        } else if udp_port.is_some_and(|port| port != 0) {
+            Err("-U: there is no UDP; leave it out, or say -U 0")
+        } else {
+            Ok(())
+        }
+        .map_err(ToOwned::to_owned)
+    }
+}

@@ -1,0 +1,332 @@
+//! What an operator decides: who the process is, how it goes on by itself, and what clients may do.
+
+#![allow(clippy::unwrap_used)]
+
+mod client;
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use client::{TestClient, start};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// What takes this long does not happen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn temporary(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("latchd-operator-{}-{name}", std::process::id()))
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> SocketAddr {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap()
+}
+
+fn latchd(flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
+    command
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
+/// A server at an address of its own, which ends with the value.
+struct Running {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Running {
+    fn start(flags: &[&str]) -> Self {
+        let address = free_address();
+        let mut child = latchd(&["-l", &address.to_string()])
+            .args(flags)
+            .spawn()
+            .unwrap();
+        while TcpStream::connect(address).is_err() {
+            assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Self { child, address }
+    }
+
+    fn client(&self) -> TestClient {
+        TestClient::connect(self.address)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(pid(self.child.id()), signal).unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn pid(number: u32) -> Pid {
+    Pid::from_raw(i32::try_from(number).unwrap()).unwrap()
+}
+
+/// Waits until something is so.
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn ended(output: &Output) -> (Option<i32>, String) {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_daemon_serves_before_the_prompt_is_back_and_its_pid_is_in_the_file() {
+    let (pid_file, ports) = (temporary("pid"), temporary("ports"));
+    let address = free_address();
+    let flags = ["-d", "-l", &address.to_string(), "-P"];
+    let status = latchd(&flags)
+        .arg(&pid_file)
+        .env("MEMCACHED_PORT_FILENAME", &ports)
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(TestClient::connect(address).ask("mn"), "MN");
+    let number = std::fs::read_to_string(&pid_file).unwrap();
+    let number = number.strip_suffix('\n').unwrap().parse().unwrap();
+    let session = rustix::process::getsid(Some(pid(number))).unwrap();
+    assert_eq!(session, pid(number), "it has a session of its own");
+    let written = std::fs::read_to_string(&ports).unwrap();
+    assert_eq!(written, format!("TCP INET: {}\n", address.port()));
+    std::fs::remove_file(&ports).unwrap();
+
+    let mut second = latchd(&flags);
+    second.arg(temporary("pid2")).stderr(Stdio::piped());
+    let (code, said) = ended(&second.output().unwrap());
+    assert_eq!(code, Some(71), "{said}");
+    assert!(said.contains("in use"), "{said}");
+
+    kill_process(pid(number), Signal::TERM).unwrap();
+    eventually("the file is left behind", || !pid_file.exists());
+    eventually("it does not end", || {
+        test_kill_process(pid(number)).is_err() || is_zombie(number)
+    });
+}
+
+/// Whether a process has ended and nobody has looked: its parent, which has gone, cannot.
+fn is_zombie(number: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{number}/stat")).is_ok_and(|stat| stat.contains(") Z "))
+}
+
+#[test]
+fn root_becomes_the_user_for_good() {
+    let (code, said) = ended(
+        &latchd(&["-u", "no-such-user"])
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(code, Some(67), "{said}");
+    if !rustix::process::geteuid().is_root() {
+        let (code, said) = ended(
+            &latchd(&["-u", "root"])
+                .stderr(Stdio::piped())
+                .output()
+                .unwrap(),
+        );
+        assert_eq!(code, Some(71), "{said}");
+        return eprintln!("only root can become nobody: not tried");
+    }
+    let server = Running::start(&["-u", "nobody"]);
+    assert_eq!(server.client().ask("mn"), "MN");
+    let status = format!("/proc/{}/status", server.child.id());
+    let status = std::fs::read_to_string(status).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let id = |flag| {
+        let output = Command::new("id").args([flag, "nobody"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(field("Uid:"), vec![id("-u"); 4]);
+    assert_eq!(field("Gid:"), vec![id("-g"); 4]);
+    assert!(field("Groups:").is_empty());
+    // Every thread, or one of them could be made to do what the others may not.
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();
+    for task in tasks {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        assert!(uid.unwrap().split_whitespace().all(|uid| uid == id("-u")));
+    }
+}
+
+/// Debian starts memcached with the flags that stand in a file, a line each.
+#[test]
+fn debians_configuration_starts_it_as_it_is() {
+    let address = free_address();
+    let pid_file = temporary("debian");
+    let user = if rustix::process::geteuid().is_root() {
+        "nobody"
+    } else {
+        ""
+    };
+    // The file of Debian 12 without its comments, but for what has to differ here: the port, the user
+    // and the folder of the pid file.
+    let mut flags = vec!["-m", "64", "-l", "127.0.0.1"];
+    let port = address.port().to_string();
+    flags.extend(["-p", &port]);
+    if !user.is_empty() {
+        flags.extend(["-u", user]);
+    }
+    let mut child = latchd(&flags).arg("-P").arg(&pid_file).spawn().unwrap();
+    eventually("it does not listen", || TcpStream::connect(address).is_ok());
+    assert_eq!(
+        TestClient::connect(address).stat("limit_maxbytes"),
+        "67108864"
+    );
+    eventually("there is no pid file", || pid_file.exists());
+    kill_process(pid(child.id()), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!pid_file.exists() || user == "nobody");
+}
+
+#[test]
+fn a_client_ends_the_server_where_it_may_and_sigusr1_does_too() {
+    let mut server = Running::start(&["-A"]);
+    assert_eq!(server.client().ask("shutdown"), "");
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    let mut server = Running::start(&[]);
+    let refused = "SERVER_ERROR: shutdown not enabled";
+    assert_eq!(server.client().ask("shutdown"), refused);
+    server.signal(Signal::USR1);
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_is_refused_by_a_flag_is_refused_to_clients() {
+    let server = Running::start(&["-F", "-X", "-W"]);
+    let mut client = server.client();
+    for (request, answer) in [
+        ("flush_all", "CLIENT_ERROR flush_all not allowed"),
+        ("keys", "CLIENT_ERROR keys not allowed"),
+        ("watch", "CLIENT_ERROR watch commands not allowed"),
+        ("mn", "MN"),
+    ] {
+        assert_eq!(client.ask(request), answer);
+    }
+}
+
+#[test]
+fn who_is_in_the_file_is_let_in_and_the_file_is_read_anew() {
+    let path = temporary("passwords");
+    std::fs::write(&path, "fred:pass\n").unwrap();
+    let server = Running::start(&["-Y", path.to_str().unwrap()]);
+    let login = |password: &str| {
+        let mut client = server.client();
+        let bytes = "fred ".len() + password.len();
+        let answer = client.ask(&format!("set x 0 0 {bytes}\r\nfred {password}"));
+        (answer, client.ask("version"))
+    };
+    let refused = (
+        "CLIENT_ERROR authentication failure".to_owned(),
+        "CLIENT_ERROR unauthenticated".to_owned(),
+    );
+    assert_eq!(
+        server.client().ask("get foo"),
+        "CLIENT_ERROR unauthenticated"
+    );
+    assert_eq!(login("wrong"), refused);
+    let (answer, version) = login("pass");
+    assert_eq!(answer, "STORED");
+    assert!(version.starts_with("VERSION"), "{version}");
+    std::fs::write(&path, "fred:changed\n").unwrap();
+    server.signal(Signal::HUP);
+    eventually("it is not read anew", || login("changed").0 == "STORED");
+    assert_eq!(login("pass"), refused);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_client_that_is_wrong_too_often_is_closed() {
+    let path = temporary("guessed");
+    std::fs::write(&path, "fred:pass\n").unwrap();
+    let server = start(|config| config.auth_file = Some(path.clone()));
+    std::fs::remove_file(&path).unwrap();
+    let mut client = TestClient::connect(client::address(&server));
+    client.send("set x 0 0 6\r\nfred x\r\n".repeat(100));
+    let answers = client.rest();
+    let failures = answers.split(|byte| *byte == b'\n').count() - 1;
+    assert_eq!(failures, 8);
+}
+
+#[test]
+fn the_flags_of_memcacheds_help_are_known() {
+    let path = temporary("known");
+    std::fs::write(&path, "a:b\n").unwrap();
+    let user = Command::new("id").arg("-un").output().unwrap();
+    let user = String::from_utf8(user.stdout).unwrap().trim().to_owned();
+    let flags = [
+        "-U",
+        "0",
+        "-a",
+        "700",
+        "-A",
+        "-r",
+        "-u",
+        &user,
+        "-m",
+        "64",
+        "-M",
+        "-c",
+        "100",
+        "-k",
+        "-v",
+        "-f",
+        "1.25",
+        "-n",
+        "48",
+        "-L",
+        "-D",
+        ":",
+        "-t",
+        "4",
+        "-R",
+        "20",
+        "-C",
+        "-b",
+        "1024",
+        "-B",
+        "auto",
+        "-I",
+        "1m",
+        "-F",
+        "-X",
+        "-W",
+        "-o",
+        "modern,idle_timeout=60,hashpower=20",
+        "-Y",
+        path.to_str().unwrap(),
+        "-N",
+        "1",
+    ];
+    let server = Running::start(&flags);
+    assert_eq!(
+        server.client().ask("get foo"),
+        "CLIENT_ERROR unauthenticated"
+    );
+    std::fs::remove_file(&path).unwrap();
+}
