@@ -25,28 +25,56 @@
 //! bytes it moves: what they mean is [`latchd_core::connection`]'s business, and what is done about
 //! it is the core's.
 //!
-//! It runs on Linux: each thread waits in an epoll of its own.
+//! The server runs on Linux: each thread waits in an epoll of its own. The client ([`client`]) runs wherever
+//! async-io does.
+//!
+//! What is not wanted can be left out: `default-features = false, features = ["client"]` is the client alone,
+//! `["server"]` the server as a library; `program`, which is on unless that is said, is both and the program.
 
+#[cfg(feature = "server")]
 mod acceptor;
+#[cfg(feature = "server")]
 mod budget;
+#[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "server")]
 mod clock;
+#[cfg(feature = "server")]
 mod config;
+#[cfg(feature = "server")]
 mod connection;
+#[cfg(feature = "server")]
 mod connection_stats;
+#[cfg(feature = "server")]
 mod dead_peer;
+#[cfg(feature = "server")]
 mod executor;
+#[cfg(feature = "server")]
 mod input;
+#[cfg(feature = "server")]
 mod listen;
+mod listen_address;
+#[cfg(feature = "server")]
 mod mailbox;
+#[cfg(feature = "server")]
 mod passwords;
+#[cfg(feature = "server")]
 mod send;
+#[cfg(feature = "server")]
 mod server;
+#[cfg(feature = "server")]
 mod shards;
+#[cfg(feature = "server")]
 mod shared;
+#[cfg(feature = "server")]
 mod turn;
+#[cfg(feature = "server")]
 mod worker;
 
-pub use config::{Config, ListenAddress, UnixSocket};
+#[cfg(feature = "server")]
+pub use config::{Config, UnixSocket};
+#[cfg(feature = "server")]
 pub use listen::Address;
+pub use listen_address::ListenAddress;
+#[cfg(feature = "server")]
 pub use server::Server;

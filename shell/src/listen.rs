@@ -201,7 +201,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::ListenAddress;
+    use crate::listen_address::ListenAddress;
 
     fn config(port: u16) -> Config {
         Config {

@@ -7,6 +7,8 @@
 
 use core::time::Duration;
 
+use fastrand::Rng;
+
 /// How often and how fast to try again.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Retry {
@@ -125,20 +127,10 @@ impl Retries {
     /// An even draw between 0 and `span`.
     fn part_of(&mut self, span: Duration) -> Duration {
         let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        let draw = self.draw();
-        // The product of two u64, shifted down by 64 bits, is below the first of them.
-        let part = (u128::from(micros) * u128::from(draw)) >> 64;
-        Duration::from_micros(u64::try_from(part).unwrap_or(micros))
-    }
-
-    /// The next number of splitmix64. Source: Steele, Lea and Flood, "Fast splittable pseudorandom
-    /// number generators", 2014.
-    const fn draw(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        let mut random = Rng::with_seed(self.state);
+        let part = random.u64(0..=micros);
+        self.state = random.get_seed();
+        Duration::from_micros(part)
     }
 }
 

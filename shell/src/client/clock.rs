@@ -1,21 +1,25 @@
 //! The client's clock and its random numbers.
 //!
-//! The clock goes on while the machine sleeps (`CLOCK_BOOTTIME`): the server's does too, and a
-//! belief in a lock must not outlive the lock because a lid was closed.
+//! The clock goes on while the machine sleeps (`CLOCK_BOOTTIME`; on macOS `CLOCK_MONOTONIC` does): the
+//! server's does too, and a belief in a lock must not outlive the lock because a lid was closed.
 
 use std::time::Duration;
 
 use latchd_core::Instant;
-use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use smol::{Timer, future};
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOCK: ClockId = ClockId::Boottime;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOCK: ClockId = ClockId::Monotonic;
 
 /// How long a timer is trusted before the clock is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The moment it is.
 pub(super) fn now() -> Instant {
-    let time = clock_gettime(ClockId::Boottime);
+    let time = clock_gettime(CLOCK);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     let ms = u64::try_from(time.tv_nsec).unwrap_or_default() / 1_000_000;
     Instant::from_millis(seconds.saturating_mul(1000).saturating_add(ms))
@@ -39,11 +43,7 @@ pub(super) async fn sleep_until(moment: Option<Instant>) {
 /// Random bytes of the kernel's.
 pub(super) fn random() -> [u8; 16] {
     let mut bytes = [0; 16];
-    let mut filled = 0;
-    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        // It is interrupted at most, and then asked again.
-        filled += getrandom(rest, GetRandomFlags::empty()).unwrap_or(0);
-    }
+    getrandom::fill(&mut bytes).expect("without random bytes no two holders can be told apart");
     bytes
 }
 

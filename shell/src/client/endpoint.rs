@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::ListenAddress;
+use crate::listen_address::ListenAddress;
 
 /// A server's address.
 #[derive(Clone, Debug)]

@@ -1,0 +1,120 @@
+//! Where a server is on TCP: what `-l` says, and what a client is told.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The port of memcached.
+pub(crate) const DEFAULT_PORT: u16 = 11211;
+
+/// Where to listen on TCP: a name or an address, and a port.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ListenAddress {
+    /// A host name, an IPv4 address or an IPv6 address without brackets. A name stands for every
+    /// address it has.
+    pub host: String,
+    /// The port; 0 takes a free one.
+    pub port: u16,
+}
+
+impl ListenAddress {
+    /// 127.0.0.1 and a port.
+    #[must_use]
+    pub fn loopback(port: u16) -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port,
+        }
+    }
+
+    /// Reads `HOST`, `HOST:PORT` or `[V6]:PORT`; a bare IPv6 address has no port. `*` is every
+    /// address of the machine.
+    ///
+    /// # Errors
+    /// A sentence for a person, if the text has neither form.
+    pub fn parse(text: &str, default_port: u16) -> Result<Self, String> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(bracketed) => {
+                let (host, rest) = bracketed
+                    .split_once(']')
+                    .ok_or_else(|| format!("{text}: no `]`"))?;
+                (host, rest.strip_prefix(':'))
+            }
+            // More than one colon is a bare IPv6 address.
+            None => match text.split_once(':') {
+                Some((host, port)) if !port.contains(':') => (host, Some(port)),
+                Some(_) | None => (text, None),
+            },
+        };
+        let port = match port {
+            Some(port) => port
+                .parse()
+                .map_err(|_| format!("{text}: `{port}` is not a port"))?,
+            None => default_port,
+        };
+        match host {
+            "" => Err(format!(
+                "{text}: no host; for every address of the machine say `*`"
+            )),
+            "*" => Ok(Self {
+                host: "0.0.0.0".into(),
+                port,
+            }),
+            _ => Ok(Self {
+                host: host.into(),
+                port,
+            }),
+        }
+    }
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text, DEFAULT_PORT)
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(formatter, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(formatter, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (String, u16) {
+        let address = ListenAddress::parse(text, 7).unwrap();
+        (address.host, address.port)
+    }
+
+    #[test]
+    fn an_address_is_a_host_and_perhaps_a_port() {
+        assert_eq!(parsed("localhost"), ("localhost".into(), 7));
+        assert_eq!(parsed("10.0.0.1:80"), ("10.0.0.1".into(), 80));
+        assert_eq!(parsed("::1"), ("::1".into(), 7));
+        assert_eq!(parsed("[::1]"), ("::1".into(), 7));
+        assert_eq!(parsed("[::1]:0"), ("::1".into(), 0));
+        assert_eq!(parsed("*"), ("0.0.0.0".into(), 7));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_in_words() {
+        for text in ["", ":11211", "host:port", "host:70000", "[::1"] {
+            assert!(ListenAddress::parse(text, 7).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_as_it_is_read() {
+        for text in ["127.0.0.1:5", "[::1]:5"] {
+            assert_eq!(ListenAddress::parse(text, 7).unwrap().to_string(), text);
+        }
+    }
+}
