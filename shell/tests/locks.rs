@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use latchd::client::{
     BoundOptions, Client, ClientOptions, ComputeError, ComputeOptions, Error, ErrorKind, Exptime,
     KeyError, LockOptions, Losers, Loss, Mark, NotObtained, OnDisconnect, Retry, Token,
+    random_token,
 };
 use smol::{Executor, Timer, block_on, future};
 use support::{Proxy, Started, eventually};
@@ -322,6 +323,105 @@ fn a_broken_connection_is_no_loss_while_there_is_time() {
         lock.release().await.unwrap();
         let lock = client.obtain("k", secs(30), &options).await.unwrap();
         lock.release().await.unwrap();
+    });
+}
+
+#[test]
+fn nothing_is_held_while_another_key_is_waited_for() {
+    on_each(async |client, _| {
+        let options = LockOptions::new();
+        let last = client.obtain("z", secs(30), &options).await.unwrap();
+        let both = client.clone();
+        let waits = async { both.obtain_many(["a", "z"], secs(30), &patient()).await };
+        let first = async {
+            Timer::after(ms(100)).await;
+            // Between two tries of theirs it is free.
+            let first = client.obtain("a", secs(30), &patient()).await.unwrap();
+            last.release().await.unwrap();
+            Timer::after(ms(100)).await;
+            first.release().await.unwrap();
+        };
+        let (both, ()) = future::zip(waits, first).await;
+        both.unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_strategy_of_ones_own_says_when_it_is_tried_again() {
+    on_each(async |client, _| {
+        let held = client.obtain("k", secs(30), &LockOptions::new()).await;
+        let held = held.unwrap();
+        let asked = AtomicU32::new(0);
+        let waits = (0..3).map(|wait| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            ms(wait)
+        });
+        let options = LockOptions::new().deadline(secs(20));
+        let obtained = client.obtain_with(["k"], secs(30), &options, waits).await;
+        assert!(obtained.unwrap_err().is_not_obtained());
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+        let options = LockOptions::new().deadline(ms(100));
+        let begun = Instant::now();
+        let waits = std::iter::repeat(secs(60));
+        let obtained = client.obtain_with(["k"], secs(30), &options, waits).await;
+        assert!(is(obtained, |kind| matches!(
+            kind,
+            ErrorKind::NotObtained(NotObtained::Deadline)
+        )));
+        assert!(begun.elapsed() < secs(5));
+        held.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_detached_lock_is_had_again_by_its_token() {
+    on_each(async |client, _| {
+        let token = random_token();
+        let options = LockOptions::new().token(token.clone());
+        let lock = client.obtain("k", secs(30), &options).await.unwrap();
+        let number = lock.number();
+        assert_eq!(lock.detach().await.unwrap(), token);
+        let other = client.obtain("k", secs(30), &LockOptions::new()).await;
+        assert!(other.unwrap_err().is_not_obtained(), "it is there still");
+        let again = client.obtain("k", secs(30), &options).await.unwrap();
+        assert!(again.number() > number);
+        again.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_release_that_failed_can_be_tried_again() {
+    for server in Started::all() {
+        let proxy = Proxy::start(server.address());
+        block_on(async {
+            let options = ClientOptions::new().reply_timeout(ms(200));
+            let client = Client::new(&proxy.address(), options).unwrap();
+            let options = LockOptions::new();
+            let lock = client.obtain("k", secs(30), &options).await.unwrap();
+            proxy.silence();
+            assert!(lock.try_release().await.unwrap_err().is_unreachable());
+            proxy.speak();
+            let released = lock.try_release().await;
+            released.unwrap_or_else(|error| assert!(error.is_not_held(), "{error}"));
+            let next = client.obtain("k", secs(30), &patient()).await.unwrap();
+            drop(lock);
+            assert!(next.ttl().await.unwrap() > secs(25));
+            next.refresh_with(secs(60), [ms(10), ms(10)]).await.unwrap();
+            next.release().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn the_ttl_of_several_is_the_least() {
+    on_each(async |client, server| {
+        let options = LockOptions::new();
+        let keys = ["a", "b"];
+        let both = client.obtain_many(keys, secs(100), &options).await.unwrap();
+        // Somebody shortens one of them.
+        server.ask("mg b T20\r\n", "\r\n");
+        assert!(both.ttl().await.unwrap() <= secs(20));
+        both.release().await.unwrap();
     });
 }
 

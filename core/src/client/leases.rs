@@ -59,6 +59,9 @@ pub struct Leases {
     /// Refreshes that are not told of yet, and the first thing that went wrong with one.
     refreshes: usize,
     undone: Option<Failure>,
+    /// Measurements that are not told of yet, and the shortest so far.
+    measurements: usize,
+    least: Option<Duration>,
     news: VecDeque<LeaseNews>,
 }
 
@@ -89,6 +92,8 @@ impl Leases {
             in_flight: VecDeque::new(),
             refreshes: 0,
             undone: None,
+            measurements: 0,
+            least: None,
             news: VecDeque::new(),
         })
     }
@@ -122,14 +127,16 @@ impl Leases {
         Ok(())
     }
 
-    /// Asks the server how long the first of them lasts; see [`Lease::measure`].
+    /// Asks the server how long all of them last; see [`Lease::measure`].
     pub fn measure(&mut self, now: Instant) {
         if !self.has_time(now) {
             return self.news.push_back(LeaseNews::NotHeld);
         }
-        if let Some(first) = self.all.first_mut() {
-            first.measure(now);
+        for lease in &mut self.all {
+            lease.measure(now);
         }
+        self.measurements = self.all.len();
+        (self.undone, self.least) = (None, None);
     }
 
     /// Gives all of them back, the last first; see [`Lease::release`].
@@ -144,7 +151,7 @@ impl Leases {
     }
 
     fn give_back(&mut self, now: Instant, told: LeaseNews, tell_at: Option<Instant>) {
-        self.refreshes = 0;
+        (self.refreshes, self.measurements) = (0, 0);
         let next = self.all.len().saturating_sub(1);
         self.goal = LeasesGoal::Release {
             next,
@@ -224,6 +231,10 @@ impl Leases {
             (LeasesGoal::Hold, LeaseNews::Undone(failure)) if self.refreshes > 0 => {
                 self.refreshed(Some(failure));
             }
+            (LeasesGoal::Hold, LeaseNews::Lasts(ttl)) => self.measured(Ok(ttl)),
+            (LeasesGoal::Hold, LeaseNews::Undone(failure)) if self.measurements > 0 => {
+                self.measured(Err(failure));
+            }
             (LeasesGoal::Hold, news) => self.news.push_back(news),
             (LeasesGoal::Release { next, told, .. }, news) => {
                 // A loss is told before the answer to the release comes.
@@ -249,7 +260,7 @@ impl Leases {
 
     fn lose(&mut self, loss: Loss) {
         self.goal = LeasesGoal::None;
-        self.refreshes = 0;
+        (self.refreshes, self.measurements) = (0, 0);
         self.news.push_back(LeaseNews::Lost(loss));
     }
 
@@ -260,6 +271,21 @@ impl Leases {
             self.news.push_back(match self.undone.take() {
                 Some(failure) => LeaseNews::Undone(failure),
                 None => LeaseNews::Refreshed,
+            });
+        }
+    }
+
+    /// One of them lasts as long as this, or it is not known.
+    fn measured(&mut self, ttl: Result<Duration, Failure>) {
+        match ttl {
+            Ok(ttl) => self.least = Some(self.least.map_or(ttl, |least| least.min(ttl))),
+            Err(failure) => self.undone = self.undone.take().or(Some(failure)),
+        }
+        self.measurements = self.measurements.saturating_sub(1);
+        if self.measurements == 0 {
+            self.news.push_back(match (self.undone.take(), self.least) {
+                (Some(failure), _) => LeaseNews::Undone(failure),
+                (None, least) => LeaseNews::Lasts(least.unwrap_or_default()),
             });
         }
     }

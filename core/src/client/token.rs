@@ -6,8 +6,10 @@
 //! is held by `abc`.)
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -52,6 +54,21 @@ impl Token {
     #[must_use]
     pub fn owns(&self, value: &[u8]) -> bool {
         value.split(|byte| *byte == b' ').next() == Some(self.as_bytes())
+    }
+}
+
+/// As text, with what is no UTF-8 replaced.
+impl fmt::Display for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl FromStr for Token {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        Self::new(text.as_bytes())
     }
 }
 
@@ -153,6 +170,14 @@ mod tests {
         };
         assert_eq!(value(b""), b"tok");
         assert_eq!(value(b"build 7"), b"tok build 7");
+    }
+
+    #[test]
+    fn a_token_is_read_as_it_is_shown() {
+        let token = Token::from_random([7; 16]);
+        let shown = alloc::format!("{token}");
+        assert_eq!(shown.parse(), Ok(token));
+        assert_eq!("a b".parse::<Token>(), Err(TokenError::Token));
     }
 
     #[test]

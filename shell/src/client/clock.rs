@@ -31,6 +31,11 @@ pub(super) fn until(moment: Instant) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// How long it is since `moment`.
+pub(super) fn since(moment: Instant) -> Duration {
+    Duration::from_millis(now().as_millis().saturating_sub(moment.as_millis()))
+}
+
 /// Sleeps until a moment; for ever if there is none. It may wake early, and the caller looks at the
 /// clock again: the timer's stands still while the machine sleeps and ours does not.
 pub(super) async fn sleep_until(moment: Option<Instant>) {

@@ -68,6 +68,7 @@ enum LockCall {
     Refresh(Duration, Caller<()>),
     Measure(Caller<Duration>),
     Release(Caller<()>),
+    Detach(Caller<()>),
 }
 
 impl Lock {
@@ -166,7 +167,7 @@ impl Lock {
     }
 
     /// How long the server keeps it, by its own word; that is a little longer than we believe in it.
-    /// Of several keys, the first's.
+    /// Of several keys, the least.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if it is not ours any more, as the recipes' TTL of 0; any other if that is
@@ -190,7 +191,51 @@ impl Lock {
     /// [`ErrorKind::NotHeld`] if it was not ours any more: what it protected may have been done by
     /// another as well. Any other if the server does not say; it frees it after its ttl then.
     pub async fn release(self) -> Result<(), Error> {
+        self.try_release().await
+    }
+
+    /// As [`release`](Self::release), and can be tried again if it fails: what the server was asked and
+    /// has not answered is asked after then.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub async fn try_release(&self) -> Result<(), Error> {
         self.call(LockCall::Release).await
+    }
+
+    /// As [`refresh`](Self::refresh), and tried again after each of `waits` while it could not be done
+    /// and there is time.
+    ///
+    /// # Errors
+    /// As [`refresh`](Self::refresh), of the last try.
+    pub async fn refresh_with(
+        &self,
+        ttl: Duration,
+        waits: impl IntoIterator<Item = Duration>,
+    ) -> Result<(), Error> {
+        let mut waits = waits.into_iter();
+        loop {
+            let error = match self.refresh(ttl).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let may_yet = !error.is_not_held() && !self.remaining().is_zero();
+            match waits.next() {
+                Some(wait) if may_yet => Timer::after(wait.min(self.remaining())).await,
+                Some(_) | None => return Err(error),
+            };
+        }
+    }
+
+    /// Leaves the lock to whoever shows its token: it is neither renewed nor released any more, and lasts
+    /// for [`ttl`](Self::ttl). An obtain with the [token](super::LockOptions::token) and without a wait takes
+    /// it over, in this process or another.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotHeld`] if it was not ours any more.
+    pub async fn detach(self) -> Result<Token, Error> {
+        self.call(LockCall::Detach).await?;
+        Ok(self.value.token().clone())
     }
 
     /// Waits until it is lost, and says why: the server said so, or the ttl ran out by our own clock,
@@ -293,6 +338,15 @@ impl LockTask {
             let show = |leases: &Leases| watch.show(leases);
             match self.link.drive(&mut self.leases, call, show).await {
                 Heard::News(news) => self.tell(news),
+                Heard::Call(Ok(LockCall::Detach(answer))) => {
+                    let held = !self.watch.remaining().is_zero();
+                    let loss = self.watch.loss.get().copied();
+                    let not_held = || self.pool.error(ErrorKind::NotHeld(loss));
+                    reply(&mut Some(answer), held.then_some(()).ok_or_else(not_held));
+                    if held {
+                        return;
+                    }
+                }
                 Heard::Call(Ok(call)) => self.take(call),
                 // The holder has dropped its lock, or broken off its obtain.
                 Heard::Call(Err(_)) => {
@@ -318,6 +372,7 @@ impl LockTask {
                 self.release = Some(answer);
                 self.leases.release(now);
             }
+            LockCall::Detach(_) => unreachable!("it ends the task"),
         }
     }
 

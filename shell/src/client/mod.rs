@@ -70,6 +70,13 @@ pub use lock::Lock;
 pub use options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
 pub use server::Client;
 
+/// A token that nobody else has, as an obtain draws one: to be kept, and shown again by
+/// [`LockOptions::token`].
+#[must_use]
+pub fn random_token() -> Token {
+    Token::from_random(clock::random())
+}
+
 /// The readme and the page about the client: their code compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -65,8 +65,8 @@ impl ClientOptions {
 /// broken connection.
 #[derive(Clone, Debug, Default)]
 pub struct LockOptions {
-    retry: Retry,
-    deadline: Option<Duration>,
+    pub(super) retry: Retry,
+    pub(super) deadline: Option<Duration>,
     pub(super) metadata: Vec<u8>,
     pub(super) token: Option<Token>,
     without_watchdog: bool,

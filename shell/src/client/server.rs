@@ -3,7 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use latchd_core::client::{Bound, Leases, Token, TokenValue, bound_key, leased_key};
+use latchd_core::client::{
+    Bound, Leases, NotObtained, Retry, Token, TokenValue, bound_key, leased_key,
+};
+use smol::Timer;
 
 use super::bound::BoundLock;
 use super::endpoint::Endpoint;
@@ -73,8 +76,8 @@ impl Client {
 
     /// Obtains leased locks for several keys, all or none, as one lock.
     ///
-    /// Keys are obtained in the order of their bytes, so two callers never wait for each other in a
-    /// ring. The deadline is one for all.
+    /// Keys are obtained in the order of their bytes, and while one is somebody else's none is held: those
+    /// that were had are given back before it is tried again. The deadline is one for all.
     ///
     /// # Errors
     /// As [`obtain`](Self::obtain); [`ErrorKind::Terms`] also if there are no keys, or one twice.
@@ -84,12 +87,71 @@ impl Client {
         ttl: Duration,
         options: &LockOptions,
     ) -> Result<Lock, Error> {
+        let keys: Vec<K> = keys.into_iter().collect();
+        if keys.len() > 1 {
+            let mut waits = options.retry.begin(clock::seed());
+            let waits = std::iter::from_fn(|| waits.next_wait());
+            return self.obtain_with(keys, ttl, options, waits).await;
+        }
+        self.obtain_once(&keys, ttl, options).await
+    }
+
+    /// As [`obtain_many`](Self::obtain_many), with a strategy of the caller's own: it is tried again after
+    /// each of `waits` while somebody else has one of the keys, until the deadline. The options' own strategy is
+    /// not used.
+    ///
+    /// # Errors
+    /// As [`obtain_many`](Self::obtain_many).
+    pub async fn obtain_with<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        ttl: Duration,
+        options: &LockOptions,
+        waits: impl IntoIterator<Item = Duration>,
+    ) -> Result<Lock, Error> {
+        let keys: Vec<K> = keys.into_iter().collect();
+        let mut waits = waits.into_iter();
+        let begun = clock::now();
+        let patience = options.deadline.unwrap_or(ttl);
+        let left = || patience.saturating_sub(clock::since(begun));
+        let mut heard_held = false;
+        loop {
+            let once = options.clone().retry(Retry::none()).deadline(left());
+            let error = match self.obtain_once(&keys, ttl, &once).await {
+                Err(error) if error.is_not_obtained() => {
+                    heard_held = true;
+                    error
+                }
+                // Who waits for somebody else's lock waits for a server that restarts as well.
+                Err(error) if heard_held && error.is_unreachable() => error,
+                ended => return ended,
+            };
+            match waits.next() {
+                Some(_) if left().is_zero() && error.is_unreachable() => return Err(error),
+                Some(_) if left().is_zero() => {
+                    return Err(self
+                        .pool
+                        .error(ErrorKind::NotObtained(NotObtained::Deadline)));
+                }
+                // At the deadline there is a last try.
+                Some(wait) => Timer::after(wait.min(left())).await,
+                None => return Err(error),
+            };
+        }
+    }
+
+    /// Obtains them as the options say; several keys one after the other.
+    async fn obtain_once<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        ttl: Duration,
+        options: &LockOptions,
+    ) -> Result<Lock, Error> {
         let token = match &options.token {
             Some(token) => token.clone(),
             None => Token::from_random(clock::random()),
         };
         let value = TokenValue::new(token, &options.metadata)?;
-        let keys: Vec<K> = keys.into_iter().collect();
         let keys = keys
             .iter()
             .map(|key| leased_key(key.as_ref()))

@@ -250,6 +250,12 @@ impl Proxy {
         self.state.admits.store(false, Ordering::SeqCst);
     }
 
+    /// From now on everything is passed on again, and what was held back as well.
+    pub(crate) fn speak(&self) {
+        self.state.is_silent.store(false, Ordering::SeqCst);
+        self.state.admits.store(true, Ordering::SeqCst);
+    }
+
     /// From now on everything takes this long in each direction.
     pub(crate) fn delay(&self, delay: Duration) {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap();
