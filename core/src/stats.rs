@@ -281,6 +281,21 @@ impl<'a> Report<'a> {
         number("items:1:outofmemory", counters.store_no_memory);
         number("items:1:reclaimed", counters.reclaimed);
         number("items:1:crawler_reclaimed", counters.crawler_reclaimed);
+        number(
+            "items:1:crawler_items_checked",
+            counters.crawler_items_checked,
+        );
+        // As in General.
+        for name in [
+            "items:1:tailrepairs",
+            "items:1:lrutail_reflocked",
+            "items:1:direct_reclaims",
+            "items:1:moves_to_cold",
+            "items:1:moves_to_warm",
+            "items:1:moves_within_lru",
+        ] {
+            number(name, 0);
+        }
     }
 
     /// One class of chunks of one byte: what is used is what the store accounts for.

@@ -50,7 +50,7 @@ pub(crate) async fn accept(
 ) -> io::Result<()> {
     let door = Door {
         shared,
-        last_conn: Cell::new(0),
+        last_conn: Cell::new(shared.roster.last_listener()),
         notice: RefCell::default(),
     };
     let listeners = listeners
@@ -61,11 +61,12 @@ pub(crate) async fn accept(
     let executor = LocalExecutor::new();
     let tasks: Vec<_> = listeners
         .iter()
-        .map(|listener| {
+        .enumerate()
+        .map(|(index, listener)| {
             let (door, fail) = (&door, fail.clone());
             executor.spawn(async move {
                 // Nobody is there to be told of a second failure.
-                let _ = fail.try_send(door.accept_on(listener).await);
+                let _ = fail.try_send(door.accept_on(index, listener).await);
             })
         })
         .collect();
@@ -89,7 +90,7 @@ struct Door<'a> {
 
 impl Door<'_> {
     /// Accepts on one listener for as long as the kernel can wait.
-    async fn accept_on(&self, listener: &Async<Listener>) -> io::Result<()> {
+    async fn accept_on(&self, index: usize, listener: &Async<Listener>) -> io::Result<()> {
         let stats = &self.shared.connection_stats;
         let mut accepted = 0;
         loop {
@@ -102,19 +103,25 @@ impl Door<'_> {
                 continue;
             }
             match listener.get_ref().accept() {
-                Ok(socket) if stats.is_full() => {
+                Ok((socket, _)) if stats.is_full() => {
                     stats.count_rejected();
                     // The peer may be gone already, and is closed anyway.
                     let _ = rustix::net::send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
                 }
-                Ok(socket) => {
+                Ok((socket, peer)) => {
                     stats.resume();
                     stats.count_open();
                     self.last_conn.set(self.last_conn.get() + 1);
                     let conn = ConnId::from_number(self.last_conn.get());
                     let worker = self.shared.assign();
-                    let arrival = Message::Adopt(Arrival { socket, conn });
-                    self.shared.mailbox(worker).post(arrival);
+                    let now = self.shared.clock.now();
+                    let entry = self.shared.roster.add(conn.number(), index, peer, now);
+                    let arrival = Arrival {
+                        socket,
+                        conn,
+                        entry,
+                    };
+                    self.shared.mailbox(worker).post(Message::Adopt(arrival));
                 }
                 Err(Errno::AGAIN) => {
                     stats.resume();

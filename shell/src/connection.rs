@@ -14,6 +14,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::{Instant, Output};
@@ -25,6 +26,7 @@ use crate::dead_peer;
 use crate::executor::{Executor, drive_aloud};
 use crate::input::Input;
 use crate::mailbox::Arrival;
+use crate::roster::{Entry, State};
 use crate::send::{Sent, send};
 use crate::shards::ShardSession;
 use crate::shared::Shared;
@@ -131,6 +133,8 @@ pub(crate) struct ClientConn {
     /// What the budgets know of.
     pub(crate) charged: KeptBytes,
     waits_for: EventFlags,
+    /// Where others see what it does.
+    entry: Arc<Entry>,
     last_active: Instant,
     number: u64,
     /// It has asked for a lock, and its peer's death is found out sooner.
@@ -153,6 +157,7 @@ impl ClientConn {
             pending_bytes: 0,
             charged: KeptBytes::default(),
             waits_for: READABLE,
+            entry: arrival.entry,
             last_active: now,
             is_holder: false,
         }
@@ -180,6 +185,15 @@ impl ClientConn {
     pub(crate) fn wait_for(&mut self, events: EventFlags) -> Option<EventFlags> {
         let is_news = self.waits_for != events;
         self.waits_for = events;
+        self.entry.set_state(if events == EventFlags::OUT {
+            State::Writing
+        } else if events == IN_TURN {
+            State::Working
+        } else if self.input.kept().is_empty() {
+            State::Reading
+        } else {
+            State::ReadingOn
+        });
         is_news.then_some(events)
     }
 
@@ -281,6 +295,7 @@ impl ClientConn {
         turn.output
             .try_reserve(OUTPUT_BYTES_MAX)
             .map_err(|_| Errno::NOMEM)?;
+        self.entry.set_state(State::Working);
         let mut core = Executor {
             shared: turn.shared,
             now: turn.now,
@@ -306,6 +321,7 @@ impl ClientConn {
         }
         if turn.work.has_executed() || !turn.output.is_empty() {
             self.last_active = turn.now;
+            self.entry.set_active(turn.now);
         }
         let kept = self.input.consume(consumed, turn.input);
         let wanted = if let Progress::NeedsInput { at_least } = progress {

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use latchd_core::stats::{StatsLine, StatsTopic};
 
+use latchd_core::wire::Protocols;
+
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::Kept;
@@ -227,6 +229,8 @@ fn settings_lines(config: &Config) -> Vec<StatsLine> {
         .unix_socket
         .as_ref()
         .map(|unix| unix.path.display().to_string());
+    let unix_mode = config.unix_socket.as_ref().map_or(0o700, |unix| unix.mode);
+    let unix_mode = format!("{unix_mode:o}");
     let port = config.listen.first().map_or(0, |address| address.port);
     vec![
         line("maxconns", config.connections_max),
@@ -256,10 +260,32 @@ fn settings_lines(config: &Config) -> Vec<StatsLine> {
         ),
         line("read_buf_mem_limit", config.unfinished_bytes_max()),
         line("resp_obj_mem_limit", config.unsent_bytes_max()),
+        line("umask", unix_mode),
+        line("oldest", 0),
+        line("shutdown_command", yes(config.allowed.shutdown)),
+        line("detail_enabled", "no"),
         line("cas_enabled", "yes"),
+        line(
+            "binding_protocol",
+            match (&config.auth_file, config.allowed.protocols) {
+                (Some(_), _) | (None, Protocols::Text) => "ascii",
+                (None, Protocols::Binary) => "binary",
+                (None, Protocols::Any) => "auto-negotiate",
+            },
+        ),
         line("auth_enabled_sasl", "no"),
-        line("flush_enabled", "yes"),
+        line("auth_enabled_ascii", yes(config.auth_file.is_some())),
+        line("flush_enabled", yes(config.allowed.flush_all)),
+        line("dump_enabled", yes(config.allowed.listing)),
+        line("slab_reassign", "no"),
+        line("slab_automove", 0),
         line("lru_crawler", "no"),
+        line("lru_maintainer_thread", "no"),
+        line("lru_segmented", "no"),
+        line("temp_lru", "no"),
+        line("track_sizes", "no"),
+        line("locks_per_conn", config.locks_per_connection_max),
+        line("dead_peer", config.dead_peer.as_secs()),
     ]
 }
 

@@ -4,6 +4,7 @@ use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
 use latchd_core::reply::Reply;
+use latchd_core::stats::StatsTopic;
 use latchd_core::{Instant, Output};
 
 use crate::shards::ShardSession;
@@ -40,10 +41,17 @@ impl Execute for Executor<'_> {
                 shared.connection_stats.reset();
             }
         }
-        let lines = |topic| {
-            shared
-                .connection_stats
-                .lines(topic, &shared.config, &shared.clock)
+        let lines = |topic| match topic {
+            StatsTopic::Conns => shared.roster.lines(*now),
+            StatsTopic::General
+            | StatsTopic::Settings
+            | StatsTopic::Items
+            | StatsTopic::Slabs
+            | StatsTopic::Sizes => {
+                shared
+                    .connection_stats
+                    .lines(topic, &shared.config, &shared.clock)
+            }
         };
         if shared.config.verbosity < 3 {
             return shared

@@ -59,6 +59,8 @@ mod mailbox;
 #[cfg(feature = "server")]
 mod passwords;
 #[cfg(feature = "server")]
+mod roster;
+#[cfg(feature = "server")]
 mod send;
 #[cfg(feature = "server")]
 mod server;

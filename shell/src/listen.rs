@@ -19,7 +19,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::config::{Config, UnixSocket};
 use crate::dead_peer;
@@ -60,12 +60,13 @@ impl Listener {
         &self.address
     }
 
-    /// Takes the next client that waits.
+    /// Takes the next client that waits: its socket, and where it comes from.
     ///
     /// # Errors
     /// The kernel's; [`io::ErrorKind::WouldBlock`] if nobody waits.
-    pub(crate) fn accept(&self) -> rustix::io::Result<OwnedFd> {
-        rustix::net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+    pub(crate) fn accept(&self) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        rustix::net::acceptfrom_with(&self.socket, flags)
     }
 }
 
@@ -232,7 +233,7 @@ mod tests {
             panic!("TCP was asked for")
         };
         let _client = std::net::TcpStream::connect(address).unwrap();
-        let accepted = listener.accept().unwrap();
+        let (accepted, _) = listener.accept().unwrap();
         assert!(sockopt::tcp_nodelay(&accepted).unwrap());
         assert!(sockopt::socket_keepalive(&accepted).unwrap());
         assert_eq!(

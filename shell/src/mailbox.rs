@@ -2,12 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use latchd_core::ConnId;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::connection::Kept;
+use crate::roster::Entry;
 
 /// A client that has been accepted and has no worker yet.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Arrival {
     pub(crate) socket: OwnedFd,
     /// Its name, new.
     pub(crate) conn: ConnId,
+    /// Where it is noted what it does.
+    pub(crate) entry: Arc<Entry>,
 }
 
 /// What a worker is told.
@@ -96,16 +99,25 @@ impl AsFd for Mailbox {
 
 #[cfg(test)]
 mod tests {
+    use latchd_core::Instant;
+
     use super::*;
+    use crate::listen::Address;
+    use crate::roster::Roster;
 
     #[test]
     fn messages_come_in_order_and_once() {
         let mailbox = Mailbox::new().unwrap();
         let (_, socket) = std::os::unix::net::UnixStream::pair().unwrap();
-        let conn = ConnId::from_number(1);
+        let conn = ConnId::from_number(2);
+        let roster = Roster::new(&[Address::Unix("/tmp/socket".into())]);
         let socket = socket.into();
         mailbox.post(Message::Sweep);
-        mailbox.post(Message::Adopt(Arrival { socket, conn }));
+        mailbox.post(Message::Adopt(Arrival {
+            socket,
+            conn,
+            entry: roster.add(conn.number(), 0, None, Instant::from_millis(0)),
+        }));
         mailbox.post(Message::Sweep);
         assert!(matches!(
             mailbox.take()[..],

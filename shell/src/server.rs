@@ -20,6 +20,7 @@ use crate::connection_stats::ConnectionStats;
 use crate::listen::{self, Address};
 use crate::mailbox::{Mailbox, Message};
 use crate::passwords::Passwords;
+use crate::roster::Roster;
 use crate::shards::{Shards, shard_count};
 use crate::shared::Shared;
 use crate::worker::Worker;
@@ -75,7 +76,7 @@ impl Server {
             }
         };
         let listeners = listen::listen(&config)?;
-        let addresses = listeners
+        let addresses: Vec<_> = listeners
             .iter()
             .map(|listener| listener.address().clone())
             .collect();
@@ -86,6 +87,7 @@ impl Server {
         let shared = Arc::new(Shared {
             shards: Shards::new(shards, limits, clock.unix_s_at_start()),
             wire_limits,
+            roster: Roster::new(&addresses),
             passwords,
             connection_stats: ConnectionStats::new(config.connections_max, threads),
             unfinished: Budget::new(config.unfinished_bytes_max()),

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::connection_stats::ConnectionStats;
 use crate::mailbox::Mailbox;
 use crate::passwords::Passwords;
+use crate::roster::Roster;
 use crate::shards::Shards;
 
 /// One server, as each of its threads sees it.
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     /// The bounds of a connection, as they follow from those of the shards.
     pub(crate) wire_limits: WireLimits,
     pub(crate) connection_stats: ConnectionStats,
+    /// Who is connected.
+    pub(crate) roster: Roster,
     /// Who is let in; `None` is everybody.
     pub(crate) passwords: Option<Passwords>,
     /// What clients have not finished.

@@ -268,6 +268,7 @@ impl Worker {
         if self.shared.config.verbosity > 0 {
             tracing::info!("<{} connection closed: {why}", client.number());
         }
+        self.shared.roster.remove(client.number());
         drop(client);
         self.shared.count_closed(self.index);
     }

@@ -252,15 +252,15 @@ fn v_shows_connections_vv_requests_and_vvv_locks() {
     for (flag, shown, hidden) in [
         (
             "-v",
-            &["<1 new connection", "<1 connection closed"][..],
+            &["<2 new connection", "<2 connection closed"][..],
             &["lock k", "Locked"][..],
         ),
         (
             "-vv",
-            &["<1 set k 0 0 1\\r\\nx", ">1 STORED", "<1 lock k", ">1 OK"],
-            &["1 Locked k"],
+            &["<2 set k 0 0 1\\r\\nx", ">2 STORED", "<2 lock k", ">2 OK"],
+            &["2 Locked k"],
         ),
-        ("-vvv", &["<1 lock k", "1 Locked k", "1 Unlocked all"], &[]),
+        ("-vvv", &["<2 lock k", "2 Locked k", "2 Unlocked all"], &[]),
     ] {
         let latchd = Running::start(&["-l", "127.0.0.1:0", flag]);
         let mut client = TestClient::connect(latchd.address());
@@ -444,10 +444,10 @@ fn sighup_opens_the_log_anew_and_ends_nothing() {
         std::fs::read_to_string(&path).unwrap(),
     );
     assert!(
-        old.contains("listening on") && old.contains("<1 new connection"),
+        old.contains("listening on") && old.contains("<2 new connection"),
         "{old}"
     );
-    assert!(new.contains("<1 connection closed"), "{new}");
+    assert!(new.contains("<2 connection closed"), "{new}");
     std::fs::remove_file(&path).unwrap();
     std::fs::remove_file(&moved).unwrap();
 }

@@ -363,3 +363,124 @@ fn one_connection_has_so_many_locks_over_all_shards() {
     assert_eq!(client.ask("unlock k0"), "OK");
     assert_eq!(client.ask("lock k29"), "OK");
 }
+
+/// The lines of `stats conns`, without `STAT` and the number.
+fn conns(client: &mut TestClient) -> Vec<(u64, String)> {
+    client.send("stats conns\r\n");
+    let mut lines = Vec::new();
+    loop {
+        let line = client.line();
+        if line == "END" {
+            return lines;
+        }
+        let (number, rest) = line.strip_prefix("STAT ").unwrap().split_once(':').unwrap();
+        lines.push((number.parse().unwrap(), rest.to_owned()));
+    }
+}
+
+#[test]
+fn who_is_connected_is_shown_with_what_it_does() {
+    let server = start(|config| config.threads = NonZeroUsize::new(2).unwrap());
+    let address = address(&server);
+    let mut asking = TestClient::connect(address);
+    assert_eq!(asking.ask("mn"), "MN");
+    let mut sending = TestClient::connect(address);
+    assert_eq!(sending.ask("mn"), "MN");
+    sending.send("set foo 0 0 6\r\nfo");
+    let peer = |client: &mut TestClient| client.socket().local_addr().unwrap();
+    let (ours, theirs) = (peer(&mut asking), peer(&mut sending));
+    let expected = [
+        (1, format!("addr tcp:{address}")),
+        (1, "state conn_listening".to_owned()),
+        (1, "secs_since_last_cmd 0".to_owned()),
+        (2, format!("addr tcp:{ours}")),
+        (2, format!("listen_addr tcp:{address}")),
+        (2, "state conn_parse_cmd".to_owned()),
+        (2, "secs_since_last_cmd 0".to_owned()),
+        (3, format!("addr tcp:{theirs}")),
+        (3, format!("listen_addr tcp:{address}")),
+        (3, "state conn_nread".to_owned()),
+        (3, "secs_since_last_cmd 0".to_owned()),
+    ];
+    let begun = Instant::now();
+    // What was sent arrives in its own time, and so does the end.
+    while conns(&mut asking) != expected {
+        assert!(
+            begun.elapsed() < Duration::from_millis(900),
+            "{:?}",
+            conns(&mut asking)
+        );
+    }
+    drop(sending);
+    while conns(&mut asking).len() > 7 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "it is still shown"
+        );
+    }
+}
+
+#[test]
+fn what_monitoring_reads_is_there() {
+    let server = start(|_| {});
+    let mut client = TestClient::connect(address(&server));
+    client.send("set a 0 0 1\r\nx\r\n");
+    assert_eq!(client.line(), "STORED");
+    for (topic, names) in [
+        (
+            "",
+            "version uptime time pid pointer_size threads libevent rusage_user rusage_system \
+             curr_items total_items bytes limit_maxbytes curr_connections total_connections \
+             max_connections connection_structures rejected_connections accepting_conns \
+             listen_disabled_num conn_yields bytes_read bytes_written cmd_get cmd_set cmd_touch \
+             cmd_flush get_hits get_misses get_expired delete_hits delete_misses incr_hits \
+             incr_misses decr_hits decr_misses cas_hits cas_misses cas_badval touch_hits \
+             touch_misses evictions reclaimed evicted_unfetched expired_unfetched \
+             store_too_large store_no_memory lru_crawler_starts direct_reclaims \
+             crawler_items_checked crawler_reclaimed moves_to_cold moves_to_warm \
+             moves_within_lru total_malloced unexpected_napi_ids round_robin_fallback \
+             read_buf_oom response_obj_oom auth_cmds auth_errors locks_held",
+        ),
+        (
+            "settings",
+            "maxbytes maxconns tcpport udpport inter verbosity oldest evictions domain_socket \
+             umask shutdown_command num_threads detail_enabled cas_enabled tcp_backlog \
+             binding_protocol auth_enabled_sasl auth_enabled_ascii item_size_max maxconns_fast \
+             slab_reassign slab_automove lru_crawler flush_enabled dump_enabled \
+             lru_maintainer_thread lru_segmented temp_lru idle_timeout read_buf_mem_limit \
+             track_sizes",
+        ),
+        (
+            "items",
+            "items:1:number items:1:mem_requested items:1:evicted items:1:evicted_unfetched \
+             items:1:expired_unfetched items:1:outofmemory items:1:tailrepairs \
+             items:1:reclaimed items:1:crawler_reclaimed items:1:crawler_items_checked \
+             items:1:lrutail_reflocked items:1:moves_to_cold items:1:moves_to_warm \
+             items:1:moves_within_lru items:1:direct_reclaims",
+        ),
+        (
+            "slabs",
+            "1:chunk_size 1:chunks_per_page 1:total_pages 1:total_chunks 1:used_chunks \
+             1:free_chunks 1:free_chunks_end 1:mem_requested 1:get_hits 1:cmd_set \
+             1:delete_hits 1:incr_hits 1:decr_hits 1:cas_hits 1:cas_badval 1:touch_hits \
+             active_slabs total_malloced",
+        ),
+        ("sizes", "sizes_status"),
+    ] {
+        client.send(format!("stats {topic}\r\n"));
+        let mut shown = Vec::new();
+        loop {
+            let line = client.line();
+            if line == "END" {
+                break;
+            }
+            let words: Vec<_> = line.split(' ').collect();
+            assert_eq!(words.len(), 3, "{line}");
+            shown.push(words[1].to_owned());
+        }
+        for name in names.split_whitespace() {
+            let times = shown.iter().filter(|shown| *shown == name).count();
+            assert_eq!(times, 1, "stats {topic}: {name}");
+        }
+    }
+}

@@ -8,6 +8,7 @@
 //! `proto_text.c`; 1.6.18 `proto_text.c`, `process_delete_command`.
 
 mod encode;
+mod tuning;
 
 pub use encode::{Inexpressible, encode};
 
@@ -380,6 +381,9 @@ fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits) -> Step<'a> {
         b"verbosity" => {
             let level = argument.and_then(u32_from);
             line.respond_unless(noreply, if level.is_some() { "OK" } else { BAD_FORMAT })
+        }
+        b"lru_crawler" | b"slabs" | b"lru" | b"cache_memlimit" => {
+            line.respond_unless(noreply, tuning::answer(line.text))
         }
         b"shutdown" if !limits.allowed.shutdown => {
             line.respond_unless(noreply, "SERVER_ERROR: shutdown not enabled")

@@ -1,0 +1,82 @@
+//! What memcached's commands for tuning are told: nothing changes, and each is answered as by a memcached
+//! that has the feature turned off, or cannot do what is asked.
+//!
+//! Source: memcached 1.6.45 `proto_text.c`, `process_lru_crawler_command`, `process_slabs_command`,
+//! `process_lru_command`, `process_memlimit_command`; as seen on a server that was started with `-o
+//! no_lru_crawler,no_lru_maintainer,no_slab_reassign`.
+
+use super::{BAD_FORMAT, ERROR, Tokens};
+use crate::wire::scan::u32_from;
+
+const OK: &str = "OK";
+
+/// The answer to a line whose first word is `lru_crawler`, `slabs`, `lru` or `cache_memlimit`.
+pub(super) fn answer(line: &[u8]) -> &'static str {
+    let mut words = Tokens::new(line);
+    let mut next = || words.next().unwrap_or_default();
+    let (verb, what, first, second, third, fourth) =
+        (next(), next(), next(), next(), next(), next());
+    let is_number = |word: &[u8]| u32_from(word).is_some();
+    match (verb, what) {
+        (b"lru_crawler", b"crawl") if !first.is_empty() => "CLIENT_ERROR lru crawler disabled",
+        (b"lru_crawler", b"enable") => "ERROR failed to start lru crawler thread",
+        (b"lru_crawler", b"disable") => OK,
+        (b"lru_crawler", b"sleep" | b"tocrawl") | (b"slabs", b"automove") if !first.is_empty() => {
+            if is_number(first) {
+                OK
+            } else {
+                BAD_FORMAT
+            }
+        }
+        (b"slabs", b"reassign") if !second.is_empty() => "CLIENT_ERROR slab reassignment disabled",
+        (b"lru", b"tune") if [second, third, fourth].iter().all(|word| !word.is_empty()) => OK,
+        (b"cache_memlimit", megabytes) if !megabytes.is_empty() => match u32_from(megabytes) {
+            None => BAD_FORMAT,
+            Some(0..8) => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
+            Some(8..=1_000_000_000) => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
+            Some(_) => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
+        },
+        _ => ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tuning_is_answered_and_changes_nothing() {
+        for (line, said) in [
+            ("lru_crawler crawl all", "CLIENT_ERROR lru crawler disabled"),
+            ("lru_crawler sleep 5", "OK"),
+            ("lru_crawler sleep x", BAD_FORMAT),
+            ("lru_crawler", "ERROR"),
+            ("lru_crawler foo", "ERROR"),
+            (
+                "slabs reassign 1 2",
+                "CLIENT_ERROR slab reassignment disabled",
+            ),
+            ("slabs automove 0", "OK"),
+            ("slabs", "ERROR"),
+            ("lru tune 10 25 0.1 2.0", "OK"),
+            ("lru mode flat", "ERROR"),
+            ("lru temp_ttl 60", "ERROR"),
+            ("lru", "ERROR"),
+            ("cache_memlimit", "ERROR"),
+            (
+                "cache_memlimit 7",
+                "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
+            ),
+            (
+                "cache_memlimit 100",
+                "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
+            ),
+            (
+                "cache_memlimit 2000000000",
+                "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
+            ),
+        ] {
+            assert_eq!(answer(line.as_bytes()), said, "{line}");
+        }
+    }
+}
