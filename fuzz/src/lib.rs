@@ -7,6 +7,7 @@ pub mod tally;
 
 use arbitrary::Unstructured;
 use latchd_core::engine::Core;
+use latchd_core::store::Store;
 use latchd_core::{Config, Instant, Limits, Progress, Server};
 use latchd_harness::alphabet::{
     Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, limits,
@@ -25,8 +26,9 @@ pub const PROPERTIES: &[(&str, Property)] = &[
     ("events", events),
 ];
 
-/// Room for a handful of items, so that eviction takes part.
-const MEMORY_BYTES_MAX: usize = 2_000;
+/// Room for a few dozen items, in as few segments as the store can do with, so that eviction takes
+/// part.
+const MEMORY_BYTES_MAX: usize = 4_000;
 
 /// A connection sends what it has before it answers more: the bound that the shell sets, made
 /// small.
@@ -85,11 +87,21 @@ pub fn events(input: &[u8]) {
 /// If the property does not hold.
 pub fn play(input: &[u8], pairs: &mut Pairs) {
     let mut unstructured = Unstructured::new(input);
-    let limits = match unstructured.arbitrary::<u8>().unwrap_or_default() % 3 {
-        0 => limits::ample(),
-        pinned => limits::scarce(pinned.into()),
+    let config = |limits| Config::new(limits, UNIX_S_AT_START);
+    let (of_reference, of_log) = match unstructured.arbitrary::<u8>().unwrap_or_default() % 3 {
+        0 => (limits::ample(), limits::ample()),
+        pinned => {
+            let pinned = pinned.into();
+            (limits::scarce(pinned), limits::scarce_for_log(pinned - 1))
+        }
     };
-    let mut core = Core::new(Config::new(limits, UNIX_S_AT_START));
+    let rest = unstructured.take_rest();
+    enter_all(Core::reference(config(of_reference)), rest, pairs);
+    enter_all(Core::new(config(of_log)), rest, pairs);
+}
+
+fn enter_all<S: Store>(mut core: Core<S>, input: &[u8], pairs: &mut Pairs) {
+    let mut unstructured = Unstructured::new(input);
     let mut environment = Environment::new();
     while let Ok(op) = unstructured.arbitrary::<Op>() {
         if let Some(input) = environment.enact(&op) {

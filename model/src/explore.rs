@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use latchd_core::engine::Core;
+use latchd_core::store::MapStore;
 use stateright::{Model, Property};
 
 use crate::action::Action;
@@ -29,7 +30,7 @@ impl Explored {
     /// On cores that are made as the setup says, one a shard.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
-        let cores = (0..setup.shards).map(|shard| Core::new(setup.config(shard)));
+        let cores = (0..setup.shards).map(|shard| Core::reference(setup.config(shard)));
         let start = World::new(&setup, cores.collect());
         Self {
             setup,
@@ -39,7 +40,7 @@ impl Explored {
     }
 
     /// The cores that it starts with.
-    pub(crate) fn fresh_cores(&self) -> Vec<Core> {
+    pub(crate) fn fresh_cores(&self) -> Vec<Core<MapStore>> {
         self.start.shards.clone()
     }
 

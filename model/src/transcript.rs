@@ -12,6 +12,7 @@ use latchd_core::engine::{Core, Event};
 use latchd_core::item::Cas;
 use latchd_core::reply::Reply;
 use latchd_core::server::StateMachine;
+use latchd_core::store::MapStore;
 use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Instant, Server};
 use latchd_harness::alphabet::{Op, SmallRequest};
@@ -242,7 +243,7 @@ fn said(request: &SmallRequest, words: &Words<'_>, in_binary: bool) -> Option<Li
 }
 
 /// Several cores as one, which is what a model's server is before.
-struct Spread(Vec<Core>);
+struct Spread(Vec<Core<MapStore>>);
 
 impl StateMachine for Spread {
     fn handle(&mut self, now: Instant, event: Event) {

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use latchd_core::command::{Command, ItemCommand, Set};
 use latchd_core::engine::{Core, Event};
 use latchd_core::item::Cas;
+use latchd_core::store::MapStore;
 use latchd_core::{ConnId, Instant};
 use latchd_harness::alphabet::{Input, Op, SmallRequest};
 
@@ -30,7 +31,7 @@ use crate::verb::Scope;
 #[derive(Clone, Debug)]
 pub struct World {
     /// The real thing.
-    pub(crate) shards: Vec<Core>,
+    pub(crate) shards: Vec<Core<MapStore>>,
     pub(crate) clients: [ModelClient; CLIENTS_MAX],
     pub(crate) now_ms: u64,
     /// How many connections there have been. Ids are never used again.
@@ -77,7 +78,7 @@ impl Hash for World {
 impl World {
     /// Nobody is connected, and nothing has happened to `shards`.
     #[must_use]
-    pub fn new(setup: &Setup, shards: Vec<Core>) -> Self {
+    pub fn new(setup: &Setup, shards: Vec<Core<MapStore>>) -> Self {
         let mut world = Self {
             shards,
             clients: Default::default(),

@@ -231,12 +231,16 @@ impl Shards {
     }
 
     /// Tells every shard that time has passed, one after the other: nobody waits for all of them.
-    pub(crate) fn tick(&self, now: Instant, unix_s_at_start: u64) {
+    /// Returns whether one of them has more to do than it does in a tick.
+    pub(crate) fn tick(&self, now: Instant, unix_s_at_start: u64) -> bool {
+        let mut wants_more = false;
         for shard in 0..self.cores.len() {
             let mut core = self.core(shard);
             core.handle(now, Event::WallClock { unix_s_at_start });
             core.handle(now, Event::Tick);
+            wants_more |= core.wants_tick();
         }
+        wants_more
     }
 
     fn all(&self) -> ShardSet {

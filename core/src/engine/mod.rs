@@ -42,7 +42,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::reply::{KeysPage, Refusal, Reply};
 use crate::stats::{Gauges, Report, Stats};
-use crate::store::{MapStore, Store};
+use crate::store::{LogStore, MapStore, Store};
 use crate::time::{Clock, Exptime, Instant};
 
 /// What can happen to a core besides a command. None of it has a reply.
@@ -67,7 +67,7 @@ pub enum Event {
 
 /// Items, locks and wins: the state machine that latchd is.
 #[derive(Clone, Debug)]
-pub struct Core<S = MapStore> {
+pub struct Core<S = LogStore> {
     store: S,
     locks: LockTable,
     limits: Limits,
@@ -78,12 +78,20 @@ pub struct Core<S = MapStore> {
     stats: Stats,
 }
 
-impl Core<MapStore> {
-    /// A core that keeps its items in slots.
+impl Core {
+    /// A core on the store that the program uses.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let store = MapStore::with_seed(&config.limits, config.hash_seed);
+        let store = LogStore::new(&config.limits, config.hash_seed);
         Self::with_store(config, store)
+    }
+}
+
+impl Core<MapStore> {
+    /// A core on the reference store: for models and tests, which want to know what has room.
+    #[must_use]
+    pub fn reference(config: Config) -> Self {
+        Self::with_store(config, MapStore::new(&config.limits))
     }
 }
 
@@ -149,6 +157,12 @@ impl<S: Store> Core<S> {
             }
             Event::WallClock { unix_s_at_start } => self.clock.unix_s_at_start = unix_s_at_start,
         }
+    }
+
+    /// Whether there is more to do than one [`Event::Tick`] does: then the next may come soon.
+    #[must_use]
+    pub fn wants_tick(&self) -> bool {
+        self.store.wants_crawl(self.clock.tick())
     }
 
     /// This core as `conn` sees it at `now`: what

@@ -24,18 +24,30 @@ const A: ConnId = ConnId::from_number(1);
 const B: ConnId = ConnId::from_number(2);
 
 /// A core, the time by hand, and two connections.
-struct Bench {
-    core: Core,
+struct Bench<S = LogStore> {
+    core: Core<S>,
     now_ms: u64,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self::with_memory(1 << 20)
+        Self::of(Core::new(config(1 << 20)))
     }
+}
 
+impl Bench<MapStore> {
+    /// On the reference store, where it is known how many items have room.
     fn with_memory(bytes: usize) -> Self {
-        let mut core = Core::new(Config::new(Limits::new(bytes, 1 << 10), 1_700_000_000));
+        Self::of(Core::reference(config(bytes)))
+    }
+}
+
+fn config(bytes: usize) -> Config {
+    Config::new(Limits::new(bytes, 1 << 10), 1_700_000_000)
+}
+
+impl<S: Store> Bench<S> {
+    fn of(mut core: Core<S>) -> Self {
         for conn in [A, B] {
             core.handle(Instant::default(), Event::Opened(conn));
         }

@@ -1,29 +1,32 @@
-//! Where the server keeps its items: each in an allocation of its own, with a numbered slot to name
-//! it, an ordered index to find it, and a queue to choose what to evict.
+//! The reference: what a store must do, written to be easy to check and not to be fast.
 //!
-//! Written to be easy to check, since the model and the property tests run on it, too. An item keeps
-//! its slot for as long as it is there, whatever happens to its value.
+//! The model and the property tests run on it, and the log is compared with it. An item has a numbered
+//! slot, which it keeps for as long as it is there, whatever happens to its value. The program does
+//! not use it.
 //!
 //! Eviction works as CLOCK does with a two-bit counter: the oldest item goes unless it was hit since
 //! it last came by; a hit item moves behind the newest and loses one hit. Locked items stand in no
 //! queue while they are locked, so no choice can fall on them (S1), and a choice ends after at most
 //! four turns of the queue.
 //!
-//! - M1: the index names every occupied slot, and no other.
+//! - M1: the names are those of the occupied slots, each with its own.
 //! - M2: the queue holds every item that is not locked exactly once.
 //! - M3: `bytes` and `locked_bytes` are the sums of what the items take.
 
 mod entry;
+mod slot;
 #[cfg(feature = "verify")]
 mod view;
 
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::entry::{Entry, cost};
+pub use self::slot::MapSlot;
 #[cfg(feature = "verify")]
 pub use self::view::{MapEntry, MapView};
-use super::index::{HashSeed, Index, KeyHash};
-use super::slot::MapSlot;
+
 use super::{End, Full, Store, Usage};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
@@ -36,47 +39,36 @@ use crate::value::Value;
 /// The most hits that an item can have to its credit.
 const HITS_MAX: u8 = 3;
 
-/// Items in numbered slots, found by an ordered set of hashes.
+/// Items in numbered slots, by their keys.
 #[derive(Clone, Debug)]
 pub struct MapStore {
     bytes_max: usize,
     evict: bool,
-    index: Index,
+    names: BTreeMap<Arc<[u8]>, MapSlot>,
     slots: Vec<Option<Entry>>,
     free: Vec<MapSlot>,
-    queue: Queue,
+    /// From the one to be looked at next to the newest.
+    queue: VecDeque<MapSlot>,
     bytes: usize,
     locked_bytes: usize,
     crawled: usize,
 }
 
-/// A list through the entries, from the one to be looked at next to the newest.
-#[derive(Clone, Debug, Default)]
-struct Queue {
-    oldest: Option<MapSlot>,
-    newest: Option<MapSlot>,
-}
+/// What a look-up in a [`MapStore`] that found nothing has learned: no more than that.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct MapVacancy;
 
 impl MapStore {
-    /// An empty store within `limits`, with a seed that everybody knows: for tests and models.
-    #[must_use]
-    pub const fn new(limits: &Limits) -> Self {
-        Self::with_seed(limits, [0, 0])
-    }
-
     /// An empty store within `limits`.
     #[must_use]
-    pub const fn with_seed(limits: &Limits, seed: HashSeed) -> Self {
+    pub const fn new(limits: &Limits) -> Self {
         Self {
             bytes_max: limits.memory_bytes_max,
             evict: limits.evict,
-            index: Index::new(seed),
+            names: BTreeMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
-            queue: Queue {
-                oldest: None,
-                newest: None,
-            },
+            queue: VecDeque::new(),
             bytes: 0,
             locked_bytes: 0,
             crawled: 0,
@@ -95,29 +87,8 @@ impl MapStore {
             .expect("a slot is good until the store changes")
     }
 
-    /// Puts `slot` behind the newest.
-    fn enqueue(&mut self, slot: MapSlot) {
-        let newest = self.queue.newest.replace(slot);
-        match newest {
-            Some(newest) => self.entry_mut(newest).newer = Some(slot),
-            None => self.queue.oldest = Some(slot),
-        }
-        let entry = self.entry_mut(slot);
-        entry.older = newest;
-        entry.newer = None;
-    }
-
     fn dequeue(&mut self, slot: MapSlot) {
-        let entry = self.entry_mut(slot);
-        let (older, newer) = (entry.older.take(), entry.newer.take());
-        match older {
-            Some(older) => self.entry_mut(older).newer = newer,
-            None => self.queue.oldest = newer,
-        }
-        match newer {
-            Some(newer) => self.entry_mut(newer).older = older,
-            None => self.queue.newest = older,
-        }
+        self.queue.retain(|queued| *queued != slot);
     }
 
     /// Whether `need` bytes could be had in the place of `gone` ones (of which `gone_locked` are
@@ -134,10 +105,8 @@ impl MapStore {
     /// Evicts items until `need` bytes are free. The caller has asked `has_room`.
     fn make_room(&mut self, now: Tick, need: usize, counters: &mut Counters) {
         while self.bytes + need > self.bytes_max {
-            let slot = self
-                .queue
-                .oldest
-                .expect("has_room: what is not locked is queued (M2)");
+            let oldest = self.queue.front().copied();
+            let slot = oldest.expect("has_room: what is not locked is queued (M2)");
             let entry = self.entry_mut(slot);
             if entry.is_past(now) {
                 counters.reclaimed += 1;
@@ -146,7 +115,7 @@ impl MapStore {
             } else if entry.hits > 0 {
                 entry.hits -= 1;
                 self.dequeue(slot);
-                self.enqueue(slot);
+                self.queue.push_back(slot);
             } else {
                 counters.evictions += 1;
                 counters.evicted_unfetched += u64::from(!entry.header.fetched);
@@ -175,19 +144,21 @@ impl MapStore {
         if locked {
             self.locked_bytes += cost;
         } else {
-            self.enqueue(slot);
+            self.queue.push_back(slot);
         }
     }
 
-    /// Empties `slot`, which keeps its name, and makes room for an item of `need` bytes in it.
-    fn make_way(
+    /// Gives the item in `slot` another value and header, if there is room for them.
+    fn refill(
         &mut self,
         now: Tick,
         slot: MapSlot,
-        need: usize,
+        header: ItemHeader,
+        value: &[u8],
         counters: &mut Counters,
-    ) -> Result<Entry, Full> {
+    ) -> Result<MapSlot, Full> {
         let old = self.entry(slot);
+        let need = cost(old.key().as_bytes().len(), value.len());
         let gone = old.cost();
         let gone_locked = if old.header.locked { gone } else { 0 };
         if !self.has_room(need, gone, gone_locked) {
@@ -195,29 +166,18 @@ impl MapStore {
         }
         let old = self.vacate(slot);
         self.make_room(now, need, counters);
-        Ok(old)
-    }
-
-    /// A slot for an item that has none, under its name and still empty.
-    fn name(&mut self, hash: KeyHash) -> MapSlot {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            MapSlot::from_number(self.slots.len() - 1)
-        });
-        self.index.insert(hash, slot);
-        slot
+        self.fill(slot, Entry::new(old.shared_key(), value, header));
+        counters.total_items += 1;
+        Ok(slot)
     }
 }
 
 impl Store for MapStore {
     type Slot = MapSlot;
-    type Vacancy = KeyHash;
+    type Vacancy = MapVacancy;
 
-    fn find(&self, key: Key<'_>) -> Result<MapSlot, KeyHash> {
-        let hash = self.index.hash(key);
-        self.index
-            .find(hash, |slot| self.entry(slot).key() == key)
-            .ok_or(hash)
+    fn find(&self, key: Key<'_>) -> Result<MapSlot, MapVacancy> {
+        self.names.get(key.as_bytes()).copied().ok_or(MapVacancy)
     }
 
     fn header(&self, slot: MapSlot) -> ItemHeader {
@@ -235,7 +195,7 @@ impl Store for MapStore {
                 self.locked_bytes += cost;
             }
             (true, false) => {
-                self.enqueue(slot);
+                self.queue.push_back(slot);
                 self.locked_bytes -= cost;
             }
             (false, false) | (true, true) => {}
@@ -262,7 +222,7 @@ impl Store for MapStore {
     fn insert(
         &mut self,
         now: Tick,
-        vacancy: KeyHash,
+        _: MapVacancy,
         key: Key<'_>,
         header: ItemHeader,
         value: Value<'_>,
@@ -273,7 +233,12 @@ impl Store for MapStore {
             return Err(Full);
         }
         self.make_room(now, need, counters);
-        let slot = self.name(vacancy);
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            MapSlot::from_number(self.slots.len() - 1)
+        });
+        let key: Arc<[u8]> = key.as_bytes().into();
+        self.names.insert(Arc::clone(&key), slot);
         self.fill(slot, Entry::new(key, &value, header));
         counters.total_items += 1;
         Ok(slot)
@@ -288,14 +253,12 @@ impl Store for MapStore {
         counters: &mut Counters,
     ) -> Result<MapSlot, Full> {
         let entry = self.entry_mut(slot);
-        if entry.value().len() == value.len() {
-            entry.value_mut().copy_from_slice(&value);
-            self.set_header(slot, header);
-        } else {
-            let need = cost(entry.key().as_bytes().len(), value.len());
-            let old = self.make_way(now, slot, need, counters)?;
-            self.fill(slot, Entry::new(old.key(), &value, header));
+        if entry.value().len() != value.len() {
+            return self.refill(now, slot, header, &value, counters);
         }
+        // It needs no other room, and keeps its turn.
+        entry.set_value(&value);
+        self.set_header(slot, header);
         counters.total_items += 1;
         Ok(slot)
     }
@@ -309,28 +272,24 @@ impl Store for MapStore {
         end: End,
         counters: &mut Counters,
     ) -> Result<MapSlot, Full> {
-        let need = self.entry(slot).cost() + bytes.len();
-        let old = self.make_way(now, slot, need, counters)?;
+        let old = self.entry(slot).value();
         let value = match end {
-            End::Back => [old.value(), bytes].concat(),
-            End::Front => [bytes, old.value()].concat(),
+            End::Back => [old, bytes].concat(),
+            End::Front => [bytes, old].concat(),
         };
-        self.fill(slot, Entry::new(old.key(), &value, header));
-        counters.total_items += 1;
-        Ok(slot)
+        self.refill(now, slot, header, &value, counters)
     }
 
-    fn remove(&mut self, slot: MapSlot) -> KeyHash {
+    fn remove(&mut self, slot: MapSlot) -> MapVacancy {
         let entry = self.vacate(slot);
-        let hash = self.index.hash(entry.key());
-        self.index.remove(hash, slot);
+        self.names.remove(entry.key().as_bytes());
         self.free.push(slot);
-        hash
+        MapVacancy
     }
 
     fn clear(&mut self) {
-        while let Some(slot) = self.queue.oldest {
-            self.remove(slot);
+        while let Some(slot) = self.queue.front() {
+            self.remove(*slot);
         }
     }
 
@@ -370,7 +329,7 @@ impl Store for MapStore {
 
     fn usage(&self) -> Usage {
         Usage {
-            items: self.index.len(),
+            items: self.names.len(),
             bytes: self.bytes,
             locked_bytes: self.locked_bytes,
             // What an item takes besides key and value is part of what it is charged for.
@@ -385,48 +344,34 @@ impl Store for MapStore {
     #[cfg(any(test, feature = "verify"))]
     fn check(&self) {
         let occupied = self.slots.iter().flatten().count();
-        assert_eq!(
-            self.index.len(),
-            occupied,
-            "M1: an item without a name, or a name without one"
-        );
+        assert_eq!(self.names.len(), occupied, "M1: a name or an item too many");
         assert_eq!(
             occupied + self.free.len(),
             self.slots.len(),
             "M1: a slot got lost"
         );
-        for (slot, in_place) in self.index.iter(|slot| self.entry(slot).key()) {
-            assert!(in_place, "I1: {slot:?} stands under another hash");
+        for (name, slot) in &self.names {
+            assert_eq!(&**name, self.entry(*slot).key().as_bytes(), "M1");
         }
-        let mut queued = 0;
-        let mut older = None;
-        let mut next = self.queue.oldest;
-        while let Some(slot) = next {
-            let entry = self.entry(slot);
-            assert!(!entry.header.locked, "M2: a locked item is queued");
-            assert_eq!(entry.older, older, "M2: the queue differs by direction");
-            queued += 1;
-            assert!(queued <= occupied, "M2: the queue is a ring");
-            (older, next) = (next, entry.newer);
-        }
-        assert_eq!(self.queue.newest, older, "M2: the newest is not the last");
-        let locked = self
-            .slots
-            .iter()
-            .flatten()
-            .filter(|entry| entry.header.locked);
+        let mut queued: Vec<_> = self.queue.iter().collect();
+        queued.sort();
+        queued.dedup();
+        assert_eq!(queued.len(), self.queue.len(), "M2: queued twice");
+        let is_locked = |slot: &&MapSlot| self.entry(**slot).header.locked;
+        assert!(
+            !self.queue.iter().any(|slot| is_locked(&slot)),
+            "M2: a locked item is queued"
+        );
+        let locked = self.names.values().filter(is_locked);
         assert_eq!(
-            queued + locked.clone().count(),
+            queued.len() + locked.clone().count(),
             occupied,
             "M2: an item is not queued"
         );
         let sum: usize = self.slots.iter().flatten().map(Entry::cost).sum();
         assert_eq!(self.bytes, sum, "M3: bytes");
-        assert_eq!(
-            self.locked_bytes,
-            locked.map(Entry::cost).sum::<usize>(),
-            "M3: locked bytes"
-        );
+        let locked_sum: usize = locked.map(|slot| self.entry(*slot).cost()).sum();
+        assert_eq!(self.locked_bytes, locked_sum, "M3: locked bytes");
         assert!(self.bytes <= self.bytes_max, "S3: over the limit");
     }
 }

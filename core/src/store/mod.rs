@@ -8,17 +8,13 @@
 //! - S2: a store either stores the whole item or changes nothing but what it evicted for room.
 //! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max).
 
-mod index;
 mod log;
 mod map;
-mod slot;
 
-pub use index::{HashSeed, KeyHash};
-pub use log::{KeyHasher, LogSlot, LogStore, LogVacancy, SipHash};
-pub use map::MapStore;
+pub use log::{HashSeed, KeyHasher, LogSlot, LogStore, LogVacancy, SipHash};
 #[cfg(feature = "verify")]
 pub use map::{MapEntry, MapView};
-pub use slot::MapSlot;
+pub use map::{MapSlot, MapStore, MapVacancy};
 
 use bytes::Bytes;
 
@@ -134,6 +130,13 @@ pub trait Store {
     /// Looks at up to `items_max` items, going on where the last call stopped, and takes out those
     /// that have expired and are not locked.
     fn crawl(&mut self, now: Tick, items_max: usize, counters: &mut Counters);
+
+    /// Whether a [`crawl`](Store::crawl) at `now` would find something to take out, as far as that
+    /// can be told without looking: then it is worth coming back soon.
+    fn wants_crawl(&self, now: Tick) -> bool {
+        let _ = now;
+        false
+    }
 
     /// Looks at up to `items_max` items from `cursor` on, and shows each to `visit`. Returns where
     /// to go on; `None` at the end. An item that is there from the first page to the last is shown;

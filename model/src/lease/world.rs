@@ -8,10 +8,12 @@ use latchd_core::client::{
     TokenValue,
 };
 use latchd_core::command::{Command, Get};
-use latchd_core::engine::Config;
+use latchd_core::engine::{Config, Core};
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
+use latchd_core::store::MapStore;
+use latchd_core::wire::WireLimits;
 use latchd_core::wire::meta::Verb;
 use latchd_core::{ConnId, Instant, Limits, Output, Server};
 
@@ -82,7 +84,7 @@ pub(super) struct View {
 /// A state.
 #[derive(Clone, Debug)]
 pub struct World {
-    server: Server,
+    server: Server<Core<MapStore>>,
     pub(super) view: View,
     /// What the last step has shown.
     pub(super) seen: u8,
@@ -109,8 +111,10 @@ fn key() -> Key<'static> {
 }
 
 /// A server that has just started, and knows both connections.
-fn started(now: Instant) -> Server {
-    let mut server = Server::new(Config::new(Limits::new(1 << 20, 1 << 10), 0));
+fn started(now: Instant) -> Server<Core<MapStore>> {
+    let limits = Limits::new(1 << 20, 1 << 10);
+    let core = Core::reference(Config::new(limits, 0));
+    let mut server = Server::with_machine(core, WireLimits::from(&limits));
     for client in 0..2 {
         assert_eq!(server.open(now), conn(client), "they connect in order");
     }

@@ -9,6 +9,9 @@ use crate::generate::Random;
 /// No less than an item takes, besides its value.
 const ITEM_BYTES_MAX: usize = 400;
 
+/// What the store needs before it can hold anything: a few segments, and what it finds things with.
+const STORE_BYTES_MIN: usize = 3_000;
+
 /// Clients, keys and limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
@@ -36,12 +39,12 @@ impl Setting {
         let is_ample = seed % 4 == 3;
         let with_oracle = seed % 8 == 3;
         // From a few items to nearly all.
-        let scarce = 600 + 60 * pick(1, keys as u64);
+        let scarce = STORE_BYTES_MIN + 60 * pick(1, keys as u64);
         let mut limits = Limits::new(scarce, value_bytes_max);
         if is_ample {
             let of_clients = keys * (ITEM_BYTES_MAX + value_bytes_max);
             let of_nobody = PRESSURE_KEYS * ITEM_BYTES_MAX;
-            limits.memory_bytes_max = 2 * (of_clients + of_nobody);
+            limits.memory_bytes_max = STORE_BYTES_MIN + 2 * (of_clients + of_nobody);
         }
         limits.locked_bytes_max = limits.memory_bytes_max / 2;
         // Where room is ample it is so for locks, too.

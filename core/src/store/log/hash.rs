@@ -6,7 +6,9 @@
 use siphasher::sip::SipHasher13;
 
 use crate::key::Key;
-use crate::store::HashSeed;
+
+/// What the hashes of a store depend on besides the keys: two numbers that clients cannot guess.
+pub type HashSeed = [u64; 2];
 
 /// Makes numbers of keys. Tests have one that gives many keys the same.
 pub trait KeyHasher {

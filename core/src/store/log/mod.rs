@@ -49,7 +49,7 @@ use bytes::Bytes;
 use self::drain::Drain;
 use self::geometry::{Address, Geometry};
 use self::ghost::Ghost;
-pub use self::hash::{KeyHasher, SipHash};
+pub use self::hash::{HashSeed, KeyHasher, SipHash};
 use self::huge::{HUGE_BYTES, Huge};
 use self::index::Index;
 use self::record::{HITS_MAX, Record, STUB_BYTES, deadline_count, record_bytes};
@@ -57,7 +57,7 @@ use self::segments::Log;
 use self::sweep::Sweep;
 use self::tally::Tally;
 use self::write::Change;
-use super::{End, Full, HashSeed, Store, Usage};
+use super::{End, Full, Store, Usage};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -353,6 +353,10 @@ impl<H: KeyHasher> Store for LogStore<H> {
         let left = self.sweep_some(now, items_max, counters);
         self.compact(now, left, counters);
         self.give_back(items_max);
+    }
+
+    fn wants_crawl(&self, now: Tick) -> bool {
+        self.sweep.is_some() || self.worth_sweeping(now).is_some()
     }
 
     fn scan<'a>(

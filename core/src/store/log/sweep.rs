@@ -91,14 +91,18 @@ impl<H: KeyHasher> LogStore<H> {
         left
     }
 
-    /// Begins with the next segment that is worth it. Returns whether there is one.
-    pub(super) fn begin_sweep(&mut self, now: Tick) -> bool {
+    /// The next segment that is worth it.
+    pub(super) fn worth_sweeping(&self, now: Tick) -> Option<SegmentId> {
         let flushed = self.log.queues.line(Queue::Flushed).segments.oldest();
-        let segment = flushed.or_else(|| {
+        flushed.or_else(|| {
             let first = self.log.deadlines.first()?;
             (self.log.segments[first as usize].earliest <= now.count()).then_some(first)
-        });
-        let Some(segment) = segment else {
+        })
+    }
+
+    /// Begins with the next segment that is worth it. Returns whether there is one.
+    pub(super) fn begin_sweep(&mut self, now: Tick) -> bool {
+        let Some(segment) = self.worth_sweeping(now) else {
             return false;
         };
         self.sweep = Some(Sweep {

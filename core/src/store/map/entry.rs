@@ -1,71 +1,65 @@
-//! One item as the store keeps it, and what it is charged for.
+//! One item as the reference keeps it, and what it is charged for.
 
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 #[cfg(feature = "verify")]
 use super::view::MapEntry;
 use crate::item::ItemHeader;
 use crate::key::Key;
-use crate::store::slot::MapSlot;
 use crate::time::Tick;
 
-/// What an item takes besides its key and its value, in bytes: its entry, with the room that a
-/// growing list of entries keeps, its share of an index node, and what the allocator adds.
+/// What an item is charged for besides its key and its value, in bytes. The model's limits are made of
+/// it; it stands for nothing that is measured.
 const ITEM_OVERHEAD_BYTES: usize = 144;
 
-/// An item, in its place in the queue.
+/// An item.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// The key, then the value.
-    bytes: Box<[u8]>,
-    key_bytes: u8,
+    key: Arc<[u8]>,
+    value: Arc<[u8]>,
     pub(super) hits: u8,
     pub(super) header: ItemHeader,
-    pub(super) older: Option<MapSlot>,
-    pub(super) newer: Option<MapSlot>,
 }
 
 impl Entry {
-    pub(super) fn new(key: Key<'_>, value: &[u8], header: ItemHeader) -> Self {
-        let bytes = [key.as_bytes(), value].concat().into_boxed_slice();
-        let key_bytes = u8::try_from(key.as_bytes().len()).expect("K1: at most 250");
+    pub(super) fn new(key: Arc<[u8]>, value: &[u8], header: ItemHeader) -> Self {
         Self {
-            bytes,
-            key_bytes,
+            key,
+            value: value.into(),
             hits: 0,
             header,
-            older: None,
-            newer: None,
         }
     }
 
     pub(super) fn key(&self) -> Key<'_> {
-        Key::new(&self.bytes[..usize::from(self.key_bytes)]).expect("it was made from a key")
+        Key::new(&self.key).expect("it was made from a key")
+    }
+
+    /// The key, to be kept for another entry.
+    pub(super) fn shared_key(&self) -> Arc<[u8]> {
+        Arc::clone(&self.key)
     }
 
     pub(super) fn value(&self) -> &[u8] {
-        &self.bytes[usize::from(self.key_bytes)..]
+        &self.value
     }
 
-    pub(super) fn value_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[usize::from(self.key_bytes)..]
+    pub(super) fn set_value(&mut self, value: &[u8]) {
+        self.value = value.into();
     }
 
     pub(super) fn cost(&self) -> usize {
-        cost(usize::from(self.key_bytes), self.value().len())
+        cost(self.key.len(), self.value.len())
     }
 
     /// The entry, laid open.
     #[cfg(feature = "verify")]
     pub(super) fn view(&self) -> MapEntry<'_> {
         let Self {
-            bytes: _,
-            key_bytes: _,
+            key: _,
+            value: _,
             hits,
             header,
-            // The queue's own order, which is that of the view.
-            older: _,
-            newer: _,
         } = self;
         MapEntry {
             key: self.key(),

@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use super::MapStore;
 use crate::item::ItemHeader;
 use crate::key::Key;
-use crate::store::slot::MapSlot;
 
 /// A [`MapStore`], laid open.
 #[derive(Clone, Debug)]
@@ -45,7 +44,7 @@ impl MapStore {
         let Self {
             bytes_max,
             evict,
-            index,
+            names,
             slots,
             // Where the next new item goes, and with it the order of `keys` and of a crawl.
             free: _,
@@ -55,14 +54,11 @@ impl MapStore {
             locked_bytes: _,
             crawled,
         } = self;
-        let queued = core::iter::successors(queue.oldest, |slot| self.entry(*slot).newer);
-        let mut locked: Vec<MapSlot> = index
-            .iter(|slot| self.entry(slot).key())
-            .map(|(slot, _)| slot)
-            .filter(|slot| self.entry(*slot).header.locked)
-            .collect();
-        locked.sort_by_key(|slot| self.entry(*slot).key());
-        let entries = queued.chain(locked).map(|slot| self.entry(slot).view());
+        let locked = names
+            .values()
+            .filter(|slot| self.entry(**slot).header.locked);
+        let entries = queue.iter().chain(locked);
+        let entries = entries.map(|slot| self.entry(*slot).view());
         MapView {
             entries: entries.collect(),
             bytes_max: *bytes_max,

@@ -5,6 +5,12 @@ use latchd_core::store::{MapStore, Store as _};
 
 use super::VALUE_BYTES_MAX;
 
+/// The smallest segment of a log.
+const LOG_SEGMENT_BYTES: usize = 512;
+
+/// Three of them, and what a log needs to find things.
+const LOG_BYTES_MIN: usize = 3 * LOG_SEGMENT_BYTES + 1_100;
+
 /// Limits that leave room for every item, and can be reached by locks and by appends.
 #[must_use]
 pub const fn ample() -> Limits {
@@ -12,6 +18,17 @@ pub const fn ample() -> Limits {
     limits.locks_per_connection_max = 2;
     limits.scan_items_max = 2;
     limits.crawl_items_max = 2;
+    limits
+}
+
+/// Limits within which a log has the few segments that it needs, and `more` besides.
+#[must_use]
+pub const fn scarce_for_log(more: usize) -> Limits {
+    let mut limits = ample();
+    limits.memory_bytes_max = LOG_BYTES_MIN + more * LOG_SEGMENT_BYTES;
+    limits.locked_bytes_max = 3 * LOG_SEGMENT_BYTES;
+    limits.lock_table_bytes_max = 1 << 20;
+    limits.lock_bytes_per_connection_max = 1 << 20;
     limits
 }
 

@@ -26,7 +26,7 @@ mod words;
 
 pub use environment::{Environment, pressure};
 pub use input::Input;
-pub use pairs::{Pairs, ReplyKind, RequestKind};
+pub use pairs::{Pairs, ReplyKind, RequestKind, needs_log};
 pub use request::{SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
 pub use words::{CasChoice, ClientNumber, GuardChoice, Meaning, SmallKey, SmallValue};
 

@@ -109,18 +109,17 @@ requests! {
     DeleteCas (Delete): Deleted NotFound Exists RefusedLocked;
     MarkStale: Deleted NotFound RefusedLocked;
     MarkStaleCas (MarkStale): Deleted NotFound Exists RefusedLocked;
-    Clear: Deleted NotFound RefusedLocked;
-    ClearCas (Clear): Deleted NotFound Exists RefusedLocked;
-    ClearAndMarkStale: Deleted NotFound RefusedLocked;
-    ClearAndMarkStaleCas (ClearAndMarkStale): Deleted NotFound Exists RefusedLocked;
+    Clear: Deleted NotFound RefusedLocked RefusedOutOfMemory;
+    ClearCas (Clear): Deleted NotFound Exists RefusedLocked RefusedOutOfMemory;
+    ClearAndMarkStale: Deleted NotFound RefusedLocked RefusedOutOfMemory;
+    ClearAndMarkStaleCas (ClearAndMarkStale): Deleted NotFound Exists RefusedLocked RefusedOutOfMemory;
     Increment: Number NotFound RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
     IncrementCas (Increment): Number NotFound Exists RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
     IncrementElseCreate: Number RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
     IncrementElseCreateCas (IncrementElseCreate): Number Exists RefusedLocked RefusedNonNumeric
         RefusedOutOfMemory;
-    // A number that does not grow needs no room.
-    Decrement: Number NotFound RefusedLocked RefusedNonNumeric;
-    DecrementCas (Decrement): Number NotFound Exists RefusedLocked RefusedNonNumeric;
+    Decrement: Number NotFound RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
+    DecrementCas (Decrement): Number NotFound Exists RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
     DecrementElseCreate: Number RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
     DecrementElseCreateCas (DecrementElseCreate): Number Exists RefusedLocked RefusedNonNumeric
         RefusedOutOfMemory;
@@ -131,6 +130,21 @@ requests! {
     Keys: Keys;
     Stats: Stats;
     StatsReset: Ok;
+}
+
+/// Whether a reply needs a store that writes elsewhere what does not grow, as a log does: it can be out
+/// of room for that. The reference store never is.
+#[must_use]
+pub fn needs_log(request: RequestKind, reply: ReplyKind) -> bool {
+    let shrinks = [
+        RequestKind::Clear,
+        RequestKind::ClearCas,
+        RequestKind::ClearAndMarkStale,
+        RequestKind::ClearAndMarkStaleCas,
+        RequestKind::Decrement,
+        RequestKind::DecrementCas,
+    ];
+    reply == ReplyKind::RefusedOutOfMemory && shrinks.contains(&request)
 }
 
 impl RequestKind {

@@ -6,7 +6,7 @@ mod locks;
 mod read;
 mod store;
 
-use latchd_core::command::{Command, Direction, GlobalCommand, ItemCommand};
+use latchd_core::command::{Command, GlobalCommand, ItemCommand, Removal};
 
 use super::super::ask::{Ask, What};
 use super::super::observed::Observed;
@@ -191,11 +191,12 @@ impl Auditor {
         let (needs_room, looks_at_lock) = match command {
             Command::Item(ItemCommand::Get(get)) => (get.steps.vivifies(), false),
             Command::Item(ItemCommand::Set(_)) => (true, true),
-            // What does not grow needs no room.
-            Command::Item(ItemCommand::Arithmetic(count)) => (
-                count.direction == Direction::Increment || count.steps.vivifies(),
-                true,
-            ),
+            // A log may have to write elsewhere what does not grow.
+            Command::Item(ItemCommand::Arithmetic(_)) => (true, true),
+            Command::Item(ItemCommand::Delete(delete)) => match delete.removal {
+                Removal::Clear { .. } | Removal::ClearAndMarkStale { .. } => (true, true),
+                Removal::Remove | Removal::MarkStale { .. } => (false, false),
+            },
             _ => (false, false),
         };
         if !needs_room {

@@ -1,15 +1,10 @@
-//! The names that a store of slots gives to its items.
+//! The names that the reference store gives to its items.
 
 /// Names a place for an item in a [`MapStore`](super::MapStore): its number in the list of places.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct MapSlot(u32);
 
 impl MapSlot {
-    /// The lowest there can be: where a range of names begins.
-    pub(super) const FIRST: Self = Self(0);
-    /// The highest there can be: where a range of names ends.
-    pub(super) const LAST: Self = Self(u32::MAX);
-
     /// The name of the place with this number.
     ///
     /// # Panics
