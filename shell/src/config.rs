@@ -4,6 +4,7 @@
 //! listens on loopback unless it is told otherwise.
 
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +15,14 @@ use latchd_core::wire::Allowed;
 use crate::listen_address::{DEFAULT_PORT, ListenAddress};
 
 /// The most worker threads a server runs.
-pub(crate) const THREADS_MAX: usize = 64;
+const THREADS_MAX: usize = 64;
+
+/// The least memory a server can do with, in bytes: memcached's least `-m`. A log of items has its
+/// segments in it, and what it finds them with.
+const MEMORY_BYTES_MIN: usize = 1 << 20;
+
+/// The smallest and the largest `-I`, in bytes. Source: memcached 1.6.45 `memcached.c`, `main`.
+const VALUE_BYTES: RangeInclusive<usize> = 1 << 10..=1 << 30;
 
 /// What a server is told at its start. Fill in what differs from [`Config::default`].
 #[derive(Clone, Debug)]
@@ -100,6 +108,38 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether a server can be made of it.
+    ///
+    /// # Errors
+    /// A sentence for a person, about the flags that do not go together.
+    pub fn check(&self) -> Result<(), String> {
+        let (memory, value) = (self.memory_bytes_max, self.value_bytes_max);
+        if self.threads.get() > THREADS_MAX {
+            let threads = self.threads;
+            return Err(format!(
+                "-t {threads}: there are at most {THREADS_MAX} threads"
+            ));
+        }
+        if memory < MEMORY_BYTES_MIN {
+            return Err(format!(
+                "-m: {memory} bytes are too few; the least is {MEMORY_BYTES_MIN}"
+            ));
+        }
+        if !VALUE_BYTES.contains(&value) {
+            return Err(format!(
+                "-I: values of {value} bytes; they may be from 1k to 1024m"
+            ));
+        }
+        if value > memory / 2 {
+            return Err(format!(
+                "-I is more than half of -m: values of {value} bytes need {} bytes of memory, and \
+                 there are {memory}; give more with -m, or less with -I",
+                value.saturating_mul(2)
+            ));
+        }
+        Ok(())
+    }
+
     /// [`Self::unfinished_bytes_max`], its default worked out.
     pub(crate) fn unfinished_bytes_max(&self) -> usize {
         self.unfinished_bytes_max
@@ -126,4 +166,33 @@ pub struct UnixSocket {
     pub path: PathBuf,
     /// Who may connect: the file's permission bits. memcached's default is `0o700`.
     pub mode: u32,
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_go_together_is_refused_in_words() {
+        let with = |memory_bytes_max, value_bytes_max| Config {
+            memory_bytes_max,
+            value_bytes_max,
+            ..Config::default()
+        };
+        assert_eq!(Config::default().check(), Ok(()));
+        assert_eq!(with(1 << 20, 512 << 10).check(), Ok(()));
+        let refused = with(1 << 20, (512 << 10) + 1).check().unwrap_err();
+        assert!(
+            refused.starts_with("-I is more than half of -m"),
+            "{refused}"
+        );
+        let refused = with((1 << 20) - 1, 1 << 10).check().unwrap_err();
+        assert!(
+            refused.starts_with("-m: 1048575 bytes are too few"),
+            "{refused}"
+        );
+        for value_bytes in [0, 1023, (1 << 30) + 1] {
+            let refused = with(64 << 30, value_bytes).check().unwrap_err();
+            assert!(refused.starts_with("-I: values of"), "{refused}");
+        }
+    }
 }

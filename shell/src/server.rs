@@ -15,7 +15,7 @@ use smol::future::FutureExt;
 use crate::acceptor;
 use crate::budget::Budget;
 use crate::clock::Clock;
-use crate::config::{Config, THREADS_MAX};
+use crate::config::Config;
 use crate::connection_stats::ConnectionStats;
 use crate::listen::{self, Address};
 use crate::mailbox::{Mailbox, Message};
@@ -63,11 +63,9 @@ impl Server {
     /// descriptors or threads, or a configuration that makes no sense
     /// ([`io::ErrorKind::InvalidInput`]). Nothing runs then.
     pub fn start(config: Config) -> io::Result<Self> {
+        let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
+        config.check().map_err(invalid)?;
         let threads = config.threads.get();
-        if threads > THREADS_MAX {
-            let what = format!("{threads} threads are more than {THREADS_MAX}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
         let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
         limits.evict = config.evict;
         limits.locks_per_connection_max = config.locks_per_connection_max;
