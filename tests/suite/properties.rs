@@ -110,6 +110,14 @@ fn scarce_memory_breaks_no_promise() {
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
+    let seen = SEEN.lock().expect("nobody panics here").clone();
+    let seen = seen.expect("something was played");
+    let of_log = |(request, reply): &(RequestKind, ReplyKind)| needs_log(*request, *reply);
+    let missing = seen.missing(|_, _| false).filter(of_log).count();
+    assert_eq!(
+        missing, 6,
+        "the reference store has room for what does not grow"
+    );
     assert_seen(&SEEN, needs_log);
 }
 

@@ -190,9 +190,8 @@ impl Auditor {
     fn out_of_memory(&mut self, said: &Said<'_>, command: &Command<'_>) -> Result<(), Breach> {
         let (needs_room, looks_at_lock) = match command {
             Command::Item(ItemCommand::Get(get)) => (get.steps.vivifies(), false),
-            Command::Item(ItemCommand::Set(_)) => (true, true),
             // A log may have to write elsewhere what does not grow.
-            Command::Item(ItemCommand::Arithmetic(_)) => (true, true),
+            Command::Item(ItemCommand::Set(_) | ItemCommand::Arithmetic(_)) => (true, true),
             Command::Item(ItemCommand::Delete(delete)) => match delete.removal {
                 Removal::Clear { .. } | Removal::ClearAndMarkStale { .. } => (true, true),
                 Removal::Remove | Removal::MarkStale { .. } => (false, false),
