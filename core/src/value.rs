@@ -1,5 +1,6 @@
 //! A value on its way from the store to the wire: borrowed, or shared.
 
+use alloc::vec::Vec;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::ops::Deref;
@@ -24,12 +25,18 @@ pub enum Value<'a> {
 impl<'a> Value<'a> {
     /// The same, shared if it is large enough to be worth it: the one copy that is needed lies in
     /// `room`. For a store that shares ([`SHARES_VALUES`](crate::store::Store::SHARES_VALUES)),
-    /// this is to be done before anybody has to wait for it.
+    /// this is to be done before anybody has to wait for it. If the allocator refuses, it stays as it
+    /// is, and the store will find that out once more.
     #[must_use]
     pub fn share(self, room: &'a mut Option<Bytes>) -> Self {
         match self {
             Self::Borrowed(bytes) if bytes.len() >= SHARED_VALUE_BYTES_MIN => {
-                Self::Shared(room.insert(Bytes::copy_from_slice(bytes)))
+                let mut copy = Vec::new();
+                if copy.try_reserve_exact(bytes.len()).is_err() {
+                    return self;
+                }
+                copy.extend_from_slice(bytes);
+                Self::Shared(room.insert(copy.into()))
             }
             Self::Borrowed(_) | Self::Shared(_) => self,
         }

@@ -22,7 +22,7 @@ use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::reply::{Refusal, Reply};
-use crate::store::Store;
+use crate::store::{Full, Store};
 
 impl<S: Store> Core<S> {
     pub(super) fn lock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
@@ -31,9 +31,13 @@ impl<S: Store> Core<S> {
             self.stats.counters.lock_misses += 1;
             return Reply::NotFound;
         };
-        if let Err(refusal) = self.may_lock(conn, slot, &header) {
-            return Reply::Refused(refusal);
-        }
+        let slot = match self
+            .may_lock(conn, slot, &header)
+            .and_then(|()| self.make_room_for_lock(key, slot))
+        {
+            Ok(slot) => slot,
+            Err(refusal) => return Reply::Refused(refusal),
+        };
         self.grant(conn, key, slot);
         self.store.set_header(
             slot,
@@ -71,6 +75,24 @@ impl<S: Store> Core<S> {
             return Err(Refusal::TooManyLocks);
         }
         Ok(())
+    }
+
+    /// Sees to it that the table of locks has room for one more within the memory limit, if need be at
+    /// the cost of other items than the one in `slot`, which may be in another slot then.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyLocks`] if nothing else may be evicted.
+    pub(super) fn make_room_for_lock(
+        &mut self,
+        key: Key<'_>,
+        slot: S::Slot,
+    ) -> Result<S::Slot, Refusal> {
+        let wanted = self.locks.table_bytes() + LockTable::bytes_for(key);
+        let now = self.clock.tick();
+        self.store
+            .set_aside(now, Some(slot), wanted, &mut self.stats.counters)
+            .map(|kept| kept.expect("what is kept stays"))
+            .map_err(|Full| Refusal::TooManyLocks)
     }
 
     /// Whether items may take `pinned` more bytes, and the table `of_table` more, for a connection

@@ -152,8 +152,12 @@ impl<S: Store> Core<S> {
             Event::Tick => {
                 self.settle(self.limits.crawl_items_max);
                 let tick = self.clock.tick();
+                let counters = &mut self.stats.counters;
+                // The table may have become smaller: then this gives room back, and needs none.
+                let table_bytes = self.locks.table_bytes();
+                let _ = self.store.set_aside(tick, None, table_bytes, counters);
                 self.store
-                    .crawl(tick, self.limits.crawl_items_max, &mut self.stats.counters);
+                    .crawl(tick, self.limits.crawl_items_max, counters);
             }
             Event::WallClock { unix_s_at_start } => self.clock.unix_s_at_start = unix_s_at_start,
         }

@@ -18,7 +18,7 @@ impl<S: Store> Core<S> {
     pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Reply<'a> {
         let found = self.find_live(get.key);
         self.count_get(&get, found.is_ok());
-        let (slot, header) = match found {
+        let (mut slot, header) = match found {
             Ok(found) => found,
             Err(vacancy) if get.steps.vivifies() && !get.lock => return self.vivify(get, vacancy),
             // Lock-and-get answers a miss as one, and makes nothing.
@@ -27,9 +27,13 @@ impl<S: Store> Core<S> {
         if get.lock {
             // The one thing that can be refused, so it comes before anything has changed (E1).
             self.stats.counters.cmd_lock += 1;
-            if let Err(refusal) = self.may_lock(conn, slot, &header) {
-                return Reply::Refused(refusal);
-            }
+            slot = match self
+                .may_lock(conn, slot, &header)
+                .and_then(|()| self.make_room_for_lock(get.key, slot))
+            {
+                Ok(slot) => slot,
+                Err(refusal) => return Reply::Refused(refusal),
+            };
             self.grant(conn, get.key, slot);
         }
         let mut outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Found);

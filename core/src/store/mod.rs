@@ -121,6 +121,24 @@ pub trait Store {
         counters: &mut Counters,
     ) -> Result<Self::Slot, Full>;
 
+    /// Sets `bytes` of the limit aside for what is kept beside the items: about as many as that from
+    /// now on, whatever was set aside before. Evicts items for room; never a locked one (S1), and not
+    /// `kept`, which may be in another slot then. A store that counts nothing but items has no use
+    /// for it.
+    ///
+    /// # Errors
+    /// As [`insert`](Store::insert).
+    fn set_aside(
+        &mut self,
+        now: Tick,
+        kept: Option<Self::Slot>,
+        bytes: usize,
+        counters: &mut Counters,
+    ) -> Result<Option<Self::Slot>, Full> {
+        let _ = (now, bytes, counters);
+        Ok(kept)
+    }
+
     /// Takes an item out, locked or not. Its key has a vacancy now, the one returned.
     fn remove(&mut self, slot: Self::Slot) -> Self::Vacancy;
 
@@ -181,7 +199,7 @@ pub struct Usage {
     pub bytes: usize,
     /// What the locked ones among them take, in bytes.
     pub locked_bytes: usize,
-    /// What the store has allocated, in bytes, as far as it knows: room that it keeps free, and what
-    /// it finds items with, included.
+    /// What the store has allocated, in bytes, as far as it knows: room that it keeps free, what it
+    /// finds items with, and what is [set aside](Store::set_aside) included.
     pub held_bytes: usize,
 }

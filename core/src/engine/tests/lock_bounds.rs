@@ -73,3 +73,38 @@ fn locks_that_end_together_are_free_at_once() {
     assert_eq!(bench.core.store().usage().items, 1);
     assert_eq!(bench.core.locks().len(), 1);
 }
+
+/// The table of locks takes its memory from the items.
+#[test]
+fn what_locks_take_is_part_of_the_memory_limit() {
+    let mut bench = Bench::of(Core::new(config(32 << 10)));
+    let names: Vec<String> = (0..1_000).map(|number| number.to_string()).collect();
+    for name in &names {
+        bench.set(A, name, "1");
+    }
+    let limit = bench.core.limits().memory_bytes_max;
+    bench.core.limits.lock_bytes_per_connection_max = limit;
+    let before = bench.core.store().usage();
+    let mut locked = 0;
+    for name in names.iter().rev() {
+        match bench.ask(A, lock(name)) {
+            Reply::Locked => locked += 1,
+            Reply::NotFound | Reply::Refused(Refusal::TooManyLocks) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let (usage, table) = (bench.core.store().usage(), bench.core.locks().table_bytes());
+    assert!(locked > 30, "{locked}");
+    assert!(table > limit / 5, "{table} bytes of {locked} locks");
+    assert!(usage.held_bytes <= limit && usage.held_bytes > table + usage.bytes);
+    assert!(usage.items < before.items, "some had to go for them");
+    bench.core.check();
+    bench.ask(A, GlobalCommand::UnlockAll);
+    for _ in 0..20 {
+        bench.event(Event::Tick);
+    }
+    assert_eq!(bench.core.locks().table_bytes(), 0);
+    let after = bench.core.store().usage().held_bytes;
+    assert!(after + table / 2 < usage.held_bytes, "{after}");
+    bench.core.check();
+}

@@ -57,5 +57,6 @@ impl<H: KeyHasher> LogStore<H> {
             self.bytes_max
         );
         assert!(self.tally.bytes <= self.held_bytes(), "S3");
+        assert!(self.aside_bytes >= self.aside_bytes_min, "L3");
     }
 }

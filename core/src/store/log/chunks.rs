@@ -54,6 +54,11 @@ impl<T> Chunks<T> {
         self.chunk_bytes() + outer
     }
 
+    /// What the next [`push`](Self::push) but one allocates at most, in bytes.
+    pub(super) const fn chunk_bytes_max(&self) -> usize {
+        self.chunk_bytes() + (self.parts.capacity() + OUTER_STEP) * size_of::<Vec<T>>()
+    }
+
     /// Adds `value` at the end.
     ///
     /// # Errors

@@ -35,6 +35,11 @@ impl Deadlines {
         self.heap.push_bytes()
     }
 
+    /// What a [`push`](Self::push) allocates at most, in bytes.
+    pub(super) const fn chunk_bytes_max(&self) -> usize {
+        self.heap.chunk_bytes_max()
+    }
+
     /// The segment with the earliest deadline.
     pub(super) fn first(&self) -> Option<SegmentId> {
         (self.heap.len() > 0).then(|| self.heap[0])

@@ -9,8 +9,8 @@
 //! - L1: the index names every record that is not dead, and nothing else; of a key, at most one
 //!   record is there.
 //! - L2: the tally is what the items that are there take.
-//! - L3: what is allocated is at most the limit: segments, index, ghosts, huge values, and the lists
-//!   of them.
+//! - L3: what is allocated is at most the limit: segments, index, ghosts, huge values, the lists of
+//!   them, and what is set aside for others.
 //! - L4: a call does a bounded amount of work, in proportion to what it stores; a flush is O(1).
 //!
 //! What an item is charged for is its record without the client's flags, and its huge value; its
@@ -71,6 +71,8 @@ pub struct LogStore<H = SipHash> {
     hasher: H,
     bytes_max: usize,
     evict: bool,
+    /// What is set aside at least, in bytes.
+    aside_bytes_min: usize,
     geometry: Geometry,
     log: Log,
     index: Index,
@@ -87,6 +89,8 @@ pub struct LogStore<H = SipHash> {
     hits_needed: u8,
     /// The item that is being replaced: it may be carried elsewhere, and is not given up.
     in_hand: Option<Address>,
+    /// What is set aside for others, in bytes.
+    aside_bytes: usize,
 }
 
 /// Names an item of a [`LogStore`].
@@ -131,6 +135,7 @@ impl<H: KeyHasher> LogStore<H> {
             hasher,
             bytes_max: limits.memory_bytes_max,
             evict: limits.evict,
+            aside_bytes_min: room::aside_bytes_min(limits),
             geometry,
             log: Log::new(geometry),
             index: Index::new(geometry),
@@ -142,12 +147,14 @@ impl<H: KeyHasher> LogStore<H> {
             has_swept: false,
             hits_needed: 0,
             in_hand: None,
+            aside_bytes: room::aside_bytes_min(limits),
         }
     }
 
-    /// What the store has allocated, in bytes, with what allocators add (L3).
+    /// What the store has allocated, in bytes, with what allocators add, and what is set aside (L3).
     const fn held_bytes(&self) -> usize {
-        self.log.held_bytes()
+        self.aside_bytes
+            + self.log.held_bytes()
             + self.index.held_bytes()
             + self.ghost.held_bytes()
             + self.huge.held_bytes()
@@ -337,6 +344,22 @@ impl<H: KeyHasher> Store for LogStore<H> {
         let slot = self.write_over(now, slot, &header, change, counters)?;
         counters.total_items += 1;
         Ok(slot)
+    }
+
+    fn set_aside(
+        &mut self,
+        now: Tick,
+        kept: Option<LogSlot>,
+        bytes: usize,
+        counters: &mut Counters,
+    ) -> Result<Option<LogSlot>, Full> {
+        self.in_hand = kept.map(|slot| slot.address);
+        let done = self.put_aside(now, bytes, counters);
+        let address = self.in_hand.take();
+        done?;
+        Ok(kept
+            .zip(address)
+            .map(|(slot, address)| LogSlot { address, ..slot }))
     }
 
     fn remove(&mut self, slot: LogSlot) -> LogVacancy {

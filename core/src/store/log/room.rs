@@ -8,6 +8,7 @@
 use super::geometry::SegmentId;
 use super::queues::Queue;
 use super::{Full, KeyHasher, LogStore};
+use crate::limits::Limits;
 use crate::stats::Counters;
 use crate::time::Tick;
 
@@ -22,6 +23,22 @@ const RECORDS_A_STORE: usize = 24;
 
 /// To give a segment back to the system takes about as long as looking at so many items.
 const ITEMS_A_SEGMENT: usize = 32;
+
+/// What is set aside grows by such parts of a segment.
+const STEPS_A_SEGMENT: usize = 4;
+
+/// What a store that evicts nothing sets aside from the beginning: one in so many bytes. Else nothing
+/// could be locked any more once it is full.
+const ASIDE_SHARE: usize = 32;
+
+/// What is set aside at least, in bytes.
+pub(super) const fn aside_bytes_min(limits: &Limits) -> usize {
+    if limits.evict {
+        0
+    } else {
+        limits.memory_bytes_max / ASIDE_SHARE
+    }
+}
 
 /// What is about to be stored.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +55,16 @@ impl<H: KeyHasher> LogStore<H> {
     /// How many segments are free, or could be allocated within the limit.
     pub(super) fn free_segments(&self) -> usize {
         let room = self.bytes_max.saturating_sub(self.held_bytes());
-        let by_memory = self.geometry.segments_in(room);
+        let Some(rest) = self
+            .log
+            .allocate_bytes()
+            .and_then(|bytes| room.checked_sub(bytes))
+        else {
+            return self.log.spare();
+        };
+        // The next one may need more room in the lists than this one does.
+        let more = rest.saturating_sub(self.log.listing_bytes_max());
+        let by_memory = 1 + self.geometry.segments_in(more);
         let by_number = self.geometry.segments_max - self.log.with_memory();
         self.log.spare() + by_memory.min(by_number)
     }
@@ -54,9 +80,41 @@ impl<H: KeyHasher> LogStore<H> {
         counters: &mut Counters,
     ) -> Result<(), Full> {
         self.keep_pace(now, need, counters);
+        self.win_until(now, counters, |store| store.meet(need))
+    }
+
+    /// Sets `bytes` of the limit aside, or a little more. Going to and fro costs nothing.
+    ///
+    /// # Errors
+    /// As [`make_room`](Self::make_room).
+    pub(super) fn put_aside(
+        &mut self,
+        now: Tick,
+        bytes: usize,
+        counters: &mut Counters,
+    ) -> Result<(), Full> {
+        let step = self.geometry.segment_bytes() / STEPS_A_SEGMENT;
+        let wanted = bytes.next_multiple_of(step).max(self.aside_bytes_min);
+        if wanted > self.aside_bytes {
+            let more = wanted - self.aside_bytes;
+            self.win_until(now, counters, |store| Ok(store.has_memory(more)))?;
+            self.aside_bytes = wanted;
+        } else if wanted + step < self.aside_bytes {
+            self.aside_bytes = wanted;
+        }
+        Ok(())
+    }
+
+    /// Wins room back until there is enough.
+    fn win_until(
+        &mut self,
+        now: Tick,
+        counters: &mut Counters,
+        is_enough: impl Fn(&mut Self) -> Result<bool, Full>,
+    ) -> Result<(), Full> {
         // Every segment could have to be looked at once, and what is carried once more.
         let mut segments_left = 2 * self.log.with_memory() + FREE_WANTED;
-        while !self.meet(need)? {
+        while !is_enough(self)? {
             if self.drain.is_none() && self.sweep.is_none() {
                 segments_left = segments_left.checked_sub(1).ok_or(Full)?;
             }
@@ -101,10 +159,21 @@ impl<H: KeyHasher> LogStore<H> {
 
     /// Whether `bytes` more may be allocated, once spare segments are given back for it.
     pub(super) fn has_memory(&mut self, bytes: usize) -> bool {
-        while self.held_bytes() + bytes > self.bytes_max && self.log.spare() > KEPT_TO_CARRY {
+        while !self.fits(bytes) && self.log.spare() > KEPT_TO_CARRY {
             self.log.give_back();
         }
-        self.held_bytes() + bytes <= self.bytes_max
+        self.fits(bytes)
+    }
+
+    /// Whether `bytes` more may be allocated, and there is a segment to carry to all the same: a store
+    /// that had none could not win anything back any more.
+    fn fits(&self, bytes: usize) -> bool {
+        let kept = if self.log.spare() > 0 {
+            0
+        } else {
+            self.log.allocate_bytes().unwrap_or(0)
+        };
+        self.held_bytes() + bytes + kept <= self.bytes_max
     }
 
     /// Empties a little, if little is free: for each segment that is missing, twice as much as is

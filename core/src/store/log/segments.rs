@@ -84,6 +84,11 @@ impl Log {
         Some(self.geometry.segment_bytes() + number_bytes + self.deadlines.push_bytes())
     }
 
+    /// What the lists of segments may have to allocate for one more, in bytes.
+    pub(super) const fn listing_bytes_max(&self) -> usize {
+        self.segments.chunk_bytes_max() + self.deadlines.chunk_bytes_max()
+    }
+
     /// Gets memory for one more spare segment. The caller has asked the limit.
     ///
     /// # Errors

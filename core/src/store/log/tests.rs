@@ -546,3 +546,49 @@ fn every_item_is_listed_while_the_index_grows_and_shrinks() {
         assert!(seen.binary_search(&name(number)).is_ok(), "{number}");
     }
 }
+
+#[test]
+fn what_is_set_aside_is_part_of_the_limit() {
+    let mut bench = Bench::new(1 << 20);
+    for number in 0..20_000 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+    }
+    let kept = bench.store.find(named(&name(19_000))).unwrap();
+    let (now, counters) = (bench.now, &mut bench.counters);
+    let evicted = counters.evictions;
+    let kept = bench.store.set_aside(now, Some(kept), 300_000, counters);
+    assert_eq!(
+        bench.store.key(kept.unwrap().unwrap()),
+        named(&name(19_000))
+    );
+    assert!(bench.counters.evictions > evicted + 1_000);
+    bench.store.check();
+    let without = bench.store.usage().bytes;
+    assert!(without < (1 << 20) - 300_000, "{without}");
+    // More than there is, even without all items: nothing is set aside then.
+    let (now, counters) = (bench.now, &mut bench.counters);
+    let refused = bench.store.set_aside(now, None, 2 << 20, counters);
+    assert_eq!(refused, Err(Full));
+    bench.store.check();
+    let (now, counters) = (bench.now, &mut bench.counters);
+    bench.store.set_aside(now, None, 0, counters).unwrap();
+    for number in 0..20_000 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+    }
+    assert!(bench.store.usage().bytes > without + 200_000);
+    bench.store.check();
+}
+
+#[test]
+fn a_full_store_that_keeps_everything_has_something_set_aside() {
+    let mut bench = Bench::keeping(1 << 20);
+    let stored = (0..).take_while(|number| bench.put(&name(*number), header(), b"v").is_ok());
+    assert!(stored.count() > 10_000);
+    let (now, counters) = (bench.now, &mut bench.counters);
+    let kept = bench.store.find(named(&name(0))).ok();
+    assert_eq!(bench.store.set_aside(now, kept, 30_000, counters), Ok(kept));
+    let refused = bench.store.set_aside(now, kept, 60_000, counters);
+    assert_eq!(refused, Err(Full));
+    assert_eq!(bench.counters.evictions, 0);
+    bench.store.check();
+}

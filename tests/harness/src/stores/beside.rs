@@ -180,6 +180,10 @@ impl<S: Store> Beside<S> {
                 assert!(looked_at <= items_max as u64, "{looked_at} of {items_max}");
             }
             Call::Scan { items_max } => self.page(items_max),
+            Call::SetAside {
+                kept: number,
+                bytes,
+            } => self.set_aside(&key(number), bytes),
             Call::Pass { ticks } => {
                 self.now = Tick::from_count(self.now.count() + u32::from(ticks));
             }
@@ -297,6 +301,26 @@ impl<S: Store> Beside<S> {
             self.store.remove(slot);
             self.items.remove(key);
         }
+    }
+
+    /// Whether it is done or refused, the item that is kept is there.
+    fn set_aside(&mut self, key: &[u8], bytes: usize) {
+        let kept = self.store.find(named(key)).ok();
+        let (now, counters) = (self.now, &mut self.counters);
+        match self.store.set_aside(now, kept, bytes, counters) {
+            Ok(slot) => {
+                assert_eq!(slot.is_some(), kept.is_some(), "N2: {key:?} was kept");
+                if let Some(slot) = slot {
+                    assert_eq!(self.store.key(slot), named(key), "N1: another key");
+                }
+            }
+            Err(Full) => {
+                self.seen.refusals += 1;
+                assert_ne!(self.room, Room::Ample, "N3: refused, with room for all");
+            }
+        }
+        let is_there = self.store.find(named(key)).is_ok();
+        assert_eq!(is_there, kept.is_some(), "N2: {key:?} was kept");
     }
 
     fn page(&mut self, items_max: usize) {

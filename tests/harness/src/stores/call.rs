@@ -66,6 +66,13 @@ pub enum Call {
         /// How many items a page looks at.
         items_max: usize,
     },
+    /// Set a part of the limit aside, but keep an item.
+    SetAside {
+        /// Whose.
+        kept: u8,
+        /// How much, in bytes.
+        bytes: usize,
+    },
     /// Time passes.
     Pass {
         /// How much of it.
@@ -89,7 +96,7 @@ impl Call {
     /// None; [`Unstructured`] has the signature.
     pub fn draw(source: &mut Unstructured<'_>, sizes: Sizes) -> Result<Self> {
         let key = source.int_in_range(0..=KEYS - 1)?;
-        Ok(match source.int_in_range(0..=39_u8)? {
+        Ok(match source.int_in_range(0..=40_u8)? {
             0..=15 => Self::Put {
                 key,
                 bytes: sizes.draw(source)?,
@@ -128,6 +135,10 @@ impl Call {
             },
             36..=37 => Self::Scan {
                 items_max: source.int_in_range(1..=12)?,
+            },
+            38 => Self::SetAside {
+                kept: key,
+                bytes: source.int_in_range(0..=sizes.large_bytes_max / 2)?,
             },
             _ => Self::Pass {
                 ticks: source.int_in_range(1..=4)?,
