@@ -7,13 +7,14 @@ pub mod tally;
 
 use arbitrary::Unstructured;
 use latchd_core::engine::Core;
-use latchd_core::store::Store;
+use latchd_core::store::{LogStore, MapStore, SipHash, Store};
 use latchd_core::{Config, Instant, Limits, Progress, Server};
 use latchd_harness::alphabet::{
     Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, limits,
     needs_log,
 };
 use latchd_harness::memory::exchange;
+use latchd_harness::stores;
 
 /// Panics if it does not hold for an input.
 pub type Property = fn(&[u8]);
@@ -25,6 +26,7 @@ pub const PROPERTIES: &[(&str, Property)] = &[
     ("binary", binary),
     ("cuts", cuts),
     ("events", events),
+    ("store", store),
 ];
 
 /// Room for a few dozen items, in as few segments as the store can do with, so that eviction takes
@@ -125,6 +127,49 @@ fn enter_all<S: Store>(
         if unstructured.is_empty() {
             break;
         }
+    }
+}
+
+/// No sequence of calls makes the log do what a store may not, whatever its keys hash to; and the
+/// reference neither. The first byte says how much room there is and which hash is used.
+pub fn store(input: &[u8]) {
+    let Some((&first, rest)) = input.split_first() else {
+        return;
+    };
+    let (room, memory_bytes) = match first % 3 {
+        0 => (stores::Room::Ample, 1 << 20),
+        1 => (stores::Room::Scarce, 8 << 10),
+        _ => (stores::Room::ScarceAndKept, 10 << 10),
+    };
+    let mut limits = Limits::new(memory_bytes, 1 << 20);
+    limits.evict = room != stores::Room::ScarceAndKept;
+    call_all(MapStore::new(&limits), room, &limits, rest);
+    match first / 3 % 3 {
+        0 => {
+            let log = LogStore::with_segments(&limits, SipHash::new([1, 2]), 512);
+            call_all(log, room, &limits, rest);
+        }
+        1 => {
+            let log = LogStore::with_segments(&limits, stores::Same, 512);
+            call_all(log, room, &limits, rest);
+        }
+        _ => {
+            let log = LogStore::with_segments(&limits, stores::ByLength, 512);
+            call_all(log, room, &limits, rest);
+        }
+    }
+}
+
+fn call_all<S: Store>(store: S, room: stores::Room, limits: &Limits, input: &[u8]) {
+    let sizes = stores::Sizes {
+        small_bytes_max: 60,
+        large_bytes_max: 2_000,
+    };
+    let mut source = Unstructured::new(input);
+    let mut beside = stores::Beside::new(store, room, limits.memory_bytes_max);
+    while !source.is_empty() {
+        let call = stores::Call::draw(&mut source, sizes).expect("drawing does not fail");
+        beside.call(call);
     }
 }
 

@@ -5,9 +5,8 @@
 
 use arbitrary::Unstructured;
 use latchd_core::Limits;
-use latchd_core::key::Key;
-use latchd_core::store::{KeyHasher, LogStore, MapStore, SipHash, Store};
-use latchd_harness::stores::{Beside, Call, Room, Seen, Sizes};
+use latchd_core::store::{LogStore, MapStore, SipHash, Store};
+use latchd_harness::stores::{Beside, ByLength, Call, Room, Same, Seen, Sizes};
 
 use crate::number_from;
 
@@ -68,26 +67,6 @@ const LARGE: Sizes = Sizes {
     small_bytes_max: 20_000,
     large_bytes_max: 200_000,
 };
-
-/// All keys hash alike.
-#[derive(Debug)]
-struct Same;
-
-impl KeyHasher for Same {
-    fn hash(&self, _: Key<'_>) -> u64 {
-        0x5A5A_5A5A_5A5A_5A5A
-    }
-}
-
-/// Keys of the same length hash alike.
-#[derive(Debug)]
-struct ByLength;
-
-impl KeyHasher for ByLength {
-    fn hash(&self, key: Key<'_>) -> u64 {
-        (key.as_bytes().len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-    }
-}
 
 fn in_all_rooms<S: Store>(scarce_bytes: usize, sizes: Sizes, new: impl Fn(&Limits) -> S) {
     for room in [Room::Ample, Room::Scarce, Room::ScarceAndKept] {

@@ -16,6 +16,8 @@
 
 mod beside;
 mod call;
+mod hashes;
 
 pub use beside::{Beside, Room, Seen};
 pub use call::{Call, Sizes};
+pub use hashes::{ByLength, Same};

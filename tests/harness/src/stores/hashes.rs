@@ -1,0 +1,24 @@
+//! Hashes that collide as a whole, which no client can bring about: a store must not mind.
+
+use latchd_core::key::Key;
+use latchd_core::store::KeyHasher;
+
+/// All keys hash alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Same;
+
+impl KeyHasher for Same {
+    fn hash(&self, _: Key<'_>) -> u64 {
+        0x5A5A_5A5A_5A5A_5A5A
+    }
+}
+
+/// Keys of the same length hash alike.
+#[derive(Clone, Copy, Debug)]
+pub struct ByLength;
+
+impl KeyHasher for ByLength {
+    fn hash(&self, key: Key<'_>) -> u64 {
+        (key.as_bytes().len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+}

@@ -1,0 +1,131 @@
+//! The memory limit is what the process holds: counted where everything is allocated.
+//!
+//! - M1: whatever sizes values have, one after the other, what is allocated stays within the limit,
+//!   locks and what they take included.
+//! - M2: when the system has no memory for a segment, that store is refused, and nothing else happens.
+
+use std::alloc::System;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cap::Cap;
+use latchd_core::command::{Get, GlobalCommand, ItemCommand, Set};
+use latchd_core::engine::{Config, Core, Event};
+use latchd_core::key::Key;
+use latchd_core::reply::{Refusal, Reply};
+use latchd_core::store::Store as _;
+use latchd_core::{ConnId, Instant, Limits};
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+/// One test at a time: they count what all allocate.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The memory of a server with a small `-m`.
+const MEMORY_BYTES: usize = 16 << 20;
+
+/// The value sizes, as they shift.
+const SIZES: [usize; 6] = [50, 500, 5_000, 100, 20_000, 10];
+
+const CONN: ConnId = ConnId::from_number(1);
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn core() -> Core {
+    let mut core = Core::new(Config::new(Limits::new(MEMORY_BYTES, 1 << 20), 0));
+    core.handle(Instant::default(), Event::Opened(CONN));
+    core
+}
+
+fn name(number: usize) -> String {
+    format!("key-{number:012}")
+}
+
+fn set<'a>(core: &'a mut Core, name: &'a str, value: &'a [u8]) -> Reply<'a> {
+    let key = Key::new(name.as_bytes()).expect("a legal key");
+    core.execute(Instant::default(), CONN, Set::new(key, value).into())
+}
+
+fn lock<'a>(core: &'a mut Core, name: &'a str) -> Reply<'a> {
+    let key = Key::new(name.as_bytes()).expect("a legal key");
+    core.execute(Instant::default(), CONN, ItemCommand::Lock { key }.into())
+}
+
+/// M1. Values worth three times the memory of each size, twice round; every hundredth item is locked
+/// for a while, and a tick comes now and then.
+#[test]
+fn what_is_allocated_stays_within_the_limit_however_sizes_shift() {
+    let _alone = alone();
+    let value = vec![b'v'; 20_000];
+    let before = ALLOCATOR.allocated();
+    let mut core = core();
+    let (mut number, mut most) = (0, 0);
+    for size in SIZES.into_iter().chain(SIZES) {
+        for _ in 0..3 * MEMORY_BYTES / (size + 60) {
+            number += 1;
+            let name = name(number);
+            let reply = set(&mut core, &name, &value[..size]);
+            assert!(matches!(reply, Reply::Stored(_)), "{reply:?}");
+            if number % 100 == 0 {
+                let _ = lock(&mut core, &name);
+            }
+            if number % 5_000 == 0 {
+                core.handle(Instant::default(), Event::Tick);
+            }
+            if number % 30_000 == 0 {
+                core.execute(Instant::default(), CONN, GlobalCommand::UnlockAll.into());
+            }
+            most = most.max(ALLOCATOR.allocated() - before);
+        }
+        let bytes = core.store().usage().bytes;
+        println!("values of {size} B: {bytes} B of items, at most {most} B allocated so far");
+        assert!(most <= MEMORY_BYTES, "{most} bytes with values of {size}");
+        // The rest is what finds them, and what is kept free: more beside items that are all key.
+        let least = if size < 100 {
+            3 * MEMORY_BYTES / 5
+        } else {
+            4 * MEMORY_BYTES / 5
+        };
+        assert!(bytes >= least, "{bytes} bytes of items of {size}");
+    }
+    drop(core);
+    assert!(ALLOCATOR.allocated() <= before + (64 << 10));
+}
+
+/// M2.
+#[test]
+fn a_segment_that_cannot_be_allocated_refuses_that_store_and_nothing_else() {
+    let _alone = alone();
+    let value = vec![b'v'; 400];
+    let mut core = core();
+    let mut number = 0;
+    ALLOCATOR
+        .set_limit(ALLOCATOR.allocated() + (MEMORY_BYTES / 4))
+        .expect("it is above what is allocated");
+    let refused = loop {
+        number += 1;
+        let name = name(number);
+        match set(&mut core, &name, &value) {
+            Reply::Stored(_) => assert!(number < 100_000, "there is no room for all of them"),
+            other => break matches!(other, Reply::Refused(Refusal::OutOfMemory)),
+        }
+    };
+    // Others are answered as before, and a value of the same length has its place.
+    let first = name(1);
+    let key = Key::new(first.as_bytes()).expect("a legal key");
+    let get = Get::new(key);
+    let hit = matches!(
+        core.execute(Instant::default(), CONN, ItemCommand::Get(get).into()),
+        Reply::Hit(_)
+    );
+    let again = matches!(set(&mut core, &first, &value), Reply::Stored(_));
+    ALLOCATOR.set_limit(usize::MAX).expect("no limit");
+    assert!(refused && hit && again, "{refused} {hit} {again}");
+    assert!(number > 5_000, "{number} items had room");
+    core.check();
+    let next = name(number);
+    let reply = set(&mut core, &next, &value);
+    assert!(matches!(reply, Reply::Stored(_)), "{reply:?}");
+}
