@@ -1,6 +1,6 @@
 //! What every store must do, asked of each of them.
 //!
-//! `LATCHD_STORE_SEQUENCES` says how many sequences of calls each store hears (20 if it is not set),
+//! `LATCHD_STORE_SEQUENCES` says how many sequences of calls each store hears (8 if it is not set),
 //! and `LATCHD_SEED` where their random numbers start.
 
 use arbitrary::Unstructured;
@@ -34,7 +34,7 @@ fn calls(seed: u64, sizes: Sizes) -> Vec<Call> {
 
 /// Plays sequences on a new store each; returns what has come about in all of them.
 fn play<S: Store>(limits: &Limits, room: Room, sizes: Sizes, new: impl Fn(&Limits) -> S) -> Seen {
-    let sequences = number_from("LATCHD_STORE_SEQUENCES", 20);
+    let sequences = number_from("LATCHD_STORE_SEQUENCES", 8);
     let seed = number_from("LATCHD_SEED", 1).wrapping_mul(1 << 32);
     let mut all = Seen::default();
     for sequence in 0..sequences {
