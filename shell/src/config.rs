@@ -167,6 +167,7 @@ pub struct UnixSocket {
     /// Who may connect: the file's permission bits. memcached's default is `0o700`.
     pub mode: u32,
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
