@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchd_core::client::{Action, AnyRequest, Machine, Session};
+use latchd_core::client::{Action, AnyRequest, AnyResponse, Machine, Session};
 use smol::Timer;
 use smol::channel::{Receiver, Sender, unbounded};
 use smol::future::{self, FutureExt};
@@ -66,11 +66,68 @@ impl Link {
     /// Why there is none.
     pub(super) async fn connect(&mut self) -> io::Result<()> {
         let (attempt, mut is_open) = self.hub.want();
+        self.attempt = Some(attempt);
         while !is_open {
             match self.news.recv().await {
                 Ok(HubNews::Opened(of)) => is_open = of == attempt,
                 Ok(HubNews::Gone(of, cause)) if of == attempt => return Err(copy_of(&cause)),
                 Ok(HubNews::Gone(..) | HubNews::Answer(..)) => {}
+                Err(_) => return Err(io::ErrorKind::NotConnected.into()),
+            }
+        }
+        self.is_up = true;
+        self.session = Session::new();
+        Ok(())
+    }
+
+    /// Sends requests, all at once, and hands `each` of the answers on with the place of its request,
+    /// several of one request one by one. The answers may take `within` from when there is a connection.
+    ///
+    /// # Errors
+    /// The socket's; [`io::ErrorKind::TimedOut`] if the server does not answer. Nobody knows what it has
+    /// executed then.
+    pub(super) async fn ask(
+        &mut self,
+        requests: &[AnyRequest<'_>],
+        within: Duration,
+        each: impl FnMut(usize, &AnyResponse<'_>),
+    ) -> io::Result<()> {
+        self.connect().await?;
+        for request in requests {
+            self.send(request)?;
+        }
+        let answers = self.answers(requests.len(), each);
+        let late = async {
+            Timer::after(within).await;
+            Err(io::ErrorKind::TimedOut.into())
+        };
+        let answered = answers.or(late).await;
+        if let (Err(_), Some(attempt)) = (&answered, self.attempt) {
+            self.hub.break_off(attempt);
+        }
+        answered
+    }
+
+    async fn answers(
+        &mut self,
+        count: usize,
+        mut each: impl FnMut(usize, &AnyResponse<'_>),
+    ) -> io::Result<()> {
+        let mut place = 0;
+        while place < count {
+            match self.news.recv().await {
+                Ok(HubNews::Answer(attempt, bytes)) if self.attempt == Some(attempt) => {
+                    let received = self.session.receive(&bytes);
+                    let Ok(Some(received)) = received else {
+                        return Err(io::ErrorKind::InvalidData.into());
+                    };
+                    each(place, &received.answer);
+                    place += usize::from(received.last);
+                }
+                Ok(HubNews::Gone(attempt, cause)) if self.attempt == Some(attempt) => {
+                    return Err(copy_of(&cause));
+                }
+                Ok(HubNews::Opened(_) | HubNews::Answer(..) | HubNews::Gone(..)) => {}
                 Err(_) => return Err(io::ErrorKind::NotConnected.into()),
             }
         }

@@ -1,4 +1,4 @@
-//! A client for locks, on latchd and, for the leased ones, on any memcached.
+//! A client for locks, on latchd and, for the leased ones, on any memcached; and for the cache itself.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -30,6 +30,7 @@
 //! - [`Client::lock`]: **bound to a connection**. latchd ends it with the connection, so a holder
 //!   that dies keeps nobody out. It needs latchd.
 //!
+//! [`Client::get`], [`Client::get_many`], [`Client::store`] and the other plain calls are the cache's own.
 //! [`Client::get_or_compute`] reads a value that one client at a time computes.
 //!
 //! A deadline bounds the whole call, and every [`Error`] names the server and tells a lock that is
@@ -44,6 +45,7 @@
 
 mod background;
 mod bound;
+mod cache;
 mod calls;
 mod clock;
 mod compute;
@@ -59,6 +61,7 @@ mod server;
 mod socket;
 
 pub use bound::BoundLock;
+pub use cache::{CacheItem, GetOptions, Outcome, StoreMode, StoreOptions};
 pub use compute::Value;
 pub use error::{ComputeError, Error, ErrorKind};
 pub use latchd_core::client::{

@@ -20,7 +20,7 @@ use crate::client::compute::Value;
 /// A server to ask. Cloning it is cheap, and clones share their idle connections.
 #[derive(Clone)]
 pub struct Client {
-    pool: Pool,
+    pub(super) pool: Pool,
 }
 
 impl fmt::Debug for Client {
