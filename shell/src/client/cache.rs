@@ -307,7 +307,9 @@ impl Client {
         self.ask(&[flush], |_, answer| {
             flushed = match answer {
                 AnyResponse::Classic(ClassicResponse::Ok) => Ok(()),
-                _ => Err(refusal(answer)),
+                AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+                    Err(refusal(answer))
+                }
             };
         })
         .await?;
@@ -331,7 +333,9 @@ impl Client {
                 all.push((text(name), text(value)));
             }
             AnyResponse::Classic(ClassicResponse::End) => {}
-            _ => refused = Some(refusal(answer)),
+            AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+                refused = Some(refusal(answer));
+            }
         })
         .await?;
         match refused {
@@ -355,7 +359,9 @@ impl Client {
                     code: Code::NotFound,
                     ..
                 }) => Ok(None),
-                _ => Err(refusal(answer)),
+                AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+                    Err(refusal(answer))
+                }
             };
         })
         .await?;
