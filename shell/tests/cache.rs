@@ -5,7 +5,8 @@
 mod support;
 
 use latchd::client::{
-    BoundOptions, Client, ClientOptions, Exptime, GetOptions, Outcome, StoreMode, StoreOptions,
+    BoundOptions, Client, ClientOptions, Cluster, Exptime, GetOptions, Outcome, StoreMode,
+    StoreOptions,
 };
 use smol::{Executor, block_on};
 use support::Started;
@@ -124,5 +125,41 @@ fn a_server_that_is_down_is_an_error_and_one_that_is_back_is_not() {
         let server = Started::latchd_at(port);
         assert_eq!(client.set("k", "v", NEVER).await.unwrap(), Outcome::Done);
         drop(server);
+    });
+}
+
+#[test]
+fn several_servers_have_their_keys_and_one_that_is_down_is_an_error() {
+    let servers = [Started::latchd(), Started::latchd(), Started::latchd()];
+    let addresses: Vec<String> = servers.iter().map(Started::address).collect();
+    block_on(async {
+        let cluster = Cluster::new(&addresses, &ClientOptions::new()).unwrap();
+        let keys: Vec<String> = (0..300).map(|key| format!("k{key}")).collect();
+        for key in &keys {
+            let stored = cluster.server(key).set(key, key, NEVER).await.unwrap();
+            assert_eq!(stored, Outcome::Done);
+        }
+        let items = cluster.get_many(&keys).await.unwrap();
+        for (item, key) in items.iter().zip(&keys) {
+            assert_eq!(&item.as_ref().unwrap().value[..], key.as_bytes());
+        }
+        let mut counts = Vec::new();
+        for server in cluster.servers() {
+            let stats = server.stats().await.unwrap();
+            let count = stats.iter().find(|(name, _)| name == "curr_items").unwrap();
+            counts.push(count.1.parse::<u32>().unwrap());
+        }
+        assert_eq!(counts.iter().sum::<u32>(), 300, "each is on one of them");
+        assert!(counts.iter().all(|count| *count > 30), "{counts:?}");
+
+        let [first, ..] = servers;
+        drop(first);
+        let is_there = async |key: &String| cluster.server(key).get(key).await.is_ok();
+        let mut there = 0;
+        for key in &keys {
+            there += u32::from(is_there(key).await);
+        }
+        assert_eq!(there, 300 - counts[0], "no other server answers for it");
+        assert!(cluster.get_many(&keys).await.unwrap_err().is_unreachable());
     });
 }

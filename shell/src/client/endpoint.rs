@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::listen_address::ListenAddress;
+use crate::listen_address::{DEFAULT_PORT, ListenAddress};
 
 /// A server's address.
 #[derive(Clone, Debug)]
@@ -42,6 +42,26 @@ impl Endpoint {
 
     pub(super) const fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// What it is called where ketama places keys: the port is left out if it is memcached's.
+    ///
+    /// Source: libmemcached 1.1.4 `src/libmemcached/hosts.cc`, `update_continuum`.
+    pub(super) fn ketama_name(&self) -> String {
+        match &self.place {
+            Place::Tcp(name) => match name.rsplit_once(':') {
+                Some((host, port)) => {
+                    let host = host.trim_start_matches('[').trim_end_matches(']');
+                    if port == DEFAULT_PORT.to_string() {
+                        host.to_owned()
+                    } else {
+                        format!("{host}:{port}")
+                    }
+                }
+                None => name.to_string(),
+            },
+            Place::Unix(path) => format!("{}:0", path.display()),
+        }
     }
 
     /// What it is called.

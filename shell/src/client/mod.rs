@@ -30,7 +30,8 @@
 //! - [`Client::lock`]: **bound to a connection**. latchd ends it with the connection, so a holder
 //!   that dies keeps nobody out. It needs latchd.
 //!
-//! [`Client::get`], [`Client::get_many`], [`Client::store`] and the other plain calls are the cache's own.
+//! [`Client::get`], [`Client::get_many`], [`Client::store`] and the other plain calls are the cache's own; [`Cluster`] places
+//! keys on several servers.
 //! [`Client::get_or_compute`] reads a value that one client at a time computes.
 //!
 //! A deadline bounds the whole call, and every [`Error`] names the server and tells a lock that is
@@ -48,6 +49,7 @@ mod bound;
 mod cache;
 mod calls;
 mod clock;
+mod cluster;
 mod compute;
 mod driver;
 mod endpoint;
@@ -62,6 +64,7 @@ mod socket;
 
 pub use bound::BoundLock;
 pub use cache::{CacheItem, GetOptions, Outcome, StoreMode, StoreOptions};
+pub use cluster::Cluster;
 pub use compute::Value;
 pub use error::{ComputeError, Error, ErrorKind};
 pub use latchd_core::client::{
