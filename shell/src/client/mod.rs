@@ -41,10 +41,13 @@
 //! a thread of its own, and what must go on while a lock is held is done by another thread of ours,
 //! one for the whole process (see [`Lock`], "In the background").
 //!
+//! Without an executor at all, [`blocking`] has the same calls as functions that return when they are done.
+//!
 //! The rules are [`latchd_core::client`]'s, which is a set of state machines without I/O; here are
 //! sockets, a clock and random numbers.
 
 mod background;
+pub mod blocking;
 mod bound;
 mod cache;
 mod calls;
