@@ -21,8 +21,9 @@ const FREE_WANTED: usize = 3;
 /// How many records a small store looks at to win room, at most, as long as it need not wait.
 const RECORDS_A_STORE: usize = 24;
 
-/// To give a segment back to the system takes about as long as looking at so many items.
-const ITEMS_A_SEGMENT: usize = 32;
+/// To give a segment back to the system takes about as long as looking at so many items: the kernel
+/// takes its pages one by one.
+const ITEMS_A_SEGMENT: usize = 128;
 
 /// What is set aside grows by such parts of a segment.
 const STEPS_A_SEGMENT: usize = 4;
