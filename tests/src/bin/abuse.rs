@@ -1,7 +1,7 @@
 //! Attacks a server and says who was held up by it.
 //!
-//! `abuse [NAME…] [--latchd PATH] [--peer PATH] [--quick] [--trials N]` plays the attacks of these names, or all of
-//! them, on servers of its own, and prints a row for each. With `--peer`, memcached is attacked in the
+//! `abuse [NAME…] [--without NAME] [--latchd PATH] [--peer PATH] [--quick] [--trials N]` plays the attacks of these
+//! names, or all of them (but one), on servers of its own, and prints a row for each. With `--peer`, memcached is attacked in the
 //! same way where that can be. `--quick` takes small stores and short spans.
 //!
 //! A row past its limits is played again, up to `--trials N` times (3): what a busy machine does by
@@ -16,7 +16,8 @@ use std::time::Duration;
 use latchd_tests::abuse::attacks::hold_elsewhere;
 use latchd_tests::abuse::{ATTACKS, Attack, Kind, Outcome, QUIET, Quiet, Setting, Stage};
 
-const USAGE: &str = "usage: abuse [NAME…] [--latchd PATH] [--peer PATH] [--quick] [--trials N]";
+const USAGE: &str =
+    "usage: abuse [NAME…] [--without NAME] [--latchd PATH] [--peer PATH] [--quick] [--trials N]";
 
 struct Arguments {
     names: Vec<String>,
@@ -38,6 +39,11 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--latchd" => setting.latchd = words.next()?.into(),
+            "--without" => {
+                let unwanted = words.next()?;
+                let all = ATTACKS.iter().map(|attack| attack.name.to_owned());
+                names.extend(all.filter(|name| *name != unwanted));
+            }
             "--peer" => setting.peer = Some(words.next()?.into()),
             "--trials" => trials = words.next()?.parse().ok().filter(|trials| *trials > 0)?,
             "--quick" => {
