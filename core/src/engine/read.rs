@@ -11,7 +11,7 @@ use crate::command::{Get, TtlStep};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
 use crate::reply::{Hit, Refusal, Reply, Win};
-use crate::store::Store;
+use crate::store::{Shown, Store};
 use crate::value::Value;
 
 impl<S: Store> Core<S> {
@@ -59,11 +59,16 @@ impl<S: Store> Core<S> {
         if get.bump {
             self.store.record_hit(slot);
         }
+        let Shown {
+            key,
+            value,
+            item_bytes,
+        } = self.store.show(slot);
         // The item as this get found it: what it has changed itself, the next one sees.
         Reply::Hit(Hit {
-            key: self.store.key(slot).as_bytes(),
+            key: key.as_bytes(),
             key_form: header.key_form,
-            value: self.value(slot),
+            value,
             cas: header.cas,
             client_flags: header.client_flags,
             ttl: outcome.ttl,
@@ -77,16 +82,8 @@ impl<S: Store> Core<S> {
             } else {
                 None
             },
-            memory_bytes: self.store.item_bytes(slot),
+            memory_bytes: item_bytes,
         })
-    }
-
-    /// The value of an item, shared if the store can share it.
-    fn value(&self, slot: S::Slot) -> Value<'_> {
-        match self.store.shared_value(slot) {
-            Some(shared) => Value::Shared(shared),
-            None => Value::Borrowed(self.store.value(slot)),
-        }
     }
 
     /// Makes an empty item in the place of a missing one, and tells this get to fill it.

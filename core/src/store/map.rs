@@ -27,7 +27,7 @@ pub use self::slot::MapSlot;
 #[cfg(feature = "verify")]
 pub use self::view::{MapEntry, MapView};
 
-use super::{End, Full, Store, Usage};
+use super::{End, Full, Shown, Store, Usage};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -208,6 +208,14 @@ impl Store for MapStore {
 
     fn value(&self, slot: MapSlot) -> &[u8] {
         self.entry(slot).value()
+    }
+
+    fn show(&self, slot: MapSlot) -> Shown<'_> {
+        Shown {
+            key: self.key(slot),
+            value: Value::Borrowed(self.value(slot)),
+            item_bytes: self.item_bytes(slot),
+        }
     }
 
     fn item_bytes(&self, slot: MapSlot) -> usize {

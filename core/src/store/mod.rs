@@ -16,8 +16,6 @@ pub use log::{HashSeed, KeyHasher, LogSlot, LogStore, LogVacancy, SipHash};
 pub use map::{MapEntry, MapView};
 pub use map::{MapSlot, MapStore, MapVacancy};
 
-use bytes::Bytes;
-
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -62,13 +60,8 @@ pub trait Store {
     /// The item's value.
     fn value(&self, slot: Self::Slot) -> &[u8];
 
-    /// The item's value, if it is kept in such a way that it can be shared: a reply that waits to be
-    /// sent then holds no copy of it. Only large values are worth it
-    /// ([`SHARED_VALUE_BYTES_MIN`](crate::value::SHARED_VALUE_BYTES_MIN)).
-    fn shared_value(&self, slot: Self::Slot) -> Option<&Bytes> {
-        let _ = slot;
-        None
-    }
+    /// What a reader is shown of the item, in one look.
+    fn show(&self, slot: Self::Slot) -> Shown<'_>;
 
     /// What the item takes of the limit, in bytes.
     fn item_bytes(&self, slot: Self::Slot) -> usize;
@@ -175,6 +168,19 @@ pub trait Store {
     /// Asserts that the store's parts agree. Looks at every item.
     #[cfg(any(test, feature = "verify"))]
     fn check(&self);
+}
+
+/// What a reader is shown of an item, besides its [`ItemHeader`].
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// As [`Store::key`].
+    pub key: Key<'a>,
+    /// As [`Store::value`]. If it is kept in such a way that it can be shared, it is: a reply that
+    /// waits to be sent then holds no copy of it. Only large values are worth it
+    /// ([`SHARED_VALUE_BYTES_MIN`](crate::value::SHARED_VALUE_BYTES_MIN)).
+    pub value: Value<'a>,
+    /// As [`Store::item_bytes`].
+    pub item_bytes: usize,
 }
 
 /// Which end of a value is added to.

@@ -6,7 +6,7 @@ use super::*;
 use crate::command::{ItemCommand, ScanCursor};
 use crate::item::ItemHeader;
 use crate::stats::Counters;
-use crate::store::{End, Full, MapStore, Usage};
+use crate::store::{End, Full, MapStore, Shown, Usage};
 use crate::time::Tick;
 use crate::value::Value;
 
@@ -42,6 +42,10 @@ impl Store for Counting {
 
     fn value(&self, slot: Slot) -> &[u8] {
         self.store.value(slot)
+    }
+
+    fn show(&self, slot: Slot) -> Shown<'_> {
+        self.store.show(slot)
     }
 
     fn item_bytes(&self, slot: Slot) -> usize {

@@ -44,8 +44,6 @@ mod tests;
 
 use core::fmt;
 
-use bytes::Bytes;
-
 use self::drain::Drain;
 use self::geometry::{Address, Geometry};
 use self::ghost::Ghost;
@@ -57,7 +55,7 @@ use self::segments::Log;
 use self::sweep::Sweep;
 use self::tally::Tally;
 use self::write::Change;
-use super::{End, Full, Store, Usage};
+use super::{End, Full, Shown, Store, Usage};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -286,9 +284,17 @@ impl<H: KeyHasher> Store for LogStore<H> {
         self.value_at(slot.address)
     }
 
-    fn shared_value(&self, slot: LogSlot) -> Option<&Bytes> {
-        let number = self.record(slot.address).huge()?;
-        Some(self.huge.value(number))
+    fn show(&self, slot: LogSlot) -> Shown<'_> {
+        let record = self.record(slot.address);
+        let value = match record.huge() {
+            Some(number) => Value::Shared(self.huge.value(number)),
+            None => Value::Borrowed(record.value()),
+        };
+        Shown {
+            key: record.key(),
+            value,
+            item_bytes: self.cost_of(record.key_bytes(), value.len()),
+        }
     }
 
     fn item_bytes(&self, slot: LogSlot) -> usize {

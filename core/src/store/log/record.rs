@@ -53,7 +53,11 @@ const HUGE: u8 = 1 << 7;
 
 /// A record, to be read. The bytes begin with it and may go on beyond it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Record<'a>(&'a [u8]);
+pub(super) struct Record<'a> {
+    /// Known to be there, so that reading a field of it needs no look at a length.
+    head: &'a [u8; HEAD_BYTES],
+    bytes: &'a [u8],
+}
 
 /// A record, to be changed.
 #[derive(Debug)]
@@ -96,8 +100,10 @@ pub(super) fn deadline_count(header: &ItemHeader) -> u32 {
 }
 
 impl<'a> Record<'a> {
-    pub(super) const fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
+    #[inline]
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        let head = bytes.first_chunk().expect("R1: a record begins here");
+        Self { head, bytes }
     }
 
     /// What it takes with its padding.
@@ -108,19 +114,19 @@ impl<'a> Record<'a> {
     /// The item's key.
     pub(super) fn key(self) -> Key<'a> {
         let start = self.key_start();
-        Key::new(&self.0[start..start + self.key_bytes()]).expect("it was made from a key")
+        Key::new(&self.bytes[start..start + self.key_bytes()]).expect("it was made from a key")
     }
 
     /// Whether this is the item of `key`.
     pub(super) fn has_key(self, key: Key<'_>) -> bool {
         let (wanted, start) = (key.as_bytes(), self.key_start());
-        self.key_bytes() == wanted.len() && &self.0[start..start + wanted.len()] == wanted
+        self.key_bytes() == wanted.len() && &self.bytes[start..start + wanted.len()] == wanted
     }
 
     /// The value, or for a huge one its number.
     pub(super) fn value(self) -> &'a [u8] {
         let start = self.value_start();
-        &self.0[start..start + self.value_bytes()]
+        &self.bytes[start..start + self.value_bytes()]
     }
 
     /// Where the key stands in the segment that the record begins in at `offset`.
@@ -137,7 +143,7 @@ impl<'a> Record<'a> {
 
     /// The number of the value, if it is huge.
     pub(super) fn huge(self) -> Option<u32> {
-        self.has(HUGE).then(|| self.word(self.value_start()))
+        self.has(HUGE).then(|| self.word_behind(self.value_start()))
     }
 
     pub(super) fn value_bytes(self) -> usize {
@@ -145,11 +151,11 @@ impl<'a> Record<'a> {
     }
 
     pub(super) fn key_bytes(self) -> usize {
-        usize::from(self.0[20])
+        usize::from(self.head[20])
     }
 
     pub(super) fn hits(self) -> u8 {
-        self.0[3] >> 6
+        self.head[3] >> 6
     }
 
     /// The deadline in ticks; [`NEVER`] is none.
@@ -179,7 +185,8 @@ impl<'a> Record<'a> {
 
     /// All that is not key or value.
     pub(super) fn header(self) -> ItemHeader {
-        let cas = self.0[12..20].try_into().map_or(0, u64::from_le_bytes);
+        let cas = self.head[12..].first_chunk();
+        let cas = cas.map_or(0, |bytes| u64::from_le_bytes(*bytes));
         ItemHeader {
             cas: Cas::new(cas).expect("it was made from one"),
             deadline: match self.deadline() {
@@ -188,7 +195,7 @@ impl<'a> Record<'a> {
             },
             last_access: Tick::from_count(self.word(8)),
             client_flags: if self.has_flags() {
-                self.word(HEAD_BYTES)
+                self.word_behind(HEAD_BYTES)
             } else {
                 0
             },
@@ -205,11 +212,19 @@ impl<'a> Record<'a> {
     }
 
     fn has(self, mark: u8) -> bool {
-        self.0[21] & mark != 0
+        self.head[21] & mark != 0
     }
 
+    /// A number of the head.
     fn word(self, at: usize) -> u32 {
-        self.0[at..at + 4].try_into().map_or(0, u32::from_le_bytes)
+        let word = self.head[at..].first_chunk();
+        word.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    }
+
+    /// A number behind the head.
+    fn word_behind(self, at: usize) -> u32 {
+        let word = self.bytes[at..].first_chunk();
+        word.map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
     fn key_start(self) -> usize {
@@ -231,8 +246,14 @@ impl<'a> RecordMut<'a> {
     }
 
     /// To be read.
-    pub(super) const fn as_ref(&self) -> Record<'_> {
-        Record(self.0)
+    #[inline]
+    pub(super) fn as_ref(&self) -> Record<'_> {
+        Record::new(self.0)
+    }
+
+    #[inline]
+    const fn head(&mut self) -> &mut [u8; HEAD_BYTES] {
+        self.0.first_chunk_mut().expect("R1: a record begins here")
     }
 
     /// Changes all that is not key or value, but for the flags (R2).
@@ -248,11 +269,12 @@ impl<'a> RecordMut<'a> {
             win_sent,
             locked,
         } = *header;
-        self.0[4..8].copy_from_slice(&deadline_count(header).to_le_bytes());
-        self.0[8..12].copy_from_slice(&last_access.count().to_le_bytes());
-        self.0[12..20].copy_from_slice(&cas.number().to_le_bytes());
+        let head = self.head();
+        head[4..8].copy_from_slice(&deadline_count(header).to_le_bytes());
+        head[8..12].copy_from_slice(&last_access.count().to_le_bytes());
+        head[12..20].copy_from_slice(&cas.number().to_le_bytes());
         let mark = |is_set: bool, mark: u8| if is_set { mark } else { 0 };
-        self.0[21] = self.0[21] & (HAS_FLAGS | HUGE | DEAD)
+        head[21] = head[21] & (HAS_FLAGS | HUGE | DEAD)
             | mark(fetched, FETCHED)
             | mark(stale, STALE)
             | mark(win_sent, WIN_SENT)
@@ -276,12 +298,13 @@ impl<'a> RecordMut<'a> {
     }
 
     pub(super) fn set_hits(&mut self, hits: u8) {
-        self.0[3] = self.0[3] & (u8::MAX >> 2) | (hits << 6);
+        let head = self.head();
+        head[3] = head[3] & (u8::MAX >> 2) | (hits << 6);
     }
 
     /// The item is not there any more. The record stays, to say how long it is (R1).
     pub(super) fn set_dead(&mut self) {
-        self.0[21] |= DEAD;
+        self.head()[21] |= DEAD;
     }
 }
 

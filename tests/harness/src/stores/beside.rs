@@ -355,8 +355,10 @@ impl<S: Store> Beside<S> {
                     assert_eq!(self.store.key(slot), named(&key), "N1");
                     assert_eq!(self.store.header(slot), item.header, "N1: {key:?}");
                     assert_eq!(self.store.value(slot), item.value, "N1: {key:?}");
-                    let shared = self.store.shared_value(slot);
-                    assert!(shared.is_none_or(|shared| *shared == item.value), "N1");
+                    let shown = self.store.show(slot);
+                    assert_eq!(shown.key, named(&key), "N1");
+                    assert_eq!(&*shown.value, item.value, "N1");
+                    assert_eq!(shown.item_bytes, self.store.item_bytes(slot), "N1");
                     bytes += self.store.item_bytes(slot);
                     if item.header.locked {
                         locked_bytes += self.store.item_bytes(slot);
