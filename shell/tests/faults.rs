@@ -7,6 +7,8 @@ mod support;
 
 use std::convert::Infallible;
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use latchd::client::{
@@ -198,6 +200,28 @@ fn a_server_that_is_full_says_so() {
         }
         lock.release().await.unwrap();
     });
+}
+
+#[test]
+fn who_accepts_and_closes_is_not_kept_busy() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let accepted = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&accepted);
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            drop(socket);
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    block_on(async {
+        let client = Client::new(&address, ClientOptions::new()).unwrap();
+        let options = LockOptions::new().wait(ms(1_000), ms(10));
+        let obtained = client.obtain("k", TTL, &options).await;
+        assert_unreachable(&obtained.unwrap_err(), &address);
+    });
+    let accepted = accepted.load(Ordering::SeqCst);
+    assert!((1..=15).contains(&accepted), "{accepted} connections");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use latchd_core::client::{AnyRequest, Received, Session};
 use slab::Slab;
+use smol::Timer;
 use smol::channel::{Receiver, Sender, bounded};
 use smol::future::{self, FutureExt};
 
@@ -28,6 +29,10 @@ use super::socket::{INPUT_BYTES_MAX, Moved, Socket};
 
 /// What a server may say unasked, in bytes.
 const UNASKED_BYTES_MAX: usize = 4 << 10;
+
+/// How long after a connection over which nothing has arrived the next one is opened at the earliest: a
+/// server, or what stands before it, that accepts and closes is not to be kept busy.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A shared connection, which may be opened, broken off and opened again. A copy is the same one; with
 /// the last copy it is closed.
@@ -214,11 +219,17 @@ impl HubTask {
                 continue;
             };
             let place = self.endpoint.place().clone();
-            let error = match Socket::open(place, self.connect_timeout).await {
-                Ok(socket) => self.serve(attempt, socket).await,
-                Err(error) => error,
-            };
-            lock(&self.state).end(attempt, error);
+            let mut is_of_use = false;
+            match Socket::open(place, self.connect_timeout).await {
+                Ok(socket) => {
+                    let error = self.serve(attempt, socket, &mut is_of_use).await;
+                    lock(&self.state).end(attempt, error);
+                    if !is_of_use {
+                        Timer::after(PAUSE).await;
+                    }
+                }
+                Err(error) => lock(&self.state).end(attempt, error),
+            }
         }
     }
 
@@ -228,8 +239,8 @@ impl HubTask {
         (state.phase == Phase::Opening).then_some(state.attempt)
     }
 
-    /// Moves bytes until the connection is over, and says why.
-    async fn serve(&self, attempt: u64, mut socket: Socket) -> io::Error {
+    /// Moves bytes until the connection is over, and says why; and whether anything has arrived over it.
+    async fn serve(&self, attempt: u64, mut socket: Socket, is_of_use: &mut bool) -> io::Error {
         {
             let mut state = lock(&self.state);
             if state.attempt != attempt || state.phase != Phase::Opening {
@@ -272,6 +283,7 @@ impl HubTask {
                     }
                 }
                 Ok(Moved::Received(bytes)) => {
+                    *is_of_use = true;
                     input.extend_from_slice(socket.arrived(bytes));
                     if let Err(error) = self.hand_on(attempt, &mut input) {
                         return error;
