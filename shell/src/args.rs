@@ -121,7 +121,7 @@ struct Guards {
     /// Refuse `flush_all`
     #[arg(short = 'F', long)]
     disable_flush_all: bool,
-    /// Refuse what tells the names of keys: `keys`, `stats cachedump`, `lru_crawler metadump`
+    /// Refuse what tells the names of keys: `keys`
     #[arg(short = 'X', long)]
     disable_dumping: bool,
     /// Let clients end the server by `shutdown`
