@@ -37,9 +37,10 @@ impl Terminal {
             .write(true)
             .open(name.to_str().unwrap())
             .unwrap();
-        // A new session, whose terminal is its standard input.
+        // A new session, whose terminal is its standard input, with signals as after a login: whoever
+        // runs the tests in the background has Ctrl-C ignored, and so would the commands.
         let shell = Command::new("setsid")
-            .args(["--ctty", "sh", "-i"])
+            .args(["--ctty", "env", "--default-signal", "sh", "-i"])
             .env("PS1", "ready> ")
             .env("ENV", "/dev/null")
             .stdin(slave.try_clone().unwrap())
