@@ -363,6 +363,35 @@ fn tstp_and_cont_reach_the_group() {
     pulse.wait_for_more();
 }
 
+/// As in a container: the session and the process group of its first process are of nobody that it can
+/// see, and have the number 0.
+#[test]
+fn so_they_do_where_the_session_began_outside_of_the_namespace() {
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new("unshare")
+        .args([
+            "--user",
+            "--map-root-user",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+        ])
+        .arg(this)
+        .args(["--exact", "tstp_and_cont_reach_the_group"])
+        .output()
+        .unwrap();
+    let (said, error) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    if error.starts_with("unshare: ") {
+        eprintln!("not tried, for lack of namespaces: {error}");
+        return;
+    }
+    assert!(output.status.success(), "{said}{error}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
 #[test]
 fn a_holder_that_was_stopped_reads_what_has_come_before_it_calls_the_server_silent() {
     let server = Started::latchd();

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use async_signal::{Signal, Signals};
 use latchd::client::Loss;
 use rustix::process::{
-    Pid, Signal as RawSignal, WaitOptions, WaitStatus, getpgrp, getpid, kill_process,
-    kill_process_group, waitpid,
+    Pid, Signal as RawSignal, WaitOptions, WaitStatus, getpid, kill_current_process_group,
+    kill_process, kill_process_group, waitpid,
 };
 use smol::Timer;
 use smol::future::{self, FutureExt};
@@ -263,6 +263,6 @@ impl<'a> Attendance<'a> {
 /// Tells whoever was started together with us, and us.
 fn signal_own_group(signal: i32) {
     if let Some(signal) = RawSignal::from_named_raw(signal) {
-        let _ = kill_process_group(getpgrp(), signal);
+        let _ = kill_current_process_group(signal);
     }
 }

@@ -10,8 +10,9 @@ use std::fs;
 use std::os::fd::OwnedFd;
 
 use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{self, getpid, getppid};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, getpgid, getpgrp, getpid, getppid, getsid};
+use rustix::process::Pid;
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// The controlling terminal.
@@ -27,17 +28,17 @@ impl Terminal {
 
     /// Takes it from our parent's group, if that has it.
     pub(super) fn take_over(&self) {
-        let parent = getpgid(getppid()).ok();
+        let parent = group_of(getppid());
         if parent.is_some() && tcgetpgrp(&self.0).ok() == parent {
-            // A terminal that has hung up is of no use to anybody.
-            let _ = tcsetpgrp(&self.0, getpgrp());
+            self.give(own_group());
         }
     }
 
     /// Lets `group` have it, if it is ours to give.
     pub(super) fn lend(&self, group: Pid) {
-        if tcgetpgrp(&self.0) == Ok(getpgrp()) {
-            let _ = tcsetpgrp(&self.0, group);
+        let own = own_group();
+        if own.is_some() && tcgetpgrp(&self.0).ok() == own {
+            self.give(Some(group));
         }
     }
 
@@ -49,9 +50,28 @@ impl Terminal {
     /// Takes it back from `group`, if that has it.
     pub(super) fn take_back(&self, group: Pid) {
         if self.is_lent(group) {
-            let _ = tcsetpgrp(&self.0, getpgrp());
+            self.give(own_group());
         }
     }
+
+    fn give(&self, group: Option<Pid>) {
+        if let Some(group) = group {
+            // A terminal that has hung up is of no use to anybody.
+            let _ = tcsetpgrp(&self.0, group);
+        }
+    }
+}
+
+/// The group of a process; `None` if it is not of this namespace (its number is 0 then), as that of
+/// a container's first process may be.
+///
+/// Source: `pid_namespaces(7)`.
+fn group_of(pid: unistd::Pid) -> Option<Pid> {
+    Pid::from_raw(unistd::getpgid(Some(pid)).ok()?.as_raw())
+}
+
+fn own_group() -> Option<Pid> {
+    Pid::from_raw(unistd::getpgrp().as_raw())
 }
 
 /// Lets this process take the terminal back from the command: who does not have it would be stopped
@@ -68,13 +88,13 @@ pub(super) fn let_the_background_write() {
 ///
 /// Source: POSIX.1-2017, 3.264 "Orphaned Process Group".
 pub(super) fn is_orphaned() -> bool {
-    let session = getsid(None).ok();
+    let session = unistd::getsid(None);
     let mut pid = getpid();
     while let Some(parent) = parent_of(pid) {
-        if getsid(Some(parent)).ok() != session {
+        if unistd::getsid(Some(parent)) != session {
             return true;
         }
-        if getpgid(Some(parent)).ok() != Some(getpgrp()) {
+        if unistd::getpgid(Some(parent)) != Ok(unistd::getpgrp()) {
             return false;
         }
         pid = parent;
@@ -82,10 +102,11 @@ pub(super) fn is_orphaned() -> bool {
     true
 }
 
-/// Field 4 of proc(5) `stat`, counted from behind the name, which may hold blanks.
-fn parent_of(pid: Pid) -> Option<Pid> {
-    let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
-    let stat = fs::read_to_string(path).ok()?;
+/// Field 4 of proc(5) `stat`, counted from behind the name, which may hold blanks. It is 0 where the
+/// parent is not of this namespace.
+fn parent_of(pid: unistd::Pid) -> Option<unistd::Pid> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let field = stat.rsplit(") ").next()?.split(' ').nth(1)?;
-    Pid::from_raw(field.parse().ok()?)
+    let parent: i32 = field.parse().ok()?;
+    (parent > 0).then(|| unistd::Pid::from_raw(parent))
 }
