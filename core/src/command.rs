@@ -8,6 +8,7 @@
 //! One [`Get`] covers get, gets, gat, touch, `mg`, `me` and lock-and-get; one [`Set`] covers set,
 //! add, replace, append, prepend, cas, `ms` and replace-and-unlock.
 
+use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::stats::StatsTopic;
@@ -46,6 +47,10 @@ pub enum ItemCommand<'a> {
     Delete(Delete<'a>),
     /// Adds to a decimal number, or takes from it.
     Arithmetic(Arithmetic<'a>),
+    /// Takes the lock of a key, whether or not there is an item (`ml`).
+    Acquire(Acquire<'a>),
+    /// Gives the lock of a key back (`mu`).
+    Release(Release<'a>),
     /// Takes the lock of an existing item.
     Lock {
         /// The item's; it must exist.
@@ -97,6 +102,8 @@ impl<'a> ItemCommand<'a> {
             Self::Set(set) => set.key,
             Self::Delete(delete) => delete.key,
             Self::Arithmetic(arithmetic) => arithmetic.key,
+            Self::Acquire(acquire) => acquire.key,
+            Self::Release(release) => release.key,
             Self::SetTooLarge { key } | Self::Lock { key } | Self::Unlock { key } => *key,
         }
     }
@@ -262,7 +269,10 @@ pub struct Set<'a> {
     pub guard: Guard,
     /// The version it gets.
     pub new_cas: NewCas,
-    /// What becomes of the item's lock.
+    /// In whose right it is stored: `None` is the connection's own, otherwise only while the grant
+    /// with this number is in force, and then as its holder.
+    pub fence: Option<Fence>,
+    /// What becomes of the key's lock.
     pub lock: LockAfter,
 }
 
@@ -279,6 +289,7 @@ impl<'a> Set<'a> {
             mode: SetMode::Set,
             guard: Guard::None,
             new_cas: NewCas::Next,
+            fence: None,
             lock: LockAfter::Keep,
         }
     }
@@ -363,13 +374,13 @@ pub enum NewCas {
     Is(Cas),
 }
 
-/// What becomes of an item's lock when a [`Set`] stores.
+/// What becomes of a key's lock when a change happens.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum LockAfter {
     /// It stays as it is.
     #[default]
     Keep,
-    /// The connection must hold it, and gives it back (replace-and-unlock).
+    /// The connection must hold it, and gives it back in the same step (replace-and-unlock, `U`).
     Release,
 }
 
@@ -386,6 +397,10 @@ pub struct Delete<'a> {
     pub removal: Removal,
     /// The version it gets, if it stays.
     pub new_cas: NewCas,
+    /// As in [`Set::fence`].
+    pub fence: Option<Fence>,
+    /// What becomes of the key's lock.
+    pub lock: LockAfter,
 }
 
 impl<'a> Delete<'a> {
@@ -398,6 +413,8 @@ impl<'a> Delete<'a> {
             guard: Guard::None,
             removal: Removal::Remove,
             new_cas: NewCas::Next,
+            fence: None,
+            lock: LockAfter::Keep,
         }
     }
 }
@@ -448,6 +465,10 @@ pub struct Arithmetic<'a> {
     pub guard: Guard,
     /// The version it gets.
     pub new_cas: NewCas,
+    /// As in [`Set::fence`].
+    pub fence: Option<Fence>,
+    /// What becomes of the key's lock.
+    pub lock: LockAfter,
 }
 
 impl<'a> Arithmetic<'a> {
@@ -463,7 +484,49 @@ impl<'a> Arithmetic<'a> {
             steps: TtlSteps::NONE,
             guard: Guard::None,
             new_cas: NewCas::Next,
+            fence: None,
+            lock: LockAfter::Keep,
         }
+    }
+}
+
+/// Takes the lock of a key.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Acquire<'a> {
+    /// Whose lock; there need not be an item.
+    pub key: Key<'a>,
+    /// Only if there is an item (`x`).
+    pub needs_item: bool,
+    /// The item is looked at in the same step, which counts as a read of it.
+    pub looks: bool,
+}
+
+impl<'a> Acquire<'a> {
+    /// A plain `ml`.
+    #[must_use]
+    pub const fn new(key: Key<'a>) -> Self {
+        Self {
+            key,
+            needs_item: false,
+            looks: false,
+        }
+    }
+}
+
+/// Gives the lock of a key back.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Release<'a> {
+    /// Whose lock.
+    pub key: Key<'a>,
+    /// Only if it is this grant.
+    pub fence: Option<Fence>,
+}
+
+impl<'a> Release<'a> {
+    /// A plain `mu`.
+    #[must_use]
+    pub const fn new(key: Key<'a>) -> Self {
+        Self { key, fence: None }
     }
 }
 

@@ -26,6 +26,7 @@ mod conn_id;
 pub mod connection;
 pub mod engine;
 pub mod execute;
+pub mod fence;
 pub mod item;
 pub mod key;
 pub mod limits;

@@ -4,6 +4,7 @@
 
 use crate::command::{ScanCursor, TTL_STEPS_MAX};
 use crate::conn_id::ConnId;
+use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::KeyForm;
 use crate::stats::Report;
@@ -30,6 +31,10 @@ pub enum Reply<'a> {
     Number(Number),
     /// A lock was taken.
     Locked,
+    /// An acquire was granted.
+    Granted(Granted<'a>),
+    /// An acquire was not granted: somebody holds the lock, whoever asks included.
+    Contended(LockSeen),
     /// One lock or all of them were given back.
     Unlocked,
     /// `flush_all` or `stats reset` took effect.
@@ -48,7 +53,7 @@ pub enum Reply<'a> {
 pub enum Refusal {
     /// A connection holds the item's lock: another one, or for `lock` any.
     Locked,
-    /// The connection does not hold the item's lock, or (for unlock) there is no item.
+    /// The connection does not hold the key's lock.
     NotLocked,
     /// The item to unlock does not exist. Binary tells it from `NotLocked`, text does not.
     NotLockedNotFound,
@@ -96,10 +101,30 @@ pub struct Hit<'a> {
     /// It is the version that the client said it knows
     /// ([`known_cas`](crate::command::Get::known_cas)).
     pub unchanged: bool,
-    /// Who holds its lock.
-    pub locked_by: Option<ConnId>,
+    /// Its lock, if somebody holds it.
+    pub lock: Option<LockSeen>,
     /// What it takes of the memory limit, in bytes as the store accounts for it.
     pub memory_bytes: usize,
+}
+
+/// A lock that was granted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Granted<'a> {
+    /// The number of the grant.
+    pub fence: Fence,
+    /// The item of the key, as it was found; `None` if there is none.
+    pub item: Option<Hit<'a>>,
+}
+
+/// A lock as others see it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct LockSeen {
+    /// Who holds it.
+    pub holder: ConnId,
+    /// The number of the grant.
+    pub fence: Fence,
+    /// Whole seconds since it was granted.
+    pub held_s: u64,
 }
 
 /// A remaining TTL in seconds; `None` is "never expires".

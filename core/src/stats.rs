@@ -103,6 +103,8 @@ counters! {
     lock_died,
     /// Changes refused because another connection holds the item's lock.
     lock_refusals,
+    /// Changes refused because the grant in whose right they were asked for is over.
+    fence_refusals,
     /// Times a get was told to recache (`W`).
     win_sent,
     /// Times a get was told that another recaches (`Z`).

@@ -6,9 +6,12 @@
 
 use std::fmt;
 
+use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
-use latchd_harness::alphabet::{CasChoice, ClientNumber, Meaning, Op, SmallKey, SmallValue};
+use latchd_harness::alphabet::{
+    CasChoice, ClientNumber, FenceChoice, Meaning, Op, SmallKey, SmallValue,
+};
 
 use crate::setup::{CLIENTS_MAX, Setup};
 use crate::verb::{Scope, Verb};
@@ -24,6 +27,9 @@ pub(crate) const CHOSEN_CAS: u64 = 1 << 40;
 
 /// The version that a client claims to know and that does not exist: above all there is.
 const FUTURE_CAS: u64 = 1 << 41;
+
+/// A number that no grant has: above all that a search can reach.
+const NO_FENCE: Fence = Fence::FIRST.step(1 << 40);
 
 /// Who has gone: none of the clients. What it asks, it asks under the id that ended last.
 pub(crate) const GONE: usize = CLIENTS_MAX;
@@ -99,6 +105,9 @@ pub(crate) struct Words<'a> {
     pub(crate) value: &'a [u8],
     /// The version that the client was told last.
     pub(crate) known: Option<Cas>,
+    /// The number of the last grant of the key that anybody was told: clients that share a right tell
+    /// each other.
+    pub(crate) fence: Option<u64>,
 }
 
 impl<'a> Meaning<'a> for Words<'a> {
@@ -124,6 +133,10 @@ impl<'a> Meaning<'a> for Words<'a> {
             CasChoice::Higher => Cas::new(CHOSEN_CAS).expect("not 0"),
             CasChoice::Highest => Cas::new(FUTURE_CAS).expect("not 0"),
         }
+    }
+
+    fn fence(&self, _: SmallKey, _: FenceChoice) -> Fence {
+        self.fence.and_then(Fence::new).unwrap_or(NO_FENCE)
     }
 }
 

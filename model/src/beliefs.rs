@@ -28,8 +28,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
             )
         })?;
         let shard = number % setup.shards;
-        let item = world.snapshot.items[number];
-        let owner = item.and_then(|seen| seen.owner);
+        let owner = world.snapshot.locks[number].map(|lock| lock.owner);
         let holder = clients().find(|client| client.conn.is_some() && client.conn == owner);
         demand(
             Invariant::HolderIsOpen,
@@ -82,7 +81,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
 /// What a state shows by itself.
 pub(crate) fn shown(world: &World) -> Witnesses {
     let mut shown = Witnesses::default();
-    let held = |number: usize| world.snapshot.items[number].and_then(|seen| seen.owner);
+    let held = |number: usize| world.snapshot.locks[number].map(|lock| lock.owner);
     match (held(0), held(1)) {
         (Some(first), Some(second)) if first == second => shown.add(Witness::TwoLocks),
         (Some(_), Some(_)) => shown.add(Witness::TwoHolders),
@@ -157,6 +156,8 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
             Reply::Deleted => "deleted",
             Reply::Locked => "locked",
             Reply::Hit(_)
+            | Reply::Granted(_)
+            | Reply::Contended(_)
             | Reply::Miss
             | Reply::NotStored
             | Reply::Exists
@@ -203,7 +204,7 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
                 )
             })?;
         }
-        if world.snapshot.items[number].is_some_and(|seen| seen.owner.is_some()) {
+        if world.snapshot.locks[number].is_some() {
             shown.add(Witness::EscapeOverLock);
         }
     }

@@ -17,7 +17,7 @@ use latchd_core::time::{Exptime, TICK_MS};
 use crate::action::{CHOSEN_CAS, PRESSURE_KEY};
 use crate::client::{FanOut, ModelClient};
 use crate::setup::{CLIENT_KEYS_MAX, CLIENTS_MAX, Room, Setup};
-use crate::snapshot::{Lingering, SHARDS_MAX, Seen, ShardSeen, Snapshot};
+use crate::snapshot::{Lingering, LockOf, SHARDS_MAX, Seen, ShardSeen, Snapshot};
 use crate::world::{Ghost, World};
 
 /// What decides what can happen in a world from now on, and nothing else.
@@ -73,6 +73,9 @@ impl Canonical {
             flush_due_ms,
             // Below every number that a shard still has to give (E3, checked after each event).
             given: _,
+            // Above all that was told, and below all that are still to come (L12).
+            fence_given: _,
+            fences,
             // Whose it was decides nothing: to a core, every id that is not open is alike.
             last_ended: _,
             snapshot,
@@ -83,6 +86,7 @@ impl Canonical {
         } = world;
         let Snapshot {
             items,
+            locks,
             lingering,
             shards,
         } = snapshot;
@@ -92,7 +96,7 @@ impl Canonical {
             .iter_mut()
             .zip(clients.iter().take(setup.clients))
         {
-            *word = client_word(setup, client, items, &order);
+            *word = client_word(setup, client, items, locks, &order);
         }
         view.clients.sort_unstable();
         let places = order.into_iter().take(setup.keys).chain([PRESSURE_KEY]);
@@ -101,6 +105,8 @@ impl Canonical {
                 setup,
                 *now_ms,
                 items[key].as_ref(),
+                locks[key],
+                fences[key],
                 ghosts[key],
                 lingering[key],
             );
@@ -134,11 +140,13 @@ fn client_word(
     setup: &Setup,
     client: &ModelClient,
     items: &[Option<Seen>],
+    locks: &[Option<LockOf>],
     order: &[usize; CLIENT_KEYS_MAX],
 ) -> u64 {
     let ModelClient {
         conn,
         holds,
+        holds_key,
         versions,
         opened,
         fan_out,
@@ -166,9 +174,11 @@ fn client_word(
     for &key in order.iter().take(setup.keys) {
         let item = items[key].as_ref();
         let is_own = |id: Option<ConnId>| conn.is_some() && id == *conn;
+        let lock = locks[key];
         word.push_bit(holds[key]);
-        word.push_bit(item.is_some_and(|item| is_own(item.owner)));
-        word.push_bit(item.is_some_and(|item| is_own(item.listed)));
+        word.push_bit(holds_key[key]);
+        word.push_bit(lock.is_some_and(|lock| is_own(Some(lock.owner))));
+        word.push_bit(lock.is_some_and(|lock| is_own(lock.listed)));
         let version = versions[key].map(latchd_core::item::Cas::number);
         let relation = match (version, item) {
             (None, _) => 0,
@@ -190,10 +200,25 @@ fn key_word(
     setup: &Setup,
     now_ms: u64,
     item: Option<&Seen>,
+    lock: Option<LockOf>,
+    told_fence: Option<u64>,
     ghost: Ghost,
     lingering: Option<Lingering>,
 ) -> u64 {
     let mut word = Word::default();
+    word.push_bit(lock.is_some());
+    if let Some(LockOf {
+        // Said of the clients.
+        owner: _,
+        listed: _,
+        fence,
+        is_of_key,
+    }) = lock
+    {
+        word.push_bit(is_of_key);
+        // A grant that is over is never in force again, and all that are over are alike.
+        word.push_bit(told_fence == Some(fence));
+    }
     let Lingering {
         is_over,
         stays,

@@ -25,6 +25,8 @@ pub(crate) struct ModelClient {
     pub(crate) conn: Option<ConnId>,
     /// The keys whose locks it believes it holds.
     pub(crate) holds: [bool; CLIENT_KEYS_MAX],
+    /// Those of which it took the lock of the key, and not of the item.
+    pub(crate) holds_key: [bool; CLIENT_KEYS_MAX],
     /// The versions that it was told last.
     pub(crate) versions: [Option<Cas>; CLIENT_KEYS_MAX],
     /// In which shards its connection has been announced.
@@ -89,25 +91,35 @@ impl ModelClient {
         }
         let takes = match command {
             ItemCommand::Lock { .. } => *answer == ReplySeen::Locked,
+            ItemCommand::Acquire(_) => matches!(answer, ReplySeen::Granted { .. }),
             ItemCommand::Get(get) => get.lock && matches!(answer, ReplySeen::Hit(_)),
             ItemCommand::Set(_)
             | ItemCommand::SetTooLarge { .. }
             | ItemCommand::Delete(_)
             | ItemCommand::Arithmetic(_)
+            | ItemCommand::Release(_)
             | ItemCommand::Unlock { .. } => false,
         };
         let gives = match command {
-            ItemCommand::Unlock { .. } => *answer == ReplySeen::Unlocked,
+            ItemCommand::Unlock { .. } | ItemCommand::Release(_) => *answer == ReplySeen::Unlocked,
             ItemCommand::Set(set) => {
                 set.lock == LockAfter::Release && matches!(answer, ReplySeen::Stored { .. })
             }
             ItemCommand::Delete(delete) => {
-                delete.removal == Removal::Remove && *answer == ReplySeen::Deleted
+                let ends = delete.removal == Removal::Remove && !self.holds_key[key];
+                (ends || delete.lock == LockAfter::Release) && *answer == ReplySeen::Deleted
             }
-            // Whoever holds the lock knows that the item has gone, and the lock with it.
-            ItemCommand::SetTooLarge { .. } => true,
-            ItemCommand::Get(_) | ItemCommand::Arithmetic(_) | ItemCommand::Lock { .. } => false,
+            ItemCommand::Arithmetic(sum) => {
+                sum.lock == LockAfter::Release && matches!(answer, ReplySeen::Number { .. })
+            }
+            // Whoever holds the lock of an item knows that this has gone, and the lock with it.
+            ItemCommand::SetTooLarge { .. } => !self.holds_key[key],
+            ItemCommand::Get(_) | ItemCommand::Acquire(_) | ItemCommand::Lock { .. } => false,
         };
+        if takes {
+            self.holds_key[key] = matches!(command, ItemCommand::Acquire(_));
+        }
         self.holds[key] = takes || (self.holds[key] && !gives);
+        self.holds_key[key] &= self.holds[key];
     }
 }

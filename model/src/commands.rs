@@ -16,7 +16,8 @@ const REQUESTS: &[Verb] = verbs![
     Prepend PrependCas PrependElseCreate PrependElseCreateCas SetTooLarge Delete DeleteCas
     MarkStale MarkStaleCas Clear ClearCas ClearAndMarkStale ClearAndMarkStaleCas Increment
     IncrementCas IncrementElseCreate IncrementElseCreateCas Decrement DecrementCas
-    DecrementElseCreate DecrementElseCreateCas Lock Unlock)
+    DecrementElseCreate DecrementElseCreateCas Lock Unlock Acquire AcquireItem Release ReleaseFenced
+    SetFenced SetAndUnlock DeleteFenced DeleteAndUnlock CountFenced CountAndUnlock)
 ];
 
 /// Every kind of request about all of them.
@@ -24,7 +25,8 @@ const ABOUT_ALL: &[Verb] = verbs![Plain(UnlockAll FlushAll Keys Stats StatsReset
 
 /// The same kinds in another manner.
 const MANNERS: &[Verb] = verbs![
-    Known(MetaGet Vivify Recache) Expiring(Set MarkStale Clear ClearAndMarkStale) Later(FlushAll)
+    Known(MetaGet Vivify Recache SetFenced SetAndUnlock DeleteAndUnlock)
+    Late(Acquire AcquireItem) Expiring(Set SetFenced SetAndUnlock MarkStale Clear ClearAndMarkStale) Later(FlushAll)
 ];
 
 /// What makes items, for which there is no room beside one that is held.
@@ -43,12 +45,15 @@ const GROWING: &[Verb] = verbs![
 ];
 
 /// Who can hold what, where there is no room.
-const HOLDING: &[Verb] = verbs![Do(Open Close) Plain(Lock Unlock Get Delete)];
+const HOLDING: &[Verb] = verbs![
+    Do(Open Close) Plain(Lock Unlock Get Delete Acquire Release SetFenced SetAndUnlock)
+    Long(CountFenced CountAndUnlock)
+];
 
 /// Everything that can be asked.
 const COMMANDS: Setup = Setup {
     name: "commands-2x1",
-    pinned: Counts::new(2687, 229_420),
+    pinned: Counts::new(4153, 468_122),
     about: "every kind of request that there is",
     clients: 2,
     keys: 1,
@@ -65,13 +70,13 @@ pub(crate) const ALL: &[Setup] = &[
     COMMANDS,
     Setup {
         name: "commands-3x1",
-        pinned: Counts::new(6127, 752_977),
+        pinned: Counts::new(9807, 1_576_616),
         clients: 3,
         ..COMMANDS
     },
     Setup {
         name: "commands-2x2-room-1",
-        pinned: Counts::new(1134, 102_480),
+        pinned: Counts::new(5277, 604_905),
         about: "what makes and what lengthens items, with room for one",
         keys: 2,
         room: Room::Items(1),

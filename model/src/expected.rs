@@ -85,16 +85,23 @@ impl Answered<'_> {
                 self.after_set(set, cas, before, ghost)
             }
             (ItemCommand::Delete(delete), ReplySeen::Deleted, Some(seen)) => {
-                self.after_delete(delete, seen, ghost)
+                let expected = self.after_delete(delete, seen, ghost);
+                let (item, ghost) = self.unlocked(delete.lock, expected.item, expected.ghost);
+                Expected {
+                    item,
+                    ghost,
+                    ..expected
+                }
             }
             (ItemCommand::Arithmetic(sum), ReplySeen::Number { cas, .. }, None) => {
                 let item = Seen {
                     deadline: self.vivified(&sum.steps),
                     ..made(cas, sum.initial.to_string().as_bytes())
                 };
+                let item = self.unlocked(sum.lock, Some(item), fresh).0;
                 Expected {
                     witness: Some(Witness::NumberMade),
-                    ..done(Some(item), fresh)
+                    ..done(item, fresh)
                 }
             }
             (ItemCommand::Arithmetic(sum), ReplySeen::Number { cas, .. }, Some(seen)) => {
@@ -102,15 +109,21 @@ impl Answered<'_> {
                 let width = seen.value.1.max(digits.len());
                 let value = bytes(format!("{digits:width$}").as_bytes());
                 let item = Seen { cas, value, ..seen };
+                let (item, ghost) = self.unlocked(sum.lock, Some(item), ghost);
                 Expected {
                     witness: Some(Witness::Counted),
-                    ..done(Some(item), ghost)
+                    ..done(item, ghost)
                 }
             }
-            (ItemCommand::Lock { .. }, ReplySeen::Locked, Some(seen)) => {
+            (ItemCommand::Lock { .. }, ReplySeen::Locked, Some(seen))
+            | (ItemCommand::Acquire(_), ReplySeen::Granted { .. }, Some(seen)) => {
                 done(Some(self.held(seen)), ghost)
             }
-            (ItemCommand::Unlock { .. }, ReplySeen::Unlocked, Some(seen)) => {
+            (
+                ItemCommand::Unlock { .. } | ItemCommand::Release(_),
+                ReplySeen::Unlocked,
+                Some(seen),
+            ) => {
                 let (item, witness) = released(seen, ghost, self.now());
                 let free = Ghost {
                     flush_pending: false,
@@ -130,6 +143,28 @@ impl Answered<'_> {
             }
             _ => return None,
         })
+    }
+
+    /// What is left of an item that was changed, if its lock goes with the change.
+    fn unlocked(&self, lock: LockAfter, item: Option<Seen>, ghost: Ghost) -> (Option<Seen>, Ghost) {
+        match (lock, item) {
+            (LockAfter::Keep, _) | (_, None) => (item, ghost),
+            (LockAfter::Release, Some(held)) => {
+                let (item, _) = released(held, ghost, self.now());
+                let free = Ghost {
+                    flush_pending: false,
+                    ..ghost
+                };
+                (
+                    item,
+                    if item.is_some() {
+                        free
+                    } else {
+                        Ghost::default()
+                    },
+                )
+            }
+        }
     }
 
     fn after_get(&self, get: &Get<'_>, seen: Seen) -> Seen {

@@ -23,7 +23,8 @@ pub struct Explored {
     setup: Setup,
     start: World,
     /// What any step has shown, also one to a state that was known already.
-    seen: Arc<AtomicU64>,
+    /// The bits of [`Witnesses`], the lower half first.
+    seen: Arc<[AtomicU64; 2]>,
 }
 
 impl Explored {
@@ -53,7 +54,9 @@ impl Explored {
     /// What has been seen so far.
     #[must_use]
     pub fn seen(&self) -> Witnesses {
-        Witnesses::from_bits(self.seen.load(Ordering::Relaxed))
+        let [low, high] = &*self.seen;
+        let high = u128::from(high.load(Ordering::Relaxed)) << 64;
+        Witnesses::from_bits(high | u128::from(low.load(Ordering::Relaxed)))
     }
 
     /// The witnesses that must be seen and were not.
@@ -91,8 +94,13 @@ impl Explored {
     }
 
     fn note(&self, shown: Witnesses) {
-        if shown.bits() & !self.seen.load(Ordering::Relaxed) != 0 {
-            self.seen.fetch_or(shown.bits(), Ordering::Relaxed);
+        for (half, seen) in self.seen.iter().enumerate() {
+            // The cast drops what belongs to the other half.
+            #[allow(clippy::cast_possible_truncation)]
+            let shown = (shown.bits() >> (64 * half)) as u64;
+            if shown & !seen.load(Ordering::Relaxed) != 0 {
+                seen.fetch_or(shown, Ordering::Relaxed);
+            }
         }
     }
 }

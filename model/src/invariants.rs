@@ -58,11 +58,13 @@ invariants! {
     OneBeliever = "L1", "no two clients believe that they hold one key";
     HolderIsOpen = "L4", "whoever holds a lock is an open connection, and who has ended is forgotten";
     BeliefIsTruth = "L5", "what clients believe from replies alone is what the core says";
-    LockAnswers = "L6", "a lock is granted if and only if there is an item that nobody holds";
+    LockAnswers = "L6", "a lock is granted if and only if nobody holds it and what it needs is there";
     LockEnds = "L7", "what a lock has held off happens when it ends, and nothing else does";
+    Grants = "L12", "every grant has a fence of its own, greater than those before; a lock ends when it is given back, and otherwise stays";
+    Fenced = "G1", "what is to be done in the right of a grant is done if and only if that grant is in force";
     Escape = "L8", "once everybody has gone, every key can be stored and locked";
     RefusedIsNothing = "E1", "an answer that says no has changed nothing";
-    HeldIsSafe = "E2", "a held item is not changed by another, by time or by want of room";
+    HeldIsSafe = "E2", "what is held is not changed, nor made, by another, by time or by want of room";
     VersionsGrow = "E3", "a version is given once, and is greater than those given before";
     OthersUntouched = "E4", "a command changes no item but its own, but for eviction";
     Guards = "E5", "a guarded change happens if and only if the version is right";
@@ -183,6 +185,13 @@ witnesses! {
     FlushedAtUnlock of LockEnds, "an item goes with its lock, because of a flush", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
     FlushCleared of LockEnds, "an item that its owner has stored again survives the flush before", |s| all(s, &[ask(Kind::Lock), ask(Kind::Set)]) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
     UnlockedByReplace of LockEnds, "replace-and-unlock does both", |s| s.asks(Kind::ReplaceAndUnlock);
+    GrantedAgain of Grants, "a key is granted again, with a greater fence", |s| s.asks(Kind::Acquire) && any(s, &[ask(Kind::Unlock), ask(Kind::Release)]);
+    LockOutlivesItem of Grants, "the lock of a key stays when its holder deletes the item", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Delete)]);
+    HeldWithoutItem of Grants, "a key without an item is held", |s| s.asks(Kind::Acquire);
+    FencedByOther of Fenced, "another connection than the holder's makes a change in the right of the grant", |s| s.asks(Kind::SetFenced) && s.clients >= 2;
+    FenceOver of Fenced, "a change in the right of a grant that is over is refused", |s| s.asks(Kind::SetFenced);
+    MadeWhileHeld of HeldIsSafe, "the holder of a key makes its item", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Set)]);
+    MakingRefused of HeldIsSafe, "another may not make the item of a key that is held", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Set)]) && s.clients >= 2;
     EscapeOverLock of Escape, "everybody goes, and somebody has held a lock", |s| s.asks(Kind::Lock);
     OwnerOnly of RefusedIsNothing, "a change is refused because another client holds the item", |s| s.asks(Kind::Lock) && s.clients >= 2;
     NotMine of RefusedIsNothing, "replace-and-unlock is refused because another client holds the item", |s| all(s, &[ask(Kind::Lock), ask(Kind::ReplaceAndUnlock)]) && s.clients >= 2;
@@ -230,18 +239,18 @@ witnesses! {
 
 /// A set of witnesses.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Witnesses(u64);
+pub struct Witnesses(u128);
 
 impl Witnesses {
     /// The set with these bits.
     #[must_use]
-    pub const fn from_bits(bits: u64) -> Self {
+    pub const fn from_bits(bits: u128) -> Self {
         Self(bits)
     }
 
     /// One bit a witness.
     #[must_use]
-    pub const fn bits(self) -> u64 {
+    pub const fn bits(self) -> u128 {
         self.0
     }
 
@@ -262,7 +271,7 @@ impl Witnesses {
     }
 }
 
-const _: () = assert!(Witness::ALL.len() <= 64, "a set has a bit for each");
+const _: () = assert!(Witness::ALL.len() <= 128, "a set has a bit for each");
 
 #[cfg(test)]
 mod tests {

@@ -20,6 +20,16 @@ const MARK: &[Verb] = verbs![Plain(MarkStale)];
 /// Changes that want to know the version.
 const VERSIONS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas DeleteCas)];
 
+/// Locks of keys, and what is done in their right.
+const KEY_LOCKS: &[Verb] = verbs![
+    Plain(Acquire AcquireItem Release ReleaseFenced SetFenced DeleteFenced SetAndUnlock)
+];
+
+/// What has to do with these, and nothing else.
+const AROUND_KEY_LOCKS: &[Verb] = verbs![
+    Do(Open Close) Late(Acquire) Plain(Lock Unlock UnlockAll Set SetTooLarge Delete)
+];
+
 /// What time does.
 const TIME: &[Verb] = verbs![Expiring(Set) Plain(Touch) Do(Pass Tick StepBack)];
 
@@ -111,12 +121,49 @@ pub(crate) const ALL: &[Setup] = &[
         ..LOCKS
     },
     Setup {
+        name: "key-locks-2x1",
+        pinned: Counts::new(907, 36_799),
+        about: "locks of keys, with an item or without, and what is done in their right",
+        alphabet: &[
+            AROUND_KEY_LOCKS,
+            KEY_LOCKS,
+            VERSIONS,
+            TIME,
+            FLUSH,
+            verbs![Plain(Vivify)],
+        ],
+        ..LOCKS
+    },
+    Setup {
+        name: "key-locks-4x1",
+        pinned: Counts::new(245, 11_480),
+        about: "locks of keys, among four clients",
+        clients: 4,
+        alphabet: &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME, FLUSH],
+        ..LOCKS
+    },
+    Setup {
+        name: "key-locks-3x2",
+        pinned: Counts::new(438, 27_748),
+        about: "locks of two keys, among three clients",
+        clients: 3,
+        keys: 2,
+        alphabet: &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME],
+        ..LOCKS
+    },
+    Setup {
         name: "locks-2x2-max-1",
-        pinned: Counts::new(525, 22_278),
+        pinned: Counts::new(966, 51_340),
         about: "a connection may hold one lock",
         keys: 2,
         locks_max: 1,
-        alphabet: &[OWNERSHIP, CHANGES, TIME, FLUSH],
+        alphabet: &[
+            OWNERSHIP,
+            CHANGES,
+            TIME,
+            FLUSH,
+            verbs![Plain(Acquire AcquireItem)],
+        ],
         ..LOCKS
     },
 ];

@@ -1,5 +1,6 @@
 //! What a reply tells, in a form that outlives the borrow of the core.
 
+use latchd_core::ConnId;
 use latchd_core::reply::{Hit, Number, Refusal, Reply, Stored, Win};
 
 use crate::action::KEYS;
@@ -33,6 +34,18 @@ pub(crate) enum ReplySeen {
     },
     /// A lock was taken.
     Locked,
+    /// A lock was taken, and the item looked at if there is one.
+    Granted {
+        /// The number of the grant.
+        fence: u64,
+        /// The version of the item.
+        item: Option<u64>,
+    },
+    /// Somebody holds the lock.
+    Contended {
+        /// Who.
+        holder: ConnId,
+    },
     /// Locks were given back.
     Unlocked,
     /// It was done.
@@ -93,6 +106,13 @@ impl From<&Reply<'_>> for ReplySeen {
                 cas: cas.number(),
             },
             Reply::Locked => Self::Locked,
+            Reply::Granted(granted) => Self::Granted {
+                fence: granted.fence.number(),
+                item: granted.item.map(|hit| hit.cas.number()),
+            },
+            Reply::Contended(lock) => Self::Contended {
+                holder: lock.holder,
+            },
             Reply::Unlocked => Self::Unlocked,
             Reply::Ok => Self::Ok,
             Reply::Keys(page) => Self::Listed {
@@ -115,6 +135,7 @@ impl ReplySeen {
             | Self::NotStored
             | Self::Exists
             | Self::NotFound
+            | Self::Contended { .. }
             | Self::Refused(
                 Refusal::Locked
                 | Refusal::NotLocked
@@ -125,6 +146,7 @@ impl ReplySeen {
                 | Refusal::NonNumeric,
             ) => true,
             Self::Hit(_)
+            | Self::Granted { .. }
             | Self::Stored { .. }
             | Self::Deleted
             | Self::Number { .. }

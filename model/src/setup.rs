@@ -104,6 +104,30 @@ impl Setup {
         self.verbs().any(|verb| verb.scope() == Scope::Version)
     }
 
+    /// Whether the number of a grant that was told can come back in a request.
+    #[must_use]
+    pub fn has_fences(&self) -> bool {
+        self.verbs().any(|verb| match verb {
+            Verb::Ask(kind, _) => matches!(
+                kind,
+                RequestKind::SetFenced
+                    | RequestKind::DeleteFenced
+                    | RequestKind::CountFenced
+                    | RequestKind::ReleaseFenced
+            ),
+            // Who has gone asks for locks alone.
+            Verb::Late(_)
+            | Verb::Open
+            | Verb::Close
+            | Verb::Walk
+            | Verb::Pass
+            | Verb::Tick
+            | Verb::StepBack
+            | Verb::WallClock
+            | Verb::Pressure => false,
+        })
+    }
+
     /// Whether a state in which two keys have changed places is the same state.
     ///
     /// Not if the order of eviction can matter: a connection that ends gives its locks back in the

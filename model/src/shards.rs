@@ -46,6 +46,16 @@ pub(crate) const ALL: &[Setup] = &[
         ..SHARDS
     },
     Setup {
+        name: "shards-2x2-key-locks",
+        pinned: Counts::new(1087, 21_807),
+        about: "locks of keys in two shards, and what is done in their right",
+        alphabet: &[verbs![
+            Do(Open Close Walk) Plain(Lock UnlockAll Set Delete Acquire Release SetFenced)
+            Late(Lock)
+        ]],
+        ..SHARDS
+    },
+    Setup {
         name: "shards-2x2-versions",
         pinned: Counts::new(23_675, 488_894),
         alphabet: &[FAN_OUTS, VERSIONS],

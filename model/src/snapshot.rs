@@ -6,7 +6,7 @@
 //!   clean over a core that is wrong.
 
 use latchd_core::ConnId;
-use latchd_core::engine::{Held, Holding, View};
+use latchd_core::engine::{Held, Holding, Taken, View};
 use latchd_core::item::ItemHeader;
 use latchd_core::store::{MapEntry, MapView};
 use latchd_core::time::{Clock, Tick};
@@ -22,6 +22,8 @@ pub(crate) const SHARDS_MAX: usize = 2;
 pub(crate) struct Snapshot {
     /// The items, by their places in [`KEYS`].
     pub items: [Option<Seen>; KEYS.len()],
+    /// The locks in force, by the places of their keys.
+    pub locks: [Option<LockOf>; KEYS.len()],
     /// What locks that are over have left to be done, by the places of their keys. To everybody who
     /// asks it is done; to the store it is not.
     pub lingering: [Option<Lingering>; KEYS.len()],
@@ -40,6 +42,19 @@ pub(crate) struct ShardSeen {
     pub connections: [Option<ConnId>; CLIENTS_MAX],
     /// Its time, in milliseconds.
     pub now_ms: u64,
+}
+
+/// A lock in force.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct LockOf {
+    /// Who holds it, as its key tells.
+    pub owner: ConnId,
+    /// Who holds it, as the connections' lists tell.
+    pub listed: Option<ConnId>,
+    /// The number of the grant.
+    pub fence: u64,
+    /// It is the key's, and stays when the item is deleted.
+    pub is_of_key: bool,
 }
 
 /// What a lock that is over has left behind.
@@ -113,6 +128,7 @@ impl Snapshot {
     pub(crate) fn empty() -> Self {
         Self {
             items: [None; KEYS.len()],
+            locks: [None; KEYS.len()],
             lingering: [None; KEYS.len()],
             shards: Default::default(),
         }
@@ -159,6 +175,7 @@ impl Snapshot {
         } = store;
         let mut found: [Option<Seen>; KEYS.len()] = [None; KEYS.len()];
         let mut lingering: [Option<Lingering>; KEYS.len()] = [None; KEYS.len()];
+        let mut held: [Option<LockOf>; KEYS.len()] = [None; KEYS.len()];
         for (place, entry) in entries.iter().enumerate() {
             let MapEntry {
                 key,
@@ -212,12 +229,32 @@ impl Snapshot {
                 owner,
                 is_over,
                 flush_pending,
+                fence,
+                // How long it has been held is shown, and decides nothing.
+                since: _,
+                taken,
+                has_item,
             },
         ) in locks
         {
             let number = number_of(key.as_bytes())?;
-            let seen = found[number].as_mut();
-            let seen = seen.ok_or_else(|| format!("L3: a lock of {key:?}, which is not there"))?;
+            if !*is_over {
+                held[number] = Some(LockOf {
+                    owner: *owner,
+                    listed: None,
+                    fence: fence.number(),
+                    is_of_key: *taken == Taken::ForKey,
+                });
+            }
+            let Some(seen) = found[number].as_mut() else {
+                if *has_item {
+                    return Err(format!("L3: a lock of {key:?}, which is not there"));
+                }
+                if *is_over {
+                    lingering[number].get_or_insert_default().is_over = true;
+                }
+                continue;
+            };
             if *is_over {
                 // To everybody who asks, the lock has ended, with all that its end brings about.
                 seen.locked = false;
@@ -246,17 +283,22 @@ impl Snapshot {
                 ));
             }
             for key in keys {
-                let seen = found[number_of(key.as_bytes())?].as_mut();
-                let seen =
-                    seen.ok_or_else(|| format!("L2: {conn} has {key:?}, which is not there"))?;
-                if seen.listed.replace(*conn).is_some() {
+                let number = number_of(key.as_bytes())?;
+                let lock = held[number].as_mut();
+                let lock =
+                    lock.ok_or_else(|| format!("L2: {conn} has {key:?}, which is not held"))?;
+                if lock.listed.replace(*conn).is_some() {
                     return Err(format!("L2: {key:?} is in two lists"));
+                }
+                if let Some(seen) = &mut found[number] {
+                    seen.listed = Some(*conn);
                 }
             }
         }
         for (number, seen) in found.into_iter().enumerate() {
             if number % shards == shard {
                 self.items[number] = seen;
+                self.locks[number] = held[number];
                 self.lingering[number] = lingering[number];
             } else if seen.is_some() {
                 return Err(format!("M1: an item of another shard in shard {shard}"));

@@ -118,6 +118,7 @@ impl Player {
             let words = Words {
                 value: b"v",
                 known: None,
+                fence: None,
             };
             if let Some(Op::Request { client, request }) = step.op(setup)
                 && let Some(is_binary) = is_binary.get_mut(client.among(CLIENTS_MAX + 1))
@@ -205,6 +206,7 @@ impl Player {
                 let words = Words {
                     value: value.as_bytes(),
                     known,
+                    fence: world.fences[number],
                 };
                 if who == GONE {
                     return Line::Note(format!("a connection that has ended asks: {action}"));

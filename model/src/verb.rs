@@ -9,8 +9,8 @@ use std::fmt;
 use latchd_core::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{
-    CasChoice, GuardChoice, RequestKind as Kind, SmallArithmetic, SmallDelete, SmallGet, SmallKey,
-    SmallRequest, SmallSet, SmallValue,
+    CasChoice, FenceChoice, GuardChoice, RequestKind as Kind, SmallAcquire, SmallArithmetic,
+    SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
 
 /// The token of `R`, in seconds: wins an item of which less than this remains.
@@ -210,7 +210,9 @@ impl Phrase {
                 self.store(kind, prepend(create))
             }
             Kind::SetTooLarge => SmallRequest::SetTooLarge { key },
-            Kind::Delete | Kind::DeleteCas => self.delete(kind, Removal::Remove),
+            Kind::Delete | Kind::DeleteCas | Kind::DeleteFenced | Kind::DeleteAndUnlock => {
+                self.delete(kind, Removal::Remove)
+            }
             Kind::MarkStale | Kind::MarkStaleCas => {
                 let exptime = (self.manner == Manner::Expiring).then_some(self.ttl());
                 self.delete(kind, Removal::MarkStale { exptime })
@@ -229,7 +231,7 @@ impl Phrase {
                     client_flags: 0,
                 },
             ),
-            Kind::Increment | Kind::IncrementCas => {
+            Kind::Increment | Kind::IncrementCas | Kind::CountFenced | Kind::CountAndUnlock => {
                 self.count(kind, Direction::Increment, TtlSteps::NONE)
             }
             Kind::IncrementElseCreate | Kind::IncrementElseCreateCas => {
@@ -240,6 +242,23 @@ impl Phrase {
             }
             Kind::DecrementElseCreate | Kind::DecrementElseCreateCas => {
                 self.count(kind, Direction::Decrement, self.vivify())
+            }
+            Kind::Acquire | Kind::AcquireItem => SmallRequest::Acquire(SmallAcquire {
+                needs_item: kind == Kind::AcquireItem,
+                ..SmallAcquire::new(key)
+            }),
+            Kind::Release | Kind::ReleaseFenced => SmallRequest::Release {
+                key,
+                fence: fence(kind),
+            },
+            Kind::SetFenced | Kind::SetAndUnlock => {
+                // Something must be refused for its mode.
+                let mode = if self.manner == Manner::Expiring {
+                    SetMode::Add
+                } else {
+                    SetMode::Set
+                };
+                self.store(kind, mode)
             }
             Kind::Lock => SmallRequest::Lock { key },
             Kind::Unlock => SmallRequest::Unlock { key },
@@ -283,7 +302,7 @@ impl Phrase {
         };
         if kind == Kind::CasElseStale {
             GuardChoice::MatchElseStale(version)
-        } else if kind.is_guarded() {
+        } else if kind.is_guarded() || self.manner == Manner::Known {
             GuardChoice::Match(version)
         } else {
             GuardChoice::None
@@ -309,7 +328,6 @@ impl Phrase {
         } else {
             SmallValue::Empty
         };
-        let unlocks = matches!(kind, Kind::ReplaceAndUnlock | Kind::ReplaceAndUnlockCas);
         SmallRequest::Set(SmallSet {
             exptime: if mode.creates() {
                 self.ttl()
@@ -319,11 +337,8 @@ impl Phrase {
             mode,
             guard: self.guard(kind),
             new_cas: (self.manner == Manner::Chosen).then_some(CasChoice::Higher),
-            lock: if unlocks {
-                LockAfter::Release
-            } else {
-                LockAfter::Keep
-            },
+            fence: fence(kind),
+            lock: lock_after(kind),
             ..SmallSet::new(self.key, value)
         })
     }
@@ -332,6 +347,8 @@ impl Phrase {
         SmallRequest::Delete(SmallDelete {
             guard: self.guard(kind),
             removal,
+            fence: fence(kind),
+            lock: lock_after(kind),
             ..SmallDelete::new(self.key)
         })
     }
@@ -346,8 +363,36 @@ impl Phrase {
             initial: INITIAL,
             steps,
             guard: self.guard(kind),
+            fence: fence(kind),
+            lock: lock_after(kind),
             ..SmallArithmetic::new(self.key, direction, delta)
         })
+    }
+}
+
+/// In the right of which grant.
+fn fence(kind: Kind) -> Option<FenceChoice> {
+    let is_fenced = matches!(
+        kind,
+        Kind::SetFenced | Kind::DeleteFenced | Kind::CountFenced | Kind::ReleaseFenced
+    );
+    is_fenced.then_some(FenceChoice::Current)
+}
+
+/// What becomes of the lock.
+fn lock_after(kind: Kind) -> LockAfter {
+    let unlocks = matches!(
+        kind,
+        Kind::ReplaceAndUnlock
+            | Kind::ReplaceAndUnlockCas
+            | Kind::SetAndUnlock
+            | Kind::DeleteAndUnlock
+            | Kind::CountAndUnlock
+    );
+    if unlocks {
+        LockAfter::Release
+    } else {
+        LockAfter::Keep
     }
 }
 

@@ -39,6 +39,10 @@ pub struct World {
     /// How many values have been stored. No two are alike.
     pub(crate) values: u64,
     pub(crate) ghosts: [Ghost; KEYS.len()],
+    /// The number of the last grant that anybody was told, a key.
+    pub(crate) fences: [Option<u64>; KEYS.len()],
+    /// The greatest fence that was given, a shard.
+    pub(crate) fence_given: [u64; SHARDS_MAX],
     /// When a `flush_all` is to take effect, as its sender understands it.
     pub(crate) flush_due_ms: [Option<u64>; SHARDS_MAX],
     /// The greatest number that was given to a change, a shard.
@@ -86,6 +90,8 @@ impl World {
             connections: 0,
             values: 0,
             ghosts: Default::default(),
+            fences: [None; KEYS.len()],
+            fence_given: [0; SHARDS_MAX],
             flush_due_ms: [None; SHARDS_MAX],
             given: [0; SHARDS_MAX],
             last_ended: None,
@@ -243,6 +249,7 @@ impl World {
         }
         // Whoever hangs up believes nothing any more.
         self.clients[who].holds = Default::default();
+        self.clients[who].holds_key = Default::default();
         self.clients[who].versions = Default::default();
         self.begin(setup, who, FanOut::Close);
     }
@@ -255,6 +262,7 @@ impl World {
         let command = request.lower(&Words {
             value: value.as_bytes(),
             known,
+            fence: number.and_then(|number| self.fences[number]),
         });
         let command = match command {
             Command::Item(command) => command,
@@ -263,6 +271,7 @@ impl World {
                 if fan_out == FanOut::UnlockAll {
                     // Whoever has asked to lose all locks does not count on any.
                     self.clients[who].holds = Default::default();
+                    self.clients[who].holds_key = Default::default();
                 }
                 return self.begin(setup, who, fan_out);
             }
@@ -279,6 +288,11 @@ impl World {
         self.announce(who, number % self.shards.len());
         if let Some(answer) = self.ask(setup, conn, number, command) {
             self.clients[who].learn(setup, number, &command, &answer);
+            if let ReplySeen::Granted { fence, .. } = answer
+                && setup.has_fences()
+            {
+                self.fences[number] = Some(fence);
+            }
         }
     }
 
@@ -416,6 +430,7 @@ impl World {
             ghosts,
             flush_due_ms: self.flush_due_ms[shard],
             given: self.given[shard],
+            fence_given: self.fence_given[shard],
             witnessed: Witnesses::default(),
         };
         match change.judge() {
@@ -424,6 +439,7 @@ impl World {
                 self.ghosts = change.ghosts;
                 self.flush_due_ms[shard] = change.flush_due_ms;
                 self.given[shard] = change.given;
+                self.fence_given[shard] = change.fence_given;
                 let is_walking = self.clients.iter().any(|client| client.fan_out.is_some());
                 if is_walking && matches!(answer, Some(ReplySeen::Locked)) {
                     self.witnessed.add(Witness::BetweenShards);

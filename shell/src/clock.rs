@@ -45,6 +45,11 @@ impl Clock {
     }
 }
 
+/// What the wall clock shows: milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A wall clock before 1970 counts as 1970.
 fn since_epoch() -> Duration {
     SystemTime::now()

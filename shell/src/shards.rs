@@ -17,13 +17,15 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
-use latchd_core::command::{Command, Get, GlobalCommand, ItemCommand, Keys, ScanCursor};
+use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor};
 use latchd_core::engine::{Config, Core, Event, Held};
 use latchd_core::key::Key;
 use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
 use latchd_core::store::HashSeed;
 use latchd_core::{ConnId, Instant, Limits};
+
+use crate::clock;
 
 /// The most shards: a [`ShardSet`] has a bit for each.
 const SHARDS_MAX: usize = 64;
@@ -50,8 +52,9 @@ pub(crate) struct Shards {
 pub(crate) struct ShardSession {
     conn: ConnId,
     opened: ShardSet,
-    /// What it holds in all shards together (D4).
-    held: Held,
+    /// What it holds in each shard, as it has last seen that (D4): another connection may have given
+    /// a lock back there in the right of its grant. Empty as long as it has asked for none.
+    held: Vec<Held>,
 }
 
 /// Some of the shards.
@@ -78,13 +81,20 @@ impl ShardSession {
         Self {
             conn,
             opened: ShardSet::default(),
-            held: Held::default(),
+            held: Vec::new(),
         }
     }
 
     /// Whose it is.
     pub(crate) fn conn(&self) -> ConnId {
         self.conn
+    }
+
+    /// What it holds in the shards but this one.
+    fn held_elsewhere(&self, shard: usize) -> Held {
+        let others = self.held.iter().enumerate();
+        let others = others.filter(|(other, _)| *other != shard);
+        others.fold(Held::default(), |sum, (_, held)| sum.with(*held))
     }
 
     /// Whether it has ever asked for a lock.
@@ -127,11 +137,13 @@ impl Shards {
         share.locked_bytes_max /= count;
         share.lock_table_bytes_max /= count;
         // What a connection may have it may have anywhere: it is counted over all shards (D4).
+        let unix_ms = clock::unix_ms();
         let count = u32::try_from(count).expect("at most 64");
         let cores = (0..count)
             .map(|index| {
                 Config::new(share, unix_s_at_start)
                     .strided(index, count)
+                    .started_at(unix_ms)
                     .seeded(random_seed())
             })
             .map(|config| Mutex::new(Core::new(config)))
@@ -162,7 +174,7 @@ impl Shards {
                 self.together(session.opened, |core| {
                     core.execute(now, conn, command.into());
                 });
-                session.held = Held::default();
+                session.held.fill(Held::default());
                 answer(&Reply::Unlocked);
             }
             GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {
@@ -205,18 +217,18 @@ impl Shards {
         if takes_lock(&command) && !session.opened.contains(shard) {
             core.handle(now, Event::Opened(session.conn));
             session.opened.insert(shard);
+            session.held.resize(self.cores.len(), Held::default());
         }
         if !session.opened.contains(shard) {
             // Whoever has never been announced here holds nothing here, and will not.
             return answer(&core.execute(now, session.conn, command.into()));
         }
-        let before = core.locks().held_here(session.conn);
-        let elsewhere = session.held.without(before);
         if takes_lock(&command) {
+            let elsewhere = session.held_elsewhere(shard);
             core.handle(now, Event::HoldsElsewhere(session.conn, elsewhere));
         }
         answer(&core.execute(now, session.conn, command.into()));
-        session.held = elsewhere.with(core.locks().held_here(session.conn));
+        session.held[shard] = core.locks().held_here(session.conn);
     }
 
     /// Releases every lock of a connection, for good (D2). When this returns, they are free.
@@ -319,10 +331,16 @@ impl Shards {
 }
 
 fn takes_lock(command: &ItemCommand<'_>) -> bool {
-    matches!(
-        command,
-        ItemCommand::Lock { .. } | ItemCommand::Get(Get { lock: true, .. })
-    )
+    match command {
+        ItemCommand::Lock { .. } | ItemCommand::Acquire(_) => true,
+        ItemCommand::Get(get) => get.lock,
+        ItemCommand::Set(_)
+        | ItemCommand::SetTooLarge { .. }
+        | ItemCommand::Delete(_)
+        | ItemCommand::Arithmetic(_)
+        | ItemCommand::Release(_)
+        | ItemCommand::Unlock { .. } => false,
+    }
 }
 
 fn cursor_in(shard: usize, cursor: ScanCursor) -> ScanCursor {

@@ -9,9 +9,10 @@
 
 use alloc::vec::Vec;
 
+use super::Core;
+use super::fenced::{Forbidden, Right};
 use super::guard::Guarded;
 use super::recache::{self, Origin};
-use super::{Core, HELD_BY_ANOTHER};
 use crate::command::{Arithmetic, Direction};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
@@ -23,12 +24,17 @@ const DIGITS_MAX: usize = 20;
 
 impl<S: Store> Core<S> {
     pub(super) fn arithmetic(&mut self, conn: ConnId, request: &Arithmetic<'_>) -> Reply<'static> {
+        let right = Right {
+            conn,
+            fence: request.fence,
+            lock: request.lock,
+        };
         let (slot, header) = match self.find_live(request.key) {
             Ok(found) => found,
-            Err(vacancy) => return self.make_number(request, vacancy),
+            Err(vacancy) => return self.make_number(right, request, vacancy),
         };
-        if self.is_held_by_another(conn, request.key, &header) {
-            return HELD_BY_ANOTHER;
+        if let Err(forbidden) = self.may_change(request.key, right, &header) {
+            return forbidden.into();
         }
         let old = self.store.value(slot);
         let old_bytes = old.len();
@@ -65,18 +71,16 @@ impl<S: Store> Core<S> {
         };
         let mut digits = itoa::Buffer::new();
         let value = Padded::new(digits.format(number).as_bytes(), old_bytes);
-        if self
-            .overwrite(slot, after, value.as_bytes().into())
-            .is_err()
-        {
+        let Ok(slot) = self.overwrite(slot, after, value.as_bytes().into()) else {
             return self.out_of_memory();
-        }
+        };
         let counters = &mut self.stats.counters;
         match request.direction {
             Direction::Increment => counters.incr_hits += 1,
             Direction::Decrement => counters.decr_hits += 1,
         }
         self.commit_cas(request.new_cas);
+        self.end_lock(request.key, Some(slot), request.lock);
         Reply::Number(Number {
             value: number,
             cas,
@@ -85,7 +89,18 @@ impl<S: Store> Core<S> {
     }
 
     /// There is no number: makes one if the request says so.
-    fn make_number(&mut self, request: &Arithmetic<'_>, vacancy: S::Vacancy) -> Reply<'static> {
+    fn make_number(
+        &mut self,
+        right: Right,
+        request: &Arithmetic<'_>,
+        vacancy: S::Vacancy,
+    ) -> Reply<'static> {
+        match self.may_make(request.key, right) {
+            Ok(()) => {}
+            // As with replace-and-unlock: it is told first that there is nothing.
+            Err(Forbidden::NotHolder) if !request.steps.vivifies() => {}
+            Err(forbidden) => return forbidden.into(),
+        }
         if !request.steps.vivifies() {
             match request.direction {
                 Direction::Increment => self.stats.counters.incr_misses += 1,
@@ -109,15 +124,17 @@ impl<S: Store> Core<S> {
         };
         let mut digits = itoa::Buffer::new();
         let value = digits.format(request.initial).as_bytes();
-        let counters = &mut self.stats.counters;
-        if self
-            .store
-            .insert(now, vacancy, request.key, header, value.into(), counters)
-            .is_err()
-        {
+        let inserted = self.may_pin_new(request.key, value.len()).and_then(|()| {
+            let counters = &mut self.stats.counters;
+            self.store
+                .insert(now, vacancy, request.key, header, value.into(), counters)
+        });
+        let Ok(slot) = inserted else {
             return self.out_of_memory();
-        }
+        };
         self.commit_cas(request.new_cas);
+        self.join_lock(request.key, slot);
+        self.end_lock(request.key, Some(slot), request.lock);
         Reply::Number(Number {
             value: request.initial,
             cas: header.cas,

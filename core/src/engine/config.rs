@@ -1,8 +1,9 @@
 //! What a core is made with, and how several cores share one range of versions.
 //!
-//! - E3 over several cores: the versions of core `i` of `n` are `i + 1`, `i + 1 + n`, and so on, so no
-//!   two cores give the same.
+//! - E3, L12 over several cores: the versions of core `i` of `n` are `i + 1`, `i + 1 + n`, and so on, so
+//!   no two cores give the same; and so with fences, from a first one that the transport hands in.
 
+use crate::fence::Fence;
 use crate::item::Cas;
 use crate::limits::Limits;
 use crate::store::HashSeed;
@@ -19,6 +20,8 @@ pub struct Config {
     pub cas_first: Cas,
     /// How far each CAS is from the one before, so that several cores can share the numbers.
     pub cas_stride: u32,
+    /// The first fence it gives. Each is as far from the one before as with CAS numbers.
+    pub fence_first: Fence,
     /// What its hashes depend on besides the keys. A server takes it from the system's randomness,
     /// so that no client can choose keys that are slow to find.
     pub hash_seed: HashSeed,
@@ -33,6 +36,7 @@ impl Config {
             unix_s_at_start,
             cas_first: Cas::FIRST,
             cas_stride: 1,
+            fence_first: Fence::FIRST,
             hash_seed: [0, 0],
         }
     }
@@ -45,6 +49,16 @@ impl Config {
             None => Cas::FIRST,
         };
         self.cas_stride = count;
+        self.fence_first = self.fence_first.step(index as u64);
+        self
+    }
+
+    /// The same in a run that starts so many milliseconds after 1970: its fences are above those of
+    /// every earlier run.
+    #[must_use]
+    pub const fn started_at(mut self, unix_ms: u64) -> Self {
+        let index = self.fence_first.number() - Fence::FIRST.number();
+        self.fence_first = Fence::first_at(unix_ms).step(index);
         self
     }
 

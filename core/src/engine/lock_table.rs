@@ -1,6 +1,6 @@
 //! Which connection holds which key: the table, without the items.
 //!
-//! A lock ties one key to one open connection. All the locks of a connection end at once, when it
+//! A lock ties one key to one open connection. There need not be an item of the key. All the locks of a connection end at once, when it
 //! closes or gives them all back, and that takes one step however many there are: their *term* is
 //! over. What is left of them is taken out later, a few at a time, or when somebody looks.
 //!
@@ -9,17 +9,21 @@
 //! - L4: the owner of a lock in force is an open connection.
 //! - L9: a lock whose term is over is held by nobody from that moment on, and its key stands in
 //!   line to be taken out.
-//! - L10: what is counted is what is there: locks, holders, pinned bytes, and the table's own.
+//! - L10: what is counted is what is there: locks, holders, locks without an item, pinned bytes, and
+//!   the table's own.
+//! - L12: every grant has a fence of its own, which is greater than that of every grant before.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 
 use crate::conn_id::ConnId;
+use crate::fence::Fence;
 use crate::key::Key;
+use crate::time::Instant;
 
 /// What an entry of the table takes beyond its key, in bytes: its place in a tree that is seldom
-/// full, 16 bytes of key pointer and 24 of owner, term and flushes.
-const ENTRY_BYTES: usize = 72;
+/// full, 16 bytes of key pointer and 48 of owner, term, flushes, fence, moment and marks.
+const ENTRY_BYTES: usize = 112;
 
 /// What a place in a connection's list takes beyond the key, in bytes: the key's two counters and
 /// the allocator's header, and a key pointer in a tree that is seldom full.
@@ -39,6 +43,8 @@ pub struct LockTable {
     ended: VecDeque<BTreeSet<OwnedKey>>,
     /// Entries whose term is over.
     ended_entries: usize,
+    /// Entries, in force or not, of keys without an item.
+    bare_entries: usize,
     /// What their items take of the memory limit.
     ended_pinned_bytes: usize,
     /// Open connections that hold a lock.
@@ -57,6 +63,30 @@ struct Entry {
     term: u64,
     /// How often everything had been flushed when it was taken, or when the item was stored anew.
     flushes: u64,
+    /// L12.
+    fence: Fence,
+    /// When it was granted.
+    since: Instant,
+    taken: Taken,
+    has_item: bool,
+}
+
+/// What a lock was taken as.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Taken {
+    /// The lock of an item (`lock`, lock-and-get): it ends when its owner deletes the item.
+    WithItem,
+    /// The lock of a key (`ml`): it stays.
+    ForKey,
+}
+
+/// A lock that is to be granted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub(super) owner: ConnId,
+    pub(super) fence: Fence,
+    pub(super) now: Instant,
+    pub(super) taken: Taken,
 }
 
 /// An open connection.
@@ -91,15 +121,6 @@ impl Held {
             bytes: self.bytes + more.bytes,
         }
     }
-
-    /// This but for a part of it.
-    #[must_use]
-    pub const fn without(self, part: Self) -> Self {
-        Self {
-            locks: self.locks - part.locks,
-            bytes: self.bytes - part.bytes,
-        }
-    }
 }
 
 /// One lock of the table.
@@ -111,6 +132,14 @@ pub struct Holding {
     pub is_over: bool,
     /// A `flush_all` found the item held and takes effect when it is unlocked.
     pub flush_pending: bool,
+    /// The number of the grant.
+    pub fence: Fence,
+    /// When it was granted.
+    pub since: Instant,
+    /// What it was taken as.
+    pub taken: Taken,
+    /// There is an item of the key.
+    pub has_item: bool,
 }
 
 impl LockTable {
@@ -119,6 +148,19 @@ impl LockTable {
     pub fn owner(&self, key: Key<'_>) -> Option<ConnId> {
         let entry = self.by_key.get(key.as_bytes())?;
         self.is_in_force(entry).then_some(entry.owner)
+    }
+
+    /// The lock of `key` that is in force.
+    #[must_use]
+    pub fn in_force(&self, key: Key<'_>) -> Option<Holding> {
+        self.get(key).filter(|holding| !holding.is_over)
+    }
+
+    /// Whether the lock of a key without an item may be in the table: if not, a key that has none
+    /// need not be looked for.
+    #[must_use]
+    pub(super) const fn has_bare(&self) -> bool {
+        self.bare_entries > 0
     }
 
     /// Every lock, in the order of the keys, those that wait to be taken out included.
@@ -214,9 +256,16 @@ impl LockTable {
         }
     }
 
-    /// Gives `key`, whose lock is not in the table, to `conn`, which is open. Its item takes
-    /// `pinned_bytes` of the memory limit.
-    pub(super) fn acquire(&mut self, key: Key<'_>, conn: ConnId, pinned_bytes: usize) {
+    /// Grants `key`, whose lock is not in the table, to a connection that is open. Its item, if
+    /// there is one, takes `pinned_bytes` of the memory limit.
+    pub(super) fn acquire(&mut self, key: Key<'_>, grant: Grant, pinned_bytes: Option<usize>) {
+        let Grant {
+            owner: conn,
+            fence,
+            now,
+            taken,
+        } = grant;
+        let has_item = pinned_bytes.is_some();
         let bytes = Self::bytes_for(key);
         let key: OwnedKey = Arc::from(key.as_bytes());
         let holder = self
@@ -225,14 +274,19 @@ impl LockTable {
             .expect("L4: asked for before a lock is granted");
         self.holders += usize::from(holder.keys.is_empty());
         holder.keys.insert(Arc::clone(&key));
-        holder.pinned_bytes += pinned_bytes;
+        holder.pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.table_bytes += bytes;
         let entry = Entry {
             owner: conn,
             term: holder.term,
             flushes: self.flushes,
+            fence,
+            since: now,
+            taken,
+            has_item,
         };
         self.by_key.insert(key, entry);
+        self.bare_entries += usize::from(!has_item);
         self.table_bytes += bytes;
     }
 
@@ -241,6 +295,7 @@ impl LockTable {
     pub(super) fn release(&mut self, key: Key<'_>, pinned_bytes: usize) -> Option<Holding> {
         let entry = self.by_key.remove(key.as_bytes())?;
         self.table_bytes -= ENTRY_BYTES;
+        self.bare_entries -= usize::from(!entry.has_item);
         let holding = self.holding(&entry);
         if holding.is_over {
             // Its place in line is left when its turn comes.
@@ -263,6 +318,26 @@ impl LockTable {
         if let Some(holder) = entry.and_then(|entry| self.by_conn.get_mut(&entry.owner)) {
             holder.pinned_bytes = holder.pinned_bytes - before + after;
         }
+    }
+
+    /// `key`, which is held, has an item again, of `pinned_bytes`.
+    pub(super) fn gain_item(&mut self, key: Key<'_>, pinned_bytes: usize) {
+        if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
+            entry.has_item = true;
+            // It was stored after every flush there was.
+            entry.flushes = self.flushes;
+            self.bare_entries -= 1;
+        }
+        self.resize(key, 0, pinned_bytes);
+    }
+
+    /// `key`, which is held, has no item any more: it was of `pinned_bytes`.
+    pub(super) fn lose_item(&mut self, key: Key<'_>, pinned_bytes: usize) {
+        if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
+            entry.has_item = false;
+            self.bare_entries += 1;
+        }
+        self.resize(key, pinned_bytes, 0);
     }
 
     /// Every lock of `conn` is over (L9), in one step. Returns how many there were.
@@ -330,6 +405,10 @@ impl LockTable {
             owner: entry.owner,
             is_over: !self.is_in_force(entry),
             flush_pending: entry.flushes < self.flushes,
+            fence: entry.fence,
+            since: entry.since,
+            taken: entry.taken,
+            has_item: entry.has_item,
         }
     }
 }
@@ -365,6 +444,7 @@ impl LockTable {
             by_conn: _,
             ended,
             ended_entries: _,
+            bare_entries: _,
             ended_pinned_bytes: _,
             holders: _,
             table_bytes: _,
@@ -396,6 +476,12 @@ impl LockTable {
                 );
             }
         }
+        let bare = self.by_key.values().filter(|entry| !entry.has_item);
+        assert_eq!(
+            self.bare_entries,
+            bare.count(),
+            "L10: locks without an item"
+        );
         assert_eq!(self.ended_entries, over.0, "L10: locks that are over");
         assert_eq!(self.ended_pinned_bytes, over.1, "L10: what they pin");
         let mut holders = 0;
@@ -446,6 +532,15 @@ mod tests {
         Key::new(bytes).unwrap()
     }
 
+    fn grant(owner: ConnId, number: u64) -> Grant {
+        Grant {
+            owner,
+            fence: Fence::new(number).unwrap(),
+            now: Instant::default(),
+            taken: Taken::WithItem,
+        }
+    }
+
     fn table() -> LockTable {
         let mut table = LockTable::default();
         table.open(ALICE);
@@ -456,8 +551,8 @@ mod tests {
     #[test]
     fn a_term_that_is_over_leaves_no_owner() {
         let mut table = table();
-        table.acquire(key(b"a"), ALICE, 10);
-        table.acquire(key(b"b"), ALICE, 10);
+        table.acquire(key(b"a"), grant(ALICE, 1), Some(10));
+        table.acquire(key(b"b"), grant(ALICE, 2), Some(10));
         assert_eq!(table.end_term(ALICE), 2);
         assert_eq!(
             (table.owner(key(b"a")), table.len(), table.holders()),
@@ -470,10 +565,10 @@ mod tests {
     #[test]
     fn a_key_that_is_looked_up_before_its_turn_can_be_taken_again() {
         let mut table = table();
-        table.acquire(key(b"a"), ALICE, 10);
+        table.acquire(key(b"a"), grant(ALICE, 1), Some(10));
         table.close(ALICE);
         assert!(table.release(key(b"a"), 10).unwrap().is_over);
-        table.acquire(key(b"a"), BOB, 10);
+        table.acquire(key(b"a"), grant(BOB, 3), Some(10));
         table.check(|_| 10);
         // The turn of the old lock comes, and the new one is not meant.
         assert_eq!(table.next_ended().as_deref(), Some(&b"a"[..]));
@@ -485,10 +580,10 @@ mod tests {
     #[test]
     fn a_new_term_of_the_same_connection_is_not_over() {
         let mut table = table();
-        table.acquire(key(b"a"), ALICE, 10);
+        table.acquire(key(b"a"), grant(ALICE, 1), Some(10));
         table.end_term(ALICE);
         table.release(key(b"a"), 10);
-        table.acquire(key(b"a"), ALICE, 10);
+        table.acquire(key(b"a"), grant(ALICE, 1), Some(10));
         assert_eq!(table.owner(key(b"a")), Some(ALICE));
         table.next_ended();
         assert_eq!(table.owner(key(b"a")), Some(ALICE));
@@ -498,9 +593,9 @@ mod tests {
     #[test]
     fn a_flush_is_pending_for_what_was_held_before_it() {
         let mut table = table();
-        table.acquire(key(b"a"), ALICE, 10);
+        table.acquire(key(b"a"), grant(ALICE, 1), Some(10));
         table.postpone_flush();
-        table.acquire(key(b"b"), BOB, 10);
+        table.acquire(key(b"b"), grant(BOB, 4), Some(10));
         assert!(table.get(key(b"a")).unwrap().flush_pending);
         assert!(!table.get(key(b"b")).unwrap().flush_pending);
         table.clear_flush(key(b"a"));
@@ -508,10 +603,31 @@ mod tests {
     }
 
     #[test]
+    fn an_item_may_come_to_a_lock_and_go_from_it() {
+        let mut table = table();
+        table.acquire(key(b"a"), grant(ALICE, 1), None);
+        assert!(table.has_bare());
+        table.check(|_| 0);
+        table.postpone_flush();
+        table.gain_item(key(b"a"), 10);
+        assert!(!table.has_bare());
+        assert!(!table.get(key(b"a")).unwrap().flush_pending);
+        table.check(|_| 10);
+        table.lose_item(key(b"a"), 10);
+        assert!(table.has_bare());
+        table.check(|_| 0);
+        table.close(ALICE);
+        assert!(table.has_bare(), "until it is let go of");
+        table.release(key(b"a"), 0);
+        assert!(!table.has_bare());
+        table.check(|_| 0);
+    }
+
+    #[test]
     fn when_everything_is_taken_out_nothing_is_counted() {
         let mut table = table();
         for name in [&b"a"[..], b"b", b"ab"] {
-            table.acquire(Key::new(name).unwrap(), ALICE, 7);
+            table.acquire(Key::new(name).unwrap(), grant(ALICE, 1), Some(7));
         }
         table.resize(key(b"b"), 7, 9);
         table.release(key(b"a"), 7);

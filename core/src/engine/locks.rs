@@ -1,10 +1,13 @@
 //! The rules of locks: who is given one, and how it ends.
 //!
-//! A lock ties one stored item to one open connection. It ends by `unlock`, by its owner deleting
-//! the item, or by the connection closing: never by time and never by eviction.
+//! A lock ties one key to one open connection. It ends by `unlock` or `mu`, by the connection closing,
+//! and, if it was taken as that of an item, by its owner deleting this: never by time and never by
+//! eviction. What `lock` takes and what `ml` takes is the same lock.
 //!
-//! - L3: a key is in the lock table if and only if its item is marked as locked in the store.
-//! - L6: a lock is granted if and only if there is an item that nobody holds, within the bounds.
+//! - L3: an item is marked as locked in the store if and only if its key is in the lock table.
+//! - L6: a lock is granted if and only if nobody holds it, within the bounds, and, where that is asked
+//!   for, there is an item.
+//! - L12: every grant has a fence of its own, which is greater than that of every grant before.
 //! - L11: what locks pin, and what the table of them takes, stays within its bound, and what a
 //!   connection has of both within its share.
 //! - L7: what a lock has held off (expiry, a flush) happens when it ends, and nothing else does.
@@ -17,28 +20,29 @@
 //! Source: yrmcds `docs/locking.md`. Where we differ: docs/PROTOCOL.md, "Locks".
 
 use super::Core;
-use super::lock_table::{Held, Holding, LockTable};
+use super::lock_table::{Grant, Held, Holding, LockTable, Taken};
+use crate::command::{Acquire, LockAfter, Release};
 use crate::conn_id::ConnId;
+use crate::fence::Fence;
 use crate::item::ItemHeader;
 use crate::key::Key;
-use crate::reply::{Refusal, Reply};
+use crate::reply::{Granted, LockSeen, Refusal, Reply};
 use crate::store::{Full, Store};
 
 impl<S: Store> Core<S> {
     pub(super) fn lock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
         self.stats.counters.cmd_lock += 1;
         let Ok((slot, header)) = self.find_live(key) else {
-            self.stats.counters.lock_misses += 1;
-            return Reply::NotFound;
+            return self.lock_of_nothing(conn, key, Reply::NotFound);
         };
         let slot = match self
-            .may_lock(conn, slot, &header)
-            .and_then(|()| self.make_room_for_lock(key, slot))
+            .may_lock(conn, key, Some(slot), header.locked)
+            .and_then(|()| self.make_room_for_lock(key, Some(slot)))
         {
-            Ok(slot) => slot,
+            Ok(kept) => kept.expect("what is kept stays"),
             Err(refusal) => return Reply::Refused(refusal),
         };
-        self.grant(conn, key, slot);
+        self.grant(conn, key, Some(slot), Taken::WithItem);
         self.store.set_header(
             slot,
             ItemHeader {
@@ -49,7 +53,109 @@ impl<S: Store> Core<S> {
         Reply::Locked
     }
 
-    /// Whether `conn` may take the lock of an item that it has found.
+    /// The answer to one who wants to lock an item that is not there: `missing`, unless somebody
+    /// holds its key.
+    pub(super) fn lock_of_nothing(
+        &mut self,
+        conn: ConnId,
+        key: Key<'_>,
+        missing: Reply<'static>,
+    ) -> Reply<'static> {
+        if self.bare(key).is_none() {
+            self.stats.counters.lock_misses += 1;
+            return missing;
+        }
+        if self.locks.held_by(conn).is_none() {
+            return Reply::Refused(Refusal::ConnectionClosed);
+        }
+        self.stats.counters.lock_contended += 1;
+        Reply::Refused(Refusal::Locked)
+    }
+
+    /// `ml`.
+    pub(super) fn acquire<'a>(&'a mut self, conn: ConnId, acquire: Acquire<'a>) -> Reply<'a> {
+        self.stats.counters.cmd_lock += 1;
+        let key = acquire.key;
+        let found = self.find_live(key).ok();
+        let is_held = match found {
+            Some((_, header)) => header.locked,
+            None => self.bare(key).is_some(),
+        };
+        if found.is_none() && !is_held && acquire.needs_item {
+            self.stats.counters.lock_misses += 1;
+            return Reply::NotFound;
+        }
+        let slot = found.map(|(slot, _)| slot);
+        let slot = match self
+            .may_lock(conn, key, slot, is_held)
+            .and_then(|()| self.make_room_for_lock(key, slot))
+        {
+            Ok(slot) => slot,
+            Err(Refusal::Locked) => {
+                let seen = self.lock_seen(key).expect("it is held");
+                return Reply::Contended(seen);
+            }
+            Err(refusal) => return Reply::Refused(refusal),
+        };
+        let fence = self.grant(conn, key, slot, Taken::ForKey);
+        let item = slot.zip(found).map(|(slot, (_, before))| {
+            let mut after = ItemHeader {
+                locked: true,
+                ..before
+            };
+            if acquire.looks {
+                after.fetched = true;
+                after.last_access = self.clock.tick();
+                self.store.record_hit(slot);
+            }
+            self.store.set_header(slot, after);
+            (slot, before)
+        });
+        let item = item.map(|(slot, before)| self.shown(slot, &before));
+        Reply::Granted(Granted { fence, item })
+    }
+
+    /// `mu`.
+    pub(super) fn give_back(&mut self, conn: ConnId, release: &Release<'_>) -> Reply<'static> {
+        let Release { key, fence } = *release;
+        let found = self.find_live(key).ok();
+        let may_be_held = found.map_or(self.locks.has_bare(), |(_, header)| header.locked);
+        let held = if may_be_held {
+            self.locks.in_force(key)
+        } else {
+            None
+        };
+        match held {
+            Some(held) if held.owner == conn && fence.is_none_or(|fence| fence == held.fence) => {
+                let slot = found.map(|(slot, _)| slot);
+                self.end_lock(key, slot, LockAfter::Release);
+                Reply::Unlocked
+            }
+            Some(_) | None => Reply::NotFound,
+        }
+    }
+
+    /// The lock of a key, as others see it.
+    pub(super) fn lock_seen(&self, key: Key<'_>) -> Option<LockSeen> {
+        let held = self.locks.in_force(key)?;
+        let held_ms = self.clock.now.as_millis() - held.since.as_millis();
+        Some(LockSeen {
+            holder: held.owner,
+            fence: held.fence,
+            held_s: held_ms / 1000,
+        })
+    }
+
+    /// The lock in force of a key of which no item was found.
+    pub(super) fn bare(&self, key: Key<'_>) -> Option<Holding> {
+        if !self.locks.has_bare() {
+            return None;
+        }
+        self.locks.in_force(key).filter(|holding| !holding.has_item)
+    }
+
+    /// Whether `conn` may take the lock of a key, whose item, if there is one, is in `slot`, and which
+    /// somebody holds or not.
     ///
     /// # Errors
     /// [`Refusal::Locked`] if anyone holds it, `conn` included: the reference server refuses a
@@ -58,19 +164,21 @@ impl<S: Store> Core<S> {
     pub(super) fn may_lock(
         &mut self,
         conn: ConnId,
-        slot: S::Slot,
-        header: &ItemHeader,
+        key: Key<'_>,
+        slot: Option<S::Slot>,
+        is_held: bool,
     ) -> Result<(), Refusal> {
         let held = self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
-        if header.locked {
+        if is_held {
             self.stats.counters.lock_contended += 1;
             return Err(Refusal::Locked);
         }
-        let of_table = LockTable::bytes_for(self.store.key(slot));
+        let of_table = LockTable::bytes_for(key);
+        let pinned = slot.map_or(0, |slot| self.store.item_bytes(slot));
         let has_room = self.locks.table_bytes() + of_table <= self.limits.lock_table_bytes_max;
         if held.locks >= self.limits.locks_per_connection_max
             || !has_room
-            || !self.may_pin(held, self.store.item_bytes(slot), of_table)
+            || !self.may_pin(held, pinned, of_table)
         {
             return Err(Refusal::TooManyLocks);
         }
@@ -78,26 +186,26 @@ impl<S: Store> Core<S> {
     }
 
     /// Sees to it that the table of locks has room for one more within the memory limit, if need be at
-    /// the cost of other items than the one in `slot`, which may be in another slot then.
+    /// the cost of other items than the one in `slot`, if there is one, which may be in another slot
+    /// then.
     ///
     /// # Errors
     /// [`Refusal::TooManyLocks`] if nothing else may be evicted.
     pub(super) fn make_room_for_lock(
         &mut self,
         key: Key<'_>,
-        slot: S::Slot,
-    ) -> Result<S::Slot, Refusal> {
+        slot: Option<S::Slot>,
+    ) -> Result<Option<S::Slot>, Refusal> {
         let wanted = self.locks.table_bytes() + LockTable::bytes_for(key);
         let now = self.clock.tick();
         self.store
-            .set_aside(now, Some(slot), wanted, &mut self.stats.counters)
-            .map(|kept| kept.expect("what is kept stays"))
+            .set_aside(now, slot, wanted, &mut self.stats.counters)
             .map_err(|Full| Refusal::TooManyLocks)
     }
 
     /// Whether items may take `pinned` more bytes, and the table `of_table` more, for a connection
     /// that has what `held` says: within what all may pin, and within its share.
-    fn may_pin(&self, held: Held, pinned: usize, of_table: usize) -> bool {
+    pub(super) fn may_pin(&self, held: Held, pinned: usize, of_table: usize) -> bool {
         self.pinned_bytes() + pinned <= self.limits.locked_bytes_max
             && held.bytes + pinned + of_table <= self.limits.lock_bytes_per_connection_max
     }
@@ -121,15 +229,43 @@ impl<S: Store> Core<S> {
     }
 
     /// Enters a lock that [`Self::may_lock`] has allowed; the caller marks the item.
-    pub(super) fn grant(&mut self, conn: ConnId, key: Key<'_>, slot: S::Slot) {
+    pub(super) fn grant(
+        &mut self,
+        owner: ConnId,
+        key: Key<'_>,
+        slot: Option<S::Slot>,
+        taken: Taken,
+    ) -> Fence {
         self.stats.counters.lock_granted += 1;
-        let pinned_bytes = self.store.item_bytes(slot);
-        self.locks.acquire(key, conn, pinned_bytes);
+        if self.locks.has_bare() {
+            // One that is over and waits to be taken out makes room (L9).
+            let over = self.locks.get(key).filter(|holding| holding.is_over);
+            if over.is_some_and(|holding| !holding.has_item) {
+                self.locks.release(key, 0);
+            }
+        }
+        let fence = self.next_fence;
+        self.next_fence = fence.step(self.cas_stride.into());
+        let grant = Grant {
+            owner,
+            fence,
+            now: self.clock.now,
+            taken,
+        };
+        let pinned_bytes = slot.map(|slot| self.store.item_bytes(slot));
+        self.locks.acquire(key, grant, pinned_bytes);
+        fence
     }
 
     pub(super) fn unlock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
         let Ok((slot, header)) = self.find_live(key) else {
-            return Reply::Refused(Refusal::NotLockedNotFound);
+            return match self.bare(key) {
+                Some(held) if held.owner == conn => {
+                    self.end_lock(key, None, LockAfter::Release);
+                    Reply::Unlocked
+                }
+                Some(_) | None => Reply::Refused(Refusal::NotLockedNotFound),
+            };
         };
         if !header.locked || self.locks.owner(key) != Some(conn) {
             return Reply::Refused(Refusal::NotLocked);
@@ -194,10 +330,15 @@ impl<S: Store> Core<S> {
                 return;
             };
             let key = Key::new(&key).expect("it was made from a key");
-            if self.locks.get(key).is_some_and(|holding| holding.is_over) {
-                let slot = self.store.find(key).ok().expect("L3: a lock has an item");
+            let Some(holding) = self.locks.get(key).filter(|holding| holding.is_over) else {
+                continue;
+            };
+            if holding.has_item {
+                let slot = self.store.find(key).ok().expect("L3: it has an item");
                 // Nobody has asked for it.
                 let _ = self.release(key, slot);
+            } else {
+                self.locks.release(key, 0);
             }
         }
     }

@@ -16,6 +16,7 @@
 
 mod arithmetic;
 mod config;
+mod fenced;
 mod guard;
 mod lock_table;
 mod locks;
@@ -30,17 +31,18 @@ mod write;
 mod tests;
 
 pub use config::Config;
-pub use lock_table::{Held, Holding, LockTable};
+pub use lock_table::{Held, Holding, LockTable, Taken};
 #[cfg(feature = "verify")]
 pub use view::View;
 
 use crate::command::{Command, GlobalCommand, ItemCommand, Keys, NewCas};
 use crate::conn_id::ConnId;
 use crate::execute::Execute;
+use crate::fence::Fence;
 use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::reply::{KeysPage, Refusal, Reply};
+use crate::reply::{KeysPage, Reply};
 use crate::stats::{Gauges, Report, Stats};
 use crate::store::{LogStore, MapStore, Store};
 use crate::time::{Clock, Exptime, Instant};
@@ -74,6 +76,7 @@ pub struct Core<S = LogStore> {
     clock: Clock,
     next_cas: Cas,
     cas_stride: u32,
+    next_fence: Fence,
     flush_at: Option<Instant>,
     stats: Stats,
 }
@@ -107,6 +110,7 @@ impl<S: Store> Core<S> {
             unix_s_at_start,
             cas_first,
             cas_stride,
+            fence_first,
             hash_seed: _,
         } = config;
         Self {
@@ -119,6 +123,7 @@ impl<S: Store> Core<S> {
             },
             next_cas: cas_first,
             cas_stride,
+            next_fence: fence_first,
             flush_at: None,
             stats: Stats::default(),
         }
@@ -235,12 +240,16 @@ impl<S: Store> Core<S> {
                 .map_or(0, |slot| self.store.item_bytes(slot))
         });
         let mut locked_bytes = 0;
-        for (key, _) in self.locks.iter() {
-            let slot = self
-                .store
-                .find(key)
-                .ok()
-                .expect("L3: a lock without an item");
+        for (key, holding) in self.locks.iter() {
+            let found = self.store.find(key).ok();
+            assert_eq!(
+                holding.has_item,
+                found.is_some(),
+                "L3: a lock that knows nothing of its item"
+            );
+            let Some(slot) = found else {
+                continue;
+            };
             assert!(
                 self.store.header(slot).locked,
                 "L3: a lock that its item does not know of"
@@ -267,6 +276,12 @@ impl<S: Store> Core<S> {
                 "L11: {conn} has more than its share"
             );
         }
+        for (_, holding) in self.locks.iter() {
+            assert!(
+                holding.fence < self.next_fence,
+                "L12: a fence that is still to be given"
+            );
+        }
     }
 
     fn advance(&mut self, now: Instant) {
@@ -283,6 +298,8 @@ impl<S: Store> Core<S> {
             ItemCommand::SetTooLarge { key } => self.set_too_large(conn, key),
             ItemCommand::Delete(delete) => self.delete(conn, &delete),
             ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, &arithmetic),
+            ItemCommand::Acquire(acquire) => self.acquire(conn, acquire),
+            ItemCommand::Release(release) => self.give_back(conn, &release),
             ItemCommand::Lock { key } => self.lock(conn, key),
             ItemCommand::Unlock { key } => self.unlock(conn, key),
         }
@@ -329,13 +346,6 @@ impl<S: Store> Core<S> {
         header
             .deadline
             .is_some_and(|deadline| deadline.has_passed(tick))
-    }
-
-    /// E2: whether `conn` may not change an item that it has found.
-    fn is_held_by_another(&mut self, conn: ConnId, key: Key<'_>, header: &ItemHeader) -> bool {
-        let refused = header.locked && self.locks.owner(key) != Some(conn);
-        self.stats.counters.lock_refusals += u64::from(refused);
-        refused
     }
 
     /// The CAS of a change that is about to happen. It is used up by [`Self::commit_cas`] only, so
@@ -423,6 +433,3 @@ impl<S: Store> Execute for CoreAt<'_, S> {
         answer(&self.core.execute(self.now, self.conn, command));
     }
 }
-
-/// The answer of a change that somebody else's lock forbids.
-const HELD_BY_ANOTHER: Reply<'static> = Reply::Refused(Refusal::Locked);

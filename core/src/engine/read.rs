@@ -6,11 +6,12 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd` and `process_mget_cmd`.
 
 use super::Core;
+use super::lock_table::Taken;
 use super::recache::{self, Origin};
 use crate::command::{Get, TtlStep};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
-use crate::reply::{Hit, Refusal, Reply, Win};
+use crate::reply::{Hit, Refusal, Reply, TtlTrace, Win};
 use crate::store::{Shown, Store};
 use crate::value::Value;
 
@@ -20,21 +21,22 @@ impl<S: Store> Core<S> {
         self.count_get(&get, found.is_ok());
         let (mut slot, header) = match found {
             Ok(found) => found,
-            Err(vacancy) if get.steps.vivifies() && !get.lock => return self.vivify(get, vacancy),
             // Lock-and-get answers a miss as one, and makes nothing.
+            Err(_) if get.lock => return self.lock_of_nothing(conn, get.key, Reply::Miss),
+            Err(vacancy) if get.steps.vivifies() => return self.vivify(conn, get, vacancy),
             Err(_) => return Reply::Miss,
         };
         if get.lock {
             // The one thing that can be refused, so it comes before anything has changed (E1).
             self.stats.counters.cmd_lock += 1;
             slot = match self
-                .may_lock(conn, slot, &header)
-                .and_then(|()| self.make_room_for_lock(get.key, slot))
+                .may_lock(conn, get.key, Some(slot), header.locked)
+                .and_then(|()| self.make_room_for_lock(get.key, Some(slot)))
             {
-                Ok(slot) => slot,
+                Ok(kept) => kept.expect("what is kept stays"),
                 Err(refusal) => return Reply::Refused(refusal),
             };
-            self.grant(conn, get.key, slot);
+            self.grant(conn, get.key, Some(slot), Taken::WithItem);
         }
         let mut outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Found);
         if !get.recaches {
@@ -59,35 +61,55 @@ impl<S: Store> Core<S> {
         if get.bump {
             self.store.record_hit(slot);
         }
+        // The item as this get found it: what it has changed itself, the next one sees.
+        Reply::Hit(Hit {
+            ttl: outcome.ttl,
+            win: outcome.win,
+            unchanged: get.known_cas == Some(header.cas),
+            lock: if after.locked {
+                self.lock_seen(get.key)
+            } else {
+                None
+            },
+            ..self.shown(slot, &header)
+        })
+    }
+
+    /// An item that was found with this header, as a read shows it that asks for nothing else.
+    pub(super) fn shown(&self, slot: S::Slot, header: &ItemHeader) -> Hit<'_> {
+        let now = self.clock.tick();
+        let ttl = header.deadline.map(|deadline| deadline.remaining_s(now));
         let Shown {
             key,
             value,
             item_bytes,
         } = self.store.show(slot);
-        // The item as this get found it: what it has changed itself, the next one sees.
-        Reply::Hit(Hit {
+        Hit {
             key: key.as_bytes(),
             key_form: header.key_form,
             value,
             cas: header.cas,
             client_flags: header.client_flags,
-            ttl: outcome.ttl,
-            last_access_s: self.clock.tick().seconds_since(header.last_access),
+            ttl: TtlTrace([ttl; _]),
+            last_access_s: now.seconds_since(header.last_access),
             fetched: header.fetched,
             stale: header.stale,
-            win: outcome.win,
-            unchanged: get.known_cas == Some(header.cas),
-            locked_by: if after.locked {
-                self.locks.owner(get.key)
-            } else {
-                None
-            },
+            win: Win::None,
+            unchanged: false,
+            lock: None,
             memory_bytes: item_bytes,
-        })
+        }
     }
 
     /// Makes an empty item in the place of a missing one, and tells this get to fill it.
-    fn vivify<'a>(&'a mut self, get: Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
+    ///
+    /// Not where another connection holds the key: it is the holder's to fill, so this get is told
+    /// that there is nothing.
+    fn vivify<'a>(&'a mut self, conn: ConnId, get: Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
+        let held = self.bare(get.key);
+        if held.is_some_and(|held| held.owner != conn) {
+            return Reply::Miss;
+        }
         let now = self.clock.tick();
         let mut header = ItemHeader {
             cas: self.peek_cas(get.new_cas),
@@ -110,15 +132,16 @@ impl<S: Store> Core<S> {
             .deadline
             .is_some_and(|deadline| deadline.has_passed(now))
         {
-            let counters = &mut self.stats.counters;
-            if self
-                .store
-                .insert(now, vacancy, get.key, header, Value::default(), counters)
-                .is_err()
-            {
-                counters.store_no_memory += 1;
+            let inserted = self.may_pin_new(get.key, 0).and_then(|()| {
+                let counters = &mut self.stats.counters;
+                self.store
+                    .insert(now, vacancy, get.key, header, Value::default(), counters)
+            });
+            let Ok(slot) = inserted else {
+                self.stats.counters.store_no_memory += 1;
                 return Reply::Refused(Refusal::OutOfMemory);
-            }
+            };
+            self.join_lock(get.key, slot);
         }
         self.commit_cas(get.new_cas);
         self.count_win(outcome.win);
@@ -134,7 +157,8 @@ impl<S: Store> Core<S> {
             stale: false,
             win: outcome.win,
             unchanged: get.known_cas == Some(header.cas),
-            locked_by: None,
+            // Its own, if anybody's.
+            lock: held.and_then(|_| self.lock_seen(get.key)),
             memory_bytes,
         })
     }

@@ -3,9 +3,11 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_delete_cmd` and `process_mdelete_cmd`.
 //! Where we differ: emptying an item keeps its win (docs/PROTOCOL.md, "md").
 
+use super::Core;
+use super::fenced::{Forbidden, Right};
 use super::guard::Guarded;
-use super::{Core, HELD_BY_ANOTHER};
-use crate::command::{Delete, NewCas, Removal};
+use super::lock_table::Taken;
+use crate::command::{Delete, LockAfter, NewCas, Removal};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -16,20 +18,33 @@ use crate::value::Value;
 
 impl<S: Store> Core<S> {
     pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> Reply<'static> {
+        let right = Right {
+            conn,
+            fence: delete.fence,
+            lock: delete.lock,
+        };
         let Ok((slot, header)) = self.find_live(delete.key) else {
             self.stats.counters.delete_misses += 1;
-            return Reply::NotFound;
+            return match self.may_make(delete.key, right) {
+                // As with replace-and-unlock: it is told first that there is nothing.
+                Ok(()) | Err(Forbidden::NotHolder) => Reply::NotFound,
+                Err(forbidden @ (Forbidden::GrantIsOver | Forbidden::HeldByAnother)) => {
+                    forbidden.into()
+                }
+            };
         };
-        if self.is_held_by_another(conn, delete.key, &header) {
-            return HELD_BY_ANOTHER;
+        if let Err(forbidden) = self.may_change(delete.key, right, &header) {
+            return forbidden.into();
         }
         if delete.guard.judge(header.cas) != Guarded::Pass {
             self.stats.counters.delete_misses += 1;
             return Reply::Exists;
         }
+        let mut stays = Some(slot);
         let done = match delete.removal {
             Removal::Remove => {
                 self.remove(delete.key, slot);
+                stays = None;
                 Ok(())
             }
             Removal::MarkStale { exptime } => {
@@ -80,9 +95,13 @@ impl<S: Store> Core<S> {
         match done {
             Ok(()) => {
                 self.stats.counters.delete_hits += 1;
+                // One of an item has gone with it.
+                if delete.lock == LockAfter::Release && self.locks.in_force(delete.key).is_some() {
+                    self.end_lock(delete.key, stays, delete.lock);
+                }
                 Reply::Deleted
             }
-            Err(refused) => refused,
+            Err(Full) => self.out_of_memory(),
         }
     }
 
@@ -104,7 +123,7 @@ impl<S: Store> Core<S> {
         header: ItemHeader,
         exptime: Exptime,
         client_flags: u32,
-    ) -> Result<(), Reply<'static>> {
+    ) -> Result<(), Full> {
         let now = self.clock.tick();
         let header = ItemHeader {
             deadline: self.clock.deadline(exptime),
@@ -114,16 +133,18 @@ impl<S: Store> Core<S> {
             fetched: false,
             ..header
         };
-        match self.overwrite(slot, header, Value::default()) {
-            Ok(_) => Ok(()),
-            Err(Full) => Err(self.out_of_memory()),
-        }
+        self.overwrite(slot, header, Value::default()).map(drop)
     }
 
-    /// Takes an item out, and its lock with it.
+    /// Takes an item out, and with it its lock, if it was taken as that of an item.
     pub(super) fn remove(&mut self, key: Key<'_>, slot: S::Slot) {
-        let pinned_bytes = self.store.item_bytes(slot);
-        self.locks.release(key, pinned_bytes);
+        if self.store.header(slot).locked {
+            let pinned_bytes = self.store.item_bytes(slot);
+            match self.locks.in_force(key).map(|holding| holding.taken) {
+                Some(Taken::ForKey) => self.locks.lose_item(key, pinned_bytes),
+                Some(Taken::WithItem) | None => drop(self.locks.release(key, pinned_bytes)),
+            }
+        }
         self.store.remove(slot);
     }
 }

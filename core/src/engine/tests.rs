@@ -5,6 +5,7 @@
     reason = "any other reply is a failure"
 )]
 
+mod key_locks;
 mod lock_bounds;
 mod lookups;
 mod wins;
@@ -17,7 +18,7 @@ use crate::command::{
     SetMode,
 };
 use crate::command::{Guard, OnMissing, TtlStep, TtlSteps};
-use crate::reply::{Hit, Win};
+use crate::reply::{Hit, Refusal, Win};
 use crate::time::Exptime;
 
 const A: ConnId = ConnId::from_number(1);
@@ -140,23 +141,30 @@ fn a_held_item_is_not_changed_by_another() {
             missing: OnMissing::Create,
         },
     ] {
-        assert_eq!(bench.ask(B, Set { mode, ..set }), HELD_BY_ANOTHER);
+        assert_eq!(
+            bench.ask(B, Set { mode, ..set }),
+            Reply::Refused(Refusal::Locked)
+        );
     }
     let count = Arithmetic::new(key("k"), Direction::Increment, 1);
-    assert_eq!(bench.ask(B, count), HELD_BY_ANOTHER);
+    assert_eq!(bench.ask(B, count), Reply::Refused(Refusal::Locked));
     let stale = Removal::MarkStale { exptime: None };
     for removal in [Removal::Remove, stale] {
         let delete = Delete {
             removal,
             ..Delete::new(key("k"))
         };
-        assert_eq!(bench.ask(B, delete), HELD_BY_ANOTHER);
+        assert_eq!(bench.ask(B, delete), Reply::Refused(Refusal::Locked));
     }
     let too_large = ItemCommand::SetTooLarge { key: key("k") };
     assert_eq!(bench.ask(B, too_large), Reply::Refused(Refusal::TooLarge));
     assert_eq!(bench.value("k"), Some(b"1".to_vec()));
-    assert_eq!(bench.ask(B, lock("k")), HELD_BY_ANOTHER);
-    assert_eq!(bench.ask(A, lock("k")), HELD_BY_ANOTHER, "not re-entrant");
+    assert_eq!(bench.ask(B, lock("k")), Reply::Refused(Refusal::Locked));
+    assert_eq!(
+        bench.ask(A, lock("k")),
+        Reply::Refused(Refusal::Locked),
+        "not re-entrant"
+    );
 }
 
 #[test]
@@ -172,7 +180,7 @@ fn the_owner_changes_a_held_item_and_keeps_it() {
         ..Set::new(key("k"), b"x")
     };
     assert_eq!(bench.ask(A, add), Reply::NotStored);
-    assert_eq!(bench.set(B, "k", "2"), HELD_BY_ANOTHER);
+    assert_eq!(bench.set(B, "k", "2"), Reply::Refused(Refusal::Locked));
 }
 
 #[test]
@@ -236,7 +244,7 @@ fn a_held_item_expires_when_it_is_unlocked() {
     bench.now_ms = 10_000;
     bench.core.handle(Instant::from_millis(10_000), Event::Tick);
     assert_eq!(bench.value("k"), Some(b"v".to_vec()));
-    assert_eq!(bench.set(B, "k", "2"), HELD_BY_ANOTHER);
+    assert_eq!(bench.set(B, "k", "2"), Reply::Refused(Refusal::Locked));
     assert_eq!(bench.ask(A, unlock("k")), Reply::Unlocked);
     assert_eq!(bench.value("k"), None);
 }
@@ -295,7 +303,7 @@ fn replace_and_unlock_wants_the_lock_and_the_version() {
     assert_eq!(bench.ask(A, swap), Reply::Exists);
     assert_eq!(
         bench.ask(B, lock("k")),
-        HELD_BY_ANOTHER,
+        Reply::Refused(Refusal::Locked),
         "a wrong version keeps the lock"
     );
     let swap = Set {
@@ -316,8 +324,11 @@ fn lock_and_get_gives_the_value_and_the_lock_in_one_step() {
     assert_eq!(bench.ask(A, get), Reply::Miss);
     bench.set(A, "k", "1");
     let hit = bench.hit(A, get);
-    assert_eq!((&*hit.value, hit.locked_by), (&b"1"[..], Some(A)));
-    assert_eq!(bench.ask(B, get), HELD_BY_ANOTHER);
+    assert_eq!(
+        (&*hit.value, hit.lock.map(|lock| lock.holder)),
+        (&b"1"[..], Some(A))
+    );
+    assert_eq!(bench.ask(B, get), Reply::Refused(Refusal::Locked));
 }
 
 #[test]

@@ -54,6 +54,8 @@ impl Core<MapStore> {
             clock,
             next_cas,
             cas_stride,
+            // Above every fence that was given (L12), and its exact number is told to nobody as such.
+            next_fence: _,
             flush_at,
             // Counted and reported, and read by no rule.
             stats: _,

@@ -1,14 +1,15 @@
 //! Storing a value: set, add, replace, append, prepend, cas, meta set, and replace-and-unlock.
 //!
-//! The order of the questions is the order of the answers: somebody else's lock (or for a
-//! replace-and-unlock, whether it is one's own), then the mode, then the guard, then room. Every
+//! The order of the questions is the order of the answers: somebody else's lock (or, with a fence or
+//! where the lock is to be given back, whether it is one's own), then the mode, then the guard, then room. Every
 //! refusal returns before the first change (E1).
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `do_store_item`; yrmcds `docs/locking.md`.
 
+use super::Core;
+use super::fenced::{Forbidden, Right};
 use super::guard::Guarded;
-use super::{Core, HELD_BY_ANOTHER};
-use crate::command::{Guard, LockAfter, OnMissing, Set, SetMode};
+use crate::command::{Guard, OnMissing, Set, SetMode};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -16,6 +17,14 @@ use crate::reply::{Refusal, Reply, Stored};
 use crate::stats::Counters;
 use crate::store::{End, Full, Store};
 use crate::value::Value;
+
+const fn right(conn: ConnId, set: &Set<'_>) -> Right {
+    Right {
+        conn,
+        fence: set.fence,
+        lock: set.lock,
+    }
+}
 
 impl<S: Store> Core<S> {
     pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> Reply<'static> {
@@ -26,13 +35,16 @@ impl<S: Store> Core<S> {
         }
         match self.find_live(set.key) {
             Ok((slot, old)) => self.set_found(conn, set, slot, old),
-            Err(vacancy) => self.set_missing(set, vacancy),
+            Err(vacancy) => self.set_missing(conn, set, vacancy),
         }
     }
 
-    fn set_missing(&mut self, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
-        if set.lock == LockAfter::Release {
-            return Reply::NotFound;
+    fn set_missing(&mut self, conn: ConnId, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
+        match self.may_make(set.key, right(conn, set)) {
+            Ok(()) => {}
+            // A replace-and-unlock is told first of all that there is nothing to replace.
+            Err(Forbidden::NotHolder) if set.mode == SetMode::Replace => return Reply::NotFound,
+            Err(forbidden) => return forbidden.into(),
         }
         match (set.mode, set.guard) {
             (SetMode::Set, Guard::None) | (SetMode::Add, _) => self.insert(set, vacancy),
@@ -59,18 +71,8 @@ impl<S: Store> Core<S> {
         slot: S::Slot,
         old: ItemHeader,
     ) -> Reply<'static> {
-        match set.lock {
-            LockAfter::Keep => {
-                if self.is_held_by_another(conn, set.key, &old) {
-                    return HELD_BY_ANOTHER;
-                }
-            }
-            // Who must hold the lock is told whether he does, and not who else does.
-            LockAfter::Release => {
-                if self.locks.owner(set.key) != Some(conn) {
-                    return Reply::Refused(Refusal::NotLocked);
-                }
-            }
+        if let Err(forbidden) = self.may_change(set.key, right(conn, set), &old) {
+            return forbidden.into();
         }
         let end = match set.mode {
             SetMode::Add => {
@@ -130,15 +132,17 @@ impl<S: Store> Core<S> {
     fn insert(&mut self, set: &Set<'_>, vacancy: S::Vacancy) -> Reply<'static> {
         let now = self.clock.tick();
         let header = self.new_header(set);
-        let counters = &mut self.stats.counters;
-        if self
-            .store
-            .insert(now, vacancy, set.key, header, set.value, counters)
-            .is_err()
-        {
+        let inserted = self.may_pin_new(set.key, set.value.len()).and_then(|()| {
+            let counters = &mut self.stats.counters;
+            self.store
+                .insert(now, vacancy, set.key, header, set.value, counters)
+        });
+        let Ok(slot) = inserted else {
             return self.out_of_memory();
-        }
+        };
         self.commit_cas(set.new_cas);
+        self.join_lock(set.key, slot);
+        self.end_lock(set.key, Some(slot), set.lock);
         Reply::Stored(Stored {
             cas: header.cas,
             size: set.value.len(),
@@ -153,7 +157,7 @@ impl<S: Store> Core<S> {
         if header.locked {
             // A flush takes what was stored before it, and this was not.
             self.locks.clear_flush(set.key);
-            self.end_lock(set, slot);
+            self.end_lock(set.key, Some(slot), set.lock);
         }
         Reply::Stored(Stored {
             cas: header.cas,
@@ -188,9 +192,7 @@ impl<S: Store> Core<S> {
             return self.out_of_memory();
         };
         self.commit_cas(set.new_cas);
-        if old.locked {
-            self.end_lock(set, slot);
-        }
+        self.end_lock(set.key, Some(slot), set.lock);
         Reply::Stored(Stored {
             cas: header.cas,
             size,
@@ -235,18 +237,6 @@ impl<S: Store> Core<S> {
         Ok(slot)
     }
 
-    /// Ends the lock of what `set` has stored, if it asks for that.
-    fn end_lock(&mut self, set: &Set<'_>, slot: S::Slot) {
-        match set.lock {
-            LockAfter::Keep => {}
-            LockAfter::Release => {
-                self.stats.counters.lock_released += 1;
-                // Whether the item stays is told to nobody.
-                let _ = self.release(set.key, slot);
-            }
-        }
-    }
-
     pub(super) const fn out_of_memory(&mut self) -> Reply<'static> {
         self.stats.counters.store_no_memory += 1;
         Reply::Refused(Refusal::OutOfMemory)
@@ -258,7 +248,7 @@ impl<S: Store> Core<S> {
         self.stats.counters.cmd_set += 1;
         self.stats.counters.store_too_large += 1;
         if let Ok((slot, header)) = self.find_live(key)
-            && !self.is_held_by_another(conn, key, &header)
+            && self.may_change(key, Right::own(conn), &header).is_ok()
         {
             self.remove(key, slot);
         }

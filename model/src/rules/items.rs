@@ -1,7 +1,7 @@
 //! Reading and changing an item: what is found, whether a guard lets a change through, which version
 //! it gets, and what becomes of the item.
 
-use latchd_core::command::{Guard, ItemCommand, LockAfter, NewCas, SetMode, TtlStep};
+use latchd_core::command::{Guard, ItemCommand, NewCas, SetMode, TtlStep};
 use latchd_core::item::Cas;
 use latchd_core::reply::Refusal;
 use latchd_harness::alphabet::RequestKind;
@@ -36,9 +36,16 @@ impl Change<'_> {
                     && hit.unchanged == (known == Some(seen.cas))
             }
             (Some(_), _) => false,
-            (None, ReplySeen::Hit(hit)) => get.steps.vivifies() && !hit.unchanged,
+            (None, ReplySeen::Hit(hit)) => {
+                let is_others = self.is_held_by_another(conn, key);
+                get.steps.vivifies() && !hit.unchanged && !is_others
+            }
             (None, ReplySeen::Refused(Refusal::OutOfMemory)) => get.steps.vivifies(),
-            (None, answer) => answer == ReplySeen::Miss && !get.steps.vivifies(),
+            // It is the holder's of the key to make.
+            (None, answer) => {
+                let is_others = self.is_held_by_another(conn, key);
+                answer == ReplySeen::Miss && (!get.steps.vivifies() || is_others)
+            }
         };
         if item
             .and_then(|seen| seen.owner)
@@ -85,9 +92,8 @@ impl Change<'_> {
             return Ok(());
         };
         let item = self.before.items[key];
-        let owner = item.and_then(|seen| seen.owner);
-        if owner.is_some_and(|owner| owner != conn) {
-            // Whoever holds it decides (L6).
+        if !self.may_change(conn, key, command) {
+            // Whoever holds it decides (L6, G1).
             return Ok(());
         }
         let is_there = item.is_some();
@@ -96,9 +102,7 @@ impl Change<'_> {
             ItemCommand::Set(set) => match (set.mode, set.guard) {
                 (SetMode::Set, Guard::None) => (true, ReplySeen::NotStored),
                 (SetMode::Set, _) => (is_there, ReplySeen::NotFound),
-                (SetMode::Replace, _)
-                    if set.guard != Guard::None || set.lock == LockAfter::Release =>
-                {
+                (SetMode::Replace, guard) if guard != Guard::None => {
                     (is_there, ReplySeen::NotFound)
                 }
                 (SetMode::Replace, _) => (is_there, ReplySeen::NotStored),
@@ -111,6 +115,8 @@ impl Change<'_> {
             ItemCommand::Arithmetic(sum) => (is_there || sum.steps.vivifies(), ReplySeen::NotFound),
             ItemCommand::Get(_)
             | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Acquire(_)
+            | ItemCommand::Release(_)
             | ItemCommand::Lock { .. }
             | ItemCommand::Unlock { .. } => return Ok(()),
         };
@@ -147,9 +153,15 @@ impl Change<'_> {
             ItemCommand::Arithmetic(arithmetic) => arithmetic.guard,
             ItemCommand::Get(_)
             | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Acquire(_)
+            | ItemCommand::Release(_)
             | ItemCommand::Lock { .. }
             | ItemCommand::Unlock { .. } => return Ok(()),
         };
+        if !self.may_change(conn, key, command) {
+            // A fence that is over is answered as a version that is (G1).
+            return Ok(());
+        }
         let is_done = matches!(
             answer,
             ReplySeen::Stored { .. } | ReplySeen::Deleted | ReplySeen::Number { .. }
@@ -202,6 +214,8 @@ impl Change<'_> {
                 ItemCommand::Delete(delete) => delete.new_cas,
                 ItemCommand::Arithmetic(arithmetic) => arithmetic.new_cas,
                 ItemCommand::SetTooLarge { .. }
+                | ItemCommand::Acquire(_)
+                | ItemCommand::Release(_)
                 | ItemCommand::Lock { .. }
                 | ItemCommand::Unlock { .. } => NewCas::Next,
             };
@@ -292,6 +306,14 @@ impl Change<'_> {
             self.witnessed.add(witness);
         }
         let after = self.after.items[key];
+        // Who holds it then is a rule of its own (L12).
+        let lock = self.after.locks[key];
+        let item = item.map(|item| Seen {
+            locked: lock.is_some(),
+            owner: lock.map(|lock| lock.owner),
+            listed: lock.and_then(|lock| lock.listed),
+            ..item
+        });
         demand(
             invariant,
             after.map(Seen::told) == item.map(Seen::told),

@@ -3,7 +3,8 @@
 //! Source: docs/PROTOCOL.md, "Locks".
 
 use latchd_core::ConnId;
-use latchd_core::command::{Get, GlobalCommand, ItemCommand, LockAfter, Set};
+use latchd_core::command::{Get, GlobalCommand, ItemCommand, LockAfter, Set, SetMode};
+use latchd_core::fence::Fence;
 use latchd_core::reply::Refusal;
 
 use super::{Cause, Change, Verdict, demand};
@@ -20,7 +21,10 @@ impl Change<'_> {
             let Some(before) = self.before.items[key].filter(|seen| seen.locked) else {
                 continue;
             };
-            if self.actor().is_some() && before.owner == self.actor() {
+            let may_change = self.asked().is_some_and(|(conn, asked, command, _)| {
+                asked == key && self.may_change(conn, key, command)
+            });
+            if (self.actor().is_some() && before.owner == self.actor()) || may_change {
                 let is_store = matches!(self.answer, Some(ReplySeen::Stored { .. }));
                 if is_store && self.asked().is_some_and(|(_, asked, ..)| asked == key) {
                     self.witnessed.add(Witness::OwnerChanges);
@@ -52,6 +56,25 @@ impl Change<'_> {
                 self.witnessed.add(Witness::HeldThroughFlush);
             }
         }
+        for key in self.keys() {
+            let (lock, item) = (self.before.locks[key], self.before.items[key]);
+            let made = self.after.items[key];
+            let (Some(lock), None, Some(_)) = (lock, item, made) else {
+                continue;
+            };
+            let is_right = self.asked().is_some_and(|(conn, asked, command, _)| {
+                let is_own = lock.owner == conn;
+                asked == key && (is_own || self.may_change(conn, key, command))
+            });
+            demand(Invariant::HeldIsSafe, is_right, || {
+                format!(
+                    "{} is made, and {} holds the key",
+                    described(made),
+                    lock.owner
+                )
+            })?;
+            self.witnessed.add(Witness::MadeWhileHeld);
+        }
         Ok(())
     }
 
@@ -61,12 +84,32 @@ impl Change<'_> {
             return Ok(());
         };
         match command {
-            ItemCommand::Lock { .. } | ItemCommand::Get(Get { lock: true, .. }) => {
-                self.taking(conn, key, answer)
+            ItemCommand::Lock { .. }
+            | ItemCommand::Acquire(_)
+            | ItemCommand::Get(Get { lock: true, .. }) => {
+                let needs_item = if let ItemCommand::Acquire(acquire) = command {
+                    acquire.needs_item
+                } else {
+                    true
+                };
+                self.taking(conn, key, needs_item, answer)
+            }
+            ItemCommand::Release(release) => {
+                let fence = release.fence.map(Fence::number);
+                let is_meant = self.before.locks[key].is_some_and(|lock| {
+                    lock.owner == conn && fence.is_none_or(|fence| fence == lock.fence)
+                });
+                let due = if is_meant {
+                    ReplySeen::Unlocked
+                } else {
+                    ReplySeen::NotFound
+                };
+                self.wanted(answer == due, key, answer, &format!("{due:?} is due"))
             }
             ItemCommand::Unlock { .. } => self.giving_back(conn, key, answer),
             ItemCommand::Set(Set {
                 lock: LockAfter::Release,
+                mode: SetMode::Replace,
                 ..
             }) => self.replacing_and_unlocking(conn, key, answer),
             ItemCommand::SetTooLarge { .. } => self.wanted(
@@ -76,6 +119,13 @@ impl Change<'_> {
                 "it is too large",
             ),
             ItemCommand::Set(_) | ItemCommand::Delete(_) | ItemCommand::Arithmetic(_) => {
+                let unlocks = Self::lock_after(command) == LockAfter::Release;
+                if let Some(verdict) = self.fenced() {
+                    return verdict;
+                }
+                if unlocks {
+                    return self.changing_and_unlocking(conn, key, answer);
+                }
                 let is_others = self.is_held_by_another(conn, key);
                 let is_refused = answer == ReplySeen::Refused(Refusal::Locked);
                 self.wanted(
@@ -85,7 +135,11 @@ impl Change<'_> {
                     "that is not who holds it",
                 )?;
                 if is_others {
-                    self.witnessed.add(Witness::OwnerOnly);
+                    self.witnessed.add(if self.before.items[key].is_some() {
+                        Witness::OwnerOnly
+                    } else {
+                        Witness::MakingRefused
+                    });
                 }
                 Ok(())
             }
@@ -94,10 +148,10 @@ impl Change<'_> {
     }
 
     fn owner(&self, key: usize) -> Option<ConnId> {
-        self.before.items[key].and_then(|seen| seen.owner)
+        self.before.locks[key].map(|lock| lock.owner)
     }
 
-    fn is_held_by_another(&self, conn: ConnId, key: usize) -> bool {
+    pub(super) fn is_held_by_another(&self, conn: ConnId, key: usize) -> bool {
         self.owner(key).is_some_and(|owner| owner != conn)
     }
 
@@ -114,40 +168,54 @@ impl Change<'_> {
     }
 
     /// An attempt to take the lock.
-    fn taking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Verdict {
+    fn taking(&mut self, conn: ConnId, key: usize, needs_item: bool, answer: ReplySeen) -> Verdict {
+        let lock = self.before.locks[key];
         let item = self.before.items[key];
         let is_open = self.before.shards[self.shard]
             .connections
             .contains(&Some(conn));
         let held = self
             .before
-            .items
+            .locks
             .iter()
             .flatten()
-            .filter(|seen| seen.owner == Some(conn));
+            .filter(|lock| lock.owner == conn);
         let has_too_many = held.count() >= self.setup.locks_max;
-        let is_granted = matches!(answer, ReplySeen::Locked | ReplySeen::Hit(_));
+        let is_granted = if let ReplySeen::Granted { item: told, .. } = answer {
+            told == item.map(|seen| seen.cas)
+        } else {
+            matches!(answer, ReplySeen::Locked | ReplySeen::Hit(_))
+        };
+        let is_contended = if let ReplySeen::Contended { holder } = answer {
+            lock.is_some_and(|lock| lock.owner == holder)
+        } else {
+            answer == ReplySeen::Refused(Refusal::Locked)
+        };
         let is_refused = |refusal| answer == ReplySeen::Refused(refusal);
-        let (is_right, words) = match item {
-            None => (
+        let (is_right, words) = match lock.map(drop).or(item.map(drop)) {
+            None if needs_item => (
                 matches!(answer, ReplySeen::NotFound | ReplySeen::Miss),
                 "there is nothing to lock",
             ),
-            Some(_) if !is_open => (
+            _ if !is_open => (
                 is_refused(Refusal::ConnectionClosed),
                 "its connection has ended",
             ),
-            Some(seen) if seen.locked => (is_refused(Refusal::Locked), "it is held"),
-            Some(_) if has_too_many => (is_refused(Refusal::TooManyLocks), "it has enough"),
-            Some(_) => (is_granted, "nothing stands in the way"),
+            _ if lock.is_some() => (is_contended, "it is held"),
+            _ if has_too_many => (is_refused(Refusal::TooManyLocks), "it has enough"),
+            _ => (is_granted, "nothing stands in the way"),
         };
         self.wanted(is_right, key, answer, words)?;
         let is_own = self.owner(key) == Some(conn);
         let witness = match (answer, is_own) {
-            (ReplySeen::Refused(Refusal::Locked), true) => Witness::RelockRefused,
-            (ReplySeen::Refused(Refusal::Locked), false) => Witness::LockRefused,
+            (ReplySeen::Refused(Refusal::Locked) | ReplySeen::Contended { .. }, true) => {
+                Witness::RelockRefused
+            }
+            (ReplySeen::Refused(Refusal::Locked) | ReplySeen::Contended { .. }, false) => {
+                Witness::LockRefused
+            }
             (ReplySeen::Refused(Refusal::TooManyLocks), _) => Witness::TooManyLocks,
-            (ReplySeen::Locked, _) => Witness::Granted,
+            (ReplySeen::Locked | ReplySeen::Granted { .. }, _) => Witness::Granted,
             (ReplySeen::Hit(_), _) => Witness::LockedAndRead,
             (ReplySeen::NotFound | ReplySeen::Miss, _) => Witness::NothingToLock,
             _ => return Ok(()),
@@ -159,8 +227,8 @@ impl Change<'_> {
     /// `unlock`.
     fn giving_back(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Verdict {
         let due = match (self.before.items[key], self.owner(key) == Some(conn)) {
-            (None, _) => ReplySeen::Refused(Refusal::NotLockedNotFound),
-            (Some(_), true) => ReplySeen::Unlocked,
+            (_, true) => ReplySeen::Unlocked,
+            (None, false) => ReplySeen::Refused(Refusal::NotLockedNotFound),
             (Some(_), false) => ReplySeen::Refused(Refusal::NotLocked),
         };
         self.wanted(answer == due, key, answer, &format!("{due:?} is due"))?;
@@ -170,6 +238,19 @@ impl Change<'_> {
         Ok(())
     }
 
+    /// Another change that gives the lock back, as far as it is about the lock.
+    fn changing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Verdict {
+        let is_own = self.owner(key) == Some(conn);
+        let is_refused = answer == ReplySeen::Refused(Refusal::NotLocked);
+        let is_nothing = self.before.items[key].is_none() && answer == ReplySeen::NotFound;
+        let is_right = if is_own {
+            !is_refused
+        } else {
+            is_refused || is_nothing
+        };
+        self.wanted(is_right, key, answer, "it is to be the holder's")
+    }
+
     /// Replace-and-unlock, as far as it is about the lock.
     fn replacing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Verdict {
         let is_lock_to_blame = matches!(
@@ -177,7 +258,11 @@ impl Change<'_> {
             ReplySeen::Refused(Refusal::NotLocked | Refusal::Locked)
         );
         let (is_right, words) = match (self.before.items[key], self.owner(key) == Some(conn)) {
-            (None, _) => (answer == ReplySeen::NotFound, "there is none"),
+            (None, false) => (answer == ReplySeen::NotFound, "there is none"),
+            (None, true) => (
+                matches!(answer, ReplySeen::NotFound | ReplySeen::NotStored),
+                "there is none, and it holds the key",
+            ),
             (Some(_), false) => (
                 answer == ReplySeen::Refused(Refusal::NotLocked),
                 "it does not hold the lock",

@@ -5,6 +5,7 @@
 //! itself is taken off ([`World::enter`](crate::world::World)): an item whose TTL has passed is not
 //! there for anybody, whether or not the core has noticed.
 
+mod grants;
 mod items;
 mod locks;
 mod wins;
@@ -54,6 +55,8 @@ pub(crate) struct Change<'a> {
     pub(crate) ghosts: [Ghost; crate::action::KEYS.len()],
     pub(crate) flush_due_ms: Option<u64>,
     pub(crate) given: u64,
+    /// The greatest fence that was given.
+    pub(crate) fence_given: u64,
     pub(crate) witnessed: Witnesses,
 }
 
@@ -78,6 +81,7 @@ impl Change<'_> {
         self.refusal_changes_nothing()?;
         self.held_is_safe()?;
         self.lock_answers()?;
+        self.grants()?;
         self.reads()?;
         self.lists()?;
         self.modes()?;
@@ -151,6 +155,13 @@ impl Change<'_> {
                     )
                 },
             )?;
+            let is_same = self.before.locks[key] == self.after.locks[key];
+            demand(Invariant::RefusedIsNothing, is_same, || {
+                format!(
+                    "{answer:?} has changed who holds {}",
+                    crate::action::name(key)
+                )
+            })?;
         }
         let (before, after) = (
             &self.before.shards[self.shard],

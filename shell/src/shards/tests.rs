@@ -1,6 +1,6 @@
 //! That several cores are one to their clients.
 
-use latchd_core::command::{GlobalCommand, ItemCommand, Set};
+use latchd_core::command::{Get, GlobalCommand, ItemCommand, Set};
 use latchd_core::time::Exptime;
 
 use super::*;

@@ -168,6 +168,17 @@ impl<S: Store> Lockstep<S> {
         }
         for bytes in KEYS {
             let key = Key::new(bytes).expect("a legal key");
+            let held = self.core.locks().in_force(key);
+            let held = held.map(|held| (held.owner, held.fence.number(), held.has_item));
+            let has_item = self.oracle.visible(bytes).is_some();
+            let lock = self.oracle.lock_of(bytes);
+            let due = lock.map(|lock| (lock.owner, lock.fence, has_item));
+            if held != due {
+                let key = String::from_utf8_lossy(bytes);
+                return Err(format!(
+                    "lock of {key}: expected {due:?}\n         got {held:?}"
+                ));
+            }
             if let (Some(there), None) = (self.core.peek(key), self.oracle.visible(bytes)) {
                 let key = String::from_utf8_lossy(bytes);
                 return Err(format!("item {key}: expected none\n         got {there:?}"));
@@ -186,9 +197,14 @@ fn needs_room(input: &Input<'_>) -> bool {
                 ItemCommand::Set(_)
                 | ItemCommand::Delete(_)
                 | ItemCommand::Arithmetic(_)
+                | ItemCommand::Acquire(_)
                 | ItemCommand::Lock { .. },
             ) => true,
-            Command::Item(ItemCommand::SetTooLarge { .. } | ItemCommand::Unlock { .. })
+            Command::Item(
+                ItemCommand::SetTooLarge { .. }
+                | ItemCommand::Release(_)
+                | ItemCommand::Unlock { .. },
+            )
             | Command::Global(_) => false,
         },
         Input::Event(_) => false,
@@ -254,6 +270,8 @@ const fn steps<'a>(command: &'a Command<'_>) -> &'a TtlSteps {
             ItemCommand::Set(_)
             | ItemCommand::SetTooLarge { .. }
             | ItemCommand::Delete(_)
+            | ItemCommand::Acquire(_)
+            | ItemCommand::Release(_)
             | ItemCommand::Lock { .. }
             | ItemCommand::Unlock { .. },
         )

@@ -14,10 +14,14 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use latchd_core::command::{Command, Get, GlobalCommand, ItemCommand, NewCas, TtlStep, TtlSteps};
+use latchd_core::command::{
+    Acquire, Command, Get, GlobalCommand, ItemCommand, LockAfter, NewCas, TtlStep, TtlSteps,
+};
 use latchd_core::engine::Event;
+use latchd_core::fence::Fence;
+use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
-use latchd_core::reply::Refusal;
+use latchd_core::reply::{LockSeen, Refusal};
 use latchd_core::time::Exptime;
 use latchd_core::{ConnId, Limits};
 
@@ -35,11 +39,25 @@ pub struct Oracle {
     now_ms: u64,
     unix_ms_at_start: u64,
     items: BTreeMap<Vec<u8>, Item>,
-    locks: BTreeMap<Vec<u8>, ConnId>,
+    locks: BTreeMap<Vec<u8>, Lock>,
+    fence_last: u64,
     open: BTreeSet<ConnId>,
     cas_last: u64,
     flush_due_ms: Option<u64>,
     counts: Counts,
+}
+
+/// Everything there is to know of a lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Lock {
+    /// Who holds it.
+    pub owner: ConnId,
+    /// The number of the grant.
+    pub fence: u64,
+    /// When it was granted.
+    pub since_ms: u64,
+    /// It stays when its owner deletes the item.
+    pub is_of_key: bool,
 }
 
 /// Everything there is to know of an item.
@@ -78,6 +96,7 @@ impl Oracle {
             unix_ms_at_start: unix_s_at_start * 1000,
             items: BTreeMap::new(),
             locks: BTreeMap::new(),
+            fence_last: 0,
             open: BTreeSet::new(),
             cas_last: 0,
             flush_due_ms: None,
@@ -122,6 +141,12 @@ impl Oracle {
     /// Who holds the lock of a key.
     #[must_use]
     pub fn holder(&self, key: &[u8]) -> Option<ConnId> {
+        self.locks.get(key).map(|lock| lock.owner)
+    }
+
+    /// The lock of a key.
+    #[must_use]
+    pub fn lock_of(&self, key: &[u8]) -> Option<Lock> {
         self.locks.get(key).copied()
     }
 
@@ -154,24 +179,37 @@ impl Oracle {
             ItemCommand::Get(get) => self.get(conn, get),
             ItemCommand::Set(set) => self.set(conn, set),
             ItemCommand::SetTooLarge { .. } => {
-                if !self.refuses(conn, key) {
+                if self.items.contains_key(key) && !self.refuses(conn, key) {
                     self.take_out(key);
                 }
                 OwnedReply::Refused(Refusal::TooLarge)
             }
             ItemCommand::Delete(delete) => self.delete(conn, delete),
             ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
-            ItemCommand::Lock { .. } => {
-                if !self.items.contains_key(key) {
+            ItemCommand::Acquire(acquire) => self.acquire(conn, acquire),
+            ItemCommand::Release(release) => {
+                let is_meant = |lock: &Lock| {
+                    let asked = release.fence.map(Fence::number);
+                    lock.owner == conn && asked.is_none_or(|fence| fence == lock.fence)
+                };
+                if !self.locks.get(key).is_some_and(is_meant) {
                     return OwnedReply::NotFound;
                 }
-                match self.lock(conn, key) {
-                    Ok(()) => OwnedReply::Locked,
+                self.unlock(key);
+                self.counts.lock_released += 1;
+                OwnedReply::Unlocked
+            }
+            ItemCommand::Lock { .. } => {
+                if !self.items.contains_key(key) && !self.locks.contains_key(key) {
+                    return OwnedReply::NotFound;
+                }
+                match self.lock(conn, key, false) {
+                    Ok(_) => OwnedReply::Locked,
                     Err(refusal) => OwnedReply::Refused(refusal),
                 }
             }
             ItemCommand::Unlock { .. } => {
-                if !self.items.contains_key(key) {
+                if self.holder(key) != Some(conn) && !self.items.contains_key(key) {
                     return OwnedReply::Refused(Refusal::NotLockedNotFound);
                 }
                 if self.holder(key) != Some(conn) {
@@ -207,7 +245,12 @@ impl Oracle {
             ),
             GlobalCommand::Stats(_) => OwnedReply::Stats(Counts {
                 locks_held: self.locks.len() as u64,
-                lock_holders: self.locks.values().collect::<BTreeSet<_>>().len() as u64,
+                lock_holders: self
+                    .locks
+                    .values()
+                    .map(|lock| lock.owner)
+                    .collect::<BTreeSet<_>>()
+                    .len() as u64,
                 ..self.counts
             }),
             GlobalCommand::StatsReset => {
@@ -221,7 +264,15 @@ impl Oracle {
         let key = get.key.as_bytes();
         let made = !self.items.contains_key(key);
         if made {
-            if get.lock || !get.steps.vivifies() {
+            let holder = self.holder(key);
+            if get.lock && holder.is_some() {
+                return match self.lock(conn, key, false) {
+                    Ok(_) => unreachable!("it is held"),
+                    Err(refusal) => OwnedReply::Refused(refusal),
+                };
+            }
+            let is_others = holder.is_some_and(|holder| holder != conn);
+            if get.lock || !get.steps.vivifies() || is_others {
                 return OwnedReply::Miss;
             }
             let cas = self.version(get.new_cas);
@@ -231,7 +282,7 @@ impl Oracle {
             );
         }
         if get.lock
-            && let Err(refusal) = self.lock(conn, key)
+            && let Err(refusal) = self.lock(conn, key, false)
         {
             return OwnedReply::Refused(refusal);
         }
@@ -255,20 +306,79 @@ impl Oracle {
             item.fetched = true;
             item.accessed_ms = now_ms;
         }
+        // What is made and gone at once is shown and not kept, whoever holds the key.
+        if made && self.is_gone(&self.items[key]) {
+            self.items.remove(key);
+        }
         OwnedReply::Hit(Seen {
+            // As it is after the get; the rest is as it was before.
+            lock: self.lock_seen(key),
+            ..self.seen(key, &before, ttls, win, get.known_cas.map(Cas::number))
+        })
+    }
+
+    /// `ml`.
+    fn acquire(&mut self, conn: ConnId, acquire: &Acquire<'_>) -> OwnedReply {
+        let key = acquire.key.as_bytes();
+        let held = self.locks.contains_key(key);
+        if acquire.needs_item && !held && !self.items.contains_key(key) {
+            return OwnedReply::NotFound;
+        }
+        let fence = match self.lock(conn, key, true) {
+            Ok(fence) => fence,
+            Err(Refusal::Locked) => {
+                return OwnedReply::Contended(self.lock_seen(key).expect("it is held"));
+            }
+            Err(refusal) => return OwnedReply::Refused(refusal),
+        };
+        let Some(before) = self.items.get(key).cloned() else {
+            return OwnedReply::Granted { fence, item: None };
+        };
+        let now_ms = self.now_ms;
+        if acquire.looks {
+            let item = self.items.get_mut(key).expect("it is there");
+            item.fetched = true;
+            item.accessed_ms = now_ms;
+        }
+        let ttls = vec![self.seconds_left(before.gone_at_ms)];
+        OwnedReply::Granted {
+            fence,
+            item: Some(self.seen(key, &before, ttls, Win::None, None)),
+        }
+    }
+
+    /// The lock of a key, as others see it.
+    fn lock_seen(&self, key: &[u8]) -> Option<LockSeen> {
+        self.locks.get(key).map(|lock| LockSeen {
+            holder: lock.owner,
+            fence: Fence::new(lock.fence).expect("they start at 1"),
+            held_s: (self.now_ms - lock.since_ms) / 1000,
+        })
+    }
+
+    /// An item that was like this, as a read shows it.
+    fn seen(
+        &self,
+        key: &[u8],
+        before: &Item,
+        ttls: Vec<Option<u64>>,
+        win: Win,
+        known_cas: Option<u64>,
+    ) -> Seen {
+        Seen {
             key: key.to_vec(),
             key_form: before.key_form,
-            value: before.value,
+            value: before.value.clone(),
             cas: before.cas,
             client_flags: before.client_flags,
             ttls,
-            last_access_s: (quarter(now_ms) - quarter(before.accessed_ms)) / 1000,
+            last_access_s: (quarter(self.now_ms) - quarter(before.accessed_ms)) / 1000,
             fetched: before.fetched,
             stale: before.stale,
             win,
-            unchanged: get.known_cas.is_some_and(|cas| cas.number() == before.cas),
-            locked_by: self.holder(key),
-        })
+            unchanged: known_cas == Some(before.cas),
+            lock: None,
+        }
     }
 
     /// Follows the TTL through the steps of a command: when the item is gone in the end, the TTL
@@ -306,12 +416,47 @@ impl Oracle {
 
     /// Whether `conn` may not change the item of `key`, because another one holds it.
     fn refuses(&mut self, conn: ConnId, key: &[u8]) -> bool {
-        let refuses = self.locks.get(key).is_some_and(|owner| *owner != conn);
+        let refuses = self.locks.get(key).is_some_and(|lock| lock.owner != conn);
         self.counts.lock_refusals += u64::from(refuses);
         refuses
     }
 
-    fn lock(&mut self, conn: ConnId, key: &[u8]) -> Result<(), Refusal> {
+    /// What keeps `conn` from changing what is, or is not, under `key`: with a fence, that this is not
+    /// the grant in force; if it is to be unlocked, that it is another's or nobody's; and otherwise
+    /// that it is another's. `missing` is for who would unlock where there is nothing.
+    fn forbids(
+        &mut self,
+        conn: ConnId,
+        key: &[u8],
+        (fence, lock): (Option<Fence>, LockAfter),
+        missing: Option<OwnedReply>,
+    ) -> Option<OwnedReply> {
+        let in_force = self.locks.get(key).map(|lock| lock.fence);
+        if let Some(fence) = fence {
+            return (in_force != Some(fence.number())).then_some(OwnedReply::Exists);
+        }
+        match lock {
+            LockAfter::Release if self.holder(key) == Some(conn) => None,
+            LockAfter::Release => {
+                let is_missing = !self.items.contains_key(key);
+                let not_locked = OwnedReply::Refused(Refusal::NotLocked);
+                Some(missing.filter(|_| is_missing).unwrap_or(not_locked))
+            }
+            LockAfter::Keep => self
+                .refuses(conn, key)
+                .then_some(OwnedReply::Refused(Refusal::Locked)),
+        }
+    }
+
+    /// A change is done, and the lock goes with it if that was asked for.
+    fn changed(&mut self, key: &[u8], lock: LockAfter) {
+        if lock == LockAfter::Release && self.locks.contains_key(key) {
+            self.unlock(key);
+            self.counts.lock_released += 1;
+        }
+    }
+
+    fn lock(&mut self, conn: ConnId, key: &[u8], is_of_key: bool) -> Result<u64, Refusal> {
         if !self.open.contains(&conn) {
             return Err(Refusal::ConnectionClosed);
         }
@@ -319,13 +464,24 @@ impl Oracle {
             self.counts.lock_contended += 1;
             return Err(Refusal::Locked);
         }
-        let held = self.locks.values().filter(|owner| **owner == conn).count();
+        let held = self
+            .locks
+            .values()
+            .filter(|lock| lock.owner == conn)
+            .count();
         if held >= self.limits.locks_per_connection_max {
             return Err(Refusal::TooManyLocks);
         }
-        self.locks.insert(key.to_vec(), conn);
+        self.fence_last += 1;
+        let lock = Lock {
+            owner: conn,
+            fence: self.fence_last,
+            since_ms: self.now_ms,
+            is_of_key,
+        };
+        self.locks.insert(key.to_vec(), lock);
         self.counts.lock_granted += 1;
-        Ok(())
+        Ok(lock.fence)
     }
 
     /// Ends a lock; what it has held off happens.
@@ -344,7 +500,7 @@ impl Oracle {
         let keys: Vec<Vec<u8>> = self
             .locks
             .iter()
-            .filter(|(_, owner)| **owner == conn)
+            .filter(|(_, lock)| lock.owner == conn)
             .map(|(key, _)| key.clone())
             .collect();
         for key in &keys {
@@ -362,10 +518,12 @@ impl Oracle {
         }
     }
 
-    /// The item and its lock, if any, are no more.
+    /// The item is no more, nor its lock if it was that of the item.
     fn take_out(&mut self, key: &[u8]) {
-        self.items.remove(key);
-        self.locks.remove(key);
+        if self.items.remove(key).is_some() {
+            self.locks
+                .retain(|held, lock| held != key || lock.is_of_key);
+        }
     }
 
     fn fresh(

@@ -67,6 +67,11 @@ pub struct Style {
 }
 
 impl Style {
+    /// Whether something of an item is to be shown.
+    const fn looks(&self) -> bool {
+        self.with_cas || self.with_value || self.with_client_flags || self.ttl_after.is_some()
+    }
+
     /// Whether the exptime of a flush is left out: a flush says at times that it is for now.
     fn leaves_out(&self, exptime: Exptime) -> bool {
         exptime == Exptime::Never && self.order & 1 == 0

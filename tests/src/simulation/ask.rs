@@ -316,6 +316,9 @@ impl What {
                 Direction::Increment => Self::Increment,
                 Direction::Decrement => Self::Decrement,
             },
+            SmallRequest::Acquire(_) | SmallRequest::Release { .. } => {
+                unreachable!("locks are spoken of in the old words")
+            }
             SmallRequest::Lock { .. } => Self::Lock,
             SmallRequest::Unlock { .. } => Self::Unlock,
             SmallRequest::UnlockAll => Self::UnlockAll,

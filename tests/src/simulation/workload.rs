@@ -11,7 +11,8 @@ use latchd_core::command::{Guard, LockAfter, Removal, SetMode};
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
 use latchd_harness::alphabet::{
-    GuardChoice, SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
+    GuardChoice, SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallKey, SmallRequest,
+    SmallSet, SmallValue,
 };
 use latchd_harness::wording::{Protocol, Style, at_moment, nearest};
 
@@ -54,6 +55,7 @@ pub(super) fn draw(
     if let Some(what) = of_a_wire_only(bits & 4095, asker) {
         return Some(say_of_a_wire_only(what, bits >> 16, asker));
     }
+    let request = &in_old_words(*request);
     // A value over the limit is one that somebody wants to set.
     let (request, is_too_large) = match *request {
         SmallRequest::SetTooLarge { key } => (
@@ -152,6 +154,36 @@ fn say_of_a_wire_only(what: What, bits: u64, asker: &Asker) -> Ask {
     };
     ask.style.quiet = what == What::Quit && protocol == Protocol::Binary && bits & 3 == 0;
     ask
+}
+
+/// The same with the lock of an item in the place of that of a key, and in the client's own right: who
+/// audits here knows locks as something that an item has.
+const fn in_old_words(request: SmallRequest) -> SmallRequest {
+    match request {
+        SmallRequest::Acquire(SmallAcquire { key, .. }) => SmallRequest::Lock { key },
+        SmallRequest::Release { key, .. } => SmallRequest::Unlock { key },
+        SmallRequest::Set(set) => SmallRequest::Set(SmallSet {
+            fence: None,
+            lock: match set.mode {
+                SetMode::Replace => set.lock,
+                SetMode::Set | SetMode::Add | SetMode::Append { .. } | SetMode::Prepend { .. } => {
+                    LockAfter::Keep
+                }
+            },
+            ..set
+        }),
+        SmallRequest::Delete(delete) => SmallRequest::Delete(SmallDelete {
+            fence: None,
+            lock: LockAfter::Keep,
+            ..delete
+        }),
+        SmallRequest::Arithmetic(sum) => SmallRequest::Arithmetic(SmallArithmetic {
+            fence: None,
+            lock: LockAfter::Keep,
+            ..sum
+        }),
+        other => other,
+    }
 }
 
 /// Which of the keys is asked for.

@@ -25,7 +25,7 @@ fn hit(value: Value<'_>) -> Reply<'_> {
         stale: false,
         win: Win::None,
         unchanged: false,
-        locked_by: None,
+        lock: None,
         memory_bytes: 1,
     })
 }

@@ -313,6 +313,11 @@ fn encode_word(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Number(number) => ClassicResponse::Number(number.value).encode(out),
         Reply::Locked | Reply::Unlocked | Reply::Ok => ClassicResponse::Ok.encode(out),
         Reply::Refused(refusal) => put_line(out, status_line::refusal(*refusal)),
-        Reply::Hit(_) | Reply::Miss | Reply::Keys(_) | Reply::Stats(_) => put_line(out, MISMATCH),
+        Reply::Hit(_)
+        | Reply::Miss
+        | Reply::Keys(_)
+        | Reply::Stats(_)
+        | Reply::Granted(_)
+        | Reply::Contended(_) => put_line(out, MISMATCH),
     }
 }

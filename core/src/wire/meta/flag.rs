@@ -6,6 +6,8 @@
 
 use alloc::vec::Vec;
 
+use super::Verb;
+use crate::fence::Fence;
 use crate::time::Exptime;
 use crate::wire::scan::{i32_from, u32_from, u64_from};
 use crate::wire::status_line::{BAD_FORMAT, put_number};
@@ -27,6 +29,14 @@ pub enum Flag<'a> {
     ShowClientFlags,
     /// `F`: the client flags to store.
     ClientFlags(u32),
+    /// `G`: change only while the grant with this number is in force.
+    InGrant(Fence),
+    /// `F` of `mu`: give back only the grant with this number.
+    OfGrant(Fence),
+    /// `F` of `ml`: show the number of the grant.
+    ShowFence,
+    /// `U`: give the lock back in the same step.
+    Unlock,
     /// `h`: show whether the item was fetched before.
     ShowFetched,
     /// `I`: mark the item stale, or store though it is newer.
@@ -90,8 +100,11 @@ impl BadFlag {
 impl<'a> Flag<'a> {
     /// Reads one word of a request: its first byte decides, and a token that is not its own is let
     /// pass.
+    ///
+    /// What is latchd's own is known to those verbs only to which it means something: the others answer
+    /// as memcached does.
     #[inline]
-    pub(crate) fn decode(word: &'a [u8]) -> Result<Self, BadFlag> {
+    pub(crate) fn decode(verb: Verb, word: &'a [u8]) -> Result<Self, BadFlag> {
         let Some((letter, token)) = word.split_first() else {
             return Err(BadFlag::Unknown);
         };
@@ -100,6 +113,7 @@ impl<'a> Flag<'a> {
             Ok(Exptime::from_wire(i64::from(seconds)))
         };
         let number = |bad: BadFlag| some(token).and_then(u64_from).ok_or(bad);
+        let fence = || number(BAD_TOKEN).and_then(|number| Fence::new(number).ok_or(BAD_TOKEN));
         Ok(match letter {
             b'b' => Self::BinaryKey,
             b'c' => Self::ShowCas,
@@ -109,7 +123,10 @@ impl<'a> Flag<'a> {
             ))?),
             b'E' => Self::NewCas(number(BAD_TOKEN)?),
             b'f' => Self::ShowClientFlags,
+            b'F' if verb == Verb::Lock => Self::ShowFence,
+            b'F' if verb == Verb::Unlock => Self::OfGrant(fence()?),
             b'F' => Self::ClientFlags(some(token).and_then(u32_from).ok_or(BadFlag::ClientFlags)?),
+            b'G' if verb.changes() => Self::InGrant(fence()?),
             b'h' => Self::ShowFetched,
             b'I' => Self::Invalidate,
             b'J' => Self::Initial(number(BadFlag::Token(
@@ -125,7 +142,10 @@ impl<'a> Flag<'a> {
             b'R' => Self::Recache(exptime()?),
             b's' => Self::ShowSize,
             b't' => Self::ShowTtl,
+            // A lock has no TTL.
+            b'T' if verb == Verb::Lock => return Err(BadFlag::Unknown),
             b'T' => Self::Touch(exptime()?),
+            b'U' if verb.changes() => Self::Unlock,
             b'u' => Self::NoBump,
             b'v' => Self::Value,
             b'x' => Self::Clear,
@@ -153,6 +173,10 @@ impl<'a> Flag<'a> {
             Self::NewCas(cas) => number(b'E', cas, out),
             Self::ShowClientFlags => out.push(b'f'),
             Self::ClientFlags(flags) => number(b'F', u64::from(flags), out),
+            Self::InGrant(fence) => number(b'G', fence.number(), out),
+            Self::OfGrant(fence) => number(b'F', fence.number(), out),
+            Self::ShowFence => out.push(b'F'),
+            Self::Unlock => out.push(b'U'),
             Self::ShowFetched => out.push(b'h'),
             Self::Invalidate => out.push(b'I'),
             Self::Initial(initial) => number(b'J', initial, out),

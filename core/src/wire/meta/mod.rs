@@ -1,4 +1,4 @@
-//! The meta text protocol: `mg`, `ms`, `md`, `ma`, `me` and `mn`.
+//! The meta text protocol: `mg`, `ms`, `md`, `ma`, `me` and `mn`; and, of latchd's own, `ml` and `mu`.
 //!
 //! A meta command is a verb, a key and flags. Most flags are accepted by every verb, whether they
 //! mean something to it or not; what each means where is in [`request`].
@@ -30,6 +30,20 @@ pub enum Verb {
     Arithmetic,
     /// `me`: everything about an item, for a person.
     Debug,
+    /// `ml`: takes the lock of a key.
+    Lock,
+    /// `mu`: gives it back.
+    Unlock,
+}
+
+impl Verb {
+    /// Whether it changes what is stored.
+    pub(crate) const fn changes(self) -> bool {
+        match self {
+            Self::Set | Self::Delete | Self::Arithmetic => true,
+            Self::Get | Self::Debug | Self::Lock | Self::Unlock => false,
+        }
+    }
 }
 
 /// How a meta command wants to be answered.

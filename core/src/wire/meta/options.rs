@@ -9,7 +9,8 @@
 
 use super::flag::BadFlag;
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
-use crate::command::{Guard, NewCas, TtlStep, TtlSteps};
+use crate::command::{Guard, LockAfter, NewCas, TtlStep, TtlSteps};
+use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::time::Exptime;
@@ -31,6 +32,11 @@ pub(super) struct Options<'a> {
     pub(super) key: Key<'a>,
     pub(super) key_form: KeyForm,
     pub(super) cas: Option<u64>,
+    /// `G`, or `F` of `mu`.
+    pub(super) fence: Option<Fence>,
+    pub(super) unlocks: bool,
+    /// Something of the item is to be shown.
+    pub(super) looks: bool,
     pub(super) new_cas: NewCas,
     pub(super) touch: Option<Exptime>,
     pub(super) vivify: Option<Exptime>,
@@ -71,6 +77,9 @@ impl<'a> Options<'a> {
             key,
             key_form: KeyForm::Plain,
             cas: None,
+            fence: None,
+            unlocks: false,
+            looks: false,
             new_cas: NewCas::Next,
             touch: None,
             vivify: None,
@@ -119,7 +128,7 @@ impl<'a> Options<'a> {
                 continue;
             }
             seen |= bit;
-            match Flag::decode(word) {
+            match Flag::decode(self.verb, word) {
                 Ok(Flag::BinaryKey) => {
                     self.key_form = KeyForm::Binary;
                     let encoded = self.key.as_bytes();
@@ -165,24 +174,27 @@ impl<'a> Options<'a> {
             Flag::Clear => return self.clear = true,
             Flag::NoBump => return self.bump = false,
             Flag::Quiet => return self.quiet = true,
-            Flag::Value => return self.with_value = true,
+            Flag::InGrant(fence) | Flag::OfGrant(fence) => return self.fence = Some(fence),
+            Flag::Unlock => return self.unlocks = true,
+            Flag::Value => {
+                self.with_value = true;
+                return self.looks = true;
+            }
             // The reply reads these from the request again.
-            Flag::BinaryKey
-            | Flag::ShowCas
+            Flag::ShowCas
             | Flag::ShowClientFlags
             | Flag::ShowFetched
-            | Flag::ShowKey
             | Flag::ShowLastAccess
             | Flag::ShowSize
-            | Flag::ShowTtl
-            | Flag::Proxy => return,
+            | Flag::ShowTtl => return self.looks = true,
+            Flag::BinaryKey | Flag::ShowKey | Flag::ShowFence | Flag::Proxy => return,
         };
         // A flag that another verb has a use for is let pass. `ms` and `md` take their exptime from
         // `T` and `N` without regard to the order.
         let acts = match (self.verb, step) {
             (Verb::Get, _) | (Verb::Arithmetic, TtlStep::Touch(_) | TtlStep::Vivify(_)) => true,
             (Verb::Arithmetic, TtlStep::Recache(_))
-            | (Verb::Set | Verb::Delete | Verb::Debug, _) => false,
+            | (Verb::Set | Verb::Delete | Verb::Debug | Verb::Lock | Verb::Unlock, _) => false,
         };
         if acts && let Some(steps) = self.steps.then(step) {
             self.steps = steps;
@@ -211,6 +223,15 @@ impl<'a> Options<'a> {
 
     pub(super) fn exptime(&self) -> Exptime {
         self.touch.unwrap_or_default()
+    }
+
+    /// What becomes of the lock.
+    pub(super) const fn lock_after(&self) -> LockAfter {
+        if self.unlocks {
+            LockAfter::Release
+        } else {
+            LockAfter::Keep
+        }
     }
 
     /// `C` where 0 is a version that no item has.

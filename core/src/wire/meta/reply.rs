@@ -12,9 +12,12 @@ use alloc::vec::Vec;
 use super::key::put_key;
 use super::{MetaEnvelope, Verb};
 use crate::command::TTL_STEPS_MAX;
+use crate::fence::Fence;
 use crate::key::KeyForm;
 use crate::output::Output;
-use crate::reply::{Hit, Number, Refusal, Reply, Stored, TtlSeconds, TtlTrace, Win};
+use crate::reply::{
+    Granted, Hit, LockSeen, Number, Refusal, Reply, Stored, TtlSeconds, TtlTrace, Win,
+};
 use crate::value::Value;
 use crate::wire::Malformed;
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, without_line_end};
@@ -22,8 +25,10 @@ use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
 /// Appends the line for `reply`, and the value if there is one, to `out`.
 pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) {
-    if let (Verb::Get, Reply::Hit(hit)) = (envelope.verb, reply) {
-        return encode_hit(envelope, hit, out);
+    match (envelope.verb, reply) {
+        (Verb::Get, Reply::Hit(hit)) => return encode_hit(envelope, hit, None, out),
+        (Verb::Lock, Reply::Granted(granted)) => return encode_granted(envelope, granted, out),
+        _ => {}
     }
     let out = out.copied();
     match (envelope.verb, reply) {
@@ -31,6 +36,7 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
         | (Verb::Set, Reply::Stored(_))
         | (Verb::Delete, Reply::Deleted)
         | (Verb::Arithmetic, Reply::Number(_))
+        | (Verb::Unlock, Reply::Unlocked)
             if envelope.quiet => {}
         (Verb::Get, Reply::Miss) => encode_code(*b"EN", envelope, out),
         (Verb::Set, Reply::Stored(Stored { cas, size })) => {
@@ -39,12 +45,24 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
         (Verb::Set, Reply::NotStored) => encode_set(*b"NS", 0, envelope.value_bytes, envelope, out),
         (Verb::Set, Reply::Exists) => encode_set(*b"EX", 0, envelope.value_bytes, envelope, out),
         (Verb::Set, Reply::NotFound) => encode_set(*b"NF", 0, envelope.value_bytes, envelope, out),
-        (Verb::Delete, Reply::Deleted) => encode_code(*b"HD", envelope, out),
-        (Verb::Delete | Verb::Arithmetic, Reply::NotFound) => encode_code(*b"NF", envelope, out),
+        (Verb::Delete, Reply::Deleted) | (Verb::Unlock, Reply::Unlocked) => {
+            encode_code(*b"HD", envelope, out);
+        }
+        (Verb::Delete | Verb::Arithmetic | Verb::Lock | Verb::Unlock, Reply::NotFound) => {
+            encode_code(*b"NF", envelope, out);
+        }
         (Verb::Delete | Verb::Arithmetic, Reply::Exists) => encode_code(*b"EX", envelope, out),
         (Verb::Arithmetic, Reply::Number(number)) => encode_number(envelope, number, out),
         (Verb::Debug, Reply::Hit(hit)) => encode_debug(hit, out),
         (Verb::Debug, Reply::Miss) => put_line(out, "EN"),
+        (Verb::Lock, Reply::Contended(lock)) => encode_contended(envelope, lock, out),
+        // `U` without the lock: whatever grant it counts on is not in force.
+        (Verb::Set, Reply::Refused(Refusal::NotLocked)) => {
+            encode_set(*b"EX", 0, envelope.value_bytes, envelope, out);
+        }
+        (Verb::Delete | Verb::Arithmetic, Reply::Refused(Refusal::NotLocked)) => {
+            encode_code(*b"EX", envelope, out);
+        }
         (_, Reply::Refused(Refusal::Locked)) => encode_code(*b"LK", envelope, out),
         (Verb::Arithmetic | Verb::Delete, Reply::Refused(Refusal::OutOfMemory)) => {
             put_line(out, status_line::OUT_OF_MEMORY);
@@ -110,30 +128,74 @@ fn encode_number(envelope: &MetaEnvelope<'_>, number: &Number, out: &mut Vec<u8>
     }
 }
 
-fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, out: &mut Output) {
+/// A lock that was granted, and the item if it is there. Without one, `v` shows nothing.
+fn encode_granted(envelope: &MetaEnvelope<'_>, granted: &Granted<'_>, out: &mut Output) {
+    let fence = granted.fence;
+    match &granted.item {
+        // It tells nothing new unless a value was asked for.
+        _ if envelope.quiet && !envelope.with_value => {}
+        Some(hit) => encode_hit(envelope, hit, Some(fence), out),
+        None if envelope.quiet => {}
+        None => {
+            let out = out.copied();
+            out.extend_from_slice(b"HD");
+            for word in Tokens::new(envelope.flags) {
+                match word.first() {
+                    Some(b'F') => put_flag(b'F', fence.number(), out),
+                    _ => put_reflected(word, envelope, out),
+                }
+            }
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// Who holds the lock that was asked for, and for how long.
+fn encode_contended(envelope: &MetaEnvelope<'_>, lock: &LockSeen, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"LK");
+    put_flag(b'h', lock.holder.number(), out);
+    put_flag(b'a', lock.held_s, out);
+    for word in Tokens::new(envelope.flags) {
+        put_reflected(word, envelope, out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn encode_hit(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, fence: Option<Fence>, out: &mut Output) {
     // A client that knows this version (`C`) has the value.
     let with_value = envelope.with_value && !hit.unchanged;
-    // One growth for the whole response: a head line without key and opaque is at most 120 bytes.
+    // One growth for the whole response: a head line without key, opaque and fence is at most 120 bytes.
     let shown = if with_value {
         hit.value
     } else {
         Value::default()
     };
     out.reserve(128, shown);
-    put_hit_line(envelope, hit, with_value, out.copied());
+    put_hit_line(envelope, hit, fence, with_value, out.copied());
     if with_value {
         out.push_value(hit.value);
         out.extend_from_slice(b"\r\n");
     }
 }
 
-/// Appends the line of a hit, line end included.
-fn put_hit_line(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, with_value: bool, out: &mut Vec<u8>) {
+/// Appends the line of a hit, line end included; with the `fence` of its lock, if it was taken.
+fn put_hit_line(
+    envelope: &MetaEnvelope<'_>,
+    hit: &Hit<'_>,
+    fence: Option<Fence>,
+    with_value: bool,
+    out: &mut Vec<u8>,
+) {
     put_head(with_value, hit.value.len(), out);
     let mut ttl = TtlWalk::new(hit.ttl);
     for word in Tokens::new(envelope.flags) {
         match word.first() {
             Some(b'T' | b'N' | b'R') => ttl.step(),
+            Some(b'F') => {
+                if let Some(fence) = fence {
+                    put_flag(b'F', fence.number(), out);
+                }
+            }
             Some(b's') => put_flag(b's', hit.value.len(), out),
             Some(b't') => put_ttl(ttl.now(), out),
             Some(b'c') => put_flag(b'c', hit.cas.number(), out),
@@ -174,9 +236,13 @@ fn encode_debug(hit: &Hit<'_>, out: &mut Vec<u8>) {
     });
     out.extend_from_slice(b" cls=1 size=");
     put_number(out, hit.memory_bytes);
-    if let Some(conn) = hit.locked_by {
+    if let Some(lock) = &hit.lock {
         out.extend_from_slice(b" lock=");
-        put_number(out, conn.number());
+        put_number(out, lock.holder.number());
+        out.extend_from_slice(b" fence=");
+        put_number(out, lock.fence.number());
+        out.extend_from_slice(b" held=");
+        put_number(out, lock.held_s);
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -267,7 +333,7 @@ pub enum Code {
     NotStored,
     /// `EX`: the item has another version.
     Exists,
-    /// `LK`: another connection holds the item's lock.
+    /// `LK`: a connection holds the key's lock; another one, or for `ml` any.
     Locked,
     /// `ME`: everything about an item.
     Debug,

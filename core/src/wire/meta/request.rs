@@ -4,7 +4,7 @@
 //! an error has no side effect. When there are several, the flags' own come first (see `options`),
 //! then the mode, the length of the value, the length of the opaque.
 //!
-//! Source: memcached 1.6.45 `proto_parser.c`, `process_m*_cmd`. Where we differ: docs/PROTOCOL.md,
+//! Source: memcached 1.6.45 `proto_parser.c`, `process_m*_cmd`; `ml` and `mu` are latchd's own. Where we differ: docs/PROTOCOL.md,
 //! "Meta text".
 
 use alloc::vec::Vec;
@@ -13,8 +13,8 @@ use super::key::put_key;
 use super::options::{BadLine, Options, flag_bit, long_key};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
-    Arithmetic, Command, Delete, Direction, Get, Guard, ItemCommand, LockAfter, OnMissing, Removal,
-    Set, SetMode,
+    Acquire, Arithmetic, Command, Delete, Direction, Get, Guard, ItemCommand, OnMissing, Release,
+    Removal, Set, SetMode,
 };
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
@@ -23,7 +23,7 @@ use crate::wire::Envelope;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
 use crate::wire::line::Line;
 use crate::wire::scan::{Tokens, announced_bytes_from, split_token, text_key};
-use crate::wire::status_line::{BAD_CHUNK, BAD_FORMAT, put_line, put_number};
+use crate::wire::status_line::{BAD_CHUNK, BAD_FORMAT, TOO_LARGE, put_line, put_number};
 use crate::wire::step::{LocalResponse, Step};
 
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
@@ -39,6 +39,8 @@ impl Verb {
             b"md" => Some(Self::Delete),
             b"ma" => Some(Self::Arithmetic),
             b"me" => Some(Self::Debug),
+            b"ml" => Some(Self::Lock),
+            b"mu" => Some(Self::Unlock),
             _ => None,
         }
     }
@@ -50,6 +52,8 @@ impl Verb {
             Self::Delete => b"md",
             Self::Arithmetic => b"ma",
             Self::Debug => b"me",
+            Self::Lock => b"ml",
+            Self::Unlock => b"mu",
         }
     }
 }
@@ -73,6 +77,7 @@ pub fn decode<'a>(
         Verb::Delete => decode_delete(key, flags, line, key_buffer),
         Verb::Arithmetic => decode_arithmetic(key, flags, line, key_buffer),
         Verb::Debug => decode_debug(key, flags, line, key_buffer),
+        Verb::Lock | Verb::Unlock => decode_of_lock(verb, key, flags, line, key_buffer),
     }
 }
 
@@ -158,6 +163,10 @@ fn decode_set<'a>(
     let envelope = flags.envelope(text, value_bytes);
     // Before the value has come: it is read past, and its key must not go on showing an old one.
     if value_bytes > limits.value_bytes_max {
+        // In the right of a grant, nothing changes unless it is in force: so nothing does.
+        if flags.fence.is_some() || flags.unlocks {
+            return refuse(TOO_LARGE);
+        }
         let command = Command::Item(ItemCommand::SetTooLarge { key: flags.key });
         return Step::Execute {
             consumed: line.bytes + body_bytes,
@@ -183,7 +192,8 @@ fn decode_set<'a>(
         mode,
         guard,
         new_cas: flags.new_cas,
-        lock: LockAfter::Keep,
+        fence: flags.fence,
+        lock: flags.lock_after(),
     });
     Step::Execute {
         consumed: line.bytes + body_bytes,
@@ -245,6 +255,8 @@ fn decode_delete<'a>(
             },
         },
         new_cas: flags.new_cas,
+        fence: flags.fence,
+        lock: flags.lock_after(),
     });
     line.execute(command, flags.envelope(text, 0))
 }
@@ -284,8 +296,43 @@ fn decode_arithmetic<'a>(
         steps: flags.steps,
         guard: flags.guard_unless_zero(),
         new_cas: flags.new_cas,
+        fence: flags.fence,
+        lock: flags.lock_after(),
     });
     line.execute(command, flags.envelope(text, 0))
+}
+
+/// `ml` and `mu`.
+fn decode_of_lock<'a>(
+    verb: Verb,
+    key: &'a [u8],
+    text: &'a [u8],
+    line: Line<'a>,
+    key_buffer: &'a mut KeyBuffer,
+) -> Step<'a> {
+    let Some(key) = text_key(key) else {
+        return bad_line(&long_key(text, 2), line, 0);
+    };
+    let mut flags = Options::new(verb, key);
+    if let Err(bad) = flags.read(text, 2, key_buffer) {
+        return bad_line(&bad, line, 0);
+    }
+    if flags.long_opaque {
+        return line.respond(LONG_OPAQUE);
+    }
+    let command = if verb == Verb::Lock {
+        ItemCommand::Acquire(Acquire {
+            key: flags.key,
+            needs_item: flags.clear,
+            looks: flags.looks,
+        })
+    } else {
+        ItemCommand::Release(Release {
+            key: flags.key,
+            fence: flags.fence,
+        })
+    };
+    line.execute(command.into(), flags.envelope(text, 0))
 }
 
 /// `me` has one flag, `b`, and it must be the first; the others are let pass.

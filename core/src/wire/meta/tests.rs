@@ -15,7 +15,7 @@ use crate::command::{
     Arithmetic, Command, Direction, Get, Guard, ItemCommand, LockAfter, NewCas, OnMissing, Set,
     SetMode, TtlStep, TtlSteps,
 };
-use crate::conn_id::ConnId;
+use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::output::Output;
@@ -119,7 +119,7 @@ impl Draft {
             stale: false,
             win: if self.truth { Win::Sent } else { Win::None },
             unchanged: false,
-            locked_by: Some(ConnId::from_number(1)),
+            lock: None,
             memory_bytes: 1,
         }
     }
@@ -151,7 +151,7 @@ quickcheck! {
         else {
             return false;
         };
-        let mut read = Tokens::new(envelope.flags).map(|word| Flag::decode(word).unwrap());
+        let mut read = Tokens::new(envelope.flags).map(|word| Flag::decode(verb, word).unwrap());
         if envelope.key_form == KeyForm::Binary {
             assert_eq!(read.next(), Some(Flag::BinaryKey));
         }
@@ -222,11 +222,13 @@ quickcheck! {
     }
 
     fn any_flags_are_a_request_or_not(verb: u8, line: Vec<u8>) -> bool {
-        let verb = match verb % 5 {
+        let verb = match verb % 7 {
             0 => Verb::Get,
             1 => Verb::Set,
             2 => Verb::Delete,
             3 => Verb::Arithmetic,
+            4 => Verb::Lock,
+            5 => Verb::Unlock,
             _ => Verb::Debug,
         };
         let mut key_buffer = KeyBuffer::new();
@@ -379,4 +381,46 @@ fn the_answer_to_a_person_reads_back_as_far_as_its_code() {
     assert_eq!(MetaResponse::decode(&bytes), Ok(Some((miss, 4))));
     assert_eq!(MetaResponse::decode(b"ERROR\r\n"), Err(Malformed));
     assert_eq!(MetaResponse::decode(b"VA x\r\n"), Err(Malformed));
+}
+
+#[test]
+fn the_flags_of_a_lock_are_read_as_its_verb_has_them() {
+    let acquire = |line| {
+        let buffer = &mut KeyBuffer::new();
+        let Command::Item(ItemCommand::Acquire(acquire)) = command(line, b"", buffer) else {
+            panic!("it takes a lock");
+        };
+        (acquire.needs_item, acquire.looks)
+    };
+    assert_eq!(acquire("ml k"), (false, false));
+    assert_eq!(acquire("ml k q O1 k F"), (false, false));
+    assert_eq!(acquire("ml k F t"), (false, true));
+    assert_eq!(acquire("ml k x v"), (true, true));
+    let release = |line| {
+        let buffer = &mut KeyBuffer::new();
+        let Command::Item(ItemCommand::Release(release)) = command(line, b"", buffer) else {
+            panic!("it gives a lock back");
+        };
+        release.fence
+    };
+    assert_eq!(release("mu k"), None);
+    assert_eq!(release("mu k F7"), Fence::new(7));
+}
+
+#[test]
+fn a_change_may_be_made_in_the_right_of_a_grant() {
+    let due = (Fence::new(9), LockAfter::Release);
+    let buffer = &mut KeyBuffer::new();
+    let Command::Item(ItemCommand::Set(set)) = command("ms k 1 U G9", b"v\r\n", buffer) else {
+        panic!("it stores");
+    };
+    assert_eq!((set.fence, set.lock), due);
+    let Command::Item(ItemCommand::Delete(delete)) = command("md k U G9", b"", buffer) else {
+        panic!("it deletes");
+    };
+    assert_eq!((delete.fence, delete.lock), due);
+    let Command::Item(ItemCommand::Arithmetic(sum)) = command("ma k G9 U", b"", buffer) else {
+        panic!("it counts");
+    };
+    assert_eq!((sum.fence, sum.lock), due);
 }

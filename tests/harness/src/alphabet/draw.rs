@@ -9,8 +9,8 @@ use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 
 use super::{
-    CasChoice, ClientNumber, GuardChoice, Op, SmallArithmetic, SmallDelete, SmallGet, SmallKey,
-    SmallRequest, SmallSet, SmallValue, UNIX_S_AT_START,
+    CasChoice, ClientNumber, FenceChoice, GuardChoice, Op, SmallAcquire, SmallArithmetic,
+    SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue, UNIX_S_AT_START,
 };
 
 /// Spans that pass within a sequence or not at all, and dates before and after its beginning.
@@ -96,10 +96,21 @@ impl<'a> Arbitrary<'a> for SmallRequest {
                 },
                 removal: removal(u)?,
                 new_cas: new_cas(u)?,
+                fence: fence(u, 5)?,
+                lock: lock_after(u)?,
             }),
             176..=199 => arithmetic(u, key)?,
-            200..=223 => Self::Lock { key },
-            224..=238 => Self::Unlock { key },
+            200..=209 => Self::Lock { key },
+            210..=223 => Self::Acquire(SmallAcquire {
+                key,
+                needs_item: u.ratio(1, 4)?,
+                looks: u.arbitrary()?,
+            }),
+            224..=231 => Self::Unlock { key },
+            232..=238 => Self::Release {
+                key,
+                fence: fence(u, 2)?,
+            },
             239..=242 => Self::UnlockAll,
             243..=246 => Self::FlushAll { at: exptime(u)? },
             247..=252 => Self::Keys {
@@ -218,10 +229,19 @@ fn set(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
         mode,
         guard,
         new_cas: if release { None } else { new_cas(u)? },
-        lock: if release {
-            LockAfter::Release
+        // A guarded replace is a guarded set on the wire.
+        fence: if mode == SetMode::Replace && (release || guard != GuardChoice::None) {
+            None
         } else {
-            LockAfter::Keep
+            fence(u, 5)?
+        },
+        lock: match mode {
+            _ if release => LockAfter::Release,
+            // A packet's has no fence, so a line's has one.
+            SetMode::Replace => LockAfter::Keep,
+            SetMode::Set | SetMode::Add | SetMode::Append { .. } | SetMode::Prepend { .. } => {
+                lock_after(u)?
+            }
         },
     }))
 }
@@ -258,6 +278,8 @@ fn arithmetic(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
         steps: steps(u, false)?,
         guard: plain(guard(u)?),
         new_cas: new_cas(u)?,
+        fence: fence(u, 5)?,
+        lock: lock_after(u)?,
     }))
 }
 
@@ -308,6 +330,27 @@ fn new_cas(u: &mut Unstructured<'_>) -> Result<Option<CasChoice>> {
         Some(*u.choose(&CASES)?)
     } else {
         None
+    })
+}
+
+/// A grant, one time in so many.
+fn fence(u: &mut Unstructured<'_>, of: u8) -> Result<Option<FenceChoice>> {
+    Ok(if u.ratio(1, of)? {
+        Some(if u.ratio(3, 4)? {
+            FenceChoice::Current
+        } else {
+            FenceChoice::Former
+        })
+    } else {
+        None
+    })
+}
+
+fn lock_after(u: &mut Unstructured<'_>) -> Result<LockAfter> {
+    Ok(if u.ratio(1, 6)? {
+        LockAfter::Release
+    } else {
+        LockAfter::Keep
     })
 }
 

@@ -4,14 +4,15 @@
 use latchd_core::ConnId;
 use latchd_core::command::{Command, Set};
 use latchd_core::engine::Event;
+use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
-use latchd_core::reply::Reply;
+use latchd_core::reply::{Granted, Reply};
 use latchd_core::time::{Clock, Instant};
 
 use super::{
-    CLIENTS, CasChoice, ClientNumber, Input, KEYS, Meaning, Op, PRESSURE_KEYS, SmallKey,
-    SmallRequest, UNIX_S_AT_START,
+    CLIENTS, CasChoice, ClientNumber, FenceChoice, Input, KEYS, Meaning, Op, PRESSURE_KEYS,
+    SmallKey, SmallRequest, UNIX_S_AT_START,
 };
 
 /// The value that [`Op::Pressure`] stores.
@@ -47,6 +48,7 @@ pub struct Environment {
     last: [Option<ConnId>; CLIENTS],
     connections: u64,
     versions: [Versions; KEYS.len()],
+    fences: [Fences; KEYS.len()],
 }
 
 /// What the clients know of the versions of one item.
@@ -55,6 +57,13 @@ struct Versions {
     current: Option<Cas>,
     former: Option<Cas>,
     highest: u64,
+}
+
+/// What the clients know of the grants of one lock.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+struct Fences {
+    current: Option<Fence>,
+    former: Option<Fence>,
 }
 
 impl Default for Environment {
@@ -77,6 +86,10 @@ impl Environment {
                 current: None,
                 former: None,
                 highest: 0,
+            }; KEYS.len()],
+            fences: [Fences {
+                current: None,
+                former: None,
             }; KEYS.len()],
         }
     }
@@ -134,8 +147,16 @@ impl Environment {
 
     /// Takes in what a reply tells of the version of the item asked for.
     pub fn learn(&mut self, request: &SmallRequest, reply: &Reply<'_>) {
+        if let (Reply::Granted(granted), Some(key)) = (reply, request.key())
+            && let Some(fences) = self.fences.get_mut(key.among(KEYS.len()))
+        {
+            fences.former = fences.current.replace(granted.fence);
+        }
         let cas = match reply {
-            Reply::Hit(hit) => hit.cas,
+            Reply::Granted(Granted {
+                item: Some(hit), ..
+            })
+            | Reply::Hit(hit) => hit.cas,
             Reply::Stored(stored) => stored.cas,
             Reply::Number(number) => number.cas,
             Reply::Miss
@@ -144,6 +165,8 @@ impl Environment {
             | Reply::NotFound
             | Reply::Deleted
             | Reply::Locked
+            | Reply::Granted(Granted { item: None, .. })
+            | Reply::Contended(_)
             | Reply::Unlocked
             | Reply::Ok
             | Reply::Keys(_)
@@ -180,5 +203,15 @@ impl Meaning<'static> for Environment {
             CasChoice::Highest => u64::MAX,
         };
         Cas::new(number.max(1)).expect("it is at least 1")
+    }
+
+    fn fence(&self, key: SmallKey, choice: FenceChoice) -> Fence {
+        let fences = self.fences.get(key.among(KEYS.len()));
+        let fences = fences.copied().unwrap_or_default();
+        let fence = match choice {
+            FenceChoice::Current => fences.current,
+            FenceChoice::Former => fences.former,
+        };
+        fence.unwrap_or(Fence::FIRST)
     }
 }

@@ -27,8 +27,8 @@ mod words;
 pub use environment::{Environment, pressure};
 pub use input::Input;
 pub use pairs::{Pairs, ReplyKind, RequestKind, needs_log};
-pub use request::{SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
-pub use words::{CasChoice, ClientNumber, GuardChoice, Meaning, SmallKey, SmallValue};
+pub use request::{SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
+pub use words::{CasChoice, ClientNumber, FenceChoice, GuardChoice, Meaning, SmallKey, SmallValue};
 
 /// How many clients there are.
 pub const CLIENTS: usize = 3;

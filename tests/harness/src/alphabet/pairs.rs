@@ -9,10 +9,11 @@ use latchd_core::command::{
     Arithmetic, Command, Direction, Get, GlobalCommand, Guard, ItemCommand, LockAfter, OnMissing,
     Removal, Set, SetMode, TtlStep,
 };
+use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::reply::{Refusal, Reply, Win};
 
-use super::{CasChoice, Meaning, SmallKey, SmallRequest};
+use super::{CasChoice, FenceChoice, Meaning, SmallKey, SmallRequest};
 
 /// Declares an enum without fields, its names and the list of all.
 macro_rules! kinds {
@@ -39,7 +40,7 @@ kinds! {
     /// A reply without its values.
     ReplyKind {
         Hit, HitUnchanged, HitWon, HitSent, HitStale, HitStaleWon, HitStaleSent, Miss,
-        Stored, NotStored, Exists, NotFound, Deleted, Number, Locked, Unlocked, Ok, Keys, Stats,
+        Stored, NotStored, Exists, NotFound, Deleted, Number, Locked, Granted, GrantedItem, Contended, Unlocked, Ok, Keys, Stats,
         RefusedLocked, RefusedNotLocked, RefusedNotLockedNotFound, RefusedTooManyLocks,
         RefusedConnectionClosed, RefusedTooLarge, RefusedOutOfMemory, RefusedNonNumeric,
     }
@@ -86,7 +87,8 @@ requests! {
     Touch: Hit HitStale Miss;
     LockAndGet: Hit HitStale Miss RefusedLocked RefusedTooManyLocks RefusedConnectionClosed;
     MetaGet: Hit HitUnchanged HitSent HitStaleWon HitStaleSent Miss;
-    Vivify: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent RefusedOutOfMemory;
+    // A miss: another connection holds the key.
+    Vivify: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss RefusedOutOfMemory;
     Recache: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss;
     Set: Stored RefusedLocked RefusedOutOfMemory;
     Cas (Set): Stored Exists NotFound RefusedLocked RefusedOutOfMemory;
@@ -94,7 +96,7 @@ requests! {
     Add: Stored NotStored RefusedLocked RefusedOutOfMemory;
     Replace: Stored NotStored RefusedLocked RefusedOutOfMemory;
     ReplaceCas (Replace): Stored Exists NotFound RefusedLocked RefusedOutOfMemory;
-    ReplaceAndUnlock: Stored NotFound RefusedNotLocked RefusedOutOfMemory;
+    ReplaceAndUnlock: Stored NotStored NotFound RefusedNotLocked RefusedOutOfMemory;
     ReplaceAndUnlockCas (ReplaceAndUnlock): Stored Exists NotFound RefusedNotLocked RefusedOutOfMemory;
     Append: Stored NotStored RefusedLocked RefusedOutOfMemory;
     AppendCas (Append): Stored NotStored Exists RefusedLocked RefusedOutOfMemory;
@@ -124,6 +126,16 @@ requests! {
     DecrementElseCreateCas (DecrementElseCreate): Number Exists RefusedLocked RefusedNonNumeric
         RefusedOutOfMemory;
     Lock: Locked NotFound RefusedLocked RefusedTooManyLocks RefusedConnectionClosed;
+    Acquire: Granted GrantedItem Contended RefusedTooManyLocks RefusedConnectionClosed;
+    AcquireItem: GrantedItem NotFound Contended RefusedTooManyLocks RefusedConnectionClosed;
+    Release: Unlocked NotFound;
+    ReleaseFenced: Unlocked NotFound;
+    SetFenced: Stored NotStored Exists NotFound RefusedOutOfMemory;
+    SetAndUnlock: Stored NotStored Exists NotFound RefusedNotLocked RefusedOutOfMemory;
+    DeleteFenced: Deleted NotFound Exists;
+    DeleteAndUnlock: Deleted NotFound Exists RefusedNotLocked;
+    CountFenced: Number NotFound Exists RefusedNonNumeric RefusedOutOfMemory;
+    CountAndUnlock: Number NotFound Exists RefusedNotLocked RefusedNonNumeric RefusedOutOfMemory;
     Unlock: Unlocked RefusedNotLocked RefusedNotLockedNotFound;
     UnlockAll: Unlocked;
     FlushAll: Ok;
@@ -157,6 +169,10 @@ impl RequestKind {
             fn version(&self, _: SmallKey, _: CasChoice) -> Cas {
                 Cas::FIRST
             }
+
+            fn fence(&self, _: SmallKey, _: FenceChoice) -> Fence {
+                Fence::FIRST
+            }
         }
         Self::of_command(&request.lower(&Any))
     }
@@ -183,6 +199,10 @@ impl RequestKind {
             ItemCommand::Get(get) => Self::of_get(get),
             ItemCommand::Set(set) => Self::of_set(set),
             ItemCommand::SetTooLarge { .. } => Self::SetTooLarge,
+            ItemCommand::Delete(delete) if delete.fence.is_some() => Self::DeleteFenced,
+            ItemCommand::Delete(delete) if delete.lock == LockAfter::Release => {
+                Self::DeleteAndUnlock
+            }
             ItemCommand::Delete(delete) => {
                 let plain = match delete.removal {
                     Removal::Remove => Self::Delete,
@@ -192,6 +212,12 @@ impl RequestKind {
                 };
                 plain.by(delete.guard)
             }
+            ItemCommand::Arithmetic(sum) if sum.fence.is_some() => Self::CountFenced,
+            ItemCommand::Arithmetic(sum) if sum.lock == LockAfter::Release => Self::CountAndUnlock,
+            ItemCommand::Acquire(acquire) if acquire.needs_item => Self::AcquireItem,
+            ItemCommand::Acquire(_) => Self::Acquire,
+            ItemCommand::Release(release) if release.fence.is_some() => Self::ReleaseFenced,
+            ItemCommand::Release(_) => Self::Release,
             ItemCommand::Arithmetic(arithmetic) => Self::of_arithmetic(arithmetic),
             ItemCommand::Lock { .. } => Self::Lock,
             ItemCommand::Unlock { .. } => Self::Unlock,
@@ -221,8 +247,12 @@ impl RequestKind {
     }
 
     fn of_set(set: &Set<'_>) -> Self {
+        if set.fence.is_some() {
+            return Self::SetFenced;
+        }
         let plain = match (set.lock, set.mode) {
-            (LockAfter::Release, _) => Self::ReplaceAndUnlock,
+            (LockAfter::Release, SetMode::Replace) => Self::ReplaceAndUnlock,
+            (LockAfter::Release, _) => return Self::SetAndUnlock,
             (LockAfter::Keep, SetMode::Set) => Self::Set,
             (LockAfter::Keep, SetMode::Add) => Self::Add,
             (LockAfter::Keep, SetMode::Replace) => Self::Replace,
@@ -270,6 +300,9 @@ impl ReplyKind {
             Reply::Deleted => Self::Deleted,
             Reply::Number(_) => Self::Number,
             Reply::Locked => Self::Locked,
+            Reply::Granted(granted) if granted.item.is_some() => Self::GrantedItem,
+            Reply::Granted(_) => Self::Granted,
+            Reply::Contended(_) => Self::Contended,
             Reply::Unlocked => Self::Unlocked,
             Reply::Ok => Self::Ok,
             Reply::Keys(_) => Self::Keys,

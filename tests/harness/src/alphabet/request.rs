@@ -1,15 +1,15 @@
 //! What a client asks for: the requests of the alphabet.
 
 use latchd_core::command::{
-    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys, LockAfter,
-    NewCas, Removal, ScanCursor, Set, SetMode, TtlSteps,
+    Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys,
+    LockAfter, NewCas, Release, Removal, ScanCursor, Set, SetMode, TtlSteps,
 };
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
 
-use super::words::{CasChoice, GuardChoice, Meaning, SmallKey, SmallValue};
+use super::words::{CasChoice, FenceChoice, GuardChoice, Meaning, SmallKey, SmallValue};
 
 /// What a client asks for: a [`Command`], owned and small.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -27,6 +27,15 @@ pub enum SmallRequest {
     Delete(SmallDelete),
     /// Adds or subtracts.
     Arithmetic(SmallArithmetic),
+    /// Takes a lock, whether or not there is an item.
+    Acquire(SmallAcquire),
+    /// Gives such a lock back.
+    Release {
+        /// Whose.
+        key: SmallKey,
+        /// Only if it is this grant.
+        fence: Option<FenceChoice>,
+    },
     /// Takes a lock.
     Lock {
         /// Whose.
@@ -126,6 +135,8 @@ pub struct SmallSet {
     pub guard: GuardChoice,
     /// The version it gets; `None` is the next.
     pub new_cas: Option<CasChoice>,
+    /// In the right of which grant; `None` is the client's own.
+    pub fence: Option<FenceChoice>,
     /// What becomes of the lock.
     pub lock: LockAfter,
 }
@@ -143,6 +154,7 @@ impl SmallSet {
             mode: SetMode::Set,
             guard: GuardChoice::None,
             new_cas: None,
+            fence: None,
             lock: LockAfter::Keep,
         }
     }
@@ -158,6 +170,7 @@ impl SmallSet {
             mode: self.mode,
             guard: self.guard.lower(version),
             new_cas: given(self.new_cas, version),
+            fence: self.fence.map(|choice| meaning.fence(self.key, choice)),
             lock: self.lock,
         }
     }
@@ -176,6 +189,10 @@ pub struct SmallDelete {
     pub removal: Removal,
     /// The version it gets, if it stays; `None` is the next.
     pub new_cas: Option<CasChoice>,
+    /// As in [`SmallSet`].
+    pub fence: Option<FenceChoice>,
+    /// What becomes of the lock.
+    pub lock: LockAfter,
 }
 
 impl SmallDelete {
@@ -188,6 +205,8 @@ impl SmallDelete {
             guard: GuardChoice::None,
             removal: Removal::Remove,
             new_cas: None,
+            fence: None,
+            lock: LockAfter::Keep,
         }
     }
 
@@ -199,6 +218,8 @@ impl SmallDelete {
             guard: self.guard.lower(version),
             removal: self.removal,
             new_cas: given(self.new_cas, version),
+            fence: self.fence.map(|choice| meaning.fence(self.key, choice)),
+            lock: self.lock,
         }
     }
 }
@@ -222,6 +243,10 @@ pub struct SmallArithmetic {
     pub guard: GuardChoice,
     /// The version it gets; `None` is the next.
     pub new_cas: Option<CasChoice>,
+    /// As in [`SmallSet`].
+    pub fence: Option<FenceChoice>,
+    /// What becomes of the lock.
+    pub lock: LockAfter,
 }
 
 impl SmallArithmetic {
@@ -237,6 +262,8 @@ impl SmallArithmetic {
             steps: TtlSteps::NONE,
             guard: GuardChoice::None,
             new_cas: None,
+            fence: None,
+            lock: LockAfter::Keep,
         }
     }
 
@@ -251,6 +278,31 @@ impl SmallArithmetic {
             steps: self.steps,
             guard: self.guard.lower(version),
             new_cas: given(self.new_cas, version),
+            fence: self.fence.map(|choice| meaning.fence(self.key, choice)),
+            lock: self.lock,
+        }
+    }
+}
+
+/// Takes a lock, as [`command::Acquire`](latchd_core::command::Acquire).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct SmallAcquire {
+    /// Whose.
+    pub key: SmallKey,
+    /// Only if there is an item.
+    pub needs_item: bool,
+    /// The item is looked at.
+    pub looks: bool,
+}
+
+impl SmallAcquire {
+    /// A plain `ml`.
+    #[must_use]
+    pub const fn new(key: SmallKey) -> Self {
+        Self {
+            key,
+            needs_item: false,
+            looks: false,
         }
     }
 }
@@ -265,6 +317,8 @@ impl SmallRequest {
             | Self::SetTooLarge { key }
             | Self::Delete(SmallDelete { key, .. })
             | Self::Arithmetic(SmallArithmetic { key, .. })
+            | Self::Acquire(SmallAcquire { key, .. })
+            | Self::Release { key, .. }
             | Self::Lock { key }
             | Self::Unlock { key } => Some(*key),
             Self::UnlockAll
@@ -284,6 +338,8 @@ impl SmallRequest {
             | Self::SetTooLarge { key }
             | Self::Delete(SmallDelete { key, .. })
             | Self::Arithmetic(SmallArithmetic { key, .. })
+            | Self::Acquire(SmallAcquire { key, .. })
+            | Self::Release { key, .. }
             | Self::Lock { key }
             | Self::Unlock { key } => *key = other,
             Self::UnlockAll
@@ -306,6 +362,15 @@ impl SmallRequest {
             }),
             Self::Delete(delete) => Command::from(delete.lower(meaning)),
             Self::Arithmetic(arithmetic) => Command::from(arithmetic.lower(meaning)),
+            Self::Acquire(acquire) => Command::Item(ItemCommand::Acquire(Acquire {
+                key: meaning.key(acquire.key),
+                needs_item: acquire.needs_item,
+                looks: acquire.looks,
+            })),
+            Self::Release { key, fence } => Command::Item(ItemCommand::Release(Release {
+                key: meaning.key(key),
+                fence: fence.map(|choice| meaning.fence(key, choice)),
+            })),
             Self::Lock { key } => Command::Item(ItemCommand::Lock {
                 key: meaning.key(key),
             }),

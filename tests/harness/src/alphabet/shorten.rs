@@ -3,7 +3,9 @@
 use latchd_core::command::{Removal, TtlSteps};
 use latchd_core::time::Exptime;
 
-use super::{Op, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, SmallValue};
+use super::{
+    Op, SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, SmallValue,
+};
 
 impl Op {
     /// Ops that do less of the same, plainest first. Empty for one that cannot be plainer.
@@ -37,6 +39,12 @@ impl SmallRequest {
             Self::Arithmetic(sum) => sum.plainer().into_iter().map(Self::Arithmetic).collect(),
             Self::FlushAll { .. } => [Self::FlushAll { at: Exptime::Never }].to_vec(),
             Self::Keys { .. } => [Self::Keys { prefix: None }].to_vec(),
+            Self::Acquire(acquire) => [Self::Acquire(SmallAcquire {
+                needs_item: acquire.needs_item,
+                ..SmallAcquire::new(acquire.key)
+            })]
+            .to_vec(),
+            Self::Release { key, .. } => [Self::Release { key, fence: None }].to_vec(),
             Self::SetTooLarge { .. }
             | Self::Lock { .. }
             | Self::Unlock { .. }
@@ -84,7 +92,7 @@ impl SmallSet {
             ..Self::new(self.key, self.value)
         };
         let others =
-            each_as_in!(plain, self: value, client_flags, exptime, guard, new_cas, key_form);
+            each_as_in!(plain, self: value, client_flags, exptime, guard, new_cas, fence, key_form);
         [&[plain], &others[..]].concat()
     }
 }
@@ -102,7 +110,7 @@ impl SmallDelete {
             },
             ..self
         };
-        let others = each_as_in!(plain, self: guard, new_cas, key_form);
+        let others = each_as_in!(plain, self: guard, new_cas, fence, lock, key_form);
         [&[plain, marked], &others[..]].concat()
     }
 }
@@ -111,7 +119,8 @@ impl SmallArithmetic {
     fn plainer(self) -> Vec<Self> {
         let plain = Self::new(self.key, self.direction, 1);
         let steps = single(self.steps).map(|steps| Self { steps, ..self });
-        let others = each_as_in!(plain, self: delta, initial, guard, new_cas, key_form);
+        let others =
+            each_as_in!(plain, self: delta, initial, guard, new_cas, fence, lock, key_form);
         [&[plain], &steps[..], &others].concat()
     }
 }

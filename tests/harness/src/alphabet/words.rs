@@ -1,6 +1,7 @@
 //! The small words that ops are made of, and what they stand for.
 
 use latchd_core::command::Guard;
+use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
 
@@ -139,6 +140,15 @@ impl GuardChoice {
     }
 }
 
+/// A grant, by what the clients know of it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum FenceChoice {
+    /// The last one of the key that was told.
+    Current,
+    /// The one before.
+    Former,
+}
+
 /// What the small words of a request stand for in one layer; `'a` is how long its keys and values
 /// live.
 pub trait Meaning<'a> {
@@ -154,4 +164,7 @@ pub trait Meaning<'a> {
 
     /// A version of the item with this key.
     fn version(&self, key: SmallKey, choice: CasChoice) -> Cas;
+
+    /// A grant of the lock of this key.
+    fn fence(&self, key: SmallKey, choice: FenceChoice) -> Fence;
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use latchd_core::ConnId;
 use latchd_core::key::KeyForm;
-use latchd_core::reply::{Refusal, Reply, TtlTrace};
+use latchd_core::reply::{Hit, LockSeen, Refusal, Reply, TtlTrace};
 
 /// The answer to a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -26,6 +25,11 @@ pub enum OwnedReply {
         ttls: Vec<Option<u64>>,
     },
     Locked,
+    Granted {
+        fence: u64,
+        item: Option<Seen>,
+    },
+    Contended(LockSeen),
     Unlocked,
     Ok,
     Keys(BTreeSet<Vec<u8>>),
@@ -49,7 +53,26 @@ pub struct Seen {
     pub stale: bool,
     pub win: Win,
     pub unchanged: bool,
-    pub locked_by: Option<ConnId>,
+    pub lock: Option<LockSeen>,
+}
+
+impl Seen {
+    fn of(hit: &Hit<'_>, ttls: Vec<Option<u64>>) -> Self {
+        Self {
+            key: hit.key.to_vec(),
+            key_form: hit.key_form,
+            value: hit.value.to_vec(),
+            cas: hit.cas.number(),
+            client_flags: hit.client_flags,
+            ttls,
+            last_access_s: hit.last_access_s.into(),
+            fetched: hit.fetched,
+            stale: hit.stale,
+            win: hit.win,
+            unchanged: hit.unchanged,
+            lock: hit.lock,
+        }
+    }
 }
 
 pub use latchd_core::reply::Win;
@@ -81,20 +104,12 @@ impl OwnedReply {
                 .collect()
         };
         match reply {
-            Reply::Hit(hit) => Self::Hit(Seen {
-                key: hit.key.to_vec(),
-                key_form: hit.key_form,
-                value: hit.value.to_vec(),
-                cas: hit.cas.number(),
-                client_flags: hit.client_flags,
-                ttls: ttls(&hit.ttl),
-                last_access_s: hit.last_access_s.into(),
-                fetched: hit.fetched,
-                stale: hit.stale,
-                win: hit.win,
-                unchanged: hit.unchanged,
-                locked_by: hit.locked_by,
-            }),
+            Reply::Hit(hit) => Self::Hit(Seen::of(hit, ttls(&hit.ttl))),
+            Reply::Granted(granted) => Self::Granted {
+                fence: granted.fence.number(),
+                item: granted.item.map(|hit| Seen::of(&hit, ttls(&hit.ttl))),
+            },
+            Reply::Contended(lock) => Self::Contended(*lock),
             Reply::Miss => Self::Miss,
             Reply::Stored(stored) => Self::Stored {
                 cas: stored.cas.number(),

@@ -2,7 +2,7 @@
 
 use latchd_core::ConnId;
 use latchd_core::command::{
-    Arithmetic, Delete, Direction, Guard, LockAfter, NewCas, OnMissing, Removal, Set, SetMode,
+    Arithmetic, Delete, Direction, Guard, NewCas, OnMissing, Removal, Set, SetMode,
 };
 use latchd_core::reply::Refusal;
 use latchd_core::time::Exptime;
@@ -13,15 +13,9 @@ impl Oracle {
     pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> OwnedReply {
         let key = set.key.as_bytes();
         let old = self.items.get(key).cloned();
-        if set.lock == LockAfter::Release {
-            if old.is_none() {
-                return OwnedReply::NotFound;
-            }
-            if self.holder(key) != Some(conn) {
-                return OwnedReply::Refused(Refusal::NotLocked);
-            }
-        } else if self.refuses(conn, key) {
-            return OwnedReply::Refused(Refusal::Locked);
+        let missing = (set.mode == SetMode::Replace).then_some(OwnedReply::NotFound);
+        if let Some(forbidden) = self.forbids(conn, key, (set.fence, set.lock), missing) {
+            return forbidden;
         }
 
         let joined = |old: &Item| match set.mode {
@@ -78,10 +72,7 @@ impl Oracle {
             }
         }
         self.items.insert(key.to_vec(), item);
-        if set.lock == LockAfter::Release {
-            self.unlock(key);
-            self.counts.lock_released += 1;
-        }
+        self.changed(key, set.lock);
         OwnedReply::Stored {
             cas,
             size: value.len(),
@@ -90,8 +81,9 @@ impl Oracle {
 
     pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> OwnedReply {
         let key = delete.key.as_bytes();
-        if self.refuses(conn, key) {
-            return OwnedReply::Refused(Refusal::Locked);
+        let missing = Some(OwnedReply::NotFound);
+        if let Some(forbidden) = self.forbids(conn, key, (delete.fence, delete.lock), missing) {
+            return forbidden;
         }
         let Some(old) = self.items.get(key).cloned() else {
             return OwnedReply::NotFound;
@@ -108,6 +100,7 @@ impl Oracle {
         let item = match delete.removal {
             Removal::Remove => {
                 self.take_out(key);
+                self.changed(key, delete.lock);
                 return OwnedReply::Deleted;
             }
             Removal::MarkStale { exptime } => Item {
@@ -140,13 +133,15 @@ impl Oracle {
         };
         self.counts.stale_marks += u64::from(item.stale);
         self.items.insert(key.to_vec(), item);
+        self.changed(key, delete.lock);
         OwnedReply::Deleted
     }
 
     pub(super) fn arithmetic(&mut self, conn: ConnId, request: &Arithmetic<'_>) -> OwnedReply {
         let key = request.key.as_bytes();
-        if self.refuses(conn, key) {
-            return OwnedReply::Refused(Refusal::Locked);
+        let missing = (!request.steps.vivifies()).then_some(OwnedReply::NotFound);
+        if let Some(forbidden) = self.forbids(conn, key, (request.fence, request.lock), missing) {
+            return forbidden;
         }
         let (number, mut item) = match self.items.get(key).cloned() {
             None if !request.steps.vivifies() => return OwnedReply::NotFound,
@@ -163,6 +158,7 @@ impl Oracle {
                         ..item
                     },
                 );
+                self.changed(key, request.lock);
                 return OwnedReply::Number {
                     value: request.initial,
                     cas,
@@ -188,6 +184,7 @@ impl Oracle {
         item.gone_at_ms = gone_at_ms;
         let cas = item.cas;
         self.items.insert(key.to_vec(), item);
+        self.changed(key, request.lock);
         OwnedReply::Number { value, cas, ttls }
     }
 }

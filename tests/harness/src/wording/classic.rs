@@ -11,7 +11,7 @@ use super::{Style, guard_number, put_exptime, put_number};
 /// `more` keys besides its own.
 ///
 /// # Panics
-/// If it is a value that was too large: it is gone.
+/// If it is a value that was too large, which is gone, or what only meta text has words for.
 pub fn write(command: &Command<'_>, more: &[Key<'_>], style: &Style, out: &mut Vec<u8>) {
     let mut value = None;
     match command {
@@ -63,6 +63,7 @@ fn put_item<'a>(
             put_words(out, &[verb, sum.key.as_bytes()]);
             put_numbers(out, &[sum.delta]);
         }
+        ItemCommand::Acquire(_) | ItemCommand::Release(_) => unreachable!("not in classic text"),
         ItemCommand::Lock { key } => put_words(out, &[b"lock", key.as_bytes()]),
         ItemCommand::Unlock { key } => put_words(out, &[b"unlock", key.as_bytes()]),
     }

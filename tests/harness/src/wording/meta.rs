@@ -3,9 +3,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use latchd_core::command::{
-    Arithmetic, Delete, Direction, Get, Guard, ItemCommand, NewCas, Removal, Set, SetMode, TtlStep,
-    TtlSteps,
+    Arithmetic, Delete, Direction, Get, Guard, ItemCommand, LockAfter, NewCas, Removal, Set,
+    SetMode, TtlStep, TtlSteps,
 };
+use latchd_core::fence::Fence;
 use latchd_core::key::{Key, KeyForm};
 use latchd_core::time::Exptime;
 
@@ -60,6 +61,29 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
                 (Direction::Decrement, false) => b" MD\r\n",
                 (Direction::Decrement, true) => b" M-\r\n",
             });
+        }
+        ItemCommand::Acquire(acquire) => {
+            put_verb(out, b"ml ", acquire.key, KeyForm::Plain, None);
+            put_flags(TtlSteps::NONE, style, out, |flags| {
+                flags.put(b'F', None);
+                if acquire.needs_item {
+                    flags.put(b'x', None);
+                }
+                // What is to be shown of an item is a look at it.
+                if acquire.looks && !style.looks() {
+                    flags.put(b's', None);
+                }
+            });
+            out.extend_from_slice(b"\r\n");
+        }
+        ItemCommand::Release(release) => {
+            put_verb(out, b"mu ", release.key, KeyForm::Plain, None);
+            put_flags(TtlSteps::NONE, style, out, |flags| {
+                if let Some(fence) = release.fence {
+                    flags.put(b'F', Some(fence.number()));
+                }
+            });
+            out.extend_from_slice(b"\r\n");
         }
         ItemCommand::SetTooLarge { .. } | ItemCommand::Lock { .. } | ItemCommand::Unlock { .. } => {
             unreachable!("not in meta text")
@@ -198,7 +222,17 @@ impl<'a> Flags<'a> {
         }
     }
 
+    fn put_right(&mut self, fence: Option<Fence>, lock: LockAfter) {
+        if let Some(fence) = fence {
+            self.put(b'G', Some(fence.number()));
+        }
+        if lock == LockAfter::Release {
+            self.put(b'U', None);
+        }
+    }
+
     fn put_set(&mut self, set: &Set<'_>, style: &Style) {
+        self.put_right(set.fence, set.lock);
         self.put_versions(set.guard, set.new_cas);
         self.put_client_flags(set.client_flags, style.says_all);
         if let Guard::MatchElseStale(_) = set.guard {
@@ -212,6 +246,7 @@ impl<'a> Flags<'a> {
     }
 
     fn put_delete(&mut self, delete: &Delete<'_>, style: &Style) {
+        self.put_right(delete.fence, delete.lock);
         self.put_versions(delete.guard, delete.new_cas);
         match delete.removal {
             Removal::Remove => {}
@@ -243,6 +278,7 @@ impl<'a> Flags<'a> {
     }
 
     fn put_sum(&mut self, sum: &Arithmetic<'_>, style: &Style) {
+        self.put_right(sum.fence, sum.lock);
         self.put_versions(sum.guard, sum.new_cas);
         if sum.delta != 1 || style.says_all {
             self.put(b'D', Some(sum.delta));

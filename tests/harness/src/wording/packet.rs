@@ -21,12 +21,15 @@ pub fn packet<'a>(command: &Command<'a>, style: &Style) -> Option<RequestPacket<
         Command::Item(command) => match command {
             ItemCommand::Get(get) => get_packet(get, style)?,
             ItemCommand::Set(set) => set_packet(set, style)?,
-            ItemCommand::SetTooLarge { .. } => return None,
             ItemCommand::Delete(delete) => RequestPacket {
                 cas: version(delete.guard),
                 ..about(quiet(Opcode::Delete, Opcode::DeleteQ), delete.key)
             },
             ItemCommand::Arithmetic(sum) => arithmetic_packet(sum, style)?,
+            // A value that is gone, and what is meta text's alone.
+            ItemCommand::SetTooLarge { .. } | ItemCommand::Acquire(_) | ItemCommand::Release(_) => {
+                return None;
+            }
             ItemCommand::Lock { key } => about(quiet(Opcode::Lock, Opcode::LockQ), *key),
             ItemCommand::Unlock { key } => about(quiet(Opcode::Unlock, Opcode::UnlockQ), *key),
         },

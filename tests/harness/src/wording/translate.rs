@@ -1,6 +1,7 @@
 //! What a wire has words for: a request of the alphabet, as near as a protocol can say it.
 //!
 //! - An option that the wire has no word for is left out, and so is one that means nothing there.
+//! - Fences, and a lock given back with a change, are meta text's: the others say the change alone.
 //! - A request of which nothing would be left is not said on this wire, but it may be on another of
 //!   the same connection: `md I` is classic text's to pass on to meta text.
 //! - Text has no word for a lock and a get in one, nor for a replace and an unlock: it says the half
@@ -25,6 +26,9 @@ pub fn nearest(request: &SmallRequest, protocol: Protocol) -> Option<SmallReques
         SmallRequest::SetTooLarge { .. } => Some(*request),
         SmallRequest::Delete(delete) => nearest_delete(delete, protocol),
         SmallRequest::Arithmetic(sum) => Some(nearest_arithmetic(sum, protocol)),
+        SmallRequest::Acquire(_) | SmallRequest::Release { .. } => {
+            (protocol == Protocol::Meta).then_some(*request)
+        }
         SmallRequest::Lock { .. }
         | SmallRequest::Unlock { .. }
         | SmallRequest::UnlockAll
@@ -57,12 +61,18 @@ fn nearest_get(get: SmallGet, protocol: Protocol) -> Option<SmallRequest> {
 
 fn nearest_set(set: SmallSet, protocol: Protocol) -> Option<SmallRequest> {
     let key = set.key;
-    let unlocks = set.lock == LockAfter::Release;
+    // What meta text says by `U`: a replace is a packet's.
+    let is_line = set.mode != SetMode::Replace || set.fence.is_some();
+    let unlocks = set.lock == LockAfter::Release && !is_line;
     let plain = SmallSet {
         client_flags: set.client_flags,
         exptime: set.exptime,
         mode: refusing(set.mode),
-        lock: set.lock,
+        lock: if unlocks {
+            LockAfter::Release
+        } else {
+            LockAfter::Keep
+        },
         ..SmallSet::new(key, set.value)
     };
     let set = match protocol {
@@ -208,6 +218,8 @@ pub fn at_moment(
             }
         },
         SmallRequest::SetTooLarge { .. }
+        | SmallRequest::Acquire(_)
+        | SmallRequest::Release { .. }
         | SmallRequest::Lock { .. }
         | SmallRequest::Unlock { .. }
         | SmallRequest::UnlockAll

@@ -83,7 +83,9 @@ impl Auditor {
             ItemCommand::Arithmetic(count) => self.count(said, count, answer),
             ItemCommand::Lock { .. } => self.lock(said, answer),
             ItemCommand::Unlock { .. } => self.unlock(said, answer),
-            ItemCommand::SetTooLarge { .. } => unfit(said, answer),
+            ItemCommand::SetTooLarge { .. } | ItemCommand::Acquire(_) | ItemCommand::Release(_) => {
+                unfit(said, answer)
+            }
         }
     }
 

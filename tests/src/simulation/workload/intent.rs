@@ -3,10 +3,11 @@
 //! brought, as far as its kind lets it: so what is read tells who stored it.
 
 use latchd_core::command::{Command, Guard, ItemCommand, Set};
+use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
 use latchd_harness::alphabet::{
-    CasChoice, GuardChoice, Meaning, SmallKey, SmallRequest, SmallValue,
+    CasChoice, FenceChoice, GuardChoice, Meaning, SmallKey, SmallRequest, SmallValue,
 };
 use latchd_harness::wording::put_number;
 
@@ -168,6 +169,10 @@ impl<'a> Meaning<'a> for Words<'a> {
 
     fn version(&self, _: SmallKey, choice: CasChoice) -> Cas {
         self.versions.cas(choice)
+    }
+
+    fn fence(&self, _: SmallKey, _: FenceChoice) -> Fence {
+        unreachable!("locks are spoken of in the old words")
     }
 }
 

@@ -28,7 +28,7 @@ fn hit() -> Reply<'static> {
         stale: false,
         win: Win::None,
         unchanged: false,
-        locked_by: None,
+        lock: None,
         memory_bytes: 50,
     })
 }

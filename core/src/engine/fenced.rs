@@ -1,0 +1,167 @@
+//! In whose right a change is made: the connection's own, or that of a grant.
+//!
+//! - E2: what another connection holds the lock of is not changed, nor made.
+//! - G1: a change with a fence happens only while that grant is in force, on whatever connection it
+//!   was taken, and then as its holder's.
+//! - G2: a change that gives a lock back happens only for its holder.
+
+use super::Core;
+use crate::command::LockAfter;
+use crate::conn_id::ConnId;
+use crate::fence::Fence;
+use crate::item::ItemHeader;
+use crate::key::Key;
+use crate::reply::{Refusal, Reply};
+use crate::store::{Full, Store};
+
+/// In whose right a change is to be made, and what becomes of the lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Right {
+    pub(super) conn: ConnId,
+    pub(super) fence: Option<Fence>,
+    pub(super) lock: LockAfter,
+}
+
+/// Why a change may not be made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Forbidden {
+    /// The grant in whose right it was to be is not in force (G1).
+    GrantIsOver,
+    /// It was to give a lock back that the connection does not hold (G2).
+    NotHolder,
+    /// Another connection holds the lock (E2).
+    HeldByAnother,
+}
+
+impl From<Forbidden> for Reply<'static> {
+    fn from(forbidden: Forbidden) -> Self {
+        match forbidden {
+            Forbidden::GrantIsOver => Reply::Exists,
+            Forbidden::NotHolder => Reply::Refused(Refusal::NotLocked),
+            Forbidden::HeldByAnother => Reply::Refused(Refusal::Locked),
+        }
+    }
+}
+
+impl Right {
+    /// A change by `conn` that leaves every lock as it is.
+    pub(super) const fn own(conn: ConnId) -> Self {
+        Self {
+            conn,
+            fence: None,
+            lock: LockAfter::Keep,
+        }
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// Whether an item that was found may be changed.
+    ///
+    /// # Errors
+    /// What is to be answered if not.
+    pub(super) fn may_change(
+        &mut self,
+        key: Key<'_>,
+        right: Right,
+        header: &ItemHeader,
+    ) -> Result<(), Forbidden> {
+        self.may(key, right, header.locked)
+    }
+
+    /// Whether an item may be made where there is none.
+    ///
+    /// # Errors
+    /// What is to be answered if not.
+    pub(super) fn may_make(&mut self, key: Key<'_>, right: Right) -> Result<(), Forbidden> {
+        let may_be_held = self.locks.has_bare();
+        self.may(key, right, may_be_held)
+    }
+
+    fn may(&mut self, key: Key<'_>, right: Right, may_be_held: bool) -> Result<(), Forbidden> {
+        let Right { conn, fence, lock } = right;
+        let held = if may_be_held {
+            self.locks.in_force(key)
+        } else {
+            None
+        };
+        if let Some(fence) = fence {
+            return match held {
+                Some(held) if held.fence == fence => Ok(()),
+                Some(_) | None => {
+                    self.stats.counters.fence_refusals += 1;
+                    Err(Forbidden::GrantIsOver)
+                }
+            };
+        }
+        let is_own = held.is_some_and(|held| held.owner == conn);
+        match lock {
+            // Who must hold the lock is told whether he does, and not who else does.
+            LockAfter::Release if !is_own => Err(Forbidden::NotHolder),
+            LockAfter::Keep if held.is_some() && !is_own => {
+                self.stats.counters.lock_refusals += 1;
+                Err(Forbidden::HeldByAnother)
+            }
+            LockAfter::Keep | LockAfter::Release => Ok(()),
+        }
+    }
+
+    /// Whether an item of this size may be made of a key: if it is held, it is pinned from the
+    /// first.
+    ///
+    /// # Errors
+    /// [`Full`]: it may not.
+    pub(super) fn may_pin_new(&self, key: Key<'_>, value_bytes: usize) -> Result<(), Full> {
+        let Some(holding) = self.bare(key) else {
+            return Ok(());
+        };
+        let held = self.locks.held_by(holding.owner);
+        let held = held.expect("L4: an owner is open");
+        let bytes = self.store.bytes_for(key.as_bytes().len(), value_bytes);
+        if self.may_pin(held, bytes, 0) {
+            Ok(())
+        } else {
+            Err(Full)
+        }
+    }
+
+    /// An item was made: if its key is held, it is held from now on (L3).
+    pub(super) fn join_lock(&mut self, key: Key<'_>, slot: S::Slot) {
+        if !self.locks.has_bare() {
+            return;
+        }
+        match self.locks.get(key).filter(|holding| !holding.has_item) {
+            None => return,
+            // Who held it has gone (L9).
+            Some(over) if over.is_over => {
+                self.locks.release(key, 0);
+                return;
+            }
+            Some(_) => {}
+        }
+        let header = self.store.header(slot);
+        self.store.set_header(
+            slot,
+            ItemHeader {
+                locked: true,
+                ..header
+            },
+        );
+        self.locks.gain_item(key, self.store.item_bytes(slot));
+    }
+
+    /// Gives the lock of a key that was changed back, if that was asked for. There need not be an
+    /// item any more.
+    pub(super) fn end_lock(&mut self, key: Key<'_>, slot: Option<S::Slot>, lock: LockAfter) {
+        match lock {
+            LockAfter::Keep => {}
+            LockAfter::Release => {
+                self.stats.counters.lock_released += 1;
+                // Whether the item stays is told to nobody.
+                match slot {
+                    Some(slot) => drop(self.release(key, slot).is_ok()),
+                    None => drop(self.locks.release(key, 0)),
+                }
+            }
+        }
+    }
+}

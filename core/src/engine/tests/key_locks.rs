@@ -1,0 +1,124 @@
+//! Locks of keys, whether or not there is an item; and what is done in their right.
+
+use super::*;
+use crate::command::{Acquire, LockAfter, Release};
+use crate::fence::Fence;
+
+fn acquire(name: &str) -> Command<'_> {
+    ItemCommand::Acquire(Acquire::new(key(name))).into()
+}
+
+fn release(name: &str) -> Command<'_> {
+    ItemCommand::Release(Release::new(key(name))).into()
+}
+
+impl Bench {
+    /// Takes a lock that is free, and says its number.
+    fn granted(&mut self, conn: ConnId, name: &str) -> Fence {
+        match self.ask(conn, acquire(name)) {
+            Reply::Granted(granted) => granted.fence,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_key_without_an_item_can_be_held() {
+    let mut bench = Bench::new();
+    let fence = bench.granted(A, "k");
+    bench.now_ms += 2_500;
+    let Reply::Contended(seen) = bench.ask(B, acquire("k")) else {
+        panic!("it is held");
+    };
+    assert_eq!((seen.holder, seen.fence, seen.held_s), (A, fence, 2));
+    assert!(matches!(bench.ask(A, acquire("k")), Reply::Contended(_)));
+    // The old words for the same lock.
+    assert_eq!(bench.ask(B, lock("k")), Reply::Refused(Refusal::Locked));
+    assert_eq!(bench.set(B, "k", "1"), Reply::Refused(Refusal::Locked));
+    let Reply::Stored(_) = bench.set(A, "k", "1") else {
+        panic!("it is the holder's to make");
+    };
+    assert_eq!(bench.set(B, "k", "2"), Reply::Refused(Refusal::Locked));
+    assert_eq!(bench.ask(A, unlock("k")), Reply::Unlocked);
+    assert!(bench.granted(B, "k") > fence);
+}
+
+#[test]
+fn the_lock_of_a_key_outlives_its_item() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    bench.granted(A, "k");
+    assert_eq!(bench.ask(A, Delete::new(key("k"))), Reply::Deleted);
+    assert_eq!(bench.set(B, "k", "1"), Reply::Refused(Refusal::Locked));
+    assert_eq!(bench.ask(B, lock("k")), Reply::Refused(Refusal::Locked));
+    assert_eq!(bench.ask(B, release("k")), Reply::NotFound);
+    assert_eq!(bench.ask(A, release("k")), Reply::Unlocked);
+    assert_eq!(bench.ask(B, lock("k")), Reply::NotFound);
+}
+
+#[test]
+fn a_key_that_was_held_by_one_who_has_gone_is_free() {
+    let mut bench = Bench::new();
+    bench.core.limits.locks_settled_max = 1;
+    for name in ["a", "b", "c"] {
+        bench.granted(A, name);
+    }
+    bench.close(A);
+    assert!(matches!(bench.set(B, "c", "1"), Reply::Stored(_)));
+    bench.granted(B, "b");
+    bench.granted(B, "c");
+    bench.event(Event::Tick);
+    assert_eq!(bench.core.locks().len(), 2);
+}
+
+#[test]
+fn a_grant_that_is_over_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    let old = bench.granted(A, "k");
+    bench.ask(A, release("k"));
+    let fence = bench.granted(B, "k");
+    let fenced = |fence| Set {
+        fence: Some(fence),
+        ..Set::new(key("k"), b"2")
+    };
+    // A pool's other connection writes in the right of the grant, and nobody in that of an old one.
+    assert_eq!(bench.ask(A, fenced(old)), Reply::Exists);
+    assert_eq!(bench.ask(B, fenced(old)), Reply::Exists);
+    assert!(matches!(bench.ask(A, fenced(fence)), Reply::Stored(_)));
+    let of_old = Release {
+        fence: Some(old),
+        ..Release::new(key("k"))
+    };
+    assert_eq!(bench.ask(B, ItemCommand::Release(of_old)), Reply::NotFound);
+    let last = Set {
+        lock: LockAfter::Release,
+        ..fenced(fence)
+    };
+    assert!(matches!(bench.ask(A, last), Reply::Stored(_)));
+    assert_eq!(bench.ask(A, fenced(fence)), Reply::Exists);
+    assert_eq!(bench.core.locks().len(), 0);
+}
+
+#[test]
+fn a_flush_before_the_item_has_no_claim_on_it() {
+    let mut bench = Bench::new();
+    bench.granted(A, "k");
+    bench.ask(B, GlobalCommand::FlushAll { at: Exptime::Never });
+    bench.set(A, "k", "1");
+    bench.ask(A, release("k"));
+    assert_eq!(bench.value("k"), Some(b"1".to_vec()));
+}
+
+#[test]
+fn an_item_made_under_a_lock_counts_as_pinned() {
+    let mut bench = Bench::new();
+    bench.core.limits.locked_bytes_max = 200;
+    bench.granted(A, "k");
+    let long = "1".repeat(300);
+    assert_eq!(
+        bench.set(A, "k", &long),
+        Reply::Refused(Refusal::OutOfMemory)
+    );
+    assert!(matches!(bench.set(A, "k", "1"), Reply::Stored(_)));
+}

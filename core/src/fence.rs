@@ -1,0 +1,69 @@
+//! The number of a grant.
+//!
+//! Who writes under a lock can be paused for longer than he holds it, and does not know. So each
+//! grant has a number, and whoever takes the writes can refuse those of a grant that is over.
+
+use core::num::NonZeroU64;
+
+/// The number of one grant of one lock: unique over the server, and greater than that of every
+/// grant of the same key before. Never 0.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Fence(NonZeroU64);
+
+/// How many grants a millisecond a server may make on average before its numbers come near to those
+/// of a run that starts then: 2 to this.
+const GRANTS_PER_MS_BITS: u32 = 20;
+
+impl Fence {
+    /// The least.
+    pub const FIRST: Self = Self(NonZeroU64::MIN);
+
+    /// The fence with this number; `None` for 0.
+    #[must_use]
+    pub const fn new(number: u64) -> Option<Self> {
+        match NonZeroU64::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// The first one of a run that starts so many milliseconds after 1970: above all that an earlier
+    /// run has given, unless it gave a thousand a microsecond, or the clock was set back in between.
+    #[must_use]
+    pub const fn first_at(unix_ms: u64) -> Self {
+        let number = match unix_ms.checked_shl(GRANTS_PER_MS_BITS) {
+            Some(number) if number >> GRANTS_PER_MS_BITS == unix_ms => number,
+            // A clock that says it is the year 500,000.
+            Some(_) | None => u64::MAX / 2,
+        };
+        Self::FIRST.step(number)
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The fence so far after this one. There are enough for thousands of years.
+    #[must_use]
+    pub const fn step(self, stride: u64) -> Self {
+        Self(self.0.saturating_add(stride))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_run_begins_above_an_earlier_one() {
+        let (earlier, later) = (
+            Fence::first_at(1_700_000_000_000),
+            Fence::first_at(1_700_000_000_001),
+        );
+        assert!(later.number() - earlier.number() > 1_000_000);
+        assert!(Fence::first_at(u64::MAX).number() < u64::MAX);
+        assert_eq!(Fence::first_at(0), Fence::FIRST.step(0));
+    }
+}

@@ -1,0 +1,170 @@
+//! What becomes of a lock: who holds it after an event, under which number; and in whose right a change
+//! may be made.
+//!
+//! Source: docs/PROTOCOL.md, "Locks" and "Locks of keys".
+
+use latchd_core::ConnId;
+use latchd_core::command::{GlobalCommand, ItemCommand, LockAfter, Removal};
+use latchd_core::fence::Fence;
+
+use super::{Cause, Change, Verdict, demand};
+use crate::action::name;
+use crate::invariants::{Invariant, Witness};
+use crate::reply_seen::ReplySeen;
+use crate::snapshot::LockOf;
+
+impl Change<'_> {
+    /// L12.
+    pub(super) fn grants(&mut self) -> Verdict {
+        for key in self.keys() {
+            let (before, after) = (self.before.locks[key], self.after.locks[key]);
+            let due = self.due(key, before, after);
+            demand(Invariant::Grants, after == due, || {
+                format!("the lock of {} is {after:?}, and {due:?} is due", name(key))
+            })?;
+            if let Some(lock) = after
+                && before.is_none_or(|before| before.fence != lock.fence)
+            {
+                self.granted(lock)?;
+            }
+            if after.is_some() && self.after.items[key].is_none() {
+                self.witnessed.add(Witness::HeldWithoutItem);
+                if self.before.items[key].is_some() {
+                    self.witnessed.add(Witness::LockOutlivesItem);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A lock that has been granted has a number above all others.
+    fn granted(&mut self, lock: LockOf) -> Verdict {
+        let (shards, shard) = (self.setup.shards as u64, self.shard as u64);
+        let given = self.fence_given;
+        let is_own = (lock.fence - 1) % shards == shard;
+        demand(Invariant::Grants, lock.fence > given && is_own, || {
+            format!("fence {} is given after {given}", lock.fence)
+        })?;
+        if given > 0 {
+            self.witnessed.add(Witness::GrantedAgain);
+        }
+        self.fence_given = lock.fence;
+        Ok(())
+    }
+
+    /// The lock that a key has to have after the event; the number of a new one is the core's to say.
+    fn due(&self, key: usize, before: Option<LockOf>, after: Option<LockOf>) -> Option<LockOf> {
+        let new = |conn: ConnId, is_of_key| {
+            Some(LockOf {
+                owner: conn,
+                listed: Some(conn),
+                fence: after.map_or(0, |after| after.fence),
+                is_of_key,
+            })
+        };
+        let (conn, asked, command, answer) = match self.cause {
+            Cause::AskedAll {
+                conn,
+                command: GlobalCommand::UnlockAll,
+            }
+            | Cause::Closed { conn } => return before.filter(|lock| lock.owner != *conn),
+            Cause::AskedAll { .. } | Cause::Time => return before,
+            Cause::Asked { .. } => self.asked()?,
+        };
+        if asked != key {
+            return before;
+        }
+        let ends_with_item = before.filter(|lock| lock.is_of_key);
+        match (command, answer) {
+            (ItemCommand::Lock { .. }, ReplySeen::Locked) => new(conn, false),
+            (ItemCommand::Get(get), ReplySeen::Hit(_)) if get.lock => new(conn, false),
+            (ItemCommand::Acquire(_), ReplySeen::Granted { fence, .. }) => {
+                new(conn, true).map(|lock| LockOf { fence, ..lock })
+            }
+            (ItemCommand::Unlock { .. } | ItemCommand::Release(_), ReplySeen::Unlocked) => None,
+            (ItemCommand::Set(set), ReplySeen::Stored { .. }) if set.lock == LockAfter::Release => {
+                None
+            }
+            (ItemCommand::Arithmetic(sum), ReplySeen::Number { .. })
+                if sum.lock == LockAfter::Release =>
+            {
+                None
+            }
+            (ItemCommand::Delete(delete), ReplySeen::Deleted) => {
+                match (delete.lock, delete.removal) {
+                    (LockAfter::Release, _) => None,
+                    (LockAfter::Keep, Removal::Remove) => ends_with_item,
+                    (LockAfter::Keep, _) => before,
+                }
+            }
+            (ItemCommand::SetTooLarge { .. }, _) => {
+                let is_own = before.is_some_and(|lock| lock.owner == conn);
+                let takes_item = self.before.items[key].is_some() && is_own;
+                if takes_item { ends_with_item } else { before }
+            }
+            _ => before,
+        }
+    }
+
+    /// The grant in whose right a request is to be done.
+    fn fence(command: &ItemCommand<'_>) -> Option<Fence> {
+        match command {
+            ItemCommand::Set(set) => set.fence,
+            ItemCommand::Delete(delete) => delete.fence,
+            ItemCommand::Arithmetic(sum) => sum.fence,
+            ItemCommand::Get(_)
+            | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Acquire(_)
+            | ItemCommand::Release(_)
+            | ItemCommand::Lock { .. }
+            | ItemCommand::Unlock { .. } => None,
+        }
+    }
+
+    /// What becomes of the lock when the request is done.
+    pub(super) fn lock_after(command: &ItemCommand<'_>) -> LockAfter {
+        match command {
+            ItemCommand::Set(set) => set.lock,
+            ItemCommand::Delete(delete) => delete.lock,
+            ItemCommand::Arithmetic(sum) => sum.lock,
+            ItemCommand::Get(_)
+            | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Acquire(_)
+            | ItemCommand::Release(_)
+            | ItemCommand::Lock { .. }
+            | ItemCommand::Unlock { .. } => LockAfter::Keep,
+        }
+    }
+
+    /// Whether `conn` may change what is, or is not, under a key, as far as its lock goes.
+    pub(super) fn may_change(&self, conn: ConnId, key: usize, command: &ItemCommand<'_>) -> bool {
+        let lock = self.before.locks[key];
+        match (Self::fence(command), Self::lock_after(command)) {
+            (Some(fence), _) => lock.is_some_and(|lock| lock.fence == fence.number()),
+            (None, LockAfter::Release) => lock.is_some_and(|lock| lock.owner == conn),
+            (None, LockAfter::Keep) => lock.is_none_or(|lock| lock.owner == conn),
+        }
+    }
+
+    /// G1; `None` if the request has no fence.
+    pub(super) fn fenced(&mut self) -> Option<Verdict> {
+        let (conn, key, command, answer) = self.asked()?;
+        Self::fence(command)?;
+        let is_in_force = self.may_change(conn, key, command);
+        let is_refused = answer == ReplySeen::Exists;
+        let is_done = matches!(
+            answer,
+            ReplySeen::Stored { .. } | ReplySeen::Deleted | ReplySeen::Number { .. }
+        );
+        let lock = self.before.locks[key];
+        if is_in_force && is_done && lock.is_some_and(|lock| lock.owner != conn) {
+            self.witnessed.add(Witness::FencedByOther);
+        }
+        if !is_in_force {
+            self.witnessed.add(Witness::FenceOver);
+        }
+        Some(demand(Invariant::Fenced, is_in_force || is_refused, || {
+            format!("{answer:?} in the right of a grant that is over: {lock:?}")
+        }))
+    }
+}
