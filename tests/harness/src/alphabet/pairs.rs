@@ -132,8 +132,8 @@ requests! {
     ReleaseFenced: Unlocked NotFound;
     SetFenced: Stored NotStored Exists NotFound RefusedOutOfMemory;
     SetAndUnlock: Stored NotStored Exists NotFound RefusedNotLocked RefusedOutOfMemory;
-    DeleteFenced: Deleted NotFound Exists;
-    DeleteAndUnlock: Deleted NotFound Exists RefusedNotLocked;
+    DeleteFenced: Deleted NotFound Exists RefusedOutOfMemory;
+    DeleteAndUnlock: Deleted NotFound Exists RefusedNotLocked RefusedOutOfMemory;
     CountFenced: Number NotFound Exists RefusedNonNumeric RefusedOutOfMemory;
     CountAndUnlock: Number NotFound Exists RefusedNotLocked RefusedNonNumeric RefusedOutOfMemory;
     Unlock: Unlocked RefusedNotLocked RefusedNotLockedNotFound;
@@ -153,6 +153,8 @@ pub fn needs_log(request: RequestKind, reply: ReplyKind) -> bool {
         RequestKind::ClearCas,
         RequestKind::ClearAndMarkStale,
         RequestKind::ClearAndMarkStaleCas,
+        RequestKind::DeleteFenced,
+        RequestKind::DeleteAndUnlock,
         RequestKind::Decrement,
         RequestKind::DecrementCas,
     ];
