@@ -40,12 +40,11 @@ impl<S: Store> Core<S> {
             self.stats.counters.delete_misses += 1;
             return Reply::Exists;
         }
-        let mut stays = Some(slot);
+        // Where the item is then, if it stays.
         let done = match delete.removal {
             Removal::Remove => {
                 self.remove(delete.key, slot);
-                stays = None;
-                Ok(())
+                Ok(None)
             }
             Removal::MarkStale { exptime } => {
                 let deadline = exptime.map_or(header.deadline, |at| self.clock.deadline(at));
@@ -56,7 +55,7 @@ impl<S: Store> Core<S> {
                 self.store.set_header(slot, marked);
                 self.commit_cas(delete.new_cas);
                 self.stats.counters.stale_marks += 1;
-                Ok(())
+                Ok(Some(slot))
             }
             Removal::Clear {
                 exptime,
@@ -86,14 +85,14 @@ impl<S: Store> Core<S> {
             } => {
                 let marked = self.marked_stale(header, delete.new_cas);
                 self.clear(delete, slot, marked, exptime, client_flags)
-                    .inspect(|()| {
+                    .inspect(|_| {
                         self.commit_cas(delete.new_cas);
                         self.stats.counters.stale_marks += 1;
                     })
             }
         };
         match done {
-            Ok(()) => {
+            Ok(stays) => {
                 self.stats.counters.delete_hits += 1;
                 // One of an item has gone with it.
                 if delete.lock == LockAfter::Release && self.locks.in_force(delete.key).is_some() {
@@ -115,7 +114,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Puts an empty value in the place of the one that is there.
+    /// Puts an empty value in the place of the one that is there; the item may be in another slot then.
     fn clear(
         &mut self,
         delete: &Delete<'_>,
@@ -123,7 +122,7 @@ impl<S: Store> Core<S> {
         header: ItemHeader,
         exptime: Exptime,
         client_flags: u32,
-    ) -> Result<(), Full> {
+    ) -> Result<Option<S::Slot>, Full> {
         let now = self.clock.tick();
         let header = ItemHeader {
             deadline: self.clock.deadline(exptime),
@@ -133,7 +132,7 @@ impl<S: Store> Core<S> {
             fetched: false,
             ..header
         };
-        self.overwrite(slot, header, Value::default()).map(drop)
+        self.overwrite(slot, header, Value::default()).map(Some)
     }
 
     /// Takes an item out, and with it its lock, if it was taken as that of an item.

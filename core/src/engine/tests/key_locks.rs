@@ -122,3 +122,22 @@ fn an_item_made_under_a_lock_counts_as_pinned() {
     );
     assert!(matches!(bench.set(A, "k", "1"), Reply::Stored(_)));
 }
+
+/// What is emptied may come to stand elsewhere in the store, and it is that item whose lock ends.
+#[test]
+fn an_item_is_emptied_and_given_back_in_one_step() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", &"1".repeat(300));
+    bench.granted(A, "k");
+    let clear = Delete {
+        removal: Removal::Clear {
+            exptime: Exptime::Never,
+            client_flags: 0,
+        },
+        lock: LockAfter::Release,
+        ..Delete::new(key("k"))
+    };
+    assert_eq!(bench.ask(A, clear), Reply::Deleted);
+    assert_eq!(bench.value("k"), Some(Vec::new()));
+    assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
+}
