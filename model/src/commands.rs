@@ -25,7 +25,7 @@ const ABOUT_ALL: &[Verb] = verbs![Plain(UnlockAll FlushAll Keys Stats StatsReset
 
 /// The same kinds in another manner.
 const MANNERS: &[Verb] = verbs![
-    Known(MetaGet Vivify Recache SetFenced SetAndUnlock DeleteAndUnlock)
+    Known(MetaGet Vivify Recache SetFenced SetAndUnlock DeleteAndUnlock CountAndUnlock)
     Late(Acquire AcquireItem) Expiring(Set SetFenced SetAndUnlock MarkStale Clear ClearAndMarkStale) Later(FlushAll)
 ];
 
