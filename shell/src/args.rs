@@ -6,6 +6,7 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `usage` and `main`.
 
+mod extended;
 mod ignored;
 mod process;
 mod refused;
@@ -19,7 +20,8 @@ use clap::{ArgAction, Parser};
 use latchd::{Config, ListenAddress, UnixSocket};
 use latchd_core::wire::Protocols;
 
-use self::ignored::{Ignored, is_ignored};
+use self::extended::extend;
+use self::ignored::Ignored;
 pub(crate) use self::process::Process;
 use self::refused::Refused;
 
@@ -209,59 +211,6 @@ impl Args {
             }
         }
         Ok(addresses)
-    }
-}
-
-/// Takes one option of `-o`.
-fn extend(config: &mut Config, option: &str, ignored: &mut Vec<String>) -> Result<(), String> {
-    let (name, value) = option
-        .split_once('=')
-        .map_or((option, None), |(n, v)| (n, Some(v)));
-    match (name, value) {
-        ("idle_timeout", value) => {
-            let seconds = number(name, value, "seconds")?;
-            let timeout = Duration::from_secs(u64::from(seconds));
-            config.idle_timeout = (seconds > 0).then_some(timeout);
-        }
-        ("locks_per_conn", value) => {
-            let locks = number(name, value, "locks")?;
-            config.locks_per_connection_max = usize::try_from(locks).unwrap_or(usize::MAX);
-        }
-        ("read_buf_mem_limit", value) => {
-            config.unfinished_bytes_max = Some(megabytes(number(name, value, "megabytes")?));
-        }
-        ("resp_obj_mem_limit", value) => {
-            config.unsent_bytes_max = Some(megabytes(number(name, value, "megabytes")?));
-        }
-        ("maxconns_fast", _) => config.reject_past_limit = true,
-        ("no_maxconns_fast", _) => config.reject_past_limit = false,
-        _ => {
-            if name.starts_with("ext_") {
-                return Err(format!(
-                    "-o {name}: items are kept in memory and nowhere else"
-                ));
-            }
-            if !is_ignored(name) {
-                return Err(format!("-o {name}: no such option"));
-            }
-            ignored.push(format!("-o {name}"));
-        }
-    }
-    Ok(())
-}
-
-/// The value of an option of `-o`.
-fn number(name: &str, value: Option<&str>, unit: &str) -> Result<u32, String> {
-    value
-        .and_then(|value| value.parse().ok())
-        .ok_or_else(|| format!("-o {name} needs a number of {unit}"))
-}
-
-/// A bound in bytes; 0 is none.
-fn megabytes(number: u32) -> usize {
-    match number {
-        0 => usize::MAX,
-        number => usize::try_from(u64::from(number) << 20).unwrap_or(usize::MAX),
     }
 }
 

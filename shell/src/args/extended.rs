@@ -1,0 +1,70 @@
+//! `-o`: what memcached has no letters for.
+//!
+//! Each option has a meaning here, or none and one warning ([`is_ignored`](super::ignored::is_ignored)), or
+//! is refused.
+
+use std::time::Duration;
+
+use latchd::Config;
+
+use super::ignored::is_ignored;
+
+/// Takes one option.
+///
+/// # Errors
+/// There is no such option, or it has a value that it cannot have; a sentence for a person.
+pub(super) fn extend(
+    config: &mut Config,
+    option: &str,
+    ignored: &mut Vec<String>,
+) -> Result<(), String> {
+    let (name, value) = option
+        .split_once('=')
+        .map_or((option, None), |(n, v)| (n, Some(v)));
+    match (name, value) {
+        ("idle_timeout", value) => {
+            let seconds = number(name, value, "seconds")?;
+            let timeout = Duration::from_secs(u64::from(seconds));
+            config.idle_timeout = (seconds > 0).then_some(timeout);
+        }
+        ("locks_per_conn", value) => {
+            let locks = number(name, value, "locks")?;
+            config.locks_per_connection_max = usize::try_from(locks).unwrap_or(usize::MAX);
+        }
+        ("read_buf_mem_limit", value) => {
+            config.unfinished_bytes_max = Some(megabytes(number(name, value, "megabytes")?));
+        }
+        ("resp_obj_mem_limit", value) => {
+            config.unsent_bytes_max = Some(megabytes(number(name, value, "megabytes")?));
+        }
+        ("maxconns_fast", _) => config.reject_past_limit = true,
+        ("no_maxconns_fast", _) => config.reject_past_limit = false,
+        _ => {
+            if name.starts_with("ext_") {
+                return Err(format!(
+                    "-o {name}: items are kept in memory and nowhere else"
+                ));
+            }
+            if !is_ignored(name) {
+                return Err(format!("-o {name}: no such option"));
+            }
+            ignored.push(format!("-o {name}"));
+        }
+    }
+    Ok(())
+}
+
+/// The value of an option.
+fn number(name: &str, value: Option<&str>, unit: &str) -> Result<u32, String> {
+    value
+        .and_then(|value| value.parse().ok())
+        .ok_or_else(|| format!("-o {name} needs a number of {unit}"))
+}
+
+/// A bound in bytes; 0 is none.
+fn megabytes(number: u32) -> usize {
+    match number {
+        0 => usize::MAX,
+        number => usize::try_from(u64::from(number) << 20).unwrap_or(usize::MAX),
+    }
+}
