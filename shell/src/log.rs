@@ -41,24 +41,17 @@ enum Message {
 
 /// Where lines go.
 #[derive(Debug)]
-enum Target {
+pub(crate) enum Target {
     StandardError,
     File { path: PathBuf, file: File },
 }
 
 impl Log {
-    /// Logs to a file, or to standard error.
+    /// Logs to `target`.
     ///
     /// # Errors
-    /// The file cannot be opened, or there is no thread to be had.
-    pub(crate) fn start(path: Option<&Path>) -> io::Result<Self> {
-        let target = match path {
-            None => Target::StandardError,
-            Some(path) => Target::File {
-                path: path.to_owned(),
-                file: open(path)?,
-            },
-        };
+    /// There is no thread to be had.
+    pub(crate) fn start(target: Target) -> io::Result<Self> {
         let (messages, incoming) = sync_channel(LINES_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
@@ -150,6 +143,20 @@ fn write_on(mut target: Target, incoming: &Receiver<Message>, dropped: &AtomicU6
 }
 
 impl Target {
+    /// A file, or standard error. Root opens it before it is root no more, as a start script does.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub(crate) fn open(path: Option<&Path>) -> io::Result<Self> {
+        Ok(match path {
+            None => Self::StandardError,
+            Some(path) => Self::File {
+                path: path.to_owned(),
+                file: open(path)?,
+            },
+        })
+    }
+
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         match self {
             Self::StandardError => io::stderr().write_all(line),
@@ -180,10 +187,14 @@ mod tests {
         std::env::temp_dir().join(format!("latchd-log-{}-{name}", std::process::id()))
     }
 
+    fn start(path: &Path) -> Log {
+        Log::start(Target::open(Some(path)).unwrap()).unwrap()
+    }
+
     #[test]
     fn what_was_said_is_written_before_the_end() {
         let path = temporary_path("end");
-        let log = Log::start(Some(&path)).unwrap();
+        let log = start(&path);
         log.say("one\n");
         log.say("two\n");
         log.flush();
@@ -194,7 +205,7 @@ mod tests {
     #[test]
     fn a_file_that_was_moved_away_is_opened_anew() {
         let (path, moved) = (temporary_path("moved"), temporary_path("moved.1"));
-        let log = Log::start(Some(&path)).unwrap();
+        let log = start(&path);
         log.say("old\n");
         log.flush();
         std::fs::rename(&path, &moved).unwrap();
@@ -209,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_counted_and_waits_for_nothing() {
-        let log = Log::start(Some(Path::new("/dev/full"))).unwrap();
+        let log = start(Path::new("/dev/full"));
         for _ in 0..10 * LINES_MAX {
             log.say("a line for nobody\n");
         }

@@ -81,7 +81,15 @@ fn fail(why: &str) -> ExitCode {
 
 /// Is the server, until it is told to end.
 fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode {
-    // In this order: what only root may, then no root any more, and only then files and threads.
+    // In this order: what only root may, then no root any more, and only then sockets and threads.
+    let log_file = process.log_file.as_deref();
+    let target = match log::Target::open(log_file) {
+        Ok(target) => target,
+        Err(error) => {
+            let what = log_file.map_or("the log".into(), |path| path.display().to_string());
+            return fail(&format!("cannot log to {what}: {error}"));
+        }
+    };
     let warnings = match prepare(&config, process) {
         Ok(warnings) => warnings,
         Err(Refusal::NoUser(why)) => {
@@ -90,8 +98,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         }
         Err(Refusal::Denied(why)) => return fail(&why),
     };
-    let log_file = process.log_file.as_deref();
-    let log = match Log::start(log_file) {
+    let log = match Log::start(target) {
         Ok(log) => log,
         Err(error) => {
             let what = log_file.map_or("the log".into(), |path| path.display().to_string());
@@ -329,7 +336,7 @@ mod tests {
     #[test]
     #[ignore = "it ends the process"]
     fn panics_on_purpose() {
-        stop_at_panic(Log::start(None).unwrap());
+        stop_at_panic(Log::start(log::Target::StandardError).unwrap());
         let failing = std::thread::Builder::new()
             .name("latchd-7".into())
             .spawn(|| panic!("on purpose"));
