@@ -4,12 +4,18 @@
 //! with one warning ([`ignored`]); and those without which the server would be less guarded, or do
 //! less, than its caller believes ([`refused`]).
 //!
+//! They also stand in the environment and in a file ([`sources`]).
+//!
 //! Source: memcached 1.6.45 `memcached.c`, `usage` and `main`.
 
+mod environment;
 mod extended;
+mod file;
 mod ignored;
 mod process;
 mod refused;
+mod setting;
+mod sources;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -24,9 +30,15 @@ use self::extended::extend;
 use self::ignored::Ignored;
 pub(crate) use self::process::Process;
 use self::refused::Refused;
+pub(crate) use self::sources::{command, read};
 
 /// The most threads a server runs.
 const THREADS_MAX: usize = 64;
+
+/// What stands under the options.
+const HELP: &str = "\
+Each option can also stand in the environment, as LATCHD_ and its long name (LATCHD_MEMORY_LIMIT=64), or in
+a file (--config), one on a line. The command line comes before the environment, and that before the file.";
 
 /// A cache server with locks that die with their client. It speaks memcached's protocols.
 #[derive(Debug, Parser)]
@@ -34,11 +46,15 @@ const THREADS_MAX: usize = 64;
     name = "latchd",
     version,
     max_term_width = 100,
-    args_conflicts_with_subcommands = true
+    args_conflicts_with_subcommands = true,
+    after_help = HELP
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) task: Option<Task>,
+    /// Read flags from this file, one a line, as in Debian's /etc/memcached.conf
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
     /// TCP port; 0 for none (with -s), -1 for any free one
     #[arg(short, long, value_name = "PORT", default_value_t = 11211, allow_negative_numbers = true,
         value_parser = clap::value_parser!(i32).range(-1..=65535))]
@@ -184,6 +200,22 @@ impl Args {
         Ok((config, ignored))
     }
 
+    /// Looks at every flag by itself, whatever the others are.
+    ///
+    /// # Errors
+    /// The first that is wrong; a sentence for a person.
+    fn check_each(&self) -> Result<(), String> {
+        self.refused.refuse()?;
+        for text in &self.listen {
+            listen_address(text, 0)?;
+        }
+        let (mut config, mut ignored) = (Config::default(), Vec::new());
+        for option in &self.extended {
+            extend(&mut config, option, &mut ignored)?;
+        }
+        Ok(())
+    }
+
     /// The TCP addresses.
     fn listen(&self) -> Result<Vec<ListenAddress>, String> {
         let is_default = self.listen == ["127.0.0.1"];
@@ -200,18 +232,23 @@ impl Args {
         for text in &self.listen {
             // Port 0 of -p means "none", but an address may name a port of its own.
             const UNNAMED: u16 = 0;
-            if text.starts_with("proto[") || text.starts_with("tag[") {
-                return Err(format!(
-                    "-l {text}: an address has no protocol or tag of its own; -B is for all of them"
-                ));
-            }
-            let parsed = ListenAddress::parse(text, port.unwrap_or(UNNAMED))?;
+            let parsed = listen_address(text, port.unwrap_or(UNNAMED))?;
             if port.is_some() || text.ends_with(&format!(":{}", parsed.port)) {
                 addresses.push(parsed);
             }
         }
         Ok(addresses)
     }
+}
+
+/// Reads an address of `-l`.
+fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
+    if text.starts_with("proto[") || text.starts_with("tag[") {
+        return Err(format!(
+            "-l {text}: an address has no protocol or tag of its own; -B is for all of them"
+        ));
+    }
+    ListenAddress::parse(text, port)
 }
 
 fn octal(text: &str) -> Result<u32, String> {

@@ -21,13 +21,12 @@ use std::sync::Arc;
 
 use async_signal::{Signal, Signals};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
 use latchd::{Address, Config, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smol::future::FutureExt;
 use smol::stream::StreamExt;
 
-use crate::args::{Args, Process, Task};
+use crate::args::{Process, Task};
 use crate::log::Log;
 use crate::pid_file::PidFile;
 use crate::privileges::Refusal;
@@ -52,7 +51,7 @@ fn main() -> ExitCode {
     if let Some(code) = lock::helper::run() {
         return code;
     }
-    let args = Args::try_parse().unwrap_or_else(|error| refuse(&error));
+    let args = args::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
     if let Some(Task::Lock(lock)) = &args.task {
         return lock::run(lock);
     }
@@ -63,7 +62,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let (config, ignored) = args.into_config().unwrap_or_else(|problem| {
-        Args::command()
+        args::command()
             .error(ErrorKind::ValueValidation, problem)
             .exit()
     });

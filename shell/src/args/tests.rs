@@ -2,11 +2,20 @@
 
 use clap::CommandFactory;
 
+use super::sources::read_from;
 use super::*;
 
 fn parse(line: &str) -> Result<(Config, Vec<String>), String> {
+    parse_with(line, &[])
+}
+
+/// A command line and an environment.
+fn parse_with(line: &str, environment: &[(&str, &str)]) -> Result<(Config, Vec<String>), String> {
     let words = std::iter::once("latchd").chain(line.split_whitespace());
-    Args::try_parse_from(words)
+    let environment = environment
+        .iter()
+        .map(|(name, value)| (name.into(), value.into()));
+    read_from(words.map(Into::into), environment)
         .map_err(|error| error.to_string())?
         .into_config()
 }
@@ -203,4 +212,178 @@ fn a_connection_has_so_many_locks_and_no_more() {
 fn a_dead_peer_has_at_least_two_seconds() {
     assert_eq!(config("--dead-peer 2").dead_peer, Duration::from_secs(2));
     assert!(parse("--dead-peer 1").is_err());
+}
+
+/// A file that goes with the value.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("latchd-args-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn flag(&self) -> String {
+        format!("--config {}", self.0.display())
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn the_last_of_two_flags_counts() {
+    assert_eq!(config("-m 64 -m 128 -M -M").memory_bytes_max, 128 << 20);
+}
+
+#[test]
+fn the_command_line_comes_before_the_environment_and_that_before_the_file() {
+    let file = File::new(
+        "order",
+        "-m 100\n-c 200\n-t 3\n-l 10.0.0.1\n-vvv\n-M\n-o idle_timeout=9\n",
+    );
+    let environment = [
+        ("LATCHD_CONN_LIMIT", "300"),
+        ("LATCHD_THREADS", "2"),
+        ("LATCHD_LISTEN", "10.0.0.2,10.0.0.3"),
+        ("LATCHD_VERBOSE", "2"),
+        ("LATCHD_EXTENDED", "idle_timeout=8,locks_per_conn=7"),
+        ("LATCHD_MAX_ITEM_SIZE", ""),
+    ];
+    let line = format!("{} -t 1 -o no_maxconns_fast", file.flag());
+    let (merged, _) = parse_with(&line, &environment).unwrap();
+    assert_eq!(merged.memory_bytes_max, 100 << 20, "the file's");
+    assert_eq!(merged.connections_max, 300, "the environment's");
+    assert_eq!(merged.threads.get(), 1, "the command line's");
+    let hosts: Vec<_> = merged
+        .listen
+        .iter()
+        .map(|address| address.host.as_str())
+        .collect();
+    assert_eq!(hosts, ["10.0.0.2", "10.0.0.3"], "none of the file's");
+    assert_eq!(merged.verbosity, 2);
+    assert!(!merged.evict && !merged.reject_past_limit);
+    assert_eq!(merged.idle_timeout, Some(Duration::from_secs(8)));
+    assert_eq!(merged.locks_per_connection_max, 7);
+    let (merged, _) = parse_with(&format!("{line} -v -l localhost"), &environment).unwrap();
+    assert_eq!((merged.verbosity, merged.listen.len()), (1, 1));
+}
+
+#[test]
+fn the_environment_can_name_the_file_and_take_a_flag_of_it_back() {
+    let file = File::new("named", "-M\n-F yes\n");
+    let path = file.0.to_str().unwrap();
+    let environment = [("LATCHD_CONFIG", path), ("LATCHD_DISABLE_EVICTIONS", "no")];
+    let (config, _) = parse_with("", &environment).unwrap();
+    assert!(config.evict && !config.allowed.flush_all);
+}
+
+#[test]
+fn a_file_has_one_flag_on_a_line() {
+    let text = "# a comment\n\n  -m 100   # and one behind\n-m128\n--threads=2\n--unix-socket /tmp/a #b c\n\
+                -p -1\n-vv\n-L\nlogfile /var/log/a b.log\n--listen *:5,[::1]:6";
+    let file = File::new("lines", text);
+    let words = format!("latchd {}", file.flag());
+    let args = read_from(words.split(' ').map(Into::into), []).unwrap();
+    assert_eq!(args.process.log_file, Some("/var/log/a b.log".into()));
+    let (config, ignored) = args.into_config().unwrap();
+    assert_eq!(
+        (config.memory_bytes_max, config.threads.get()),
+        (128 << 20, 2)
+    );
+    assert_eq!(config.unix_socket.unwrap().path, PathBuf::from("/tmp/a"));
+    assert_eq!((config.listen.len(), config.verbosity), (2, 2));
+    assert_eq!(ignored, ["-L"]);
+}
+
+#[test]
+fn a_mistake_is_said_with_its_place_and_what_to_do() {
+    for (text, said) in [
+        (
+            "-m 64\n-q 7\n",
+            ":2: no flag is called '-q'; `latchd --help` lists them",
+        ),
+        ("--memory 7", ":1: no flag is called '--memory'"),
+        ("memory-limit 7", ":1: no flag is called 'memory-limit'"),
+        ("-", ":1: no flag is called '-'"),
+        ("-h", ":1: no flag is called '-h'"),
+        ("--config /etc/other", ":1: no flag is called '--config'"),
+        ("-p 65536", ":1: invalid value '65536' for '--port <PORT>'"),
+        (
+            "-p 1 -m 2",
+            ":1: invalid value '1 -m 2' for '--port <PORT>'",
+        ),
+        ("-m", ":1: --memory-limit needs a value"),
+        (
+            "-M -F",
+            ":1: --disable-evictions takes no value such as '-F'",
+        ),
+        ("-MF", ":1: '-MF' is several flags; one stands on a line"),
+        ("\n-S", ":2: -S: there is no SASL"),
+        ("-o modern,nonsense", ":1: -o nonsense: no such option"),
+        ("-l proto[ascii]:127.0.0.1", ":1: -l proto[ascii]"),
+    ] {
+        let file = File::new("mistakes", text);
+        let refused = parse(&file.flag()).unwrap_err();
+        let place = format!("{}{said}", file.0.display());
+        assert!(refused.contains(&place), "{text}: {refused}");
+    }
+    for (name, value, said) in [
+        (
+            "LATCHD_MEMORY",
+            "9",
+            "LATCHD_MEMORY in the environment: no flag has that name",
+        ),
+        ("LATCHD_HELP", "1", "no flag has that name"),
+        ("LATCHD_LICENSE", "1", "no flag has that name"),
+        (
+            "LATCHD_PORT",
+            "x",
+            "LATCHD_PORT in the environment: invalid value 'x'",
+        ),
+        (
+            "LATCHD_LOCK_MEMORY",
+            "perhaps",
+            "LATCHD_LOCK_MEMORY in the environment: --lock-memory takes no value",
+        ),
+        (
+            "LATCHD_CONFIG",
+            "/nowhere/to/be",
+            "/nowhere/to/be cannot be read",
+        ),
+    ] {
+        let refused = parse_with("", &[(name, value)]).unwrap_err();
+        assert!(refused.contains(said), "{name}: {refused}");
+    }
+}
+
+#[test]
+fn what_is_in_the_environment_for_others_is_left_alone() {
+    let environment = [
+        ("LATCHD_PORT", "tcp://10.0.0.1:11211"),
+        ("LATCHD_PORT_11211_TCP_ADDR", "10.0.0.1"),
+        ("LATCHD_SERVICE_HOST", "10.0.0.1"),
+        ("LATCHD_LOCK_KEY", "job"),
+        ("MEMCACHED_PORT", "1"),
+    ];
+    let (config, _) = parse_with("", &environment).unwrap();
+    assert_eq!(config.listen[0].port, 11211);
+}
+
+#[test]
+fn every_long_flag_is_found_in_a_file_and_in_the_environment() {
+    for arg in command().get_arguments() {
+        let Some(long) = arg.get_long().filter(|_| sources::is_setting(arg)) else {
+            continue;
+        };
+        let variable = format!("LATCHD_{}", long.replace('-', "_").to_uppercase());
+        let refused = parse_with("", &[(&variable, "\u{1}")]).err();
+        // A path or a list may be anything; what matters is that the name is known.
+        let is_known = refused.is_none_or(|said| !said.contains("no flag has that name"));
+        assert!(is_known, "{variable}");
+    }
 }
