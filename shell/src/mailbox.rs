@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use latchd_core::ConnId;
 use rustix::event::{EventfdFlags, eventfd};
+use smol::channel::Sender;
 
 use crate::connection::Kept;
 use crate::roster::Entry;
@@ -30,6 +31,8 @@ pub(crate) enum Message {
     Sweep,
     /// Close the client of this name: it has more kept for it than there is room for.
     Close(u64, Kept),
+    /// Say that you hear. Whoever asks waits for the answer before it asks again.
+    Echo(Sender<()>),
 }
 
 /// One worker's mail.
@@ -58,11 +61,12 @@ impl Mailbox {
     }
 
     /// Leaves a message and rings. A message that says nothing new is left once: the list holds
-    /// at most one of each kind, and as many arrivals and closes as there may be connections.
+    /// at most one sweep, as many arrivals and closes as there may be connections, and an echo for
+    /// each who waits for it.
     pub(crate) fn post(&self, message: Message) {
         let mut messages = self.messages();
         let is_known = match message {
-            Message::Adopt(_) | Message::Close(..) => false,
+            Message::Adopt(_) | Message::Close(..) | Message::Echo(_) => false,
             Message::Sweep => messages.iter().any(|known| matches!(known, Message::Sweep)),
         };
         if !is_known {

@@ -16,6 +16,7 @@ mod privileges;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
+mod service_manager;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ use async_signal::{Signal, Signals};
 use clap::error::ErrorKind;
 use latchd::{Address, Config, Server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use smol::future::FutureExt;
+use smol::Timer;
+use smol::future::{self, FutureExt};
 use smol::stream::StreamExt;
 
 use crate::args::{Process, Task};
@@ -36,6 +38,7 @@ const EXIT_OS_ERROR: u8 = 71;
 
 /// `EX_NOUSER` of sysexits(3), as memcached.
 const EXIT_NO_USER: u8 = 67;
+use crate::service_manager::{ServiceManager, State};
 
 /// `EX_SOFTWARE` of sysexits(3).
 const EXIT_SOFTWARE: i32 = 70;
@@ -236,19 +239,36 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
         let shutdown = async {
             server.asked_to_end().await;
             Ok("told to end by a client (shutdown)".into())
+    let manager = ServiceManager::from_environment();
+    let tell = |state| manager.iter().for_each(|manager| manager.tell(state));
+    tell(State::Ready);
         };
-        signal.or(shutdown).or(failure).await
+        let watchdog = async {
+            let Some(interval) = manager.as_ref().and_then(ServiceManager::interval) else {
+                return future::pending().await;
+            };
+            loop {
+                Timer::after(interval).await;
+                // Whoever is not told in time starts the server anew.
+                if server.is_well().await {
+                    tell(State::Well);
+                }
+            }
+        };
+        signal.or(shutdown).or(failure).or(watchdog).await
     });
     server.shutdown();
     tracing::info!("goodbye: {}, and every lock is free", end?);
     Ok(())
 }
 
+                        tell(State::Reloading);
 /// Why the server ends, in words.
 fn reason(signal: Signal) -> String {
     let name = if signal == Signal::Int {
         "interrupted (SIGINT)"
     } else if signal == Signal::Usr1 {
+                        tell(State::Ready);
         "told to end (SIGUSR1)"
     } else {
         "told to end (SIGTERM)"
@@ -261,6 +281,7 @@ fn greeting(addresses: &[Address], facts: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let listening = list(addresses);
     let connect = addresses.first().map(|address| match address {
+    tell(State::Stopping);
         Address::Tcp(address) => format!("nc -C {} {}", address.ip(), address.port()),
         Address::Unix(path) => format!("nc -C -U {}", path.display()),
     });

@@ -3,7 +3,8 @@
 //! Everything here is used from every thread at once: a configuration that does not change, counters,
 //! and locks that are held for one command.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use latchd_core::wire::WireLimits;
 use smol::channel::{Receiver, Sender};
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     /// What clients have not taken.
     pub(crate) unsent: Budget,
     pub(crate) is_stopping: AtomicBool,
+    /// When the items were last told that time has passed, in milliseconds.
+    pub(crate) ticked_ms: AtomicU64,
     pub(crate) mailboxes: Box<[Mailbox]>,
     /// Told that a client has gone, for whoever waits to accept the next one. It holds one message:
     /// that is news, however many have gone.
@@ -49,6 +52,12 @@ impl Shared {
     /// How a worker is reached.
     pub(crate) fn mailbox(&self, worker: usize) -> &Mailbox {
         &self.mailboxes[worker]
+    }
+
+    /// How long ago the items were last told that time has passed.
+    pub(crate) fn since_tick(&self) -> Duration {
+        let now_ms = self.clock.now().as_millis();
+        Duration::from_millis(now_ms.saturating_sub(self.ticked_ms.load(Ordering::Relaxed)))
     }
 
     /// Chooses the worker of a new client: the one with the fewest.

@@ -282,6 +282,8 @@ impl Worker {
                     let worker = self.index;
                     self.close_for_room(Holder { worker, name }, kept);
                 }
+                // There is room for it, or nobody waits any more.
+                Message::Echo(tell) => drop(tell.try_send(())),
             }
         }
     }
