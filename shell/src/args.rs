@@ -130,6 +130,10 @@ pub(crate) struct Args {
 pub(crate) enum Task {
     #[command(after_help = crate::lock::HELP)]
     Lock(crate::lock::LockArgs),
+    #[command(after_help = crate::check::HELP)]
+    Check(crate::check::CheckArgs),
+    Man(crate::manual::ManArgs),
+    Completions(crate::manual::CompletionsArgs),
 }
 
 /// What clients may ask for.

@@ -8,43 +8,44 @@
 //! read it.
 
 mod args;
+mod check;
 mod daemon;
+mod descriptors;
 mod lock;
 mod log;
+mod manual;
 mod pid_file;
 mod privileges;
+mod service_manager;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-mod service_manager;
+use std::iter;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use async_signal::{Signal, Signals};
 use clap::error::ErrorKind;
 use latchd::{Address, Config, Server};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smol::Timer;
 use smol::future::{self, FutureExt};
 use smol::stream::StreamExt;
 
-use crate::args::{Process, Task};
+use crate::args::{Args, Process, Task};
 use crate::log::Log;
 use crate::pid_file::PidFile;
 use crate::privileges::Refusal;
+use crate::service_manager::{ServiceManager, State};
 
 /// `EX_OSERR` of sysexits(3).
 const EXIT_OS_ERROR: u8 = 71;
 
 /// `EX_NOUSER` of sysexits(3), as memcached.
 const EXIT_NO_USER: u8 = 67;
-use crate::service_manager::{ServiceManager, State};
 
 /// `EX_SOFTWARE` of sysexits(3).
 const EXIT_SOFTWARE: i32 = 70;
-
-/// Descriptors that are not connections: standard streams, epolls, bells, listeners, and some.
-const DESCRIPTORS_RESERVED: u64 = 32;
 
 /// What `-i` prints.
 const LICENCE: &str = "latchd may be used, copied and changed under the MIT licence or the Apache licence 2.0, \
@@ -55,20 +56,39 @@ fn main() -> ExitCode {
         return code;
     }
     let args = args::read(std::env::args_os()).unwrap_or_else(|error| refuse(&error));
-    if let Some(Task::Lock(lock)) = &args.task {
-        return lock::run(lock);
+    match &args.task {
+        None => start(args),
+        Some(Task::Lock(lock)) => lock::run(lock),
+        Some(Task::Check(check)) => {
+            let words = iter::once(OsString::from("latchd")).chain(check.flags.iter().cloned());
+            let args = args::read(words).unwrap_or_else(|error| refuse(&error));
+            let process = args.process.clone();
+            let (config, ignored) = settle(args);
+            check::run(&config, &ignored, &process)
+        }
+        Some(Task::Man(man)) => manual::print_page(man, args::command()),
+        Some(Task::Completions(wanted)) => manual::print_completions(wanted, args::command()),
     }
+}
+
+/// What the flags come to; what is wrong with them ends the process.
+fn settle(args: Args) -> (Config, Vec<String>) {
+    args.into_config().unwrap_or_else(|problem| {
+        args::command()
+            .error(ErrorKind::ValueValidation, problem)
+            .exit()
+    })
+}
+
+/// Starts a server, here or as a daemon.
+fn start(args: Args) -> ExitCode {
     let process = args.process.clone();
     if process.license {
         // Nobody has to read it.
         let _ = io::stdout().write_all(LICENCE.as_bytes());
         return ExitCode::SUCCESS;
     }
-    let (config, ignored) = args.into_config().unwrap_or_else(|problem| {
-        args::command()
-            .error(ErrorKind::ValueValidation, problem)
-            .exit()
-    });
+    let (config, ignored) = settle(args);
     if process.daemon && !daemon::is_detached() {
         return daemon::detach().unwrap_or_else(|error| fail(&format!("-d: {error}")));
     }
@@ -102,10 +122,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
     };
     let log = match Log::start(target) {
         Ok(log) => log,
-        Err(error) => {
-            let what = log_file.map_or("the log".into(), |path| path.display().to_string());
-            return fail(&format!("cannot log to {what}: {error}"));
-        }
+        Err(error) => return fail(&format!("cannot log: {error}")),
     };
     config.log_dropped = Arc::clone(log.dropped());
     show_log(&log, log_file.is_none() && io::stderr().is_terminal());
@@ -170,7 +187,7 @@ fn prepare(config: &Config, process: &Process) -> Result<Vec<String>, Refusal> {
     if process.daemon {
         daemon::begin().map_err(denied)?;
     }
-    warnings.extend(raise_descriptor_limit(config));
+    warnings.extend(descriptors::raise(config));
     if process.enable_coredumps {
         privileges::allow_core_files().map_err(denied)?;
     }
@@ -217,6 +234,9 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
             list(server.addresses())
         );
     }
+    let manager = ServiceManager::from_environment();
+    let tell = |state| manager.iter().for_each(|manager| manager.tell(state));
+    tell(State::Ready);
     if process.user.is_none() && privileges::is_root() {
         tracing::warn!("this is root, which no server needs: -u NAME gives that up");
     }
@@ -225,11 +245,13 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
             loop {
                 match signals.next().await.transpose()? {
                     Some(Signal::Hup) => {
+                        tell(State::Reloading);
                         log.reopen();
                         match server.reload() {
                             Ok(()) => tracing::info!("SIGHUP: log and passwords are read anew"),
                             Err(error) => tracing::warn!("SIGHUP: all stays as it was: {error}"),
                         }
+                        tell(State::Ready);
                     }
                     end => return Ok(end.map_or("no more signals".into(), reason)),
                 }
@@ -239,9 +261,6 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
         let shutdown = async {
             server.asked_to_end().await;
             Ok("told to end by a client (shutdown)".into())
-    let manager = ServiceManager::from_environment();
-    let tell = |state| manager.iter().for_each(|manager| manager.tell(state));
-    tell(State::Ready);
         };
         let watchdog = async {
             let Some(interval) = manager.as_ref().and_then(ServiceManager::interval) else {
@@ -257,18 +276,17 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
         };
         signal.or(shutdown).or(failure).or(watchdog).await
     });
+    tell(State::Stopping);
     server.shutdown();
     tracing::info!("goodbye: {}, and every lock is free", end?);
     Ok(())
 }
 
-                        tell(State::Reloading);
 /// Why the server ends, in words.
 fn reason(signal: Signal) -> String {
     let name = if signal == Signal::Int {
         "interrupted (SIGINT)"
     } else if signal == Signal::Usr1 {
-                        tell(State::Ready);
         "told to end (SIGUSR1)"
     } else {
         "told to end (SIGTERM)"
@@ -281,7 +299,6 @@ fn greeting(addresses: &[Address], facts: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let listening = list(addresses);
     let connect = addresses.first().map(|address| match address {
-    tell(State::Stopping);
         Address::Tcp(address) => format!("nc -C {} {}", address.ip(), address.port()),
         Address::Unix(path) => format!("nc -C -U {}", path.display()),
     });
@@ -300,32 +317,6 @@ fn list(addresses: &[Address]) -> String {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(", ")
-}
-
-/// Raises the limit of descriptors as far as the connections need and the system allows. Returns what is
-/// to be said if that is not enough.
-fn raise_descriptor_limit(config: &Config) -> Option<String> {
-    let threads = config.threads.get() as u64;
-    let needed = config.connections_max as u64 + 3 * threads + DESCRIPTORS_RESERVED;
-    let limit = getrlimit(Resource::Nofile);
-    let soft = limit.current.filter(|soft| *soft < needed)?;
-    let raised = limit.maximum.map_or(needed, |hard| needed.min(hard));
-    let wanted = Rlimit {
-        current: Some(raised),
-        maximum: limit.maximum,
-    };
-    let got = if setrlimit(Resource::Nofile, wanted).is_ok() {
-        raised
-    } else {
-        soft
-    };
-    (got < needed).then(|| {
-        format!(
-            "{} connections need {needed} descriptors, and the limit is {got}: raise it with \
-             `ulimit -n`, or lower -c",
-            config.connections_max
-        )
-    })
 }
 
 /// A failed assertion ends the process: a server that has lost a thread, or half a change, must not

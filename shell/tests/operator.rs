@@ -174,34 +174,176 @@ fn root_becomes_the_user_for_good() {
     }
 }
 
-/// Debian starts memcached with the flags that stand in a file, a line each.
+/// Debian's file is all that its start script reads; the places of files differ here, and the port.
 #[test]
 fn debians_configuration_starts_it_as_it_is() {
     let address = free_address();
-    let pid_file = temporary("debian");
-    let user = if rustix::process::geteuid().is_root() {
-        "nobody"
-    } else {
-        ""
-    };
-    // The file of Debian 12 without its comments, but for what has to differ here: the port, the user
-    // and the folder of the pid file.
-    let mut flags = vec!["-m", "64", "-l", "127.0.0.1"];
-    let port = address.port().to_string();
-    flags.extend(["-p", &port]);
-    if !user.is_empty() {
-        flags.extend(["-u", user]);
-    }
-    let mut child = latchd(&flags).arg("-P").arg(&pid_file).spawn().unwrap();
-    eventually("it does not listen", || TcpStream::connect(address).is_ok());
-    assert_eq!(
-        TestClient::connect(address).stat("limit_maxbytes"),
-        "67108864"
+    let (config, pid_file, log) = (
+        temporary("debian.conf"),
+        temporary("debian.pid"),
+        temporary("debian.log"),
     );
-    eventually("there is no pid file", || pid_file.exists());
+    let is_root = rustix::process::geteuid().is_root();
+    let user = if is_root { "nobody" } else { &current_user() };
+    let text = include_str!("debian/memcached.conf")
+        .replace(
+            "/var/run/memcached/memcached.pid",
+            pid_file.to_str().unwrap(),
+        )
+        .replace("/var/log/memcached.log", log.to_str().unwrap())
+        .replace("-p 11211", &format!("-p {}", address.port()))
+        .replace("-u memcache", &format!("-u {user}"));
+    std::fs::write(&config, text).unwrap();
+    let mut started = latchd(&["--config", config.to_str().unwrap()]);
+    assert_eq!(started.status().unwrap().code(), Some(0), "-d returns");
+    let mut client = TestClient::connect(address);
+    assert_eq!(client.stat("limit_maxbytes"), "67108864");
+    let number: u32 = client.stat("pid").parse().unwrap();
+    let written = std::fs::read_to_string(&pid_file).unwrap();
+    assert_eq!(written.trim(), number.to_string());
+    kill_process(pid(number), Signal::TERM).unwrap();
+    eventually("the goodbye is not in the log", || {
+        std::fs::read_to_string(&log).unwrap().contains("goodbye")
+    });
+    eventually("it does not end", || {
+        test_kill_process(pid(number)).is_err() || is_zombie(number)
+    });
+    for path in [config, pid_file, log] {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+#[test]
+fn a_check_says_what_a_server_would_lack_and_starts_none() {
+    let address = free_address();
+    let flags = ["check", "-l", &address.to_string(), "-c", "100"];
+    let output = latchd(&flags).stdout(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains(&format!("ok       {address} is free")),
+        "{said}"
+    );
+    assert!(said.contains("descriptors for 100 connections"), "{said}");
+
+    let _taken = std::net::TcpListener::bind(address).unwrap();
+    let file = temporary("no-socket");
+    std::fs::write(&file, "").unwrap();
+    let output = latchd(&flags)
+        .arg("-s")
+        .arg(&file)
+        .args([
+            "-u",
+            "no-such-user",
+            "-b",
+            "65535",
+            "--log-file",
+            "/nowhere/log",
+        ])
+        .stdout(Stdio::piped())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(71), "{said}");
+    for line in [
+        format!("failure  {address} is in use"),
+        format!("failure  -s {} exists and is not a socket", file.display()),
+        "failure  -u no-such-user: there is no such user".into(),
+        "failure  --log-file /nowhere/log cannot be written".into(),
+    ] {
+        assert!(said.contains(&line), "{line}: {said}");
+    }
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(
+        latchd(&["check", "-m", "much"]).status().unwrap().code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn manual_pages_and_completions_know_the_flags() {
+    let shown = |words: &[&str]| {
+        let output = latchd(words).stdout(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let page = shown(&["man"]);
+    assert!(
+        page.contains(".TH latchd 1") && page.contains("\\-\\-max\\-item\\-size"),
+        "{page}"
+    );
+    assert!(page.contains("EXIT STATUS"), "{page}");
+    assert!(shown(&["man", "lock"]).contains(".TH latchd-lock 1"));
+    assert!(shown(&["man", "check"]).contains(".TH latchd-check 1"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(
+            shown(&["completions", shell]).contains("max-item-size"),
+            "{shell}"
+        );
+    }
+}
+
+/// What `sd_notify(3)` has a service say.
+#[test]
+fn whoever_started_it_is_told_when_it_serves_and_that_it_is_well() {
+    let path = temporary("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = || {
+        let mut bytes = [0; 200];
+        let length = manager.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let address = free_address();
+    let mut child = latchd(&["-l", &address.to_string()])
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "200000")
+        .spawn()
+        .unwrap();
+    assert!(heard().starts_with("READY=1\n"));
+    assert_eq!(
+        TestClient::connect(address).ask("mn"),
+        "MN",
+        "it serves by then"
+    );
+    assert_eq!(heard(), "WATCHDOG=1\n");
+    assert_eq!(heard(), "WATCHDOG=1\n");
+    kill_process(pid(child.id()), Signal::HUP).unwrap();
+    let said = std::iter::from_fn(|| Some(heard())).find(|said| said != "WATCHDOG=1\n");
+    assert!(said.unwrap().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert!(heard().starts_with("READY=1\n"));
     kill_process(pid(child.id()), Signal::TERM).unwrap();
+    let said = std::iter::from_fn(|| Some(heard())).find(|said| said != "WATCHDOG=1\n");
+    assert!(said.unwrap().starts_with("STOPPING=1\n"));
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(!pid_file.exists() || user == "nobody");
+    std::fs::remove_file(&path).unwrap();
+}
+
+fn current_user() -> String {
+    let user = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(user.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_mistake_in_a_source_of_flags_ends_it_with_its_place() {
+    let config = temporary("mistaken.conf");
+    std::fs::write(&config, "-m 64\n-t much\n").unwrap();
+    let mut from_file = latchd(&["--config", config.to_str().unwrap()]);
+    let (code, said) = ended(&from_file.stderr(Stdio::piped()).output().unwrap());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("mistaken.conf:2: invalid value 'much'"),
+        "{said}"
+    );
+    std::fs::remove_file(&config).unwrap();
+    let mut from_environment = latchd(&[]);
+    from_environment.env("LATCHD_AUTHFILE", "/etc/passwords");
+    let (code, said) = ended(&from_environment.stderr(Stdio::piped()).output().unwrap());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("LATCHD_AUTHFILE in the environment"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -277,8 +419,7 @@ fn a_client_that_is_wrong_too_often_is_closed() {
 fn the_flags_of_memcacheds_help_are_known() {
     let path = temporary("known");
     std::fs::write(&path, "a:b\n").unwrap();
-    let user = Command::new("id").arg("-un").output().unwrap();
-    let user = String::from_utf8(user.stdout).unwrap().trim().to_owned();
+    let user = current_user();
     let flags = [
         "-U",
         "0",

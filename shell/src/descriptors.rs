@@ -1,0 +1,47 @@
+//! How many descriptors a server needs, and whether it may have them.
+
+use latchd::Config;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors that are not connections: standard streams, epolls, bells, listeners, and some.
+const RESERVED: u64 = 32;
+
+/// How many a server of this configuration needs.
+pub(crate) fn needed(config: &Config) -> u64 {
+    let threads = config.threads.get() as u64;
+    config.connections_max as u64 + 3 * threads + RESERVED
+}
+
+/// The most that the process may have; `None` is any number.
+pub(crate) fn most() -> Option<u64> {
+    getrlimit(Resource::Nofile).maximum
+}
+
+/// Raises the limit as far as the connections need and the system allows. Returns what is to be said if
+/// that is not enough.
+pub(crate) fn raise(config: &Config) -> Option<String> {
+    let needed = needed(config);
+    let limit = getrlimit(Resource::Nofile);
+    let soft = limit.current.filter(|soft| *soft < needed)?;
+    let raised = limit.maximum.map_or(needed, |hard| needed.min(hard));
+    let wanted = Rlimit {
+        current: Some(raised),
+        maximum: limit.maximum,
+    };
+    let got = if setrlimit(Resource::Nofile, wanted).is_ok() {
+        raised
+    } else {
+        soft
+    };
+    (got < needed).then(|| too_few(config, got))
+}
+
+/// What is to be said of a limit that is too low.
+pub(crate) fn too_few(config: &Config, got: u64) -> String {
+    format!(
+        "{} connections need {} descriptors, and the limit is {got}: raise it with `ulimit -n`, or \
+         lower -c",
+        config.connections_max,
+        needed(config)
+    )
+}
