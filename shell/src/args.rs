@@ -101,6 +101,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 10,
         value_parser = clap::value_parser!(u32).range(2..=7200))]
     dead_peer: u32,
+    /// Tell what is counted and which locks are held over HTTP, at HOST or HOST:PORT (9150): /metrics
+    /// for Prometheus, /locks.json, /healthz, and a page
+    #[arg(long, value_name = "ADDRESS", value_parser = status_address)]
+    status: Option<ListenAddress>,
     /// Which protocols are spoken: ascii, binary, or auto for all of them
     #[arg(short = 'B', long, value_name = "NAME", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "ascii", "binary"]))]
@@ -178,6 +182,7 @@ impl Args {
         config.evict = !self.disable_evictions;
         config.connections_max = self.conn_limit as usize;
         config.dead_peer = Duration::from_secs(u64::from(self.dead_peer));
+        config.status = self.status;
         config.verbosity = self.verbose;
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = self.threads.map_or(cores.min(4), usize::from);
@@ -253,6 +258,11 @@ fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
         ));
     }
     ListenAddress::parse(text, port)
+}
+
+/// Reads the address of the status port. Its own port is that of memcached's exporter.
+fn status_address(text: &str) -> Result<ListenAddress, String> {
+    ListenAddress::parse(text, 9150)
 }
 
 fn octal(text: &str) -> Result<u32, String> {

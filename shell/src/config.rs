@@ -74,6 +74,9 @@ pub struct Config {
     /// free, in whole seconds, at least two: for connections that have taken a lock. Others have a
     /// minute, or as long if that is more. TCP only. `--dead-peer`.
     pub dead_peer: Duration,
+    /// Where the status port is ([`Address`](crate::Address) is where clients are served): metrics, locks
+    /// and a page over HTTP, for whoever reaches it. `None` is no such port. `--status`.
+    pub status: Option<ListenAddress>,
     /// What is logged besides warnings: 0 nothing, 1 connections, 2 their requests and answers too,
     /// 3 locks that are taken and given back too. `-v`.
     pub verbosity: u8,
@@ -101,6 +104,7 @@ impl Default for Config {
             allowed: Allowed::default(),
             auth_file: None,
             dead_peer: Duration::from_secs(10),
+            status: None,
             verbosity: 0,
             log_dropped: Arc::default(),
         }

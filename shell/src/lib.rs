@@ -71,6 +71,8 @@ mod shards;
 #[cfg(feature = "server")]
 mod shared;
 #[cfg(feature = "server")]
+mod status;
+#[cfg(feature = "server")]
 mod turn;
 #[cfg(feature = "server")]
 mod worker;

@@ -20,6 +20,7 @@ mod service_manager;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::iter;
 use std::process::ExitCode;
@@ -206,13 +207,16 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     // Before the server: a signal that comes while it starts ends it as well.
     let mut signals = Signals::new([Signal::Int, Signal::Term, Signal::Usr1, Signal::Hup])?;
     let verbosity = config.verbosity;
-    let facts = format!(
+    let mut facts = format!(
         "{} MB of memory, {} connections, {} threads",
         config.memory_bytes_max >> 20,
         config.connections_max,
         config.threads
     );
     let server = Server::start(config)?;
+    for address in server.status_addresses() {
+        let _ = write!(facts, "; status at http://{address}/");
+    }
     let written = process.pidfile.as_deref().map(PidFile::write).transpose();
     // It goes when this function ends: after the server.
     let _pid_file = written.unwrap_or_else(|error| {

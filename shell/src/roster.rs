@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use latchd_core::Instant;
 use latchd_core::stats::StatsLine;
@@ -120,6 +121,14 @@ impl Roster {
     /// Somebody has gone.
     pub(crate) fn remove(&self, number: u64) {
         self.clients().remove(&number);
+    }
+
+    /// Where a client comes from, and how long ago its last request was; `None` if it has gone.
+    pub(crate) fn find(&self, number: u64, now: Instant) -> Option<(String, Duration)> {
+        let entry = Arc::clone(self.clients().get(&number)?);
+        let active_ms = entry.active_ms.load(Ordering::Relaxed);
+        let silent_ms = now.as_millis().saturating_sub(active_ms);
+        Some((entry.peer(), Duration::from_millis(silent_ms)))
     }
 
     /// The lines of `stats conns`.

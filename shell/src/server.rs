@@ -1,6 +1,7 @@
 //! A running server: its threads, and how it ends.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -17,13 +18,14 @@ use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection_stats::ConnectionStats;
-use crate::listen::{self, Address};
 use crate::health;
+use crate::listen::{self, Address};
 use crate::mailbox::{Mailbox, Message};
 use crate::passwords::Passwords;
 use crate::roster::Roster;
 use crate::shards::{Shards, shard_count};
 use crate::shared::Shared;
+use crate::status::StatusPort;
 use crate::worker::Worker;
 
 /// How often the shards are told that time has passed.
@@ -45,10 +47,11 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub struct Server {
     shared: Arc<Shared>,
     addresses: Vec<Address>,
+    status_addresses: Vec<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
     /// The thread that accepts, which ends when this does.
     acceptor: Option<(Sender<()>, JoinHandle<()>)>,
-    /// The clock thread ends when this does.
+    /// The threads of the clock and of the status port end when this does.
     stop_clock: Option<Sender<()>>,
     /// What a worker says that cannot go on.
     failures: Receiver<io::Error>,
@@ -80,6 +83,10 @@ impl Server {
             }
         };
         let listeners = listen::listen(&config)?;
+        let status_port = config.status.as_ref().map(StatusPort::listen).transpose()?;
+        let status_addresses = status_port
+            .as_ref()
+            .map_or(Ok(Vec::new()), StatusPort::addresses)?;
         let addresses: Vec<_> = listeners
             .iter()
             .map(|listener| listener.address().clone())
@@ -97,6 +104,7 @@ impl Server {
             unfinished: Budget::new(config.unfinished_bytes_max()),
             unsent: Budget::new(config.unsent_bytes_max()),
             is_stopping: AtomicBool::new(false),
+            ticked_ms: AtomicU64::new(clock.now().as_millis()),
             mailboxes: (0..threads)
                 .map(|_| Mailbox::new())
                 .collect::<Result<_, _>>()?,
@@ -104,7 +112,6 @@ impl Server {
             config,
             tell_gone,
             gone,
-            ticked_ms: AtomicU64::new(clock.now().as_millis()),
             tell_shutdown,
         });
         // There is room for one from each thread.
@@ -113,6 +120,7 @@ impl Server {
         let mut server = Self {
             shared,
             addresses,
+            status_addresses,
             threads: Vec::new(),
             acceptor: None,
             stop_clock: None,
@@ -133,10 +141,20 @@ impl Server {
         }
         let (stop_clock, stopped) = smol::channel::bounded(1);
         server.stop_clock = Some(stop_clock);
+        let stop_status = stopped.clone();
         let shared = Arc::clone(&server.shared);
         server.spawn("latchd-clock".into(), move || {
             smol::block_on(keep_time(&shared, &stopped));
         })?;
+        if let Some(port) = status_port {
+            let shared = Arc::clone(&server.shared);
+            server.spawn("latchd-status".into(), move || {
+                if let Err(error) = smol::block_on(port.serve(&shared, stop_status)) {
+                    // Clients are served all the same.
+                    tracing::error!("the status port has ended: {error}");
+                }
+            })?;
+        }
         // Last: whoever is let in is served.
         let (stop, stopped) = smol::channel::bounded(1);
         let shared = Arc::clone(&server.shared);
@@ -154,6 +172,13 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Where its status port can be reached; empty if it has none
+    /// ([`Config::status`](crate::Config::status)).
+    #[must_use]
+    pub fn status_addresses(&self) -> &[SocketAddr] {
+        &self.status_addresses
     }
 
     /// Waits for a thread that cannot go on, which is nobody's doing but the kernel's, and says why.
@@ -174,6 +199,12 @@ impl Server {
             // Nobody can ask any more: the server has ended.
             smol::future::pending::<()>().await;
         }
+    }
+
+    /// Whether every thread hears, and the items are told the time: what a watchdog asks. It takes a
+    /// few microseconds if all is well, and 3 s if not.
+    pub async fn is_well(&self) -> bool {
+        health::is_well(&self.shared).await
     }
 
     /// Reads anew what can be read anew: the names and passwords of
@@ -201,12 +232,6 @@ impl Server {
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    /// Whether every thread hears, and the items are told the time: what a watchdog asks. It takes a
-    /// few microseconds if all is well, and 3 s if not.
-    pub async fn is_well(&self) -> bool {
-        health::is_well(&self.shared).await
-    }
-
     thread::Builder::new().name(name).spawn(body)
 }
 

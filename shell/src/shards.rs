@@ -40,6 +40,12 @@ const LARGEST_VALUES_PER_SHARD: usize = 8;
 /// How many bits of a [`ScanCursor`] are the store's own; the shard stands above them.
 const CURSOR_BITS: u32 = 56;
 
+/// Whoever asks and is no client: clients are numbered from 1.
+const NOBODY: ConnId = ConnId::from_number(0);
+
+/// A key that is locked, and who has it.
+pub(crate) type LockedKey = (Box<[u8]>, ConnId);
+
 /// Every item of the server.
 #[derive(Debug)]
 pub(crate) struct Shards {
@@ -253,6 +259,22 @@ impl Shards {
             wants_more |= core.wants_tick();
         }
         wants_more
+    }
+
+    /// What is counted, and up to `locks_max` locks with their owners: for whoever watches. A shard is
+    /// held while its counters are added up and its part of the locks is copied.
+    pub(crate) fn look(&self, now: Instant, locks_max: usize) -> (Stats, Vec<LockedKey>) {
+        let mut locks = Vec::new();
+        for shard in 0..self.cores.len() {
+            let core = self.core(shard);
+            let held = core.locks().iter().filter(|(_, holding)| !holding.is_over);
+            let room = locks_max - locks.len();
+            locks.extend(
+                held.take(room)
+                    .map(|(key, holding)| (key.as_bytes().into(), holding.owner)),
+            );
+        }
+        (self.stats(now, NOBODY), locks)
     }
 
     fn all(&self) -> ShardSet {

@@ -17,7 +17,7 @@ use crate::privileges;
 /// Looks at where a server listens, who it is, and what it reads and writes.
 pub(super) fn look(config: &Config, process: &Process) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for wanted in &config.listen {
+    for wanted in config.listen.iter().chain(&config.status) {
         findings.extend(tcp(&wanted.host, wanted.port, process));
     }
     findings.extend(config.unix_socket.as_ref().map(unix));

@@ -1,0 +1,166 @@
+//! A request: which path, and whether whoever asks may.
+//!
+//! A browser can be made to ask for anything on this machine by a page of somebody else's, whose own name
+//! is made to lead here. It says that name, though, and a name that is not ours is refused (U2).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Request<'a> {
+    /// The path, without a query.
+    pub(super) path: &'a str,
+    /// Whether more than the head of the answer is wanted: GET, and not HEAD.
+    pub(super) wants_body: bool,
+}
+
+/// Why there is no answer but this.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Refusal {
+    /// It is no request.
+    Malformed,
+    /// Its head is too long.
+    TooLong,
+    /// It would change something.
+    NotReading,
+    /// It asks for a host that is not this one.
+    WrongHost,
+    /// There is nothing there.
+    NoSuchPath,
+}
+
+/// Names by which the port may be asked for, besides addresses and `localhost`.
+#[derive(Debug)]
+pub(super) struct Hosts(Vec<String>);
+
+impl Hosts {
+    /// The one it was configured by, and the machine's.
+    pub(super) fn new(configured: &str) -> Self {
+        let machine = rustix::system::uname();
+        let machine = machine.nodename().to_string_lossy();
+        Self(vec![configured.to_owned(), machine.into_owned()])
+    }
+
+    /// Whether this is one: `HOST`, `HOST:PORT` or `[V6]:PORT`.
+    fn has(&self, host: &str) -> bool {
+        if let Some(rest) = host.strip_prefix('[') {
+            let address = rest.split_once(']').map(|(address, _)| address);
+            return address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+        }
+        let name = host.split_once(':').map_or(host, |(name, _)| name);
+        name.parse::<Ipv4Addr>().is_ok()
+            || name.eq_ignore_ascii_case("localhost")
+            || self.0.iter().any(|ours| name.eq_ignore_ascii_case(ours))
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Reads the head of a request.
+    pub(super) fn parse(head: &'a [u8], hosts: &Hosts) -> Result<Self, Refusal> {
+        let text = str::from_utf8(head).map_err(|_| Refusal::Malformed)?;
+        let mut lines = text.split("\r\n");
+        let mut words = lines.next().unwrap_or_default().split(' ');
+        let (method, target, version) = (words.next(), words.next(), words.next());
+        let (Some(method), Some(target), Some(version), None) =
+            (method, target, version, words.next())
+        else {
+            return Err(Refusal::Malformed);
+        };
+        let needs_host = match version {
+            "HTTP/1.1" => true,
+            "HTTP/1.0" => false,
+            _ => return Err(Refusal::Malformed),
+        };
+        let mut host = None;
+        for line in lines.take_while(|line| !line.is_empty()) {
+            let (name, value) = line.split_once(':').ok_or(Refusal::Malformed)?;
+            if name.eq_ignore_ascii_case("host") && host.replace(value.trim()).is_some() {
+                return Err(Refusal::Malformed);
+            }
+        }
+        match host {
+            Some(host) if !hosts.has(host) => return Err(Refusal::WrongHost),
+            None if needs_host => return Err(Refusal::Malformed),
+            Some(_) | None => {}
+        }
+        let wants_body = match method {
+            "GET" => true,
+            "HEAD" => false,
+            _ => return Err(Refusal::NotReading),
+        };
+        let path = target.split_once('?').map_or(target, |(path, _)| path);
+        Ok(Self { path, wants_body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(head: &str) -> Result<Request<'_>, Refusal> {
+        let hosts = Hosts(vec!["cache.example".into()]);
+        Request::parse(head.as_bytes(), &hosts)
+    }
+
+    #[test]
+    fn a_browser_and_a_probe_are_understood() {
+        let page = Request {
+            path: "/locks.json",
+            wants_body: true,
+        };
+        let asked = "GET /locks.json?x=1 HTTP/1.1\r\nAccept: */*\r\nHOST: localhost:9150\r\n\r\n";
+        assert_eq!(parse(asked), Ok(page));
+        let asked = "HEAD / HTTP/1.0\r\n\r\n";
+        assert!(!parse(asked).unwrap().wants_body);
+    }
+
+    #[test]
+    fn a_name_that_is_not_ours_is_refused() {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:9150",
+            "[::1]:9150",
+            "[::1]",
+            "LocalHost",
+            "cache.example:1",
+        ] {
+            let asked = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert!(parse(&asked).is_ok(), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:9150",
+            "[evil]",
+            "[::1",
+            "",
+        ] {
+            let asked = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert_eq!(parse(&asked), Err(Refusal::WrongHost), "{host}");
+        }
+        // In HTTP/1.0 too, where no name need be said.
+        let asked = "GET / HTTP/1.0\r\nHost: evil.example\r\n\r\n";
+        assert_eq!(parse(asked), Err(Refusal::WrongHost));
+    }
+
+    #[test]
+    fn what_is_no_request_to_read_is_refused() {
+        for (asked, refusal) in [
+            (
+                "POST / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                Refusal::NotReading,
+            ),
+            ("GET / HTTP/1.1\r\n\r\n", Refusal::Malformed),
+            (
+                "GET / HTTP/1.1\r\nHost: localhost\r\nHost: ::1\r\n\r\n",
+                Refusal::Malformed,
+            ),
+            ("GET / HTTP/2\r\n\r\n", Refusal::Malformed),
+            ("GET /a b HTTP/1.1\r\n\r\n", Refusal::Malformed),
+            ("set a 0 0 1\r\nb\r\n\r\n", Refusal::Malformed),
+            ("\r\n\r\n", Refusal::Malformed),
+        ] {
+            assert_eq!(parse(asked), Err(refusal), "{asked}");
+        }
+    }
+}
