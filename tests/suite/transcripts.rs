@@ -1,6 +1,6 @@
 //! Every transcript against every server it is for.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -90,19 +90,43 @@ fn play_all<P: Peer>(
     assert!(!played.is_empty(), "no transcript is for {server}");
 }
 
-/// The program of another server: named by the variable, or on PATH.
-fn peer_program(variable: &str, name: &str) -> Option<PathBuf> {
-    let program = std::env::var_os(variable)
+/// Another server: the variable that names its program, and the program's name on PATH.
+type PeerName = (&'static str, &'static str);
+
+const MEMCACHED: PeerName = ("LATCHD_TEST_MEMCACHED", "memcached");
+const YRMCDS: PeerName = ("LATCHD_TEST_YRMCDSD", "yrmcdsd");
+
+/// Its program, if it is here.
+fn peer_program((variable, name): PeerName) -> Option<PathBuf> {
+    std::env::var_os(variable)
         .map(PathBuf::from)
-        .or_else(|| on_path(name));
-    if program.is_none() {
-        assert!(
-            std::env::var_os(REQUIRE_PEERS).is_none(),
-            "{REQUIRE_PEERS} is set and there is no {name}"
-        );
-        eprintln!("SKIPPED: there is no {name} on PATH, so nothing was compared with it");
+        .or_else(|| on_path(name))
+}
+
+/// What was compared with nothing is said once, in the last program that `cargo test` runs, and where
+/// nobody captures it.
+#[test]
+fn peers_that_are_missing_are_said() {
+    let missing: Vec<_> = [MEMCACHED, YRMCDS]
+        .into_iter()
+        .filter(|peer| peer_program(*peer).is_none())
+        .map(|(_, name)| name)
+        .collect();
+    if missing.is_empty() {
+        return;
     }
-    program
+    let missing = missing.join(", ");
+    assert!(
+        std::env::var_os(REQUIRE_PEERS).is_none(),
+        "{REQUIRE_PEERS} is set and there is no {missing}"
+    );
+    let said = format!(
+        "\nnot on PATH, so nothing was compared with it: {missing} (Debian: memcached, yrmcds)\n"
+    );
+    // Unlike `eprintln`, which the test runner shows of tests that fail.
+    io::stderr()
+        .write_all(said.as_bytes())
+        .expect("standard error takes a line");
 }
 
 #[test]
@@ -156,7 +180,7 @@ fn latchd_answers_as_the_transcripts_say() {
 
 #[test]
 fn memcached_answers_as_the_transcripts_say() {
-    let Some(program) = peer_program("LATCHD_TEST_MEMCACHED", "memcached") else {
+    let Some(program) = peer_program(MEMCACHED) else {
         return;
     };
     let dialect = memcached_dialect(&program).expect("a memcached that says its version");
@@ -167,7 +191,7 @@ fn memcached_answers_as_the_transcripts_say() {
 
 #[test]
 fn yrmcds_answers_as_the_transcripts_say() {
-    let Some(program) = peer_program("LATCHD_TEST_YRMCDSD", "yrmcdsd") else {
+    let Some(program) = peer_program(YRMCDS) else {
         return;
     };
     play_all("yrmcds", Dialect::Yrmcds, || {

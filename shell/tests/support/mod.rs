@@ -157,7 +157,8 @@ impl Drop for Started {
 }
 
 /// The program on PATH, or where Debian puts servers. A test that needs it and does not find it has
-/// nothing to say, unless `LATCHD_REQUIRE_PEERS` is set, as in CI.
+/// nothing to say, unless `LATCHD_REQUIRE_PEERS` is set, as in CI; that it is missing is said by
+/// `tests/suite/transcripts.rs`.
 fn memcached_program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -168,9 +169,6 @@ fn memcached_program() -> Option<PathBuf> {
         found.is_some() || std::env::var_os("LATCHD_REQUIRE_PEERS").is_none(),
         "there is no memcached on PATH"
     );
-    if found.is_none() {
-        eprintln!("no memcached on PATH: tried against latchd only");
-    }
     found
 }
 
