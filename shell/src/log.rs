@@ -5,6 +5,8 @@
 //! - G2: what cannot be written is dropped. A log that is full, or closed, ends nothing.
 //! - G3: what is dropped is counted, and said as soon as something can be written again.
 
+mod form;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -13,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
+
+pub(crate) use self::form::{Form, JsonEvents};
 
 /// How many lines may wait to be written. A line is a few hundred bytes.
 const LINES_MAX: usize = 4096;
@@ -28,6 +32,7 @@ const RETRY: Duration = Duration::from_millis(5);
 pub(crate) struct Log {
     messages: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
+    form: Form,
 }
 
 /// What the thread is told.
@@ -47,18 +52,22 @@ pub(crate) enum Target {
 }
 
 impl Log {
-    /// Logs to `target`.
+    /// Logs to `target`, in this form what the log says itself.
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub(crate) fn start(target: Target) -> io::Result<Self> {
+    pub(crate) fn start(target: Target, form: Form) -> io::Result<Self> {
         let (messages, incoming) = sync_channel(LINES_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
         thread::Builder::new()
             .name("latchd-log".into())
-            .spawn(move || write_on(target, &incoming, &counter))?;
-        Ok(Self { messages, dropped })
+            .spawn(move || write_on(target, form, &incoming, &counter))?;
+        Ok(Self {
+            messages,
+            dropped,
+            form,
+        })
     }
 
     /// How many lines were dropped (G3).
@@ -71,6 +80,11 @@ impl Log {
         if self.messages.try_send(Message::Line(line.into())).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Hands over what is said past `tracing` (G1), in the log's form.
+    pub(crate) fn tell(&self, level: &str, message: &str) {
+        self.say(self.form.line(level, message));
     }
 
     /// Opens the file anew, for whoever has moved it away.
@@ -120,7 +134,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Writes until nobody can hand anything over any more.
-fn write_on(mut target: Target, incoming: &Receiver<Message>, dropped: &AtomicU64) {
+fn write_on(mut target: Target, form: Form, incoming: &Receiver<Message>, dropped: &AtomicU64) {
     let mut told = 0;
     for message in incoming {
         match message {
@@ -130,12 +144,13 @@ fn write_on(mut target: Target, incoming: &Receiver<Message>, dropped: &AtomicU6
                     continue;
                 }
                 let now = dropped.load(Ordering::Relaxed);
-                let news = format!("latchd: {} lines of this log were dropped\n", now - told);
+                let news = format!("latchd: {} lines of this log were dropped", now - told);
+                let news = form.line("WARN", &news);
                 if now > told && target.write(news.as_bytes()).is_ok() {
                     told = now;
                 }
             }
-            Message::Reopen => target.reopen(),
+            Message::Reopen => target.reopen(form),
             // Whoever asked may have given up.
             Message::Flush(tell) => drop(tell.try_send(())),
         }
@@ -165,14 +180,14 @@ impl Target {
     }
 
     /// If the file cannot be opened anew, the one that is open goes on.
-    fn reopen(&mut self) {
+    fn reopen(&mut self, form: Form) {
         if let Self::File { path, file } = self {
             match open(path) {
                 Ok(new) => *file = new,
                 Err(error) => {
-                    let line = format!("latchd: cannot open {} anew: {error}\n", path.display());
+                    let line = format!("latchd: cannot open {} anew: {error}", path.display());
                     // There is nowhere else to say it.
-                    let _ = file.write_all(line.as_bytes());
+                    let _ = file.write_all(form.line("WARN", &line).as_bytes());
                 }
             }
         }
@@ -188,7 +203,7 @@ mod tests {
     }
 
     fn start(path: &Path) -> Log {
-        Log::start(Target::open(Some(path)).unwrap()).unwrap()
+        Log::start(Target::open(Some(path)).unwrap(), Form::Text).unwrap()
     }
 
     #[test]

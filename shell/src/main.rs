@@ -34,7 +34,7 @@ use smol::future::{self, FutureExt};
 use smol::stream::StreamExt;
 
 use crate::args::{Args, Process, Task};
-use crate::log::Log;
+use crate::log::{Form, JsonEvents, Log};
 use crate::pid_file::PidFile;
 use crate::privileges::Refusal;
 use crate::service_manager::{ServiceManager, State};
@@ -121,12 +121,16 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
         }
         Err(Refusal::Denied(why)) => return fail(&why),
     };
-    let log = match Log::start(target) {
+    let log = match Log::start(target, process.log) {
         Ok(log) => log,
         Err(error) => return fail(&format!("cannot log: {error}")),
     };
     config.log_dropped = Arc::clone(log.dropped());
-    show_log(&log, log_file.is_none() && io::stderr().is_terminal());
+    show_log(
+        &log,
+        process.log,
+        log_file.is_none() && io::stderr().is_terminal(),
+    );
     stop_at_panic(log.clone());
     if !ignored.is_empty() {
         tracing::warn!(
@@ -145,7 +149,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
             } else {
                 ""
             };
-            log.say(format!("latchd: {error}{advice}\n"));
+            log.tell("ERROR", &format!("latchd: {error}{advice}"));
             ExitCode::from(EXIT_OS_ERROR)
         }
     };
@@ -154,16 +158,16 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
 }
 
 /// Lets `tracing` write to the log. Somebody who sits at a terminal knows what time it is.
-fn show_log(log: &Log, at_terminal: bool) {
+fn show_log(log: &Log, form: Form, at_terminal: bool) {
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_writer(move || writer.clone())
         .with_ansi(at_terminal)
         .with_target(false);
-    if at_terminal {
-        subscriber.without_time().init();
-    } else {
-        subscriber.init();
+    match form {
+        Form::Json => subscriber.event_format(JsonEvents).init(),
+        Form::Text if at_terminal => subscriber.without_time().init(),
+        Form::Text => subscriber.init(),
     }
 }
 
@@ -229,7 +233,7 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     if process.daemon {
         daemon::serve(verbosity == 0)?;
     }
-    if io::stderr().is_terminal() {
+    if io::stderr().is_terminal() && process.log == Form::Text {
         log.say(greeting(server.addresses(), &facts));
     } else {
         let version = env!("CARGO_PKG_VERSION");
@@ -328,12 +332,13 @@ fn list(addresses: &[Address]) -> String {
 fn stop_at_panic(log: Log) {
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
-        let mut reason = format!("thread {} {panic}\n", thread.name().unwrap_or("?"));
+        let mut reason = format!("thread {} {panic}", thread.name().unwrap_or("?"));
         let backtrace = Backtrace::capture();
         if backtrace.status() == BacktraceStatus::Captured {
-            reason.push_str(&backtrace.to_string());
+            // A string has no end.
+            let _ = write!(reason, "\n{backtrace}");
         }
-        log.say(reason);
+        log.tell("ERROR", reason.trim_end());
         log.flush();
         std::process::exit(EXIT_SOFTWARE);
     }));
@@ -351,7 +356,7 @@ mod tests {
     #[test]
     #[ignore = "it ends the process"]
     fn panics_on_purpose() {
-        stop_at_panic(Log::start(log::Target::StandardError).unwrap());
+        stop_at_panic(Log::start(log::Target::StandardError, Form::Text).unwrap());
         let failing = std::thread::Builder::new()
             .name("latchd-7".into())
             .spawn(|| panic!("on purpose"));

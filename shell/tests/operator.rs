@@ -471,3 +471,30 @@ fn the_flags_of_memcacheds_help_are_known() {
     );
     std::fs::remove_file(&path).unwrap();
 }
+
+#[test]
+fn a_log_in_json_is_an_object_on_each_line_to_the_end() {
+    let path = temporary("json.log");
+    let flags = ["--log", "json", "--log-file", path.to_str().unwrap()];
+    let mut server = Running::start(&flags);
+    let address = server.address.to_string();
+    let second = latchd(&["-l", &address]).args(flags).status().unwrap();
+    assert_eq!(second.code(), Some(71));
+    server.signal(Signal::TERM);
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    let log = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    for line in log.lines() {
+        assert!(line.starts_with("{\"time\":\"20"), "{log}");
+        assert!(line.ends_with("\"}"), "{log}");
+    }
+    for (level, said) in [
+        ("INFO", "listening on"),
+        ("ERROR", "is in use: stop what runs there"),
+        ("INFO", "goodbye: told to end (SIGTERM)"),
+    ] {
+        let level = format!("\"level\":\"{level}\"");
+        let is_it = |line: &str| line.contains(&level) && line.contains(said);
+        assert!(log.lines().any(is_it), "{said}: {log}");
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::log::Form;
+
 /// What the program does around its server.
 #[derive(Clone, Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
@@ -24,6 +26,9 @@ pub(crate) struct Process {
     /// Log there instead of to standard error; SIGHUP opens it anew
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
+    /// What the log looks like: text, or json, an object with time, level and message on each line
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Text, hide_possible_values = true)]
+    pub(crate) log: Form,
     /// Print the licence and end
     #[arg(short = 'i', long)]
     pub(crate) license: bool,

@@ -167,7 +167,7 @@ fn what_clients_may_ask_for_is_the_operators_choice() {
 
 #[test]
 fn flags_about_the_process_are_taken() {
-    let words = "latchd -d -u nobody -P /run/pid -k -r --log-file /tmp/log";
+    let words = "latchd -d -u nobody -P /run/pid -k -r --log-file /tmp/log --log json";
     let Process {
         daemon,
         user,
@@ -175,12 +175,14 @@ fn flags_about_the_process_are_taken() {
         lock_memory,
         enable_coredumps,
         log_file,
+        log,
         license,
     } = Args::try_parse_from(words.split(' ')).unwrap().process;
     assert!(daemon && lock_memory && enable_coredumps && !license);
     assert_eq!(user.as_deref(), Some("nobody"));
     assert_eq!(pidfile, Some("/run/pid".into()));
     assert_eq!(log_file, Some("/tmp/log".into()));
+    assert_eq!(log, crate::log::Form::Json);
 }
 
 #[test]
