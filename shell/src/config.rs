@@ -5,6 +5,7 @@
 
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -32,6 +33,9 @@ pub struct Config {
     pub listen: Vec<ListenAddress>,
     /// Where to listen on a Unix socket. `-s`, `-a`.
     pub unix_socket: Option<UnixSocket>,
+    /// Sockets that listen already, TCP or Unix, besides those; how many may wait is theirs to say. The file
+    /// of a Unix socket stays. `LISTEN_FDS`.
+    pub sockets: Vec<Arc<OwnedFd>>,
     /// Connections that wait to be accepted, a listener. `-b`.
     pub backlog: u16,
     /// What all items together may take, in bytes. `-m`.
@@ -90,6 +94,7 @@ impl Default for Config {
         Self {
             listen: vec![ListenAddress::loopback(DEFAULT_PORT)],
             unix_socket: None,
+            sockets: Vec::new(),
             backlog: 1024,
             memory_bytes_max: 64 << 20,
             value_bytes_max: 1 << 20,

@@ -11,10 +11,12 @@
 //!
 //! An error says which address it was; [`io::ErrorKind::AddrInUse`] is the one to tell apart.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -79,6 +81,7 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Address::Unix(path) = &self.address
+            && self.file.is_some()
             && file_id(path) == self.file
             && let Err(error) = std::fs::remove_file(path)
         {
@@ -112,6 +115,13 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
             listen_unix(unix_socket, config.backlog)
                 .map_err(|error| explain(&error, &unix_socket.path.display()))?,
         );
+    }
+    for socket in &config.sockets {
+        let explain = |error: io::Error| {
+            let what = format!("a socket that was handed over cannot be used: {error}");
+            io::Error::new(error.kind(), what)
+        };
+        listeners.push(take_over(socket, config).map_err(explain)?);
     }
     if listeners.is_empty() {
         return Err(io::Error::new(
@@ -170,6 +180,28 @@ fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
     rustix::fs::chmod(&wanted.path, rustix::fs::Mode::from_raw_mode(wanted.mode))?;
     rustix::net::listen(&listener.socket, i32::from(backlog))?;
     Ok(listener)
+}
+
+/// Makes a socket that listens already like those of [`listen_tcp`] and [`listen_unix`].
+fn take_over(socket: &OwnedFd, config: &Config) -> io::Result<Listener> {
+    let socket = socket.try_clone()?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    let address = rustix::net::getsockname(&socket)?;
+    let address = if let Ok(address) = SocketAddr::try_from(address.clone()) {
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        dead_peer::close(&socket, dead_peer::without_locks(config.dead_peer))?;
+        Address::Tcp(address)
+    } else {
+        let unix = SocketAddrUnix::try_from(address)?;
+        let path = unix.path_bytes().unwrap_or_default();
+        Address::Unix(PathBuf::from(OsStr::from_bytes(path)))
+    };
+    Ok(Listener {
+        socket,
+        address,
+        file: None,
+    })
 }
 
 fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {

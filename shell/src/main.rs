@@ -11,6 +11,7 @@ mod args;
 mod check;
 mod daemon;
 mod descriptors;
+mod handed_over;
 mod lock;
 mod log;
 mod manual;
@@ -89,7 +90,17 @@ fn start(args: Args) -> ExitCode {
         let _ = io::stdout().write_all(LICENCE.as_bytes());
         return ExitCode::SUCCESS;
     }
-    let (config, ignored) = settle(args);
+    let (mut config, ignored) = settle(args);
+    match handed_over::sockets() {
+        Ok(sockets) if sockets.is_empty() => {}
+        Ok(sockets) => {
+            // Whoever hands them over has said where to listen.
+            config.listen = Vec::new();
+            config.unix_socket = None;
+            config.sockets = sockets;
+        }
+        Err(error) => return fail(&format!("LISTEN_FDS: {error}")),
+    }
     if process.daemon && !daemon::is_detached() {
         return daemon::detach().unwrap_or_else(|error| fail(&format!("-d: {error}")));
     }

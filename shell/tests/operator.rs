@@ -498,3 +498,40 @@ fn a_log_in_json_is_an_object_on_each_line_to_the_end() {
         assert!(log.lines().any(is_it), "{said}: {log}");
     }
 }
+
+/// As systemd does it: the sockets are descriptors from 3 on.
+#[test]
+fn a_socket_that_is_handed_over_is_served_and_no_other() {
+    let path = temporary("handed-over.sock");
+    let tcp = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = tcp.local_addr().unwrap();
+    let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let other = free_address();
+    let line = "exec 3<&0 4<&1 0</dev/null 1>&2; LISTEN_FDS=2 LISTEN_PID=$$ exec \"$0\" \"$@\"";
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            line,
+            env!("CARGO_BIN_EXE_latchd"),
+            "-l",
+            &other.to_string(),
+        ])
+        .stdin(std::os::fd::OwnedFd::from(tcp))
+        .stdout(std::os::fd::OwnedFd::from(unix))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Who comes before the server waits.
+    assert_eq!(TestClient::connect(address).ask("mn"), "MN");
+    let mut client = TestClient::connect_unix(&path);
+    assert_eq!(client.ask("mn"), "MN");
+    assert!(client.stat("curr_connections").parse::<u32>().unwrap() >= 1);
+    assert!(
+        TcpStream::connect(other).is_err(),
+        "it listens elsewhere too"
+    );
+    kill_process(pid(child.id()), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(path.exists(), "the file is not the server's");
+    std::fs::remove_file(&path).unwrap();
+}
