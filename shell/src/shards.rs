@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor};
-use latchd_core::engine::{Config, Core, Event, Held};
+use latchd_core::engine::{Config, Core, Event, Held, Holding};
 use latchd_core::key::Key;
 use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
@@ -43,8 +43,8 @@ const CURSOR_BITS: u32 = 56;
 /// Whoever asks and is no client: clients are numbered from 1.
 const NOBODY: ConnId = ConnId::from_number(0);
 
-/// A key that is locked, and who has it.
-pub(crate) type LockedKey = (Box<[u8]>, ConnId);
+/// A key that is locked, and by whom and since when.
+pub(crate) type LockedKey = (Box<[u8]>, Holding);
 
 /// Every item of the server.
 #[derive(Debug)]
@@ -261,7 +261,7 @@ impl Shards {
         wants_more
     }
 
-    /// What is counted, and up to `locks_max` locks with their owners: for whoever watches. A shard is
+    /// What is counted, and up to `locks_max` locks: for whoever watches. A shard is
     /// held while its counters are added up and its part of the locks is copied.
     pub(crate) fn look(&self, now: Instant, locks_max: usize) -> (Stats, Vec<LockedKey>) {
         let mut locks = Vec::new();
@@ -271,7 +271,7 @@ impl Shards {
             let room = locks_max - locks.len();
             locks.extend(
                 held.take(room)
-                    .map(|(key, holding)| (key.as_bytes().into(), holding.owner)),
+                    .map(|(key, holding)| (key.as_bytes().into(), holding)),
             );
         }
         (self.stats(now, NOBODY), locks)

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::snapshot::Snapshot;
 
-/// The locks as JSON. All text is ASCII by now, and holds no control characters.
+/// The locks as JSON. All text is ASCII by now, and holds no control characters. A fence is text: most
+/// readers of JSON keep 53 bits of a number.
 pub(super) fn json(snapshot: &Snapshot) -> String {
     let gauges = &snapshot.stats.gauges;
     let mut text = format!(
@@ -16,10 +17,12 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
         // A string has no end.
         let _ = write!(
             text,
-            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"silent_s\":{}}}",
+            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{}}}",
             quoted(&lock.key),
             lock.owner,
             quoted(&lock.peer),
+            lock.fence,
+            lock.held.as_secs(),
             lock.silent.as_secs()
         );
     }
@@ -45,7 +48,8 @@ mod tests {
         let expected = r#"{"key":"a\\\"b\\\\c\\x01\\xff</script>","connection":7,"#;
         assert!(text.contains(expected), "{text}");
         assert!(text.starts_with("{\"locks_held\":2,"), "{text}");
-        assert_eq!(text.matches("\"silent_s\":61}").count(), 2);
+        let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61}";
+        assert_eq!(text.matches(held).count(), 2);
     }
 
     #[test]

@@ -198,16 +198,18 @@ fn locks(page: &mut String, snapshot: &Snapshot) {
     }
     page.push_str(
         "<div class=\"wide\"><table><tr><th>key</th><th>connection</th><th>from</th>\
-         <th class=\"number\">last request</th></tr>\n",
+         <th class=\"number\">last request</th><th class=\"number\">held for</th></tr>\n",
     );
     for lock in snapshot.locks.iter().take(ROWS_MAX) {
         let _ = writeln!(
             page,
-            "<tr><td class=\"key\">{}</td><td>{}</td><td>{}</td><td class=\"number\">{} ago</td></tr>",
+            "<tr><td class=\"key\">{}</td><td>{}</td><td>{}</td><td class=\"number\">{} ago</td>\
+             <td class=\"number\">{}</td></tr>",
             escaped(&lock.key),
             lock.owner,
             escaped(&lock.peer),
-            span(lock.silent)
+            span(lock.silent),
+            span(lock.held)
         );
     }
     page.push_str("</table></div></section>\n");

@@ -38,7 +38,11 @@ pub(super) struct LockShown {
     pub(super) owner: u64,
     /// Where it comes from; empty if it has just gone.
     pub(super) peer: String,
-    /// How long ago its last request was.
+    /// The number of the grant.
+    pub(super) fence: u64,
+    /// How long it has been held.
+    pub(super) held: Duration,
+    /// How long ago its owner's last request was.
     pub(super) silent: Duration,
 }
 
@@ -58,19 +62,23 @@ impl Snapshot {
         let mut locks: Vec<_> = keys
             .into_iter()
             .filter(|_| tells_keys)
-            .map(|(key, owner)| {
-                let (peer, silent) = shared.roster.find(owner.number(), now).unwrap_or_default();
+            .map(|(key, holding)| {
+                let owner = holding.owner.number();
+                let (peer, silent) = shared.roster.find(owner, now).unwrap_or_default();
+                let held_ms = now.as_millis().saturating_sub(holding.since.as_millis());
                 LockShown {
                     key: key.escape_ascii().to_string(),
-                    owner: owner.number(),
+                    owner,
                     peer,
+                    fence: holding.fence.number(),
+                    held: Duration::from_millis(held_ms),
                     silent,
                 }
             })
             .collect();
-        // Who has said nothing for longest is who is most likely stuck.
+        // What has been held for longest is what is most likely stuck.
         locks.sort_by(|one, other| {
-            let order = other.silent.cmp(&one.silent);
+            let order = other.held.cmp(&one.held);
             order.then_with(|| (one.owner, &one.key).cmp(&(other.owner, &other.key)))
         });
         Self {
@@ -179,6 +187,8 @@ pub(super) mod tests {
             key: key.to_owned(),
             owner: 7,
             peer: "tcp:127.0.0.1:4711".to_owned(),
+            fence: 1 << 60,
+            held: Duration::from_secs(3_601),
             silent: Duration::from_secs(61),
         }
     }
