@@ -249,6 +249,12 @@ const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         Counter,
         "Changes refused because another connection holds the item.",
     ),
+    (
+        "fence_refusals",
+        "fence_refusals_total",
+        Counter,
+        "Changes refused because the grant that they name is not in force.",
+    ),
     ("locks_held", "locks_held", Gauge, "Locks that are held."),
     (
         "lock_holders",
@@ -346,6 +352,9 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     let sets = counters.cmd_set.saturating_sub(cas);
     out.sample(name, &labels("set", "hit"), sets);
     out.lines(snapshot, "latchd_", OF_LATCHD);
+    let gauges = &snapshot.stats.gauges;
+    counters.each(|shown, value| out.nameless(shown, "_total", Counter, value));
+    gauges.each(|shown, value| out.nameless(shown, "", Gauge, value));
     out.0
 }
 
@@ -370,6 +379,18 @@ impl Lines {
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 
+    /// What no table has: it is told all the same, by the name that `stats` shows.
+    fn nameless(&mut self, shown: &str, ending: &str, kind: Kind, value: u64) {
+        let mut tables = OF_MEMCACHED.iter().chain(OF_LATCHD);
+        let is_command = COMMANDS.iter().any(|(of, ..)| *of == shown);
+        if is_command || tables.any(|(of, ..)| *of == shown) {
+            return;
+        }
+        let name = format!("latchd_{shown}{ending}");
+        self.family(&name, kind, "As `stats` shows it.");
+        self.sample(&name, "", value);
+    }
+
     fn lines(&mut self, snapshot: &Snapshot, prefix: &str, of: &[(&str, &str, Kind, &str)]) {
         for (shown, name, kind, help) in of {
             let name = format!("{prefix}{name}");
@@ -386,8 +407,26 @@ impl Lines {
 mod tests {
     use std::collections::BTreeSet;
 
+    use latchd_core::stats::Stats;
+
     use super::super::snapshot::tests::snapshot;
     use super::*;
+
+    #[test]
+    fn whatever_the_core_counts_is_told() {
+        let text = text(&snapshot(Vec::new()));
+        let Stats { counters, gauges } = Stats::default();
+        let tables = OF_MEMCACHED.iter().chain(OF_LATCHD);
+        let named: Vec<_> = tables.map(|(shown, name, ..)| (*shown, *name)).collect();
+        let is_told = |own: String, shown: &str| {
+            let known = named.iter().find(|(of, _)| *of == shown);
+            let name = known.map_or(own, |(_, name)| format!("_{name} "));
+            let is_command = COMMANDS.iter().any(|(of, ..)| *of == shown);
+            assert!(is_command || text.contains(&name), "{shown}");
+        };
+        counters.each(|shown, _| is_told(format!("latchd_{shown}_total "), shown));
+        gauges.each(|shown, _| is_told(format!("latchd_{shown} "), shown));
+    }
 
     #[test]
     fn it_is_what_prometheus_reads() {
