@@ -40,6 +40,10 @@ const LARGEST_VALUES_PER_SHARD: usize = 8;
 /// How many bits of a [`ScanCursor`] are the store's own; the shard stands above them.
 const CURSOR_BITS: u32 = 56;
 
+/// How many locks of a shard are looked at for those that have been held for longest: the shard is held
+/// meanwhile, for a fraction of a millisecond.
+const LOCKS_LOOKED_AT_MAX: usize = 4096;
+
 /// Whoever asks and is no client: clients are numbered from 1.
 const NOBODY: ConnId = ConnId::from_number(0);
 
@@ -261,18 +265,20 @@ impl Shards {
         wants_more
     }
 
-    /// What is counted, and up to `locks_max` locks: for whoever watches. A shard is
-    /// held while its counters are added up and its part of the locks is copied.
+    /// What is counted, and the `locks_max` locks that have been held for longest, as far as
+    /// [`LOCKS_LOOKED_AT_MAX`] a shard tell: for whoever watches.
     pub(crate) fn look(&self, now: Instant, locks_max: usize) -> (Stats, Vec<LockedKey>) {
         let mut locks = Vec::new();
         for shard in 0..self.cores.len() {
             let core = self.core(shard);
-            let held = core.locks().iter().filter(|(_, holding)| !holding.is_over);
-            let room = locks_max - locks.len();
-            locks.extend(
-                held.take(room)
-                    .map(|(key, holding)| (key.as_bytes().into(), holding)),
-            );
+            let in_force = core.locks().iter().filter(|(_, holding)| !holding.is_over);
+            let mut held: Vec<_> = in_force.take(LOCKS_LOOKED_AT_MAX).collect();
+            held.sort_unstable_by_key(|(_, holding)| holding.since);
+            let oldest = held.into_iter().take(locks_max);
+            locks.extend(oldest.map(|(key, holding)| (key.as_bytes().into(), holding)));
+            drop(core);
+            locks.sort_by_key(|(_, holding): &LockedKey| holding.since);
+            locks.truncate(locks_max);
         }
         (self.stats(now, NOBODY), locks)
     }

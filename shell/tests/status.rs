@@ -173,5 +173,9 @@ fn many_locks_are_told_in_part_and_at_once() {
         &locks[..60]
     );
     assert_eq!(locks.matches("\"key\"").count(), 1000);
+    assert!(
+        locks.contains("\"key\":\"k0\""),
+        "the first is the oldest: {locks}"
+    );
     assert!(get(address, "/").1.contains("100 of 10\u{202f}000"));
 }
