@@ -249,6 +249,66 @@ impl<'a> Options<'a> {
     }
 }
 
+/// The flags of a get that asks for nothing but to be shown something: what [`Options`] would make
+/// of them, in fewer steps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BareFlags {
+    pub(super) bump: bool,
+    quiet: bool,
+    with_value: bool,
+}
+
+impl BareFlags {
+    /// Letters that say something without a token, and do nothing to the item.
+    const LETTERS: u64 = bits(b"cfhklqstuv");
+
+    /// `None` unless each word is one of those letters, stands there once, and has one blank before
+    /// it: then it takes [`Options::read`] to tell what it is.
+    #[inline]
+    pub(super) fn read(text: &[u8]) -> Option<Self> {
+        let (words, rest) = text.as_chunks::<2>();
+        if !rest.is_empty() {
+            return None;
+        }
+        let mut seen = 0_u64;
+        for [blank, letter] in words {
+            let bit = flag_bit(*letter)?;
+            if *blank != b' ' || Self::LETTERS & !seen & bit == 0 {
+                return None;
+            }
+            seen |= bit;
+        }
+        Some(Self {
+            bump: seen & bits(b"u") == 0,
+            quiet: seen & bits(b"q") != 0,
+            with_value: seen & bits(b"v") != 0,
+        })
+    }
+
+    pub(super) const fn envelope<'a>(self, key: Key<'a>, text: &'a [u8]) -> Envelope<'a> {
+        Envelope::Meta(MetaEnvelope {
+            verb: Verb::Get,
+            key,
+            key_form: KeyForm::Plain,
+            flags: text,
+            quiet: self.quiet,
+            with_value: self.with_value,
+            value_bytes: 0,
+        })
+    }
+}
+
+/// The bits of these letters.
+const fn bits(letters: &[u8]) -> u64 {
+    match letters {
+        [letter, rest @ ..] => match flag_bit(*letter) {
+            Some(bit) => bit | bits(rest),
+            None => bits(rest),
+        },
+        [] => 0,
+    }
+}
+
 /// A bit of its own for each letter that a flag may have; `None` for a byte that cannot begin one.
 /// A digit can, as far as cutting into words goes; it is an unknown flag later.
 pub(super) const fn flag_bit(byte: u8) -> Option<u64> {

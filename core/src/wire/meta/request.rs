@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 
 use super::key::put_key;
-use super::options::{BadLine, Options, flag_bit, long_key};
+use super::options::{BadLine, BareFlags, Options, flag_bit, long_key};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, Guard, ItemCommand, OnMissing, Release,
@@ -97,6 +97,14 @@ fn decode_get<'a>(
     let Some(key) = text_key(key) else {
         return bad_line(&long_key(text, 2), line, 0);
     };
+    if let Some(bare) = BareFlags::read(text) {
+        let command = Command::from(Get {
+            bump: bare.bump,
+            recaches: true,
+            ..Get::new(key)
+        });
+        return line.execute(command, bare.envelope(key, text));
+    }
     let mut flags = Options::new(Verb::Get, key);
     if let Err(bad) = flags.read(text, 2, key_buffer) {
         return bad_line(&bad, line, 0);
