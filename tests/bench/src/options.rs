@@ -19,7 +19,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PROGRAM", default_value = "target/release/latchd")]
     pub(crate) latchd: PathBuf,
     /// A server beside it: memcached, yrmcds or another latchd, by path or by a name on PATH; as
-    /// NAME=PROGRAM, tables call it NAME. May stand several times [default: memcached and yrmcds]
+    /// NAME=PROGRAM, tables call it NAME. May stand several times [default: memcached and yrmcds, with
+    /// --gate none]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) peer: Vec<String>,
     /// Only these rows of speed and locks; may stand several times
@@ -84,7 +85,8 @@ impl Options {
 
     /// The peers to look for.
     pub(crate) fn peers(&self) -> Vec<String> {
-        if self.peer.is_empty() {
+        // A gate is for latchd alone.
+        if self.peer.is_empty() && self.gate.is_none() {
             return vec!["memcached".into(), "yrmcds".into()];
         }
         self.peer.clone()

@@ -234,12 +234,12 @@ quickcheck! {
         let (mut one, mut other) = (KeyBuffer::new(), KeyBuffer::new());
         let read = |text, key_buffer| {
             let line = Line { text, bytes: 100, behind: b"" };
-            match decode(Verb::Get, text, line, &WireLimits::default(), key_buffer) {
-                Step::Execute { consumed, command, envelope: Envelope::Meta(envelope) } => {
-                    let envelope = Envelope::Meta(MetaEnvelope { flags: b"", ..envelope });
-                    Step::Execute { consumed, command, envelope }
-                }
-                step => step,
+            let step = decode(Verb::Get, text, line, &WireLimits::default(), key_buffer);
+            if let Step::Execute { consumed, command, envelope: Envelope::Meta(envelope) } = step {
+                let envelope = Envelope::Meta(MetaEnvelope { flags: b"", ..envelope });
+                Step::Execute { consumed, command, envelope }
+            } else {
+                step
             }
         };
         read(&short, &mut one) == read(&long, &mut other)
