@@ -21,17 +21,39 @@ use copy::Copy;
 use layer::Layer;
 use trial::Trial;
 
-const USAGE: &str = "usage: latchd-mutants [--layers] [--show] [NAME…]
+const USAGE: &str = "usage: latchd-mutants [--layers] [--show] [--part=I/N] [NAME…]
 
-  NAME      the name of a patch in model/mutants, without `.patch`; all of them if none is given
-  --layers  asks unit tests, transcripts, properties and simulation as well, and says which find it
-  --show    prints the shortest way that the model has found, as a transcript";
+  NAME        the name of a patch in model/mutants, without `.patch`; all of them if none is given
+  --layers    asks unit tests, transcripts, properties and simulation as well, and says which find it
+  --show      prints the shortest way that the model has found, as a transcript
+  --part=I/N  every Nth of them, from the Ith on: with each I from 1 to N, each is asked once";
 
 #[derive(Debug, Default)]
 struct Arguments {
     layers: bool,
     show: bool,
+    part: Option<Part>,
     names: BTreeSet<String>,
+}
+
+/// One of several parts of about the same size.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// Counted from 1.
+    number: usize,
+    of: usize,
+}
+
+impl Part {
+    fn parse(text: &str) -> Option<Self> {
+        let (number, of) = text.split_once('/')?;
+        let (number, of) = (number.parse().ok()?, of.parse().ok()?);
+        (1..=of).contains(&number).then_some(Self { number, of })
+    }
+
+    const fn has(self, place: usize) -> bool {
+        place % self.of == self.number - 1
+    }
 }
 
 fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
@@ -40,7 +62,9 @@ fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
         match word.as_str() {
             "--layers" => arguments.layers = true,
             "--show" => arguments.show = true,
-            option if option.starts_with('-') => return None,
+            option if option.starts_with('-') => {
+                arguments.part = Some(Part::parse(option.strip_prefix("--part=")?)?);
+            }
             _ => {
                 arguments.names.insert(word);
             }
@@ -84,6 +108,10 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     if !arguments.names.is_empty() {
         mutants.retain(|mutant| arguments.names.contains(&mutant.name));
+    }
+    if let Some(part) = arguments.part {
+        let mut place = 0..;
+        mutants.retain(|_| place.next().is_some_and(|place| part.has(place)));
     }
     let trial = Trial {
         copy,
