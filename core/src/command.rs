@@ -495,6 +495,9 @@ impl<'a> Arithmetic<'a> {
 pub struct Acquire<'a> {
     /// Whose lock; there need not be an item.
     pub key: Key<'a>,
+    /// How long it is to last: for the holder, from now on. `None` is as long as the connection, and
+    /// the holder is refused.
+    pub lease: Option<Lease>,
     /// Only if there is an item (`x`).
     pub needs_item: bool,
     /// The item is looked at in the same step, which counts as a read of it.
@@ -507,11 +510,27 @@ impl<'a> Acquire<'a> {
     pub const fn new(key: Key<'a>) -> Self {
         Self {
             key,
+            lease: None,
             needs_item: false,
             looks: false,
         }
     }
 }
+
+/// How long a lock is to last, whatever becomes of its holder.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Lease {
+    /// So many milliseconds from now (`T`).
+    For {
+        /// At least [`LEASE_MS_MIN`].
+        ms: u64,
+    },
+    /// As long as the connection, from now on: the holder takes its lease off (`T-1`).
+    Off,
+}
+
+/// The shortest lease, in milliseconds.
+pub const LEASE_MS_MIN: u64 = 10;
 
 /// Gives the lock of a key back.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

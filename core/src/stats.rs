@@ -101,6 +101,10 @@ counters! {
     lock_released,
     /// Locks that ended with their connection.
     lock_died,
+    /// Locks that ended with their lease.
+    lock_expired,
+    /// Leases that their holders renewed, or took off.
+    lock_renewed,
     /// Changes refused because another connection holds the item's lock.
     lock_refusals,
     /// Changes refused because the grant in whose right they were asked for is over.

@@ -35,6 +35,16 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
             owner.is_none() || holder.is_some(),
             || format!("{owner:?} holds {} and is not connected", name(number)),
         )?;
+        let lock = world.snapshot.locks[number];
+        for client in clients().filter(|client| client.holds[number]) {
+            let (told, is) = (
+                client.lease_until_ms[number],
+                lock.and_then(|lock| lock.lease_until_ms),
+            );
+            demand(Invariant::BeliefIsTruth, told == is, || {
+                format!("{told:?} ms is the end of the lease as told, and {is:?} in truth")
+            })?;
+        }
         for client in clients() {
             // Whoever is on the way to lose all its locks believes nothing, but where it has not
             // come by yet.

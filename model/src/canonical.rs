@@ -147,6 +147,8 @@ fn client_word(
         conn,
         holds,
         holds_key,
+        // As its lock has it, where it holds one (L5).
+        lease_until_ms: _,
         versions,
         opened,
         fan_out,
@@ -212,10 +214,12 @@ fn key_word(
         owner: _,
         listed: _,
         fence,
+        lease_until_ms,
         is_of_key,
     }) = lock
     {
         word.push_bit(is_of_key);
+        word.push(lease_until_ms.map_or(0, |at| 1 + ticks(at, now_ms)), 6);
         // A grant that is over is never in force again, and all that are over are alike.
         word.push_bit(told_fence == Some(fence));
     }

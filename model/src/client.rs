@@ -4,7 +4,7 @@
 //!   core.
 
 use latchd_core::ConnId;
-use latchd_core::command::{GlobalCommand, ItemCommand, Keys, LockAfter, Removal, ScanCursor};
+use latchd_core::command::{Acquire, GlobalCommand, ItemCommand, Keys, Lease, LockAfter, Removal, ScanCursor};
 use latchd_core::item::Cas;
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
@@ -27,6 +27,8 @@ pub(crate) struct ModelClient {
     pub(crate) holds: [bool; CLIENT_KEYS_MAX],
     /// Those of which it took the lock of the key, and not of the item.
     pub(crate) holds_key: [bool; CLIENT_KEYS_MAX],
+    /// When those end by themselves, by its own clock.
+    pub(crate) lease_until_ms: [Option<u64>; CLIENT_KEYS_MAX],
     /// The versions that it was told last.
     pub(crate) versions: [Option<Cas>; CLIENT_KEYS_MAX],
     /// In which shards its connection has been announced.
@@ -80,6 +82,7 @@ impl ModelClient {
     pub(crate) fn learn(
         &mut self,
         setup: &Setup,
+        now_ms: u64,
         key: usize,
         command: &ItemCommand<'_>,
         answer: &ReplySeen,
@@ -117,6 +120,13 @@ impl ModelClient {
             ItemCommand::Get(_) | ItemCommand::Acquire(_) | ItemCommand::Lock { .. } => false,
         };
         if takes {
+            self.lease_until_ms[key] = match command {
+                ItemCommand::Acquire(Acquire {
+                    lease: Some(Lease::For { ms }),
+                    ..
+                }) => Some(now_ms + ms),
+                _ => None,
+            };
             self.holds_key[key] = matches!(command, ItemCommand::Acquire(_));
         }
         self.holds[key] = takes || (self.holds[key] && !gives);

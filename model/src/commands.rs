@@ -16,7 +16,7 @@ const REQUESTS: &[Verb] = verbs![
     Prepend PrependCas PrependElseCreate PrependElseCreateCas SetTooLarge Delete DeleteCas
     MarkStale MarkStaleCas Clear ClearCas ClearAndMarkStale ClearAndMarkStaleCas Increment
     IncrementCas IncrementElseCreate IncrementElseCreateCas Decrement DecrementCas
-    DecrementElseCreate DecrementElseCreateCas Lock Unlock Acquire AcquireItem Release ReleaseFenced
+    DecrementElseCreate DecrementElseCreateCas Lock Unlock Acquire AcquireItem AcquireLeased TakeLeaseOff Release ReleaseFenced
     SetFenced SetAndUnlock DeleteFenced DeleteAndUnlock CountFenced CountAndUnlock)
 ];
 
@@ -26,7 +26,7 @@ const ABOUT_ALL: &[Verb] = verbs![Plain(UnlockAll FlushAll Keys Stats StatsReset
 /// The same kinds in another manner.
 const MANNERS: &[Verb] = verbs![
     Known(MetaGet Vivify Recache SetFenced SetAndUnlock DeleteAndUnlock CountAndUnlock)
-    Late(Acquire AcquireItem) Expiring(Set SetFenced SetAndUnlock MarkStale Clear ClearAndMarkStale) Later(FlushAll)
+    Late(Acquire AcquireItem AcquireLeased) Expiring(Set SetFenced SetAndUnlock MarkStale Clear ClearAndMarkStale) Later(FlushAll)
 ];
 
 /// What makes items, for which there is no room beside one that is held.
@@ -53,7 +53,7 @@ const HOLDING: &[Verb] = verbs![
 /// Everything that can be asked.
 const COMMANDS: Setup = Setup {
     name: "commands-2x1",
-    pinned: Counts::new(4153, 472_699),
+    pinned: Counts::new(5981, 715_720),
     about: "every kind of request that there is",
     clients: 2,
     keys: 1,
@@ -70,7 +70,7 @@ pub(crate) const ALL: &[Setup] = &[
     COMMANDS,
     Setup {
         name: "commands-3x1",
-        pinned: Counts::new(9807, 1_592_431),
+        pinned: Counts::new(14_395, 2_440_844),
         clients: 3,
         ..COMMANDS
     },

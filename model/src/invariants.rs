@@ -188,6 +188,8 @@ witnesses! {
     GrantedAgain of Grants, "a key is granted again, with a greater fence", |s| s.asks(Kind::Acquire) && any(s, &[ask(Kind::Unlock), ask(Kind::Release)]);
     LockOutlivesItem of Grants, "the lock of a key stays when its holder deletes the item", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Delete)]);
     HeldWithoutItem of Grants, "a key without an item is held", |s| s.asks(Kind::Acquire);
+    LeaseEnds of Grants, "a lock ends with its lease", |s| all(s, &[ask(Kind::AcquireLeased), Verb::Pass]);
+    LeaseRenewed of Grants, "the holder of a lock gets another lease", |s| s.asks(Kind::AcquireLeased);
     FencedByOther of Fenced, "another connection than the holder's makes a change in the right of the grant", |s| s.asks(Kind::SetFenced) && s.clients >= 2;
     FenceOver of Fenced, "a change in the right of a grant that is over is refused", |s| s.asks(Kind::SetFenced);
     MadeWhileHeld of HeldIsSafe, "the holder of a key makes its item", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Set)]);

@@ -22,7 +22,8 @@ const VERSIONS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas DeleteCas)];
 
 /// Locks of keys, and what is done in their right.
 const KEY_LOCKS: &[Verb] = verbs![
-    Plain(Acquire AcquireItem Release ReleaseFenced SetFenced DeleteFenced SetAndUnlock)
+    Plain(Acquire AcquireItem Release ReleaseFenced SetFenced DeleteFenced SetAndUnlock
+    AcquireLeased TakeLeaseOff)
 ];
 
 /// What has to do with these, and nothing else.
@@ -122,7 +123,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "key-locks-2x1",
-        pinned: Counts::new(907, 36_799),
+        pinned: Counts::new(1303, 57_951),
         about: "locks of keys, with an item or without, and what is done in their right",
         alphabet: &[
             AROUND_KEY_LOCKS,
@@ -136,7 +137,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "key-locks-4x1",
-        pinned: Counts::new(245, 11_480),
+        pinned: Counts::new(341, 17_928),
         about: "locks of keys, among four clients",
         clients: 4,
         alphabet: &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME, FLUSH],
@@ -144,7 +145,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "key-locks-3x2",
-        pinned: Counts::new(438, 27_748),
+        pinned: Counts::new(871, 65_081),
         about: "locks of two keys, among three clients",
         clients: 3,
         keys: 2,
@@ -153,7 +154,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-2x2-max-1",
-        pinned: Counts::new(966, 51_340),
+        pinned: Counts::new(1640, 98_204),
         about: "a connection may hold one lock",
         keys: 2,
         locks_max: 1,
@@ -162,7 +163,7 @@ pub(crate) const ALL: &[Setup] = &[
             CHANGES,
             TIME,
             FLUSH,
-            verbs![Plain(Acquire AcquireItem)],
+            verbs![Plain(Acquire AcquireItem AcquireLeased)],
         ],
         ..LOCKS
     },

@@ -53,6 +53,8 @@ pub(crate) struct LockOf {
     pub listed: Option<ConnId>,
     /// The number of the grant.
     pub fence: u64,
+    /// When it ends by itself, in milliseconds.
+    pub lease_until_ms: Option<u64>,
     /// It is the key's, and stays when the item is deleted.
     pub is_of_key: bool,
 }
@@ -228,10 +230,13 @@ impl Snapshot {
             Holding {
                 owner,
                 is_over,
+                // Whether it is by its lease is counted and reported, and read by no rule.
+                is_expired: _,
                 flush_pending,
                 fence,
                 // How long it has been held is shown, and decides nothing.
                 since: _,
+                lease_until,
                 taken,
                 has_item,
             },
@@ -243,6 +248,7 @@ impl Snapshot {
                     owner: *owner,
                     listed: None,
                     fence: fence.number(),
+                    lease_until_ms: lease_until.map(latchd_core::Instant::as_millis),
                     is_of_key: *taken == Taken::ForKey,
                 });
             }

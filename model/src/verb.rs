@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use latchd_core::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_core::command::{Direction, Lease, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{
     CasChoice, FenceChoice, GuardChoice, RequestKind as Kind, SmallAcquire, SmallArithmetic,
@@ -243,8 +243,15 @@ impl Phrase {
             Kind::DecrementElseCreate | Kind::DecrementElseCreateCas => {
                 self.count(kind, Direction::Decrement, self.vivify())
             }
-            Kind::Acquire | Kind::AcquireItem => SmallRequest::Acquire(SmallAcquire {
+            Kind::Acquire | Kind::AcquireItem | Kind::AcquireLeased | Kind::TakeLeaseOff => SmallRequest::Acquire(SmallAcquire {
                 needs_item: kind == Kind::AcquireItem,
+                lease: match kind {
+                    Kind::AcquireLeased => Some(Lease::For {
+                        ms: u64::from(self.ttl_s) * 1000,
+                    }),
+                    Kind::TakeLeaseOff => Some(Lease::Off),
+                    _ => None,
+                },
                 ..SmallAcquire::new(key)
             }),
             Kind::Release | Kind::ReleaseFenced => SmallRequest::Release {

@@ -18,13 +18,14 @@ use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
 use crate::beliefs;
 use crate::canonical::Canonical;
 use crate::client::{FanOut, ModelClient};
+use crate::expected;
 use crate::fault::Fault;
 use crate::invariants::{Invariant, Witness, Witnesses};
 use crate::pairs;
 use crate::reply_seen::ReplySeen;
 use crate::rules::{self, Cause, Change};
 use crate::setup::{CLIENTS_MAX, Setup, UNIX_S_AT_START, VALUE_BYTES};
-use crate::snapshot::{SHARDS_MAX, Snapshot};
+use crate::snapshot::{SHARDS_MAX, Seen, Snapshot};
 use crate::verb::Scope;
 
 /// A state of a model.
@@ -250,6 +251,7 @@ impl World {
         // Whoever hangs up believes nothing any more.
         self.clients[who].holds = Default::default();
         self.clients[who].holds_key = Default::default();
+        self.clients[who].lease_until_ms = Default::default();
         self.clients[who].versions = Default::default();
         self.begin(setup, who, FanOut::Close);
     }
@@ -272,6 +274,7 @@ impl World {
                     // Whoever has asked to lose all locks does not count on any.
                     self.clients[who].holds = Default::default();
                     self.clients[who].holds_key = Default::default();
+                    self.clients[who].lease_until_ms = Default::default();
                 }
                 return self.begin(setup, who, fan_out);
             }
@@ -287,7 +290,7 @@ impl World {
         let conn = self.clients[who].conn.expect("it is a client that asks");
         self.announce(who, number % self.shards.len());
         if let Some(answer) = self.ask(setup, conn, number, command) {
-            self.clients[who].learn(setup, number, &command, &answer);
+            self.clients[who].learn(setup, self.now_ms, number, &command, &answer);
             if let ReplySeen::Granted { fence, .. } = answer
                 && setup.has_fences()
             {
@@ -452,12 +455,53 @@ impl World {
         answer
     }
 
+    /// The locks of a shard whose leases have passed are free, and whoever holds one knows that by its
+    /// own clock. What they have held off happens.
+    fn end_leases(&mut self, shard: usize, now_ms: u64, flush_is_due: bool) {
+        let shards = self.shards.len();
+        for number in (0..KEYS.len()).filter(|number| number % shards == shard) {
+            for client in &mut self.clients {
+                let is_over = client
+                    .lease_until_ms
+                    .get(number)
+                    .is_some_and(|until| until.is_some_and(|until| until <= now_ms));
+                if is_over {
+                    client.holds[number] = false;
+                    client.holds_key[number] = false;
+                    client.lease_until_ms[number] = None;
+                }
+            }
+            let lock = &mut self.snapshot.locks[number];
+            let is_over = lock
+                .and_then(|lock| lock.lease_until_ms)
+                .is_some_and(|until| until <= now_ms);
+            if !is_over {
+                continue;
+            }
+            *lock = None;
+            self.witnessed.add(Witness::LeaseEnds);
+            let Some(held) = self.snapshot.items[number] else {
+                continue;
+            };
+            let mut ghost = self.ghosts[number];
+            ghost.flush_pending |= flush_is_due;
+            let now = Instant::from_millis(now_ms).tick();
+            let (item, _) = expected::released(held, ghost, now);
+            self.ghosts[number].flush_pending = false;
+            self.snapshot.items[number] = item.map(|item| Seen {
+                flush_pending: false,
+                ..item
+            });
+        }
+    }
+
     /// What time has done by itself to the shard's items, before the next event: as everybody who
     /// asks from now on has a right to see them.
     fn settle(&mut self, shard: usize, now_ms: u64) {
         let now_ms = now_ms.max(self.snapshot.shards[shard].now_ms);
         let is_due = self.flush_due_ms[shard].is_some_and(|due| due <= now_ms);
         let shards = self.shards.len();
+        self.end_leases(shard, now_ms, is_due);
         for (number, item) in self.snapshot.items.iter_mut().enumerate() {
             if number % shards != shard {
                 continue;

@@ -133,7 +133,7 @@ impl<S: Store> Core<S> {
             None => return,
             // Who held it has gone (L9).
             Some(over) if over.is_over => {
-                self.locks.release(key, 0);
+                self.take_out(key, 0);
                 return;
             }
             Some(_) => {}
@@ -159,7 +159,7 @@ impl<S: Store> Core<S> {
                 // Whether the item stays is told to nobody.
                 match slot {
                     Some(slot) => drop(self.release(key, slot).is_ok()),
-                    None => drop(self.locks.release(key, 0)),
+                    None => drop(self.take_out(key, 0)),
                 }
             }
         }

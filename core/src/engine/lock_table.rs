@@ -1,17 +1,19 @@
 //! Which connection holds which key: the table, without the items.
 //!
-//! A lock ties one key to one open connection. There need not be an item of the key. All the locks of a connection end at once, when it
-//! closes or gives them all back, and that takes one step however many there are: their *term* is
-//! over. What is left of them is taken out later, a few at a time, or when somebody looks.
+//! A lock ties one key to one open connection. There need not be an item of the key. All the locks of
+//! a connection end at once, when it closes or gives them all back, and that takes one step however
+//! many there are: their *term* is over. A lock with a lease ends when this has passed. What is left of
+//! locks that have ended is taken out later, a few at a time, or when somebody looks.
 //!
 //! - L1: a key has at most one owner.
 //! - L2: what keys know of their owner and what connections know of their keys is the same.
 //! - L4: the owner of a lock in force is an open connection.
-//! - L9: a lock whose term is over is held by nobody from that moment on, and its key stands in
-//!   line to be taken out.
+//! - L9: a lock whose term or lease is over is held by nobody from that moment on, and its key stands
+//!   in line to be taken out.
 //! - L10: what is counted is what is there: locks, holders, locks without an item, pinned bytes, and
 //!   the table's own.
 //! - L12: every grant has a fence of its own, which is greater than that of every grant before.
+//! - L13: a lock with a lease is listed by the moment at which it ends, and no other is.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -22,8 +24,9 @@ use crate::key::Key;
 use crate::time::Instant;
 
 /// What an entry of the table takes beyond its key, in bytes: its place in a tree that is seldom
-/// full, 16 bytes of key pointer and 48 of owner, term, flushes, fence, moment and marks.
-const ENTRY_BYTES: usize = 112;
+/// full, 16 bytes of key pointer and 64 of owner, term, flushes, fence, moments and marks; and its
+/// place among those that have a lease, whether or not it has one.
+const ENTRY_BYTES: usize = 176;
 
 /// What a place in a connection's list takes beyond the key, in bytes: the key's two counters and
 /// the allocator's header, and a key pointer in a tree that is seldom full.
@@ -41,12 +44,18 @@ pub struct LockTable {
     by_conn: BTreeMap<ConnId, Holder>,
     /// What terms that are over have left behind (L9), the oldest first.
     ended: VecDeque<BTreeSet<OwnedKey>>,
-    /// Entries whose term is over.
+    /// Entries whose term is over; those whose lease alone is, are still their owners'.
     ended_entries: usize,
     /// Entries, in force or not, of keys without an item.
     bare_entries: usize,
     /// What their items take of the memory limit.
     ended_pinned_bytes: usize,
+    /// The locks that have a lease, by the moments at which these end (L13).
+    leases: BTreeSet<(Instant, OwnedKey)>,
+    /// The first of these moments, so that who meets no lease looks at one number.
+    lease_next: Option<Instant>,
+    /// A lease that lasts until then or less has passed.
+    leases_passed: Instant,
     /// Open connections that hold a lock.
     holders: usize,
     /// What the table takes itself.
@@ -59,7 +68,7 @@ pub struct LockTable {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Entry {
     owner: ConnId,
-    /// In force while this is the owner's.
+    /// In force while this is the owner's, and the lease has not passed.
     term: u64,
     /// How often everything had been flushed when it was taken, or when the item was stored anew.
     flushes: u64,
@@ -67,6 +76,8 @@ struct Entry {
     fence: Fence,
     /// When it was granted.
     since: Instant,
+    /// When it ends by itself.
+    lease_until: Option<Instant>,
     taken: Taken,
     has_item: bool,
 }
@@ -86,6 +97,7 @@ pub(super) struct Grant {
     pub(super) owner: ConnId,
     pub(super) fence: Fence,
     pub(super) now: Instant,
+    pub(super) lease_until: Option<Instant>,
     pub(super) taken: Taken,
 }
 
@@ -128,14 +140,18 @@ impl Held {
 pub struct Holding {
     /// Who holds it, or did.
     pub owner: ConnId,
-    /// Its term is over: nobody holds it, and it waits to be taken out (L9).
+    /// Its term or its lease is over: nobody holds it, and it waits to be taken out (L9).
     pub is_over: bool,
+    /// It is its lease that has ended it.
+    pub is_expired: bool,
     /// A `flush_all` found the item held and takes effect when it is unlocked.
     pub flush_pending: bool,
     /// The number of the grant.
     pub fence: Fence,
     /// When it was granted.
     pub since: Instant,
+    /// When it ends by itself.
+    pub lease_until: Option<Instant>,
     /// What it was taken as.
     pub taken: Taken,
     /// There is an item of the key.
@@ -263,17 +279,18 @@ impl LockTable {
             owner: conn,
             fence,
             now,
+            lease_until,
             taken,
         } = grant;
         let has_item = pinned_bytes.is_some();
         let bytes = Self::bytes_for(key);
-        let key: OwnedKey = Arc::from(key.as_bytes());
+        let owned: OwnedKey = Arc::from(key.as_bytes());
         let holder = self
             .by_conn
             .get_mut(&conn)
             .expect("L4: asked for before a lock is granted");
         self.holders += usize::from(holder.keys.is_empty());
-        holder.keys.insert(Arc::clone(&key));
+        holder.keys.insert(Arc::clone(&owned));
         holder.pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.table_bytes += bytes;
         let entry = Entry {
@@ -282,31 +299,36 @@ impl LockTable {
             flushes: self.flushes,
             fence,
             since: now,
+            lease_until: None,
             taken,
             has_item,
         };
-        self.by_key.insert(key, entry);
+        self.by_key.insert(owned, entry);
         self.bare_entries += usize::from(!has_item);
         self.table_bytes += bytes;
+        self.set_lease(key, lease_until);
     }
 
     /// Takes the lock of `key` out, whose item takes `pinned_bytes` of the memory limit. Says what
     /// it was; `None` if there was none.
     pub(super) fn release(&mut self, key: Key<'_>, pinned_bytes: usize) -> Option<Holding> {
+        // As it is before its lease is taken out of the list.
+        let holding = self.get(key)?;
+        self.set_lease(key, None);
         let entry = self.by_key.remove(key.as_bytes())?;
         self.table_bytes -= ENTRY_BYTES;
         self.bare_entries -= usize::from(!entry.has_item);
-        let holding = self.holding(&entry);
-        if holding.is_over {
-            // Its place in line is left when its turn comes.
-            self.ended_entries -= 1;
-            self.ended_pinned_bytes -= pinned_bytes;
-        } else if let Some(holder) = self.by_conn.get_mut(&entry.owner) {
+        let holder = self.by_conn.get_mut(&entry.owner);
+        if let Some(holder) = holder.filter(|holder| holder.term == entry.term) {
             holder.keys.remove(key.as_bytes());
             holder.pinned_bytes -= pinned_bytes;
             holder.table_bytes -= Self::bytes_for(key);
             self.holders -= usize::from(holder.keys.is_empty());
             self.table_bytes -= LISTED_BYTES + key.as_bytes().len();
+        } else {
+            // Its place in line is left when its turn comes.
+            self.ended_entries -= 1;
+            self.ended_pinned_bytes -= pinned_bytes;
         }
         Some(holding)
     }
@@ -318,6 +340,50 @@ impl LockTable {
         if let Some(holder) = entry.and_then(|entry| self.by_conn.get_mut(&entry.owner)) {
             holder.pinned_bytes = holder.pinned_bytes - before + after;
         }
+    }
+
+    /// The lock of `key` ends by itself at this moment, or not at all.
+    pub(super) fn set_lease(&mut self, key: Key<'_>, until: Option<Instant>) {
+        let Some((key, entry)) = self.by_key.get_key_value(key.as_bytes()) else {
+            return;
+        };
+        if entry.lease_until == until {
+            return;
+        }
+        let key = Arc::clone(key);
+        if let Some(before) = entry.lease_until {
+            self.leases.remove(&(before, Arc::clone(&key)));
+        }
+        if let Some(entry) = self.by_key.get_mut(&key) {
+            entry.lease_until = until;
+        }
+        if let Some(until) = until {
+            self.leases.insert((until, key));
+        }
+        self.lease_next = self.leases.first().map(|(at, _)| *at);
+    }
+
+    /// The lock of `key` stays from now on when its owner deletes the item.
+    pub(super) fn keep_without_item(&mut self, key: Key<'_>) {
+        if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
+            entry.taken = Taken::ForKey;
+        }
+    }
+
+    /// It is `now`: every lease that has passed has ended its lock (L9), in one step. Says whether there
+    /// is one.
+    pub(super) fn pass_leases(&mut self, now: Instant) -> bool {
+        let is_due = self.lease_next.is_some_and(|at| at <= now);
+        if is_due {
+            self.leases_passed = now;
+        }
+        is_due
+    }
+
+    /// A key whose lease has passed. Its lock is to be released.
+    pub(super) fn next_expired(&self) -> Option<OwnedKey> {
+        let (at, key) = self.leases.first()?;
+        (*at <= self.leases_passed).then(|| Arc::clone(key))
     }
 
     /// `key`, which is held, has an item again, of `pinned_bytes`.
@@ -395,18 +461,31 @@ impl LockTable {
     }
 
     fn is_in_force(&self, entry: &Entry) -> bool {
+        !self.has_expired(entry) && self.is_of_term(entry)
+    }
+
+    /// Whether its owner has not given back or lost everything since.
+    fn is_of_term(&self, entry: &Entry) -> bool {
         self.by_conn
             .get(&entry.owner)
             .is_some_and(|holder| holder.term == entry.term)
+    }
+
+    fn has_expired(&self, entry: &Entry) -> bool {
+        entry
+            .lease_until
+            .is_some_and(|until| until <= self.leases_passed)
     }
 
     fn holding(&self, entry: &Entry) -> Holding {
         Holding {
             owner: entry.owner,
             is_over: !self.is_in_force(entry),
+            is_expired: self.has_expired(entry) && self.is_of_term(entry),
             flush_pending: entry.flushes < self.flushes,
             fence: entry.fence,
             since: entry.since,
+            lease_until: entry.lease_until,
             taken: entry.taken,
             has_item: entry.has_item,
         }
@@ -445,6 +524,10 @@ impl LockTable {
             ended,
             ended_entries: _,
             bare_entries: _,
+            // `iter` shows them.
+            leases: _,
+            lease_next: _,
+            leases_passed: _,
             ended_pinned_bytes: _,
             holders: _,
             table_bytes: _,
@@ -462,7 +545,7 @@ impl LockTable {
         let mut table_bytes = 0;
         for (key, entry) in &self.by_key {
             table_bytes += ENTRY_BYTES;
-            if self.is_in_force(entry) {
+            if self.is_of_term(entry) {
                 let held = &self.by_conn[&entry.owner].keys;
                 assert!(
                     held.contains(key),
@@ -476,6 +559,13 @@ impl LockTable {
                 );
             }
         }
+        let leased = self.by_key.iter().filter_map(|(key, entry)| {
+            entry.lease_until.map(|until| (until, Arc::clone(key)))
+        });
+        let leased: BTreeSet<_> = leased.collect();
+        assert_eq!(self.leases, leased, "L13: leases");
+        let next = self.leases.first().map(|(at, _)| *at);
+        assert_eq!(self.lease_next, next, "L13: the first of them");
         let bare = self.by_key.values().filter(|entry| !entry.has_item);
         assert_eq!(
             self.bare_entries,
@@ -537,6 +627,7 @@ mod tests {
             owner,
             fence: Fence::new(number).unwrap(),
             now: Instant::default(),
+            lease_until: None,
             taken: Taken::WithItem,
         }
     }
@@ -600,6 +691,35 @@ mod tests {
         assert!(!table.get(key(b"b")).unwrap().flush_pending);
         table.clear_flush(key(b"a"));
         assert!(!table.get(key(b"a")).unwrap().flush_pending);
+    }
+
+    #[test]
+    fn a_lease_that_has_passed_leaves_no_owner_before_it_is_taken_out() {
+        let mut table = table();
+        let until = |ms| Some(Instant::from_millis(ms));
+        for (name, ms) in [(b"a", 10), (b"b", 20), (b"c", 10)] {
+            let grant = Grant {
+                lease_until: until(ms),
+                ..grant(ALICE, 1)
+            };
+            table.acquire(Key::new(name).unwrap(), grant, Some(7));
+        }
+        assert!(!table.pass_leases(Instant::from_millis(9)));
+        assert_eq!(table.owner(key(b"a")), Some(ALICE));
+        assert!(table.pass_leases(Instant::from_millis(10)));
+        table.check(|_| 7);
+        let owners = [b"a", b"b", b"c"].map(|name| table.owner(Key::new(name).unwrap()));
+        assert_eq!(owners, [None, Some(ALICE), None]);
+        // One is looked up first, one goes with its connection, one when its turn comes.
+        table.release(key(b"c"), 7);
+        table.close(ALICE);
+        table.check(|_| 7);
+        assert_eq!(table.next_expired().as_deref(), Some(&b"a"[..]));
+        for name in [b"a", b"b"] {
+            assert!(table.release(Key::new(name).unwrap(), 7).unwrap().is_over);
+        }
+        assert_eq!(table.next_expired(), None);
+        table.check(|_| 7);
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! The rules of locks: who is given one, and how it ends.
 //!
 //! A lock ties one key to one open connection. It ends by `unlock` or `mu`, by the connection closing,
-//! and, if it was taken as that of an item, by its owner deleting this: never by time and never by
-//! eviction. What `lock` takes and what `ml` takes is the same lock.
+//! with its lease, if it has one, and, if it was taken as that of an item, by its owner deleting this:
+//! never by eviction. What `lock` takes and what `ml` takes is the same lock.
 //!
 //! - L3: an item is marked as locked in the store if and only if its key is in the lock table.
 //! - L6: a lock is granted if and only if nobody holds it, within the bounds, and, where that is asked
 //!   for, there is an item.
 //! - L12: every grant has a fence of its own, which is greater than that of every grant before.
+//! - L13: a lock whose lease has passed is held by nobody, whatever happens next.
 //! - L11: what locks pin, and what the table of them takes, stays within its bound, and what a
 //!   connection has of both within its share.
 //! - L7: what a lock has held off (expiry, a flush) happens when it ends, and nothing else does.
 //!
-//! When many locks end at once, that is one step whatever their number: nobody holds them from then
-//! on (L9, [`LockTable`]). Their items are let go of one after the other: when somebody looks one up,
+//! When many locks end at once, with their connection or with their leases, that is one step whatever
+//! their number: nobody holds them from then on (L9, [`LockTable`]). Their items are let go of one after the other: when somebody looks one up,
 //! a few with every command and more with every tick. Until then such an item is pinned and, to
 //! everybody who asks, free.
 //!
@@ -21,13 +22,14 @@
 
 use super::Core;
 use super::lock_table::{Grant, Held, Holding, LockTable, Taken};
-use crate::command::{Acquire, LockAfter, Release};
+use crate::command::{Acquire, Lease, LockAfter, Release};
 use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::reply::{Granted, LockSeen, Refusal, Reply};
 use crate::store::{Full, Store};
+use crate::time::Instant;
 
 impl<S: Store> Core<S> {
     pub(super) fn lock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
@@ -81,7 +83,16 @@ impl<S: Store> Core<S> {
             Some((_, header)) => header.locked,
             None => self.bare(key).is_some(),
         };
-        if found.is_none() && !is_held && acquire.needs_item {
+        if is_held
+            && let Some(lease) = acquire.lease
+            && let Some(held) = self.locks.in_force(key)
+            && held.owner == conn
+        {
+            return self.renew(&acquire, found, held.fence, lease);
+        }
+        // Only a holder has a lease to take off.
+        let is_of_holder = acquire.lease == Some(Lease::Off);
+        if is_of_holder || found.is_none() && !is_held && acquire.needs_item {
             self.stats.counters.lock_misses += 1;
             return Reply::NotFound;
         }
@@ -98,7 +109,51 @@ impl<S: Store> Core<S> {
             Err(refusal) => return Reply::Refused(refusal),
         };
         let fence = self.grant(conn, key, slot, Taken::ForKey);
-        let item = slot.zip(found).map(|(slot, (_, before))| {
+        if let Some(lease) = acquire.lease {
+            self.locks.set_lease(key, self.end_of(lease));
+        }
+        let found = slot.zip(found).map(|(slot, (_, before))| (slot, before));
+        self.granted(&acquire, found, fence)
+    }
+
+    /// The holder asks again: the lock lasts so long from now on, under the same number, and it is one of
+    /// the key if it was not.
+    fn renew(
+        &mut self,
+        acquire: &Acquire<'_>,
+        found: Option<(S::Slot, ItemHeader)>,
+        fence: Fence,
+        lease: Lease,
+    ) -> Reply<'_> {
+        if found.is_none() && acquire.needs_item {
+            self.stats.counters.lock_misses += 1;
+            return Reply::NotFound;
+        }
+        self.stats.counters.lock_renewed += 1;
+        self.locks.set_lease(acquire.key, self.end_of(lease));
+        self.locks.keep_without_item(acquire.key);
+        self.granted(acquire, found, fence)
+    }
+
+    /// When a lock that is to last from now on ends.
+    fn end_of(&self, lease: Lease) -> Option<Instant> {
+        match lease {
+            Lease::For { ms } => {
+                let now_ms = self.clock.now.as_millis();
+                Some(Instant::from_millis(now_ms.saturating_add(ms)))
+            }
+            Lease::Off => None,
+        }
+    }
+
+    /// The answer to an acquire that was granted: with the item, which is held now.
+    fn granted(
+        &mut self,
+        acquire: &Acquire<'_>,
+        found: Option<(S::Slot, ItemHeader)>,
+        fence: Fence,
+    ) -> Reply<'_> {
+        let item = found.map(|(slot, before)| {
             let mut after = ItemHeader {
                 locked: true,
                 ..before
@@ -108,11 +163,26 @@ impl<S: Store> Core<S> {
                 after.last_access = self.clock.tick();
                 self.store.record_hit(slot);
             }
-            self.store.set_header(slot, after);
+            if after != before {
+                self.store.set_header(slot, after);
+            }
             (slot, before)
         });
         let item = item.map(|(slot, before)| self.shown(slot, &before));
         Reply::Granted(Granted { fence, item })
+    }
+
+    /// Takes up to `locks_max` locks whose leases have passed out of the table, and lets go of their
+    /// items.
+    pub(super) fn settle_leases(&mut self, locks_max: usize) {
+        for _ in 0..locks_max {
+            let Some(key) = self.locks.next_expired() else {
+                return;
+            };
+            let key = Key::new(&key).expect("it was made from a key");
+            let holding = self.locks.get(key).expect("L13: a lease is a lock's");
+            self.let_go(key, holding);
+        }
     }
 
     /// `mu`.
@@ -241,7 +311,7 @@ impl<S: Store> Core<S> {
             // One that is over and waits to be taken out makes room (L9).
             let over = self.locks.get(key).filter(|holding| holding.is_over);
             if over.is_some_and(|holding| !holding.has_item) {
-                self.locks.release(key, 0);
+                self.take_out(key, 0);
             }
         }
         let fence = self.next_fence;
@@ -250,6 +320,7 @@ impl<S: Store> Core<S> {
             owner,
             fence,
             now: self.clock.now,
+            lease_until: None,
             taken,
         };
         let pinned_bytes = slot.map(|slot| self.store.item_bytes(slot));
@@ -296,8 +367,7 @@ impl<S: Store> Core<S> {
     ) -> Result<ItemHeader, S::Vacancy> {
         let pinned_bytes = self.store.item_bytes(slot);
         let holding = self
-            .locks
-            .release(key, pinned_bytes)
+            .take_out(key, pinned_bytes)
             .expect("L3: the item says that it is locked");
         let header = ItemHeader {
             locked: false,
@@ -333,13 +403,26 @@ impl<S: Store> Core<S> {
             let Some(holding) = self.locks.get(key).filter(|holding| holding.is_over) else {
                 continue;
             };
-            if holding.has_item {
-                let slot = self.store.find(key).ok().expect("L3: it has an item");
-                // Nobody has asked for it.
-                let _ = self.release(key, slot);
-            } else {
-                self.locks.release(key, 0);
-            }
+            self.let_go(key, holding);
         }
+    }
+
+    /// Takes a lock that is over out of the table, and lets go of its item.
+    fn let_go(&mut self, key: Key<'_>, holding: Holding) {
+        if holding.has_item {
+            let slot = self.store.find(key).ok().expect("L3: it has an item");
+            // Nobody has asked for it.
+            let _ = self.release(key, slot);
+        } else {
+            self.take_out(key, 0);
+        }
+    }
+
+    /// Takes a lock out of the table, whose item takes `pinned_bytes`. Says what it was; `None` if there
+    /// was none.
+    pub(super) fn take_out(&mut self, key: Key<'_>, pinned_bytes: usize) -> Option<Holding> {
+        let holding = self.locks.release(key, pinned_bytes)?;
+        self.stats.counters.lock_expired += u64::from(holding.is_expired);
+        Some(holding)
     }
 }

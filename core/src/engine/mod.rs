@@ -277,6 +277,11 @@ impl<S: Store> Core<S> {
             );
         }
         for (_, holding) in self.locks.iter() {
+            let has_passed = holding.lease_until.is_some_and(|at| at <= self.clock.now);
+            assert!(
+                holding.is_over || !has_passed,
+                "L13: a lock whose lease has passed"
+            );
             assert!(
                 holding.fence < self.next_fence,
                 "L12: a fence that is still to be given"
@@ -288,6 +293,9 @@ impl<S: Store> Core<S> {
         self.clock.now = self.clock.now.max(now);
         if self.flush_at.is_some_and(|at| at <= self.clock.now) {
             self.flush();
+        }
+        if self.locks.pass_leases(self.clock.now) {
+            self.settle_leases(self.limits.crawl_items_max);
         }
     }
 

@@ -141,7 +141,7 @@ impl<S: Store> Core<S> {
             let pinned_bytes = self.store.item_bytes(slot);
             match self.locks.in_force(key).map(|holding| holding.taken) {
                 Some(Taken::ForKey) => self.locks.lose_item(key, pinned_bytes),
-                Some(Taken::WithItem) | None => drop(self.locks.release(key, pinned_bytes)),
+                Some(Taken::WithItem) | None => drop(self.take_out(key, pinned_bytes)),
             }
         }
         self.store.remove(slot);

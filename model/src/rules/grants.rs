@@ -4,7 +4,7 @@
 //! Source: docs/PROTOCOL.md, "Locks" and "Locks of keys".
 
 use latchd_core::ConnId;
-use latchd_core::command::{GlobalCommand, ItemCommand, LockAfter, Removal};
+use latchd_core::command::{GlobalCommand, ItemCommand, Lease, LockAfter, Removal};
 use latchd_core::fence::Fence;
 
 use super::{Cause, Change, Verdict, demand};
@@ -29,7 +29,7 @@ impl Change<'_> {
             }
             if after.is_some() && self.after.items[key].is_none() {
                 self.witnessed.add(Witness::HeldWithoutItem);
-                if self.before.items[key].is_some() {
+                if before.is_some() && self.before.items[key].is_some() {
                     self.witnessed.add(Witness::LockOutlivesItem);
                 }
             }
@@ -56,6 +56,7 @@ impl Change<'_> {
     fn due(&self, key: usize, before: Option<LockOf>, after: Option<LockOf>) -> Option<LockOf> {
         let new = |conn: ConnId, is_of_key| {
             Some(LockOf {
+                lease_until_ms: None,
                 owner: conn,
                 listed: Some(conn),
                 fence: after.map_or(0, |after| after.fence),
@@ -78,8 +79,19 @@ impl Change<'_> {
         match (command, answer) {
             (ItemCommand::Lock { .. }, ReplySeen::Locked) => new(conn, false),
             (ItemCommand::Get(get), ReplySeen::Hit(_)) if get.lock => new(conn, false),
-            (ItemCommand::Acquire(_), ReplySeen::Granted { fence, .. }) => {
-                new(conn, true).map(|lock| LockOf { fence, ..lock })
+            (ItemCommand::Acquire(acquire), ReplySeen::Granted { fence, .. }) => {
+                let lease_until_ms = match acquire.lease {
+                    Some(Lease::For { ms }) => Some(self.now_ms + ms),
+                    Some(Lease::Off) | None => None,
+                };
+                // The holder has the same grant for longer.
+                let is_own = before.filter(|lock| lock.owner == conn);
+                let lock = is_own.or_else(|| new(conn, true).map(|lock| LockOf { fence, ..lock }));
+                lock.map(|lock| LockOf {
+                    lease_until_ms,
+                    is_of_key: true,
+                    ..lock
+                })
             }
             (ItemCommand::Unlock { .. } | ItemCommand::Release(_), ReplySeen::Unlocked) => None,
             (ItemCommand::Set(set), ReplySeen::Stored { .. }) if set.lock == LockAfter::Release => {

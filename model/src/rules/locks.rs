@@ -3,7 +3,7 @@
 //! Source: docs/PROTOCOL.md, "Locks".
 
 use latchd_core::ConnId;
-use latchd_core::command::{Get, GlobalCommand, ItemCommand, LockAfter, Set, SetMode};
+use latchd_core::command::{Get, GlobalCommand, ItemCommand, Lease, LockAfter, Set, SetMode};
 use latchd_core::fence::Fence;
 use latchd_core::reply::Refusal;
 
@@ -87,11 +87,15 @@ impl Change<'_> {
             ItemCommand::Lock { .. }
             | ItemCommand::Acquire(_)
             | ItemCommand::Get(Get { lock: true, .. }) => {
-                let needs_item = if let ItemCommand::Acquire(acquire) = command {
-                    acquire.needs_item
+                let (needs_item, lease) = if let ItemCommand::Acquire(acquire) = command {
+                    (acquire.needs_item, acquire.lease)
                 } else {
-                    true
+                    (true, None)
                 };
+                let is_own = self.before.locks[key].is_some_and(|lock| lock.owner == conn);
+                if lease.is_some() && is_own || lease == Some(Lease::Off) {
+                    return self.renewing(conn, key, needs_item, answer);
+                }
                 self.taking(conn, key, needs_item, answer)
             }
             ItemCommand::Release(release) => {
@@ -165,6 +169,29 @@ impl Change<'_> {
                 described(item)
             )
         })
+    }
+
+    /// The holder's wish for another lease.
+    fn renewing(
+        &mut self,
+        conn: ConnId,
+        key: usize,
+        needs_item: bool,
+        answer: ReplySeen,
+    ) -> Verdict {
+        let lock = self.before.locks[key].filter(|lock| lock.owner == conn);
+        let item = self.before.items[key];
+        let due = match lock {
+            Some(lock) if item.is_some() || !needs_item => ReplySeen::Granted {
+                fence: lock.fence,
+                item: item.map(|seen| seen.cas),
+            },
+            Some(_) | None => ReplySeen::NotFound,
+        };
+        if lock.is_some() {
+            self.witnessed.add(Witness::LeaseRenewed);
+        }
+        self.wanted(answer == due, key, answer, &format!("{due:?} is due"))
     }
 
     /// An attempt to take the lock.

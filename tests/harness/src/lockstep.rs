@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, TtlSteps};
-use latchd_core::engine::{Core, Event};
+use latchd_core::engine::{Core, Event, Holding};
 use latchd_core::item::ItemHeader;
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
@@ -169,10 +169,12 @@ impl<S: Store> Lockstep<S> {
         for bytes in KEYS {
             let key = Key::new(bytes).expect("a legal key");
             let held = self.core.locks().in_force(key);
-            let held = held.map(|held| (held.owner, held.fence.number(), held.has_item));
+            let until_ms = |held: Holding| held.lease_until.map(Instant::as_millis);
+            let held =
+                held.map(|held| (held.owner, held.fence.number(), held.has_item, until_ms(held)));
             let has_item = self.oracle.visible(bytes).is_some();
             let lock = self.oracle.lock_of(bytes);
-            let due = lock.map(|lock| (lock.owner, lock.fence, has_item));
+            let due = lock.map(|lock| (lock.owner, lock.fence, has_item, lock.lease_until_ms));
             if held != due {
                 let key = String::from_utf8_lossy(bytes);
                 return Err(format!(

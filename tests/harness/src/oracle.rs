@@ -15,7 +15,7 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 
 use latchd_core::command::{
-    Acquire, Command, Get, GlobalCommand, ItemCommand, LockAfter, NewCas, TtlStep, TtlSteps,
+    Acquire, Command, Get, GlobalCommand, ItemCommand, Lease, LockAfter, NewCas, TtlStep, TtlSteps,
 };
 use latchd_core::engine::Event;
 use latchd_core::fence::Fence;
@@ -56,6 +56,8 @@ pub struct Lock {
     pub fence: u64,
     /// When it was granted.
     pub since_ms: u64,
+    /// When it ends by itself.
+    pub lease_until_ms: Option<u64>,
     /// It stays when its owner deletes the item.
     pub is_of_key: bool,
 }
@@ -109,6 +111,12 @@ impl Oracle {
         self.now_ms = self.now_ms.max(now_ms);
         if self.flush_due_ms.is_some_and(|due| due <= self.now_ms) {
             self.flush();
+        }
+        let is_over = |lock: &Lock| lock.lease_until_ms.is_some_and(|until| until <= self.now_ms);
+        let over = self.locks.iter().filter(|(_, lock)| is_over(lock));
+        for key in over.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.unlock(&key);
+            self.counts.lock_expired += 1;
         }
         match input {
             Input::Event(Event::Opened(conn)) => {
@@ -320,7 +328,25 @@ impl Oracle {
     /// `ml`.
     fn acquire(&mut self, conn: ConnId, acquire: &Acquire<'_>) -> OwnedReply {
         let key = acquire.key.as_bytes();
+        let lease_until_ms = match acquire.lease {
+            Some(Lease::For { ms }) => Some(self.now_ms + ms),
+            Some(Lease::Off) | None => None,
+        };
         let held = self.locks.contains_key(key);
+        if acquire.lease.is_some() && self.holder(key) == Some(conn) {
+            if acquire.needs_item && !self.items.contains_key(key) {
+                return OwnedReply::NotFound;
+            }
+            let lock = self.locks.get_mut(key).expect("it is held");
+            lock.is_of_key = true;
+            lock.lease_until_ms = lease_until_ms;
+            let fence = lock.fence;
+            self.counts.lock_renewed += 1;
+            return self.granted(acquire, fence);
+        }
+        if acquire.lease == Some(Lease::Off) {
+            return OwnedReply::NotFound;
+        }
         if acquire.needs_item && !held && !self.items.contains_key(key) {
             return OwnedReply::NotFound;
         }
@@ -331,6 +357,15 @@ impl Oracle {
             }
             Err(refusal) => return OwnedReply::Refused(refusal),
         };
+        if let Some(lock) = self.locks.get_mut(key) {
+            lock.lease_until_ms = lease_until_ms;
+        }
+        self.granted(acquire, fence)
+    }
+
+    /// The answer to an acquire that was granted, and the look at the item.
+    fn granted(&mut self, acquire: &Acquire<'_>, fence: u64) -> OwnedReply {
+        let key = acquire.key.as_bytes();
         let Some(before) = self.items.get(key).cloned() else {
             return OwnedReply::Granted { fence, item: None };
         };
@@ -477,6 +512,7 @@ impl Oracle {
             owner: conn,
             fence: self.fence_last,
             since_ms: self.now_ms,
+            lease_until_ms: None,
             is_of_key,
         };
         self.locks.insert(key.to_vec(), lock);

@@ -145,6 +145,8 @@ const fn is_of_key_locks(request: RequestKind) -> bool {
     matches!(
         request,
         RequestKind::Acquire
+            | RequestKind::AcquireLeased
+            | RequestKind::TakeLeaseOff
             | RequestKind::AcquireItem
             | RequestKind::Release
             | RequestKind::ReleaseFenced

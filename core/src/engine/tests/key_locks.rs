@@ -1,7 +1,7 @@
 //! Locks of keys, whether or not there is an item; and what is done in their right.
 
 use super::*;
-use crate::command::{Acquire, LockAfter, Release};
+use crate::command::{Acquire, Lease, LockAfter, Release};
 use crate::fence::Fence;
 
 fn acquire(name: &str) -> Command<'_> {
@@ -140,4 +140,122 @@ fn an_item_is_emptied_and_given_back_in_one_step() {
     assert_eq!(bench.ask(A, clear), Reply::Deleted);
     assert_eq!(bench.value("k"), Some(Vec::new()));
     assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
+}
+
+fn leased(name: &str, ms: u64) -> Command<'_> {
+    let lease = Some(Lease::For { ms });
+    ItemCommand::Acquire(Acquire {
+        lease,
+        ..Acquire::new(key(name))
+    })
+    .into()
+}
+
+#[test]
+fn a_lock_ends_with_its_lease_and_not_before() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    assert!(matches!(bench.ask(A, leased("k", 250)), Reply::Granted(_)));
+    assert!(matches!(bench.ask(A, leased("bare", 250)), Reply::Granted(_)));
+    bench.now_ms = 249;
+    assert!(matches!(bench.ask(B, acquire("k")), Reply::Contended(_)));
+    bench.now_ms = 250;
+    bench.granted(B, "k");
+    bench.granted(B, "bare");
+    assert_eq!(bench.ask(A, release("k")), Reply::NotFound);
+}
+
+#[test]
+fn a_lease_that_is_renewed_lasts_from_then_on_under_the_same_number() {
+    let mut bench = Bench::new();
+    let Reply::Granted(granted) = bench.ask(A, leased("k", 100)) else {
+        panic!("it is free");
+    };
+    let fence = granted.fence;
+    bench.now_ms = 60;
+    let Reply::Granted(renewed) = bench.ask(A, leased("k", 100)) else {
+        panic!("it is the holder's");
+    };
+    assert_eq!(renewed.fence, fence);
+    bench.now_ms = 159;
+    assert!(matches!(bench.ask(B, acquire("k")), Reply::Contended(_)));
+    let off = |name| Acquire {
+        lease: Some(Lease::Off),
+        ..Acquire::new(key(name))
+    };
+    let off = ItemCommand::Acquire(off("k"));
+    assert_eq!(bench.ask(B, off), Reply::NotFound);
+    assert!(matches!(bench.ask(A, off), Reply::Granted(_)));
+    bench.now_ms = 10_000;
+    assert!(matches!(bench.ask(B, acquire("k")), Reply::Contended(_)));
+}
+
+/// What the lock held off happens when its lease ends; and a clock that steps back revives nothing.
+#[test]
+fn an_item_goes_with_the_lease_that_has_kept_it() {
+    let mut bench = Bench::new();
+    bench.ask(
+        A,
+        Set {
+            exptime: Exptime::In { seconds: 1 },
+            ..Set::new(key("k"), b"1")
+        },
+    );
+    assert!(matches!(bench.ask(A, leased("k", 3_000)), Reply::Granted(_)));
+    bench.now_ms = 2_999;
+    assert_eq!(bench.value("k"), Some(b"1".to_vec()));
+    bench.now_ms = 3_000;
+    assert_eq!(bench.value("k"), None);
+    bench.now_ms = 2_000;
+    assert_eq!(bench.value("k"), None);
+    bench.close(A);
+    bench.event(Event::Tick);
+    assert_eq!(bench.core.locks().len(), 0);
+}
+
+#[test]
+fn the_lock_of_an_item_that_is_renewed_is_that_of_its_key() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "1");
+    assert_eq!(bench.ask(A, lock("k")), Reply::Locked);
+    assert!(matches!(bench.ask(A, leased("k", 250)), Reply::Granted(_)));
+    assert_eq!(bench.ask(A, Delete::new(key("k"))), Reply::Deleted);
+    assert_eq!(bench.set(B, "k", "2"), Reply::Refused(Refusal::Locked));
+    bench.now_ms = 250;
+    assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
+}
+
+/// As many as end in one moment are free in that moment, however few of them an event takes out.
+#[test]
+fn leases_that_end_at_once_are_over_at_once() {
+    let mut bench = Bench::new();
+    bench.core.limits.crawl_items_max = 1;
+    bench.core.limits.locks_settled_max = 1;
+    let names = ["a", "b", "c", "d", "e"];
+    for name in names {
+        bench.set(A, name, "1");
+        bench.ask(A, leased(name, 100));
+    }
+    bench.now_ms = 100;
+    for name in names.into_iter().rev() {
+        assert!(matches!(bench.set(B, name, "2"), Reply::Stored(_)), "{name}");
+    }
+    bench.event(Event::Tick);
+    assert_eq!(bench.core.stats.counters.lock_expired, 5);
+    assert_eq!(bench.core.locks().held_by(A), Some(Held::default()));
+}
+
+#[test]
+fn a_lease_of_one_who_has_gone_ends_nothing_else() {
+    let mut bench = Bench::new();
+    bench.core.limits.locks_settled_max = 1;
+    for name in ["a", "b"] {
+        assert!(matches!(bench.ask(A, leased(name, 100)), Reply::Granted(_)));
+    }
+    bench.close(A);
+    bench.granted(B, "a");
+    bench.granted(B, "b");
+    bench.now_ms = 100;
+    bench.event(Event::Tick);
+    assert_eq!(bench.core.locks().len(), 2);
 }

@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use super::Verb;
+use crate::command::{LEASE_MS_MIN, Lease};
 use crate::fence::Fence;
 use crate::time::Exptime;
 use crate::wire::scan::{i32_from, u32_from, u64_from};
@@ -33,6 +34,8 @@ pub enum Flag<'a> {
     InGrant(Fence),
     /// `F` of `mu`: give back only the grant with this number.
     OfGrant(Fence),
+    /// `T` of `ml`: how long the lock is to last.
+    Lease(Lease),
     /// `F` of `ml`: show the number of the grant.
     ShowFence,
     /// `U`: give the lock back in the same step.
@@ -142,8 +145,7 @@ impl<'a> Flag<'a> {
             b'R' => Self::Recache(exptime()?),
             b's' => Self::ShowSize,
             b't' => Self::ShowTtl,
-            // A lock has no TTL.
-            b'T' if verb == Verb::Lock => return Err(BadFlag::Unknown),
+            b'T' if verb == Verb::Lock => Self::Lease(lease(token).ok_or(BAD_TOKEN)?),
             b'T' => Self::Touch(exptime()?),
             b'U' if verb.changes() => Self::Unlock,
             b'u' => Self::NoBump,
@@ -175,6 +177,13 @@ impl<'a> Flag<'a> {
             Self::ClientFlags(flags) => number(b'F', u64::from(flags), out),
             Self::InGrant(fence) => number(b'G', fence.number(), out),
             Self::OfGrant(fence) => number(b'F', fence.number(), out),
+            Self::Lease(Lease::Off) => out.extend_from_slice(b"T-1"),
+            Self::Lease(Lease::For { ms }) => {
+                out.push(b'T');
+                put_number(out, ms / 1000);
+                let [hundreds, tens, ones] = [100, 10, 1].map(|unit| b'0' + digit(ms / unit));
+                out.extend_from_slice(&[b'.', hundreds, tens, ones]);
+            }
             Self::ShowFence => out.push(b'F'),
             Self::Unlock => out.push(b'U'),
             Self::ShowFetched => out.push(b'h'),
@@ -199,6 +208,37 @@ impl<'a> Flag<'a> {
             Self::Proxy => out.push(b'P'),
         }
     }
+}
+
+/// The last decimal digit of a number.
+const fn digit(number: u64) -> u8 {
+    // The cast keeps the value: it is below 10.
+    #[allow(clippy::cast_possible_truncation)]
+    let digit = (number % 10) as u8;
+    digit
+}
+
+/// Seconds with up to three decimals, at least [`LEASE_MS_MIN`]; or -1.
+fn lease(token: &[u8]) -> Option<Lease> {
+    if token == b"-1" {
+        return Some(Lease::Off);
+    }
+    let mut parts = token.splitn(2, |byte| *byte == b'.');
+    let seconds = parts.next().and_then(some).and_then(u32_from)?;
+    let ms = match parts.next() {
+        None => 0,
+        Some(decimals) => {
+            let scale = match decimals.len() {
+                1 => 100,
+                2 => 10,
+                3 => 1,
+                _ => return None,
+            };
+            u32_from(decimals)? * scale
+        }
+    };
+    let ms = u64::from(seconds) * 1000 + u64::from(ms);
+    (ms >= LEASE_MS_MIN).then_some(Lease::For { ms })
 }
 
 /// The token of a flag that must have one.

@@ -9,7 +9,7 @@
 
 use super::flag::BadFlag;
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
-use crate::command::{Guard, LockAfter, NewCas, TtlStep, TtlSteps};
+use crate::command::{Guard, Lease, LockAfter, NewCas, TtlStep, TtlSteps};
 use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
@@ -35,6 +35,8 @@ pub(super) struct Options<'a> {
     /// `G`, or `F` of `mu`.
     pub(super) fence: Option<Fence>,
     pub(super) unlocks: bool,
+    /// `T` of `ml`.
+    pub(super) lease: Option<Lease>,
     /// Something of the item is to be shown.
     pub(super) looks: bool,
     pub(super) new_cas: NewCas,
@@ -79,6 +81,7 @@ impl<'a> Options<'a> {
             cas: None,
             fence: None,
             unlocks: false,
+            lease: None,
             looks: false,
             new_cas: NewCas::Next,
             touch: None,
@@ -175,6 +178,7 @@ impl<'a> Options<'a> {
             Flag::NoBump => return self.bump = false,
             Flag::Quiet => return self.quiet = true,
             Flag::InGrant(fence) | Flag::OfGrant(fence) => return self.fence = Some(fence),
+            Flag::Lease(lease) => return self.lease = Some(lease),
             Flag::Unlock => return self.unlocks = true,
             Flag::Value => {
                 self.with_value = true;

@@ -331,6 +331,7 @@ fn decode_of_lock<'a>(
     let command = if verb == Verb::Lock {
         ItemCommand::Acquire(Acquire {
             key: flags.key,
+            lease: flags.lease,
             needs_item: flags.clear,
             looks: flags.looks,
         })

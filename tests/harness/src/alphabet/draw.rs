@@ -4,7 +4,7 @@
 //! recaches, a replace-and-unlock is a replace.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use latchd_core::command::{Direction, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_core::command::{Direction, Lease, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
 use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 
@@ -35,6 +35,18 @@ const EXPTIMES: [Exptime; 12] = [
 
 /// Within a tick, to the edge of one, over one, over the short exptimes.
 const SPANS_MS: [u32; 7] = [1, 100, 249, 250, 400, 1_000, 2_001];
+
+/// Leases that pass within a sequence, and one that does not.
+const LEASES: [Option<Lease>; 8] = [
+    None,
+    None,
+    None,
+    None,
+    Some(Lease::For { ms: 400 }),
+    Some(Lease::For { ms: 1_001 }),
+    Some(Lease::For { ms: 60_000 }),
+    Some(Lease::Off),
+];
 
 const CLIENT_FLAGS: [u32; 3] = [0, 7, u32::MAX];
 /// By a little, by many digits, and all the way round.
@@ -103,6 +115,7 @@ impl<'a> Arbitrary<'a> for SmallRequest {
             200..=209 => Self::Lock { key },
             210..=223 => Self::Acquire(SmallAcquire {
                 key,
+                lease: *u.choose(&LEASES)?,
                 needs_item: u.ratio(1, 4)?,
                 looks: u.arbitrary()?,
             }),

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use latchd_core::command::{
-    Arithmetic, Command, Direction, Get, GlobalCommand, Guard, ItemCommand, LockAfter, OnMissing,
+    Arithmetic, Command, Direction, Get, GlobalCommand, Guard, ItemCommand, Lease, LockAfter, OnMissing,
     Removal, Set, SetMode, TtlStep,
 };
 use latchd_core::fence::Fence;
@@ -127,6 +127,9 @@ requests! {
         RefusedOutOfMemory;
     Lock: Locked NotFound RefusedLocked RefusedTooManyLocks RefusedConnectionClosed;
     Acquire: Granted GrantedItem Contended RefusedTooManyLocks RefusedConnectionClosed;
+    AcquireLeased: Granted GrantedItem Contended RefusedTooManyLocks RefusedConnectionClosed;
+    TakeLeaseOff: Granted GrantedItem NotFound;
+    // `x`, with a lease or without.
     AcquireItem: GrantedItem NotFound Contended RefusedTooManyLocks RefusedConnectionClosed;
     Release: Unlocked NotFound;
     ReleaseFenced: Unlocked NotFound;
@@ -216,7 +219,11 @@ impl RequestKind {
             }
             ItemCommand::Arithmetic(sum) if sum.fence.is_some() => Self::CountFenced,
             ItemCommand::Arithmetic(sum) if sum.lock == LockAfter::Release => Self::CountAndUnlock,
+            ItemCommand::Acquire(acquire) if acquire.lease == Some(Lease::Off) => {
+                Self::TakeLeaseOff
+            }
             ItemCommand::Acquire(acquire) if acquire.needs_item => Self::AcquireItem,
+            ItemCommand::Acquire(acquire) if acquire.lease.is_some() => Self::AcquireLeased,
             ItemCommand::Acquire(_) => Self::Acquire,
             ItemCommand::Release(release) if release.fence.is_some() => Self::ReleaseFenced,
             ItemCommand::Release(_) => Self::Release,

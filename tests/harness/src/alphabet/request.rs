@@ -1,7 +1,7 @@
 //! What a client asks for: the requests of the alphabet.
 
 use latchd_core::command::{
-    Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys,
+    Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys, Lease,
     LockAfter, NewCas, Release, Removal, ScanCursor, Set, SetMode, TtlSteps,
 };
 use latchd_core::item::Cas;
@@ -289,6 +289,8 @@ impl SmallArithmetic {
 pub struct SmallAcquire {
     /// Whose.
     pub key: SmallKey,
+    /// How long it is to last.
+    pub lease: Option<Lease>,
     /// Only if there is an item.
     pub needs_item: bool,
     /// The item is looked at.
@@ -301,6 +303,7 @@ impl SmallAcquire {
     pub const fn new(key: SmallKey) -> Self {
         Self {
             key,
+            lease: None,
             needs_item: false,
             looks: false,
         }
@@ -364,6 +367,7 @@ impl SmallRequest {
             Self::Arithmetic(arithmetic) => Command::from(arithmetic.lower(meaning)),
             Self::Acquire(acquire) => Command::Item(ItemCommand::Acquire(Acquire {
                 key: meaning.key(acquire.key),
+                lease: acquire.lease,
                 needs_item: acquire.needs_item,
                 looks: acquire.looks,
             })),

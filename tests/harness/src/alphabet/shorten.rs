@@ -41,6 +41,7 @@ impl SmallRequest {
             Self::Keys { .. } => [Self::Keys { prefix: None }].to_vec(),
             Self::Acquire(acquire) => [Self::Acquire(SmallAcquire {
                 needs_item: acquire.needs_item,
+                lease: acquire.lease,
                 ..SmallAcquire::new(acquire.key)
             })]
             .to_vec(),

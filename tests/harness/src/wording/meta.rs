@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use latchd_core::command::{
-    Arithmetic, Delete, Direction, Get, Guard, ItemCommand, LockAfter, NewCas, Removal, Set,
+    Arithmetic, Delete, Direction, Get, Guard, ItemCommand, Lease, LockAfter, NewCas, Removal, Set,
     SetMode, TtlStep, TtlSteps,
 };
 use latchd_core::fence::Fence;
@@ -66,6 +66,9 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
             put_verb(out, b"ml ", acquire.key, KeyForm::Plain, None);
             put_flags(TtlSteps::NONE, style, out, |flags| {
                 flags.put(b'F', None);
+                if let Some(lease) = acquire.lease {
+                    flags.put_lease(lease);
+                }
                 if acquire.needs_item {
                     flags.put(b'x', None);
                 }
@@ -219,6 +222,19 @@ impl<'a> Flags<'a> {
         self.put_versions(get.known_cas.map_or(Guard::None, Guard::Match), get.new_cas);
         if !get.bump {
             self.put(b'u', None);
+        }
+    }
+
+    fn put_lease(&mut self, lease: Lease) {
+        match lease {
+            Lease::Off => self.out.extend_from_slice(b" T-1"),
+            Lease::For { ms } => {
+                self.put(b'T', Some(ms / 1000));
+                if ms % 1000 > 0 {
+                    let decimals = format!(".{:03}", ms % 1000);
+                    self.out.extend_from_slice(decimals.as_bytes());
+                }
+            }
         }
     }
 
