@@ -9,6 +9,8 @@
 //! - D2: a connection is open in a shard from its first lock-taking command there until
 //!   [`Shards::close`], and never again: its [`ShardSession`] is given away then.
 //! - D4: what one connection may hold is counted over all shards.
+//! - D6: a `flush_all` that was delayed takes effect in all shards at once: whoever comes first when it
+//!   is due, with whichever clock, sees to that before anything else.
 //! - D3: CAS numbers are unique over all shards: each counts in strides of its own.
 //!
 //! With one thread there is one shard and nothing is hashed.
@@ -181,14 +183,14 @@ impl Shards {
         let conn = session.conn;
         match command {
             GlobalCommand::UnlockAll => {
-                self.together(session.opened, |core| {
+                self.together(now, session.opened, |core| {
                     core.execute(now, conn, command.into());
                 });
                 session.held.fill(Held::default());
                 answer(&Reply::Unlocked);
             }
             GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {
-                self.together(self.all(), |core| {
+                self.together(now, self.all(), |core| {
                     core.execute(now, conn, command.into());
                 });
                 answer(&Reply::Ok);
@@ -223,7 +225,7 @@ impl Shards {
             set.value = set.value.share(&mut room);
         }
         let shard = self.shard_of(command.key());
-        let mut core = self.core(shard);
+        let mut core = self.core_at(now, shard);
         if takes_lock(&command) && !session.opened.contains(shard) {
             core.handle(now, Event::Opened(session.conn));
             session.opened.insert(shard);
@@ -246,7 +248,7 @@ impl Shards {
     #[allow(clippy::needless_pass_by_value)]
     pub(crate) fn close(&self, now: Instant, session: ShardSession) {
         if !session.opened.is_empty() {
-            self.together(session.opened, |core| {
+            self.together(now, session.opened, |core| {
                 core.handle(now, Event::Closed(session.conn));
             });
         }
@@ -257,7 +259,7 @@ impl Shards {
     pub(crate) fn tick(&self, now: Instant, unix_s_at_start: u64) -> bool {
         let mut wants_more = false;
         for shard in 0..self.cores.len() {
-            let mut core = self.core(shard);
+            let mut core = self.core_at(now, shard);
             core.handle(now, Event::WallClock { unix_s_at_start });
             core.handle(now, Event::Tick);
             wants_more |= core.wants_tick();
@@ -303,14 +305,45 @@ impl Shards {
             .expect("a core that failed an assertion is not used again")
     }
 
+    /// A shard at `now`, at which no `flush_all` is due any more (D6).
+    fn core_at(&self, now: Instant, shard: usize) -> MutexGuard<'_, Core> {
+        loop {
+            let core = self.core(shard);
+            if !is_flush_due(&core, now) {
+                return core;
+            }
+            drop(core);
+            self.flush_together(now);
+        }
+    }
+
     /// Locks the shards of `set` in order, then changes each.
-    fn together(&self, set: ShardSet, mut change: impl FnMut(&mut Core)) {
-        let mut cores: Vec<_> = (0..self.cores.len())
+    fn together(&self, now: Instant, set: ShardSet, mut change: impl FnMut(&mut Core)) {
+        loop {
+            let mut cores = self.cores(set);
+            if !cores.iter().any(|core| is_flush_due(core, now)) {
+                return cores.iter_mut().for_each(|core| change(core));
+            }
+            drop(cores);
+            self.flush_together(now);
+        }
+    }
+
+    /// Those of `set`, taken in order.
+    fn cores(&self, set: ShardSet) -> Vec<MutexGuard<'_, Core>> {
+        (0..self.cores.len())
             .filter(|shard| set.contains(*shard))
             .map(|shard| self.core(shard))
-            .collect();
-        for core in &mut cores {
-            change(core);
+            .collect()
+    }
+
+    /// A delayed `flush_all` is due in one shard: it takes effect in all of them, unless somebody else
+    /// was faster. All were told of it at once, so what is pending in the others is the same one, however
+    /// their clocks have read it.
+    fn flush_together(&self, now: Instant) {
+        let mut cores = self.cores(self.all());
+        if cores.iter().any(|core| is_flush_due(core, now)) {
+            cores.iter_mut().for_each(|core| core.flush_now(now));
         }
     }
 
@@ -325,7 +358,7 @@ impl Shards {
         }
         let cursor = ScanCursor(keys.cursor.0 & ((1 << CURSOR_BITS) - 1));
         let command = Command::Global(GlobalCommand::Keys(Keys { cursor, ..keys }));
-        let mut core = self.core(shard);
+        let mut core = self.core_at(now, shard);
         let mut reply = core.execute(now, conn, command);
         if let Reply::Keys(page) = &mut reply {
             page.next = match page.next {
@@ -344,7 +377,7 @@ impl Shards {
         let mut sum = Stats::default();
         let mut holders = BTreeSet::new();
         for shard in 0..self.cores.len() {
-            let mut core = self.core(shard);
+            let mut core = self.core_at(now, shard);
             holders.extend(core.locks().holding_connections());
             let command = Command::Global(GlobalCommand::Stats(StatsTopic::General));
             if let Reply::Stats(report) = core.execute(now, conn, command) {
@@ -356,6 +389,10 @@ impl Shards {
         sum.gauges.lock_holders = holders.len() as u64;
         sum
     }
+}
+
+fn is_flush_due(core: &Core, now: Instant) -> bool {
+    core.flush_at().is_some_and(|at| at <= now)
 }
 
 fn takes_lock(command: &ItemCommand<'_>) -> bool {

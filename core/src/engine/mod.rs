@@ -214,6 +214,15 @@ impl<S: Store> Core<S> {
         self.flush_at
     }
 
+    /// A `flush_all` that is still to take effect does so at `now`, since it does in another core: for a
+    /// transport that spreads items over several, so that nobody sees a part of it.
+    pub fn flush_now(&mut self, now: Instant) {
+        self.advance(now);
+        if self.flush_at.is_some() {
+            self.flush();
+        }
+    }
+
     /// The item of a key as a client would find it now, and nothing is changed by looking: for tests
     /// and models.
     #[cfg(any(test, feature = "verify"))]

@@ -204,6 +204,71 @@ fn flush_all_empties_every_shard_and_counts_once() {
     );
 }
 
+/// Two threads read the clock at different moments, so one may come after the other and be behind it.
+#[test]
+fn a_delayed_flush_is_due_in_every_shard_at_once() {
+    let at_ms = Instant::from_millis;
+    let shards = shards(8);
+    let mut one = session(1);
+    fill(&shards, &mut one);
+    let is_there = |now, name: &str, session: &mut ShardSession| {
+        let get = ItemCommand::Get(Get::new(key(name)));
+        ask_at(now, &shards, session, get, |reply| {
+            matches!(reply, Reply::Hit(_))
+        })
+    };
+    // One shard is ahead of the others by the time that everybody is told.
+    is_there(at_ms(400), "key0", &mut one);
+    let flush = GlobalCommand::FlushAll {
+        at: Exptime::In { seconds: 1 },
+    };
+    ask(&shards, &mut one, flush, |reply| assert_eq!(reply, &Reply::Ok));
+    let names = names();
+    assert!(names.iter().all(|name| is_there(at_ms(999), name, &mut one)));
+    let first = names.iter().find(|name| {
+        let shard = shards.shard_of(key(name));
+        shard != shards.shard_of(key("key0"))
+    });
+    assert!(!is_there(at_ms(1_000), first.unwrap(), &mut one));
+    assert!(!names.iter().any(|name| is_there(at_ms(999), name, &mut one)));
+}
+
+/// Whatever comes first when a flush is due: a tick, a page of keys, the end of a connection.
+#[test]
+fn whoever_comes_first_when_a_flush_is_due_flushes_every_shard() {
+    let at_ms = Instant::from_millis;
+    let keys = GlobalCommand::Keys(Keys {
+        prefix: b"",
+        cursor: ScanCursor::default(),
+    });
+    let comes: [&dyn Fn(&Shards); 5] = [
+        &|shards| drop(shards.tick(at_ms(1_000), 0)),
+        &|shards| ask_at(at_ms(1_000), shards, &mut session(2), keys, |_| ()),
+        &|shards| drop(shards.stats(at_ms(1_000), ConnId::from_number(2))),
+        &|shards| {
+            let mut two = session(2);
+            lock(shards, &mut two, "key0");
+            shards.close(at_ms(1_000), two);
+        },
+        &|shards| {
+            let mut two = session(2);
+            lock(shards, &mut two, "key0");
+            ask_at(at_ms(1_000), shards, &mut two, GlobalCommand::UnlockAll, |_| ());
+        },
+    ];
+    for (number, come) in comes.into_iter().enumerate() {
+        let shards = shards(8);
+        fill(&shards, &mut session(1));
+        let flush = GlobalCommand::FlushAll {
+            at: Exptime::In { seconds: 1 },
+        };
+        ask(&shards, &mut session(1), flush, |_| ());
+        come(&shards);
+        let is_pending = |shard| shards.core(shard).flush_at().is_some();
+        assert!(!(0..8).any(is_pending), "{number}");
+    }
+}
+
 #[test]
 fn a_holder_of_locks_in_several_shards_is_one_holder() {
     let shards = shards(8);
