@@ -64,7 +64,7 @@ impl<S: Store> StateMachine for Core<S> {
         command: Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        answer(&Self::execute(self, now, conn, command));
+        Self::answer(self, now, conn, command, answer);
     }
 }
 

@@ -205,7 +205,12 @@ pub enum StatsTopic {
     Sizes,
     /// `conns`: the connections.
     Conns,
+    /// `locks`: the locks that are held.
+    Locks,
 }
+
+/// How many locks `stats locks` shows, so that the answer has an end.
+pub const LOCK_LINES_MAX: usize = 1_000;
 
 /// A line of `stats` that only the transport can know: its process, threads and connections.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -248,7 +253,7 @@ impl<'a> Report<'a> {
             StatsTopic::Slabs => self.each_of_slabs(&mut number),
             StatsTopic::Settings => number("maxbytes", self.stats.gauges.limit_maxbytes),
             StatsTopic::Sizes => show("sizes_status", "disabled"),
-            StatsTopic::Conns => {}
+            StatsTopic::Conns | StatsTopic::Locks => {}
         }
     }
 

@@ -4,7 +4,9 @@
 //!   core.
 
 use latchd_core::ConnId;
-use latchd_core::command::{Acquire, GlobalCommand, ItemCommand, Keys, Lease, LockAfter, Removal, ScanCursor};
+use latchd_core::command::{
+    Acquire, GlobalCommand, ItemCommand, Keys, Lease, LockAfter, Removal, ScanCursor,
+};
 use latchd_core::item::Cas;
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
@@ -120,12 +122,14 @@ impl ModelClient {
             ItemCommand::Get(_) | ItemCommand::Acquire(_) | ItemCommand::Lock { .. } => false,
         };
         if takes {
-            self.lease_until_ms[key] = match command {
-                ItemCommand::Acquire(Acquire {
-                    lease: Some(Lease::For { ms }),
-                    ..
-                }) => Some(now_ms + ms),
-                _ => None,
+            self.lease_until_ms[key] = if let ItemCommand::Acquire(Acquire {
+                lease: Some(Lease::For { ms }),
+                ..
+            }) = command
+            {
+                Some(now_ms + ms)
+            } else {
+                None
             };
             self.holds_key[key] = matches!(command, ItemCommand::Acquire(_));
         }

@@ -6,7 +6,9 @@
 
 use std::fmt;
 
-use latchd_core::command::{Direction, Lease, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_core::command::{
+    Direction, Lease, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps,
+};
 use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{
     CasChoice, FenceChoice, GuardChoice, RequestKind as Kind, SmallAcquire, SmallArithmetic,
@@ -243,17 +245,21 @@ impl Phrase {
             Kind::DecrementElseCreate | Kind::DecrementElseCreateCas => {
                 self.count(kind, Direction::Decrement, self.vivify())
             }
-            Kind::Acquire | Kind::AcquireItem | Kind::AcquireLeased | Kind::TakeLeaseOff => SmallRequest::Acquire(SmallAcquire {
-                needs_item: kind == Kind::AcquireItem,
-                lease: match kind {
-                    Kind::AcquireLeased => Some(Lease::For {
-                        ms: u64::from(self.ttl_s) * 1000,
-                    }),
-                    Kind::TakeLeaseOff => Some(Lease::Off),
-                    _ => None,
-                },
-                ..SmallAcquire::new(key)
-            }),
+            Kind::Acquire | Kind::AcquireItem | Kind::AcquireLeased | Kind::TakeLeaseOff => {
+                SmallRequest::Acquire(SmallAcquire {
+                    needs_item: kind == Kind::AcquireItem,
+                    lease: if kind == Kind::AcquireLeased {
+                        Some(Lease::For {
+                            ms: u64::from(self.ttl_s) * 1000,
+                        })
+                    } else if kind == Kind::TakeLeaseOff {
+                        Some(Lease::Off)
+                    } else {
+                        None
+                    },
+                    ..SmallAcquire::new(key)
+                })
+            }
             Kind::Release | Kind::ReleaseFenced => SmallRequest::Release {
                 key,
                 fence: fence(kind),

@@ -168,9 +168,11 @@ impl ConnectionStats {
         match topic {
             StatsTopic::General => self.general_lines(config, clock),
             StatsTopic::Settings => settings_lines(config),
-            StatsTopic::Items | StatsTopic::Slabs | StatsTopic::Sizes | StatsTopic::Conns => {
-                Vec::new()
-            }
+            StatsTopic::Items
+            | StatsTopic::Slabs
+            | StatsTopic::Sizes
+            | StatsTopic::Conns
+            | StatsTopic::Locks => Vec::new(),
         }
     }
 

@@ -47,7 +47,8 @@ impl Execute for Executor<'_> {
             | StatsTopic::Settings
             | StatsTopic::Items
             | StatsTopic::Slabs
-            | StatsTopic::Sizes => {
+            | StatsTopic::Sizes
+            | StatsTopic::Locks => {
                 shared
                     .connection_stats
                     .lines(topic, &shared.config, &shared.clock)

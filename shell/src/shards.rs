@@ -23,7 +23,7 @@ use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor
 use latchd_core::engine::{Config, Core, Event, Held, Holding};
 use latchd_core::key::Key;
 use latchd_core::reply::{KeysPage, Reply};
-use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
+use latchd_core::stats::{LOCK_LINES_MAX, Report, Stats, StatsLine, StatsTopic};
 use latchd_core::store::HashSeed;
 use latchd_core::{ConnId, Instant, Limits};
 
@@ -198,9 +198,18 @@ impl Shards {
             GlobalCommand::Keys(keys) => self.keys(now, conn, keys, answer),
             GlobalCommand::Stats(topic) => {
                 let stats = self.stats(now, conn);
+                let lines = match topic {
+                    StatsTopic::Locks => self.lock_lines(now),
+                    StatsTopic::General
+                    | StatsTopic::Settings
+                    | StatsTopic::Items
+                    | StatsTopic::Slabs
+                    | StatsTopic::Sizes
+                    | StatsTopic::Conns => lines(topic),
+                };
                 answer(&Reply::Stats(Report {
                     stats: &stats,
-                    lines: &lines(topic),
+                    lines: &lines,
                 }));
             }
         }
@@ -343,7 +352,9 @@ impl Shards {
     fn flush_together(&self, now: Instant) {
         let mut cores = self.cores(self.all());
         if cores.iter().any(|core| is_flush_due(core, now)) {
-            cores.iter_mut().for_each(|core| core.flush_now(now));
+            for core in &mut cores {
+                core.flush_now(now);
+            }
         }
     }
 
@@ -370,6 +381,21 @@ impl Shards {
             };
         }
         answer(&reply);
+    }
+
+    /// The locks of one shard after the other, up to the bound.
+    fn lock_lines(&self, now: Instant) -> Vec<StatsLine> {
+        let mut lines = Vec::new();
+        for shard in 0..self.cores.len() {
+            let mut core = self.core_at(now, shard);
+            core.pass(now);
+            lines.append(&mut core.lock_lines());
+            if lines.len() >= LOCK_LINES_MAX {
+                lines.truncate(LOCK_LINES_MAX);
+                break;
+            }
+        }
+        lines
     }
 
     /// The sum over all shards, one after the other: counters of a busy server never stand still.

@@ -137,6 +137,10 @@ impl Held {
 
 /// One lock of the table.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and only one combination of two is none"
+)]
 pub struct Holding {
     /// Who holds it, or did.
     pub owner: ConnId,
@@ -559,9 +563,10 @@ impl LockTable {
                 );
             }
         }
-        let leased = self.by_key.iter().filter_map(|(key, entry)| {
-            entry.lease_until.map(|until| (until, Arc::clone(key)))
-        });
+        let leased = self
+            .by_key
+            .iter()
+            .filter_map(|(key, entry)| entry.lease_until.map(|until| (until, Arc::clone(key))));
         let leased: BTreeSet<_> = leased.collect();
         assert_eq!(self.leases, leased, "L13: leases");
         let next = self.leases.first().map(|(at, _)| *at);

@@ -18,6 +18,7 @@ mod arithmetic;
 mod config;
 mod fenced;
 mod guard;
+mod lock_lines;
 mod lock_table;
 mod locks;
 mod read;
@@ -212,6 +213,11 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub const fn flush_at(&self) -> Option<Instant> {
         self.flush_at
+    }
+
+    /// It is `now`, and nothing else happens: what time ends by itself has ended.
+    pub fn pass(&mut self, now: Instant) {
+        self.advance(now);
     }
 
     /// A `flush_all` that is still to take effect does so at `now`, since it does in another core: for a
@@ -447,6 +453,6 @@ pub struct CoreAt<'a, S> {
 
 impl<S: Store> Execute for CoreAt<'_, S> {
     fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        answer(&self.core.execute(self.now, self.conn, command));
+        self.core.answer(self.now, self.conn, command, answer);
     }
 }

@@ -222,15 +222,25 @@ fn a_delayed_flush_is_due_in_every_shard_at_once() {
     let flush = GlobalCommand::FlushAll {
         at: Exptime::In { seconds: 1 },
     };
-    ask(&shards, &mut one, flush, |reply| assert_eq!(reply, &Reply::Ok));
+    ask(&shards, &mut one, flush, |reply| {
+        assert_eq!(reply, &Reply::Ok);
+    });
     let names = names();
-    assert!(names.iter().all(|name| is_there(at_ms(999), name, &mut one)));
+    assert!(
+        names
+            .iter()
+            .all(|name| is_there(at_ms(999), name, &mut one))
+    );
     let first = names.iter().find(|name| {
         let shard = shards.shard_of(key(name));
         shard != shards.shard_of(key("key0"))
     });
     assert!(!is_there(at_ms(1_000), first.unwrap(), &mut one));
-    assert!(!names.iter().any(|name| is_there(at_ms(999), name, &mut one)));
+    assert!(
+        !names
+            .iter()
+            .any(|name| is_there(at_ms(999), name, &mut one))
+    );
 }
 
 /// Whatever comes first when a flush is due: a tick, a page of keys, the end of a connection.
@@ -242,9 +252,13 @@ fn whoever_comes_first_when_a_flush_is_due_flushes_every_shard() {
         cursor: ScanCursor::default(),
     });
     let comes: [&dyn Fn(&Shards); 5] = [
-        &|shards| drop(shards.tick(at_ms(1_000), 0)),
+        &|shards| {
+            shards.tick(at_ms(1_000), 0);
+        },
         &|shards| ask_at(at_ms(1_000), shards, &mut session(2), keys, |_| ()),
-        &|shards| drop(shards.stats(at_ms(1_000), ConnId::from_number(2))),
+        &|shards| {
+            shards.stats(at_ms(1_000), ConnId::from_number(2));
+        },
         &|shards| {
             let mut two = session(2);
             lock(shards, &mut two, "key0");
@@ -253,7 +267,13 @@ fn whoever_comes_first_when_a_flush_is_due_flushes_every_shard() {
         &|shards| {
             let mut two = session(2);
             lock(shards, &mut two, "key0");
-            ask_at(at_ms(1_000), shards, &mut two, GlobalCommand::UnlockAll, |_| ());
+            ask_at(
+                at_ms(1_000),
+                shards,
+                &mut two,
+                GlobalCommand::UnlockAll,
+                |_| (),
+            );
         },
     ];
     for (number, come) in comes.into_iter().enumerate() {

@@ -170,8 +170,14 @@ impl<S: Store> Lockstep<S> {
             let key = Key::new(bytes).expect("a legal key");
             let held = self.core.locks().in_force(key);
             let until_ms = |held: Holding| held.lease_until.map(Instant::as_millis);
-            let held =
-                held.map(|held| (held.owner, held.fence.number(), held.has_item, until_ms(held)));
+            let held = held.map(|held| {
+                (
+                    held.owner,
+                    held.fence.number(),
+                    held.has_item,
+                    until_ms(held),
+                )
+            });
             let has_item = self.oracle.visible(bytes).is_some();
             let lock = self.oracle.lock_of(bytes);
             let due = lock.map(|lock| (lock.owner, lock.fence, has_item, lock.lease_until_ms));

@@ -112,7 +112,10 @@ impl Oracle {
         if self.flush_due_ms.is_some_and(|due| due <= self.now_ms) {
             self.flush();
         }
-        let is_over = |lock: &Lock| lock.lease_until_ms.is_some_and(|until| until <= self.now_ms);
+        let is_over = |lock: &Lock| {
+            lock.lease_until_ms
+                .is_some_and(|until| until <= self.now_ms)
+        };
         let over = self.locks.iter().filter(|(_, lock)| is_over(lock));
         for key in over.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.unlock(&key);

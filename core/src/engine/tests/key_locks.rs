@@ -156,7 +156,10 @@ fn a_lock_ends_with_its_lease_and_not_before() {
     let mut bench = Bench::new();
     bench.set(A, "k", "1");
     assert!(matches!(bench.ask(A, leased("k", 250)), Reply::Granted(_)));
-    assert!(matches!(bench.ask(A, leased("bare", 250)), Reply::Granted(_)));
+    assert!(matches!(
+        bench.ask(A, leased("bare", 250)),
+        Reply::Granted(_)
+    ));
     bench.now_ms = 249;
     assert!(matches!(bench.ask(B, acquire("k")), Reply::Contended(_)));
     bench.now_ms = 250;
@@ -201,7 +204,10 @@ fn an_item_goes_with_the_lease_that_has_kept_it() {
             ..Set::new(key("k"), b"1")
         },
     );
-    assert!(matches!(bench.ask(A, leased("k", 3_000)), Reply::Granted(_)));
+    assert!(matches!(
+        bench.ask(A, leased("k", 3_000)),
+        Reply::Granted(_)
+    ));
     bench.now_ms = 2_999;
     assert_eq!(bench.value("k"), Some(b"1".to_vec()));
     bench.now_ms = 3_000;
@@ -238,7 +244,10 @@ fn leases_that_end_at_once_are_over_at_once() {
     }
     bench.now_ms = 100;
     for name in names.into_iter().rev() {
-        assert!(matches!(bench.set(B, name, "2"), Reply::Stored(_)), "{name}");
+        assert!(
+            matches!(bench.set(B, name, "2"), Reply::Stored(_)),
+            "{name}"
+        );
     }
     bench.event(Event::Tick);
     assert_eq!(bench.core.stats.counters.lock_expired, 5);

@@ -232,6 +232,7 @@ pub(super) fn stats_topic(topic: &[u8]) -> Option<StatsTopic> {
         b"items" => Some(StatsTopic::Items),
         b"slabs" => Some(StatsTopic::Slabs),
         b"sizes" => Some(StatsTopic::Sizes),
+        b"locks" => Some(StatsTopic::Locks),
         _ if topic.starts_with(b"settings") => Some(StatsTopic::Settings),
         _ => None,
     }

@@ -342,6 +342,7 @@ fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
         b"items" => on(StatsTopic::Items),
         b"slabs" => on(StatsTopic::Slabs),
         b"sizes" => on(StatsTopic::Sizes),
+        b"locks" => on(StatsTopic::Locks),
         _ => line.respond(ERROR),
     }
 }

@@ -85,7 +85,7 @@ impl Draft {
                 ClassicEnvelope::Stats(topic),
             )
         };
-        match self.shape % 26 {
+        match self.shape % 27 {
             1 => (
                 Command::from(Get {
                     steps: touch,
@@ -161,7 +161,8 @@ impl Draft {
             21 => topic(StatsTopic::Slabs),
             22 => topic(StatsTopic::Sizes),
             23 => topic(StatsTopic::Conns),
-            24 => (
+            24 => topic(StatsTopic::Locks),
+            25 => (
                 Command::Global(GlobalCommand::StatsReset),
                 ClassicEnvelope::StatsReset,
             ),

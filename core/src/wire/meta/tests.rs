@@ -12,8 +12,8 @@ use super::reply::{Code, MetaResponse, encode};
 use super::request::{MetaRequest, decode};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
-    Arithmetic, Command, Direction, Get, Guard, ItemCommand, Lease, LockAfter, NewCas, OnMissing, Set,
-    SetMode, TtlStep, TtlSteps,
+    Arithmetic, Command, Direction, Get, Guard, ItemCommand, Lease, LockAfter, NewCas, OnMissing,
+    Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::fence::Fence;
 use crate::item::Cas;
@@ -453,7 +453,7 @@ fn a_change_may_be_made_in_the_right_of_a_grant() {
 fn a_lease_is_seconds_with_up_to_three_decimals() {
     let lease = |line| match command(line, b"", &mut KeyBuffer::new()) {
         Command::Item(ItemCommand::Acquire(acquire)) => acquire.lease,
-        other => panic!("{other:?}"),
+        other @ (Command::Item(_) | Command::Global(_)) => panic!("{other:?}"),
     };
     for (line, ms) in [
         ("ml k T30", 30_000),
@@ -466,11 +466,24 @@ fn a_lease_is_seconds_with_up_to_three_decimals() {
         let mut out = Vec::new();
         Flag::Lease(Lease::For { ms }).encode(&mut out);
         let word = out.get(1..).unwrap();
-        assert_eq!(Flag::decode(Verb::Lock, word), Ok(Flag::Lease(Lease::For { ms })));
+        assert_eq!(
+            Flag::decode(Verb::Lock, word),
+            Ok(Flag::Lease(Lease::For { ms }))
+        );
     }
     assert_eq!(lease("ml k T-1"), Some(Lease::Off));
     assert_eq!(lease("ml k"), None);
-    for word in ["T", "T0", "T0.009", "T0.0001", "T-2", "T1.", "T.5", "Tx", "T4294967296"] {
+    for word in [
+        "T",
+        "T0",
+        "T0.009",
+        "T0.0001",
+        "T-2",
+        "T1.",
+        "T.5",
+        "Tx",
+        "T4294967296",
+    ] {
         assert!(Flag::decode(Verb::Lock, word.as_bytes()).is_err(), "{word}");
     }
 }

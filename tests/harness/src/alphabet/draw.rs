@@ -4,7 +4,9 @@
 //! recaches, a replace-and-unlock is a replace.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use latchd_core::command::{Direction, Lease, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps};
+use latchd_core::command::{
+    Direction, Lease, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps,
+};
 use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
 

@@ -6,8 +6,8 @@
 use std::fmt;
 
 use latchd_core::command::{
-    Arithmetic, Command, Direction, Get, GlobalCommand, Guard, ItemCommand, Lease, LockAfter, OnMissing,
-    Removal, Set, SetMode, TtlStep,
+    Arithmetic, Command, Direction, Get, GlobalCommand, Guard, ItemCommand, Lease, LockAfter,
+    OnMissing, Removal, Set, SetMode, TtlStep,
 };
 use latchd_core::fence::Fence;
 use latchd_core::item::Cas;

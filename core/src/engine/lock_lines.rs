@@ -1,0 +1,84 @@
+//! `stats locks`: a line a lock that is held, up to a bound.
+
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+
+use super::{Core, Holding};
+use crate::command::{Command, GlobalCommand};
+use crate::conn_id::ConnId;
+use crate::key::Key;
+use crate::reply::Reply;
+use crate::stats::{LOCK_LINES_MAX, Report, StatsLine, StatsTopic};
+use crate::store::Store;
+use crate::time::Instant;
+
+impl<S: Store> Core<S> {
+    /// A line for each lock that is held, in the order of the keys, up to [`LOCK_LINES_MAX`].
+    ///
+    /// The name is the key; what is not printable is written as in a URL. The value has no blanks, since
+    /// clients cut the line at each.
+    #[must_use]
+    pub fn lock_lines(&self) -> Vec<StatsLine> {
+        self.locks
+            .iter()
+            .filter(|(_, holding)| !holding.is_over)
+            .take(LOCK_LINES_MAX)
+            .map(|(key, holding)| self.lock_line(key, holding))
+            .collect()
+    }
+
+    fn lock_line(&self, key: Key<'_>, holding: Holding) -> StatsLine {
+        let now_ms = self.clock.now.as_millis();
+        let held_s = (now_ms - holding.since.as_millis()) / 1000;
+        let lease = holding.lease_until.map_or_else(
+            || String::from("-1"),
+            |until| format!("{}", (until.as_millis() - now_ms).div_ceil(1000)),
+        );
+        StatsLine {
+            name: Cow::Owned(printable(key)),
+            value: format!(
+                "mode=x,conn={},held={held_s},fence={},lease={lease}",
+                holding.owner.number(),
+                holding.fence.number(),
+            ),
+        }
+    }
+
+    /// Executes a command and hands its reply to `answer`; a report with the lines that it has, which a
+    /// reply can only borrow.
+    pub(crate) fn answer(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        command: Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let reply = self.execute(now, conn, command);
+        let Command::Global(GlobalCommand::Stats(StatsTopic::Locks)) = command else {
+            return answer(&reply);
+        };
+        drop(reply);
+        let lines = self.lock_lines();
+        answer(&Reply::Stats(Report {
+            stats: &self.stats,
+            lines: &lines,
+        }));
+    }
+}
+
+/// A key as one word of printable bytes.
+fn printable(key: Key<'_>) -> String {
+    let mut name = String::with_capacity(key.as_bytes().len());
+    for &byte in key.as_bytes() {
+        if byte.is_ascii_graphic() && byte != b'%' {
+            name.push(char::from(byte));
+        } else {
+            // Nothing fails that writes to a string.
+            let _ = write!(name, "%{byte:02X}");
+        }
+    }
+    name
+}
