@@ -11,7 +11,7 @@
 mod log;
 mod map;
 
-pub use log::{HashSeed, KeyHasher, LogSlot, LogStore, LogVacancy, SipHash};
+pub use log::{Block, HashSeed, KeyHasher, LogSlot, LogStore, LogVacancy, SipHash};
 #[cfg(feature = "verify")]
 pub use map::{MapEntry, MapView};
 pub use map::{MapSlot, MapStore, MapVacancy};

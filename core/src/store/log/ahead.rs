@@ -8,6 +8,7 @@
 
 use core::hint::black_box;
 
+use super::block::Block;
 use super::geometry::SegmentId;
 use super::{KeyHasher, LogStore};
 
@@ -25,9 +26,9 @@ pub(super) struct Ahead {
 impl Ahead {
     /// The hash of the record that comes next. It is taken for the one after those that were asked
     /// for before.
-    pub(super) fn next<H: KeyHasher>(
+    pub(super) fn next<H: KeyHasher, B: Block>(
         &mut self,
-        store: &LogStore<H>,
+        store: &LogStore<H, B>,
         segment: SegmentId,
         offset: usize,
     ) -> u64 {
@@ -39,7 +40,12 @@ impl Ahead {
         hash
     }
 
-    fn look<H: KeyHasher>(&mut self, store: &LogStore<H>, segment: SegmentId, mut offset: usize) {
+    fn look<H: KeyHasher, B: Block>(
+        &mut self,
+        store: &LogStore<H, B>,
+        segment: SegmentId,
+        mut offset: usize,
+    ) {
         let of_segment = &store.log.segments[segment as usize];
         (self.next, self.len) = (0, 0);
         while self.len < RECORDS && offset < of_segment.len() {

@@ -2,13 +2,14 @@
 
 use alloc::collections::BTreeSet;
 
+use super::block::Block;
 use super::huge::HUGE_BYTES;
 use super::segment::State;
 use super::tally::Tally;
 use super::{KeyHasher, LogStore};
 use crate::store::Store;
 
-impl<H: KeyHasher> LogStore<H> {
+impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// L1 to L3, and what every part says of itself.
     pub(super) fn check_all(&self) {
         self.log

@@ -9,6 +9,7 @@
 //! What `earliest` promises is the segment's business: no item in it that may expire does so sooner.
 
 use super::Full;
+use super::block::Block;
 use super::chunks::Chunks;
 use super::geometry::SegmentId;
 use super::segment::Segment;
@@ -46,9 +47,9 @@ impl Deadlines {
     }
 
     /// Takes in a segment that is not there.
-    pub(super) fn push(
+    pub(super) fn push<B: Block>(
         &mut self,
-        segments: &mut Chunks<Segment>,
+        segments: &mut Chunks<Segment<B>>,
         id: SegmentId,
     ) -> Result<(), Full> {
         self.heap.push(id)?;
@@ -57,7 +58,7 @@ impl Deadlines {
     }
 
     /// Takes a segment out.
-    pub(super) fn remove(&mut self, segments: &mut Chunks<Segment>, id: SegmentId) {
+    pub(super) fn remove<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, id: SegmentId) {
         let place = segments[id as usize].place;
         let last = self.heap.pop().expect("D2: it is there");
         self.heap.trim();
@@ -68,7 +69,12 @@ impl Deadlines {
     }
 
     /// Gives a segment another `earliest`.
-    pub(super) fn set(&mut self, segments: &mut Chunks<Segment>, id: SegmentId, earliest: u32) {
+    pub(super) fn set<B: Block>(
+        &mut self,
+        segments: &mut Chunks<Segment<B>>,
+        id: SegmentId,
+        earliest: u32,
+    ) {
         let segment = &mut segments[id as usize];
         if segment.earliest != earliest {
             segment.earliest = earliest;
@@ -77,13 +83,13 @@ impl Deadlines {
         }
     }
 
-    fn settle(&mut self, segments: &mut Chunks<Segment>, place: usize) {
+    fn settle<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, place: usize) {
         let place = self.rise(segments, place);
         self.sink(segments, place);
     }
 
     /// Moves what stands at `place` towards the front as far as it belongs; returns where to.
-    fn rise(&mut self, segments: &mut Chunks<Segment>, mut place: usize) -> usize {
+    fn rise<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, mut place: usize) -> usize {
         let id = self.heap[place];
         let earliest = segments[id as usize].earliest;
         while place > 0 {
@@ -99,7 +105,7 @@ impl Deadlines {
         place
     }
 
-    fn sink(&mut self, segments: &mut Chunks<Segment>, mut place: usize) {
+    fn sink<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, mut place: usize) {
         let id = self.heap[place];
         let earliest = segments[id as usize].earliest;
         loop {
@@ -119,14 +125,14 @@ impl Deadlines {
         self.seat(segments, place, id);
     }
 
-    fn seat(&mut self, segments: &mut Chunks<Segment>, place: usize, id: SegmentId) {
+    fn seat<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, place: usize, id: SegmentId) {
         self.heap[place] = id;
         segments[id as usize].place = place;
     }
 
     /// D1 and D2.
     #[cfg(any(test, feature = "verify"))]
-    pub(super) fn check(&self, segments: &Chunks<Segment>) {
+    pub(super) fn check<B: Block>(&self, segments: &Chunks<Segment<B>>) {
         self.heap.check();
         for (place, id) in self.heap.iter().enumerate() {
             let segment = &segments[*id as usize];
@@ -156,7 +162,7 @@ mod tests {
             let mut heap = Deadlines::new(4);
             let mut inside = [false; 16];
             for _ in 0..16 {
-                segments.push(Segment::default()).unwrap();
+                segments.push(Segment::<Vec<u8>>::default()).unwrap();
             }
             for (id, earliest, stays) in changes {
                 let number = usize::from(id % 16);

@@ -8,6 +8,7 @@
 //! - E1: a segment that is emptied gives a quarter of what it could give, however often its items
 //!   were hit: to make room for so many bytes is never more than a bounded amount of work.
 
+use super::block::Block;
 use super::geometry::{Address, SegmentId};
 use super::queues::Queue;
 use super::record::{HITS_MAX, Record};
@@ -64,7 +65,7 @@ enum Fate {
     Forget,
 }
 
-impl<H: KeyHasher> LogStore<H> {
+impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Chooses a segment to empty. Returns whether there was one.
     pub(super) fn begin_drain(&mut self) -> bool {
         let worth = if self.evict {

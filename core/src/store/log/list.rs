@@ -5,6 +5,7 @@
 //!
 //! - K1: forwards and backwards, a list is the same segments.
 
+use super::block::Block;
 use super::chunks::Chunks;
 use super::geometry::SegmentId;
 use super::segment::Segment;
@@ -53,7 +54,7 @@ impl List {
     }
 
     /// Adds a segment that is in no list of this row as the newest.
-    pub(super) fn push(&mut self, segments: &mut Chunks<Segment>, id: SegmentId) {
+    pub(super) fn push<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, id: SegmentId) {
         let older = self.newest.replace(id);
         match older {
             Some(older) => segments[older as usize].links(self.row).newer = Some(id),
@@ -64,7 +65,7 @@ impl List {
     }
 
     /// Takes a segment out that is in this list.
-    pub(super) fn unlink(&mut self, segments: &mut Chunks<Segment>, id: SegmentId) {
+    pub(super) fn unlink<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, id: SegmentId) {
         let Links { older, newer } = core::mem::take(segments[id as usize].links(self.row));
         match older {
             Some(older) => segments[older as usize].links(self.row).newer = newer,
@@ -78,7 +79,7 @@ impl List {
     }
 
     /// Puts all of `other` behind the newest, at once however many they are.
-    pub(super) fn append(&mut self, segments: &mut Chunks<Segment>, other: &mut Self) {
+    pub(super) fn append<B: Block>(&mut self, segments: &mut Chunks<Segment<B>>, other: &mut Self) {
         let appended = core::mem::replace(other, Self::new(other.row));
         let Some(first) = appended.oldest else {
             return;
@@ -96,9 +97,9 @@ impl List {
 
     /// Every segment from the oldest on, asserting K1.
     #[cfg(any(test, feature = "verify"))]
-    pub(super) fn iter<'a>(
+    pub(super) fn iter<'a, B: Block>(
         &'a self,
-        segments: &'a Chunks<Segment>,
+        segments: &'a Chunks<Segment<B>>,
     ) -> impl Iterator<Item = SegmentId> + 'a {
         let mut before = None;
         let mut next = self.oldest;
@@ -124,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    fn segments() -> Chunks<Segment> {
+    fn segments() -> Chunks<Segment<Vec<u8>>> {
         let mut segments = Chunks::new(4);
         for _ in 0..6 {
             segments.push(Segment::default()).unwrap();

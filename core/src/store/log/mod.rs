@@ -17,6 +17,7 @@
 //! share of the index is not part of it, and L3 counts it all the same.
 
 mod ahead;
+mod block;
 mod bucket;
 #[cfg(any(test, feature = "verify"))]
 mod check;
@@ -42,8 +43,10 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use alloc::vec::Vec;
 use core::fmt;
 
+pub use self::block::Block;
 use self::drain::Drain;
 use self::geometry::{Address, Geometry};
 use self::ghost::Ghost;
@@ -64,15 +67,15 @@ use crate::stats::Counters;
 use crate::time::Tick;
 use crate::value::Value;
 
-/// A store on a log of segments.
-pub struct LogStore<H = SipHash> {
+/// A store on a log of segments, whose memory comes in blocks of `B`.
+pub struct LogStore<H = SipHash, B = Vec<u8>> {
     hasher: H,
     bytes_max: usize,
     evict: bool,
     /// What is set aside at least, in bytes.
     aside_bytes_min: usize,
     geometry: Geometry,
-    log: Log,
+    log: Log<B>,
     index: Index,
     ghost: Ghost,
     huge: Huge,
@@ -125,6 +128,15 @@ impl<H: KeyHasher> LogStore<H> {
     #[must_use]
     pub const fn with_segments(limits: &Limits, hasher: H, segment_bytes: usize) -> Self {
         let geometry = Geometry::with_segments(limits.memory_bytes_max, segment_bytes);
+        Self::with_geometry(limits, hasher, geometry)
+    }
+}
+
+impl<H: KeyHasher, B: Block> LogStore<H, B> {
+    /// An empty store within `limits`, with a hash and blocks of one's own.
+    #[must_use]
+    pub const fn in_blocks(limits: &Limits, hasher: H) -> Self {
+        let geometry = Geometry::for_memory(limits.memory_bytes_max);
         Self::with_geometry(limits, hasher, geometry)
     }
 
@@ -254,7 +266,7 @@ impl<H: KeyHasher> LogStore<H> {
     }
 }
 
-impl<H: KeyHasher> Store for LogStore<H> {
+impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     const SHARES_VALUES: bool = true;
 
     type Slot = LogSlot;
@@ -416,7 +428,7 @@ impl<H: KeyHasher> Store for LogStore<H> {
     }
 }
 
-impl<H> fmt::Debug for LogStore<H> {
+impl<H, B> fmt::Debug for LogStore<H, B> {
     /// What it holds in all: items are not printed.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter

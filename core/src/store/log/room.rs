@@ -5,6 +5,7 @@
 //! takes, long before there is none; so none of them waits for a whole segment. Only if that was not
 //! enough is one made to wait, and refused when emptying wins nothing more.
 
+use super::block::Block;
 use super::geometry::SegmentId;
 use super::queues::Queue;
 use super::{Full, KeyHasher, LogStore};
@@ -52,7 +53,7 @@ pub(super) struct Need {
     pub(super) new_hash: Option<u64>,
 }
 
-impl<H: KeyHasher> LogStore<H> {
+impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// How many segments are free, or could be allocated within the limit.
     pub(super) fn free_segments(&self) -> usize {
         let room = self.bytes_max.saturating_sub(self.held_bytes());
@@ -98,7 +99,7 @@ impl<H: KeyHasher> LogStore<H> {
         let wanted = bytes.next_multiple_of(step).max(self.aside_bytes_min);
         if wanted > self.aside_bytes {
             let more = wanted - self.aside_bytes;
-            self.win_until(now, counters, |store| Ok(store.has_memory(more)))?;
+            self.win_until(now, counters, |store| store.get_memory(more))?;
             self.aside_bytes = wanted;
         } else if wanted + step < self.aside_bytes {
             self.aside_bytes = wanted;
@@ -159,7 +160,7 @@ impl<H: KeyHasher> LogStore<H> {
     }
 
     /// Whether `bytes` more may be allocated, once spare segments are given back for it.
-    pub(super) fn has_memory(&mut self, bytes: usize) -> bool {
+    fn has_memory(&mut self, bytes: usize) -> bool {
         while !self.fits(bytes) && self.log.spare() > KEPT_TO_CARRY {
             self.log.give_back();
         }
@@ -212,7 +213,25 @@ impl<H: KeyHasher> LogStore<H> {
             0
         };
         let bytes = entry_bytes + huge_bytes;
-        Ok(bytes == 0 || self.has_memory(bytes))
+        if bytes == 0 {
+            return Ok(true);
+        }
+        self.get_memory(bytes)
+    }
+
+    /// Whether `bytes` more may be allocated.
+    ///
+    /// # Errors
+    /// [`Full`] if the system has no memory for it: to evict items would not change that.
+    pub(super) fn get_memory(&mut self, bytes: usize) -> Result<bool, Full> {
+        if !self.has_memory(bytes) {
+            return Ok(false);
+        }
+        if B::allows(bytes) {
+            Ok(true)
+        } else {
+            Err(Full)
+        }
     }
 
     /// Sees to it that a segment is spare.

@@ -8,6 +8,7 @@
 //! Source: the idea is that of Redis' `SCAN` (`dict.c`, `dictScan`), here on a table that grows by
 //! single buckets.
 
+use super::block::Block;
 use super::{ItemHeader, KeyHasher, LogStore};
 use crate::command::ScanCursor;
 use crate::key::Key;
@@ -15,7 +16,7 @@ use crate::key::Key;
 /// How many bits of the hash a cursor has: transports put more above them.
 const CURSOR_BITS: u32 = 56;
 
-impl<H: KeyHasher> LogStore<H> {
+impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// A page from `cursor` on; as [`Store::scan`](crate::Store::scan). At least one bucket is shown,
     /// whatever `items_max` says.
     pub(super) fn page<'a>(

@@ -9,8 +9,7 @@
 //! - B2: no item in it that may expire does so before `earliest`.
 //! - B3: it never grows beyond the memory it was given.
 
-use alloc::vec::Vec;
-
+use super::block::Block;
 use super::list::{Links, Row};
 use super::queues::Queue;
 use super::record::{NEVER, Record, RecordMut};
@@ -31,10 +30,13 @@ pub(super) enum State {
     Draining,
 }
 
+/// What is written up to the next unit: the unit of all but the largest memories.
+const ZEROS: [u8; 8] = [0; 8];
+
 /// A segment.
 #[derive(Debug)]
-pub(super) struct Segment {
-    bytes: Vec<u8>,
+pub(super) struct Segment<B> {
+    block: B,
     pub(super) live_bytes: u32,
     pub(super) locked_bytes: u32,
     pub(super) huge_bytes: usize,
@@ -53,10 +55,10 @@ pub(super) struct Segment {
     links: [Links; 2],
 }
 
-impl Default for Segment {
+impl<B: Block> Default for Segment<B> {
     fn default() -> Self {
         Self {
-            bytes: Vec::new(),
+            block: B::default(),
             live_bytes: 0,
             locked_bytes: 0,
             huge_bytes: 0,
@@ -72,67 +74,73 @@ impl Default for Segment {
     }
 }
 
-impl Segment {
+impl<B: Block> Segment<B> {
     /// How many bytes have been written.
-    pub(super) const fn len(&self) -> usize {
-        self.bytes.len()
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.block.bytes().len()
     }
 
     #[cfg(any(test, feature = "verify"))]
-    pub(super) const fn has_memory(&self) -> bool {
-        self.bytes.capacity() > 0
+    pub(super) fn has_memory(&self) -> bool {
+        self.block.room() > 0
     }
 
+    #[inline]
     pub(super) fn record(&self, offset: usize) -> Record<'_> {
-        Record::new(&self.bytes[offset..])
+        Record::new(&self.block.bytes()[offset..])
     }
 
+    #[inline]
     pub(super) fn record_mut(&mut self, offset: usize) -> RecordMut<'_> {
-        RecordMut::new(&mut self.bytes[offset..])
+        RecordMut::new(&mut self.block.bytes_mut()[offset..])
     }
 
     /// Writes at the end (B3: the caller has asked for room).
     pub(super) fn write(&mut self, bytes: &[u8]) {
         debug_assert!(
-            self.len() + bytes.len() <= self.bytes.capacity(),
+            self.len() + bytes.len() <= self.block.room(),
             "B3: {} and {} bytes",
             self.len(),
             bytes.len()
         );
-        self.bytes.extend_from_slice(bytes);
+        self.block.write(bytes);
     }
 
     /// Writes at the end what stands here already.
     pub(super) fn write_again(&mut self, range: core::ops::Range<usize>) {
-        self.bytes.extend_from_within(range);
+        self.block.write_again(range);
     }
 
     /// Writes zeros up to `len`.
     pub(super) fn pad(&mut self, len: usize) {
-        self.bytes.resize(len, 0);
+        while self.len() < len {
+            let missing = len - self.len();
+            self.write(&ZEROS[..missing.min(ZEROS.len())]);
+        }
     }
 
     /// Lends its bytes out, so that they can be written into another segment.
-    pub(super) fn lend(&mut self) -> Vec<u8> {
-        core::mem::take(&mut self.bytes)
+    pub(super) fn lend(&mut self) -> B {
+        core::mem::take(&mut self.block)
     }
 
     /// Takes back what [`lend`](Self::lend) gave.
-    pub(super) fn take_back(&mut self, bytes: Vec<u8>) {
-        self.bytes = bytes;
+    pub(super) fn take_back(&mut self, block: B) {
+        self.block = block;
     }
 
-    pub(super) fn give_memory(&mut self, memory: Vec<u8>) {
-        self.bytes = memory;
+    pub(super) fn give_memory(&mut self, memory: B) {
+        self.block = memory;
     }
 
     pub(super) fn take_memory(&mut self) {
-        self.bytes = Vec::new();
+        self.block = B::default();
     }
 
     /// Forgets the records; the memory stays.
     pub(super) fn forget(&mut self) {
-        self.bytes.clear();
+        self.block.clear();
         self.live_bytes = 0;
         self.locked_bytes = 0;
     }

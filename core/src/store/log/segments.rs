@@ -6,11 +6,11 @@
 //! - A4: a record is there if it is not dead, and its segment was opened after the last flush or its
 //!   item is locked.
 
-use alloc::vec::Vec;
 use core::mem::size_of;
 use core::ops::Range;
 
 use super::Full;
+use super::block::Block;
 use super::chunks::Chunks;
 use super::deadlines::Deadlines;
 use super::geometry::{Address, Geometry, SegmentId};
@@ -25,9 +25,9 @@ pub(super) const SLACK_CLASSES: usize = 16;
 
 /// The segments of a store.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct Log<B> {
     pub(super) geometry: Geometry,
-    pub(super) segments: Chunks<Segment>,
+    pub(super) segments: Chunks<Segment<B>>,
     pub(super) queues: Queues,
     pub(super) deadlines: Deadlines,
     bare: List,
@@ -48,11 +48,11 @@ pub(super) enum Piece<'a> {
     Old(Range<usize>),
 }
 
-impl Log {
+impl<B: Block> Log<B> {
     pub(super) const fn new(geometry: Geometry) -> Self {
         Self {
             geometry,
-            segments: Chunks::new(geometry.chunk_len(size_of::<Segment>(), 2)),
+            segments: Chunks::new(geometry.chunk_len(size_of::<Segment<B>>(), 2)),
             queues: Queues::new(),
             deadlines: Deadlines::new(geometry.chunk_len(size_of::<SegmentId>(), 8)),
             bare: List::new(Row::Queue),
@@ -100,10 +100,7 @@ impl Log {
             self.bare.push(&mut self.segments, number);
         }
         let id = self.bare.oldest().ok_or(Full)?;
-        let mut memory = Vec::new();
-        memory
-            .try_reserve_exact(self.geometry.segment_room())
-            .map_err(|_| Full)?;
+        let memory = B::allocate(self.geometry.segment_room()).ok_or(Full)?;
         self.deadlines.push(&mut self.segments, id)?;
         self.bare.unlink(&mut self.segments, id);
         self.segments[id as usize].give_memory(memory);
@@ -192,7 +189,7 @@ impl Log {
         for piece in pieces {
             match (piece, &lent) {
                 (Piece::New(bytes), _) => segment.write(bytes),
-                (Piece::Old(range), Some(lent)) => segment.write(&lent[range.clone()]),
+                (Piece::Old(range), Some(lent)) => segment.write(&lent.bytes()[range.clone()]),
                 (Piece::Old(range), None) => segment.write_again(range.clone()),
             }
         }

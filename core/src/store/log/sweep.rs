@@ -8,6 +8,7 @@
 //!   `earliest` is exact but for what came or changed since.
 
 use super::ahead::Ahead;
+use super::block::Block;
 use super::geometry::{Address, SegmentId};
 use super::queues::Queue;
 use super::record::NEVER;
@@ -63,7 +64,7 @@ impl Swept {
     }
 }
 
-impl<H: KeyHasher> LogStore<H> {
+impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Looks at up to `items_max` records in segments that a flush has left behind, or that have an
     /// item that has expired. Returns how many more it would have looked at.
     pub(super) fn sweep_some(

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 
+use super::block::Block;
 use super::geometry::Address;
 use super::huge::{HUGE_BYTES, joined};
 use super::queues::Queue;
@@ -24,7 +25,7 @@ pub(super) enum Change<'a> {
     More(&'a [u8], End),
 }
 
-impl<H: KeyHasher> LogStore<H> {
+impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Writes an item that is not there.
     ///
     /// # Errors
@@ -251,7 +252,7 @@ impl<H: KeyHasher> LogStore<H> {
     fn grow_index(&mut self) {
         if self.index.wants_split() {
             let bytes = self.index.split_bytes();
-            if bytes == 0 || self.has_memory(bytes) {
+            if bytes == 0 || matches!(self.get_memory(bytes), Ok(true)) {
                 let (log, hasher) = (&self.log, &self.hasher);
                 let hash_of = |address| hasher.hash(log.record(address).key());
                 // If the allocator refuses, chains are longer until it does not.

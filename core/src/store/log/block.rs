@@ -1,0 +1,84 @@
+//! Where the memory of a segment comes from.
+//!
+//! A store allocates most of what it has in pieces of one size, and gives whole ones back. An
+//! allocator that also serves smaller things cuts up what it was given back, and then the process
+//! holds more than the store does. So whoever has something better than the allocator, pages of the
+//! system most of all, can say so.
+//!
+//! - C1: what is written in a block stays in its place until the block is cleared, and it never holds
+//!   more than was asked for.
+//! - C2: a block that cannot be had is refused; nobody's program ends for it.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Range;
+
+/// A piece of memory that is filled from its beginning. The default is one of no bytes.
+pub trait Block: Default + fmt::Debug {
+    /// An empty block with room for `bytes` bytes; `None` if there is no memory for it (C2). What
+    /// was never written need not take any.
+    fn allocate(bytes: usize) -> Option<Self>;
+
+    /// Whether so many bytes may be allocated elsewhere for the store, as far as memory of this kind
+    /// knows.
+    #[must_use]
+    fn allows(bytes: usize) -> bool {
+        let _ = bytes;
+        true
+    }
+
+    /// How many bytes it has room for.
+    fn room(&self) -> usize;
+
+    /// What was written.
+    fn bytes(&self) -> &[u8];
+
+    /// What was written, to be changed.
+    fn bytes_mut(&mut self) -> &mut [u8];
+
+    /// Writes behind what was written. There is room for it (C1).
+    fn write(&mut self, bytes: &[u8]);
+
+    /// Writes behind what was written what stands here already. There is room for it (C1).
+    fn write_again(&mut self, range: Range<usize>);
+
+    /// Forgets what was written; the memory stays.
+    fn clear(&mut self);
+}
+
+/// From the allocator.
+impl Block for Vec<u8> {
+    fn allocate(bytes: usize) -> Option<Self> {
+        let mut block = Self::new();
+        block.try_reserve_exact(bytes).ok()?;
+        Some(block)
+    }
+
+    fn room(&self) -> usize {
+        self.capacity()
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        debug_assert!(self.len() + bytes.len() <= self.capacity(), "C1");
+        self.extend_from_slice(bytes);
+    }
+
+    fn write_again(&mut self, range: Range<usize>) {
+        debug_assert!(self.len() + range.len() <= self.capacity(), "C1");
+        self.extend_from_within(range);
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+}
