@@ -59,6 +59,8 @@ mod listen_address;
 #[cfg(feature = "server")]
 mod mailbox;
 #[cfg(feature = "server")]
+mod pages;
+#[cfg(feature = "server")]
 mod passwords;
 #[cfg(feature = "server")]
 mod roster;

@@ -24,10 +24,11 @@ use latchd_core::engine::{Config, Core, Event, Held, Holding};
 use latchd_core::key::Key;
 use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{LOCK_LINES_MAX, Report, Stats, StatsLine, StatsTopic};
-use latchd_core::store::HashSeed;
+use latchd_core::store::{HashSeed, LogStore, SipHash};
 use latchd_core::{ConnId, Instant, Limits};
 
 use crate::clock;
+use crate::pages::Pages;
 
 /// The most shards: a [`ShardSet`] has a bit for each.
 const SHARDS_MAX: usize = 64;
@@ -52,10 +53,13 @@ const NOBODY: ConnId = ConnId::from_number(0);
 /// A key that is locked, and by whom and since when.
 pub(crate) type LockedKey = (Box<[u8]>, Holding);
 
+/// A shard's core: its items are in pages of the system's.
+type ShardCore = Core<LogStore<SipHash, Pages>>;
+
 /// Every item of the server.
 #[derive(Debug)]
 pub(crate) struct Shards {
-    cores: Box<[Mutex<Core>]>,
+    cores: Box<[Mutex<ShardCore>]>,
     hasher: RandomState,
 }
 
@@ -153,12 +157,12 @@ impl Shards {
         let count = u32::try_from(count).expect("at most 64");
         let cores = (0..count)
             .map(|index| {
-                Config::new(share, unix_s_at_start)
+                let config = Config::new(share, unix_s_at_start)
                     .strided(index, count)
-                    .started_at(unix_ms)
-                    .seeded(random_seed())
+                    .started_at(unix_ms);
+                let store = LogStore::in_blocks(&share, SipHash::new(random_seed()));
+                Mutex::new(Core::with_store(config, store))
             })
-            .map(|config| Mutex::new(Core::new(config)))
             .collect();
         Self {
             cores,
@@ -228,7 +232,7 @@ impl Shards {
         let mut room = None;
         let mut command = command;
         if let ItemCommand::Set(set) = &mut command
-            && <Core>::SHARES_VALUES
+            && ShardCore::SHARES_VALUES
             && !set.mode.extends()
         {
             set.value = set.value.share(&mut room);
@@ -308,14 +312,14 @@ impl Shards {
         hash & (self.cores.len() - 1)
     }
 
-    fn core(&self, shard: usize) -> MutexGuard<'_, Core> {
+    fn core(&self, shard: usize) -> MutexGuard<'_, ShardCore> {
         self.cores[shard]
             .lock()
             .expect("a core that failed an assertion is not used again")
     }
 
     /// A shard at `now`, at which no `flush_all` is due any more (D6).
-    fn core_at(&self, now: Instant, shard: usize) -> MutexGuard<'_, Core> {
+    fn core_at(&self, now: Instant, shard: usize) -> MutexGuard<'_, ShardCore> {
         loop {
             let core = self.core(shard);
             if !is_flush_due(&core, now) {
@@ -327,7 +331,7 @@ impl Shards {
     }
 
     /// Locks the shards of `set` in order, then changes each.
-    fn together(&self, now: Instant, set: ShardSet, mut change: impl FnMut(&mut Core)) {
+    fn together(&self, now: Instant, set: ShardSet, mut change: impl FnMut(&mut ShardCore)) {
         loop {
             let mut cores = self.cores(set);
             if !cores.iter().any(|core| is_flush_due(core, now)) {
@@ -339,7 +343,7 @@ impl Shards {
     }
 
     /// Those of `set`, taken in order.
-    fn cores(&self, set: ShardSet) -> Vec<MutexGuard<'_, Core>> {
+    fn cores(&self, set: ShardSet) -> Vec<MutexGuard<'_, ShardCore>> {
         (0..self.cores.len())
             .filter(|shard| set.contains(*shard))
             .map(|shard| self.core(shard))
@@ -417,7 +421,7 @@ impl Shards {
     }
 }
 
-fn is_flush_due(core: &Core, now: Instant) -> bool {
+fn is_flush_due(core: &ShardCore, now: Instant) -> bool {
     core.flush_at().is_some_and(|at| at <= now)
 }
 
