@@ -108,3 +108,73 @@ fn what_locks_take_is_part_of_the_memory_limit() {
     assert!(after + table / 2 < usage.held_bytes, "{after}");
     bench.core.check();
 }
+
+/// L11: in a store that is full of locked items, a held one grows by appending, prepending and
+/// counting until the bound is reached, and no further; what does not grow it is done all the same.
+fn what_is_held_grows_to_the_bound<S: Store>(mut bench: Bench<S>) {
+    let limits = &mut bench.core.limits;
+    limits.lock_bytes_per_connection_max = limits.memory_bytes_max;
+    let bound = limits.locked_bytes_max;
+    bench.set(A, "number", "9999");
+    assert_eq!(bench.ask(A, lock("number")), Reply::Locked);
+    bench.set(A, "text", "t");
+    assert_eq!(bench.ask(A, lock("text")), Reply::Locked);
+    // The rest is pinned but for less than one item more.
+    let value = [b'v'; 500];
+    let mut refused = false;
+    for number in 0..1_000 {
+        let name = number.to_string();
+        bench
+            .core
+            .execute(Instant::default(), A, Set::new(key(&name), &value).into());
+        let lock = lock(&name).into();
+        match bench.core.execute(Instant::default(), A, lock) {
+            Reply::Locked => {}
+            Reply::Refused(Refusal::TooManyLocks) => {
+                refused = true;
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(refused, "all was locked");
+    let extend = |mode, bytes: &'static [u8]| Set {
+        mode,
+        ..Set::new(key("text"), bytes)
+    };
+    let missing = OnMissing::Refuse;
+    for mode in [SetMode::Append { missing }, SetMode::Prepend { missing }] {
+        let mut length = bench.value("text").unwrap().len();
+        loop {
+            let reply = bench.ask(A, extend(mode, b"more"));
+            if !matches!(reply, Reply::Stored(_)) {
+                assert_eq!(reply, Reply::Refused(Refusal::OutOfMemory));
+                break;
+            }
+            length += 4;
+        }
+        assert_eq!(bench.value("text").unwrap().len(), length, "S2");
+        assert!(bench.core.pinned_bytes() <= bound, "L11");
+    }
+    // From 4 digits to 20.
+    let grow = Arithmetic::new(key("number"), Direction::Increment, u64::MAX - 9_999);
+    assert_eq!(bench.ask(A, grow), Reply::Refused(Refusal::OutOfMemory));
+    assert_eq!(bench.value("number"), Some(b"9999".to_vec()), "S2");
+    let shrink = Arithmetic::new(key("number"), Direction::Decrement, 9_998);
+    assert!(matches!(bench.ask(A, shrink), Reply::Number(number) if number.value == 1));
+    // Room that a lock gives back can be grown into.
+    assert_eq!(bench.ask(A, unlock("0")), Reply::Unlocked);
+    let reply = bench.ask(A, extend(SetMode::Append { missing }, b"more"));
+    assert!(matches!(reply, Reply::Stored(_)), "{reply:?}");
+    bench.core.check();
+}
+
+#[test]
+fn what_is_held_grows_to_the_bound_in_the_log() {
+    what_is_held_grows_to_the_bound(Bench::of(Core::new(config(64 << 10))));
+}
+
+#[test]
+fn what_is_held_grows_to_the_bound_in_the_reference() {
+    what_is_held_grows_to_the_bound(Bench::with_memory(16 << 10));
+}
