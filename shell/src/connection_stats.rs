@@ -377,6 +377,24 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_is_one_until_it_ends() {
+        let stats = ConnectionStats::new(2, 1);
+        let shown = |name| {
+            let lines = stats.lines(StatsTopic::General, &Config::default(), &Clock::start());
+            value(&lines, name)
+        };
+        for pauses in ["1", "2"] {
+            stats.pause();
+            stats.pause();
+            assert_eq!(shown("accepting_conns"), "0");
+            assert_eq!(shown("listen_disabled_num"), pauses);
+            stats.resume();
+            stats.resume();
+            assert_eq!(shown("accepting_conns"), "1");
+        }
+    }
+
+    #[test]
     fn no_value_holds_a_blank() {
         let mut config = Config::default();
         let path = "/tmp/a b".into();

@@ -311,6 +311,30 @@ fn shards_are_as_many_as_threads_can_use_and_memory_allows() {
 }
 
 /// What an operator, a time server or a virtual machine may do to the wall clock.
+/// So the crawl keeps pace with the store: it is called again at once until nothing is due.
+#[test]
+fn a_tick_says_whether_there_is_more_to_take_out() {
+    let at_s = |seconds: u64| Instant::from_millis(1_000 * seconds);
+    let shards = shards(2);
+    let mut one = session(1);
+    for number in 0..10_000 {
+        let name = format!("key{number}");
+        let mut set = Set::new(key(&name), b"value");
+        set.exptime = Exptime::In { seconds: 10 };
+        ask(&shards, &mut one, set, |reply| {
+            assert!(matches!(reply, Reply::Stored(_)), "{reply:?}");
+        });
+    }
+    assert!(!shards.tick(at_s(9), 0), "nothing is due");
+    let mut ticks = 1;
+    while shards.tick(at_s(20), 0) {
+        ticks += 1;
+    }
+    // A thousand of each shard at a time.
+    assert!((5..=8).contains(&ticks), "{ticks}");
+    assert_eq!(shards.stats(at_s(20), one.conn()).gauges.curr_items, 0);
+}
+
 #[test]
 fn a_wall_clock_that_steps_ends_no_lock_and_no_item() {
     const DAY_S: u64 = 86_400;

@@ -492,6 +492,30 @@ fn no_store_waits_for_the_whole_queue_however_often_all_of_it_was_hit() {
     assert!(most < 300, "{most}");
 }
 
+/// A flush and what it costs later: nothing at once, and a bounded part with each tick.
+#[test]
+fn a_flush_looks_at_no_item_and_a_tick_at_so_many() {
+    let looked_at = Cell::new(0);
+    let hasher = Counting(&looked_at, SipHash::new([1, 2]));
+    let mut bench = Bench::of(LogStore::with_hasher(&limits(16 << 20), hasher));
+    for number in 0..20_000 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+    }
+    looked_at.set(0);
+    bench.store.clear();
+    assert_eq!(looked_at.get(), 0);
+    assert_eq!(bench.store.usage().items, 0);
+    let mut ticks = 0;
+    while bench.store.wants_crawl(bench.now) {
+        looked_at.set(0);
+        bench.store.crawl(bench.now, 100, &mut bench.counters);
+        // Some are looked at ahead, and some of them a second time.
+        assert!(looked_at.get() <= 250, "{}", looked_at.get());
+        ticks += 1;
+    }
+    assert!(ticks >= 200, "{ticks} ticks of 100 of 20,000");
+}
+
 #[test]
 fn a_command_hashes_its_key_once() {
     let looked_at = Cell::new(0);
