@@ -23,6 +23,7 @@ use smol::LocalExecutor;
 use smol::channel::Receiver;
 use smol::future::FutureExt;
 
+use crate::headroom;
 use crate::listen::Listener;
 use crate::mailbox::{Arrival, Message};
 use crate::shared::Shared;
@@ -99,6 +100,14 @@ impl Door<'_> {
                 if self.shared.config.verbosity > 0 {
                     self.notice(format_args!("{most} connections: the next one waits"));
                 }
+                self.rest().await;
+                continue;
+            }
+            if !headroom::is_there() {
+                let address = listener.get_ref().address();
+                self.notice(format_args!(
+                    "no memory for a client on {address}: the next one waits"
+                ));
                 self.rest().await;
                 continue;
             }

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use crate::connection_stats::Traffic;
 use crate::dead_peer;
 use crate::executor::{Executor, drive_aloud};
+use crate::headroom;
 use crate::input::Input;
 use crate::mailbox::Arrival;
 use crate::roster::{Entry, State};
@@ -350,9 +351,10 @@ impl ClientConn {
     fn send(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Sent> {
         let sent = send(&self.socket, turn.output, turn.traffic)?;
         if !turn.output.is_empty() {
-            self.pending
-                .try_append(turn.output)
-                .map_err(|_| Errno::NOMEM)?;
+            headroom::allocate(turn.output.len(), || {
+                self.pending.try_append(turn.output).ok()
+            })
+            .ok_or(Errno::NOMEM)?;
             self.pending_bytes = self.pending_bytes.max(self.pending.len());
         }
         Ok(sent)

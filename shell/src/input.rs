@@ -7,12 +7,14 @@
 //!   [`INPUT_BYTES`]. So it holds at most one request of the largest size and as much.
 //! - F2: it is given back as soon as it is not needed, and the worker's buffer never grows: one long
 //!   request is not paid for ever.
-//! - F3: room that the system does not give is an error of this client, and nobody else's.
+//! - F3: room that the system does not give, or only as its last, is an error of this client, and nobody else's.
 
 use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, retry_on_intr};
+
+use crate::headroom;
 
 /// What is read at a time at most, and what a worker's buffer holds, in bytes.
 pub(crate) const INPUT_BYTES: usize = 64 << 10;
@@ -136,7 +138,14 @@ impl Input {
 }
 
 fn reserve(buffer: &mut Vec<u8>, bytes: usize) -> rustix::io::Result<()> {
-    buffer.try_reserve_exact(bytes).map_err(|_| Errno::NOMEM)
+    if buffer.capacity() - buffer.len() >= bytes {
+        return Ok(());
+    }
+    // What was there may have to be there twice for a moment.
+    let allocated = headroom::allocate(buffer.len() + bytes, || {
+        buffer.try_reserve_exact(bytes).ok()
+    });
+    allocated.ok_or(Errno::NOMEM)
 }
 
 /// Reads into the spare capacity of `buffer`.

@@ -50,6 +50,8 @@ mod dead_peer;
 #[cfg(feature = "server")]
 mod executor;
 #[cfg(feature = "server")]
+mod headroom;
+#[cfg(feature = "server")]
 mod health;
 #[cfg(feature = "server")]
 mod input;

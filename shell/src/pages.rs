@@ -12,6 +12,8 @@ use std::ops::Range;
 use latchd_core::store::Block;
 use memmap2::MmapMut;
 
+use crate::headroom;
+
 /// Smaller blocks, of small stores, come from the allocator, in bytes: pages would be too coarse.
 const MAPPED_BYTES_MIN: usize = 16 << 10;
 
@@ -40,8 +42,12 @@ impl Block for Pages {
         if bytes < MAPPED_BYTES_MIN {
             return Vec::allocate(bytes).map(Self::Heap);
         }
-        let pages = MmapMut::map_anon(bytes).ok()?;
+        let pages = headroom::allocate(bytes, || MmapMut::map_anon(bytes).ok())?;
         Some(Self::Mapped { pages, len: 0 })
+    }
+
+    fn allows(bytes: usize) -> bool {
+        headroom::stays_beside(bytes)
     }
 
     fn room(&self) -> usize {

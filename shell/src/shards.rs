@@ -19,15 +19,18 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard};
 
+use bytes::Bytes;
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor};
 use latchd_core::engine::{Config, Core, Event, Held, Holding};
 use latchd_core::key::Key;
 use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{LOCK_LINES_MAX, Report, Stats, StatsLine, StatsTopic};
 use latchd_core::store::{HashSeed, LogStore, SipHash};
+use latchd_core::value::Value;
 use latchd_core::{ConnId, Instant, Limits};
 
 use crate::clock;
+use crate::headroom;
 use crate::pages::Pages;
 
 /// The most shards: a [`ShardSet`] has a bit for each.
@@ -235,7 +238,7 @@ impl Shards {
             && ShardCore::SHARES_VALUES
             && !set.mode.extends()
         {
-            set.value = set.value.share(&mut room);
+            set.value = shared(set.value, &mut room);
         }
         let shard = self.shard_of(command.key());
         let mut core = self.core_at(now, shard);
@@ -423,6 +426,16 @@ impl Shards {
 
 fn is_flush_due(core: &ShardCore, now: Instant) -> bool {
     core.flush_at().is_some_and(|at| at <= now)
+}
+
+/// A value that is copied if it is large and there is memory for that: else it is the store that
+/// finds out that there is none.
+fn shared<'a>(value: Value<'a>, room: &'a mut Option<Bytes>) -> Value<'a> {
+    if headroom::stays_beside(value.len()) {
+        value.share(room)
+    } else {
+        value
+    }
 }
 
 fn takes_lock(command: &ItemCommand<'_>) -> bool {

@@ -303,8 +303,16 @@ fn too_few_descriptors_are_said_in_numbers() {
 
 /// A program that may have few descriptors: some fifteen connections.
 fn with_few_descriptors() -> (Child, BufReader<std::process::ChildStdout>, SocketAddr) {
+    with_limit("-n 30", "-t 1")
+}
+
+/// A program that the system does not give more than `ulimit` allows.
+fn with_limit(
+    ulimit: &str,
+    flags: &str,
+) -> (Child, BufReader<std::process::ChildStdout>, SocketAddr) {
     let program = env!("CARGO_BIN_EXE_latchd");
-    let script = format!("ulimit -n 30; exec {program} -l 127.0.0.1:0 -t 1 2>&1");
+    let script = format!("ulimit {ulimit}; exec {program} -l 127.0.0.1:0 {flags} 2>&1");
     let mut child = Command::new("sh")
         .args(["-c", &script])
         .stdout(Stdio::piped())
@@ -354,6 +362,49 @@ fn running_out_of_descriptors_over_and_over_is_said_once_a_second() {
     let said = rest.matches("cannot accept").count();
     let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
     assert!((1..=seconds + 2).contains(&said), "{said} in {seconds} s");
+}
+
+/// What there is no memory for is refused, request by request and value by value; who is there is
+/// served, and who comes later too, once there is some again.
+#[test]
+fn memory_that_comes_to_its_end_ends_nothing() {
+    // The threads reserve most of it, for stacks and heaps.
+    let flags = "-t 2 -m 1024 -I 30m -o read_buf_mem_limit=0";
+    let (mut child, _log, address) = with_limit("-v 400000", flags);
+    let mut holder = TestClient::connect(address);
+    assert_eq!(holder.ask("set held 0 0 1\r\nx"), "STORED");
+    assert_eq!(holder.ask("lock held"), "OK");
+    // A part of it is taken by what is stored ...
+    let value = "v".repeat(20_000);
+    let mut stored = 0;
+    loop {
+        match holder.ask(&format!("set {stored} 0 0 {}\r\n{value}", value.len())) {
+            answer if answer == "STORED" => stored += 1,
+            answer => break assert_eq!(answer, "SERVER_ERROR out of memory storing object"),
+        }
+        assert!(stored < 50_000, "there is no room for all of them");
+    }
+    // ... and the rest by what is not finished.
+    let mut begun = b"set x 0 0 30000000\r\n".to_vec();
+    begun.resize(8_000_000, b'v');
+    let mut unfinished = Vec::new();
+    for _ in 0..5 {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket
+            .set_write_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        // Who is refused is closed.
+        let _ = socket.write_all(&begun);
+        unfinished.push(socket);
+    }
+    assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+    assert_eq!(holder.ask("lock held"), "LOCKED");
+    assert_eq!(holder.ask("delete 0"), "DELETED");
+    drop(unfinished);
+    assert_eq!(holder.ask("flush_all"), "OK");
+    assert_eq!(TestClient::connect(address).ask("mn"), "MN");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// A program that logs every request to `log`, and a client of it.
