@@ -313,9 +313,19 @@ impl Phrase {
         } else {
             CasChoice::Current
         };
+        // The others are of another kind with a version.
+        let may_know = matches!(
+            kind,
+            Kind::SetFenced
+                | Kind::SetAndUnlock
+                | Kind::DeleteFenced
+                | Kind::DeleteAndUnlock
+                | Kind::CountFenced
+                | Kind::CountAndUnlock
+        );
         if kind == Kind::CasElseStale {
             GuardChoice::MatchElseStale(version)
-        } else if kind.is_guarded() || self.manner == Manner::Known {
+        } else if kind.is_guarded() || may_know && self.manner == Manner::Known {
             GuardChoice::Match(version)
         } else {
             GuardChoice::None
