@@ -226,10 +226,12 @@ fn key_word(
     let Lingering {
         is_over,
         stays,
+        lease_until_ms,
         places,
     } = lingering.unwrap_or_default();
     word.push_bit(is_over);
     word.push_bit(stays);
+    word.push(lease_until_ms.map_or(0, |at| 1 + ticks(at, now_ms)), 6);
     // Where all are let go of together, before anything else, the order is that of nothing.
     if !setup.settles_together() {
         word.push(u64::from(places), 8);

@@ -123,7 +123,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "key-locks-2x1",
-        pinned: Counts::new(1303, 57_951),
+        pinned: Counts::new(1443, 63_459),
         about: "locks of keys, with an item or without, and what is done in their right",
         alphabet: &[
             AROUND_KEY_LOCKS,
@@ -137,7 +137,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "key-locks-4x1",
-        pinned: Counts::new(341, 17_928),
+        pinned: Counts::new(401, 20_688),
         about: "locks of keys, among four clients",
         clients: 4,
         alphabet: &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME, FLUSH],
@@ -145,7 +145,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "key-locks-3x2",
-        pinned: Counts::new(871, 65_081),
+        pinned: Counts::new(1246, 89_465),
         about: "locks of two keys, among three clients",
         clients: 3,
         keys: 2,
@@ -154,7 +154,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-2x2-max-1",
-        pinned: Counts::new(1640, 98_204),
+        pinned: Counts::new(2354, 133_496),
         about: "a connection may hold one lock",
         keys: 2,
         locks_max: 1,

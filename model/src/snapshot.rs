@@ -67,6 +67,8 @@ pub(crate) struct Lingering {
     pub is_over: bool,
     /// It is there for whoever asks; if not, its TTL or a flush has taken it.
     pub stays: bool,
+    /// When its lease ends, in milliseconds, if it had one: it is let go of then, if not before.
+    pub lease_until_ms: Option<u64>,
     /// When its turns come to be let go of: a bit for each place in line.
     pub places: u8,
 }
@@ -243,12 +245,17 @@ impl Snapshot {
         ) in locks
         {
             let number = number_of(key.as_bytes())?;
-            if !*is_over {
+            let lease_until_ms = lease_until.map(latchd_core::Instant::as_millis);
+            if *is_over {
+                let lingering = lingering[number].get_or_insert_default();
+                lingering.is_over = true;
+                lingering.lease_until_ms = lease_until_ms;
+            } else {
                 held[number] = Some(LockOf {
                     owner: *owner,
                     listed: None,
                     fence: fence.number(),
-                    lease_until_ms: lease_until.map(latchd_core::Instant::as_millis),
+                    lease_until_ms,
                     is_of_key: *taken == Taken::ForKey,
                 });
             }
@@ -256,16 +263,12 @@ impl Snapshot {
                 if *has_item {
                     return Err(format!("L3: a lock of {key:?}, which is not there"));
                 }
-                if *is_over {
-                    lingering[number].get_or_insert_default().is_over = true;
-                }
                 continue;
             };
             if *is_over {
                 // To everybody who asks, the lock has ended, with all that its end brings about.
                 seen.locked = false;
                 let stays = !*flush_pending && !seen.is_past(now.as_millis());
-                lingering[number].get_or_insert_default().is_over = true;
                 lingering[number].get_or_insert_default().stays = stays;
                 if !stays {
                     found[number] = None;
