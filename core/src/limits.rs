@@ -28,9 +28,9 @@ pub struct Limits {
     /// pin together and over all cores, so that one client cannot keep all others from locking
     /// anything; past it as at `locked_bytes_max`.
     pub lock_bytes_per_connection_max: usize,
-    /// How many locks of connections that have ended one command lets go of, so that their items
-    /// go in time and no command does the work of many. At least 1, so that what is pinned does not
-    /// grow: a command takes one lock at most.
+    /// How many locks of connections that have ended, and how many whose leases have passed, one
+    /// command lets go of, so that their items go in time and no command does the work of many. At
+    /// least 1, so that what is pinned does not grow: a command takes one lock at most.
     pub locks_settled_max: usize,
     /// How many items one tick looks at for expiry, so that a tick has an end.
     pub crawl_items_max: usize,

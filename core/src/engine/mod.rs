@@ -157,6 +157,7 @@ impl<S: Store> Core<S> {
             Event::Closed(conn) => self.close(conn),
             Event::Tick => {
                 self.settle(self.limits.crawl_items_max);
+                self.settle_leases(self.limits.crawl_items_max);
                 let tick = self.clock.tick();
                 let counters = &mut self.stats.counters;
                 // The table may have become smaller: then this gives room back, and needs none.
@@ -310,7 +311,7 @@ impl<S: Store> Core<S> {
             self.flush();
         }
         if self.locks.pass_leases(self.clock.now) {
-            self.settle_leases(self.limits.crawl_items_max);
+            self.settle_leases(self.limits.locks_settled_max);
         }
     }
 

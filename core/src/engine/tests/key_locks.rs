@@ -1,5 +1,7 @@
 //! Locks of keys, whether or not there is an item; and what is done in their right.
 
+use alloc::format;
+
 use super::*;
 use crate::command::{Acquire, Lease, LockAfter, Release};
 use crate::fence::Fence;
@@ -166,6 +168,28 @@ fn a_lock_ends_with_its_lease_and_not_before() {
     bench.granted(B, "k");
     bench.granted(B, "bare");
     assert_eq!(bench.ask(A, release("k")), Reply::NotFound);
+}
+
+#[test]
+fn leases_that_end_together_are_over_at_once_and_taken_out_a_few_at_a_time() {
+    let mut bench = Bench::new();
+    let names: Vec<_> = (0..50).map(|number| format!("k{number}")).collect();
+    for name in &names {
+        assert!(matches!(bench.ask(A, leased(name, 100)), Reply::Granted(_)));
+    }
+    bench.now_ms = 100;
+    bench.ask(B, Get::new(key("other")));
+    let left = |bench: &Bench| bench.core.locks().iter().count();
+    let settled = bench.core.limits().locks_settled_max;
+    assert_eq!(
+        left(&bench),
+        50 - settled,
+        "no command does the work of all"
+    );
+    let in_force = |bench: &Bench| bench.core.locks().iter().any(|(_, lock)| !lock.is_over);
+    assert!(!in_force(&bench));
+    bench.core.handle(Instant::from_millis(100), Event::Tick);
+    assert_eq!(left(&bench), 0);
 }
 
 #[test]
