@@ -212,6 +212,10 @@ pub enum StatsTopic {
 /// How many locks `stats locks` shows, so that the answer has an end.
 pub const LOCK_LINES_MAX: usize = 1_000;
 
+/// How many locks of a core are looked at for those that one wants to see: others wait for the core meanwhile, a fraction
+/// of a millisecond. Locks that have ended and are not taken out yet count, though nobody is shown them.
+pub const LOCKS_LOOKED_AT_MAX: usize = 4_096;
+
 /// A line of `stats` that only the transport can know: its process, threads and connections.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct StatsLine {

@@ -46,10 +46,6 @@ const LARGEST_VALUES_PER_SHARD: usize = 8;
 /// How many bits of a [`ScanCursor`] are the store's own; the shard stands above them.
 const CURSOR_BITS: u32 = 56;
 
-/// How many locks of a shard are looked at for those that have been held for longest: the shard is held
-/// meanwhile, for a fraction of a millisecond.
-const LOCKS_LOOKED_AT_MAX: usize = 4096;
-
 /// Whoever asks and is no client: clients are numbered from 1.
 const NOBODY: ConnId = ConnId::from_number(0);
 
@@ -284,13 +280,13 @@ impl Shards {
     }
 
     /// What is counted, and the `locks_max` locks that have been held for longest, as far as
-    /// [`LOCKS_LOOKED_AT_MAX`] a shard tell: for whoever watches.
+    /// [`Core::locks_in_force`] tells: for whoever watches.
     pub(crate) fn look(&self, now: Instant, locks_max: usize) -> (Stats, Vec<LockedKey>) {
         let mut locks = Vec::new();
         for shard in 0..self.cores.len() {
-            let core = self.core(shard);
-            let in_force = core.locks().iter().filter(|(_, holding)| !holding.is_over);
-            let mut held: Vec<_> = in_force.take(LOCKS_LOOKED_AT_MAX).collect();
+            let mut core = self.core_at(now, shard);
+            core.pass(now);
+            let mut held: Vec<_> = core.locks_in_force().collect();
             held.sort_unstable_by_key(|(_, holding)| holding.since);
             let oldest = held.into_iter().take(locks_max);
             locks.extend(oldest.map(|(key, holding)| (key.as_bytes().into(), holding)));

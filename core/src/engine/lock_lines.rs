@@ -11,20 +11,24 @@ use crate::command::{Command, GlobalCommand};
 use crate::conn_id::ConnId;
 use crate::key::Key;
 use crate::reply::Reply;
-use crate::stats::{LOCK_LINES_MAX, Report, StatsLine, StatsTopic};
+use crate::stats::{LOCK_LINES_MAX, LOCKS_LOOKED_AT_MAX, Report, StatsLine, StatsTopic};
 use crate::store::Store;
 use crate::time::Instant;
 
 impl<S: Store> Core<S> {
-    /// A line for each lock that is held, in the order of the keys, up to [`LOCK_LINES_MAX`].
+    /// The locks that are held, in the order of the keys, of the first [`LOCKS_LOOKED_AT_MAX`] in the table.
+    pub fn locks_in_force(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
+        let looked_at = self.locks.iter().take(LOCKS_LOOKED_AT_MAX);
+        looked_at.filter(|(_, holding)| !holding.is_over)
+    }
+
+    /// A line for each of [`Self::locks_in_force`], up to [`LOCK_LINES_MAX`].
     ///
     /// The name is the key; what is not printable is written as in a URL. The value has no blanks, since
     /// clients cut the line at each.
     #[must_use]
     pub fn lock_lines(&self) -> Vec<StatsLine> {
-        self.locks
-            .iter()
-            .filter(|(_, holding)| !holding.is_over)
+        self.locks_in_force()
             .take(LOCK_LINES_MAX)
             .map(|(key, holding)| self.lock_line(key, holding))
             .collect()

@@ -5,6 +5,7 @@ use alloc::format;
 use super::*;
 use crate::command::{Acquire, Lease, LockAfter, Release};
 use crate::fence::Fence;
+use crate::stats::LOCKS_LOOKED_AT_MAX;
 
 fn acquire(name: &str) -> Command<'_> {
     ItemCommand::Acquire(Acquire::new(key(name))).into()
@@ -190,6 +191,31 @@ fn leases_that_end_together_are_over_at_once_and_taken_out_a_few_at_a_time() {
     assert!(!in_force(&bench));
     bench.core.handle(Instant::from_millis(100), Event::Tick);
     assert_eq!(left(&bench), 0);
+}
+
+#[test]
+fn what_is_shown_of_the_locks_has_an_end_though_nobody_holds_them_any_more() {
+    let mut bench = Bench::new();
+    bench.core.limits.locks_per_connection_max = LOCKS_LOOKED_AT_MAX;
+    bench.core.limits.lock_table_bytes_max = usize::MAX;
+    bench.core.limits.lock_bytes_per_connection_max = usize::MAX;
+    for number in 0..LOCKS_LOOKED_AT_MAX {
+        bench.granted(A, &format!("k{number:05}"));
+    }
+    bench.granted(B, "z");
+    bench.granted(B, "a");
+    bench.close(A);
+    // What the one who has gone held is still in the table: the lock behind it is not looked for.
+    let shown: Vec<_> = bench
+        .core
+        .locks_in_force()
+        .map(|(key, _)| key.as_bytes().to_vec())
+        .collect();
+    assert_eq!(shown, [b"a"]);
+    while bench.core.locks().iter().count() > 2 {
+        bench.event(Event::Tick);
+    }
+    assert_eq!(bench.core.locks_in_force().count(), 2);
 }
 
 #[test]
