@@ -16,7 +16,7 @@ use crate::key::{Key, KeyForm};
 use crate::time::Exptime;
 use crate::wire::Envelope;
 use crate::wire::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX, TOKENS_MAX};
-use crate::wire::scan::Tokens;
+use crate::wire::scan::{Tokens, text_key};
 use crate::wire::status_line::BAD_FORMAT;
 
 const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
@@ -62,7 +62,7 @@ pub(super) enum BadLine {
 }
 
 /// What is wrong with a line whose key is too long: `taken` words stand before `text`.
-pub(super) fn long_key(text: &[u8], taken: usize) -> BadLine {
+fn long_key(text: &[u8], taken: usize) -> BadLine {
     let mut words = Tokens::new(text).take(TOKENS_MAX - taken);
     if words.any(|word| word.first().copied().and_then(flag_bit).is_none()) {
         BadLine::Words
@@ -72,8 +72,28 @@ pub(super) fn long_key(text: &[u8], taken: usize) -> BadLine {
 }
 
 impl<'a> Options<'a> {
+    /// Reads a request about the key that is written as `key`, with the flags in `text`, before which `taken` words stand.
+    ///
+    /// # Errors
+    /// If anything is wrong with the key or with any flag; nothing of what was read counts then.
+    #[inline]
+    pub(super) fn parse(
+        verb: Verb,
+        key: &'a [u8],
+        text: &'a [u8],
+        taken: usize,
+        key_buffer: &'a mut KeyBuffer,
+    ) -> Result<Self, BadLine> {
+        let Some(key) = text_key(key) else {
+            return Err(long_key(text, taken));
+        };
+        let mut options = Self::new(verb, key);
+        options.read(text, taken, key_buffer)?;
+        Ok(options)
+    }
+
     /// A request without flags.
-    pub(super) const fn new(verb: Verb, key: Key<'a>) -> Self {
+    const fn new(verb: Verb, key: Key<'a>) -> Self {
         Self {
             verb,
             key,
@@ -104,7 +124,7 @@ impl<'a> Options<'a> {
     ///
     /// # Errors
     /// If anything is wrong with any of them; nothing of what was read counts then.
-    pub(super) fn read(
+    fn read(
         &mut self,
         text: &'a [u8],
         taken: usize,

@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 
 use super::key::put_key;
-use super::options::{BadLine, BareFlags, Options, flag_bit, long_key};
+use super::options::{BadLine, BareFlags, Options, flag_bit};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, Guard, ItemCommand, OnMissing, Release,
@@ -94,10 +94,9 @@ fn decode_get<'a>(
     line: Line<'a>,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    let Some(key) = text_key(key) else {
-        return bad_line(&long_key(text, 2), line, 0);
-    };
-    if let Some(bare) = BareFlags::read(text) {
+    if let Some(bare) = BareFlags::read(text)
+        && let Some(key) = text_key(key)
+    {
         let command = Command::from(Get {
             bump: bare.bump,
             recaches: true,
@@ -105,10 +104,10 @@ fn decode_get<'a>(
         });
         return line.execute(command, bare.envelope(key, text));
     }
-    let mut flags = Options::new(Verb::Get, key);
-    if let Err(bad) = flags.read(text, 2, key_buffer) {
-        return bad_line(&bad, line, 0);
-    }
+    let flags = match Options::parse(Verb::Get, key, text, 2, key_buffer) {
+        Ok(flags) => flags,
+        Err(bad) => return bad_line(&bad, line, 0),
+    };
     if flags.long_opaque {
         return line.respond(LONG_OPAQUE);
     }
@@ -140,13 +139,10 @@ fn decode_set<'a>(
     };
     let body_bytes = value_bytes + 2;
     let refuse = |text| line.respond_past(body_bytes, LocalResponse::Line(text));
-    let Some(key) = text_key(key) else {
-        return bad_line(&long_key(text, 3), line, body_bytes);
+    let flags = match Options::parse(Verb::Set, key, text, 3, key_buffer) {
+        Ok(flags) => flags,
+        Err(bad) => return bad_line(&bad, line, body_bytes),
     };
-    let mut flags = Options::new(Verb::Set, key);
-    if let Err(bad) = flags.read(text, 3, key_buffer) {
-        return bad_line(&bad, line, body_bytes);
-    }
     let Some((mode, exptime)) = set_mode(&flags) else {
         return refuse("CLIENT_ERROR invalid mode for ms M token");
     };
@@ -233,13 +229,10 @@ fn decode_delete<'a>(
     line: Line<'a>,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    let Some(key) = text_key(key) else {
-        return bad_line(&long_key(text, 2), line, 0);
+    let flags = match Options::parse(Verb::Delete, key, text, 2, key_buffer) {
+        Ok(flags) => flags,
+        Err(bad) => return bad_line(&bad, line, 0),
     };
-    let mut flags = Options::new(Verb::Delete, key);
-    if let Err(bad) = flags.read(text, 2, key_buffer) {
-        return bad_line(&bad, line, 0);
-    }
     if flags.long_opaque {
         return line.respond(LONG_OPAQUE);
     }
@@ -275,18 +268,12 @@ fn decode_arithmetic<'a>(
     line: Line<'a>,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    let bad_line = |bad: &BadLine| match bad {
-        BadLine::Words => line.respond(BAD_FORMAT),
+    let flags = match Options::parse(Verb::Arithmetic, key, text, 2, key_buffer) {
+        Ok(flags) => flags,
+        Err(BadLine::Words) => return line.respond(BAD_FORMAT),
         // Whatever it was: memcached tells no more here.
-        BadLine::Flags(_) => line.respond(BAD_ARITHMETIC),
+        Err(BadLine::Flags(_)) => return line.respond(BAD_ARITHMETIC),
     };
-    let Some(key) = text_key(key) else {
-        return bad_line(&long_key(text, 2));
-    };
-    let mut flags = Options::new(Verb::Arithmetic, key);
-    if let Err(bad) = flags.read(text, 2, key_buffer) {
-        return bad_line(&bad);
-    }
     let direction = match flags.mode {
         None | Some(b'I' | b'+') => Direction::Increment,
         Some(b'D' | b'-') => Direction::Decrement,
@@ -318,13 +305,10 @@ fn decode_of_lock<'a>(
     line: Line<'a>,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    let Some(key) = text_key(key) else {
-        return bad_line(&long_key(text, 2), line, 0);
+    let flags = match Options::parse(verb, key, text, 2, key_buffer) {
+        Ok(flags) => flags,
+        Err(bad) => return bad_line(&bad, line, 0),
     };
-    let mut flags = Options::new(verb, key);
-    if let Err(bad) = flags.read(text, 2, key_buffer) {
-        return bad_line(&bad, line, 0);
-    }
     if flags.long_opaque {
         return line.respond(LONG_OPAQUE);
     }
