@@ -128,12 +128,13 @@ impl Connection {
     pub fn reply(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Output) {
         match envelope {
             Envelope::Classic(envelope) => {
-                self.cursor.turn_page(reply);
+                self.cursor.turn_page(reply, |page| envelope.shows(page));
                 classic::reply::encode(*envelope, reply, out);
             }
             Envelope::Meta(envelope) => meta::reply::encode(envelope, reply, out),
             Envelope::Binary(envelope) => {
-                self.cursor.turn_page(reply);
+                self.cursor
+                    .turn_page(reply, |page| (0, page.next.is_none()));
                 binary::reply::encode(envelope, reply, out);
             }
         }

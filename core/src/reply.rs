@@ -127,6 +127,47 @@ pub struct LockSeen {
     pub held_s: u64,
 }
 
+/// An item as a listing shows it: `keys` its key, a dump all of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Listed<'a> {
+    /// The item's key, never in base64.
+    pub key: &'a [u8],
+    /// How its key is written in meta text.
+    pub key_form: KeyForm,
+    /// The item's version.
+    pub cas: Cas,
+    /// The client's own number.
+    pub client_flags: u32,
+    /// When it expires, in Unix seconds; `None` is never.
+    pub expires_unix_s: Option<u64>,
+    /// When it was stored or last fetched, in Unix seconds.
+    pub accessed_unix_s: u64,
+    /// Whether anybody has fetched it since it was stored.
+    pub fetched: bool,
+    /// The length of its value.
+    pub value_bytes: usize,
+    /// What it takes of the memory limit, in bytes as the store accounts for it.
+    pub memory_bytes: usize,
+}
+
+impl<'a> Listed<'a> {
+    /// An item of this key and version, empty and of no time.
+    #[must_use]
+    pub const fn new(key: &'a [u8], cas: Cas) -> Self {
+        Self {
+            key,
+            key_form: KeyForm::Plain,
+            cas,
+            client_flags: 0,
+            expires_unix_s: None,
+            accessed_unix_s: 0,
+            fetched: false,
+            value_bytes: 0,
+            memory_bytes: 0,
+        }
+    }
+}
+
 /// A remaining TTL in seconds; `None` is "never expires".
 pub type TtlSeconds = Option<u32>;
 
@@ -178,11 +219,11 @@ pub struct Number {
     pub ttl: TtlTrace,
 }
 
-/// Some of the keys asked for.
+/// Some of the items whose keys were asked for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct KeysPage<'a> {
-    /// The keys. Expired ones are not among them, locked ones are.
-    pub keys: alloc::vec::Vec<&'a [u8]>,
+    /// The items. Expired ones are not among them, locked ones are.
+    pub items: alloc::vec::Vec<Listed<'a>>,
     /// Where the next page starts; `None` after the last one.
     pub next: Option<ScanCursor>,
 }

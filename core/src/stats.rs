@@ -209,6 +209,22 @@ pub enum StatsTopic {
     Locks,
 }
 
+impl StatsTopic {
+    /// Whether its answer holds keys of clients.
+    #[must_use]
+    pub const fn tells_keys(self) -> bool {
+        match self {
+            Self::Locks => true,
+            Self::General
+            | Self::Settings
+            | Self::Items
+            | Self::Slabs
+            | Self::Sizes
+            | Self::Conns => false,
+        }
+    }
+}
+
 /// How many locks `stats locks` shows, so that the answer has an end.
 pub const LOCK_LINES_MAX: usize = 1_000;
 

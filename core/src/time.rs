@@ -250,6 +250,13 @@ impl Clock {
         self.now.tick()
     }
 
+    /// The Unix second that `tick` begins in.
+    #[must_use]
+    pub const fn unix_s(&self, tick: Tick) -> u64 {
+        self.unix_s_at_start
+            .saturating_add(tick.quarters() / TICKS_PER_SECOND as u64)
+    }
+
     /// Resolves an exptime to a deadline; `None` is "never".
     ///
     /// Rounds up to a tick (T1). A date at or before now is a deadline that has passed.

@@ -116,7 +116,10 @@ impl From<&Reply<'_>> for ReplySeen {
             Reply::Unlocked => Self::Unlocked,
             Reply::Ok => Self::Ok,
             Reply::Keys(page) => Self::Listed {
-                keys: page.keys.iter().fold(0, |listed, name| listed | bit(name)),
+                keys: page
+                    .items
+                    .iter()
+                    .fold(0, |listed, item| listed | bit(item.key)),
                 is_last: page.next.is_none(),
             },
             Reply::Stats(_) => Self::Report,

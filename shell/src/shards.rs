@@ -366,7 +366,7 @@ impl Shards {
         let shard = usize::try_from(keys.cursor.0 >> CURSOR_BITS).unwrap_or(usize::MAX);
         if shard >= self.cores.len() {
             return answer(&Reply::Keys(KeysPage {
-                keys: Vec::new(),
+                items: Vec::new(),
                 next: None,
             }));
         }

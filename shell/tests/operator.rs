@@ -365,6 +365,12 @@ fn what_is_refused_by_a_flag_is_refused_to_clients() {
     for (request, answer) in [
         ("flush_all", "CLIENT_ERROR flush_all not allowed"),
         ("keys", "CLIENT_ERROR keys not allowed"),
+        ("stats locks", "CLIENT_ERROR stats locks not allowed"),
+        (
+            "stats cachedump 1 1",
+            "CLIENT_ERROR stats cachedump not allowed",
+        ),
+        ("lru_crawler metadump all", "ERROR metadump not allowed"),
         ("watch", "CLIENT_ERROR watch commands not allowed"),
         ("mn", "MN"),
     ] {

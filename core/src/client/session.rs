@@ -417,9 +417,11 @@ impl Session {
 const fn shape_of(envelope: classic::ClassicEnvelope) -> Option<Shape> {
     use classic::ClassicEnvelope;
     match envelope {
-        ClassicEnvelope::Get { .. } | ClassicEnvelope::Keys | ClassicEnvelope::Stats(_) => {
-            Some(Shape::Values)
-        }
+        // No request of a client is for a dump: its lines are for programs that look at nothing else.
+        ClassicEnvelope::Get { .. }
+        | ClassicEnvelope::Keys
+        | ClassicEnvelope::Dump(_)
+        | ClassicEnvelope::Stats(_) => Some(Shape::Values),
         ClassicEnvelope::StatsReset
         | ClassicEnvelope::Touch { noreply: false }
         | ClassicEnvelope::Change { noreply: false }

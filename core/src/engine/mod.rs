@@ -43,9 +43,9 @@ use crate::fence::Fence;
 use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::reply::{KeysPage, Reply};
+use crate::reply::{KeysPage, Listed, Reply};
 use crate::stats::{Gauges, Report, Stats};
-use crate::store::{LogStore, MapStore, Store};
+use crate::store::{LogStore, MapStore, Store, Visited};
 use crate::time::{Clock, Exptime, Instant};
 
 /// What can happen to a core besides a command. None of it has a reply.
@@ -410,21 +410,36 @@ impl<S: Store> Core<S> {
 
     fn keys(&mut self, keys: Keys<'_>) -> Reply<'_> {
         let mut page = alloc::vec::Vec::new();
-        let next = self.store.scan(
-            keys.cursor,
-            self.limits.scan_items_max,
-            &mut |key, header| {
-                let is_there = if header.locked {
-                    self.is_there(key, header)
+        let next = self
+            .store
+            .scan(keys.cursor, self.limits.scan_items_max, &mut |item| {
+                let is_there = if item.header.locked {
+                    self.is_there(item.key, &item.header)
                 } else {
-                    !self.is_past(header)
+                    !self.is_past(&item.header)
                 };
-                if is_there && key.as_bytes().starts_with(keys.prefix) {
-                    page.push(key.as_bytes());
+                if is_there && item.key.as_bytes().starts_with(keys.prefix) {
+                    page.push(self.listed(&item));
                 }
-            },
-        );
-        Reply::Keys(KeysPage { keys: page, next })
+            });
+        Reply::Keys(KeysPage { items: page, next })
+    }
+
+    fn listed<'a>(&self, item: &Visited<'a>) -> Listed<'a> {
+        let header = &item.header;
+        Listed {
+            key: item.key.as_bytes(),
+            key_form: header.key_form,
+            cas: header.cas,
+            client_flags: header.client_flags,
+            expires_unix_s: header
+                .deadline
+                .map(|deadline| self.clock.unix_s(deadline.tick())),
+            accessed_unix_s: self.clock.unix_s(header.last_access),
+            fetched: header.fetched,
+            value_bytes: item.value.len(),
+            memory_bytes: item.item_bytes,
+        }
     }
 
     fn stats(&mut self) -> Reply<'_> {

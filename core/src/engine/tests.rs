@@ -435,7 +435,7 @@ fn keys_come_in_pages_and_without_the_expired() {
             }),
         ) {
             Reply::Keys(page) => {
-                seen.extend(page.keys.iter().map(|key| key.to_vec()));
+                seen.extend(page.items.iter().map(|item| item.key.to_vec()));
                 cursor = page.next;
             }
             other => panic!("keys are listed, not {other:?}"),

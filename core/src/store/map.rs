@@ -27,7 +27,7 @@ pub use self::slot::MapSlot;
 #[cfg(feature = "verify")]
 pub use self::view::{MapEntry, MapView};
 
-use super::{End, Full, Shown, Store, Usage};
+use super::{End, Full, Shown, Store, Usage, Visited};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -322,7 +322,7 @@ impl Store for MapStore {
         &'a self,
         cursor: ScanCursor,
         items_max: usize,
-        visit: &mut dyn FnMut(Key<'a>, &ItemHeader),
+        visit: &mut dyn FnMut(Visited<'a>),
     ) -> Option<ScanCursor> {
         // A cursor is a slot number: an item keeps its slot for as long as it is there.
         let start = usize::try_from(cursor.0)
@@ -330,7 +330,12 @@ impl Store for MapStore {
             .min(self.slots.len());
         let end = start.saturating_add(items_max).min(self.slots.len());
         for entry in self.slots[start..end].iter().flatten() {
-            visit(entry.key(), &entry.header);
+            visit(Visited {
+                key: entry.key(),
+                header: entry.header,
+                value: entry.value(),
+                item_bytes: entry.cost(),
+            });
         }
         (end < self.slots.len()).then_some(ScanCursor(end as u64))
     }

@@ -156,7 +156,7 @@ pub trait Store {
         &'a self,
         cursor: ScanCursor,
         items_max: usize,
-        visit: &mut dyn FnMut(Key<'a>, &ItemHeader),
+        visit: &mut dyn FnMut(Visited<'a>),
     ) -> Option<ScanCursor>;
 
     /// What it holds.
@@ -179,6 +179,19 @@ pub struct Shown<'a> {
     /// waits to be sent then holds no copy of it. Only large values are worth it
     /// ([`SHARED_VALUE_BYTES_MIN`](crate::value::SHARED_VALUE_BYTES_MIN)).
     pub value: Value<'a>,
+    /// As [`Store::item_bytes`].
+    pub item_bytes: usize,
+}
+
+/// An item that a [`scan`](Store::scan) has come to.
+#[derive(Clone, Copy, Debug)]
+pub struct Visited<'a> {
+    /// As [`Store::key`].
+    pub key: Key<'a>,
+    /// As [`Store::header`].
+    pub header: ItemHeader,
+    /// As [`Store::value`].
+    pub value: &'a [u8],
     /// As [`Store::item_bytes`].
     pub item_bytes: usize,
 }

@@ -10,7 +10,8 @@
 pub struct Allowed {
     /// `flush_all`. Otherwise `CLIENT_ERROR flush_all not allowed`, 0x0020.
     pub flush_all: bool,
-    /// What tells the names of keys: `keys`. Otherwise `CLIENT_ERROR keys not allowed`, 0x0020.
+    /// What tells the names of keys: `keys`, `stats locks`, `stats cachedump`, and the dumps of
+    /// `lru_crawler`. Otherwise `CLIENT_ERROR keys not allowed` and so on, 0x0020.
     pub listing: bool,
     /// `shutdown`. Otherwise `SERVER_ERROR: shutdown not enabled`.
     pub shutdown: bool,

@@ -8,7 +8,7 @@ use super::binary;
 use super::envelope::{Envelope, VERSION};
 use crate::command::{Command, GlobalCommand, Keys, ScanCursor};
 use crate::output::Output;
-use crate::reply::Reply;
+use crate::reply::{KeysPage, Reply};
 
 /// What is to be done next for a connection.
 ///
@@ -114,45 +114,80 @@ pub enum Cursor {
     Start,
     /// The get of the key that stands at this byte of the line.
     Key(u32),
-    /// The page of a listing that begins here.
-    Page(ScanCursor),
+    /// A page of a listing.
+    Page {
+        /// Where it begins.
+        at: ScanCursor,
+        /// How many items the pages before it have shown, where that is limited.
+        shown: u32,
+    },
     /// None: the last page is encoded, and the request is still in the input.
     End,
 }
 
+/// Which page of a listing is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct ListPlace {
+    /// It is the first.
+    pub(crate) is_first: bool,
+    /// How many items those before it have shown, where that is limited.
+    pub(crate) shown: u32,
+}
+
 impl Cursor {
-    /// The next step of a listing, whose request is `consumed` bytes long.
+    /// The next step of a listing, whose request is `consumed` bytes long. `envelope` is told which page
+    /// of it this is.
     pub(crate) fn list<'a>(
         &mut self,
         prefix: &'a [u8],
-        envelope: Envelope<'a>,
+        envelope: impl FnOnce(ListPlace) -> Envelope<'a>,
         consumed: usize,
     ) -> Step<'a> {
-        let cursor = match *self {
-            Self::Start | Self::Key(_) => ScanCursor::default(),
-            Self::Page(cursor) => cursor,
+        let (cursor, place) = match *self {
+            Self::Start | Self::Key(_) => {
+                let (is_first, shown) = (true, 0);
+                (ScanCursor::default(), ListPlace { is_first, shown })
+            }
+            Self::Page { at, shown } => {
+                let is_first = false;
+                (at, ListPlace { is_first, shown })
+            }
             Self::End => {
                 *self = Self::Start;
                 return Step::Skip { consumed };
             }
         };
-        *self = Self::Page(cursor);
+        *self = Self::Page {
+            at: cursor,
+            shown: place.shown,
+        };
         Step::Execute {
             consumed: 0,
             command: Command::Global(GlobalCommand::Keys(Keys { prefix, cursor })),
-            envelope,
+            envelope: envelope(place),
         }
     }
 
-    /// Notes where the next page of a listing begins, if one is under way.
-    pub(crate) fn turn_page(&mut self, reply: &Reply<'_>) {
-        if let Self::Page(_) = self {
-            *self = if let Reply::Keys(page) = reply {
-                page.next.map_or(Self::End, Self::Page)
-            } else {
-                // A driver that mixes up its replies gets the end of a listing, not an endless one.
-                Self::End
-            };
-        }
+    /// Notes where the next page of a listing begins, if one is under way. `shows` says how many items
+    /// of a page are shown, and whether it is the last.
+    pub(crate) fn turn_page(
+        &mut self,
+        reply: &Reply<'_>,
+        shows: impl FnOnce(&KeysPage<'_>) -> (u32, bool),
+    ) {
+        let Self::Page { shown, .. } = *self else {
+            return;
+        };
+        // A driver that mixes up its replies gets the end of a listing, not an endless one.
+        let next = if let Reply::Keys(page) = reply {
+            let (more, is_last) = shows(page);
+            let shown = shown.saturating_add(more);
+            page.next
+                .filter(|_| !is_last)
+                .map(|at| Self::Page { at, shown })
+        } else {
+            None
+        };
+        *self = next.unwrap_or(Self::End);
     }
 }

@@ -147,7 +147,10 @@ fn keys_of_every_shard_are_listed_once() {
                 panic!("{reply:?}")
             };
             (
-                page.keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>(),
+                page.items
+                    .iter()
+                    .map(|item| item.key.to_vec())
+                    .collect::<Vec<_>>(),
                 page.next,
             )
         });
@@ -180,7 +183,7 @@ fn a_cursor_past_the_last_shard_is_the_end() {
         assert_eq!(
             reply,
             &Reply::Keys(KeysPage {
-                keys: Vec::new(),
+                items: Vec::new(),
                 next: None
             })
         );

@@ -110,7 +110,7 @@ impl<S: Store> Lockstep<S> {
                 Input::Command(conn, Command::Global(GlobalCommand::Keys(keys))),
                 Some(Reply::Keys(page)),
             ) => {
-                let first = page.keys.iter().map(|key| key.to_vec()).collect();
+                let first = page.items.iter().map(|item| item.key.to_vec()).collect();
                 let next = page.next;
                 Some(all_pages(&mut self.core, now, conn, keys, first, next)?)
             }
@@ -264,7 +264,7 @@ fn all_pages<S: Store>(
         let Reply::Keys(page) = &reply else {
             return Err(format!("a page of keys is {reply:?}"));
         };
-        all.extend(page.keys.iter().map(|key| key.to_vec()));
+        all.extend(page.items.iter().map(|item| item.key.to_vec()));
         next = page.next;
     }
     Ok(OwnedReply::Keys(all))

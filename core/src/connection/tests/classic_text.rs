@@ -196,7 +196,6 @@ fn lines_that_are_no_command_are_errors() {
         (&format!("incr {long} x\r\n"), BAD_LINE),
         (&format!("get a {long} b\r\n"), BAD_LINE),
         ("slabs\r\n", "ERROR\r\n"),
-        ("lru_crawler metadump all\r\n", "ERROR\r\n"),
         ("cache_memlimit\r\n", "ERROR\r\n"),
         ("watch\r\n", "CLIENT_ERROR watch commands not allowed\r\n"),
     ]);
@@ -246,10 +245,6 @@ fn the_server_answers_about_itself() {
         (
             "stats detail on\r\n",
             "CLIENT_ERROR stats detail not allowed\r\n",
-        ),
-        (
-            "stats cachedump 1 1\r\n",
-            "CLIENT_ERROR stats cachedump not allowed\r\n",
         ),
     ]);
 }

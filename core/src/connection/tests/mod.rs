@@ -4,6 +4,7 @@
 extern crate std;
 
 mod classic_text;
+mod dumps;
 mod meta_text;
 mod values;
 
@@ -155,12 +156,27 @@ fn allowing(change: impl Fn(&mut Allowed)) -> WireLimits {
 #[test]
 fn what_is_not_allowed_is_said_and_not_done() {
     let limits = allowing(|allowed| (allowed.flush_all, allowed.listing) = (false, false));
-    let refused = "CLIENT_ERROR flush_all not allowed\r\nCLIENT_ERROR keys not allowed\r\n";
-    let asked = b"flush_all\r\nflush_all noreply\r\nkeys a\r\n";
-    assert_eq!(answered(limits, asked), (refused.into(), true));
-    for opcode in [0x08, 0x18, 0x50] {
-        let mut packet = [0; 24];
+    for (asked, refused) in [
+        ("flush_all", "CLIENT_ERROR flush_all not allowed\r\n"),
+        ("flush_all noreply", ""),
+        ("keys a", "CLIENT_ERROR keys not allowed\r\n"),
+        ("stats locks", "CLIENT_ERROR stats locks not allowed\r\n"),
+        (
+            "stats cachedump 1 1",
+            "CLIENT_ERROR stats cachedump not allowed\r\n",
+        ),
+        ("lru_crawler metadump all", "ERROR metadump not allowed\r\n"),
+        ("lru_crawler mgdump all", "ERROR key dump not allowed\r\n"),
+    ] {
+        let asked = format!("{asked}\r\n");
+        assert_eq!(answered(limits, asked.as_bytes()), (refused.into(), true));
+    }
+    for (opcode, key) in [(0x08, ""), (0x18, ""), (0x50, ""), (0x10, "locks")] {
+        let mut packet = std::vec![0; 24];
         (packet[0], packet[1]) = (0x80, opcode);
+        // So short a key is its own length, and that of the body.
+        (packet[3], packet[11]) = (key.len() as u8, key.len() as u8);
+        packet.extend_from_slice(key.as_bytes());
         let (answer, goes_on) = answered(limits, &packet);
         assert!(answer.ends_with("Auth failure.") && goes_on, "{answer}");
     }

@@ -6,7 +6,7 @@ use super::*;
 use crate::command::{ItemCommand, ScanCursor};
 use crate::item::ItemHeader;
 use crate::stats::Counters;
-use crate::store::{End, Full, MapStore, Shown, Usage};
+use crate::store::{End, Full, MapStore, Shown, Usage, Visited};
 use crate::time::Tick;
 use crate::value::Value;
 
@@ -108,7 +108,7 @@ impl Store for Counting {
         &'a self,
         cursor: ScanCursor,
         items_max: usize,
-        visit: &mut dyn FnMut(Key<'a>, &ItemHeader),
+        visit: &mut dyn FnMut(Visited<'a>),
     ) -> Option<ScanCursor> {
         self.store.scan(cursor, items_max, visit)
     }

@@ -58,7 +58,7 @@ use self::segments::Log;
 use self::sweep::Sweep;
 use self::tally::Tally;
 use self::write::Change;
-use super::{End, Full, Shown, Store, Usage};
+use super::{End, Full, Shown, Store, Usage, Visited};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -404,7 +404,7 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
         &'a self,
         cursor: ScanCursor,
         items_max: usize,
-        visit: &mut dyn FnMut(Key<'a>, &ItemHeader),
+        visit: &mut dyn FnMut(Visited<'a>),
     ) -> Option<ScanCursor> {
         self.page(cursor, items_max, visit)
     }

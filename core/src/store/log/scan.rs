@@ -9,9 +9,9 @@
 //! single buckets.
 
 use super::block::Block;
-use super::{ItemHeader, KeyHasher, LogStore};
+use super::{KeyHasher, LogStore};
 use crate::command::ScanCursor;
-use crate::key::Key;
+use crate::store::Visited;
 
 /// How many bits of the hash a cursor has: transports put more above them.
 const CURSOR_BITS: u32 = 56;
@@ -23,7 +23,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         &'a self,
         cursor: ScanCursor,
         items_max: usize,
-        visit: &mut dyn FnMut(Key<'a>, &ItemHeader),
+        visit: &mut dyn FnMut(Visited<'a>),
     ) -> Option<ScanCursor> {
         let mut place = cursor.0;
         let mut looked_at = 0;
@@ -43,7 +43,13 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
                     // The part before the cursor was shown when the buckets were smaller.
                     && (start == place || place_of(self.hasher.hash(record.key())) >= place)
                 {
-                    visit(record.key(), &record.header());
+                    let value = self.value_at(entry.address);
+                    visit(Visited {
+                        key: record.key(),
+                        header: record.header(),
+                        value,
+                        item_bytes: self.cost_of(record.key_bytes(), value.len()),
+                    });
                 }
             }
             place = start + span;

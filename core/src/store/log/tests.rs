@@ -554,8 +554,8 @@ fn every_item_is_listed_while_the_index_grows_and_shrinks() {
     let mut cursor = Some(ScanCursor::default());
     let mut pages = 0_usize;
     while let Some(from) = cursor {
-        cursor = bench.store.scan(from, 10, &mut |key, _| {
-            seen.push(String::from_utf8(key.as_bytes().to_vec()).unwrap());
+        cursor = bench.store.scan(from, 10, &mut |item| {
+            seen.push(String::from_utf8(item.key.as_bytes().to_vec()).unwrap());
         });
         pages += 1;
         for number in 0..200 {

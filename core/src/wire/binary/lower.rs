@@ -142,7 +142,7 @@ pub fn lower<'a>(
             key: Key::new(key)?,
         }),
         Verb::UnlockAll => Command::Global(GlobalCommand::UnlockAll),
-        Verb::Keys => return Some(cursor.list(key, envelope, packet_bytes)),
+        Verb::Keys => return Some(cursor.list(key, |_| envelope, packet_bytes)),
         Verb::Stat => match stat(key) {
             Some(command) => Command::Global(command),
             None => return Some(send(error(Status::NOT_FOUND))),
@@ -531,10 +531,11 @@ mod tests {
                 envelope: Envelope::Binary(request.envelope()),
             };
             assert_eq!(lower(&request, PACKET_BYTES, &mut cursor), Some(expected));
-            cursor.turn_page(&Reply::Keys(KeysPage {
-                keys: Vec::new(),
+            let page = KeysPage {
+                items: Vec::new(),
                 next,
-            }));
+            };
+            cursor.turn_page(&Reply::Keys(page), |page| (0, page.next.is_none()));
         }
         let consumed = PACKET_BYTES;
         let end = Step::Skip { consumed };

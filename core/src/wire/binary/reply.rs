@@ -152,8 +152,12 @@ fn encode_miss(envelope: &BinaryEnvelope<'_>, out: &mut Vec<u8>) {
 /// One packet a key, and an empty one behind the last page.
 fn encode_keys(envelope: &BinaryEnvelope<'_>, page: &KeysPage<'_>, out: &mut Vec<u8>) {
     let success = ResponsePacket::success(envelope);
-    for key in &page.keys {
-        ResponsePacket { key, ..success }.encode(out);
+    for item in &page.items {
+        ResponsePacket {
+            key: item.key,
+            ..success
+        }
+        .encode(out);
     }
     if page.next.is_none() {
         success.encode(out);

@@ -11,12 +11,13 @@ use alloc::vec::Vec;
 
 use super::extras::Extras;
 use super::header::{BODY_BYTES_MAX, HEADER_BYTES, RequestHeader, Status, WrongMagic};
-use super::lower::lower;
+use super::lower::{lower, stats_topic};
 use super::opcode::{Opcode, Verb};
 use super::{BinaryEnvelope, StatusPacket};
 use crate::command::{Command, ItemCommand};
 use crate::item::Cas;
 use crate::key::{KEY_BYTES_MAX, Key};
+use crate::stats::StatsTopic;
 use crate::wire::Envelope;
 use crate::wire::limits::WireLimits;
 use crate::wire::step::{Cursor, LocalResponse, Step};
@@ -118,6 +119,12 @@ pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> 
     let Some(request) = RequestPacket::from_packet(opcode, &header, packet) else {
         return close(Status::INVALID);
     };
+    if verb == Verb::Stat
+        && !limits.allowed.listing
+        && stats_topic(request.key).is_some_and(StatsTopic::tells_keys)
+    {
+        return unread(Status::AUTH_FAILURE);
+    }
     if let (true, Some(key)) = (too_large, Key::new(request.key)) {
         return Step::Execute {
             consumed: packet_bytes,

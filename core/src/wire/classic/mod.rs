@@ -3,9 +3,12 @@
 //! Source: memcached 1.6.45 `doc/protocol.txt`; for `lock`, `unlock`, `unlock_all` and `keys`
 //! yrmcds 1.1 `docs/locking.md` and `docs/keys.md`. Where we differ: docs/PROTOCOL.md.
 
+mod dump;
 pub mod reply;
 pub mod request;
 
+pub use self::dump::Dump;
+use crate::reply::KeysPage;
 use crate::stats::StatsTopic;
 
 /// How a command of the classic protocol wants to be answered.
@@ -35,10 +38,29 @@ pub enum ClassicEnvelope {
     },
     /// `keys`: a `VALUE` line a key, and `END` behind the last page.
     Keys,
+    /// A dump of all items: a line each.
+    Dump(Dump),
     /// `stats`: a `STAT` line a value, and `END`.
     Stats(StatsTopic),
     /// `stats reset`.
     StatsReset,
+}
+
+impl ClassicEnvelope {
+    /// How many items of a page of a listing are shown, where that is limited, and whether it is the
+    /// last.
+    pub(crate) fn shows(&self, page: &KeysPage<'_>) -> (u32, bool) {
+        match self {
+            Self::Dump(dump) => dump.shows(page),
+            Self::Get { .. }
+            | Self::Touch { .. }
+            | Self::Change { .. }
+            | Self::Arithmetic { .. }
+            | Self::Keys
+            | Self::Stats(_)
+            | Self::StatsReset => (0, page.next.is_none()),
+        }
+    }
 }
 
 #[cfg(test)]

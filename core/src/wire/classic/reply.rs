@@ -201,6 +201,10 @@ pub fn encode(envelope: ClassicEnvelope, reply: &Reply<'_>, out: &mut Output) {
         ClassicEnvelope::Change { noreply: false } => encode_word(reply, out.copied()),
         ClassicEnvelope::Arithmetic { noreply: false } => encode_arithmetic(reply, out.copied()),
         ClassicEnvelope::Keys => encode_keys(reply, out.copied()),
+        ClassicEnvelope::Dump(dump) => match reply {
+            Reply::Keys(page) => dump.encode(page, out.copied()),
+            other => encode_word(other, out.copied()),
+        },
         ClassicEnvelope::Stats(topic) => encode_stats(topic, reply, out.copied()),
         ClassicEnvelope::StatsReset => encode_reset(reply, out.copied()),
     }
@@ -269,11 +273,11 @@ fn encode_arithmetic(reply: &Reply<'_>, out: &mut Vec<u8>) {
 }
 
 fn encode_keys(reply: &Reply<'_>, out: &mut Vec<u8>) {
-    let Reply::Keys(KeysPage { keys, next }) = reply else {
+    let Reply::Keys(KeysPage { items, next }) = reply else {
         return encode_word(reply, out);
     };
-    for key in keys {
-        ClassicResponse::Key(key).encode(out);
+    for item in items {
+        ClassicResponse::Key(item.key).encode(out);
     }
     if next.is_none() {
         ClassicResponse::End.encode(out);

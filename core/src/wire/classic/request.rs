@@ -12,7 +12,7 @@ mod tuning;
 
 pub use encode::{Inexpressible, encode};
 
-use super::ClassicEnvelope;
+use super::{ClassicEnvelope, dump};
 use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, OnMissing, Set,
     SetMode, TtlStep, TtlSteps,
@@ -22,6 +22,7 @@ use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
 use crate::wire::Envelope;
+use crate::wire::allowed::Allowed;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
 use crate::wire::line::Line;
 use crate::wire::scan::{
@@ -62,15 +63,19 @@ pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> S
                 return line.respond("CLIENT_ERROR keys not allowed");
             }
             let prefix = split_token(rest).map_or(&[][..], |(word, _)| word);
-            cursor.list(prefix, Envelope::Classic(ClassicEnvelope::Keys), line.bytes)
+            cursor.list(
+                prefix,
+                |_| Envelope::Classic(ClassicEnvelope::Keys),
+                line.bytes,
+            )
         }
-        b"stats" => decode_stats(rest, line),
+        b"stats" => decode_stats(rest, line, limits.allowed, cursor),
         b"version" => line.respond_past(0, LocalResponse::Version),
         b"quit" => Step::Close {
             response: LocalResponse::Nothing,
         },
         b"watch" => line.respond("CLIENT_ERROR watch commands not allowed"),
-        _ => decode_rare(line, limits),
+        _ => decode_rare(line, limits, cursor),
     }
 }
 
@@ -95,7 +100,7 @@ fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Curs
     };
     let (keys, is_first) = match *cursor {
         Cursor::Key(at) => (line.text.get(at as usize..).unwrap_or_default(), false),
-        Cursor::Start | Cursor::Page(_) | Cursor::End => (keys, true),
+        Cursor::Start | Cursor::Page { .. } | Cursor::End => (keys, true),
     };
     let Some((key, others)) = split_token(keys) else {
         return line.respond(BAD_FORMAT);
@@ -315,11 +320,16 @@ fn decode_lock<'a>(
     change(command(key), false, line)
 }
 
-fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
+fn decode_stats<'a>(
+    rest: &'a [u8],
+    line: Line<'a>,
+    allowed: Allowed,
+    cursor: &mut Cursor,
+) -> Step<'a> {
     let request =
         |command, envelope| line.execute(Command::Global(command), Envelope::Classic(envelope));
     let on = |topic| request(GlobalCommand::Stats(topic), ClassicEnvelope::Stats(topic));
-    let Some((word, _)) = split_token(rest) else {
+    let Some((word, behind)) = split_token(rest) else {
         return on(StatsTopic::General);
     };
     // memcached compares only as many bytes as the word has, so that `stats r` resets.
@@ -333,7 +343,7 @@ fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
         return on(StatsTopic::Settings);
     }
     if b"cachedump".starts_with(word) {
-        return line.respond("CLIENT_ERROR stats cachedump not allowed");
+        return dump::decode_cachedump(behind, line, allowed, cursor);
     }
     if b"conns".starts_with(word) {
         return on(StatsTopic::Conns);
@@ -342,6 +352,7 @@ fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
         b"items" => on(StatsTopic::Items),
         b"slabs" => on(StatsTopic::Slabs),
         b"sizes" => on(StatsTopic::Sizes),
+        b"locks" if !allowed.listing => line.respond("CLIENT_ERROR stats locks not allowed"),
         b"locks" => on(StatsTopic::Locks),
         _ => line.respond(ERROR),
     }
@@ -349,7 +360,7 @@ fn decode_stats<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
 
 /// Commands that memcached looks for by the first word wherever it stands, so that a blank before
 /// it does no harm; and everything unknown.
-fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits) -> Step<'a> {
+fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> Step<'a> {
     let mut words = Tokens::new(line.text).take(TOKENS_MAX);
     let Some(verb) = words.next() else {
         return line.respond(ERROR);
@@ -382,6 +393,11 @@ fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits) -> Step<'a> {
         b"verbosity" => {
             let level = argument.and_then(u32_from);
             line.respond_unless(noreply, if level.is_some() { "OK" } else { BAD_FORMAT })
+        }
+        b"lru_crawler" if count == 3 => {
+            let what = argument.unwrap_or_default();
+            dump::decode(what, last, line, limits.allowed, cursor)
+                .unwrap_or_else(|| line.respond_unless(noreply, tuning::answer(line.text)))
         }
         b"lru_crawler" | b"slabs" | b"lru" | b"cache_memlimit" => {
             line.respond_unless(noreply, tuning::answer(line.text))

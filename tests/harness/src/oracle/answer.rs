@@ -129,7 +129,9 @@ impl OwnedReply {
             Reply::Locked => Self::Locked,
             Reply::Unlocked => Self::Unlocked,
             Reply::Ok => Self::Ok,
-            Reply::Keys(page) => Self::Keys(page.keys.iter().map(|key| key.to_vec()).collect()),
+            Reply::Keys(page) => {
+                Self::Keys(page.items.iter().map(|item| item.key.to_vec()).collect())
+            }
             Reply::Stats(report) => {
                 let counters = &report.stats.counters;
                 let gauges = &report.stats.gauges;

@@ -325,11 +325,12 @@ impl<S: Store> Beside<S> {
             shown: BTreeSet::new(),
         });
         let items = &self.items;
-        let next = self.store.scan(scan.cursor, items_max, &mut |key, header| {
-            let item = items.get(key.as_bytes());
-            let known = item.map(|item| &item.header);
-            assert_eq!(known, Some(header), "N1: what is shown is not there");
-            scan.shown.insert(key.as_bytes().to_vec());
+        let next = self.store.scan(scan.cursor, items_max, &mut |shown| {
+            let key = shown.key.as_bytes();
+            let known = items.get(key).map(|item| (&item.header, &item.value[..]));
+            let seen = Some((&shown.header, shown.value));
+            assert_eq!(known, seen, "N1: what is shown is not there");
+            scan.shown.insert(key.to_vec());
         });
         if let Some(next) = next {
             assert_ne!(next, scan.cursor, "a page goes on");

@@ -4,7 +4,7 @@ use super::*;
 use crate::command::ScanCursor;
 use crate::item::Cas;
 use crate::key::KeyForm;
-use crate::reply::{Number, Stored, TtlTrace, Win};
+use crate::reply::{Listed, Number, Stored, TtlTrace, Win};
 use crate::stats::Stats;
 use crate::wire::binary::Opcode;
 use alloc::vec;
@@ -299,8 +299,9 @@ fn errors_are_sent_loud_or_quiet() {
 #[test]
 fn keys_end_with_an_empty_packet_behind_the_last_page() {
     let keys: Vec<&[u8]> = vec![b"a", b"b"];
+    let listed = |key| Listed::new(key, Cas::FIRST);
     let first = Reply::Keys(KeysPage {
-        keys: keys.clone(),
+        items: keys.iter().copied().map(listed).collect(),
         next: Some(ScanCursor(3)),
     });
     sent(Opcode::Keys, &first, |packets| {
@@ -308,7 +309,7 @@ fn keys_end_with_an_empty_packet_behind_the_last_page() {
         assert_eq!(names, keys);
     });
     let last = Reply::Keys(KeysPage {
-        keys: vec![b"c"],
+        items: vec![listed(b"c")],
         next: None,
     });
     sent(Opcode::Keys, &last, |packets| {

@@ -10,6 +10,9 @@ use crate::wire::scan::u32_from;
 
 const OK: &str = "OK";
 
+/// The longest that a crawler may be told to sleep.
+const SLEEP_US_MAX: u32 = 1_000_000;
+
 /// The answer to a line whose first word is `lru_crawler`, `slabs`, `lru` or `cache_memlimit`.
 pub(super) fn answer(line: &[u8]) -> &'static str {
     let mut words = Tokens::new(line);
@@ -21,6 +24,9 @@ pub(super) fn answer(line: &[u8]) -> &'static str {
         (b"lru_crawler", b"crawl") if !first.is_empty() => "CLIENT_ERROR lru crawler disabled",
         (b"lru_crawler", b"enable") => "ERROR failed to start lru crawler thread",
         (b"lru_crawler", b"disable") => OK,
+        (b"lru_crawler", b"sleep") if u32_from(first).is_some_and(|us| us > SLEEP_US_MAX) => {
+            "CLIENT_ERROR sleep must be one second or less"
+        }
         (b"lru_crawler", b"sleep" | b"tocrawl") | (b"slabs", b"automove") if !first.is_empty() => {
             if is_number(first) {
                 OK
@@ -50,6 +56,10 @@ mod tests {
             ("lru_crawler crawl all", "CLIENT_ERROR lru crawler disabled"),
             ("lru_crawler sleep 5", "OK"),
             ("lru_crawler sleep x", BAD_FORMAT),
+            (
+                "lru_crawler sleep 1000001",
+                "CLIENT_ERROR sleep must be one second or less",
+            ),
             ("lru_crawler", "ERROR"),
             ("lru_crawler foo", "ERROR"),
             (
