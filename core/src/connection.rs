@@ -277,6 +277,9 @@ impl Connection {
                     command,
                     envelope,
                 } => {
+                    if let Envelope::Meta(_) = envelope {
+                        core.note_meta();
+                    }
                     core.execute(command, &mut |reply| self.reply(&envelope, reply, out));
                     consumed
                 }

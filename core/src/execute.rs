@@ -18,6 +18,9 @@ pub trait Execute {
         true
     }
 
+    /// The command that comes next was written in the meta protocol: for whoever counts.
+    fn note_meta(&mut self) {}
+
     /// Whether a client of this name and password is a friend. Asked only where
     /// [`Admission::ByPassword`](crate::wire::Admission) is set. Nobody is, by default.
     fn admits(&mut self, name: &[u8], password: &[u8]) -> bool {

@@ -11,6 +11,8 @@
 use alloc::borrow::Cow;
 use alloc::string::String;
 
+use crate::time::Tick;
+
 /// Declares the counters once: the struct, its sum and its reset cannot disagree.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -49,6 +51,8 @@ counters! {
     get_misses,
     /// Look-ups that found an item whose TTL had passed.
     get_expired,
+    /// Gets that found an item from before the last `flush_all`.
+    get_flushed,
     /// Deletes that found an item.
     delete_hits,
     /// Deletes that found none, or another version.
@@ -83,6 +87,10 @@ counters! {
     reclaimed,
     /// Of the evicted items, those nobody had fetched.
     evicted_unfetched,
+    /// Of the evicted items, those that were fetched since they were last kept, though not often enough.
+    evicted_active,
+    /// Of the evicted items, those that would have expired some day.
+    evicted_nonzero,
     /// Of the reclaimed items, those nobody had fetched.
     expired_unfetched,
     /// Items that the crawler looked at.
@@ -132,6 +140,24 @@ pub struct Gauges {
     pub lock_holders: u64,
     /// What locked items take, in bytes as the store accounts for them.
     pub locked_bytes: u64,
+    /// What items are found with, in bytes.
+    pub hash_bytes: u64,
+    /// For how long the item of most patience has not been asked for, in seconds: of those that are
+    /// next to be given up.
+    pub oldest_s: u64,
+    /// The last item that was evicted.
+    pub last_eviction: Option<Eviction>,
+    /// Keys are counted by prefix.
+    pub counts_prefixes: bool,
+}
+
+/// An item was evicted.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Eviction {
+    /// When.
+    pub at: Tick,
+    /// For how long it had not been asked for, in seconds.
+    pub idle_s: u32,
 }
 
 impl Gauges {
@@ -144,6 +170,10 @@ impl Gauges {
             locks_held,
             lock_holders,
             locked_bytes,
+            hash_bytes,
+            oldest_s,
+            last_eviction,
+            counts_prefixes,
         } = other;
         self.curr_items += curr_items;
         self.bytes += bytes;
@@ -151,6 +181,11 @@ impl Gauges {
         self.locks_held += locks_held;
         self.lock_holders += lock_holders;
         self.locked_bytes += locked_bytes;
+        self.hash_bytes += hash_bytes;
+        self.oldest_s = self.oldest_s.max(*oldest_s);
+        let evictions = self.last_eviction.into_iter().chain(*last_eviction);
+        self.last_eviction = evictions.max_by_key(|eviction| eviction.at);
+        self.counts_prefixes |= counts_prefixes;
     }
 
     /// Every gauge under the name `stats` shows it by.
@@ -162,6 +197,10 @@ impl Gauges {
             locks_held,
             lock_holders,
             locked_bytes,
+            hash_bytes,
+            oldest_s: _,
+            last_eviction: _,
+            counts_prefixes: _,
         } = *self;
         show("curr_items", curr_items);
         show("bytes", bytes);
@@ -169,6 +208,7 @@ impl Gauges {
         show("locks_held", locks_held);
         show("lock_holders", lock_holders);
         show("locked_bytes", locked_bytes);
+        show("hash_bytes", hash_bytes);
     }
 }
 
@@ -207,6 +247,12 @@ pub enum StatsTopic {
     Conns,
     /// `locks`: the locks that are held.
     Locks,
+    /// `detail dump`: how often keys of each prefix were asked for.
+    Detail,
+    /// `detail on`: they are counted from now on.
+    DetailOn,
+    /// `detail off`: they are not.
+    DetailOff,
 }
 
 impl StatsTopic {
@@ -214,7 +260,8 @@ impl StatsTopic {
     #[must_use]
     pub const fn tells_keys(self) -> bool {
         match self {
-            Self::Locks => true,
+            // memcached refuses all three words.
+            Self::Locks | Self::Detail | Self::DetailOn | Self::DetailOff => true,
             Self::General
             | Self::Settings
             | Self::Items
@@ -268,12 +315,23 @@ impl<'a> Report<'a> {
         let mut digits = itoa::Buffer::new();
         let mut number = |name: &str, value: u64| show(name, digits.format(value));
         match topic {
-            StatsTopic::General => self.each_general(&mut number),
+            StatsTopic::General => {
+                self.each_general(&mut number);
+                show("slab_reassign_last_busy_status", "none");
+            }
             StatsTopic::Items => self.each_of_items(&mut number),
             StatsTopic::Slabs => self.each_of_slabs(&mut number),
-            StatsTopic::Settings => number("maxbytes", self.stats.gauges.limit_maxbytes),
+            StatsTopic::Settings => {
+                number("maxbytes", self.stats.gauges.limit_maxbytes);
+                let is_on = self.stats.gauges.counts_prefixes;
+                show("detail_enabled", if is_on { "yes" } else { "no" });
+            }
             StatsTopic::Sizes => show("sizes_status", "disabled"),
-            StatsTopic::Conns | StatsTopic::Locks => {}
+            StatsTopic::Conns
+            | StatsTopic::Locks
+            | StatsTopic::Detail
+            | StatsTopic::DetailOn
+            | StatsTopic::DetailOff => {}
         }
     }
 
@@ -283,15 +341,32 @@ impl<'a> Report<'a> {
         gauges.each(&mut *number);
         number("pointer_size", u64::from(usize::BITS));
         number("total_malloced", gauges.bytes);
+        // As with memcached's table: the power of two of so many pointers.
+        let pointers = (gauges.hash_bytes / 8).max(1);
+        number("hash_power_level", u64::from(pointers.ilog2()));
         // What memcached counts and has no counterpart here: monitoring reports a server whose
         // lines it misses as broken.
         for name in [
             "direct_reclaims",
+            "hash_is_expanding",
+            "lru_bumps_dropped",
+            "lru_crawler_running",
             "lru_crawler_starts",
+            "lru_maintainer_juggles",
+            "lrutail_reflocked",
             "moves_to_cold",
             "moves_to_warm",
             "moves_within_lru",
             "round_robin_fallback",
+            "slab_global_page_pool",
+            "slab_reassign_busy_deletes",
+            "slab_reassign_busy_items",
+            "slab_reassign_busy_nomem",
+            "slab_reassign_chunk_rescues",
+            "slab_reassign_inline_reclaim",
+            "slab_reassign_rescues",
+            "slab_reassign_running",
+            "slabs_moved",
             "unexpected_napi_ids",
         ] {
             number(name, 0);
@@ -305,8 +380,24 @@ impl<'a> Report<'a> {
             return;
         }
         number("items:1:number", gauges.curr_items);
+        // As in a memcached whose LRU is not segmented: all of it is the one called cold.
+        number("items:1:number_hot", 0);
+        number("items:1:number_warm", 0);
+        number("items:1:number_cold", gauges.curr_items);
+        number("items:1:number_temp", 0);
+        number("items:1:age_hot", 0);
+        number("items:1:age_warm", 0);
+        number("items:1:age", gauges.oldest_s);
+        number("items:1:hits_to_hot", 0);
+        number("items:1:hits_to_warm", 0);
+        number("items:1:hits_to_cold", counters.get_hits);
+        number("items:1:hits_to_temp", 0);
         number("items:1:mem_requested", gauges.bytes);
         number("items:1:evicted", counters.evictions);
+        number("items:1:evicted_nonzero", counters.evicted_nonzero);
+        let idle_s = gauges.last_eviction.map_or(0, |last| last.idle_s);
+        number("items:1:evicted_time", u64::from(idle_s));
+        number("items:1:evicted_active", counters.evicted_active);
         number("items:1:evicted_unfetched", counters.evicted_unfetched);
         number("items:1:expired_unfetched", counters.expired_unfetched);
         number("items:1:outofmemory", counters.store_no_memory);

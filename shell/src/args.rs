@@ -112,6 +112,9 @@ pub(crate) struct Args {
     /// Let in only who is in this file, a line `name:password` each; in text only
     #[arg(short = 'Y', long, value_name = "PATH")]
     auth_file: Option<PathBuf>,
+    /// Count keys by what stands before this character, from the start: `stats detail dump`
+    #[arg(short = 'D', value_name = "CHARACTER", value_parser = delimiter)]
+    prefix_delimiter: Option<u8>,
     #[command(flatten)]
     guards: Guards,
     /// More options, separated by commas: `idle_timeout=SECONDS` closes silent connections (0, the
@@ -202,6 +205,7 @@ impl Args {
             return Err("-Y authenticates clients in text, and -B binary does not speak it".into());
         }
         config.auth_file = self.auth_file;
+        config.prefix_delimiter = self.prefix_delimiter;
         for option in &self.extended {
             extend(&mut config, option, &mut ignored)?;
         }
@@ -267,6 +271,14 @@ fn status_address(text: &str) -> Result<ListenAddress, String> {
 
 fn octal(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8).map_err(|_| "an octal number, such as 770".to_owned())
+}
+
+/// Reads one byte that can stand in a key.
+fn delimiter(text: &str) -> Result<u8, String> {
+    match *text.as_bytes() {
+        [byte] if byte.is_ascii_graphic() => Ok(byte),
+        _ => Err("one character that can stand in a key, such as :".to_owned()),
+    }
 }
 
 /// Reads a size: a number of bytes, or one with `k` or `m`.

@@ -68,6 +68,12 @@ impl Budget {
         closed
     }
 
+    /// How many clients hold anything that is counted, and how much in all, in bytes.
+    pub(crate) fn held_now(&self) -> (usize, usize) {
+        let held = self.held();
+        (held.by_size.len(), held.bytes)
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held
             .lock()

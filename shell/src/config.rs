@@ -74,6 +74,9 @@ pub struct Config {
     /// Only who is in this file is let in, a line `name:password` each, and only text is spoken then.
     /// `-Y`.
     pub auth_file: Option<PathBuf>,
+    /// Keys are counted from the start by what stands before this byte, for `stats detail dump`. `None`
+    /// is before `:`, once `stats detail on` has asked for it. `-D`.
+    pub prefix_delimiter: Option<u8>,
     /// How long a peer may be gone without a word before its connection is closed and its locks are
     /// free, in whole seconds, at least two: for connections that have taken a lock. Others have a
     /// minute, or as long if that is more. TCP only. `--dead-peer`.
@@ -108,6 +111,7 @@ impl Default for Config {
             idle_timeout: None,
             allowed: Allowed::default(),
             auth_file: None,
+            prefix_delimiter: None,
             dead_peer: Duration::from_secs(10),
             status: None,
             verbosity: 0,
@@ -147,6 +151,13 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    /// How many descriptors it needs that are not connections: standard streams, epolls, bells,
+    /// listeners, and some.
+    #[must_use]
+    pub fn reserved_descriptors(&self) -> u64 {
+        3 * self.threads.get() as u64 + 32
     }
 
     /// [`Self::unfinished_bytes_max`], its default worked out.

@@ -315,6 +315,10 @@ impl ClientConn {
                 OUTPUT_BYTES_MAX,
             )
         };
+        let meta_commands = turn.work.take_meta();
+        if meta_commands > 0 {
+            turn.traffic.count_meta(meta_commands);
+        }
         if !self.is_holder && session.may_hold() {
             self.is_holder = true;
             // A Unix socket has no link that could go down.

@@ -5,9 +5,10 @@
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchd_core::stats::{StatsLine, StatsTopic};
+use latchd_core::stats::StatsLine;
 
 use latchd_core::wire::Protocols;
 
@@ -24,11 +25,21 @@ pub(crate) struct ConnectionStats {
     total: AtomicU64,
     rejected: AtomicU64,
     pauses: AtomicU64,
+    paused: Mutex<Paused>,
     no_room_input: AtomicU64,
     no_room_output: AtomicU64,
     authentications: AtomicU64,
     authentication_failures: AtomicU64,
     traffic: Box<[Traffic]>,
+}
+
+/// For how long new connections were left to wait.
+#[derive(Debug, Default)]
+struct Paused {
+    /// All pauses that have ended.
+    before: Duration,
+    /// When the one began that has not.
+    since: Option<std::time::Instant>,
 }
 
 /// What one worker has moved. Each has a cache line of its own, so counting costs no worker
@@ -39,6 +50,7 @@ pub(crate) struct Traffic {
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     yields: AtomicU64,
+    meta_commands: AtomicU64,
 }
 
 impl Traffic {
@@ -51,6 +63,12 @@ impl Traffic {
     pub(crate) fn count_written(&self, bytes: usize) {
         self.bytes_written
             .fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Meta commands that were executed.
+    pub(crate) fn count_meta(&self, commands: u32) {
+        self.meta_commands
+            .fetch_add(u64::from(commands), Ordering::Relaxed);
     }
 
     /// A connection that had more to do gave way to the others.
@@ -68,6 +86,7 @@ impl ConnectionStats {
             total: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             pauses: AtomicU64::new(0),
+            paused: Mutex::default(),
             no_room_input: AtomicU64::new(0),
             no_room_output: AtomicU64::new(0),
             authentications: AtomicU64::new(0),
@@ -111,6 +130,7 @@ impl ConnectionStats {
     pub(crate) fn pause(&self) {
         if self.accepting.swap(false, Ordering::SeqCst) {
             self.pauses.fetch_add(1, Ordering::Relaxed);
+            self.paused().since = Some(std::time::Instant::now());
         }
     }
 
@@ -118,7 +138,21 @@ impl ConnectionStats {
     pub(crate) fn resume(&self) {
         if !self.is_accepting() {
             self.accepting.store(true, Ordering::SeqCst);
+            let mut paused = self.paused();
+            let last = paused.since.take().map(|since| since.elapsed());
+            paused.before += last.unwrap_or_default();
         }
+    }
+
+    /// For how long new connections were left to wait until `now`.
+    fn paused_for(&self, now: std::time::Instant) -> Duration {
+        let paused = self.paused();
+        let since = paused.since;
+        paused.before + since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    fn paused(&self) -> MutexGuard<'_, Paused> {
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One that was closed because there was no room for what was kept for it.
@@ -151,32 +185,17 @@ impl ConnectionStats {
         ] {
             counter.store(0, Ordering::Relaxed);
         }
+        self.paused().before = Duration::ZERO;
         for traffic in &self.traffic {
             traffic.bytes_read.store(0, Ordering::Relaxed);
             traffic.bytes_written.store(0, Ordering::Relaxed);
             traffic.yields.store(0, Ordering::Relaxed);
+            traffic.meta_commands.store(0, Ordering::Relaxed);
         }
     }
 
-    /// The lines of `stats` that the core cannot know.
-    pub(crate) fn lines(
-        &self,
-        topic: StatsTopic,
-        config: &Config,
-        clock: &Clock,
-    ) -> Vec<StatsLine> {
-        match topic {
-            StatsTopic::General => self.general_lines(config, clock),
-            StatsTopic::Settings => settings_lines(config),
-            StatsTopic::Items
-            | StatsTopic::Slabs
-            | StatsTopic::Sizes
-            | StatsTopic::Conns
-            | StatsTopic::Locks => Vec::new(),
-        }
-    }
-
-    fn general_lines(&self, config: &Config, clock: &Clock) -> Vec<StatsLine> {
+    /// The lines of `stats` about connections and the process.
+    pub(crate) fn general_lines(&self, config: &Config, clock: &Clock) -> Vec<StatsLine> {
         let sum = |counter: fn(&Traffic) -> &AtomicU64| {
             self.traffic
                 .iter()
@@ -207,7 +226,13 @@ impl ConnectionStats {
             line("bytes_written", sum(|traffic| &traffic.bytes_written)),
             line("accepting_conns", u8::from(self.is_accepting())),
             line("listen_disabled_num", self.pauses.load(Ordering::Relaxed)),
+            line(
+                "time_in_listen_disabled_us",
+                self.paused_for(std::time::Instant::now()).as_micros(),
+            ),
+            line("reserved_fds", config.reserved_descriptors()),
             line("threads", config.threads),
+            line("cmd_meta", sum(|traffic| &traffic.meta_commands)),
             line("conn_yields", sum(|traffic| &traffic.yields)),
             line("read_buf_oom", self.no_room_input.load(Ordering::Relaxed)),
             line(
@@ -224,7 +249,8 @@ impl ConnectionStats {
     }
 }
 
-fn settings_lines(config: &Config) -> Vec<StatsLine> {
+/// The lines of `stats settings`.
+pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
     let yes = |is_so: bool| if is_so { "yes" } else { "no" };
     let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
     let unix_path = config
@@ -265,7 +291,6 @@ fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line("umask", unix_mode),
         line("oldest", 0),
         line("shutdown_command", yes(config.allowed.shutdown)),
-        line("detail_enabled", "no"),
         line("cas_enabled", "yes"),
         line(
             "binding_protocol",
@@ -286,14 +311,24 @@ fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line("lru_segmented", "no"),
         line("temp_lru", "no"),
         line("track_sizes", "no"),
+        line("inline_ascii_response", "no"),
+        line("hash_algorithm", "siphash13"),
+        line("client_flags_size", size_of::<u32>()),
+        line("memory_file", "(null)"),
+        line("num_napi_ids", 0),
+        line(
+            "stat_key_prefix",
+            char::from(config.prefix_delimiter.unwrap_or(b':')),
+        ),
         line("locks_per_conn", config.locks_per_connection_max),
         line("dead_peer", config.dead_peer.as_secs()),
     ]
 }
 
+/// A line of `stats`; the value without blanks.
 // By value, so that a list of lines reads as one.
 #[allow(clippy::needless_pass_by_value)]
-fn line(name: &'static str, value: impl Display) -> StatsLine {
+pub(crate) fn line(name: &'static str, value: impl Display) -> StatsLine {
     StatsLine {
         name: name.into(),
         value: value.to_string(),
@@ -358,7 +393,7 @@ mod tests {
         stats.count_closed();
         stats.pause();
         stats.pause();
-        let lines = stats.lines(StatsTopic::General, &Config::default(), &Clock::start());
+        let lines = stats.general_lines(&Config::default(), &Clock::start());
         assert_eq!(value(&lines, "curr_connections"), "0");
         assert_eq!(value(&lines, "total_connections"), "2");
         assert_eq!(value(&lines, "accepting_conns"), "0");
@@ -371,7 +406,7 @@ mod tests {
         stats.count_open();
         stats.traffic(1).count_read(10);
         stats.reset();
-        let lines = stats.lines(StatsTopic::General, &Config::default(), &Clock::start());
+        let lines = stats.general_lines(&Config::default(), &Clock::start());
         assert_eq!(value(&lines, "curr_connections"), "1");
         assert_eq!(value(&lines, "bytes_read"), "0");
     }
@@ -380,7 +415,7 @@ mod tests {
     fn a_pause_is_one_until_it_ends() {
         let stats = ConnectionStats::new(2, 1);
         let shown = |name| {
-            let lines = stats.lines(StatsTopic::General, &Config::default(), &Clock::start());
+            let lines = stats.general_lines(&Config::default(), &Clock::start());
             value(&lines, name)
         };
         for pauses in ["1", "2"] {
@@ -388,6 +423,10 @@ mod tests {
             stats.pause();
             assert_eq!(shown("accepting_conns"), "0");
             assert_eq!(shown("listen_disabled_num"), pauses);
+            let since = stats.paused().since.expect("a pause");
+            let before = stats.paused_for(since);
+            let later = since + Duration::from_millis(7);
+            assert_eq!(stats.paused_for(later), before + Duration::from_millis(7));
             stats.resume();
             stats.resume();
             assert_eq!(shown("accepting_conns"), "1");
@@ -400,13 +439,12 @@ mod tests {
         let path = "/tmp/a b".into();
         config.unix_socket = Some(crate::UnixSocket { path, mode: 0o700 });
         let stats = ConnectionStats::new(2, 1);
-        for topic in [StatsTopic::General, StatsTopic::Settings] {
-            for line in stats.lines(topic, &config, &Clock::start()) {
-                assert!(
-                    !line.value.is_empty() && !line.value.contains(' '),
-                    "{line:?}"
-                );
-            }
+        let general = stats.general_lines(&config, &Clock::start());
+        for line in general.into_iter().chain(settings_lines(&config)) {
+            assert!(
+                !line.value.is_empty() && !line.value.contains(' '),
+                "{line:?}"
+            );
         }
     }
 

@@ -3,13 +3,9 @@
 use latchd::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that are not connections: standard streams, epolls, bells, listeners, and some.
-const RESERVED: u64 = 32;
-
 /// How many a server of this configuration needs.
 pub(crate) fn needed(config: &Config) -> u64 {
-    let threads = config.threads.get() as u64;
-    config.connections_max as u64 + 3 * threads + RESERVED
+    config.connections_max as u64 + config.reserved_descriptors()
 }
 
 /// The most that the process may have; `None` is any number.

@@ -4,7 +4,6 @@ use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
 use latchd_core::reply::Reply;
-use latchd_core::stats::StatsTopic;
 use latchd_core::{Instant, Output};
 
 use crate::shards::ShardSession;
@@ -41,19 +40,7 @@ impl Execute for Executor<'_> {
                 shared.connection_stats.reset();
             }
         }
-        let lines = |topic| match topic {
-            StatsTopic::Conns => shared.roster.lines(*now),
-            StatsTopic::General
-            | StatsTopic::Settings
-            | StatsTopic::Items
-            | StatsTopic::Slabs
-            | StatsTopic::Sizes
-            | StatsTopic::Locks => {
-                shared
-                    .connection_stats
-                    .lines(topic, &shared.config, &shared.clock)
-            }
-        };
+        let lines = |topic| shared.stats_lines(topic);
         if shared.config.verbosity < 3 {
             return shared
                 .shards
@@ -69,6 +56,10 @@ impl Execute for Executor<'_> {
                 }
                 answer(reply);
             });
+    }
+
+    fn note_meta(&mut self) {
+        self.work.note_meta();
     }
 
     fn admits(&mut self, name: &[u8], password: &[u8]) -> bool {

@@ -96,7 +96,12 @@ impl Server {
         let (tell_gone, gone) = smol::channel::bounded(1);
         let (tell_shutdown, shutdowns) = smol::channel::bounded(1);
         let shared = Arc::new(Shared {
-            shards: Shards::new(shards, limits, clock.unix_s_at_start()),
+            shards: Shards::new(
+                shards,
+                limits,
+                clock.unix_s_at_start(),
+                config.prefix_delimiter,
+            ),
             wire_limits,
             roster: Roster::new(&addresses),
             passwords,

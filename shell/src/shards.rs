@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor};
-use latchd_core::engine::{Config, Core, Event, Held, Holding};
+use latchd_core::engine::{Config, Core, Event, Held, Holding, Prefixes};
 use latchd_core::key::Key;
 use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{LOCK_LINES_MAX, Report, Stats, StatsLine, StatsTopic};
@@ -142,7 +142,12 @@ fn random_seed() -> HashSeed {
 
 impl Shards {
     /// Divides `limits` over `count` shards, a power of two up to 64.
-    pub(crate) fn new(count: usize, limits: Limits, unix_s_at_start: u64) -> Self {
+    pub(crate) fn new(
+        count: usize,
+        limits: Limits,
+        unix_s_at_start: u64,
+        prefix_delimiter: Option<u8>,
+    ) -> Self {
         assert!(
             count.is_power_of_two() && count <= SHARDS_MAX,
             "a mask chooses the shard"
@@ -156,9 +161,10 @@ impl Shards {
         let count = u32::try_from(count).expect("at most 64");
         let cores = (0..count)
             .map(|index| {
-                let config = Config::new(share, unix_s_at_start)
+                let mut config = Config::new(share, unix_s_at_start)
                     .strided(index, count)
                     .started_at(unix_ms);
+                config.prefix_delimiter = prefix_delimiter;
                 let store = LogStore::in_blocks(&share, SipHash::new(random_seed()));
                 Mutex::new(Core::with_store(config, store))
             })
@@ -200,9 +206,16 @@ impl Shards {
             }
             GlobalCommand::Keys(keys) => self.keys(now, conn, keys, answer),
             GlobalCommand::Stats(topic) => {
+                if let StatsTopic::DetailOn | StatsTopic::DetailOff = topic {
+                    self.together(now, self.all(), |core| {
+                        core.execute(now, conn, command.into());
+                    });
+                }
                 let stats = self.stats(now, conn);
                 let lines = match topic {
                     StatsTopic::Locks => self.lock_lines(now),
+                    StatsTopic::Detail => self.prefix_lines(),
+                    StatsTopic::DetailOn | StatsTopic::DetailOff => Vec::new(),
                     StatsTopic::General
                     | StatsTopic::Settings
                     | StatsTopic::Items
@@ -399,6 +412,15 @@ impl Shards {
             }
         }
         lines
+    }
+
+    /// What was counted by prefix, over all shards.
+    fn prefix_lines(&self) -> Vec<StatsLine> {
+        let mut sum = Prefixes::default();
+        for shard in 0..self.cores.len() {
+            sum.add(self.core(shard).prefixes());
+        }
+        sum.lines()
     }
 
     /// The sum over all shards, one after the other: counters of a busy server never stand still.

@@ -6,13 +6,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use latchd_core::stats::{StatsLine, StatsTopic};
 use latchd_core::wire::WireLimits;
 use smol::channel::{Receiver, Sender};
 
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::connection_stats::ConnectionStats;
+use crate::connection_stats::{ConnectionStats, line, settings_lines};
 use crate::mailbox::Mailbox;
 use crate::passwords::Passwords;
 use crate::roster::Roster;
@@ -52,6 +53,34 @@ impl Shared {
     /// How a worker is reached.
     pub(crate) fn mailbox(&self, worker: usize) -> &Mailbox {
         &self.mailboxes[worker]
+    }
+
+    /// The lines of `stats` that the items cannot know.
+    pub(crate) fn stats_lines(&self, topic: StatsTopic) -> Vec<StatsLine> {
+        match topic {
+            StatsTopic::Conns => self.roster.lines(self.clock.now()),
+            StatsTopic::General => {
+                let mut lines = self
+                    .connection_stats
+                    .general_lines(&self.config, &self.clock);
+                let (count, bytes) = self.unsent.held_now();
+                lines.push(line("response_obj_count", count));
+                lines.push(line("response_obj_bytes", bytes));
+                let (count, bytes) = self.unfinished.held_now();
+                lines.push(line("read_buf_count", count));
+                lines.push(line("read_buf_bytes", bytes));
+                lines.push(line("read_buf_bytes_free", 0));
+                lines
+            }
+            StatsTopic::Settings => settings_lines(&self.config),
+            StatsTopic::Items
+            | StatsTopic::Slabs
+            | StatsTopic::Sizes
+            | StatsTopic::Locks
+            | StatsTopic::Detail
+            | StatsTopic::DetailOn
+            | StatsTopic::DetailOff => Vec::new(),
+        }
     }
 
     /// How long ago the items were last told that time has passed.

@@ -49,6 +49,7 @@ pub(crate) struct Work {
     /// Since the last look.
     weight: u32,
     has_executed: bool,
+    meta_commands: u32,
 }
 
 impl Work {
@@ -59,12 +60,23 @@ impl Work {
             ends: None,
             weight: 0,
             has_executed: false,
+            meta_commands: 0,
         }
     }
 
     /// Notes that a command is executed.
     pub(crate) fn note_executed(&mut self) {
         self.has_executed = true;
+    }
+
+    /// Notes that a command is a meta command.
+    pub(crate) fn note_meta(&mut self) {
+        self.meta_commands += 1;
+    }
+
+    /// How many meta commands there were since this was last asked.
+    pub(crate) fn take_meta(&mut self) -> u32 {
+        std::mem::take(&mut self.meta_commands)
     }
 
     /// Whether any command was executed in this turn.

@@ -440,7 +440,15 @@ fn what_monitoring_reads_is_there() {
              store_too_large store_no_memory lru_crawler_starts direct_reclaims \
              crawler_items_checked crawler_reclaimed moves_to_cold moves_to_warm \
              moves_within_lru total_malloced unexpected_napi_ids round_robin_fallback \
-             read_buf_oom response_obj_oom auth_cmds auth_errors locks_held",
+             read_buf_oom response_obj_oom auth_cmds auth_errors locks_held cmd_meta get_flushed \
+             evicted_active hash_bytes hash_is_expanding hash_power_level lru_bumps_dropped \
+             lru_crawler_running lru_maintainer_juggles lrutail_reflocked read_buf_bytes \
+             read_buf_bytes_free read_buf_count reserved_fds response_obj_bytes \
+             response_obj_count slab_global_page_pool slab_reassign_busy_deletes \
+             slab_reassign_busy_items slab_reassign_busy_nomem slab_reassign_chunk_rescues \
+             slab_reassign_inline_reclaim slab_reassign_last_busy_status \
+             slab_reassign_rescues slab_reassign_running slabs_moved \
+             time_in_listen_disabled_us",
         ),
         (
             "settings",
@@ -449,7 +457,8 @@ fn what_monitoring_reads_is_there() {
              binding_protocol auth_enabled_sasl auth_enabled_ascii item_size_max maxconns_fast \
              slab_reassign slab_automove lru_crawler flush_enabled dump_enabled \
              lru_maintainer_thread lru_segmented temp_lru idle_timeout read_buf_mem_limit \
-             track_sizes",
+             track_sizes client_flags_size hash_algorithm memory_file num_napi_ids \
+             stat_key_prefix inline_ascii_response",
         ),
         (
             "items",
@@ -457,7 +466,11 @@ fn what_monitoring_reads_is_there() {
              items:1:expired_unfetched items:1:outofmemory items:1:tailrepairs \
              items:1:reclaimed items:1:crawler_reclaimed items:1:crawler_items_checked \
              items:1:lrutail_reflocked items:1:moves_to_cold items:1:moves_to_warm \
-             items:1:moves_within_lru items:1:direct_reclaims",
+             items:1:moves_within_lru items:1:direct_reclaims items:1:number_hot \
+             items:1:number_warm items:1:number_cold items:1:number_temp items:1:age_hot \
+             items:1:age_warm items:1:age items:1:hits_to_hot items:1:hits_to_warm \
+             items:1:hits_to_cold items:1:hits_to_temp items:1:evicted_nonzero \
+             items:1:evicted_time items:1:evicted_active",
         ),
         (
             "slabs",
@@ -484,4 +497,27 @@ fn what_monitoring_reads_is_there() {
             assert_eq!(times, 1, "stats {topic}: {name}");
         }
     }
+}
+
+/// Keys of one prefix are in all shards, and are counted together.
+#[test]
+fn prefixes_and_meta_commands_are_counted_over_all_threads() {
+    let server = start(|config| {
+        config.threads = 2.try_into().unwrap();
+        config.prefix_delimiter = Some(b'/');
+    });
+    let mut client = TestClient::connect(address(&server));
+    for number in 0..50 {
+        assert_eq!(client.ask(&format!("set a/{number} 0 0 1\r\nx")), "STORED");
+        assert_eq!(client.ask(&format!("mg a/{number} s")), "HD s1");
+    }
+    client.send("stats detail dump\r\n");
+    assert_eq!(client.line(), "PREFIX a get 50 hit 50 set 50 del 0");
+    assert_eq!(client.line(), "END");
+    assert_eq!(client.stat("cmd_meta"), "50");
+    assert_eq!(client.ask("stats detail off"), "OK");
+    assert_eq!(client.ask("stats reset"), "RESET");
+    assert_eq!(client.ask("mn"), "MN");
+    assert_eq!(client.ask("stats detail dump"), "END");
+    assert_eq!(client.stat("cmd_meta"), "0");
 }

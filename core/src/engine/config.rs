@@ -25,6 +25,9 @@ pub struct Config {
     /// What its hashes depend on besides the keys. A server takes it from the system's randomness,
     /// so that no client can choose keys that are slow to find.
     pub hash_seed: HashSeed,
+    /// Keys are counted by what stands before this byte, from the start; `None` is before `:`, once
+    /// `stats detail on` has asked for it.
+    pub prefix_delimiter: Option<u8>,
 }
 
 impl Config {
@@ -38,6 +41,7 @@ impl Config {
             cas_stride: 1,
             fence_first: Fence::FIRST,
             hash_seed: [0, 0],
+            prefix_delimiter: None,
         }
     }
 
@@ -59,6 +63,13 @@ impl Config {
     pub const fn started_at(mut self, unix_ms: u64) -> Self {
         let index = self.fence_first.number() - Fence::FIRST.number();
         self.fence_first = Fence::first_at(unix_ms).step(index);
+        self
+    }
+
+    /// The same, counting keys by prefix from the start.
+    #[must_use]
+    pub const fn detailed(mut self, delimiter: u8) -> Self {
+        self.prefix_delimiter = Some(delimiter);
         self
     }
 

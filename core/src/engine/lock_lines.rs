@@ -1,4 +1,4 @@
-//! `stats locks`: a line a lock that is held, up to a bound.
+//! `stats locks`: a line a lock that is held, up to a bound; and how a report gets lines of its own.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -42,7 +42,7 @@ impl<S: Store> Core<S> {
             |until| format!("{}", (until.as_millis() - now_ms).div_ceil(1000)),
         );
         StatsLine {
-            name: Cow::Owned(printable(key)),
+            name: Cow::Owned(printable(key.as_bytes())),
             value: format!(
                 "mode=x,conn={},held={held_s},fence={},lease={lease}",
                 holding.owner.number(),
@@ -61,11 +61,22 @@ impl<S: Store> Core<S> {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let reply = self.execute(now, conn, command);
-        let Command::Global(GlobalCommand::Stats(StatsTopic::Locks)) = command else {
+        let Command::Global(GlobalCommand::Stats(topic)) = command else {
             return answer(&reply);
         };
         drop(reply);
-        let lines = self.lock_lines();
+        let lines = match topic {
+            StatsTopic::Locks => self.lock_lines(),
+            StatsTopic::Detail => self.prefixes().lines(),
+            StatsTopic::General
+            | StatsTopic::Settings
+            | StatsTopic::Items
+            | StatsTopic::Slabs
+            | StatsTopic::Sizes
+            | StatsTopic::Conns
+            | StatsTopic::DetailOn
+            | StatsTopic::DetailOff => Vec::new(),
+        };
         answer(&Reply::Stats(Report {
             stats: &self.stats,
             lines: &lines,
@@ -73,10 +84,10 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// A key as one word of printable bytes.
-fn printable(key: Key<'_>) -> String {
-    let mut name = String::with_capacity(key.as_bytes().len());
-    for &byte in key.as_bytes() {
+/// A key, or a part of one, as one word of printable bytes.
+pub(super) fn printable(key: &[u8]) -> String {
+    let mut name = String::with_capacity(key.len());
+    for &byte in key {
         if byte.is_ascii_graphic() && byte != b'%' {
             name.push(char::from(byte));
         } else {

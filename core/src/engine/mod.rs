@@ -16,6 +16,7 @@
 
 mod arithmetic;
 mod config;
+mod detail;
 mod fenced;
 mod guard;
 mod lock_lines;
@@ -32,10 +33,12 @@ mod write;
 mod tests;
 
 pub use config::Config;
+pub use detail::{PREFIXES_MAX, Prefixes};
 pub use lock_table::{Held, Holding, LockTable, Taken};
 #[cfg(feature = "verify")]
 pub use view::View;
 
+use self::detail::Detail;
 use crate::command::{Command, GlobalCommand, ItemCommand, Keys, NewCas};
 use crate::conn_id::ConnId;
 use crate::execute::Execute;
@@ -44,7 +47,7 @@ use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::reply::{KeysPage, Listed, Reply};
-use crate::stats::{Gauges, Report, Stats};
+use crate::stats::{Gauges, Report, Stats, StatsTopic};
 use crate::store::{LogStore, MapStore, Store, Visited};
 use crate::time::{Clock, Exptime, Instant};
 
@@ -80,6 +83,7 @@ pub struct Core<S = LogStore> {
     next_fence: Fence,
     flush_at: Option<Instant>,
     stats: Stats,
+    detail: Detail,
 }
 
 impl Core {
@@ -113,6 +117,7 @@ impl<S: Store> Core<S> {
             cas_stride,
             fence_first,
             hash_seed: _,
+            prefix_delimiter,
         } = config;
         Self {
             store,
@@ -127,6 +132,7 @@ impl<S: Store> Core<S> {
             next_fence: fence_first,
             flush_at: None,
             stats: Stats::default(),
+            detail: Detail::new(prefix_delimiter),
         }
     }
 
@@ -316,6 +322,9 @@ impl<S: Store> Core<S> {
     }
 
     fn execute_item<'a>(&'a mut self, conn: ConnId, command: ItemCommand<'a>) -> Reply<'a> {
+        if self.detail.is_on() {
+            self.detail.note(&command);
+        }
         match command {
             ItemCommand::Get(get) => self.get(conn, get),
             ItemCommand::Set(set) => self.set(conn, &set),
@@ -334,9 +343,10 @@ impl<S: Store> Core<S> {
             GlobalCommand::UnlockAll => self.unlock_all(conn),
             GlobalCommand::FlushAll { at } => self.flush_all(at),
             GlobalCommand::Keys(keys) => self.keys(keys),
-            GlobalCommand::Stats(_) => self.stats(),
+            GlobalCommand::Stats(topic) => self.stats(topic),
             GlobalCommand::StatsReset => {
                 self.stats = Stats::default();
+                self.detail.forget();
                 Reply::Ok
             }
         }
@@ -442,8 +452,23 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn stats(&mut self) -> Reply<'_> {
+    fn stats(&mut self, topic: StatsTopic) -> Reply<'_> {
+        match topic {
+            StatsTopic::DetailOn => self.detail.turn(true),
+            StatsTopic::DetailOff => self.detail.turn(false),
+            StatsTopic::General
+            | StatsTopic::Settings
+            | StatsTopic::Items
+            | StatsTopic::Slabs
+            | StatsTopic::Sizes
+            | StatsTopic::Conns
+            | StatsTopic::Locks
+            | StatsTopic::Detail => {}
+        }
+        let now = self.clock.tick();
+        let age_s = |at| u64::from(now.seconds_since(at));
         let usage = self.store.usage();
+        let queue = self.store.queue();
         self.stats.gauges = Gauges {
             curr_items: usage.items as u64,
             bytes: usage.bytes as u64,
@@ -451,6 +476,10 @@ impl<S: Store> Core<S> {
             locks_held: self.locks.len() as u64,
             lock_holders: self.locks.holders() as u64,
             locked_bytes: usage.locked_bytes as u64,
+            hash_bytes: queue.index_bytes as u64,
+            oldest_s: queue.oldest.map_or(0, age_s),
+            last_eviction: queue.last_eviction,
+            counts_prefixes: self.detail.is_on(),
         };
         Reply::Stats(Report::new(&self.stats))
     }

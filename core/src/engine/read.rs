@@ -18,7 +18,7 @@ use crate::value::Value;
 impl<S: Store> Core<S> {
     pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Reply<'a> {
         let found = self.find_live(get.key);
-        self.count_get(&get, found.is_ok());
+        self.count_get(&get, found.as_ref().err().copied());
         let (mut slot, header) = match found {
             Ok(found) => found,
             // Lock-and-get answers a miss as one, and makes nothing.
@@ -163,7 +163,14 @@ impl<S: Store> Core<S> {
         })
     }
 
-    fn count_get(&mut self, get: &Get<'_>, found: bool) {
+    fn count_get(&mut self, get: &Get<'_>, vacancy: Option<S::Vacancy>) {
+        let found = vacancy.is_none();
+        if found && self.detail.is_on() {
+            self.detail.note_hit(get.key.as_bytes());
+        }
+        if vacancy.is_some_and(|vacancy| self.store.was_flushed(get.key, vacancy)) {
+            self.stats.counters.get_flushed += 1;
+        }
         let counters = &mut self.stats.counters;
         let touches = get
             .steps

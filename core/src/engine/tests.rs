@@ -5,6 +5,7 @@
     reason = "any other reply is a failure"
 )]
 
+mod counting;
 mod key_locks;
 mod lock_bounds;
 mod lookups;

@@ -59,6 +59,7 @@ impl Core<MapStore> {
             flush_at,
             // Counted and reported, and read by no rule.
             stats: _,
+            detail: _,
         } = self;
         View {
             store: store.view(),

@@ -27,12 +27,12 @@ pub use self::slot::MapSlot;
 #[cfg(feature = "verify")]
 pub use self::view::{MapEntry, MapView};
 
-use super::{End, Full, Shown, Store, Usage, Visited};
+use super::{End, Full, QueueState, Shown, Store, Usage, Visited};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::stats::Counters;
+use crate::stats::{Counters, Eviction};
 use crate::time::Tick;
 use crate::value::Value;
 
@@ -52,6 +52,7 @@ pub struct MapStore {
     bytes: usize,
     locked_bytes: usize,
     crawled: usize,
+    last_eviction: Option<Eviction>,
 }
 
 /// What a look-up in a [`MapStore`] that found nothing has learned: no more than that.
@@ -72,6 +73,7 @@ impl MapStore {
             bytes: 0,
             locked_bytes: 0,
             crawled: 0,
+            last_eviction: None,
         }
     }
 
@@ -119,6 +121,9 @@ impl MapStore {
             } else {
                 counters.evictions += 1;
                 counters.evicted_unfetched += u64::from(!entry.header.fetched);
+                counters.evicted_nonzero += u64::from(entry.header.deadline.is_some());
+                let idle_s = now.seconds_since(entry.header.last_access);
+                self.last_eviction = Some(Eviction { at: now, idle_s });
                 self.remove(slot);
             }
         }
@@ -347,6 +352,16 @@ impl Store for MapStore {
             locked_bytes: self.locked_bytes,
             // What an item takes besides key and value is part of what it is charged for.
             held_bytes: self.bytes,
+        }
+    }
+
+    fn queue(&self) -> QueueState {
+        let next = self.queue.front().map(|slot| self.entry(*slot));
+        QueueState {
+            oldest: next.map(|entry| entry.header.last_access),
+            last_eviction: self.last_eviction,
+            // What an item takes besides key and value is part of what it is charged for.
+            index_bytes: 0,
         }
     }
 

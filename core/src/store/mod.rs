@@ -19,7 +19,7 @@ pub use map::{MapSlot, MapStore, MapVacancy};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
-use crate::stats::Counters;
+use crate::stats::{Counters, Eviction};
 use crate::time::Tick;
 use crate::value::Value;
 
@@ -162,6 +162,17 @@ pub trait Store {
     /// What it holds.
     fn usage(&self) -> Usage;
 
+    /// What is next to be evicted, and what was last. Takes longer than [`usage`](Store::usage), and is
+    /// for whoever watches.
+    fn queue(&self) -> QueueState;
+
+    /// Whether the key that a look-up has just not found has an item from before the last
+    /// [`clear`](Store::clear) that has not been taken out yet, as far as the store can tell.
+    fn was_flushed(&self, key: Key<'_>, vacancy: Self::Vacancy) -> bool {
+        let _ = (key, vacancy);
+        false
+    }
+
     /// What an item of these sizes would take of the limit, in bytes.
     fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize;
 
@@ -203,6 +214,18 @@ pub enum End {
     Back,
     /// Before what is there (prepend).
     Front,
+}
+
+/// What a store evicts, as whoever watches is told.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct QueueState {
+    /// When the item was last asked for that is next to be evicted, or that has not been asked for for
+    /// longest among those that are.
+    pub oldest: Option<Tick>,
+    /// The last item that was evicted.
+    pub last_eviction: Option<Eviction>,
+    /// What items are found with, in bytes.
+    pub index_bytes: usize,
 }
 
 /// There is no room, and nothing that may be evicted.

@@ -168,19 +168,19 @@ impl Cursor {
         }
     }
 
-    /// Notes where the next page of a listing begins, if one is under way. `shows` says how many items
+    /// Notes where the next page of a listing begins, if one is under way. `on_page` says how many items
     /// of a page are shown, and whether it is the last.
     pub(crate) fn turn_page(
         &mut self,
         reply: &Reply<'_>,
-        shows: impl FnOnce(&KeysPage<'_>) -> (u32, bool),
+        on_page: impl FnOnce(&KeysPage<'_>) -> (u32, bool),
     ) {
         let Self::Page { shown, .. } = *self else {
             return;
         };
         // A driver that mixes up its replies gets the end of a listing, not an endless one.
         let next = if let Reply::Keys(page) = reply {
-            let (more, is_last) = shows(page);
+            let (more, is_last) = on_page(page);
             let shown = shown.saturating_add(more);
             page.next
                 .filter(|_| !is_last)

@@ -11,8 +11,6 @@ pub(super) struct Ignored {
     slab_growth_factor: Option<String>,
     #[arg(short = 'n', long, hide = true)]
     slab_min_size: Option<String>,
-    #[arg(short = 'D', hide = true)]
-    delimiter: Option<String>,
     /// A turn is bounded by time here.
     #[arg(short = 'R', long, hide = true)]
     max_reqs_per_event: Option<String>,
@@ -65,7 +63,6 @@ impl Ignored {
             disable_cas,
             slab_growth_factor,
             slab_min_size,
-            delimiter,
             max_reqs_per_event,
             napi_ids,
         } = self;
@@ -74,7 +71,6 @@ impl Ignored {
             ("-C", *disable_cas),
             ("-f", slab_growth_factor.is_some()),
             ("-n", slab_min_size.is_some()),
-            ("-D", delimiter.is_some()),
             ("-R", max_reqs_per_event.is_some()),
             ("-N", napi_ids.is_some()),
         ]

@@ -8,7 +8,7 @@ use super::*;
 const NOW: Instant = Instant::from_millis(0);
 
 fn shards(count: usize) -> Shards {
-    Shards::new(count, Limits::default(), 0)
+    Shards::new(count, Limits::default(), 0, None)
 }
 
 fn session(number: u64) -> ShardSession {
@@ -132,7 +132,7 @@ fn a_connection_that_never_locks_is_unknown_to_the_cores() {
 fn keys_of_every_shard_are_listed_once() {
     let mut limits = Limits::default();
     limits.scan_items_max = 7;
-    let shards = Shards::new(8, limits, 0);
+    let shards = Shards::new(8, limits, 0, None);
     let mut one = session(1);
     fill(&shards, &mut one);
     let mut found = Vec::new();

@@ -50,10 +50,7 @@ impl Snapshot {
     fn take(shared: &Shared) -> Self {
         let now = shared.clock.now();
         let (stats, keys) = shared.shards.look(now, LOCKS_SHOWN_MAX);
-        let transport =
-            shared
-                .connection_stats
-                .lines(StatsTopic::General, &shared.config, &shared.clock);
+        let transport = shared.stats_lines(StatsTopic::General);
         let mut lines = Vec::new();
         report(&stats, &transport).each(StatsTopic::General, |name, value| {
             lines.push((name.to_owned(), value.to_owned()));

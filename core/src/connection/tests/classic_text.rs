@@ -219,6 +219,7 @@ fn delete_is_strict_as_in_1_6_18() {
 
 #[test]
 fn the_server_answers_about_itself() {
+    const USAGE: &str = "CLIENT_ERROR usage: stats detail on|off|dump\r\n";
     check(&[
         ("version\r\n", &format!("VERSION {VERSION}\r\n")),
         ("version x noreply\r\n", &format!("VERSION {VERSION}\r\n")),
@@ -242,10 +243,16 @@ fn the_server_answers_about_itself() {
         ("stats foo\r\n", "ERROR\r\n"),
         ("stats reset\r\n", "RESET\r\n"),
         ("stats r\r\n", "RESET\r\n"),
+        ("stats detail\r\n", USAGE),
+        ("stats detail foo\r\n", USAGE),
+        ("stats detail dump\r\n", "END\r\n"),
+        ("stats detail on\r\n", "OK\r\n"),
+        ("get a:b\r\n", "END\r\n"),
         (
-            "stats detail on\r\n",
-            "CLIENT_ERROR stats detail not allowed\r\n",
+            "stats detail dump\r\n",
+            "PREFIX a get 1 hit 0 set 0 del 0\r\nEND\r\n",
         ),
+        ("stats d off\r\n", "OK\r\n"),
     ]);
 }
 

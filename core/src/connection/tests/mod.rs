@@ -161,6 +161,7 @@ fn what_is_not_allowed_is_said_and_not_done() {
         ("flush_all noreply", ""),
         ("keys a", "CLIENT_ERROR keys not allowed\r\n"),
         ("stats locks", "CLIENT_ERROR stats locks not allowed\r\n"),
+        ("stats detail", "CLIENT_ERROR stats detail not allowed\r\n"),
         (
             "stats cachedump 1 1",
             "CLIENT_ERROR stats cachedump not allowed\r\n",
@@ -171,11 +172,18 @@ fn what_is_not_allowed_is_said_and_not_done() {
         let asked = format!("{asked}\r\n");
         assert_eq!(answered(limits, asked.as_bytes()), (refused.into(), true));
     }
-    for (opcode, key) in [(0x08, ""), (0x18, ""), (0x50, ""), (0x10, "locks")] {
+    for (opcode, key) in [
+        (0x08, ""),
+        (0x18, ""),
+        (0x50, ""),
+        (0x10, "locks"),
+        (0x10, "detail on"),
+    ] {
         let mut packet = std::vec![0; 24];
         (packet[0], packet[1]) = (0x80, opcode);
         // So short a key is its own length, and that of the body.
-        (packet[3], packet[11]) = (key.len() as u8, key.len() as u8);
+        let key_bytes = u8::try_from(key.len()).unwrap();
+        (packet[3], packet[11]) = (key_bytes, key_bytes);
         packet.extend_from_slice(key.as_bytes());
         let (answer, goes_on) = answered(limits, &packet);
         assert!(answer.ends_with("Auth failure.") && goes_on, "{answer}");

@@ -6,7 +6,7 @@ use super::*;
 use crate::command::{ItemCommand, ScanCursor};
 use crate::item::ItemHeader;
 use crate::stats::Counters;
-use crate::store::{End, Full, MapStore, Shown, Usage, Visited};
+use crate::store::{End, Full, MapStore, QueueState, Shown, Usage, Visited};
 use crate::time::Tick;
 use crate::value::Value;
 
@@ -115,6 +115,10 @@ impl Store for Counting {
 
     fn usage(&self) -> Usage {
         self.store.usage()
+    }
+
+    fn queue(&self) -> QueueState {
+        self.store.queue()
     }
 
     fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize {

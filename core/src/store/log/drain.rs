@@ -11,11 +11,11 @@
 use super::block::Block;
 use super::geometry::{Address, SegmentId};
 use super::queues::Queue;
-use super::record::{HITS_MAX, Record};
+use super::record::{HITS_MAX, NEVER, Record};
 use super::segment::State;
 use super::segments::SLACK_CLASSES;
 use super::{Full, KeyHasher, LogStore};
-use crate::stats::Counters;
+use crate::stats::{Counters, Eviction};
 use crate::time::Tick;
 
 /// Slack that is worth emptying a segment for, if others could be given up instead: a quarter.
@@ -179,7 +179,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
                         drain.kept_bytes += bytes;
                         won = 0;
                     } else {
-                        self.give_up(address, hash, is_fetched, counters);
+                        self.give_up(now, address, hash, counters);
                     }
                 }
                 Fate::Expire => {
@@ -191,7 +191,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
                     if remember {
                         self.remember(hash);
                     }
-                    self.give_up(address, hash, is_fetched, counters);
+                    self.give_up(now, address, hash, counters);
                 }
                 Fate::Forget => self.bury(address, hash),
             }
@@ -285,10 +285,40 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         Ok(())
     }
 
-    fn give_up(&mut self, address: Address, hash: u64, is_fetched: bool, counters: &mut Counters) {
+    fn give_up(&mut self, now: Tick, address: Address, hash: u64, counters: &mut Counters) {
+        let record = self.record(address);
         counters.evictions += 1;
-        counters.evicted_unfetched += u64::from(!is_fetched);
+        counters.evicted_unfetched += u64::from(!record.is_fetched());
+        counters.evicted_active += u64::from(record.hits() > 0);
+        counters.evicted_nonzero += u64::from(record.deadline() != NEVER);
+        let idle_s = now.seconds_since(record.header().last_access);
+        self.last_eviction = Some(Eviction { at: now, idle_s });
         self.bury(address, hash);
+    }
+
+    /// When the item was last asked for that comes first in the queues, of both that for which it is
+    /// longer ago. A queue whose first segment begins with many that are gone tells nothing.
+    pub(super) fn oldest_access(&self) -> Option<Tick> {
+        const RECORDS_LOOKED_AT_MAX: usize = 256;
+        let first = |queue| {
+            let segment = self.log.queues.line(queue).segments.oldest()?;
+            let len = self.log.segments[segment as usize].len();
+            let mut offset = 0;
+            for _ in 0..RECORDS_LOOKED_AT_MAX {
+                if offset >= len {
+                    break;
+                }
+                let address = self.geometry.address(segment, offset);
+                let record = self.record(address);
+                if !record.is_dead() && self.log.is_there(address) {
+                    return Some(record.header().last_access);
+                }
+                offset += record.padded_bytes(&self.geometry);
+            }
+            None
+        };
+        let firsts = [first(Queue::Small), first(Queue::Main)];
+        firsts.into_iter().flatten().min()
     }
 
     /// Remembers what is given up, as long as that takes no memory from anything else.

@@ -58,12 +58,12 @@ use self::segments::Log;
 use self::sweep::Sweep;
 use self::tally::Tally;
 use self::write::Change;
-use super::{End, Full, Shown, Store, Usage, Visited};
+use super::{End, Full, QueueState, Shown, Store, Usage, Visited};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::stats::Counters;
+use crate::stats::{Counters, Eviction};
 use crate::time::Tick;
 use crate::value::Value;
 
@@ -92,6 +92,7 @@ pub struct LogStore<H = SipHash, B = Vec<u8>> {
     in_hand: Option<Address>,
     /// What is set aside for others, in bytes.
     aside_bytes: usize,
+    last_eviction: Option<Eviction>,
 }
 
 /// Names an item of a [`LogStore`].
@@ -158,6 +159,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             hits_needed: 0,
             in_hand: None,
             aside_bytes: room::aside_bytes_min(limits),
+            last_eviction: None,
         }
     }
 
@@ -416,6 +418,22 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
             locked_bytes: self.tally.locked_bytes,
             held_bytes: self.held_bytes(),
         }
+    }
+
+    fn queue(&self) -> QueueState {
+        QueueState {
+            oldest: self.oldest_access(),
+            last_eviction: self.last_eviction,
+            index_bytes: self.index.held_bytes(),
+        }
+    }
+
+    fn was_flushed(&self, key: Key<'_>, vacancy: LogVacancy) -> bool {
+        self.log.holds_flushed()
+            && self
+                .index
+                .find(vacancy.hash, |address| self.record(address).has_key(key))
+                .is_some()
     }
 
     fn bytes_for(&self, key_bytes: usize, value_bytes: usize) -> usize {

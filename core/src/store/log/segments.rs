@@ -311,6 +311,11 @@ impl<B: Block> Log<B> {
         segment.epoch == self.epoch || segment.record(offset).is_locked()
     }
 
+    /// Whether there are segments from before the last flush.
+    pub(super) const fn holds_flushed(&self) -> bool {
+        self.queues.line(Queue::Flushed).segments.len() > 0
+    }
+
     /// Whether a segment is from before the last flush.
     pub(super) fn is_flushed(&self, id: SegmentId) -> bool {
         self.segments[id as usize].epoch != self.epoch

@@ -53,6 +53,8 @@ impl MapStore {
             bytes: _,
             locked_bytes: _,
             crawled,
+            // Told to whoever watches, and read by no rule.
+            last_eviction: _,
         } = self;
         let locked = names
             .values()

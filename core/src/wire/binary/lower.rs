@@ -233,6 +233,9 @@ pub(super) fn stats_topic(topic: &[u8]) -> Option<StatsTopic> {
         b"slabs" => Some(StatsTopic::Slabs),
         b"sizes" => Some(StatsTopic::Sizes),
         b"locks" => Some(StatsTopic::Locks),
+        b"detail on" => Some(StatsTopic::DetailOn),
+        b"detail off" => Some(StatsTopic::DetailOff),
+        b"detail dump" => Some(StatsTopic::Detail),
         _ if topic.starts_with(b"settings") => Some(StatsTopic::Settings),
         _ => None,
     }

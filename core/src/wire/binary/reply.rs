@@ -17,8 +17,9 @@ pub use super::packet::{MalformedPacket, ResponsePacket, decode};
 use super::{BinaryEnvelope, StatusPacket};
 use crate::output::Output;
 use crate::reply::{Hit, KeysPage, Refusal, Reply};
-use crate::stats::Report;
+use crate::stats::{Report, StatsTopic};
 use crate::value::Value;
+use crate::wire::status_line::put_line;
 
 /// Appends what `reply` is to the request of `envelope`: nothing, a packet or several.
 pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) {
@@ -170,6 +171,24 @@ fn encode_keys(envelope: &BinaryEnvelope<'_>, page: &KeysPage<'_>, out: &mut Vec
 fn encode_stats(envelope: &BinaryEnvelope<'_>, report: &Report<'_>, out: &mut Vec<u8>) {
     let success = ResponsePacket::success(envelope);
     let topic = stats_topic(envelope.key).unwrap_or_default();
+    if topic == StatsTopic::Detail {
+        // One packet, with the text that text clients are told.
+        let mut text = Vec::new();
+        report.each(topic, |prefix, counts| {
+            text.extend_from_slice(b"PREFIX ");
+            text.extend_from_slice(prefix.as_bytes());
+            text.push(b' ');
+            put_line(&mut text, counts);
+        });
+        put_line(&mut text, "END");
+        ResponsePacket {
+            key: b"detailed",
+            value: &text,
+            ..success
+        }
+        .encode(out);
+        return success.encode(out);
+    }
     report.each(topic, |name, value| {
         ResponsePacket {
             key: name.as_bytes(),

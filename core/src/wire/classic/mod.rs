@@ -49,7 +49,7 @@ pub enum ClassicEnvelope {
 impl ClassicEnvelope {
     /// How many items of a page of a listing are shown, where that is limited, and whether it is the
     /// last.
-    pub(crate) fn shows(&self, page: &KeysPage<'_>) -> (u32, bool) {
+    pub(crate) fn shows(self, page: &KeysPage<'_>) -> (u32, bool) {
         match self {
             Self::Dump(dump) => dump.shows(page),
             Self::Get { .. }

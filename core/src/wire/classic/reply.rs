@@ -201,10 +201,13 @@ pub fn encode(envelope: ClassicEnvelope, reply: &Reply<'_>, out: &mut Output) {
         ClassicEnvelope::Change { noreply: false } => encode_word(reply, out.copied()),
         ClassicEnvelope::Arithmetic { noreply: false } => encode_arithmetic(reply, out.copied()),
         ClassicEnvelope::Keys => encode_keys(reply, out.copied()),
-        ClassicEnvelope::Dump(dump) => match reply {
-            Reply::Keys(page) => dump.encode(page, out.copied()),
-            other => encode_word(other, out.copied()),
-        },
+        ClassicEnvelope::Dump(dump) => {
+            if let Reply::Keys(page) = reply {
+                dump.encode(page, out.copied());
+            } else {
+                encode_word(reply, out.copied());
+            }
+        }
         ClassicEnvelope::Stats(topic) => encode_stats(topic, reply, out.copied()),
         ClassicEnvelope::StatsReset => encode_reset(reply, out.copied()),
     }
@@ -288,13 +291,27 @@ fn encode_stats(topic: StatsTopic, reply: &Reply<'_>, out: &mut Vec<u8>) {
     let Reply::Stats(report) = reply else {
         return encode_word(reply, out);
     };
-    report.each(topic, |name, value| {
-        ClassicResponse::Stat {
-            name: name.as_bytes(),
-            value: value.as_bytes(),
-        }
-        .encode(out);
-    });
+    match topic {
+        StatsTopic::DetailOn | StatsTopic::DetailOff => return ClassicResponse::Ok.encode(out),
+        StatsTopic::Detail => report.each(topic, |prefix, counts| {
+            put(out, b"PREFIX ", prefix.as_bytes());
+            put(out, b" ", counts.as_bytes());
+            put_line(out, "");
+        }),
+        StatsTopic::General
+        | StatsTopic::Settings
+        | StatsTopic::Items
+        | StatsTopic::Slabs
+        | StatsTopic::Sizes
+        | StatsTopic::Conns
+        | StatsTopic::Locks => report.each(topic, |name, value| {
+            ClassicResponse::Stat {
+                name: name.as_bytes(),
+                value: value.as_bytes(),
+            }
+            .encode(out);
+        }),
+    }
     ClassicResponse::End.encode(out);
 }
 

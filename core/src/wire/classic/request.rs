@@ -337,7 +337,11 @@ fn decode_stats<'a>(
         return request(GlobalCommand::StatsReset, ClassicEnvelope::StatsReset);
     }
     if b"detail".starts_with(word) {
-        return line.respond("CLIENT_ERROR stats detail not allowed");
+        return match split_token(behind).and_then(|(what, _)| detail_from(what)) {
+            _ if !allowed.listing => line.respond("CLIENT_ERROR stats detail not allowed"),
+            Some(topic) => on(topic),
+            None => line.respond("CLIENT_ERROR usage: stats detail on|off|dump"),
+        };
     }
     if b"settings".starts_with(word) {
         return on(StatsTopic::Settings);
@@ -355,6 +359,19 @@ fn decode_stats<'a>(
         b"locks" if !allowed.listing => line.respond("CLIENT_ERROR stats locks not allowed"),
         b"locks" => on(StatsTopic::Locks),
         _ => line.respond(ERROR),
+    }
+}
+
+/// As with topics, the beginning of a word is enough.
+fn detail_from(word: &[u8]) -> Option<StatsTopic> {
+    if b"on".starts_with(word) {
+        Some(StatsTopic::DetailOn)
+    } else if b"off".starts_with(word) {
+        Some(StatsTopic::DetailOff)
+    } else if b"dump".starts_with(word) {
+        Some(StatsTopic::Detail)
+    } else {
+        None
     }
 }
 

@@ -85,7 +85,7 @@ impl Draft {
                 ClassicEnvelope::Stats(topic),
             )
         };
-        match self.shape % 27 {
+        match self.shape % 30 {
             1 => (
                 Command::from(Get {
                     steps: touch,
@@ -162,7 +162,10 @@ impl Draft {
             22 => topic(StatsTopic::Sizes),
             23 => topic(StatsTopic::Conns),
             24 => topic(StatsTopic::Locks),
-            25 => (
+            25 => topic(StatsTopic::Detail),
+            26 => topic(StatsTopic::DetailOn),
+            27 => topic(StatsTopic::DetailOff),
+            28 => (
                 Command::Global(GlobalCommand::StatsReset),
                 ClassicEnvelope::StatsReset,
             ),

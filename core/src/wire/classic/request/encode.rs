@@ -111,6 +111,9 @@ fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u
                 StatsTopic::Sizes => b"stats sizes",
                 StatsTopic::Conns => b"stats conns",
                 StatsTopic::Locks => b"stats locks",
+                StatsTopic::Detail => b"stats detail dump",
+                StatsTopic::DetailOn => b"stats detail on",
+                StatsTopic::DetailOff => b"stats detail off",
             });
             false
         }

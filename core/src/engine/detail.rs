@@ -1,0 +1,149 @@
+//! `stats detail`: how often keys of each prefix are asked for, while an operator wants to know.
+//!
+//! A prefix is what stands before the first delimiter (`:`) of a key; a key without one counts
+//! nowhere. Nothing is counted, and nothing looked at but one flag, until it is turned on.
+//!
+//! - The number of prefixes is bounded ([`PREFIXES_MAX`]): those that come later are not counted.
+//!
+//! Source: memcached 1.6.45 `stats_prefix.c`. It counts no meta commands; here a command is counted
+//! however it is written.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::Core;
+use super::lock_lines::printable;
+use crate::command::ItemCommand;
+use crate::stats::StatsLine;
+use crate::store::Store;
+
+/// How many prefixes a core counts. memcached counts 65,536.
+pub const PREFIXES_MAX: usize = 4_096;
+
+/// What separates a prefix from the rest of a key, unless `-D` says otherwise.
+const DELIMITER: u8 = b':';
+
+/// What is counted, by prefix.
+#[derive(Clone, Debug)]
+pub(super) struct Detail {
+    is_on: bool,
+    delimiter: u8,
+    prefixes: Prefixes,
+}
+
+/// The counts of each prefix, of one core or of several added up.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Prefixes(BTreeMap<Box<[u8]>, PrefixCounts>);
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct PrefixCounts {
+    gets: u64,
+    hits: u64,
+    sets: u64,
+    deletes: u64,
+}
+
+impl Detail {
+    /// With a delimiter of the operator's it is on from the start.
+    pub(super) fn new(delimiter: Option<u8>) -> Self {
+        Self {
+            is_on: delimiter.is_some(),
+            delimiter: delimiter.unwrap_or(DELIMITER),
+            prefixes: Prefixes::default(),
+        }
+    }
+
+    pub(super) fn turn(&mut self, is_on: bool) {
+        self.is_on = is_on;
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.prefixes = Prefixes::default();
+    }
+
+    pub(super) const fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// A command has come.
+    pub(super) fn note(&mut self, command: &ItemCommand<'_>) {
+        let counts = |this: &mut Self, change: fn(&mut PrefixCounts)| {
+            this.count(command.key().as_bytes(), change);
+        };
+        match command {
+            ItemCommand::Get(_) => counts(self, |counts| counts.gets += 1),
+            ItemCommand::Set(_) | ItemCommand::SetTooLarge { .. } => {
+                counts(self, |counts| counts.sets += 1);
+            }
+            ItemCommand::Delete(_) => counts(self, |counts| counts.deletes += 1),
+            ItemCommand::Arithmetic(_)
+            | ItemCommand::Acquire(_)
+            | ItemCommand::Release(_)
+            | ItemCommand::Lock { .. }
+            | ItemCommand::Unlock { .. } => {}
+        }
+    }
+
+    /// A get of this key has found an item.
+    pub(super) fn note_hit(&mut self, key: &[u8]) {
+        self.count(key, |counts| counts.hits += 1);
+    }
+
+    fn count(&mut self, key: &[u8], change: fn(&mut PrefixCounts)) {
+        let Some(end) = memchr::memchr(self.delimiter, key) else {
+            return;
+        };
+        let (prefix, _) = key.split_at(end);
+        let Prefixes(prefixes) = &mut self.prefixes;
+        if let Some(counts) = prefixes.get_mut(prefix) {
+            change(counts);
+        } else if prefixes.len() < PREFIXES_MAX {
+            change(prefixes.entry(prefix.into()).or_default());
+        }
+    }
+}
+
+impl Prefixes {
+    /// Adds another core's to these.
+    pub fn add(&mut self, other: &Self) {
+        for (prefix, more) in &other.0 {
+            let counts = self.0.entry(prefix.clone()).or_default();
+            counts.gets += more.gets;
+            counts.hits += more.hits;
+            counts.sets += more.sets;
+            counts.deletes += more.deletes;
+        }
+    }
+
+    /// A line each. What of a prefix is not printable is written as in a URL.
+    #[must_use]
+    pub fn lines(&self) -> Vec<StatsLine> {
+        let line = |prefix: &[u8], counts: &PrefixCounts| {
+            let PrefixCounts {
+                gets,
+                hits,
+                sets,
+                deletes,
+            } = counts;
+            StatsLine {
+                name: Cow::Owned(printable(prefix)),
+                value: format!("get {gets} hit {hits} set {sets} del {deletes}"),
+            }
+        };
+        let prefixes = self.0.iter();
+        prefixes
+            .map(|(prefix, counts)| line(prefix, counts))
+            .collect()
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// What was counted by prefix since that was turned on, or since the last `stats reset`.
+    #[must_use]
+    pub const fn prefixes(&self) -> &Prefixes {
+        &self.detail.prefixes
+    }
+}

@@ -1,0 +1,115 @@
+//! What is counted, and of which commands.
+
+use super::*;
+use crate::stats::{Counters, Gauges, StatsTopic};
+
+fn stats<S: Store>(bench: &mut Bench<S>) -> (Counters, Gauges) {
+    match bench.ask(A, GlobalCommand::Stats(StatsTopic::General)) {
+        Reply::Stats(report) => (report.stats.counters, report.stats.gauges),
+        other => panic!("stats are told, not {other:?}"),
+    }
+}
+
+fn prefixes(bench: &Bench) -> Vec<(alloc::string::String, alloc::string::String)> {
+    let lines = bench.core.prefixes().lines().into_iter();
+    lines
+        .map(|line| (line.name.into_owned(), line.value))
+        .collect()
+}
+
+#[test]
+fn keys_are_counted_by_prefix_once_that_is_asked_for() {
+    let mut bench = Bench::new();
+    bench.set(A, "a:1", "x");
+    assert_eq!(prefixes(&bench), []);
+    bench.ask(A, GlobalCommand::Stats(StatsTopic::DetailOn));
+    assert!(stats(&mut bench).1.counts_prefixes);
+    bench.set(A, "a:1", "x");
+    bench.set(A, "a:2:3", "x");
+    bench.set(A, "none", "x");
+    bench.set(A, ":", "x");
+    bench.ask(A, Get::new(key("a:1")));
+    bench.ask(A, Get::new(key("a:9")));
+    bench.ask(A, Delete::new(key("a:9")));
+    bench.ask(A, Get::new(key("b c:\n")));
+    let a = ("a".into(), "get 2 hit 1 set 2 del 1".into());
+    let empty = (
+        alloc::string::String::new(),
+        "get 0 hit 0 set 1 del 0".into(),
+    );
+    let odd = ("b%20c".into(), "get 1 hit 0 set 0 del 0".into());
+    assert_eq!(prefixes(&bench), [empty, a, odd]);
+    bench.ask(A, GlobalCommand::StatsReset);
+    assert_eq!(prefixes(&bench), []);
+    bench.ask(A, Get::new(key("a:1")));
+    bench.ask(A, GlobalCommand::Stats(StatsTopic::DetailOff));
+    bench.ask(A, Get::new(key("a:1")));
+    let a = ("a".into(), "get 1 hit 1 set 0 del 0".into());
+    assert_eq!(prefixes(&bench), [a]);
+    assert!(!stats(&mut bench).1.counts_prefixes);
+}
+
+#[test]
+fn prefixes_have_a_delimiter_of_the_operators_and_a_bound() {
+    let mut bench = Bench::of(Core::new(config(1 << 20).detailed(b'/')));
+    for number in 0..PREFIXES_MAX + 10 {
+        let name = alloc::format!("p{number}/a:b");
+        bench.core.execute(
+            Instant::default(),
+            A,
+            Get::new(Key::new(name.as_bytes()).unwrap()).into(),
+        );
+    }
+    let counted = prefixes(&bench);
+    assert_eq!(counted.len(), PREFIXES_MAX);
+    assert_eq!(counted[0].0, "p0");
+}
+
+#[test]
+fn a_get_of_what_was_flushed_is_counted_as_one() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "x");
+    bench.ask(A, Get::new(key("other")));
+    bench.ask(A, GlobalCommand::FlushAll { at: Exptime::Never });
+    bench.ask(A, Get::new(key("k")));
+    bench.ask(A, Get::new(key("other")));
+    let (counters, _) = stats(&mut bench);
+    assert_eq!((counters.get_flushed, counters.get_misses), (1, 3));
+    bench.set(A, "k", "x");
+    bench.ask(A, Get::new(key("k")));
+    assert_eq!(stats(&mut bench).0.get_flushed, 1);
+}
+
+#[test]
+fn what_is_evicted_is_told_apart() {
+    let mut bench = Bench::of(Core::new(config(1 << 20)));
+    bench.now_ms = 10_000;
+    for number in 0..4_000 {
+        let name = alloc::format!("k{number}");
+        let exptime = if number % 2 == 0 {
+            Exptime::Never
+        } else {
+            Exptime::In { seconds: 1_000 }
+        };
+        bench.now_ms += 1_000 * u64::from(number == 500);
+        let set = Set {
+            exptime,
+            ..Set::new(Key::new(name.as_bytes()).unwrap(), &[b'x'; 1_000])
+        };
+        let now = Instant::from_millis(bench.now_ms);
+        bench.core.execute(now, A, set.into());
+    }
+    let (counters, gauges) = stats(&mut bench);
+    assert!(counters.evictions > 1_000, "{counters:?}");
+    let nonzero = counters.evictions / 2;
+    assert!(
+        counters.evicted_nonzero.abs_diff(nonzero) <= 1,
+        "{counters:?}"
+    );
+    assert_eq!(counters.evicted_unfetched, counters.evictions);
+    assert_eq!(counters.evicted_active, 0);
+    assert_eq!(gauges.last_eviction.map(|last| last.idle_s), Some(0));
+    bench.now_ms += 7_000;
+    assert_eq!(stats(&mut bench).1.oldest_s, 7);
+    assert!(stats(&mut bench).1.hash_bytes > 0);
+}
