@@ -21,15 +21,17 @@ use copy::Copy;
 use layer::Layer;
 use trial::Trial;
 
-const USAGE: &str = "usage: latchd-mutants [--layers] [--show] [--part=I/N] [NAME…]
+const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--part=I/N] [NAME…]
 
   NAME        the name of a patch in model/mutants, without `.patch`; all of them if none is given
+  --builds    first of all applies each patch there is, and fails if the core cannot be built with it
   --layers    asks unit tests, transcripts, properties and simulation as well, and says which find it
   --show      prints the shortest way that the model has found, as a transcript
   --part=I/N  every Nth of them, from the Ith on: with each I from 1 to N, each is asked once";
 
 #[derive(Debug, Default)]
 struct Arguments {
+    builds: bool,
     layers: bool,
     show: bool,
     part: Option<Part>,
@@ -60,6 +62,7 @@ fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
     let mut arguments = Arguments::default();
     for word in words {
         match word.as_str() {
+            "--builds" => arguments.builds = true,
             "--layers" => arguments.layers = true,
             "--show" => arguments.show = true,
             option if option.starts_with('-') => {
@@ -106,6 +109,21 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     if let Some(name) = arguments.names.iter().find(|name| !is_there(name)) {
         return Err(format!("there is no model/mutants/{name}.patch"));
     }
+    let mut complaints = Vec::new();
+    if arguments.builds {
+        let start = Instant::now();
+        for mutant in &mutants {
+            if let Err(error) = copy.with(&mutant.patch, || copy.build("check -p latchd-core")) {
+                complaints.push(format!("{} does not build: {error}", mutant.name));
+            }
+        }
+        println!(
+            "{} of {} can be built; this took {:.1} s",
+            mutants.len() - complaints.len(),
+            mutants.len(),
+            start.elapsed().as_secs_f64()
+        );
+    }
     if !arguments.names.is_empty() {
         mutants.retain(|mutant| arguments.names.contains(&mutant.name));
     }
@@ -127,8 +145,6 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
         start.elapsed().as_secs_f64()
     );
     println!("{}", trial.head());
-    let start = Instant::now();
-    let mut complaints = Vec::new();
     for mutant in &mutants {
         let start = Instant::now();
         match trial.ask_with(mutant) {
