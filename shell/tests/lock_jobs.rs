@@ -10,100 +10,30 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use support::{DUE, Started, eventually};
+use support::terminal::Terminal;
+use support::{Started, eventually};
 
-/// An interactive shell with a terminal of its own, and somebody who types.
-struct Terminal {
-    shell: Child,
-    keyboard: File,
-    shown: Arc<Mutex<String>>,
-    /// What of `shown` has been waited for.
-    seen: usize,
-}
-
-impl Terminal {
-    fn start() -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let slave = File::options()
-            .read(true)
-            .write(true)
-            .open(name.to_str().unwrap())
-            .unwrap();
-        // A new session, whose terminal is its standard input, with signals as after a login: whoever
-        // runs the tests in the background has Ctrl-C ignored, and so would the commands.
-        let shell = Command::new("setsid")
+/// An interactive shell with a terminal of its own.
+fn shell() -> Terminal {
+    // A new session, whose terminal is its standard input, with signals as after a login: whoever
+    // runs the tests in the background has Ctrl-C ignored, and so would the commands.
+    let mut terminal = Terminal::start(
+        Command::new("setsid")
             .args(["--ctty", "env", "--default-signal", "sh", "-i"])
             .env("PS1", "ready> ")
-            .env("ENV", "/dev/null")
-            .stdin(slave.try_clone().unwrap())
-            .stdout(slave.try_clone().unwrap())
-            .stderr(slave)
-            .spawn()
-            .unwrap();
-        let keyboard = File::from(master);
-        let mut screen = keyboard.try_clone().unwrap();
-        let shown = Arc::new(Mutex::new(String::new()));
-        let shared = Arc::clone(&shown);
-        std::thread::spawn(move || {
-            let mut chunk = [0; 1024];
-            while let Ok(length @ 1..) = screen.read(&mut chunk) {
-                let text = String::from_utf8_lossy(&chunk[..length]);
-                shared.lock().unwrap().push_str(&text);
-            }
-        });
-        let mut terminal = Self {
-            shell,
-            keyboard,
-            shown,
-            seen: 0,
-        };
-        terminal.expect("ready> ");
-        terminal
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).unwrap();
-    }
-
-    /// Types a line, of which the terminal shows an echo.
-    fn enter(&mut self, line: &str) {
-        self.press(&format!("{line}\n"));
-        self.expect("\n");
-    }
-
-    /// Waits until this is shown behind what was waited for before.
-    fn expect(&mut self, text: &str) {
-        let started = Instant::now();
-        loop {
-            let shown = self.shown.lock().unwrap();
-            if let Some(place) = shown[self.seen..].find(text) {
-                self.seen += place + text.len();
-                return;
-            }
-            assert!(
-                started.elapsed() < DUE,
-                "{text:?} is not shown: {:?}",
-                &shown[self.seen..]
-            );
-            drop(shown);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
+            .env("ENV", "/dev/null"),
+    );
+    terminal.expect("ready> ");
+    terminal
 }
 
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.shell.kill();
-        let _ = self.shell.wait();
-    }
+/// Types a line, of which the terminal shows an echo.
+fn enter(terminal: &mut Terminal, line: &str) {
+    terminal.press(&format!("{line}\n"));
+    terminal.expect("\n");
 }
 
 /// A file of this test's own, which a command adds to as long as it runs.
@@ -201,32 +131,35 @@ fn is_free(server: &Started, way: &[&str]) -> bool {
 #[test]
 fn a_command_reads_the_terminal_and_ctrl_c_ends_it_and_the_script_around_it() {
     let server = Started::latchd();
-    let mut terminal = Terminal::start();
-    terminal.enter(&line(
-        &server,
-        "k -- sh -c 'read word; echo \"it is <$word>\"'",
-    ));
+    let mut terminal = shell();
+    enter(
+        &mut terminal,
+        &line(&server, "k -- sh -c 'read word; echo \"it is <$word>\"'"),
+    );
     terminal.press("hello\n");
     terminal.expect("it is <hello>");
     // The terminal is ours again, and the shell's.
     terminal.expect("ready> ");
     let cat = line(&server, "k -- cat");
-    terminal.enter(&cat);
+    enter(&mut terminal, &cat);
     // What cat has written it has read before.
     terminal.press("word\n");
     terminal.expect("word\r\nword");
     terminal.press("\x03");
     terminal.expect("ready> ");
-    terminal.enter("echo code is $?");
+    enter(&mut terminal, "echo code is $?");
     terminal.expect("code is 130");
     terminal.expect("ready> ");
     // A script does not go on behind what was broken off.
-    terminal.enter(&format!("sh -c \"{cat}; echo went''on\"; echo en''ded"));
+    enter(
+        &mut terminal,
+        &format!("sh -c \"{cat}; echo went''on\"; echo en''ded"),
+    );
     terminal.press("word\n");
     terminal.expect("word\r\nword");
     terminal.press("\x03");
     terminal.expect("ready> ");
-    let shown = terminal.shown.lock().unwrap().clone();
+    let shown = terminal.shown();
     assert!(!shown.contains("wenton"), "{shown}");
     assert!(is_free(&server, &[]));
 }
@@ -239,26 +172,26 @@ fn ctrl_z_stops_it_and_fg_goes_on_under_the_lock() {
                 continue;
             }
             let pulse = Pulse::new("goes-on");
-            let mut terminal = Terminal::start();
-            terminal.enter(&line(
-                &server,
-                &format!("{way} k -- sh -c '{}'", pulse.script()),
-            ));
+            let mut terminal = shell();
+            enter(
+                &mut terminal,
+                &line(&server, &format!("{way} k -- sh -c '{}'", pulse.script())),
+            );
             pulse.wait_for_more();
             terminal.press("\x1a");
             terminal.expect("ready> ");
             pulse.assert_still();
             let way: Vec<&str> = way.split_whitespace().collect();
             assert!(!is_free(&server, &way), "it is ours still");
-            terminal.enter("fg");
+            enter(&mut terminal, "fg");
             pulse.wait_for_more();
             // And once more, in the background this time.
             terminal.press("\x1a");
             terminal.expect("ready> ");
             pulse.assert_still();
-            terminal.enter("bg");
+            enter(&mut terminal, "bg");
             pulse.wait_for_more();
-            terminal.enter("kill %1; wait; echo do''ne");
+            enter(&mut terminal, "kill %1; wait; echo do''ne");
             terminal.expect("done");
             pulse.assert_still();
             assert!(is_free(&server, &way));
@@ -270,10 +203,13 @@ fn ctrl_z_stops_it_and_fg_goes_on_under_the_lock() {
 fn a_stopped_command_whose_lease_ran_out_never_runs_again() {
     for server in Started::all() {
         let pulse = Pulse::new("ran-out");
-        let mut terminal = Terminal::start();
+        let mut terminal = shell();
         // One that heeds no TERM is no danger either.
         let script = format!("trap \"\" TERM; {}", pulse.script());
-        terminal.enter(&line(&server, &format!("--ttl 1 k -- sh -c '{script}'")));
+        enter(
+            &mut terminal,
+            &line(&server, &format!("--ttl 1 k -- sh -c '{script}'")),
+        );
         pulse.wait_for_more();
         terminal.press("\x1a");
         terminal.expect("ready> ");
@@ -298,11 +234,11 @@ fn a_stopped_command_whose_lease_ran_out_never_runs_again() {
         let other = Ended(other);
         eventually(|| (!is_free(&server, &["--ttl", "1"])).then_some(()));
         let before = pulse.beats();
-        terminal.enter("fg");
+        enter(&mut terminal, "fg");
         terminal.expect("is lost");
         assert_eq!(pulse.beats(), before, "two at a time");
         terminal.expect("ready> ");
-        terminal.enter("echo code is $?");
+        enter(&mut terminal, "echo code is $?");
         terminal.expect("code is 125");
         drop(other);
     }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test program uses its part.
 
+pub(crate) mod terminal;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
