@@ -137,6 +137,8 @@ pub(crate) struct Args {
 pub(crate) enum Task {
     #[command(after_help = crate::lock::HELP)]
     Lock(crate::lock::LockArgs),
+    #[command(after_help = crate::cli::HELP)]
+    Cli(crate::cli::CliArgs),
     #[command(after_help = crate::check::HELP)]
     Check(crate::check::CheckArgs),
     Man(crate::manual::ManArgs),

@@ -94,7 +94,11 @@ pub(crate) struct LockArgs {
     command: Vec<OsString>,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// Reads a span of seconds, which may have a fraction.
+///
+/// # Errors
+/// A sentence for a person.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

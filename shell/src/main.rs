@@ -9,6 +9,7 @@
 
 mod args;
 mod check;
+mod cli;
 mod daemon;
 mod descriptors;
 mod handed_over;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     match &args.task {
         None => start(args),
         Some(Task::Lock(lock)) => lock::run(lock),
+        Some(Task::Cli(cli)) => cli::run(cli),
         Some(Task::Check(check)) => {
             let words = iter::once(OsString::from("latchd")).chain(check.flags.iter().cloned());
             let args = args::read(words).unwrap_or_else(|error| refuse(&error));
@@ -317,12 +319,18 @@ fn reason(signal: Signal) -> String {
 fn greeting(addresses: &[Address], facts: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let listening = list(addresses);
-    let connect = addresses.first().map(|address| match address {
-        Address::Tcp(address) => format!("nc -C {} {}", address.ip(), address.port()),
-        Address::Unix(path) => format!("nc -C -U {}", path.display()),
-    });
-    let hint = connect.map_or_else(String::new, |connect| {
-        format!("try `{connect}`, then line by line: set k 0 0 5 / hello / get k / lock k\n")
+    let hint = addresses.first().map_or_else(String::new, |address| {
+        let name = match address {
+            // Without a slash or a dot at its front it would be a host's name.
+            Address::Unix(path) if !path.starts_with("/") => format!("./{}", path.display()),
+            Address::Tcp(_) | Address::Unix(_) => address.to_string(),
+        };
+        let server = if name == "127.0.0.1:11211" {
+            String::new()
+        } else {
+            format!(" -s {name}")
+        };
+        format!("try `latchd cli{server}`, then line by line: set k 0 0 hello / get k / lock k\n")
     });
     format!(
         "latchd {version}, a cache server with locks that die with their client\n\

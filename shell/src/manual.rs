@@ -23,6 +23,8 @@ enum Page {
     Latchd,
     /// A command under locks.
     Lock,
+    /// Talking to a server.
+    Cli,
     /// What the server needs of the system.
     Check,
 }
@@ -66,6 +68,7 @@ fn page(page: Page, mut program: Command, out: &mut Vec<u8>) -> io::Result<()> {
             return sections().to_writer(out);
         }
         Page::Lock => "lock",
+        Page::Cli => "cli",
         Page::Check => "check",
     };
     let found = program.find_subcommand(task).cloned();
@@ -107,6 +110,8 @@ fn sections() -> Roff {
     roff.control("SH", ["SEE ALSO"]);
     roff.text([
         bold("latchd-lock"),
+        roman("(1), "),
+        bold("latchd-cli"),
         roman("(1), "),
         bold("latchd-check"),
         roman("(1), "),

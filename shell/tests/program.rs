@@ -121,8 +121,13 @@ fn a_unix_socket_is_removed_at_the_end_and_replaced_after_a_kill() {
 
 /// Types lines into `command`, and returns what it shows until a line is `last`.
 fn typed(command: &str, lines: &[&str], last: &str) -> String {
+    let ours = PathBuf::from(env!("CARGO_BIN_EXE_latchd"));
+    let mut path = ours.parent().unwrap().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
     let mut child = Command::new("sh")
         .args(["-c", &format!("exec {command}")])
+        .env("PATH", path)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -141,13 +146,26 @@ fn typed(command: &str, lines: &[&str], last: &str) -> String {
     shown
 }
 
+/// Without `latchd cli`, as the README has it.
 #[test]
-fn what_the_banner_says_to_try_works_as_it_is_typed() {
+fn netcat_does_as_well() {
     let has_netcat = Command::new("nc").arg("-h").output();
     if has_netcat.is_err() {
-        eprintln!("there is no nc: the banner's hint is not tried");
+        eprintln!("there is no nc: what the README says of it is not tried");
         return assert!(std::env::var_os("LATCHD_REQUIRE_PEERS").is_none());
     }
+    let readme = include_str!("../../README.md");
+    let (_, command) = readme.split_once("`nc ").unwrap();
+    let (command, _) = command.split_once('`').unwrap();
+    let latchd = Running::start(&["-l", "127.0.0.1:0"]);
+    let port = latchd.address().port().to_string();
+    let command = format!("nc {}", command.replace("11211", &port));
+    let lines = ["set job 0 0 4", "idle", "lock job"];
+    assert_eq!(typed(&command, &lines, "OK"), "STORED\r\nOK\r\n");
+}
+
+#[test]
+fn what_the_banner_says_to_try_works_as_it_is_typed() {
     let path = std::env::temp_dir().join(format!("latchd-banner-{}", std::process::id()));
     for flags in [&["-l", "127.0.0.1:0"][..], &["-s", path.to_str().unwrap()]] {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();

@@ -1,0 +1,193 @@
+//! Where an answer ends: what a request is answered with, and when that is all of it.
+//!
+//! Most answers say themselves how long they are. What the request must tell is in [`Answer`].
+//!
+//! - R1: a value is taken by the length that stands before it, whatever its bytes are.
+//!
+//! Source: memcached 1.6.45 `doc/protocol.txt`; yrmcds 1.1 `docs/locking.md` (`keys`).
+
+use super::Failure;
+use super::connection::{Broken, Connection};
+use super::screen::Screen;
+
+/// What ends the answer to a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Answer {
+    /// A line, or a line and a value; a line that begins a list (`VALUE`, `STAT`) is followed by all of it.
+    Line,
+    /// As [`Line`](Self::Line), of items: an `END` alone means that there is none.
+    Items,
+    /// Lines without values up to `END`, though they begin with `VALUE`: names of keys.
+    Names,
+    /// Lines up to `END` or `EN`: a dump.
+    Dump,
+    /// Perhaps nothing: the request is a quiet one. So `version` is asked behind it, and its answer,
+    /// which is not shown, is the end.
+    Quiet,
+    /// `OK`, and then lines until somebody has seen enough.
+    Endless,
+    /// The server closes the connection, or says why it does not.
+    Close,
+}
+
+/// What was asked behind a [quiet](Answer::Quiet) request.
+pub(super) const BARRIER: &[u8] = b"version\r\n";
+
+/// What an answer comes to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// It is done, or here it is.
+    Done,
+    /// Not found, not stored, another version, locked.
+    No,
+    /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`, with all that stands behind it.
+    Refused(String),
+}
+
+/// What a line is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Line {
+    /// One of a list.
+    Entry,
+    /// One of a list, with a value of so many bytes behind it.
+    EntryWithValue(u64),
+    /// The whole answer, with a value of so many bytes behind it.
+    Value(u64),
+    /// The end of a list.
+    End,
+    /// The whole answer, or the error that ends a list.
+    Whole(Verdict),
+}
+
+/// Takes an answer off the connection as a whole, and shows it.
+pub(super) fn show(
+    connection: &mut Connection,
+    answer: Answer,
+    screen: &mut Screen,
+) -> Result<Verdict, Failure> {
+    let mut entries = 0_u64;
+    // Of a quiet request: what it has been told in spite of that.
+    let mut told = Verdict::Done;
+    let mut in_list = false;
+    loop {
+        let is_endless = answer == Answer::Endless && entries > 0;
+        let line = match connection.line(is_endless) {
+            Ok(line) => line,
+            Err(Broken::Closed) if answer == Answer::Close => return Ok(Verdict::Done),
+            Err(broken) => return Err(Failure::Broken(broken)),
+        };
+        let kind = kind(answer, &line);
+        if answer == Answer::Quiet && line.starts_with(b"VERSION ") {
+            return Ok(told);
+        }
+        screen.line(&line).map_err(|_| Failure::Unread)?;
+        match kind {
+            Line::EntryWithValue(bytes) | Line::Value(bytes) => {
+                let shown = screen.value(bytes, |bytes, take| connection.value(bytes, take));
+                shown
+                    .map_err(|_| Failure::Unread)?
+                    .map_err(Failure::Broken)?;
+            }
+            Line::Entry | Line::End | Line::Whole(_) => {}
+        }
+        if answer == Answer::Quiet {
+            if let Line::Whole(verdict) = kind {
+                told = verdict;
+            }
+            continue;
+        }
+        match kind {
+            Line::Entry | Line::EntryWithValue(_) => {
+                in_list = true;
+                entries += 1;
+            }
+            Line::End if answer == Answer::Items && entries == 0 => return Ok(Verdict::No),
+            Line::End | Line::Value(_) => return Ok(Verdict::Done),
+            Line::Whole(verdict) if answer == Answer::Endless && verdict == Verdict::Done => {
+                entries += 1;
+                screen.flush().map_err(|_| Failure::Unread)?;
+            }
+            Line::Whole(verdict) if !in_list || verdict != Verdict::Done => return Ok(verdict),
+            // Something that a newer server puts into its lists.
+            Line::Whole(_) => {}
+        }
+        if is_endless {
+            screen.flush().map_err(|_| Failure::Unread)?;
+        }
+    }
+}
+
+/// What a line of this answer is.
+fn kind(answer: Answer, line: &[u8]) -> Line {
+    let line = line.trim_ascii_end();
+    let mut words = line.split(|byte| *byte == b' ');
+    let code = words.next().unwrap_or_default();
+    let is_list = matches!(answer, Answer::Names | Answer::Dump);
+    match code {
+        b"VALUE" if !is_list => {
+            words.nth(2).and_then(number).map_or(Line::Entry, |bytes| {
+                // The line end behind the value is no part of it.
+                Line::EntryWithValue(bytes.saturating_add(2))
+            })
+        }
+        b"VA" if !is_list => words
+            .next()
+            .and_then(number)
+            .map_or(Line::Whole(Verdict::Done), |bytes| {
+                Line::Value(bytes.saturating_add(2))
+            }),
+        b"END" => Line::End,
+        b"EN" if answer == Answer::Dump => Line::End,
+        b"VALUE" | b"STAT" | b"ITEM" | b"PREFIX" => Line::Entry,
+        b"NOT_STORED" | b"NOT_FOUND" | b"EXISTS" | b"LOCKED" | b"NS" | b"NF" | b"EX" | b"EN"
+        | b"LK" => Line::Whole(Verdict::No),
+        code if is_error(code) => {
+            Line::Whole(Verdict::Refused(String::from_utf8_lossy(line).into_owned()))
+        }
+        _ if answer == Answer::Dump && code != b"OK" => Line::Entry,
+        _ => Line::Whole(Verdict::Done),
+    }
+}
+
+/// memcached has a `SERVER_ERROR:` as well, and answers of its crawler that begin with `BUSY`.
+fn is_error(code: &[u8]) -> bool {
+    let code = code.strip_suffix(b":").unwrap_or(code);
+    matches!(
+        code,
+        b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" | b"BUSY" | b"BADCLASS" | b"NOSPARE"
+    )
+}
+
+fn number(word: &[u8]) -> Option<u64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_line_is_depends_on_what_was_asked() {
+        let refused = |words: &str| Line::Whole(Verdict::Refused(words.into()));
+        for (answer, line, expected) in [
+            (Answer::Items, "VALUE k 0 5\r\n", Line::EntryWithValue(7)),
+            (Answer::Items, "VALUE k 0 5 17\r\n", Line::EntryWithValue(7)),
+            (Answer::Names, "VALUE k\r\n", Line::Entry),
+            (Answer::Names, "VALUE k 0 5\r\n", Line::Entry),
+            (Answer::Line, "VA 2 W\r\n", Line::Value(4)),
+            (Answer::Line, "EN\r\n", Line::Whole(Verdict::No)),
+            (Answer::Dump, "EN\r\n", Line::End),
+            (Answer::Dump, "key=a exp=-1\r\n", Line::Entry),
+            (Answer::Line, "17\r\n", Line::Whole(Verdict::Done)),
+            (Answer::Line, "RESET\r\n", Line::Whole(Verdict::Done)),
+            (Answer::Line, "ERROR\r\n", refused("ERROR")),
+            (
+                Answer::Line,
+                "SERVER_ERROR: shutdown not enabled\r\n",
+                refused("SERVER_ERROR: shutdown not enabled"),
+            ),
+        ] {
+            assert_eq!(kind(answer, line.as_bytes()), expected, "{line}");
+        }
+    }
+}

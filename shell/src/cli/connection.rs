@@ -1,0 +1,212 @@
+//! A connection to a server, for one who waits: bytes there, lines and values back.
+//!
+//! [`Connection::open`] is the one place where a socket is opened, so it is where a connection would be
+//! encrypted, and where whoever asks would be told to the server.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use latchd::ListenAddress;
+
+/// The longest line of an answer, in bytes. Those of `stats` and of dumps are far below.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where a server is.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// A host and a port.
+    Tcp(ListenAddress),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Place {
+    /// Reads `HOST`, `HOST:PORT`, `[V6]:PORT`, or the path of a Unix socket, which begins with `/` or
+    /// `.`, as `latchd lock` does.
+    ///
+    /// # Errors
+    /// A sentence for a person.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text.starts_with(['/', '.']) {
+            Ok(Self::Unix(text.into()))
+        } else {
+            text.parse().map(Self::Tcp)
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            Self::Unix(path) => path.display().fmt(formatter),
+        }
+    }
+}
+
+/// Why a server does not answer. It says what, and not where.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// It cannot be reached.
+    Unreachable(io::Error),
+    /// It is silent for longer than it may be. What was asked may still be done.
+    Silent(Duration),
+    /// It has closed the connection, or the network has. What was asked may have been done.
+    Closed,
+    /// The socket's own error.
+    Socket(io::Error),
+    /// It does not speak memcached's protocols.
+    Foreign,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(error) | Self::Socket(error) => error.fmt(formatter),
+            Self::Silent(timeout) => {
+                let secs = timeout.as_secs_f64();
+                write!(formatter, "no answer for {secs} s; it may still be done")
+            }
+            Self::Closed => formatter.write_str("the connection is closed"),
+            Self::Foreign => formatter.write_str("this is no answer of a cache server"),
+        }
+    }
+}
+
+trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
+/// An open connection.
+pub(super) struct Connection {
+    stream: BufReader<Box<dyn Stream>>,
+    timeout: Duration,
+    is_closed: bool,
+}
+
+impl Connection {
+    /// Connects. `timeout` bounds this for each address that a name has, and each wait for bytes later.
+    ///
+    /// # Errors
+    /// [`Broken::Unreachable`], with the last error there was.
+    pub(super) fn open(place: &Place, timeout: Duration) -> Result<Self, Broken> {
+        // The system takes a timeout of 0 for none.
+        let timeout = timeout.max(Duration::from_millis(1));
+        let stream = Self::stream(place, timeout).map_err(Broken::Unreachable)?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+            timeout,
+            is_closed: false,
+        })
+    }
+
+    fn stream(place: &Place, timeout: Duration) -> io::Result<Box<dyn Stream>> {
+        match place {
+            Place::Tcp(address) => {
+                let mut failed = io::Error::other("the name has no address");
+                for address in (address.host.as_str(), address.port).to_socket_addrs()? {
+                    match TcpStream::connect_timeout(&address, timeout) {
+                        Ok(stream) => {
+                            stream.set_nodelay(true)?;
+                            stream.set_read_timeout(Some(timeout))?;
+                            stream.set_write_timeout(Some(timeout))?;
+                            return Ok(Box::new(stream));
+                        }
+                        Err(error) => failed = error,
+                    }
+                }
+                Err(failed)
+            }
+            Place::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(timeout))?;
+                stream.set_write_timeout(Some(timeout))?;
+                Ok(Box::new(stream))
+            }
+        }
+    }
+
+    /// Sends a request. A server that takes nothing more may have said why: that is still to be read.
+    ///
+    /// # Errors
+    /// [`Broken::Silent`] if the server does not take it in time.
+    pub(super) fn send(&mut self, request: &[u8]) -> Result<(), Broken> {
+        match self.stream.get_mut().write_all(request) {
+            Err(error) if is_timeout(&error) => Err(Broken::Silent(self.timeout)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The next line, with its end. `patiently` waits for it as long as it takes.
+    ///
+    /// # Errors
+    /// [`Broken`]; a line without an end, or a longer one than any server sends, is [`Broken::Foreign`].
+    pub(super) fn line(&mut self, patiently: bool) -> Result<Vec<u8>, Broken> {
+        let mut line = Vec::new();
+        loop {
+            let left = LINE_BYTES_MAX.saturating_sub(line.len() as u64);
+            match self.stream.by_ref().take(left).read_until(b'\n', &mut line) {
+                Ok(_) if line.ends_with(b"\n") => return Ok(line),
+                Ok(_) if line.is_empty() => return Err(self.closed()),
+                Ok(_) => return Err(Broken::Foreign),
+                Err(error) if is_timeout(&error) && patiently => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Hands `bytes` bytes of a value on, a piece at a time; the line end behind them is the last two.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub(super) fn value(
+        &mut self,
+        mut bytes: u64,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), Broken> {
+        while bytes > 0 {
+            let there = match self.stream.fill_buf() {
+                Ok(there) => there,
+                Err(error) => return Err(self.failed(error)),
+            };
+            let length = usize::try_from(bytes).map_or(there.len(), |bytes| bytes.min(there.len()));
+            if length == 0 {
+                return Err(self.closed());
+            }
+            take(there.get(..length).unwrap_or_default());
+            self.stream.consume(length);
+            bytes -= length as u64;
+        }
+        Ok(())
+    }
+
+    /// Whether the server has closed it.
+    pub(super) const fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    fn closed(&mut self) -> Broken {
+        self.is_closed = true;
+        Broken::Closed
+    }
+
+    fn failed(&mut self, error: io::Error) -> Broken {
+        if is_timeout(&error) {
+            Broken::Silent(self.timeout)
+        } else if error.kind() == io::ErrorKind::ConnectionReset {
+            self.closed()
+        } else {
+            Broken::Socket(error)
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}

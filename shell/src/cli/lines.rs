@@ -1,0 +1,83 @@
+//! Requests that come through a pipe: a line each, and values in either form.
+//!
+//! What is wrong with a line is said with its number, and the next one is gone on with; not so where nobody
+//! knows any more what is a line and what is a value.
+
+use std::io::{self, BufRead, Read};
+
+use super::request::{self, Asked, Head, Mistake, Request};
+use super::{Failure, Outcome, Session, complain, help};
+
+/// Asks for what each line says, until there are no more or the server is gone.
+pub(super) fn run(mut session: Session, input: &mut impl BufRead) -> Outcome {
+    let mut worst = Outcome::Done;
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        match input.read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) => {
+                complain(&format!("standard input: {error}"));
+                return Outcome::Refused;
+            }
+        }
+        let outcome = match request::of_line(without_end(&line)) {
+            Ok(Asked::Nothing) => Outcome::Done,
+            Ok(Asked::Leave) => break,
+            Ok(Asked::Help(topic)) => help(&mut session, &topic),
+            Ok(Asked::Request(request)) => ask(&mut session, &request),
+            Ok(Asked::WithValue(head)) => match value(input, &head) {
+                Ok(request) => ask(&mut session, &request),
+                Err(mistake) => {
+                    complain(&format!("line {number}: {mistake}"));
+                    return Outcome::Refused;
+                }
+            },
+            Err(mistake) => {
+                complain(&format!("line {number}: {mistake}"));
+                Outcome::Refused
+            }
+        };
+        worst = worst.max(outcome);
+        if outcome == Outcome::Unavailable {
+            break;
+        }
+    }
+    worst
+}
+
+/// A server's refusal stands among the answers, as it came.
+fn ask(session: &mut Session, request: &Request) -> Outcome {
+    match session.ask(request) {
+        Ok(verdict) => verdict.into(),
+        Err(Failure::Broken(broken)) => {
+            complain(&format!("{}: {broken}", session.place));
+            Outcome::Unavailable
+        }
+        Err(Failure::Unread) => Outcome::Unavailable,
+    }
+}
+
+/// Takes a value of the protocol's own form: so many bytes, whatever they are, and a line end.
+fn value(input: &mut impl BufRead, head: &Head) -> Result<Request, Mistake> {
+    let mistake = |error: io::Error| Mistake(format!("standard input: {error}"));
+    let length = head.value_bytes.unwrap_or_default();
+    let mut value = Vec::new();
+    let mut front = input.by_ref().take(length as u64);
+    front.read_to_end(&mut value).map_err(mistake)?;
+    let request = head.with_all(&value)?;
+    let mut end = Vec::new();
+    let read = input.read_until(b'\n', &mut end).map_err(mistake)?;
+    if read > 0 && !without_end(&end).is_empty() {
+        return Err(Mistake(format!(
+            "its value is longer than {length} bytes: it was not sent, nor what comes behind it"
+        )));
+    }
+    Ok(request)
+}
+
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}

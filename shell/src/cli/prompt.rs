@@ -1,0 +1,203 @@
+//! The prompt: lines that a person types and edits, with a history.
+//!
+//! - Q1: a mistake, a refusal or a server that is gone ends nothing: the next line is asked for.
+//! - Q2: when a connection has ended, it is said that its locks are free.
+
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::MemHistory;
+use rustyline::validate::Validator;
+use rustyline::{Config, Context, Editor, Helper};
+
+use super::answer::Verdict;
+use super::commands::COMMANDS;
+use super::connection::Broken;
+use super::history::{History, LINES_MAX};
+use super::request::{self, Asked, Head, Mistake, Request};
+use super::{Failure, Outcome, Session, complain, help};
+
+/// Tab, for the first word of a line.
+struct Words;
+
+impl Completer for Words {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let typed = line.get(..position).unwrap_or_default();
+        let (before, word) = match typed.rsplit_once(' ') {
+            Some((before, word)) => (before.trim(), word),
+            None => ("", typed),
+        };
+        let own = if before.is_empty() {
+            &["help", "quit"][..]
+        } else {
+            &[]
+        };
+        let words = COMMANDS
+            .iter()
+            .map(|command| command.word)
+            .chain(own.iter().copied());
+        let is_command = before.is_empty() || before == "help";
+        let fitting = words.filter(|known| is_command && known.starts_with(word));
+        Ok((
+            position - word.len(),
+            fitting.map(|word| format!("{word} ")).collect(),
+        ))
+    }
+}
+
+impl Hinter for Words {
+    type Hint = String;
+}
+impl Highlighter for Words {}
+impl Validator for Words {}
+impl Helper for Words {}
+
+/// A person's end of a session.
+struct Prompt {
+    editor: Editor<Words, MemHistory>,
+    history: Option<History>,
+    session: Session,
+}
+
+/// Does what is typed until there is no more.
+pub(super) fn run(mut session: Session) -> Outcome {
+    let config = Config::builder()
+        .max_history_size(LINES_MAX)
+        .and_then(|config| config.history_ignore_dups(true))
+        // Several lines that are pasted are several commands.
+        .map(|config| {
+            config
+                .history_ignore_space(true)
+                .bracketed_paste(false)
+                .build()
+        });
+    let editor = config.and_then(|config| {
+        let history = MemHistory::with_config(&config);
+        Editor::with_history(config, history)
+    });
+    let mut editor = match editor {
+        Ok(editor) => editor,
+        Err(error) => {
+            complain(&format!("this terminal is of no use: {error}"));
+            return Outcome::Refused;
+        }
+    };
+    editor.set_helper(Some(Words));
+    let (history, lines) = History::open().unzip();
+    for line in lines.unwrap_or_default() {
+        // One that it takes for a repetition it leaves out.
+        let _ = editor.add_history_entry(line);
+    }
+    // A server that is not there is worth knowing before something is typed.
+    let greeted = session.ask(&Request::version());
+    let mut prompt = Prompt {
+        editor,
+        history,
+        session,
+    };
+    match greeted {
+        Ok(_) => {}
+        Err(failure) => prompt.failed(failure),
+    }
+    prompt
+        .session
+        .tell("`help` lists the commands, Ctrl-D leaves\n");
+    prompt.work()
+}
+
+impl Prompt {
+    fn work(&mut self) -> Outcome {
+        let sign = format!("{}> ", self.session.place);
+        loop {
+            match self.editor.readline(&sign) {
+                Ok(line) => {
+                    if self
+                        .editor
+                        .add_history_entry(line.as_str())
+                        .unwrap_or(false)
+                        && let Some(history) = &mut self.history
+                    {
+                        history.add(&line);
+                    }
+                    match request::of_line(line.as_bytes()) {
+                        Ok(Asked::Leave) => return Outcome::Done,
+                        asked => self.answer(asked),
+                    }
+                }
+                // Ctrl-C gives this line up, as in a shell.
+                Err(ReadlineError::Interrupted) => {}
+                Err(ReadlineError::Eof) => return Outcome::Done,
+                Err(error) => {
+                    complain(&format!("the terminal: {error}"));
+                    return Outcome::Refused;
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, asked: Result<Asked, Mistake>) {
+        let request = match asked {
+            Ok(Asked::Request(request)) => Ok(request),
+            Ok(Asked::WithValue(head)) => self.value(&head),
+            Ok(Asked::Help(topic)) => {
+                help(&mut self.session, &topic);
+                return;
+            }
+            Ok(Asked::Nothing | Asked::Leave) => return,
+            Err(mistake) => Err(mistake),
+        };
+        match request.map(|request| self.session.ask(&request)) {
+            // The answer has been shown, a refusal with what the server says about it.
+            Ok(Ok(Verdict::Done | Verdict::No | Verdict::Refused(_))) => {}
+            Ok(Err(failure)) => self.failed(failure),
+            Err(mistake) => complain(&mistake),
+        }
+    }
+
+    /// Asks for a value of the protocol's own form: lines until there are bytes enough.
+    fn value(&mut self, head: &Head) -> Result<Request, Mistake> {
+        let length = head.value_bytes.unwrap_or_default();
+        let mut value = Vec::new();
+        loop {
+            let missing = length.saturating_sub(value.len());
+            match self.editor.readline(&format!("{missing} bytes> ")) {
+                Ok(line) => value.extend_from_slice(line.as_bytes()),
+                Err(_) => return Err(Mistake("nothing was sent".into())),
+            }
+            if value.len() >= length {
+                return head.with_all(&value);
+            }
+            // A line of the value has ended; a value that ends with that has an empty line behind it.
+            value.extend_from_slice(b"\r\n");
+            if value.len() > length {
+                return head.with_all(&value);
+            }
+        }
+    }
+
+    /// Q2.
+    fn failed(&mut self, failure: Failure) {
+        match failure {
+            Failure::Broken(broken) => {
+                let after = match &broken {
+                    Broken::Unreachable(_) => "the next command tries again",
+                    Broken::Silent(_) | Broken::Closed | Broken::Socket(_) | Broken::Foreign => {
+                        "locks that were taken here are free, and the next command goes over a new connection"
+                    }
+                };
+                complain(&format!("{}: {broken}; {after}", self.session.place));
+            }
+            // What is read from a terminal is seen there, or nobody is there any more: it ends with the
+            // next line.
+            Failure::Unread => {}
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! What somebody has typed, as a request: the bytes to send, and what ends the answer.
+//!
+//! - T1: a request goes out as it was typed, but for a value that stands where the protocol has its
+//!   length. So whatever a server understands can be typed, this program's own commands apart.
+//! - T2: one request is one request: no word but a value has a line end in it.
+//!
+//! Source: memcached 1.6.45 `doc/protocol.txt`.
+
+use std::fmt;
+
+use super::answer::{Answer, BARRIER};
+use super::readable::quoted;
+
+/// What was asked for.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Asked {
+    /// A blank line.
+    Nothing,
+    /// What there is to say about a command, or about all of them if it is empty.
+    Help(String),
+    /// The end of the conversation.
+    Leave,
+    /// Something for the server.
+    Request(Request),
+    /// Something for the server whose value is still to come.
+    WithValue(Head),
+}
+
+/// A request as a whole.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Request {
+    /// What is sent.
+    pub(super) bytes: Vec<u8>,
+    /// What ends the answer.
+    pub(super) answer: Answer,
+}
+
+impl Request {
+    /// Asks for the server's version: whether it is there.
+    pub(super) fn version() -> Self {
+        finished(b"version".to_vec(), Answer::Line)
+    }
+}
+
+/// A request whose value comes behind its line, as in the protocol.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Head {
+    before: Vec<u8>,
+    /// How long the value is to be; any length if it is all of standard input.
+    pub(super) value_bytes: Option<usize>,
+    after: Vec<u8>,
+    answer: Answer,
+}
+
+/// Why nothing can be sent; a sentence for a person.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Mistake(pub(super) String);
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl Head {
+    /// The request with this value.
+    ///
+    /// # Errors
+    /// It has another length than was said.
+    pub(super) fn with_all(&self, value: &[u8]) -> Result<Request, Mistake> {
+        if let Some(expected) = self.value_bytes
+            && expected != value.len()
+        {
+            let length = value.len();
+            return Err(Mistake(format!(
+                "that value has {length} bytes and not {expected}: nothing was sent"
+            )));
+        }
+        let mut bytes = self.before.clone();
+        bytes.extend_from_slice(value.len().to_string().as_bytes());
+        bytes.extend_from_slice(&self.after);
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend_from_slice(value);
+        Ok(finished(bytes, self.answer))
+    }
+}
+
+/// Reads a line, without its end.
+///
+/// # Errors
+/// [`Mistake`]; nothing is to be sent then.
+pub(super) fn of_line(line: &[u8]) -> Result<Asked, Mistake> {
+    let line = line.trim_ascii_start();
+    if line.contains(&b'\n') || line.contains(&b'\r') {
+        return Err(line_end());
+    }
+    let words = words(line);
+    let texts: Vec<_> = words.iter().map(|word| word.text(line)).collect();
+    let Some(verb) = texts.first().copied() else {
+        return Ok(Asked::Nothing);
+    };
+    if let Some(asked) = own(&texts) {
+        return Ok(asked);
+    }
+    let Some(place) = value_place(verb) else {
+        return Ok(plain(&texts));
+    };
+    let Some(word) = words.get(place) else {
+        return Ok(plain(&texts));
+    };
+    let before = texts.get(..place).unwrap_or_default();
+    let behind = line.get(word.start..).unwrap_or_default();
+    if behind.starts_with(b"\"") {
+        let (value, length) = quoted(behind).map_err(|why| Mistake(why.into()))?;
+        let rest = behind.get(length..).unwrap_or_default();
+        if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+            return Err(Mistake(
+                "behind the quotes stands a blank, or nothing".into(),
+            ));
+        }
+        let after: Vec<_> = rest
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty())
+            .collect();
+        return with_value(before, &value, &after);
+    }
+    let text = word.text(line);
+    let after = texts.get(place + 1..).unwrap_or_default();
+    if is_number(text) && is_protocols_own(verb, after) {
+        let value_bytes = number(text)?;
+        return Ok(Asked::WithValue(head(before, Some(value_bytes), after)));
+    }
+    match verb {
+        b"ms" => with_value(before, text, after),
+        b"cas" => {
+            let cas = words.last().filter(|cas| cas.start > word.start);
+            let cas = cas.ok_or_else(cas_form)?;
+            let value = line.get(word.start..cas.start).unwrap_or_default();
+            cas_value(before, value.trim_ascii_end(), cas.text(line))
+        }
+        _ => with_value(before, behind, &[]),
+    }
+}
+
+/// Reads the arguments of a program: each is a word, whatever its bytes are, and the value needs no quotes.
+///
+/// # Errors
+/// [`Mistake`]; nothing is to be sent then.
+pub(super) fn of_words(words: &[&[u8]]) -> Result<Asked, Mistake> {
+    let Some(verb) = words.first().copied() else {
+        return Ok(Asked::Nothing);
+    };
+    if let Some(asked) = own(words) {
+        return Ok(asked);
+    }
+    let place = value_place(verb).filter(|place| words.len() > *place);
+    let Some((before, values)) = place.and_then(|place| words.split_at_checked(place)) else {
+        check(words)?;
+        return Ok(plain(words));
+    };
+    check(before)?;
+    let (value, after) = match (verb, values) {
+        (b"ms", [value, after @ ..]) => (value.to_vec(), after),
+        (b"cas", [value @ .., cas]) if !value.is_empty() => {
+            check(&[cas])?;
+            if !is_number(cas) {
+                return Err(cas_form());
+            }
+            (value.join(&b' '), std::slice::from_ref(cas))
+        }
+        (b"cas", _) => return Err(cas_form()),
+        (_, values) => (values.join(&b' '), &[][..]),
+    };
+    check(after)?;
+    if value == b"-" {
+        return Ok(Asked::WithValue(head(before, None, after)));
+    }
+    with_value(before, &value, after)
+}
+
+/// A word of a line.
+struct Word {
+    start: usize,
+    end: usize,
+}
+
+impl Word {
+    fn text<'a>(&self, line: &'a [u8]) -> &'a [u8] {
+        line.get(self.start..self.end).unwrap_or_default()
+    }
+}
+
+fn words(line: &[u8]) -> Vec<Word> {
+    let mut words = Vec::new();
+    let mut start = None;
+    for (at, byte) in line.iter().enumerate() {
+        match (byte.is_ascii_whitespace(), start) {
+            (false, None) => start = Some(at),
+            (true, Some(begin)) => {
+                words.push(Word {
+                    start: begin,
+                    end: at,
+                });
+                start = None;
+            }
+            (true, None) | (false, Some(_)) => {}
+        }
+    }
+    words.extend(start.map(|start| Word {
+        start,
+        end: line.len(),
+    }));
+    words
+}
+
+/// What is this program's and not a server's. No server knows `exit`, `help` or `?`.
+fn own(words: &[&[u8]]) -> Option<Asked> {
+    match words {
+        [b"help" | b"?", topic @ ..] => {
+            let topic = topic.first().copied().unwrap_or_default();
+            Some(Asked::Help(String::from_utf8_lossy(topic).into_owned()))
+        }
+        [b"quit" | b"exit"] => Some(Asked::Leave),
+        _ => None,
+    }
+}
+
+/// Which word of a request is the length of its value; `None` if it has none.
+fn value_place(verb: &[u8]) -> Option<usize> {
+    match verb {
+        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => Some(4),
+        b"ms" => Some(2),
+        _ => None,
+    }
+}
+
+/// Whether what stands behind a number makes that the length of a value that is still to come.
+fn is_protocols_own(verb: &[u8], after: &[&[u8]]) -> bool {
+    match verb {
+        b"ms" => true,
+        b"cas" => matches!(after, [cas] | [cas, b"noreply"] if is_number(cas)),
+        _ => matches!(after, [] | [b"noreply"]),
+    }
+}
+
+fn is_number(word: &[u8]) -> bool {
+    !word.is_empty() && word.iter().all(u8::is_ascii_digit)
+}
+
+fn number(digits: &[u8]) -> Result<usize, Mistake> {
+    let text = String::from_utf8_lossy(digits);
+    // A server refuses more anyway, and it would have to be read first.
+    match text.parse::<u32>() {
+        Ok(number) => Ok(number as usize),
+        Err(_) => Err(Mistake(format!(
+            "{text} is longer than any value: in quotes it is one"
+        ))),
+    }
+}
+
+fn cas_form() -> Mistake {
+    Mistake("the form is: cas KEY FLAGS EXPTIME VALUE CAS, the last a number from gets".into())
+}
+
+fn line_end() -> Mistake {
+    Mistake("a line end can only be in a value, between quotes, as \\n".into())
+}
+
+/// T2.
+fn check(words: &[&[u8]]) -> Result<(), Mistake> {
+    let is_cut = |byte: &u8| matches!(byte, b'\n' | b'\r');
+    if words.iter().any(|word| word.iter().any(is_cut)) {
+        return Err(line_end());
+    }
+    if words
+        .iter()
+        .any(|word| word.contains(&b' ') || word.is_empty())
+    {
+        return Err(Mistake(
+            "only a value can be empty or have blanks; a key with blanks goes in base64, with the flag b".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn cas_value(before: &[&[u8]], value: &[u8], cas: &[u8]) -> Result<Asked, Mistake> {
+    if value.is_empty() || !is_number(cas) {
+        return Err(cas_form());
+    }
+    with_value(before, value, &[cas])
+}
+
+fn plain(words: &[&[u8]]) -> Asked {
+    Asked::Request(finished(words.join(&b' '), answer(words)))
+}
+
+fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Head {
+    let joined = |words: &[&[u8]], left: &[u8], right: &[u8]| {
+        let mut bytes = Vec::new();
+        for word in words {
+            bytes.extend_from_slice(left);
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(right);
+        }
+        bytes
+    };
+    Head {
+        before: joined(before, b"", b" "),
+        value_bytes,
+        after: joined(after, b" ", b""),
+        answer: answer(&[before, after].concat()),
+    }
+}
+
+fn with_value(before: &[&[u8]], value: &[u8], after: &[&[u8]]) -> Result<Asked, Mistake> {
+    head(before, None, after)
+        .with_all(value)
+        .map(Asked::Request)
+}
+
+/// Ends a request with what may have to stand behind it.
+fn finished(mut bytes: Vec<u8>, answer: Answer) -> Request {
+    bytes.extend_from_slice(b"\r\n");
+    if answer == Answer::Quiet {
+        bytes.extend_from_slice(BARRIER);
+    }
+    Request { bytes, answer }
+}
+
+/// What ends the answer to a request of these words, values left out.
+fn answer(words: &[&[u8]]) -> Answer {
+    let is_meta = |verb: &[u8]| matches!(verb, b"mg" | b"ms" | b"md" | b"ma" | b"ml" | b"mu");
+    let is_quiet = match words {
+        [verb, _, flags @ ..] if is_meta(verb) => flags.contains(&&b"q"[..]),
+        [
+            b"get" | b"gets" | b"gat" | b"gats" | b"keys" | b"lock" | b"unlock",
+            ..,
+        ] => false,
+        words => words.len() > 1 && words.last() == Some(&&b"noreply"[..]),
+    };
+    match words {
+        _ if is_quiet => Answer::Quiet,
+        [b"get" | b"gets" | b"gat" | b"gats", ..] => Answer::Items,
+        [b"keys", ..] => Answer::Names,
+        [b"lru_crawler", b"metadump" | b"mgdump", ..] => Answer::Dump,
+        [b"watch", ..] => Answer::Endless,
+        [b"shutdown" | b"quit", ..] => Answer::Close,
+        _ => Answer::Line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(asked: Result<Asked, Mistake>) -> String {
+        let Ok(Asked::Request(request)) = asked else {
+            panic!("{asked:?}");
+        };
+        String::from_utf8(request.bytes).unwrap()
+    }
+
+    fn line(text: &str) -> Result<Asked, Mistake> {
+        of_line(text.as_bytes())
+    }
+
+    fn args(words: &[&str]) -> Result<Asked, Mistake> {
+        let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+        of_words(&words)
+    }
+
+    #[test]
+    fn a_value_stands_where_the_protocol_has_its_length() {
+        for (typed, expected) in [
+            ("set k 0 60 hello world", "set k 0 60 11\r\nhello world\r\n"),
+            ("  set  k 0 60 a  b ", "set k 0 60 5\r\na  b \r\n"),
+            (r#"set k 0 0 "5""#, "set k 0 0 1\r\n5\r\n"),
+            (r#"set k 0 0 """#, "set k 0 0 0\r\n\r\n"),
+            (
+                r#"set k 0 0 "a\r\n" noreply"#,
+                "set k 0 0 3 noreply\r\na\r\n\r\nversion\r\n",
+            ),
+            ("append k 0 0 5 apples", "append k 0 0 8\r\n5 apples\r\n"),
+            ("set k 0 0 größe", "set k 0 0 7\r\ngröße\r\n"),
+            (
+                "cas k 0 0 hello world 17",
+                "cas k 0 0 11 17\r\nhello world\r\n",
+            ),
+            (r#"cas k 0 0 "5" 17"#, "cas k 0 0 1 17\r\n5\r\n"),
+            ("ms k hello T60 c", "ms k 5 T60 c\r\nhello\r\n"),
+            (
+                r#"ms k "hello world" T60"#,
+                "ms k 11 T60\r\nhello world\r\n",
+            ),
+            ("get a  b", "get a b\r\n"),
+            ("md k q", "md k q\r\nversion\r\n"),
+        ] {
+            assert_eq!(sent(line(typed)), expected, "{typed}");
+        }
+    }
+
+    #[test]
+    fn the_protocols_own_form_is_taken_too() {
+        for (typed, value, expected) in [
+            ("set k 0 60 5", "hello", "set k 0 60 5\r\nhello\r\n"),
+            (
+                "set k 0 60 5 noreply",
+                "hello",
+                "set k 0 60 5 noreply\r\nhello\r\nversion\r\n",
+            ),
+            ("cas k 0 60 2 17", "\r\n", "cas k 0 60 2 17\r\n\r\n\r\n"),
+            ("ms k 5 T60", "hello", "ms k 5 T60\r\nhello\r\n"),
+        ] {
+            let Ok(Asked::WithValue(head)) = line(typed) else {
+                panic!("{typed}");
+            };
+            assert_eq!(head.value_bytes, Some(value.len()));
+            let request = head.with_all(value.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8(request.bytes).unwrap(), expected);
+            assert!(head.with_all(b"another").is_err());
+        }
+    }
+
+    #[test]
+    fn an_argument_of_the_program_is_a_word() {
+        for (words, expected) in [
+            (&["set", "k", "0", "60", "5"][..], "set k 0 60 1\r\n5\r\n"),
+            (&["set", "k", "0", "60", "a  b"], "set k 0 60 4\r\na  b\r\n"),
+            (
+                &["set", "k", "0", "60", "a", "b"],
+                "set k 0 60 3\r\na b\r\n",
+            ),
+            (&["set", "k", "0", "60", ""], "set k 0 60 0\r\n\r\n"),
+            (
+                &["cas", "k", "0", "0", "5", "17"],
+                "cas k 0 0 1 17\r\n5\r\n",
+            ),
+            (&["ms", "k", "a\nb", "T60"], "ms k 3 T60\r\na\nb\r\n"),
+            (&["get", "k"], "get k\r\n"),
+        ] {
+            assert_eq!(sent(args(words)), expected, "{words:?}");
+        }
+        let Ok(Asked::WithValue(head)) = args(&["set", "k", "0", "60", "-"]) else {
+            panic!("- is standard input");
+        };
+        assert_eq!(head.value_bytes, None);
+    }
+
+    #[test]
+    fn one_request_stays_one() {
+        for words in [
+            &["get", "k\r\nflush_all"][..],
+            &["set", "k\nflush_all", "0", "0", "v"],
+            &["ms", "k", "v", "T60\r\nflush_all"],
+            &["get", "a b"],
+            &["cas", "k", "0", "0", "v", "new"],
+        ] {
+            assert!(args(words).is_err(), "{words:?}");
+        }
+        for typed in [
+            "get k\rflush_all",
+            "cas k 0 0 hello",
+            r#"set k 0 0 "a"b"#,
+            "cas k 0 0 a b",
+        ] {
+            assert!(line(typed).is_err(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn what_is_incomplete_is_for_the_server_to_refuse() {
+        assert_eq!(sent(line("set k 0")), "set k 0\r\n");
+        assert_eq!(sent(line("ms k")), "ms k\r\n");
+        assert_eq!(line("   "), Ok(Asked::Nothing));
+        assert_eq!(line("help set"), Ok(Asked::Help("set".into())));
+        assert_eq!(line("quit"), Ok(Asked::Leave));
+    }
+
+    #[test]
+    fn the_request_says_what_ends_its_answer() {
+        for (typed, expected) in [
+            ("get k", Answer::Items),
+            ("get noreply", Answer::Items),
+            ("keys", Answer::Names),
+            ("delete k noreply", Answer::Quiet),
+            ("mg k v q", Answer::Quiet),
+            ("mg q v", Answer::Line),
+            ("lru_crawler metadump all", Answer::Dump),
+            ("watch fetchers", Answer::Endless),
+            ("shutdown", Answer::Close),
+            ("stats", Answer::Line),
+        ] {
+            let Ok(Asked::Request(request)) = line(typed) else {
+                panic!("{typed}");
+            };
+            assert_eq!(request.answer, expected, "{typed}");
+        }
+    }
+}
