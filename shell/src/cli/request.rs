@@ -2,7 +2,8 @@
 //!
 //! - T1: a request goes out as it was typed, but for a value that stands where the protocol has its
 //!   length. So whatever a server understands can be typed, this program's own commands apart.
-//! - T2: one request is one request: no word but a value has a line end in it.
+//! - T2: one request is one request: no word but a value has a line end in it, and a value goes only behind
+//!   words that every server understands. Otherwise it would be read as commands.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`.
 
@@ -10,6 +11,9 @@ use std::fmt;
 
 use super::answer::{Answer, BARRIER};
 use super::readable::quoted;
+
+/// The longest key, in bytes.
+const KEY_BYTES_MAX: usize = 250;
 
 /// What was asked for.
 #[derive(Debug, Eq, PartialEq)]
@@ -128,7 +132,7 @@ pub(super) fn of_line(line: &[u8]) -> Result<Asked, Mistake> {
     let after = texts.get(place + 1..).unwrap_or_default();
     if is_number(text) && is_protocols_own(verb, after) {
         let value_bytes = number(text)?;
-        return Ok(Asked::WithValue(head(before, Some(value_bytes), after)));
+        return head(before, Some(value_bytes), after).map(Asked::WithValue);
     }
     match verb {
         b"ms" => with_value(before, text, after),
@@ -173,7 +177,7 @@ pub(super) fn of_words(words: &[&[u8]]) -> Result<Asked, Mistake> {
     };
     check(after)?;
     if value == b"-" {
-        return Ok(Asked::WithValue(head(before, None, after)));
+        return head(before, None, after).map(Asked::WithValue);
     }
     with_value(before, &value, after)
 }
@@ -294,7 +298,24 @@ fn plain(words: &[&[u8]]) -> Asked {
     Asked::Request(finished(words.join(&b' '), answer(words)))
 }
 
-fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Head {
+/// A request whose value is to come.
+///
+/// # Errors
+/// A server that cannot read its line does not know where the value ends (T2). memcached 1.6.45
+/// `proto_text.c`, `process_update_command`, skips none then.
+fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Result<Head, Mistake> {
+    if before.get(1).is_some_and(|key| key.len() > KEY_BYTES_MAX) {
+        return Err(Mistake(format!("a key has at most {KEY_BYTES_MAX} bytes")));
+    }
+    if let [verb, _, flags, exptime] = before {
+        let exptime = exptime.strip_prefix(b"-").unwrap_or(exptime);
+        if number(flags).is_err() || !is_number(exptime) || !is_number(flags) {
+            let verb = String::from_utf8_lossy(verb);
+            return Err(Mistake(format!(
+                "FLAGS and EXPTIME are numbers: `help {verb}` shows the form"
+            )));
+        }
+    }
     let joined = |words: &[&[u8]], left: &[u8], right: &[u8]| {
         let mut bytes = Vec::new();
         for word in words {
@@ -304,18 +325,17 @@ fn head(before: &[&[u8]], value_bytes: Option<usize>, after: &[&[u8]]) -> Head {
         }
         bytes
     };
-    Head {
+    Ok(Head {
         before: joined(before, b"", b" "),
         value_bytes,
         after: joined(after, b" ", b""),
         answer: answer(&[before, after].concat()),
-    }
+    })
 }
 
 fn with_value(before: &[&[u8]], value: &[u8], after: &[&[u8]]) -> Result<Asked, Mistake> {
-    head(before, None, after)
-        .with_all(value)
-        .map(Asked::Request)
+    let head = head(before, None, after)?;
+    head.with_all(value).map(Asked::Request)
 }
 
 /// Ends a request with what may have to stand behind it.
@@ -462,9 +482,15 @@ mod tests {
             "cas k 0 0 hello",
             r#"set k 0 0 "a"b"#,
             "cas k 0 0 a b",
+            "set k now 60 flush_all",
+            "set k 0 soon flush_all",
+            "set k 4294967296 60 flush_all",
         ] {
             assert!(line(typed).is_err(), "{typed}");
         }
+        let long = "k".repeat(251);
+        assert!(line(&format!("set {long} 0 0 flush_all")).is_err());
+        assert!(line(&format!("ms {long} flush_all")).is_err());
     }
 
     #[test]
