@@ -85,6 +85,21 @@ fn one_command_is_answered_and_its_code_says_how() {
         let (code, statistics, _) = one(&server, &["stats"]);
         assert_eq!(code, Some(0));
         assert!(statistics.contains("STAT pid ") && statistics.ends_with("\r\nEND\r\n"));
+        assert_eq!(one(&server, &["set", "dumped", "0", "0", "x"]).0, Some(0));
+        // memcached 1.6.18 knows no mgdump.
+        let dumps = [
+            ("metadump", "key=dumped ", "END\r\n"),
+            ("mgdump", "mg dumped", "EN\r\n"),
+        ];
+        let known = if server.name() == "latchd" { 2 } else { 1 };
+        for (dump, line, end) in dumps.into_iter().take(known) {
+            // A memcached whose crawler is busy says so.
+            let said = eventually(|| {
+                let (code, said, _) = one(&server, &["lru_crawler", dump, "all"]);
+                (code == Some(0)).then_some(said)
+            });
+            assert!(said.contains(line) && said.ends_with(end), "{said}");
+        }
     }
 }
 

@@ -144,7 +144,8 @@ fn kind(answer: Answer, line: &[u8]) -> Line {
         code if is_error(code) => {
             Line::Whole(Verdict::Refused(String::from_utf8_lossy(line).into_owned()))
         }
-        _ if answer == Answer::Dump && code != b"OK" => Line::Entry,
+        // latchd says `OK` before a dump begins.
+        _ if answer == Answer::Dump => Line::Entry,
         _ => Line::Whole(Verdict::Done),
     }
 }
@@ -177,7 +178,8 @@ mod tests {
             (Answer::Line, "VA 2 W\r\n", Line::Value(4)),
             (Answer::Line, "EN\r\n", Line::Whole(Verdict::No)),
             (Answer::Dump, "EN\r\n", Line::End),
-            (Answer::Dump, "key=a exp=-1\r\n", Line::Entry),
+            (Answer::Dump, "OK\r\n", Line::Entry),
+            (Answer::Dump, "key=a exp=-1 \n", Line::Entry),
             (Answer::Line, "17\r\n", Line::Whole(Verdict::Done)),
             (Answer::Line, "RESET\r\n", Line::Whole(Verdict::Done)),
             (Answer::Line, "ERROR\r\n", refused("ERROR")),

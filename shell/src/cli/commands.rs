@@ -201,7 +201,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "stats",
         "[TOPIC]",
         "what is counted",
-        "STAT NAME VALUE for each, then END. Topics: settings, items, slabs, sizes, conns, locks (who holds what); reset begins anew.",
+        "STAT NAME VALUE for each, then END. Topics: settings, items, slabs, sizes, conns, locks (who holds what), detail on, detail dump, cachedump CLASS LIMIT; reset begins anew.",
     ),
     server(
         "flush_all",
@@ -226,7 +226,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "lru_crawler",
         "metadump all",
         "a line for each item",
-        "key=... for each, then END, where the server has it; other forms tune memcached.",
+        "key=... for each, then END; mgdump all: mg KEY for each, then EN. Other forms tune memcached.",
     ),
     server(
         "shutdown",
