@@ -12,6 +12,7 @@
 use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::Reply;
+use crate::watch::Watched;
 use crate::wire::authenticate::{self, FAILURES_MAX};
 use crate::wire::line::Line;
 use crate::wire::status_line::{LINE_TOO_LONG, NO_ROOM_TO_READ};
@@ -61,6 +62,8 @@ pub struct Connection {
     line_bytes: u32,
     /// Bytes still to come that no one is to look at.
     skip_bytes: u32,
+    /// Its last request was for the end.
+    has_left: bool,
 }
 
 /// Which of the protocols a client speaks; its first byte tells, and it does not change.
@@ -72,6 +75,8 @@ enum Protocol {
     Text,
     /// Binary, packet after packet.
     Binary,
+    /// None any more: it watches, and what it says is not looked at.
+    Watching,
 }
 
 impl Connection {
@@ -94,6 +99,7 @@ impl Connection {
             scanned: 0,
             line_bytes: 0,
             skip_bytes: 0,
+            has_left: false,
         }
     }
 
@@ -119,6 +125,9 @@ impl Connection {
         let mut step = match self.protocol {
             Protocol::Unknown | Protocol::Text => self.next_text(input, key_buffer),
             Protocol::Binary => binary::request::decode(input, &self.limits, &mut self.cursor),
+            Protocol::Watching => Step::Skip {
+                consumed: input.len(),
+            },
         };
         self.remember(&mut step, input.len());
         step
@@ -138,6 +147,21 @@ impl Connection {
                 binary::reply::encode(envelope, reply, out);
             }
         }
+    }
+
+    /// Notes what came of a [`Step::Watch`], and says so. Who watches is not heard any more.
+    pub fn watch(&mut self, watched: Watched, out: &mut Output) {
+        LocalResponse::Line(watched.line()).encode(out);
+        match watched {
+            Watched::Yes => self.protocol = Protocol::Watching,
+            Watched::TooMany | Watched::No => {}
+        }
+    }
+
+    /// Whether the client has asked for the end of the connection, and not made a mistake.
+    #[must_use]
+    pub const fn has_left(&self) -> bool {
+        self.has_left
     }
 
     /// Whether the client may ask for anything: it has shown who it is, or need not.
@@ -186,7 +210,7 @@ impl Connection {
     #[must_use]
     pub fn out_of_memory(&self, input: &[u8]) -> LocalResponse<'static> {
         match self.protocol {
-            Protocol::Unknown => LocalResponse::Nothing,
+            Protocol::Unknown | Protocol::Watching => LocalResponse::Nothing,
             Protocol::Text => LocalResponse::Line(NO_ROOM_TO_READ),
             Protocol::Binary => binary::request::out_of_memory(input),
         }
@@ -226,6 +250,7 @@ impl Connection {
             Step::Execute { consumed, .. }
             | Step::Authenticate { consumed, .. }
             | Step::Send { consumed, .. }
+            | Step::Watch { consumed, .. }
             | Step::Skip { consumed } => {
                 let request_bytes = *consumed;
                 *consumed = request_bytes.min(arrived);
@@ -300,7 +325,12 @@ impl Connection {
                     }
                     consumed
                 }
+                Step::Watch { consumed, topics } => {
+                    self.watch(core.watch(topics), out);
+                    consumed
+                }
                 Step::Close { response } => {
+                    self.has_left = response.is_farewell();
                     response.encode(out);
                     break Progress::Close;
                 }

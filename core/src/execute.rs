@@ -2,6 +2,7 @@
 
 use crate::command::Command;
 use crate::reply::Reply;
+use crate::watch::{Topics, Watched};
 
 /// Executes commands for one connection at one moment.
 ///
@@ -20,6 +21,13 @@ pub trait Execute {
 
     /// The command that comes next was written in the meta protocol: for whoever counts.
     fn note_meta(&mut self) {}
+
+    /// The client asks to be told what happens, and for nothing else from now on. Asked only where
+    /// [`Allowed::watching`](crate::wire::Allowed) is set. By default nobody may.
+    fn watch(&mut self, topics: Topics) -> Watched {
+        let _ = topics;
+        Watched::No
+    }
 
     /// Whether a client of this name and password is a friend. Asked only where
     /// [`Admission::ByPassword`](crate::wire::Admission) is set. Nobody is, by default.

@@ -37,6 +37,7 @@ pub mod stats;
 pub mod store;
 pub mod time;
 pub mod value;
+pub mod watch;
 pub mod wire;
 
 pub use conn_id::ConnId;

@@ -152,14 +152,14 @@ struct Guards {
     /// Refuse `flush_all`
     #[arg(short = 'F', long)]
     disable_flush_all: bool,
-    /// Refuse what tells the names of keys: `keys`
+    /// Refuse what tells the names of keys: `keys`, dumps, `stats locks`, `watch`
     #[arg(short = 'X', long)]
     disable_dumping: bool,
     /// Let clients end the server by `shutdown`
     #[arg(short = 'A', long)]
     enable_shutdown: bool,
-    /// Nobody can `watch` in any case.
-    #[arg(short = 'W', long, hide = true)]
+    /// Refuse `watch`
+    #[arg(short = 'W', long)]
     disable_watch: bool,
 }
 
@@ -197,6 +197,7 @@ impl Args {
         config.threads = NonZeroUsize::new(threads.min(THREADS_MAX)).unwrap_or(NonZeroUsize::MIN);
         config.allowed.flush_all = !self.guards.disable_flush_all;
         config.allowed.listing = !self.guards.disable_dumping;
+        config.allowed.watching = !self.guards.disable_watch;
         config.allowed.shutdown = self.guards.enable_shutdown;
         config.allowed.protocols = match self.protocol.as_str() {
             "ascii" => Protocols::Text,

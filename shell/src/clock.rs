@@ -50,6 +50,12 @@ pub(crate) fn unix_ms() -> u64 {
     u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
 }
 
+/// What the wall clock shows: seconds since 1970, and microseconds.
+pub(crate) fn unix_now() -> (u64, u32) {
+    let since = since_epoch();
+    (since.as_secs(), since.subsec_micros())
+}
+
 /// A wall clock before 1970 counts as 1970.
 fn since_epoch() -> Duration {
     SystemTime::now()

@@ -17,10 +17,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use latchd_core::connection::{Connection, Progress};
+use latchd_core::watch::{Topic, all_unlocked};
 use latchd_core::{Instant, Output};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
+use crate::budget::Holder;
 use crate::connection_stats::Traffic;
 use crate::dead_peer;
 use crate::executor::{Executor, drive_aloud};
@@ -32,6 +34,7 @@ use crate::send::{Sent, send};
 use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::turn::Turn;
+use crate::watch::Watcher;
 
 /// Past this, output is sent before more is made, in bytes.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -140,6 +143,8 @@ pub(crate) struct ClientConn {
     number: u64,
     /// It has asked for a lock, and its peer's death is found out sooner.
     is_holder: bool,
+    /// What it is told, if it watches.
+    watcher: Option<Arc<Watcher>>,
 }
 
 /// A client without output that waits, as epoll sees it. The peer's end is asked for by name, so
@@ -161,6 +166,7 @@ impl ClientConn {
             entry: arrival.entry,
             last_active: now,
             is_holder: false,
+            watcher: None,
         }
     }
 
@@ -175,6 +181,33 @@ impl ClientConn {
             input: self.input.room(),
             output: self.pending_bytes,
         }
+    }
+
+    /// Whether it watches: then it has nothing to ask for, and silence is no sign of anything.
+    pub(crate) fn watches(&self) -> bool {
+        self.watcher.is_some()
+    }
+
+    /// Says where it is to be told of news, if it watches. Returns whether there is some.
+    pub(crate) fn settle(&self, holder: Holder) -> bool {
+        let watcher = self.watcher.as_ref();
+        watcher.is_some_and(|watcher| watcher.settle(holder))
+    }
+
+    /// Where it comes from, and why others are told that it has gone.
+    pub(crate) fn farewell(&self, end: &End) -> String {
+        let reason = match end {
+            End::Protocol if self.wire.has_left() => "normal",
+            End::Protocol | End::Failed(_) | End::NoRoom(_) => "error",
+            End::PeerClosed => "normal",
+            End::Idle => "idle_timeout",
+            End::Shutdown => "shutdown",
+        };
+        let endpoint = self.entry.endpoint();
+        format!(
+            "type=conn_close {endpoint} reason={reason} cfd={}",
+            self.number
+        )
     }
 
     /// When it last asked for anything: bytes that are not a whole request are no news.
@@ -215,6 +248,33 @@ impl ClientConn {
             Ok(next) => next,
             Err(errno) => Next::End(errno.into()),
         }
+    }
+
+    /// Sends what it is to be told, if it watches and has taken what came before.
+    pub(crate) fn deliver(&mut self, turn: &mut Turn<'_>) -> Next {
+        if self.waits_for == EventFlags::OUT {
+            return Next::Output;
+        }
+        if self.waits_for == IN_TURN {
+            return Next::InTurn;
+        }
+        self.send_news(turn)
+            .unwrap_or_else(|errno| Next::End(errno.into()))
+    }
+
+    fn send_news(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
+        let Some(watcher) = &self.watcher else {
+            return Ok(Next::Input);
+        };
+        turn.output.extend_from_slice(&watcher.take());
+        let sent = self.send(turn);
+        turn.output.clear();
+        turn.output.shrink_to(OUTPUT_BYTES_KEPT);
+        Ok(match sent? {
+            Sent::All => Next::Input,
+            Sent::Enough => Next::Turn,
+            Sent::Full => Next::Output,
+        })
     }
 
     /// Goes on with what did not fit into its last turn.
@@ -259,8 +319,17 @@ impl ClientConn {
 
     /// Gives every lock back. To be called before the client is dropped.
     pub(crate) fn release(&mut self, shared: &Shared, now: Instant) {
+        if let Some(watcher) = self.watcher.take() {
+            shared.watch.remove(&watcher);
+        }
         if let Some(session) = self.session.take() {
+            let held = session.may_hold().then(|| session.conn());
             shared.shards.close(now, session);
+            if let Some(conn) = held
+                && shared.watch.wanted().contain(Topic::Locks)
+            {
+                shared.tell(Topic::Locks, self.number, &all_unlocked("closed", conn));
+            }
         }
     }
 
@@ -274,6 +343,9 @@ impl ClientConn {
         (self.pending, self.pending_bytes) = (Output::new(), 0);
         if self.session.is_none() {
             return Ok(Next::End(End::Protocol));
+        }
+        if self.watches() {
+            return self.send_news(turn);
         }
         // A full output has stopped the requests that are there.
         if self.input.is_enough() {
@@ -302,6 +374,8 @@ impl ClientConn {
             now: turn.now,
             session,
             work: &mut turn.work,
+            watcher: &mut self.watcher,
+            is_meta: false,
         };
         let (consumed, progress) = if turn.shared.config.verbosity < 2 {
             self.wire

@@ -15,6 +15,7 @@ use latchd_core::wire::Protocols;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::Kept;
+use crate::watch::QUEUE_BYTES_MAX;
 
 /// Connections and bytes.
 #[derive(Debug)]
@@ -316,6 +317,7 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line("client_flags_size", size_of::<u32>()),
         line("memory_file", "(null)"),
         line("num_napi_ids", 0),
+        line("watcher_logbuf_size", QUEUE_BYTES_MAX),
         line(
             "stat_key_prefix",
             char::from(config.prefix_delimiter.unwrap_or(b':')),

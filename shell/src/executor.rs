@@ -1,14 +1,19 @@
 //! Every item of the server as one connection sees it for one turn; and what is logged of that.
 
+use std::sync::Arc;
+
 use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
 use latchd_core::reply::Reply;
+use latchd_core::watch::{Asked, Topics, Watched, each_line};
 use latchd_core::{Instant, Output};
 
+use crate::clock;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::turn::{HEAVY, Work};
+use crate::watch::Watcher;
 
 /// How much of a request or an answer is logged, in bytes.
 const LOGGED_BYTES_MAX: usize = 200;
@@ -23,6 +28,10 @@ pub(crate) struct Executor<'a> {
     pub(crate) session: &'a mut ShardSession,
     /// What it may still do in this turn.
     pub(crate) work: &'a mut Work,
+    /// What it is told, if it watches.
+    pub(crate) watcher: &'a mut Option<Arc<Watcher>>,
+    /// The next command was written in the meta protocol.
+    pub(crate) is_meta: bool,
 }
 
 impl Execute for Executor<'_> {
@@ -32,33 +41,54 @@ impl Execute for Executor<'_> {
             now,
             session,
             work,
+            watcher: _,
+            is_meta,
         } = self;
+        let is_meta = std::mem::take(is_meta);
         work.note_executed();
         if let Command::Global(global) = command {
             work.spend(HEAVY);
             if let GlobalCommand::StatsReset = global {
                 shared.connection_stats.reset();
+                shared.watch.reset();
             }
         }
         let lines = |topic| shared.stats_lines(topic);
-        if shared.config.verbosity < 3 {
+        let wanted = shared.watch.wanted();
+        if shared.config.verbosity < 3 && wanted.is_none() {
             return shared
                 .shards
                 .execute(*now, session, command, &lines, answer);
         }
         let conn = session.conn();
+        let asked = Asked {
+            conn,
+            is_meta,
+            unix_s: clock::unix_now().0,
+        };
+        // Told when the items are let go of.
+        let mut told = Vec::new();
         shared
             .shards
             .execute(*now, session, command, &lines, &mut |reply| {
-                if let Reply::Locked | Reply::Unlocked = reply {
+                each_line(wanted, asked, &command, reply, &mut |topic, line| {
+                    told.push((topic, line));
+                });
+                if shared.config.verbosity >= 3
+                    && let Reply::Locked | Reply::Unlocked = reply
+                {
                     let key = command.key().map_or(&b"all"[..], |key| key.as_bytes());
                     tracing::info!("{conn} {reply:?} {}", key.escape_ascii());
                 }
                 answer(reply);
             });
+        for (topic, line) in told {
+            shared.tell(topic, conn.number(), &line);
+        }
     }
 
     fn note_meta(&mut self) {
+        self.is_meta = true;
         self.work.note_meta();
     }
 
@@ -68,6 +98,19 @@ impl Execute for Executor<'_> {
         let is_friend = passwords.is_some_and(|passwords| passwords.admits(name, password));
         self.shared.connection_stats.count_authentication(is_friend);
         is_friend
+    }
+
+    fn watch(&mut self, topics: Topics) -> Watched {
+        self.work.note_executed();
+        match self.shared.watch.add(self.session.conn().number(), topics) {
+            Ok(watcher) => {
+                *self.watcher = Some(watcher);
+                // What is evicted from now on is to be told.
+                self.shared.tell_evicted();
+                Watched::Yes
+            }
+            Err(watched) => watched,
+        }
     }
 
     fn shut_down(&mut self) {

@@ -79,6 +79,8 @@ mod status;
 #[cfg(feature = "server")]
 mod turn;
 #[cfg(feature = "server")]
+mod watch;
+#[cfg(feature = "server")]
 mod worker;
 
 #[cfg(feature = "server")]

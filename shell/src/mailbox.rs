@@ -31,6 +31,8 @@ pub(crate) enum Message {
     Sweep,
     /// Close the client of this name: it has more kept for it than there is room for.
     Close(u64, Kept),
+    /// There is something to be told to the client of this name, who watches.
+    News(u64),
     /// Say that you hear. Whoever asks waits for the answer before it asks again.
     Echo(Sender<()>),
 }
@@ -61,12 +63,12 @@ impl Mailbox {
     }
 
     /// Leaves a message and rings. A message that says nothing new is left once: the list holds
-    /// at most one sweep, as many arrivals and closes as there may be connections, and an echo for
-    /// each who waits for it.
+    /// at most one sweep, as many arrivals and closes as there may be connections, news for each who
+    /// watches, and an echo for each who waits for it.
     pub(crate) fn post(&self, message: Message) {
         let mut messages = self.messages();
         let is_known = match message {
-            Message::Adopt(_) | Message::Close(..) | Message::Echo(_) => false,
+            Message::Adopt(_) | Message::Close(..) | Message::News(_) | Message::Echo(_) => false,
             Message::Sweep => messages.iter().any(|known| matches!(known, Message::Sweep)),
         };
         if !is_known {

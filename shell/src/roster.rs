@@ -168,6 +168,15 @@ impl Roster {
 }
 
 impl Entry {
+    /// As `watch` tells of it.
+    pub(crate) fn endpoint(&self) -> String {
+        let peer = self.peer.clone();
+        match peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {
+            Some(peer) => format!("rip={} rport={} transport=tcp", peer.ip(), peer.port()),
+            None => "rip=unix rport=0 transport=local".to_owned(),
+        }
+    }
+
     fn peer(&self) -> String {
         let peer = self.peer.clone();
         match peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {

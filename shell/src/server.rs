@@ -26,6 +26,7 @@ use crate::roster::Roster;
 use crate::shards::{Shards, shard_count};
 use crate::shared::Shared;
 use crate::status::StatusPort;
+use crate::watch::Watch;
 use crate::worker::Worker;
 
 /// How often the shards are told that time has passed.
@@ -106,6 +107,7 @@ impl Server {
             roster: Roster::new(&addresses),
             passwords,
             connection_stats: ConnectionStats::new(config.connections_max, threads),
+            watch: Watch::default(),
             unfinished: Budget::new(config.unfinished_bytes_max()),
             unsent: Budget::new(config.unsent_bytes_max()),
             is_stopping: AtomicBool::new(false),
@@ -283,6 +285,7 @@ async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         let now = shared.clock.now();
         let wants_more = shared.shards.tick(now, shared.clock.unix_s_at_start());
         shared.ticked_ms.store(now.as_millis(), Ordering::Relaxed);
+        shared.tell_evicted();
         next_tick = if wants_more { BUSY_TICK } else { TICK };
         if shared.config.idle_timeout.is_some() && swept.elapsed() >= SWEEP {
             swept = Instant::now();

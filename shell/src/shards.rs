@@ -17,6 +17,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -27,6 +28,7 @@ use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{LOCK_LINES_MAX, Report, Stats, StatsLine, StatsTopic};
 use latchd_core::store::{HashSeed, LogStore, SipHash};
 use latchd_core::value::Value;
+use latchd_core::watch::Evicted;
 use latchd_core::{ConnId, Instant, Limits};
 
 use crate::clock;
@@ -60,6 +62,8 @@ type ShardCore = Core<LogStore<SipHash, Pages>>;
 pub(crate) struct Shards {
     cores: Box<[Mutex<ShardCore>]>,
     hasher: RandomState,
+    /// The cores remember what they evict.
+    watches_evictions: AtomicBool,
 }
 
 /// What the shards know of one connection: as long as it is there, it may hold locks.
@@ -172,6 +176,7 @@ impl Shards {
         Self {
             cores,
             hasher: RandomState::new(),
+            watches_evictions: AtomicBool::new(false),
         }
     }
 
@@ -290,6 +295,24 @@ impl Shards {
             wants_more |= core.wants_tick();
         }
         wants_more
+    }
+
+    /// What was evicted since the last call, one shard after the other, and how many more there were.
+    /// What is evicted from now on is remembered if it `is_watched`.
+    pub(crate) fn evicted(&self, is_watched: bool) -> (Vec<Evicted>, u64) {
+        if !is_watched && !self.watches_evictions.load(Ordering::Relaxed) {
+            return (Vec::new(), 0);
+        }
+        self.watches_evictions.store(is_watched, Ordering::Relaxed);
+        let (mut all, mut missed) = (Vec::new(), 0);
+        for shard in 0..self.cores.len() {
+            let mut core = self.core(shard);
+            let (mut evicted, more) = core.take_evicted();
+            core.watch_evictions(is_watched);
+            all.append(&mut evicted);
+            missed += more;
+        }
+        (all, missed)
     }
 
     /// What is counted, and the `locks_max` locks that have been held for longest, as far as

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use latchd_core::stats::{StatsLine, StatsTopic};
+use latchd_core::watch::Topic;
 use latchd_core::wire::WireLimits;
 use smol::channel::{Receiver, Sender};
 
@@ -14,10 +15,14 @@ use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection_stats::{ConnectionStats, line, settings_lines};
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Mailbox, Message};
 use crate::passwords::Passwords;
 use crate::roster::Roster;
 use crate::shards::Shards;
+use crate::watch::Watch;
+
+/// No connection has this number.
+const NOBODY: u64 = 0;
 
 /// One server, as each of its threads sees it.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ pub(crate) struct Shared {
     /// The bounds of a connection, as they follow from those of the shards.
     pub(crate) wire_limits: WireLimits,
     pub(crate) connection_stats: ConnectionStats,
+    /// Who is told what happens.
+    pub(crate) watch: Watch,
     /// Who is connected.
     pub(crate) roster: Roster,
     /// Who is let in; `None` is everybody.
@@ -55,6 +62,23 @@ impl Shared {
         &self.mailboxes[worker]
     }
 
+    /// Tells a line to those who watch its topic; `about` is the connection that it is about.
+    pub(crate) fn tell(&self, topic: Topic, about: u64, text: &str) {
+        for holder in self.watch.tell(topic, about, text) {
+            self.mailbox(holder.worker).post(Message::News(holder.name));
+        }
+    }
+
+    /// What was evicted since the last call, for those who watch it.
+    pub(crate) fn tell_evicted(&self) {
+        let is_watched = self.watch.wanted().contain(Topic::Evictions);
+        let (evicted, missed) = self.shards.evicted(is_watched);
+        self.watch.count_dropped(missed);
+        for item in &evicted {
+            self.tell(Topic::Evictions, NOBODY, &item.line());
+        }
+    }
+
     /// The lines of `stats` that the items cannot know.
     pub(crate) fn stats_lines(&self, topic: StatsTopic) -> Vec<StatsLine> {
         match topic {
@@ -70,6 +94,7 @@ impl Shared {
                 lines.push(line("read_buf_count", count));
                 lines.push(line("read_buf_bytes", bytes));
                 lines.push(line("read_buf_bytes_free", 0));
+                lines.extend(self.watch.stats_lines());
                 lines
             }
             StatsTopic::Settings => settings_lines(&self.config),

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use async_io::Async;
 use latchd_core::connection::Connection;
+use latchd_core::watch::Topic;
 use latchd_core::{Instant, Output};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -202,7 +203,22 @@ impl Worker {
         if wanted == IN_TURN {
             self.waiting.push_back(name);
         }
+        if wanted == READABLE && client.watches() {
+            self.settle(slot, name);
+        }
         self.charge(slot, ClientConn::kept_bytes);
+    }
+
+    /// A client watches: it is told where that is, and has news sent if there is some already.
+    fn settle(&mut self, slot: usize, name: Name) {
+        let holder = Holder {
+            worker: self.index,
+            name: name.encode().u64(),
+        };
+        if self.clients[slot].settle(holder) {
+            let news = Message::News(holder.name);
+            self.shared.mailbox(self.index).post(news);
+        }
     }
 
     /// Tells the budgets how much is kept for a client, and ends whoever holds too much then.
@@ -263,6 +279,11 @@ impl Worker {
             self.clients[slot].refuse(traffic);
         }
         self.charge(slot, |_| KeptBytes::default());
+        if self.shared.watch.wanted().contain(Topic::Connections) {
+            let client = &self.clients[slot];
+            let (number, line) = (client.number(), client.farewell(why));
+            self.shared.tell(Topic::Connections, number, &line);
+        }
         let mut client = self.clients.remove(slot);
         client.release(&self.shared, self.now);
         if self.shared.config.verbosity > 0 {
@@ -278,6 +299,10 @@ impl Worker {
             match message {
                 Message::Adopt(arrival) => self.adopt(arrival),
                 Message::Sweep => self.sweep(),
+                Message::News(name) => {
+                    let name = Name::decode(EventData::new_u64(name));
+                    self.have_turn(name, FIRST_TURN, ClientConn::deliver);
+                }
                 Message::Close(name, kept) => {
                     let worker = self.index;
                     self.close_for_room(Holder { worker, name }, kept);
@@ -293,7 +318,12 @@ impl Worker {
         let entry = self.clients.vacant_entry();
         let (slot, name) = (entry.key(), Name::client(entry.key(), number));
         let wire = Connection::new(self.shared.wire_limits);
+        let endpoint = Arc::clone(&arrival.entry);
         let client = entry.insert(ClientConn::new(arrival, wire, self.now));
+        if self.shared.watch.wanted().contain(Topic::Connections) {
+            let line = format!("type=conn_new {} cfd={number}", endpoint.endpoint());
+            self.shared.tell(Topic::Connections, number, &line);
+        }
         if self.shared.config.verbosity > 0 {
             tracing::info!("<{number} new connection");
         }
@@ -308,7 +338,9 @@ impl Worker {
         };
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let oldest_ms = self.now.as_millis().saturating_sub(timeout_ms);
-        for slot in self.slots(|client| client.last_active().as_millis() < oldest_ms) {
+        for slot in
+            self.slots(|client| !client.watches() && client.last_active().as_millis() < oldest_ms)
+        {
             self.end(slot, &End::Idle);
         }
     }

@@ -38,6 +38,8 @@ pub use lock_table::{Held, Holding, LockTable, Taken};
 #[cfg(feature = "verify")]
 pub use view::View;
 
+use alloc::vec::Vec;
+
 use self::detail::Detail;
 use crate::command::{Command, GlobalCommand, ItemCommand, Keys, NewCas};
 use crate::conn_id::ConnId;
@@ -50,6 +52,7 @@ use crate::reply::{KeysPage, Listed, Reply};
 use crate::stats::{Gauges, Report, Stats, StatsTopic};
 use crate::store::{LogStore, MapStore, Store, Visited};
 use crate::time::{Clock, Exptime, Instant};
+use crate::watch::Evicted;
 
 /// What can happen to a core besides a command. None of it has a reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -196,6 +199,16 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// As [`Store::watch_evictions`].
+    pub fn watch_evictions(&mut self, is_watched: bool) {
+        self.store.watch_evictions(is_watched);
+    }
+
+    /// As [`Store::take_evicted`].
+    pub fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
+        self.store.take_evicted()
     }
 
     /// Who holds what.
@@ -419,7 +432,7 @@ impl<S: Store> Core<S> {
     }
 
     fn keys(&mut self, keys: Keys<'_>) -> Reply<'_> {
-        let mut page = alloc::vec::Vec::new();
+        let mut page = Vec::new();
         let next = self
             .store
             .scan(keys.cursor, self.limits.scan_items_max, &mut |item| {

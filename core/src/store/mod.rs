@@ -11,6 +11,8 @@
 mod log;
 mod map;
 
+use alloc::vec::Vec;
+
 pub use log::{Block, HashSeed, KeyHasher, LogSlot, LogStore, LogVacancy, SipHash};
 #[cfg(feature = "verify")]
 pub use map::{MapEntry, MapView};
@@ -22,6 +24,7 @@ use crate::key::Key;
 use crate::stats::{Counters, Eviction};
 use crate::time::Tick;
 use crate::value::Value;
+use crate::watch::Evicted;
 
 /// Keeps items within a limit of memory.
 ///
@@ -162,6 +165,17 @@ pub trait Store {
     /// What it holds.
     fn usage(&self) -> Usage;
 
+    /// Whether what is evicted is remembered from now on, until it is [taken](Store::take_evicted): up to
+    /// [`EVICTED_MAX`] items, the others are counted.
+    fn watch_evictions(&mut self, is_watched: bool) {
+        let _ = is_watched;
+    }
+
+    /// What was evicted since the last call, while that is watched, and how many more there were.
+    fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
+        (Vec::new(), 0)
+    }
+
     /// What is next to be evicted, and what was last. Takes longer than [`usage`](Store::usage), and is
     /// for whoever watches.
     fn queue(&self) -> QueueState;
@@ -227,6 +241,9 @@ pub struct QueueState {
     /// What items are found with, in bytes.
     pub index_bytes: usize,
 }
+
+/// How many evicted items a store remembers for those who watch.
+pub const EVICTED_MAX: usize = 1_024;
 
 /// There is no room, and nothing that may be evicted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,4 +1,5 @@
-//! What an operator allows clients to ask for: memcached's switches `-F`, `-X`, `-A`, `-B` and `-Y`.
+//! What an operator allows clients to ask for: memcached's switches `-F`, `-X`, `-W`, `-A`, `-B` and
+//! `-Y`.
 //!
 //! What is not allowed is refused where its request is decoded, so that neither the core nor a store
 //! ever hears of it.
@@ -7,12 +8,19 @@
 
 /// What clients may ask for. By default everything but the end of the server, by everybody.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own, and all combinations are real"
+)]
 pub struct Allowed {
     /// `flush_all`. Otherwise `CLIENT_ERROR flush_all not allowed`, 0x0020.
     pub flush_all: bool,
     /// What tells the names of keys: `keys`, `stats locks`, `stats cachedump`, and the dumps of
     /// `lru_crawler`. Otherwise `CLIENT_ERROR keys not allowed` and so on, 0x0020.
     pub listing: bool,
+    /// `watch`. Otherwise `CLIENT_ERROR watch commands not allowed`, and so it is without
+    /// [`listing`](Self::listing) for what tells keys.
+    pub watching: bool,
     /// `shutdown`. Otherwise `SERVER_ERROR: shutdown not enabled`.
     pub shutdown: bool,
     /// Which protocols are spoken.
@@ -64,6 +72,7 @@ impl Allowed {
     pub const DEFAULT: Self = Self {
         flush_all: true,
         listing: true,
+        watching: true,
         shutdown: false,
         protocols: Protocols::Any,
         admission: Admission::Open,

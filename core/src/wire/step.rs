@@ -9,6 +9,7 @@ use super::envelope::{Envelope, VERSION};
 use crate::command::{Command, GlobalCommand, Keys, ScanCursor};
 use crate::output::Output;
 use crate::reply::{KeysPage, Reply};
+use crate::watch::Topics;
 
 /// What is to be done next for a connection.
 ///
@@ -62,6 +63,14 @@ pub enum Step<'a> {
         /// The line for a friend.
         welcome: &'static str,
     },
+    /// Ask whether the client may watch ([`Execute::watch`](crate::execute::Execute)), and tell
+    /// [`Connection::watch`](crate::connection::Connection::watch).
+    Watch {
+        /// Bytes of input that are done with.
+        consumed: usize,
+        /// What it asks for.
+        topics: Topics,
+    },
     /// End the server, which the operator allows clients to ask for, and close.
     ShutDown,
 }
@@ -69,8 +78,10 @@ pub enum Step<'a> {
 /// What is sent without asking the core.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LocalResponse<'a> {
-    /// Nothing: the request was not to be answered (`noreply`), or it was the last (`quit`).
+    /// Nothing: the request was not to be answered (`noreply`), or is none.
     Nothing,
+    /// Nothing: the client has said that it was the last request (`quit`).
+    Farewell,
     /// This line, without its line end.
     Line(&'a str),
     /// The line for [`VERSION`].
@@ -89,11 +100,20 @@ impl<'a> LocalResponse<'a> {
         }
     }
 
+    /// Whether a connection that ends with it has ended as its client wished.
+    pub(crate) const fn is_farewell(&self) -> bool {
+        match self {
+            Self::Farewell => true,
+            Self::Packet(packet) => matches!(packet.status, binary::Status::SUCCESS),
+            Self::Nothing | Self::Line(_) | Self::Version => false,
+        }
+    }
+
     /// Appends the response's bytes to `out`.
     pub fn encode(&self, out: &mut Output) {
         let out = out.copied();
         match self {
-            Self::Nothing => return,
+            Self::Nothing | Self::Farewell => return,
             Self::Packet(packet) => return packet.encode(out),
             Self::Line(line) => out.extend_from_slice(line.as_bytes()),
             Self::Version => {

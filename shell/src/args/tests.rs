@@ -155,11 +155,13 @@ fn what_clients_may_ask_for_is_the_operators_choice() {
     let Allowed {
         flush_all,
         listing,
+        watching,
         shutdown,
         protocols,
         admission: _,
-    } = config("-F -X -A -B ascii").allowed;
+    } = config("-F -X -W -A -B ascii").allowed;
     assert_eq!((flush_all, listing, shutdown), (false, false, true));
+    assert!(!watching);
     assert_eq!(protocols, Protocols::Text);
     assert_eq!(config("-B binary").allowed.protocols, Protocols::Binary);
     assert_eq!(config("-Y file").auth_file, Some("file".into()));

@@ -608,6 +608,7 @@ quickcheck! {
             let consumed = match connection.next(rest, &mut key_buffer) {
                 Step::Incomplete { at_least } => return at_least > rest.len(),
                 Step::Close { .. } | Step::ShutDown => return true,
+                Step::Watch { consumed, .. } => consumed,
                 Step::Execute { consumed, command, envelope } => {
                     if let Command::Global(GlobalCommand::Keys(_)) = command {
                         connection.reply(&envelope, &Reply::Ok, &mut Output::new());

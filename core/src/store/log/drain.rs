@@ -16,7 +16,9 @@ use super::segment::State;
 use super::segments::SLACK_CLASSES;
 use super::{Full, KeyHasher, LogStore};
 use crate::stats::{Counters, Eviction};
+use crate::store::EVICTED_MAX;
 use crate::time::Tick;
+use crate::watch::Evicted;
 
 /// Slack that is worth emptying a segment for, if others could be given up instead: a quarter.
 const SLACK_WORTH: usize = SLACK_CLASSES / 4;
@@ -293,7 +295,27 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         counters.evicted_nonzero += u64::from(record.deadline() != NEVER);
         let idle_s = now.seconds_since(record.header().last_access);
         self.last_eviction = Some(Eviction { at: now, idle_s });
+        if self.evicted.is_some() {
+            self.tell_evicted(now, address, idle_s);
+        }
         self.bury(address, hash);
+    }
+
+    #[cold]
+    fn tell_evicted(&mut self, now: Tick, address: Address, idle_s: u32) {
+        let record = self.record(address);
+        let deadline = record.header().deadline;
+        let evicted = Evicted {
+            key: record.key().as_bytes().to_vec(),
+            fetched: record.is_fetched(),
+            ttl_s: deadline.map(|deadline| deadline.remaining_s(now)),
+            idle_s,
+            value_bytes: self.value_bytes(record),
+        };
+        match &mut self.evicted {
+            Some(all) if all.len() < EVICTED_MAX => all.push(evicted),
+            Some(_) | None => self.evicted_missed += 1,
+        }
     }
 
     /// When the item was last asked for that comes first in the queues, of both that for which it is

@@ -44,7 +44,7 @@ mod write;
 mod tests;
 
 use alloc::vec::Vec;
-use core::fmt;
+use core::{fmt, mem};
 
 pub use self::block::Block;
 use self::drain::Drain;
@@ -66,6 +66,7 @@ use crate::limits::Limits;
 use crate::stats::{Counters, Eviction};
 use crate::time::Tick;
 use crate::value::Value;
+use crate::watch::Evicted;
 
 /// A store on a log of segments, whose memory comes in blocks of `B`.
 pub struct LogStore<H = SipHash, B = Vec<u8>> {
@@ -93,6 +94,10 @@ pub struct LogStore<H = SipHash, B = Vec<u8>> {
     /// What is set aside for others, in bytes.
     aside_bytes: usize,
     last_eviction: Option<Eviction>,
+    /// What was evicted, for those who watch; `None` while nobody does.
+    evicted: Option<Vec<Evicted>>,
+    /// How many more there were.
+    evicted_missed: u64,
 }
 
 /// Names an item of a [`LogStore`].
@@ -160,6 +165,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             in_hand: None,
             aside_bytes: room::aside_bytes_min(limits),
             last_eviction: None,
+            evicted: None,
+            evicted_missed: 0,
         }
     }
 
@@ -418,6 +425,19 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
             locked_bytes: self.tally.locked_bytes,
             held_bytes: self.held_bytes(),
         }
+    }
+
+    fn watch_evictions(&mut self, is_watched: bool) {
+        match (is_watched, &self.evicted) {
+            (true, None) => self.evicted = Some(Vec::new()),
+            (true, Some(_)) => {}
+            (false, _) => self.evicted = None,
+        }
+    }
+
+    fn take_evicted(&mut self) -> (Vec<Evicted>, u64) {
+        let evicted = self.evicted.as_mut().map(mem::take).unwrap_or_default();
+        (evicted, mem::take(&mut self.evicted_missed))
     }
 
     fn queue(&self) -> QueueState {

@@ -156,7 +156,7 @@ pub fn lower<'a>(
         }
         Verb::Quit => {
             let response = if opcode.is_quiet() {
-                LocalResponse::Nothing
+                LocalResponse::Farewell
             } else {
                 LocalResponse::Packet(success)
             };
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!(step(Opcode::Version), sent(version));
         let quit = LocalResponse::Packet(StatusPacket::success(Opcode::Quit.byte(), 0));
         assert_eq!(step(Opcode::Quit), Some(Step::Close { response: quit }));
-        let silent = LocalResponse::Nothing;
+        let silent = LocalResponse::Farewell;
         assert_eq!(step(Opcode::QuitQ), Some(Step::Close { response: silent }));
     }
 

@@ -21,6 +21,7 @@ use crate::item::Cas;
 use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
+use crate::watch::{Topics, Watched};
 use crate::wire::Envelope;
 use crate::wire::allowed::Allowed;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
@@ -72,9 +73,9 @@ pub fn decode<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> S
         b"stats" => decode_stats(rest, line, limits.allowed, cursor),
         b"version" => line.respond_past(0, LocalResponse::Version),
         b"quit" => Step::Close {
-            response: LocalResponse::Nothing,
+            response: LocalResponse::Farewell,
         },
-        b"watch" => line.respond("CLIENT_ERROR watch commands not allowed"),
+        b"watch" => decode_watch(rest, line, limits.allowed),
         _ => decode_rare(line, limits, cursor),
     }
 }
@@ -359,6 +360,20 @@ fn decode_stats<'a>(
         b"locks" if !allowed.listing => line.respond("CLIENT_ERROR stats locks not allowed"),
         b"locks" => on(StatsTopic::Locks),
         _ => line.respond(ERROR),
+    }
+}
+
+fn decode_watch<'a>(rest: &'a [u8], line: Line<'a>, allowed: Allowed) -> Step<'a> {
+    if !allowed.watching {
+        return line.respond(Watched::No.line());
+    }
+    match Topics::from_words(Tokens::new(rest)) {
+        Some(topics) if topics.tell_keys() && !allowed.listing => line.respond(Watched::No.line()),
+        Some(topics) => Step::Watch {
+            consumed: line.bytes,
+            topics,
+        },
+        None => line.respond(ERROR),
     }
 }
 

@@ -266,6 +266,7 @@ quickcheck! {
             Step::Skip { .. }
             | Step::Close { .. }
             | Step::Authenticate { .. }
+            | Step::Watch { .. }
             | Step::ShutDown => false,
         }
     }

@@ -28,6 +28,7 @@ fn refused_at_header(input: &[u8]) -> (Status, bool) {
         | Step::Skip { .. }
         | Step::Close { .. }
         | Step::Authenticate { .. }
+        | Step::Watch { .. }
         | Step::ShutDown) => panic!("taken: {other:?}"),
     }
 }
@@ -291,7 +292,10 @@ quickcheck! {
             Step::Execute { consumed, .. } | Step::Send { consumed, .. } => {
                 consumed == HEADER_BYTES + body_bytes as usize
             }
-            Step::Skip { .. } | Step::Authenticate { .. } | Step::ShutDown => false,
+            Step::Skip { .. }
+            | Step::Authenticate { .. }
+            | Step::Watch { .. }
+            | Step::ShutDown => false,
             Step::Close { response } => response != LocalResponse::Nothing || opcode == QUIT_Q,
         }
     }
