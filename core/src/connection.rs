@@ -9,6 +9,8 @@
 //! - W3: nothing is reserved for bytes that have not arrived.
 //! - W4: wherever the driver is made to stop, the answers are the same.
 
+use alloc::string::String;
+
 use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::Reply;
@@ -251,6 +253,7 @@ impl Connection {
             | Step::Authenticate { consumed, .. }
             | Step::Send { consumed, .. }
             | Step::Watch { consumed, .. }
+            | Step::ReadCertificates { consumed, .. }
             | Step::Skip { consumed } => {
                 let request_bytes = *consumed;
                 *consumed = request_bytes.min(arrived);
@@ -327,6 +330,14 @@ impl Connection {
                 }
                 Step::Watch { consumed, topics } => {
                     self.watch(core.watch(topics), out);
+                    consumed
+                }
+                Step::ReadCertificates { consumed, noreply } => {
+                    let done = core.read_certificates();
+                    let said = done.as_ref().map_or_else(String::as_str, |()| "OK");
+                    if !noreply {
+                        LocalResponse::Line(said).encode(out);
+                    }
                     consumed
                 }
                 Step::Close { response } => {

@@ -1,5 +1,7 @@
 //! What stands between the wire and the items: whoever executes commands.
 
+use alloc::string::String;
+
 use crate::command::Command;
 use crate::reply::Reply;
 use crate::watch::{Topics, Watched};
@@ -34,6 +36,15 @@ pub trait Execute {
     fn admits(&mut self, name: &[u8], password: &[u8]) -> bool {
         let _ = (name, password);
         false
+    }
+
+    /// The client has asked that the server's certificates be read anew, for connections to come. By
+    /// default there are none.
+    ///
+    /// # Errors
+    /// Why it was not done, as a line for the client. Everything is as it was then.
+    fn read_certificates(&mut self) -> Result<(), String> {
+        Err("Error TLS not enabled".into())
     }
 
     /// The client has asked for the end of the server. Asked only where

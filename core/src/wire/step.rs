@@ -71,6 +71,14 @@ pub enum Step<'a> {
         /// What it asks for.
         topics: Topics,
     },
+    /// Have the transport's certificates read anew
+    /// ([`Execute::read_certificates`](crate::execute::Execute)), and say `OK`, or why not.
+    ReadCertificates {
+        /// Bytes of input that are done with.
+        consumed: usize,
+        /// Nothing is said.
+        noreply: bool,
+    },
     /// End the server, which the operator allows clients to ask for, and close.
     ShutDown,
 }

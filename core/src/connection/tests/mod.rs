@@ -207,6 +207,13 @@ fn a_client_ends_the_server_only_where_that_is_allowed() {
 }
 
 #[test]
+fn certificates_are_read_anew_where_there_are_any() {
+    let asked = b"refresh_certs\r\nrefresh_certs noreply\r\nmn\r\n";
+    let refused = "Error TLS not enabled\r\nMN\r\n";
+    assert_eq!(answered(allowing(|_| {}), asked), (refused.into(), true));
+}
+
+#[test]
 fn one_protocol_may_be_all_that_is_spoken() {
     let version = [&[0x80, 0x0b][..], &[0; 22]].concat();
     let text = allowing(|allowed| allowed.protocols = Protocols::Text);
@@ -617,6 +624,7 @@ quickcheck! {
                 }
                 Step::Send { consumed, .. }
                 | Step::Skip { consumed }
+                | Step::ReadCertificates { consumed, .. }
                 | Step::Authenticate { consumed, .. } => {
                     assert!(consumed > 0);
                     consumed

@@ -434,6 +434,10 @@ fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> 
         b"lru_crawler" | b"slabs" | b"lru" | b"cache_memlimit" => {
             line.respond_unless(noreply, tuning::answer(line.text))
         }
+        b"refresh_certs" => Step::ReadCertificates {
+            consumed: line.bytes,
+            noreply,
+        },
         b"shutdown" if !limits.allowed.shutdown => {
             line.respond_unless(noreply, "SERVER_ERROR: shutdown not enabled")
         }

@@ -267,6 +267,7 @@ quickcheck! {
             | Step::Close { .. }
             | Step::Authenticate { .. }
             | Step::Watch { .. }
+            | Step::ReadCertificates { .. }
             | Step::ShutDown => false,
         }
     }

@@ -29,6 +29,7 @@ fn refused_at_header(input: &[u8]) -> (Status, bool) {
         | Step::Close { .. }
         | Step::Authenticate { .. }
         | Step::Watch { .. }
+        | Step::ReadCertificates { .. }
         | Step::ShutDown) => panic!("taken: {other:?}"),
     }
 }
@@ -295,6 +296,7 @@ quickcheck! {
             Step::Skip { .. }
             | Step::Authenticate { .. }
             | Step::Watch { .. }
+            | Step::ReadCertificates { .. }
             | Step::ShutDown => false,
             Step::Close { response } => response != LocalResponse::Nothing || opcode == QUIT_Q,
         }
