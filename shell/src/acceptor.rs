@@ -127,6 +127,7 @@ impl Door<'_> {
                     let entry = self.shared.roster.add(conn.number(), index, peer, now);
                     let arrival = Arrival {
                         socket,
+                        security: listener.get_ref().security(),
                         conn,
                         entry,
                     };

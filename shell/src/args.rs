@@ -16,6 +16,7 @@ mod process;
 mod refused;
 mod setting;
 mod sources;
+mod tls;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Parser};
-use latchd::{Config, ListenAddress, UnixSocket};
+use latchd::{Config, ListenAddress, ListenTls, UnixSocket};
 use latchd_core::wire::Protocols;
 
 use self::extended::extend;
@@ -31,6 +32,7 @@ use self::ignored::Ignored;
 pub(crate) use self::process::Process;
 use self::refused::Refused;
 pub(crate) use self::sources::{command, read};
+use self::tls::TlsOptions;
 
 /// The most threads a server runs.
 const THREADS_MAX: usize = 64;
@@ -59,7 +61,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PORT", default_value_t = 11211, allow_negative_numbers = true,
         value_parser = clap::value_parser!(i32).range(-1..=65535))]
     port: i32,
-    /// Addresses to listen on, HOST or HOST:PORT, separated by commas; `*` for all of them
+    /// Addresses to listen on, HOST or HOST:PORT, separated by commas; `*` for all of them. With -Z,
+    /// `notls:`, `btls:` or `mtls:` before one is TLS not at all there, without and with a certificate
+    /// of the client
     #[arg(
         short,
         long,
@@ -115,13 +119,18 @@ pub(crate) struct Args {
     /// Count keys by what stands before this character, from the start: `stats detail dump`
     #[arg(short = 'D', value_name = "CHARACTER", value_parser = delimiter)]
     prefix_delimiter: Option<u8>,
+    /// Speak TLS on TCP, with the certificate of `-o ssl_chain_cert`
+    #[arg(short = 'Z', long)]
+    enable_ssl: bool,
     #[command(flatten)]
     guards: Guards,
     /// More options, separated by commas: `idle_timeout=SECONDS` closes silent connections (0, the
     /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing;
     /// `locks_per_conn=NUMBER` bounds the locks that one connection holds (65536);
     /// `read_buf_mem_limit=MB` and `resp_obj_mem_limit=MB` bound what all connections have not
-    /// finished and not taken (0 does not)
+    /// finished and not taken (0 does not). TLS: `ssl_chain_cert=PATH`, `ssl_key=PATH`, `ssl_ca_cert=PATH`,
+    /// `ssl_verify_mode=0..3`, `ssl_min_version=2..3`, `ssl_ciphers=NAMES`, `ssl_keyformat=1..2` and
+    /// `ssl_session_cache`, as in memcached
     #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
     #[command(flatten)]
@@ -209,9 +218,13 @@ impl Args {
         }
         config.auth_file = self.auth_file;
         config.prefix_delimiter = self.prefix_delimiter;
+        let mut tls = TlsOptions::default();
         for option in &self.extended {
-            extend(&mut config, option, &mut ignored)?;
+            if !tls.take(option, &mut ignored)? {
+                extend(&mut config, option, &mut ignored)?;
+            }
         }
+        config.tls = tls.finish(self.enable_ssl)?;
         config.check()?;
         Ok((config, ignored))
     }
@@ -226,8 +239,11 @@ impl Args {
             listen_address(text, 0)?;
         }
         let (mut config, mut ignored) = (Config::default(), Vec::new());
+        let mut tls = TlsOptions::default();
         for option in &self.extended {
-            extend(&mut config, option, &mut ignored)?;
+            if !tls.take(option, &mut ignored)? {
+                extend(&mut config, option, &mut ignored)?;
+            }
         }
         Ok(())
     }
@@ -257,14 +273,25 @@ impl Args {
     }
 }
 
-/// Reads an address of `-l`.
+/// Reads an address of `-l`, with what stands before it.
 fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
+    let prefixes = [
+        ("notls:", ListenTls::Never),
+        ("btls:", ListenTls::Basic),
+        ("mtls:", ListenTls::Mutual),
+    ];
+    let found = prefixes
+        .into_iter()
+        .find_map(|(prefix, tls)| Some((text.strip_prefix(prefix)?, tls)));
+    let (text, tls) = found.unwrap_or((text, ListenTls::Usual));
     if text.starts_with("proto[") || text.starts_with("tag[") {
         return Err(format!(
             "-l {text}: an address has no protocol or tag of its own; -B is for all of them"
         ));
     }
-    ListenAddress::parse(text, port)
+    let mut address = ListenAddress::parse(text, port)?;
+    address.tls = tls;
+    Ok(address)
 }
 
 /// Reads the address of the status port. Its own port is that of memcached's exporter.

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use latchd_core::wire::Allowed;
 
-use crate::listen_address::{DEFAULT_PORT, ListenAddress};
+use crate::listen_address::{DEFAULT_PORT, ListenAddress, ListenTls};
+use crate::tls_settings::{ClientCertificate, TlsSettings};
 
 /// The most worker threads a server runs.
 const THREADS_MAX: usize = 64;
@@ -77,6 +78,8 @@ pub struct Config {
     /// Keys are counted from the start by what stands before this byte, for `stats detail dump`. `None`
     /// is before `:`, once `stats detail on` has asked for it. `-D`.
     pub prefix_delimiter: Option<u8>,
+    /// How TLS is spoken on TCP; `None` is not at all. `-Z`.
+    pub tls: Option<TlsSettings>,
     /// How long a peer may be gone without a word before its connection is closed and its locks are
     /// free, in whole seconds, at least two: for connections that have taken a lock. Others have a
     /// minute, or as long if that is more. TCP only. `--dead-peer`.
@@ -112,6 +115,7 @@ impl Default for Config {
             allowed: Allowed::default(),
             auth_file: None,
             prefix_delimiter: None,
+            tls: None,
             dead_peer: Duration::from_secs(10),
             status: None,
             verbosity: 0,
@@ -148,6 +152,35 @@ impl Config {
                 "-I is more than half of -m: values of {value} bytes need {} bytes of memory, and \
                  there are {memory}; give more with -m, or less with -I",
                 value.saturating_mul(2)
+            ));
+        }
+        self.check_tls()
+    }
+
+    fn check_tls(&self) -> Result<(), String> {
+        let is_asked = |asked| self.listen.iter().any(|address| address.tls == asked);
+        let Some(tls) = &self.tls else {
+            if self
+                .listen
+                .iter()
+                .any(|address| address.tls != ListenTls::Usual)
+            {
+                return Err("-l: notls, btls and mtls are for a server with TLS (-Z)".into());
+            }
+            return Ok(());
+        };
+        if self.listen.is_empty() && self.sockets.is_empty() {
+            return Err("-Z: TLS needs a TCP port; a Unix socket (-s) never has it".into());
+        }
+        let asks = tls.client_certificate != ClientCertificate::Unasked;
+        if tls.ca_cert.is_none() && (asks || is_asked(ListenTls::Mutual)) {
+            let flag = if asks {
+                "-o ssl_verify_mode"
+            } else {
+                "-l mtls"
+            };
+            return Err(format!(
+                "{flag}: nobody says whose certificates are good; add -o ssl_ca_cert=PATH"
             ));
         }
         Ok(())

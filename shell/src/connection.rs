@@ -11,9 +11,11 @@
 //!   until the end, within the same work.
 //! - B4: the locks of a client whose last request has been executed are free before this file is
 //!   left, also when its last answer still waits to be sent.
+//! - B5: a handshake is nobody's request: a step of it comes when the others have had their turn, and
+//!   one at a time.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use latchd_core::connection::{Connection, Progress};
@@ -28,11 +30,12 @@ use crate::dead_peer;
 use crate::executor::{Executor, drive_aloud};
 use crate::headroom;
 use crate::input::Input;
-use crate::mailbox::Arrival;
 use crate::roster::{Entry, State};
-use crate::send::{Sent, send};
+use crate::send::Sent;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
+use crate::tls::{Failure, Records};
+use crate::transport::Transport;
 use crate::turn::Turn;
 use crate::watch::Watcher;
 
@@ -70,8 +73,12 @@ pub(crate) enum End {
     PeerClosed,
     /// The network says so: a reset, most of all.
     Failed(Errno),
+    /// What it sends is not what it has to be before it is a request.
+    Misunderstood(Failure),
     /// It was idle for too long.
     Idle,
+    /// It took too long to say in which words it will speak.
+    NoHandshake,
     /// There is no room for what it has not finished, or not taken.
     NoRoom(Kept),
     /// The server ends.
@@ -111,7 +118,9 @@ impl fmt::Display for End {
             Self::Protocol => formatter.write_str("closed by the protocol"),
             Self::PeerClosed => formatter.write_str("closed by the peer"),
             Self::Failed(errno) => errno.fmt(formatter),
+            Self::Misunderstood(failure) => failure.fmt(formatter),
             Self::Idle => formatter.write_str("idle for too long"),
+            Self::NoHandshake => formatter.write_str("no TLS handshake in time"),
             Self::NoRoom(Kept::Input) => {
                 formatter.write_str("no memory for its unfinished request")
             }
@@ -126,7 +135,7 @@ impl fmt::Display for End {
 /// One client.
 #[derive(Debug)]
 pub(crate) struct ClientConn {
-    socket: OwnedFd,
+    transport: Transport,
     /// `None` once its locks have been given back (B4).
     session: Option<ShardSession>,
     wire: Connection,
@@ -152,18 +161,24 @@ pub(crate) struct ClientConn {
 pub(crate) const READABLE: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
 
 impl ClientConn {
-    pub(crate) fn new(arrival: Arrival, wire: Connection, now: Instant) -> Self {
+    pub(crate) fn new(
+        transport: Transport,
+        session: ShardSession,
+        wire: Connection,
+        entry: Arc<Entry>,
+        now: Instant,
+    ) -> Self {
         Self {
-            socket: arrival.socket,
-            number: arrival.conn.number(),
-            session: Some(ShardSession::new(arrival.conn)),
+            transport,
+            number: session.conn().number(),
+            session: Some(session),
             wire,
             input: Input::new(),
             pending: Output::new(),
             pending_bytes: 0,
             charged: KeptBytes::default(),
             waits_for: READABLE,
-            entry: arrival.entry,
+            entry,
             last_active: now,
             is_holder: false,
             watcher: None,
@@ -177,9 +192,10 @@ impl ClientConn {
 
     /// So much is kept for it now.
     pub(crate) fn kept_bytes(&self) -> KeptBytes {
+        let (begun, unsent) = self.transport.kept_bytes();
         KeptBytes {
-            input: self.input.room(),
-            output: self.pending_bytes,
+            input: self.input.room() + begun,
+            output: self.pending_bytes + unsent,
         }
     }
 
@@ -198,7 +214,11 @@ impl ClientConn {
     pub(crate) fn farewell(&self, end: &End) -> String {
         let reason = match end {
             End::Protocol if self.wire.has_left() => "normal",
-            End::Protocol | End::Failed(_) | End::NoRoom(_) => "error",
+            End::Protocol
+            | End::Failed(_)
+            | End::Misunderstood(_)
+            | End::NoHandshake
+            | End::NoRoom(_) => "error",
             End::PeerClosed => "normal",
             End::Idle => "idle_timeout",
             End::Shutdown => "shutdown",
@@ -237,16 +257,44 @@ impl ClientConn {
             self.resume(turn)
         } else if self.waits_for == IN_TURN {
             Ok(Next::InTurn)
+        } else if self.transport.is_handshaking() {
+            // B5
+            Ok(Next::Turn)
         } else {
             self.converse(ready, turn)
         };
-        match next {
+        match self.conclude(next) {
             // A reset takes back what has not been executed by now: the locks do not wait for it.
-            Ok(Next::Turn | Next::InTurn) if ready.contains(EventFlags::ERR) => {
+            Next::Turn | Next::InTurn if ready.contains(EventFlags::ERR) => {
                 Next::End(End::Failed(self.error()))
             }
+            next @ (Next::Input | Next::Output | Next::Turn | Next::InTurn | Next::End(_)) => next,
+        }
+    }
+
+    /// What comes of a turn, whatever its transport has to say to it.
+    fn conclude(&mut self, next: rustix::io::Result<Next>) -> Next {
+        match next {
+            Ok(Next::Input) if self.transport.has_unsent() => Next::Output,
+            Ok(Next::Input) if self.transport.has_ended() => Next::End(End::PeerClosed),
             Ok(next) => next,
-            Err(errno) => Next::End(errno.into()),
+            Err(errno) => Next::End(
+                self.transport
+                    .take_failure()
+                    .map_or_else(|| errno.into(), End::Misunderstood),
+            ),
+        }
+    }
+
+    /// Whether nothing of what it asks for can be known yet.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.transport.is_handshaking()
+    }
+
+    /// Says why, as far as there are words for it, that it is about to be dropped.
+    pub(crate) fn say_goodbye(&mut self) {
+        if self.pending.is_empty() {
+            self.transport.say_goodbye();
         }
     }
 
@@ -279,19 +327,23 @@ impl ClientConn {
 
     /// Goes on with what did not fit into its last turn.
     pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>) -> Next {
-        let next = if self.pending.is_empty() {
-            self.answer(turn)
-        } else {
+        let next = if !self.pending.is_empty() || self.transport.has_unsent() {
             self.resume(turn)
+        } else if self.transport.is_handshaking() {
+            self.converse(READABLE, turn)
+        } else {
+            self.answer(turn)
         };
-        next.unwrap_or_else(|errno| Next::End(errno.into()))
+        self.conclude(next)
     }
 
     /// Reads and answers; once, or until the end if that is in sight.
     fn converse(&mut self, ready: EventFlags, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
         let rounds = if is_ending(ready) { LAST_READS_MAX } else { 1 };
         for _ in 0..rounds {
-            let read = self.input.receive(&self.socket, turn.input);
+            let read = self
+                .input
+                .receive(&mut self.transport, turn.input, turn.records);
             turn.traffic.count_read(read.unwrap_or(0));
             match read {
                 Ok(0) => return Ok(Next::End(End::PeerClosed)),
@@ -311,7 +363,7 @@ impl ClientConn {
 
     /// What its socket has failed with.
     fn error(&self) -> Errno {
-        match rustix::net::sockopt::socket_error(&self.socket) {
+        match rustix::net::sockopt::socket_error(&self.transport) {
             Ok(Err(errno)) | Err(errno) => errno,
             Ok(Ok(())) => Errno::CONNRESET,
         }
@@ -335,7 +387,10 @@ impl ClientConn {
 
     /// Sends what is pending; when all is gone, goes on with what had to wait for it.
     fn resume(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
-        match send(&self.socket, &mut self.pending, turn.traffic)? {
+        match self
+            .transport
+            .send(&mut self.pending, turn.traffic, turn.records)?
+        {
             Sent::All => {}
             Sent::Enough => return Ok(Next::Turn),
             Sent::Full => return Ok(Next::Output),
@@ -396,7 +451,7 @@ impl ClientConn {
         if !self.is_holder && session.may_hold() {
             self.is_holder = true;
             // A Unix socket has no link that could go down.
-            let _ = dead_peer::close(&self.socket, turn.shared.config.dead_peer);
+            let _ = dead_peer::close(&self.transport, turn.shared.config.dead_peer);
         }
         if turn.work.has_executed() || !turn.output.is_empty() {
             self.last_active = turn.now;
@@ -427,7 +482,9 @@ impl ClientConn {
 
     /// Sends the output; what the socket does not take is pending.
     fn send(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Sent> {
-        let sent = send(&self.socket, turn.output, turn.traffic)?;
+        let sent = self
+            .transport
+            .send(turn.output, turn.traffic, turn.records)?;
         if !turn.output.is_empty() {
             headroom::allocate(turn.output.len(), || {
                 self.pending.try_append(turn.output).ok()
@@ -440,20 +497,20 @@ impl ClientConn {
 
     /// Tells the client, if it still listens, that there is no room for its request. To be called
     /// before it is dropped for that.
-    pub(crate) fn refuse(&self, traffic: &Traffic) {
+    pub(crate) fn refuse(&mut self, traffic: &Traffic, records: &mut Records) {
         if self.pending.is_empty() {
             let mut output = Output::new();
             let response = self.wire.out_of_memory(self.input.kept());
             response.encode(&mut output);
             // It is closed in any case.
-            let _ = send(&self.socket, &mut output, traffic);
+            let _ = self.transport.send(&mut output, traffic, records);
         }
     }
 }
 
 impl AsFd for ClientConn {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.transport.as_fd()
     }
 }
 

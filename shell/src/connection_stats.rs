@@ -4,6 +4,7 @@
 //! reads them unchanged.
 
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use latchd_core::wire::Protocols;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::Kept;
+use crate::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 use crate::watch::QUEUE_BYTES_MAX;
 
 /// Connections and bytes.
@@ -31,6 +33,8 @@ pub(crate) struct ConnectionStats {
     no_room_output: AtomicU64,
     authentications: AtomicU64,
     authentication_failures: AtomicU64,
+    handshake_failures: AtomicU64,
+    record_failures: AtomicU64,
     traffic: Box<[Traffic]>,
 }
 
@@ -92,6 +96,8 @@ impl ConnectionStats {
             no_room_output: AtomicU64::new(0),
             authentications: AtomicU64::new(0),
             authentication_failures: AtomicU64::new(0),
+            handshake_failures: AtomicU64::new(0),
+            record_failures: AtomicU64::new(0),
             traffic: (0..workers).map(|_| Traffic::default()).collect(),
         }
     }
@@ -173,6 +179,16 @@ impl ConnectionStats {
         }
     }
 
+    /// One that was closed because what it sent is no TLS.
+    pub(crate) fn count_misunderstood(&self, is_handshake: bool) {
+        let counter = if is_handshake {
+            &self.handshake_failures
+        } else {
+            &self.record_failures
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts from 0 again what only goes up.
     pub(crate) fn reset(&self) {
         for counter in [
@@ -183,6 +199,8 @@ impl ConnectionStats {
             &self.no_room_output,
             &self.authentications,
             &self.authentication_failures,
+            &self.handshake_failures,
+            &self.record_failures,
         ] {
             counter.store(0, Ordering::Relaxed);
         }
@@ -193,6 +211,16 @@ impl ConnectionStats {
             traffic.yields.store(0, Ordering::Relaxed);
             traffic.meta_commands.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// The lines of `stats` about TLS, whose certificates were read so long ago.
+    pub(crate) fn tls_lines(&self, since_read: Duration) -> [StatsLine; 3] {
+        let shown = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            line("ssl_handshake_errors", shown(&self.handshake_failures)),
+            line("ssl_proto_errors", shown(&self.record_failures)),
+            line("time_since_server_cert_refresh", since_read.as_secs()),
+        ]
     }
 
     /// The lines of `stats` about connections and the process.
@@ -261,7 +289,7 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
     let unix_mode = config.unix_socket.as_ref().map_or(0o700, |unix| unix.mode);
     let unix_mode = format!("{unix_mode:o}");
     let port = config.listen.first().map_or(0, |address| address.port);
-    vec![
+    let mut lines = vec![
         line("maxconns", config.connections_max),
         line("tcpport", port),
         line("udpport", 0),
@@ -324,6 +352,43 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         ),
         line("locks_per_conn", config.locks_per_connection_max),
         line("dead_peer", config.dead_peer.as_secs()),
+        line("ssl_enabled", yes(config.tls.is_some())),
+    ];
+    lines.extend(config.tls.iter().flat_map(tls_settings_lines));
+    lines
+}
+
+/// What TLS is spoken with, by memcached's names and numbers.
+fn tls_settings_lines(tls: &TlsSettings) -> Vec<StatsLine> {
+    let path = |path: &Path| one_word(&path.display().to_string());
+    let or_null = |text: Option<String>| text.unwrap_or_else(|| "NULL".into());
+    let mode = match tls.client_certificate {
+        ClientCertificate::Unasked => 0,
+        ClientCertificate::Asked => 1,
+        // As OpenSSL has it: SSL_VERIFY_PEER and SSL_VERIFY_FAIL_IF_NO_PEER_CERT.
+        ClientCertificate::Required => 3,
+    };
+    let format = match tls.key_format {
+        KeyFormat::Pem => 1,
+        KeyFormat::Der => 2,
+    };
+    let version = match tls.min_version {
+        TlsVersion::V1_2 => "tlsv1.2",
+        TlsVersion::V1_3 => "tlsv1.3",
+    };
+    let ciphers = tls.ciphers.as_ref().map(|names| one_word(&names.join(":")));
+    vec![
+        line("ssl_chain_cert", path(&tls.chain_cert)),
+        line("ssl_key", path(tls.key.as_ref().unwrap_or(&tls.chain_cert))),
+        line("ssl_verify_mode", mode),
+        line("ssl_keyformat", format),
+        line("ssl_ciphers", or_null(ciphers)),
+        line("ssl_ca_cert", or_null(tls.ca_cert.as_deref().map(path))),
+        line(
+            "ssl_session_cache",
+            if tls.session_cache { "yes" } else { "no" },
+        ),
+        line("ssl_min_version", version),
     ]
 }
 

@@ -113,6 +113,13 @@ impl Execute for Executor<'_> {
         }
     }
 
+    fn read_certificates(&mut self) -> Result<(), String> {
+        self.work.spend(HEAVY);
+        let keys = self.shared.keys.as_ref();
+        let keys = keys.ok_or("Error TLS not enabled")?;
+        keys.reload().map_err(|error| format!("Error {error}"))
+    }
+
     fn shut_down(&mut self) {
         // One is enough.
         let _ = self.shared.tell_shutdown.try_send(());

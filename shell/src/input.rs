@@ -9,12 +9,11 @@
 //!   request is not paid for ever.
 //! - F3: room that the system does not give, or only as its last, is an error of this client, and nobody else's.
 
-use std::os::fd::OwnedFd;
-
-use rustix::buffer::spare_capacity;
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 
 use crate::headroom;
+use crate::tls::Records;
+use crate::transport::Transport;
 
 /// What is read at a time at most, and what a worker's buffer holds, in bytes.
 pub(crate) const INPUT_BYTES: usize = 64 << 10;
@@ -62,21 +61,23 @@ impl Input {
     /// The kernel's, and [`Errno::NOMEM`] (F3).
     pub(crate) fn receive(
         &mut self,
-        socket: &OwnedFd,
+        transport: &mut Transport,
         buffer: &mut Vec<u8>,
+        records: &mut Records,
     ) -> rustix::io::Result<usize> {
         buffer.clear();
         if self.needed > REQUEST_BYTES_SHARED_MAX {
             let missing = self.needed.saturating_sub(self.kept.len());
-            let room = missing.clamp(COLLECTED_BYTES_MIN, INPUT_BYTES);
+            let (begun, _) = transport.kept_bytes();
+            let room = missing.clamp(COLLECTED_BYTES_MIN, INPUT_BYTES) + begun;
             reserve(&mut self.kept, room)?;
-            return read(socket, &mut self.kept);
+            return transport.read(&mut self.kept, records);
         }
         if self.kept.is_empty() {
-            return read(socket, buffer);
+            return transport.read(buffer, records);
         }
         buffer.extend_from_slice(&self.kept);
-        let read = read(socket, buffer);
+        let read = transport.read(buffer, records);
         if matches!(read, Ok(1..)) {
             self.kept.clear();
         } else {
@@ -148,11 +149,6 @@ fn reserve(buffer: &mut Vec<u8>, bytes: usize) -> rustix::io::Result<()> {
     allocated.ok_or(Errno::NOMEM)
 }
 
-/// Reads into the spare capacity of `buffer`.
-fn read(socket: &OwnedFd, buffer: &mut Vec<u8>) -> rustix::io::Result<usize> {
-    retry_on_intr(|| rustix::io::read(socket, spare_capacity(buffer)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -163,7 +159,8 @@ mod tests {
     struct Bench {
         input: Input,
         buffer: Vec<u8>,
-        socket: OwnedFd,
+        transport: Transport,
+        records: Records,
         peer: UnixStream,
     }
 
@@ -174,15 +171,21 @@ mod tests {
             Self {
                 input: Input::new(),
                 buffer: Vec::with_capacity(INPUT_BYTES),
-                socket: ours.into(),
+                transport: Transport::Plain(ours.into()),
+                records: Records::default(),
                 peer,
             }
+        }
+
+        fn receive(&mut self) -> rustix::io::Result<usize> {
+            self.input
+                .receive(&mut self.transport, &mut self.buffer, &mut self.records)
         }
 
         /// Sends bytes and reads them as the server would, `consumed` of what there is then.
         fn turn(&mut self, bytes: &[u8], consumed: usize, needed: usize) -> Vec<u8> {
             self.peer.write_all(bytes).unwrap();
-            let read = self.input.receive(&self.socket, &mut self.buffer).unwrap();
+            let read = self.receive().unwrap();
             assert_eq!(read, bytes.len());
             let all = self.input.all(&self.buffer).0.to_vec();
             self.input.consume(consumed, &mut self.buffer).unwrap();
@@ -212,7 +215,7 @@ mod tests {
     fn nothing_to_read_changes_nothing() {
         let mut bench = Bench::new();
         bench.turn(b"ge", 0, 3);
-        let again = bench.input.receive(&bench.socket, &mut bench.buffer);
+        let again = bench.receive();
         assert_eq!(again, Err(Errno::AGAIN));
         assert_eq!(bench.input.kept(), b"ge");
     }
@@ -241,7 +244,7 @@ mod tests {
         let many = vec![b'x'; 3 * INPUT_BYTES];
         let sent = bench.peer.write(&many).unwrap();
         assert!(sent > INPUT_BYTES);
-        let read = bench.input.receive(&bench.socket, &mut bench.buffer);
+        let read = bench.receive();
         assert_eq!(read, Ok(INPUT_BYTES));
     }
 }

@@ -76,6 +76,15 @@ mod shards;
 mod shared;
 #[cfg(feature = "server")]
 mod status;
+#[cfg(all(feature = "server", feature = "tls"))]
+mod tls;
+#[cfg(all(feature = "server", not(feature = "tls")))]
+#[path = "without_tls.rs"]
+mod tls;
+#[cfg(feature = "server")]
+mod tls_settings;
+#[cfg(feature = "server")]
+mod transport;
 #[cfg(feature = "server")]
 mod turn;
 #[cfg(feature = "server")]
@@ -87,6 +96,8 @@ mod worker;
 pub use config::{Config, UnixSocket};
 #[cfg(feature = "server")]
 pub use listen::Address;
-pub use listen_address::ListenAddress;
+pub use listen_address::{ListenAddress, ListenTls};
 #[cfg(feature = "server")]
 pub use server::Server;
+#[cfg(feature = "server")]
+pub use tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};

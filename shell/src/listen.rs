@@ -25,6 +25,9 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, Soc
 
 use crate::config::{Config, UnixSocket};
 use crate::dead_peer;
+use crate::listen_address::ListenTls;
+use crate::tls_settings::ClientCertificate;
+use crate::transport::Security;
 
 /// Where a server can be reached.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -49,6 +52,7 @@ impl fmt::Display for Address {
 pub(crate) struct Listener {
     socket: OwnedFd,
     address: Address,
+    security: Security,
     /// Which file of a Unix socket is ours to remove.
     file: Option<FileId>,
 }
@@ -60,6 +64,11 @@ impl Listener {
     /// Where it can be reached.
     pub(crate) fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// How its clients speak.
+    pub(crate) fn security(&self) -> Security {
+        self.security
     }
 
     /// Takes the next client that waits: its socket, and where it comes from.
@@ -107,7 +116,9 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
             .to_socket_addrs()
             .map_err(|error| explain(&error, wanted))?;
         for address in addresses {
-            listeners.push(listen_tcp(address, config).map_err(|error| explain(&error, &address))?);
+            let security = security(wanted.tls, config);
+            let listener = listen_tcp(address, security, config);
+            listeners.push(listener.map_err(|error| explain(&error, &address))?);
         }
     }
     if let Some(unix_socket) = &config.unix_socket {
@@ -132,6 +143,19 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
     Ok(listeners)
 }
 
+/// How clients speak on an address, as it is asked for there and for the server.
+fn security(wanted: ListenTls, config: &Config) -> Security {
+    let Some(tls) = &config.tls else {
+        return Security::Plain;
+    };
+    match wanted {
+        ListenTls::Usual => Security::Tls(tls.client_certificate),
+        ListenTls::Never => Security::Plain,
+        ListenTls::Basic => Security::Tls(ClientCertificate::Unasked),
+        ListenTls::Mutual => Security::Tls(ClientCertificate::Required),
+    }
+}
+
 fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
     let what = if error.kind() == io::ErrorKind::AddrInUse {
         format!("{address} is in use")
@@ -141,7 +165,7 @@ fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
     io::Error::new(error.kind(), what)
 }
 
-fn listen_tcp(address: SocketAddr, config: &Config) -> io::Result<Listener> {
+fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::Result<Listener> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
@@ -163,6 +187,7 @@ fn listen_tcp(address: SocketAddr, config: &Config) -> io::Result<Listener> {
     Ok(Listener {
         socket,
         address: Address::Tcp(address),
+        security,
         file: None,
     })
 }
@@ -175,6 +200,7 @@ fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
     let listener = Listener {
         socket,
         address: Address::Unix(wanted.path.clone()),
+        security: Security::Plain,
         file: file_id(&wanted.path),
     };
     rustix::fs::chmod(&wanted.path, rustix::fs::Mode::from_raw_mode(wanted.mode))?;
@@ -187,19 +213,22 @@ fn take_over(socket: &OwnedFd, config: &Config) -> io::Result<Listener> {
     let socket = socket.try_clone()?;
     rustix::io::ioctl_fionbio(&socket, true)?;
     let address = rustix::net::getsockname(&socket)?;
-    let address = if let Ok(address) = SocketAddr::try_from(address.clone()) {
+    let (address, security) = if let Ok(address) = SocketAddr::try_from(address.clone()) {
         sockopt::set_socket_keepalive(&socket, true)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
         dead_peer::close(&socket, dead_peer::without_locks(config.dead_peer))?;
-        Address::Tcp(address)
+        let usual = security(ListenTls::Usual, config);
+        (Address::Tcp(address), usual)
     } else {
         let unix = SocketAddrUnix::try_from(address)?;
         let path = unix.path_bytes().unwrap_or_default();
-        Address::Unix(PathBuf::from(OsStr::from_bytes(path)))
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        (Address::Unix(path), Security::Plain)
     };
     Ok(Listener {
         socket,
         address,
+        security,
         file: None,
     })
 }

@@ -14,6 +14,24 @@ pub struct ListenAddress {
     pub host: String,
     /// The port; 0 takes a free one.
     pub port: u16,
+    /// How clients speak there, if the server speaks TLS.
+    pub tls: ListenTls,
+}
+
+/// How clients speak on one address of a server that speaks TLS: what stands before it in `-l`.
+///
+/// Source: memcached 1.6.45 `memcached.c`, `server_sockets`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum ListenTls {
+    /// As the server is told for all of them.
+    #[default]
+    Usual,
+    /// `notls:`, without TLS.
+    Never,
+    /// `btls:`, and nobody is asked for a certificate.
+    Basic,
+    /// `mtls:`, and only who shows a good certificate is let in.
+    Mutual,
 }
 
 impl ListenAddress {
@@ -23,6 +41,7 @@ impl ListenAddress {
         Self {
             host: "127.0.0.1".into(),
             port,
+            tls: ListenTls::Usual,
         }
     }
 
@@ -55,13 +74,10 @@ impl ListenAddress {
             "" => Err(format!(
                 "{text}: no host; for every address of the machine say `*`"
             )),
-            "*" => Ok(Self {
-                host: "0.0.0.0".into(),
+            host => Ok(Self {
+                host: if host == "*" { "0.0.0.0" } else { host }.into(),
                 port,
-            }),
-            _ => Ok(Self {
-                host: host.into(),
-                port,
+                tls: ListenTls::Usual,
             }),
         }
     }

@@ -10,12 +10,15 @@ use smol::channel::Sender;
 
 use crate::connection::Kept;
 use crate::roster::Entry;
+use crate::transport::Security;
 
 /// A client that has been accepted and has no worker yet.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     /// Its socket; not blocking.
     pub(crate) socket: OwnedFd,
+    /// How it speaks.
+    pub(crate) security: Security,
     /// Its name, new.
     pub(crate) conn: ConnId,
     /// Where it is noted what it does.
@@ -121,6 +124,7 @@ mod tests {
         mailbox.post(Message::Sweep);
         mailbox.post(Message::Adopt(Arrival {
             socket,
+            security: Security::Plain,
             conn,
             entry: roster.add(conn.number(), 0, None, Instant::from_millis(0)),
         }));

@@ -269,8 +269,12 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
                         tell(State::Reloading);
                         log.reopen();
                         match server.reload() {
-                            Ok(()) => tracing::info!("SIGHUP: log and passwords are read anew"),
-                            Err(error) => tracing::warn!("SIGHUP: all stays as it was: {error}"),
+                            Ok(()) => tracing::info!(
+                                "SIGHUP: log, passwords and certificates are read anew"
+                            ),
+                            Err(error) => {
+                                tracing::warn!("SIGHUP: what is wrong stays as it was: {error}");
+                            }
                         }
                         tell(State::Ready);
                     }

@@ -26,6 +26,7 @@ use crate::roster::Roster;
 use crate::shards::{Shards, shard_count};
 use crate::shared::Shared;
 use crate::status::StatusPort;
+use crate::tls::Keys;
 use crate::watch::Watch;
 use crate::worker::Worker;
 
@@ -37,7 +38,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// fraction of a millisecond.
 const BUSY_TICK: Duration = Duration::from_millis(5);
 
-/// How long it is between two looks for idle clients.
+/// How long it is between two looks for clients that are idle, or take too long over their handshake.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// A running server. Dropping it ends it, as [`Server::shutdown`] does.
@@ -83,6 +84,7 @@ impl Server {
                 Some(Passwords::load(path)?)
             }
         };
+        let keys = config.tls.as_ref().map(Keys::load).transpose()?;
         let listeners = listen::listen(&config)?;
         let status_port = config.status.as_ref().map(StatusPort::listen).transpose()?;
         let status_addresses = status_port
@@ -105,6 +107,7 @@ impl Server {
             ),
             wire_limits,
             roster: Roster::new(&addresses),
+            keys,
             passwords,
             connection_stats: ConnectionStats::new(config.connections_max, threads),
             watch: Watch::default(),
@@ -215,15 +218,18 @@ impl Server {
     }
 
     /// Reads anew what can be read anew: the names and passwords of
-    /// [`Config::auth_file`](crate::Config::auth_file).
+    /// [`Config::auth_file`](crate::Config::auth_file), and the certificates of
+    /// [`Config::tls`](crate::Config::tls), for connections to come.
     ///
     /// # Errors
-    /// What is wrong with it; everything stays as it was then.
+    /// What is wrong with the first that is; what it is about stays as it was then.
     pub fn reload(&self) -> io::Result<()> {
-        self.shared
-            .passwords
-            .as_ref()
-            .map_or(Ok(()), Passwords::reload)
+        let Shared {
+            passwords, keys, ..
+        } = &*self.shared;
+        let passwords = passwords.as_ref().map_or(Ok(()), Passwords::reload);
+        let keys = keys.as_ref().map_or(Ok(()), Keys::reload);
+        passwords.and(keys)
     }
 
     /// Ends the server: it stops listening, releases every lock, closes every connection, removes
@@ -287,7 +293,8 @@ async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         shared.ticked_ms.store(now.as_millis(), Ordering::Relaxed);
         shared.tell_evicted();
         next_tick = if wants_more { BUSY_TICK } else { TICK };
-        if shared.config.idle_timeout.is_some() && swept.elapsed() >= SWEEP {
+        let is_swept = shared.config.idle_timeout.is_some() || shared.keys.is_some();
+        if is_swept && swept.elapsed() >= SWEEP {
             swept = Instant::now();
             for mailbox in &shared.mailboxes {
                 mailbox.post(Message::Sweep);

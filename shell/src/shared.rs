@@ -19,6 +19,7 @@ use crate::mailbox::{Mailbox, Message};
 use crate::passwords::Passwords;
 use crate::roster::Roster;
 use crate::shards::Shards;
+use crate::tls::Keys;
 use crate::watch::Watch;
 
 /// No connection has this number.
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) watch: Watch,
     /// Who is connected.
     pub(crate) roster: Roster,
+    /// What it shows of itself under TLS, if it speaks that.
+    pub(crate) keys: Option<Keys>,
     /// Who is let in; `None` is everybody.
     pub(crate) passwords: Option<Passwords>,
     /// What clients have not finished.
@@ -95,6 +98,8 @@ impl Shared {
                 lines.push(line("read_buf_bytes", bytes));
                 lines.push(line("read_buf_bytes_free", 0));
                 lines.extend(self.watch.stats_lines());
+                let keys = self.keys.iter();
+                lines.extend(keys.flat_map(|keys| self.connection_stats.tls_lines(keys.age())));
                 lines
             }
             StatsTopic::Settings => settings_lines(&self.config),

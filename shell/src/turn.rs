@@ -12,6 +12,7 @@ use latchd_core::{Instant, Output};
 
 use crate::connection_stats::Traffic;
 use crate::shared::Shared;
+use crate::tls::Records;
 
 /// How long the turn of a client that has just sent something may be.
 pub(crate) const FIRST_TURN: Duration = Duration::from_micros(200);
@@ -36,6 +37,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) input: &'a mut Vec<u8>,
     /// Room for output; empty.
     pub(crate) output: &'a mut Output,
+    /// Room for what input and output are under TLS.
+    pub(crate) records: &'a mut Records,
     /// How much may be done.
     pub(crate) work: Work,
 }

@@ -13,6 +13,8 @@
 //! - V4: whoever has more to do than fits into a turn goes behind all others who have. One of them
 //!   has a turn each time that all have been served who have something new, and whether the server
 //!   is to stop is looked at each time.
+//! - V5: those whose handshake goes on stand in a row of their own, of which one has a turn each time as
+//!   well. However many knock, whoever is in waits for one step of one handshake.
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,7 +37,10 @@ use crate::budget::Holder;
 use crate::connection::{ClientConn, End, IN_TURN, Kept, KeptBytes, Next, READABLE, is_ending};
 use crate::input::INPUT_BYTES;
 use crate::mailbox::{Arrival, Message};
+use crate::shards::ShardSession;
 use crate::shared::Shared;
+use crate::tls::Records;
+use crate::transport::Transport;
 use crate::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
 
 /// How many events one wait can show.
@@ -64,8 +69,13 @@ pub(crate) struct Worker {
     clients: Slab<ClientConn>,
     /// Who has more to do, in the order of their turns (V4).
     waiting: VecDeque<Name>,
+    /// Whose handshake goes on (V5).
+    knocking: VecDeque<Name>,
     input: Vec<u8>,
     output: Output,
+    records: Records,
+    /// Whose handshake goes on, perhaps, and since when; in the order of their coming.
+    handshakes: VecDeque<(Instant, Name)>,
     now: Instant,
 }
 
@@ -100,8 +110,11 @@ impl Worker {
             epoll: Async::new_nonblocking(epoll)?,
             clients: Slab::new(),
             waiting: VecDeque::new(),
+            knocking: VecDeque::new(),
             input: Vec::with_capacity(INPUT_BYTES),
             output: Output::new(),
+            records: Records::default(),
+            handshakes: VecDeque::new(),
         })
     }
 
@@ -122,17 +135,14 @@ impl Worker {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         while !self.shared.is_stopping.load(Ordering::SeqCst) {
             events.clear();
-            let linger = if self.waiting.is_empty() {
-                &LINGER
-            } else {
-                &NO_LINGER
-            };
+            let is_idle = self.waiting.is_empty() && self.knocking.is_empty();
+            let linger = if is_idle { &LINGER } else { &NO_LINGER };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(linger)) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             }
-            if events.is_empty() && self.waiting.is_empty() {
+            if events.is_empty() && is_idle {
                 self.epoll.readable().await?;
                 continue;
             }
@@ -144,6 +154,9 @@ impl Worker {
                 self.wake(*event);
             }
             if let Some(name) = self.waiting.pop_front() {
+                self.go_on(name);
+            }
+            if let Some(name) = self.knocking.pop_front() {
                 self.go_on(name);
             }
         }
@@ -186,6 +199,7 @@ impl Worker {
             now: self.now,
             input: &mut self.input,
             output: &mut self.output,
+            records: &mut self.records,
             work: Work::new(span),
         };
         let wanted = match advance(client, &mut turn) {
@@ -201,7 +215,11 @@ impl Worker {
             return self.end(slot, &End::Failed(errno));
         }
         if wanted == IN_TURN {
-            self.waiting.push_back(name);
+            if client.is_handshaking() {
+                self.knocking.push_back(name);
+            } else {
+                self.waiting.push_back(name);
+            }
         }
         if wanted == READABLE && client.watches() {
             self.settle(slot, name);
@@ -276,7 +294,7 @@ impl Worker {
         if let End::NoRoom(kept) = why {
             self.shared.connection_stats.count_no_room(*kept);
             let traffic = self.shared.connection_stats.traffic(self.index);
-            self.clients[slot].refuse(traffic);
+            self.clients[slot].refuse(traffic, &mut self.records);
         }
         self.charge(slot, |_| KeptBytes::default());
         if self.shared.watch.wanted().contain(Topic::Connections) {
@@ -286,6 +304,11 @@ impl Worker {
         }
         let mut client = self.clients.remove(slot);
         client.release(&self.shared, self.now);
+        client.say_goodbye();
+        if let End::Misunderstood(failure) = why {
+            let stats = &self.shared.connection_stats;
+            stats.count_misunderstood(failure.is_handshake);
+        }
         if self.shared.config.verbosity > 0 {
             tracing::info!("<{} connection closed: {why}", client.number());
         }
@@ -315,11 +338,21 @@ impl Worker {
 
     fn adopt(&mut self, arrival: Arrival) {
         let number = arrival.conn.number();
+        let keys = self.shared.keys.as_ref();
+        let Some(transport) = Transport::new(arrival.socket, arrival.security, keys) else {
+            self.shared.roster.remove(number);
+            return self.shared.count_closed(self.index);
+        };
         let entry = self.clients.vacant_entry();
         let (slot, name) = (entry.key(), Name::client(entry.key(), number));
         let wire = Connection::new(self.shared.wire_limits);
         let endpoint = Arc::clone(&arrival.entry);
-        let client = entry.insert(ClientConn::new(arrival, wire, self.now));
+        let session = ShardSession::new(arrival.conn);
+        let client = ClientConn::new(transport, session, wire, arrival.entry, self.now);
+        let client = entry.insert(client);
+        if client.is_handshaking() {
+            self.handshakes.push_back((self.now, name));
+        }
         if self.shared.watch.wanted().contain(Topic::Connections) {
             let line = format!("type=conn_new {} cfd={number}", endpoint.endpoint());
             self.shared.tell(Topic::Connections, number, &line);
@@ -333,11 +366,24 @@ impl Worker {
     }
 
     fn sweep(&mut self) {
+        let tls = self.shared.config.tls.as_ref();
+        let most = tls.map_or(Duration::MAX, |tls| tls.handshake_max);
+        let oldest_ms = self.now.as_millis().saturating_sub(millis(most));
+        while let Some((began, name)) = self.handshakes.front().copied()
+            && began.as_millis() < oldest_ms
+        {
+            self.handshakes.pop_front();
+            if let Name::Client { slot, .. } = name
+                && self.is_there(slot, name)
+                && self.clients[slot].is_handshaking()
+            {
+                self.end(slot, &End::NoHandshake);
+            }
+        }
         let Some(timeout) = self.shared.config.idle_timeout else {
             return;
         };
-        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let oldest_ms = self.now.as_millis().saturating_sub(timeout_ms);
+        let oldest_ms = self.now.as_millis().saturating_sub(millis(timeout));
         for slot in
             self.slots(|client| !client.watches() && client.last_active().as_millis() < oldest_ms)
         {
@@ -352,6 +398,10 @@ impl Worker {
             .map(|(slot, _)| slot)
             .collect()
     }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Name {

@@ -6,8 +6,6 @@
 pub(super) struct Refused {
     #[arg(short = 'S', long, hide = true)]
     enable_sasl: bool,
-    #[arg(short = 'Z', long, hide = true)]
-    enable_ssl: bool,
     #[arg(short = 'e', long, hide = true)]
     memory_file: Option<String>,
     /// Port 0 is how a start script says "no UDP", and there is none.
@@ -21,14 +19,11 @@ impl Refused {
     pub(super) fn refuse(&self) -> Result<(), String> {
         let Self {
             enable_sasl,
-            enable_ssl,
             memory_file,
             udp_port,
         } = self;
         if *enable_sasl {
             Err("-S: there is no SASL; -Y authenticates clients in text")
-        } else if *enable_ssl {
-            Err("-Z: there is no TLS; put a proxy that has it before a Unix socket (-s)")
         } else if memory_file.is_some() {
             Err("-e: items do not outlive the server")
         } else if udp_port.is_some_and(|port| port != 0) {

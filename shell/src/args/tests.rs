@@ -1,6 +1,7 @@
 //! What flags come to.
 
 use clap::CommandFactory;
+use latchd::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
 use super::sources::read_from;
 use super::*;
@@ -138,6 +139,18 @@ fn flags_that_ask_for_what_is_not_there_are_refused() {
     for line in [
         "-S",
         "-Z",
+        "-Z -o ssl_key=key.pem",
+        "-Z -s /tmp/latchd.sock -o ssl_chain_cert=chain.pem",
+        "-Z -o ssl_chain_cert=chain.pem,ssl_verify_mode=2",
+        "-Z -o ssl_chain_cert=chain.pem,ssl_verify_mode=4,ssl_ca_cert=ca.pem",
+        "-Z -o ssl_chain_cert=chain.pem -l mtls:127.0.0.1",
+        "-Z -o ssl_chain_cert=chain.pem,ssl_min_version=4",
+        "-Z -o ssl_chain_cert=chain.pem,ssl_keyformat=3",
+        "-Z -o ssl_chain_cert=chain.pem,ssl_ciphers",
+        "-Z -o ssl_chain_cert=chain.pem,ssl_nonsense",
+        "-Z -o ssl_chain_cert",
+        "-o ssl_chain_cert=chain.pem",
+        "-l notls:127.0.0.1",
         "-e file",
         "-U 11211",
         "-o ext_path=/tmp/a:5m",
@@ -146,6 +159,45 @@ fn flags_that_ask_for_what_is_not_there_are_refused() {
     ] {
         assert!(parse(line).is_err(), "{line}");
     }
+}
+
+#[test]
+fn tls_is_as_memcached_has_it() {
+    let options = "ssl_chain_cert=chain.pem,ssl_key=key.pem,ssl_ca_cert=ca.pem,ssl_verify_mode=1,\
+                   ssl_min_version=3,ssl_keyformat=2,ssl_ciphers=A:B,ssl_session_cache";
+    let tls = config(&format!("-Z -o {options}")).tls.unwrap();
+    assert_eq!(tls.chain_cert.to_str(), Some("chain.pem"));
+    assert_eq!(tls.key, Some("key.pem".into()));
+    assert_eq!(tls.ca_cert, Some("ca.pem".into()));
+    assert_eq!(tls.client_certificate, ClientCertificate::Asked);
+    assert_eq!(tls.min_version, TlsVersion::V1_3);
+    assert_eq!(tls.key_format, KeyFormat::Der);
+    assert_eq!(tls.ciphers, Some(vec!["A".into(), "B".into()]));
+    assert!(tls.session_cache);
+    let (plain, ignored) = parse(
+        "-Z -o ssl_chain_cert=chain.pem -o ssl_wbuf_size=16,ssl_kernel_tls,ssl_min_version=0",
+    )
+    .unwrap();
+    let tls = plain.tls.unwrap();
+    assert_eq!(tls, TlsSettings::new("chain.pem".into()));
+    assert_eq!(ignored.len(), 3, "{ignored:?}");
+    assert_eq!(config("").tls, None);
+    let kinds: Vec<_> = config(
+        "-Z -o ssl_chain_cert=a,ssl_ca_cert=b -l notls:127.0.0.1:1,btls:[::1]:2,mtls:*:3,localhost",
+    )
+    .listen
+    .iter()
+    .map(|address| (address.tls, address.port))
+    .collect();
+    assert_eq!(
+        kinds,
+        [
+            (ListenTls::Never, 1),
+            (ListenTls::Basic, 2),
+            (ListenTls::Mutual, 3),
+            (ListenTls::Usual, 11211)
+        ]
+    );
 }
 
 #[test]

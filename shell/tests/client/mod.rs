@@ -58,6 +58,13 @@ impl TestClient<UnixStream> {
 }
 
 impl<S: Read + Write> TestClient<S> {
+    /// A client of a connection that is there.
+    pub(crate) fn new(stream: S) -> Self {
+        Self {
+            reader: BufReader::new(stream),
+        }
+    }
+
     pub(crate) fn socket(&mut self) -> &mut S {
         self.reader.get_mut()
     }
