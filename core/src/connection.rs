@@ -15,7 +15,7 @@ use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::Reply;
 use crate::watch::Watched;
-use crate::wire::authenticate::{self, FAILURES_MAX};
+use crate::wire::authenticate::{self, FAILURES_MAX, Stranger};
 use crate::wire::line::Line;
 use crate::wire::status_line::{LINE_TOO_LONG, NO_ROOM_TO_READ};
 use crate::wire::{
@@ -53,8 +53,8 @@ pub enum Progress {
 pub struct Connection {
     limits: WireLimits,
     protocol: Protocol,
-    /// How often it has failed to show who it is; `None` once nobody asks any more.
-    strange: Option<u8>,
+    /// What it has done to show who it is; `None` once nobody asks any more.
+    stranger: Option<Stranger>,
     cursor: Cursor,
     /// Nothing can happen before the input is this long.
     at_least: u32,
@@ -92,9 +92,12 @@ impl Connection {
                 Protocols::Text => Protocol::Text,
                 Protocols::Binary => Protocol::Binary,
             },
-            strange: match limits.allowed.admission {
+            stranger: match limits.allowed.admission {
                 Admission::Open => None,
-                Admission::ByPassword => Some(0),
+                Admission::ByPassword | Admission::BySasl | Admission::Either => Some(Stranger {
+                    failures: 0,
+                    has_begun: false,
+                }),
             },
             cursor: Cursor::Start,
             at_least: 1,
@@ -126,7 +129,15 @@ impl Connection {
         }
         let mut step = match self.protocol {
             Protocol::Unknown | Protocol::Text => self.next_text(input, key_buffer),
-            Protocol::Binary => binary::request::decode(input, &self.limits, &mut self.cursor),
+            Protocol::Binary => {
+                let Self {
+                    limits,
+                    cursor,
+                    stranger,
+                    ..
+                } = self;
+                binary::request::decode(input, limits, cursor, stranger)
+            }
             Protocol::Watching => Step::Skip {
                 consumed: input.len(),
             },
@@ -169,24 +180,18 @@ impl Connection {
     /// Whether the client may ask for anything: it has shown who it is, or need not.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
-        self.strange.is_none()
+        self.stranger.is_none()
     }
 
-    /// Notes what came of a [`Step::Authenticate`], and says so: with `welcome` if it `is_friend`.
-    /// Returns whether the connection goes on.
-    pub fn admit(&mut self, is_friend: bool, welcome: &str, out: &mut Output) -> bool {
-        let line = if is_friend {
-            welcome
-        } else {
-            "CLIENT_ERROR authentication failure"
-        };
-        out.extend_from_slice(line.as_bytes());
-        out.extend_from_slice(b"\r\n");
-        self.strange = match self.strange {
-            Some(failures) if !is_friend => Some(failures + 1),
-            Some(_) | None => None,
-        };
-        self.strange.is_none_or(|failures| failures < FAILURES_MAX)
+    /// Notes what came of a [`Step::Authenticate`]. Returns whether the connection goes on.
+    pub fn admit(&mut self, is_friend: bool) -> bool {
+        if is_friend {
+            self.stranger = None;
+            return true;
+        }
+        let stranger = self.stranger.get_or_insert_default();
+        stranger.failures += 1;
+        stranger.failures < FAILURES_MAX
     }
 
     fn next_text<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
@@ -199,7 +204,7 @@ impl Connection {
         }
         let line_bytes = self.line_bytes as usize;
         match Line::new(input, line_bytes) {
-            Some(line) if self.strange.is_some() => authenticate::decode(line),
+            Some(line) if self.stranger.is_some() => authenticate::decode(line),
             Some(line) => text::decode(line, &self.limits, &mut self.cursor, key_buffer),
             None => Step::Incomplete {
                 at_least: line_bytes,
@@ -318,12 +323,14 @@ impl Connection {
                 Step::Skip { consumed } => consumed,
                 Step::Authenticate {
                     consumed,
-                    name,
-                    password,
+                    claim,
                     welcome,
+                    refusal,
                 } => {
-                    let is_friend = core.admits(name, password);
-                    if !self.admit(is_friend, welcome, out) {
+                    let is_friend = core.admits(claim);
+                    let said = if is_friend { welcome } else { refusal };
+                    said.encode(out);
+                    if !self.admit(is_friend) {
                         break Progress::Close;
                     }
                     consumed

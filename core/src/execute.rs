@@ -5,6 +5,7 @@ use alloc::string::String;
 use crate::command::Command;
 use crate::reply::Reply;
 use crate::watch::{Topics, Watched};
+use crate::wire::Claim;
 
 /// Executes commands for one connection at one moment.
 ///
@@ -31,10 +32,10 @@ pub trait Execute {
         Watched::No
     }
 
-    /// Whether a client of this name and password is a friend. Asked only where
-    /// [`Admission::ByPassword`](crate::wire::Admission) is set. Nobody is, by default.
-    fn admits(&mut self, name: &[u8], password: &[u8]) -> bool {
-        let _ = (name, password);
+    /// Whether a client who says that it is this one is a friend; `None` is nobody's friend. Asked only
+    /// where [`Admission`](crate::wire::Admission) is not open. Nobody is, by default.
+    fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
+        let _ = claim;
         false
     }
 

@@ -113,12 +113,15 @@ pub(crate) struct Args {
     #[arg(short = 'B', long, value_name = "NAME", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "ascii", "binary"]))]
     protocol: String,
-    /// Let in only who is in this file, a line `name:password` each; in text only
+    /// Let in only who is in this file, a line `name:password` each; in text only, but with -S
     #[arg(short = 'Y', long, value_name = "PATH")]
     auth_file: Option<PathBuf>,
     /// Count keys by what stands before this character, from the start: `stats detail dump`
     #[arg(short = 'D', value_name = "CHARACTER", value_parser = delimiter)]
     prefix_delimiter: Option<u8>,
+    /// Let clients of the binary protocol show by SASL (PLAIN) that they are in the file of -Y
+    #[arg(short = 'S', long)]
+    enable_sasl: bool,
     /// Speak TLS on TCP, with the certificate of `-o ssl_chain_cert`
     #[arg(short = 'Z', long)]
     enable_ssl: bool,
@@ -213,9 +216,21 @@ impl Args {
             "binary" => Protocols::Binary,
             _ => Protocols::Any,
         };
-        if self.auth_file.is_some() && config.allowed.protocols == Protocols::Binary {
-            return Err("-Y authenticates clients in text, and -B binary does not speak it".into());
+        match config.allowed.protocols {
+            Protocols::Binary if self.auth_file.is_some() && !self.enable_sasl => {
+                return Err(
+                    "-Y authenticates clients in text, and -B binary does not speak it: add -S"
+                        .into(),
+                );
+            }
+            Protocols::Text if self.enable_sasl => {
+                return Err(
+                    "-S: SASL is for the binary protocol, and -B ascii does not speak it".into(),
+                );
+            }
+            Protocols::Any | Protocols::Text | Protocols::Binary => {}
         }
+        config.sasl = self.enable_sasl;
         config.auth_file = self.auth_file;
         config.prefix_delimiter = self.prefix_delimiter;
         let mut tls = TlsOptions::default();

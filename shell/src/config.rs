@@ -72,12 +72,15 @@ pub struct Config {
     pub idle_timeout: Option<Duration>,
     /// What clients may ask for, and in which protocols. `-F`, `-X`, `-A`, `-B`.
     pub allowed: Allowed,
-    /// Only who is in this file is let in, a line `name:password` each, and only text is spoken then.
-    /// `-Y`.
+    /// Only who is in this file is let in, a line `name:password` each, and only text is spoken then, but
+    /// for [`sasl`](Self::sasl). `-Y`.
     pub auth_file: Option<PathBuf>,
     /// Keys are counted from the start by what stands before this byte, for `stats detail dump`. `None`
     /// is before `:`, once `stats detail on` has asked for it. `-D`.
     pub prefix_delimiter: Option<u8>,
+    /// Whether [`auth_file`](Self::auth_file) lets in clients of the binary protocol as well, by SASL.
+    /// `-S`.
+    pub sasl: bool,
     /// How TLS is spoken on TCP; `None` is not at all. `-Z`.
     pub tls: Option<TlsSettings>,
     /// How long a peer may be gone without a word before its connection is closed and its locks are
@@ -115,6 +118,7 @@ impl Default for Config {
             allowed: Allowed::default(),
             auth_file: None,
             prefix_delimiter: None,
+            sasl: false,
             tls: None,
             dead_peer: Duration::from_secs(10),
             status: None,
@@ -153,6 +157,13 @@ impl Config {
                  there are {memory}; give more with -m, or less with -I",
                 value.saturating_mul(2)
             ));
+        }
+        if self.sasl && self.auth_file.is_none() {
+            return Err(
+                "-S: nobody says who may enter; add -Y PATH, a file with a line `name:password` \
+                        for each, as in MEMCACHED_SASL_PWDB"
+                    .into(),
+            );
         }
         self.check_tls()
     }

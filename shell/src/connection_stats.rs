@@ -323,14 +323,18 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line("cas_enabled", "yes"),
         line(
             "binding_protocol",
-            match (&config.auth_file, config.allowed.protocols) {
-                (Some(_), _) | (None, Protocols::Text) => "ascii",
-                (None, Protocols::Binary) => "binary",
-                (None, Protocols::Any) => "auto-negotiate",
+            match config.allowed.protocols {
+                Protocols::Text => "ascii",
+                Protocols::Any if config.auth_file.is_some() && !config.sasl => "ascii",
+                Protocols::Binary => "binary",
+                Protocols::Any => "auto-negotiate",
             },
         ),
-        line("auth_enabled_sasl", "no"),
-        line("auth_enabled_ascii", yes(config.auth_file.is_some())),
+        line("auth_enabled_sasl", yes(config.sasl)),
+        line(
+            "auth_enabled_ascii",
+            yes(config.auth_file.is_some() && config.allowed.protocols != Protocols::Binary),
+        ),
         line("flush_enabled", yes(config.allowed.flush_all)),
         line("dump_enabled", yes(config.allowed.listing)),
         line("slab_reassign", "no"),

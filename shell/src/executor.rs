@@ -7,6 +7,7 @@ use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
 use latchd_core::reply::Reply;
 use latchd_core::watch::{Asked, Topics, Watched, each_line};
+use latchd_core::wire::Claim;
 use latchd_core::{Instant, Output};
 
 use crate::clock;
@@ -92,10 +93,12 @@ impl Execute for Executor<'_> {
         self.work.note_meta();
     }
 
-    fn admits(&mut self, name: &[u8], password: &[u8]) -> bool {
+    fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
         self.work.note_executed();
         let passwords = self.shared.passwords.as_ref();
-        let is_friend = passwords.is_some_and(|passwords| passwords.admits(name, password));
+        let is_friend = passwords
+            .zip(claim)
+            .is_some_and(|(passwords, claim)| passwords.admits(claim.name, claim.password));
         self.shared.connection_stats.count_authentication(is_friend);
         is_friend
     }
@@ -147,7 +150,9 @@ pub(crate) fn drive_aloud(
         let (consumed, progress) = wire.drive(&input[done..], core, output, answered + 1);
         let request: &[u8] = match &input[done..done + consumed] {
             // A password is in no log.
-            [_, ..] if !is_known => b"(authentication)",
+            request if !request.is_empty() && (!is_known || may_tell_a_password(request)) => {
+                b"(authentication)"
+            }
             request => request,
         };
         log_bytes('<', number.number(), request);
@@ -157,6 +162,13 @@ pub(crate) fn drive_aloud(
             return (done, progress);
         }
     }
+}
+
+/// Whether there may be an authentication of the binary protocol in these requests.
+fn may_tell_a_password(requests: &[u8]) -> bool {
+    requests
+        .windows(2)
+        .any(|pair| matches!(pair, [0x80, 0x21 | 0x22]))
 }
 
 /// What stands behind the first `bytes` bytes, as far as it is logged.

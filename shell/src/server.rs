@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use async_io::Timer;
 use latchd_core::Limits;
-use latchd_core::wire::{Admission, WireLimits};
+use latchd_core::wire::{Admission, Protocols, WireLimits};
 use smol::channel::{Receiver, Sender};
 use smol::future::FutureExt;
 
@@ -80,7 +80,11 @@ impl Server {
         let passwords = match &config.auth_file {
             None => None,
             Some(path) => {
-                wire_limits.allowed.admission = Admission::ByPassword;
+                wire_limits.allowed.admission = match (config.sasl, config.allowed.protocols) {
+                    (false, _) => Admission::ByPassword,
+                    (true, Protocols::Binary) => Admission::BySasl,
+                    (true, Protocols::Any | Protocols::Text) => Admission::Either,
+                };
                 Some(Passwords::load(path)?)
             }
         };

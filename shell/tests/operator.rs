@@ -422,6 +422,64 @@ fn a_client_that_is_wrong_too_often_is_closed() {
     assert_eq!(failures, 8);
 }
 
+/// A packet of the binary protocol without extras.
+fn packet(opcode: u8, key: &str, value: &str) -> Vec<u8> {
+    let mut packet = vec![0; 24];
+    (packet[0], packet[1]) = (0x80, opcode);
+    packet[3] = u8::try_from(key.len()).unwrap();
+    packet[11] = u8::try_from(key.len() + value.len()).unwrap();
+    packet.extend_from_slice(key.as_bytes());
+    packet.extend_from_slice(value.as_bytes());
+    packet
+}
+
+#[test]
+fn sasl_lets_in_who_is_in_the_file() {
+    let path = temporary("sasl");
+    std::fs::write(&path, "fred:pass\nann:other\n").unwrap();
+    let log_file = temporary("sasl.log");
+    let mut server = Running::start(&[
+        "-S",
+        "-vv",
+        "-Y",
+        path.to_str().unwrap(),
+        "--log-file",
+        log_file.to_str().unwrap(),
+    ]);
+    let ask = |client: &mut TestClient, packet: Vec<u8>| {
+        client.send(packet);
+        let header = client.bytes(24);
+        let body = client.bytes(usize::from(header[10]) << 8 | usize::from(header[11]));
+        (header[7], String::from_utf8(body).unwrap())
+    };
+    let noop = || packet(0x0a, "", "");
+    let mut client = server.client();
+    assert_eq!(ask(&mut client, packet(0x20, "", "")), (0, "PLAIN".into()));
+    let wrong = packet(0x21, "PLAIN", "\0ann\0pass");
+    assert_eq!(ask(&mut client, wrong), (0x20, "Auth failure.".into()));
+    let right = packet(0x21, "PLAIN", "\0fred\0pass");
+    assert_eq!(ask(&mut client, right), (0, "Authenticated".into()));
+    assert_eq!(ask(&mut client, noop()).0, 0);
+    let mut stranger = server.client();
+    assert_eq!(ask(&mut stranger, noop()).0, 0x20);
+    assert_eq!(stranger.rest(), b"", "closed");
+    let mut text = server.client();
+    assert_eq!(text.ask("get foo"), "CLIENT_ERROR unauthenticated");
+    assert_eq!(text.ask("set x 0 0 9\r\nfred pass"), "STORED");
+    for (name, value) in [("auth_cmds", "3"), ("auth_errors", "1")] {
+        assert_eq!(text.stat(name), value);
+    }
+    std::fs::remove_file(&path).unwrap();
+    server.signal(Signal::TERM);
+    server.child.wait().unwrap();
+    let log = std::fs::read_to_string(&log_file).unwrap();
+    std::fs::remove_file(&log_file).unwrap();
+    assert!(
+        log.contains("(authentication)") && !log.contains("pass"),
+        "{log}"
+    );
+}
+
 #[test]
 fn the_flags_of_memcacheds_help_are_known() {
     let path = temporary("known");

@@ -6,7 +6,7 @@
 #
 # --text leaves out the clients of the binary protocol. EXTRA_ARGS holds more arguments for the
 # program. What the clients need is installed below $LATCHD_CLIENTS_DIR (default: target/clients);
-# Debian must have libmemcached-tools, libmemcached-dev, python3-venv and npm.
+# Debian must have openssl, libmemcached-tools, libmemcached-dev, python3-venv and npm.
 #
 # Prints one line a fact and at the end `N passed, N failed`; exits 1 if a fact does not hold, and
 # 2 if it cannot begin.
@@ -65,21 +65,29 @@ stop() {
 }
 trap stop EXIT
 
-if [ -n "$server" ]; then
+# Starts the program on a free port, with these flags.
+start() {
     free_port='import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
     port=$(python3 -c "$free_port")
     # shellcheck disable=SC2086 # EXTRA_ARGS is a list
-    "$server" -l 127.0.0.1 -p "$port" ${EXTRA_ARGS:-} >"$folder/server.txt" 2>&1 &
+    "$server" -l 127.0.0.1 -p "$port" ${EXTRA_ARGS:-} "$@" >"$folder/server.txt" 2>&1 &
     pid=$!
     address=127.0.0.1:$port
-fi
-host=${address%:*}
-port=${address##*:}
-for _ in $(seq 100); do
-    (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null && break
-    sleep 0.1
-done
-(exec 3<>"/dev/tcp/$host/$port") 2>/dev/null || give_up "nobody listens on $address"
+}
+
+# Waits until somebody listens on the address.
+await() {
+    host=${address%:*}
+    port=${address##*:}
+    for _ in $(seq 100); do
+        (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null && break
+        sleep 0.1
+    done
+    (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null || give_up "nobody listens on $address"
+}
+
+[ -n "$server" ] && start
+await
 
 # Runs a script of facts; its lines are counted at the end.
 facts() {
@@ -125,6 +133,28 @@ if [ $binary = yes ]; then
     NODE_PATH=$folder/node/node_modules facts memjs node "$here/memjs_binary.js" "$host" "$port"
 fi
 stop
+
+# Servers that do not let everybody in, if they are ours to start.
+if [ -n "$server" ]; then
+    key=$folder/key.pem
+    certificate=$folder/certificate.pem
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
+        -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$key" -out "$certificate" 2>/dev/null ||
+        give_up "no certificate can be made (Debian: openssl)"
+    tls=(-Z -o "ssl_chain_cert=$certificate,ssl_key=$key")
+    start "${tls[@]}"
+    await
+    facts s_client bash "$here/s_client.sh" "$host" "$port" "$certificate"
+    facts pymemcache-tls "$python" "$here/pymemcache_tls.py" "$host" "$port" "$certificate"
+    stop
+    if [ $binary = yes ]; then
+        echo fred:pass >"$folder/passwords"
+        start "${tls[@]}" -S -Y "$folder/passwords"
+        await
+        facts bmemcached-sasl "$python" "$here/bmemcached_sasl.py" "$host" "$port" "$certificate"
+        stop
+    fi
+fi
 
 passed=$(grep -c '^ok - ' "$output")
 failed=$(grep -c '^not ok - ' "$output")

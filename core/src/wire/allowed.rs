@@ -1,5 +1,5 @@
-//! What an operator allows clients to ask for: memcached's switches `-F`, `-X`, `-W`, `-A`, `-B` and
-//! `-Y`.
+//! What an operator allows clients to ask for: memcached's switches `-F`, `-X`, `-W`, `-A`, `-B`, `-Y` and
+//! `-S`.
 //!
 //! What is not allowed is refused where its request is decoded, so that neither the core nor a store
 //! ever hears of it.
@@ -49,14 +49,29 @@ pub enum Admission {
     Open,
     /// Whoever has shown a name and a password. It is done in text, so text is all that is spoken.
     ByPassword,
+    /// The same, by SASL in the binary protocol, which is all that is spoken.
+    BySasl,
+    /// The same, in each protocol in its way.
+    Either,
+}
+
+impl Admission {
+    /// Whether a client of the binary protocol can show who it is.
+    pub(crate) const fn is_by_sasl(self) -> bool {
+        match self {
+            Self::Open | Self::ByPassword => false,
+            Self::BySasl | Self::Either => true,
+        }
+    }
 }
 
 impl Allowed {
     /// Which protocols are spoken in the end.
     pub(crate) const fn protocols(self) -> Protocols {
         match self.admission {
-            Admission::Open => self.protocols,
+            Admission::Open | Admission::Either => self.protocols,
             Admission::ByPassword => Protocols::Text,
+            Admission::BySasl => Protocols::Binary,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! How a client shows who it is before anything else: memcached's authentication in text.
+//! How a client shows who it is before anything else: memcached's authentication in text. In the binary
+//! protocol it is SASL (`binary/sasl.rs`).
 //!
 //! The request is a set of any key, whose value is a name, a blank and a password; here an `ms` does as
 //! well. Nothing else is let through but `quit`. A client that has been wrong [`FAILURES_MAX`] times is
@@ -10,8 +11,26 @@ use super::line::Line;
 use super::scan::{Tokens, u32_from};
 use super::step::{LocalResponse, Step};
 
-/// The longest name and password together, in bytes, the blank included.
-const TOKEN_BYTES_MAX: u32 = 16_384;
+/// Who a client says it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Claim<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// What only this one knows.
+    pub password: &'a [u8],
+}
+
+/// Somebody who has not shown who it is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Stranger {
+    /// How often it was wrong.
+    pub(crate) failures: u8,
+    /// It has begun to show it, in a way that takes several requests.
+    pub(crate) has_begun: bool,
+}
+
+/// The longest name and password together, in bytes, and what stands between them.
+pub(crate) const TOKEN_BYTES_MAX: u32 = 16_384;
 
 /// A line shorter than this is no request of any kind, and closes, in bytes without its line end.
 const LINE_BYTES_MIN: usize = 5;
@@ -53,9 +72,9 @@ pub(crate) fn decode(line: Line<'_>) -> Step<'_> {
     };
     Step::Authenticate {
         consumed: line.bytes + body_bytes,
-        name,
-        password,
-        welcome,
+        claim: Some(Claim { name, password }),
+        welcome: LocalResponse::Line(welcome),
+        refusal: LocalResponse::Line("CLIENT_ERROR authentication failure"),
     }
 }
 
@@ -88,9 +107,11 @@ mod tests {
             assert!(matches!(
                 step(input),
                 Step::Authenticate {
-                    name: b"fred",
-                    password: b"pass",
-                    welcome: said,
+                    claim: Some(Claim {
+                        name: b"fred",
+                        password: b"pass",
+                    }),
+                    welcome: LocalResponse::Line(said),
                     ..
                 } if said == welcome
             ));

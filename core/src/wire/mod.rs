@@ -20,6 +20,7 @@ pub mod step;
 pub(crate) mod text;
 
 pub use allowed::{Admission, Allowed, Protocols};
+pub use authenticate::Claim;
 pub use envelope::{Envelope, VERSION};
 pub use limits::WireLimits;
 pub use meta::KeyBuffer;

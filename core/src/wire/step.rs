@@ -4,6 +4,7 @@
 //! are one [`Step`]; a get of several keys and a listing of keys are several, and a [`Cursor`] says
 //! which of them comes next.
 
+use super::authenticate::Claim;
 use super::binary;
 use super::envelope::{Envelope, VERSION};
 use crate::command::{Command, GlobalCommand, Keys, ScanCursor};
@@ -56,12 +57,12 @@ pub enum Step<'a> {
     Authenticate {
         /// Bytes of input that are done with.
         consumed: usize,
-        /// Who the client says it is.
-        name: &'a [u8],
-        /// What only this one knows.
-        password: &'a [u8],
-        /// The line for a friend.
-        welcome: &'static str,
+        /// Who the client says it is; `None` if what it says is nobody.
+        claim: Option<Claim<'a>>,
+        /// What a friend is told.
+        welcome: LocalResponse<'a>,
+        /// What others are told.
+        refusal: LocalResponse<'a>,
     },
     /// Ask whether the client may watch ([`Execute::watch`](crate::execute::Execute)), and tell
     /// [`Connection::watch`](crate::connection::Connection::watch).

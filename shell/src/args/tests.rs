@@ -138,6 +138,7 @@ fn flags_that_mean_nothing_here_are_named_once_and_no_udp_is_no_news() {
 fn flags_that_ask_for_what_is_not_there_are_refused() {
     for line in [
         "-S",
+        "-S -Y file -B ascii",
         "-Z",
         "-Z -o ssl_key=key.pem",
         "-Z -s /tmp/latchd.sock -o ssl_chain_cert=chain.pem",
@@ -159,6 +160,16 @@ fn flags_that_ask_for_what_is_not_there_are_refused() {
     ] {
         assert!(parse(line).is_err(), "{line}");
     }
+}
+
+#[test]
+fn sasl_is_for_those_of_the_file() {
+    let both = config("-S -Y passwords");
+    assert!(both.sasl && both.auth_file.is_some());
+    assert_eq!(both.allowed.protocols, Protocols::Any);
+    let binary = config("-S -Y passwords -B binary");
+    assert!(binary.sasl && binary.allowed.protocols == Protocols::Binary);
+    assert!(!config("-Y passwords").sasl);
 }
 
 #[test]
@@ -379,7 +390,7 @@ fn a_mistake_is_said_with_its_place_and_what_to_do() {
             ":1: --disable-evictions takes no value such as '-F'",
         ),
         ("-MF", ":1: '-MF' is several flags; one stands on a line"),
-        ("\n-S", ":2: -S: there is no SASL"),
+        ("\n-e file", ":2: -e: items do not outlive the server"),
         ("-o modern,nonsense", ":1: -o nonsense: no such option"),
         ("-l proto[ascii]:127.0.0.1", ":1: -l proto[ascii]"),
     ] {

@@ -18,7 +18,7 @@ use super::*;
 use crate::command::{Command, GlobalCommand};
 use crate::engine::{Config, Core, Event};
 use crate::stats::{Report, Stats, StatsLine};
-use crate::wire::{Allowed, VERSION};
+use crate::wire::{Allowed, Claim, VERSION};
 use crate::{ConnId, Instant, Limits};
 
 const VALUE_BYTES_MAX: usize = 1 << 10;
@@ -132,19 +132,24 @@ fn a_connection_is_small_and_owns_nothing() {
 
 /// What a connection of these limits answers, and whether it goes on.
 fn answered(limits: WireLimits, input: &[u8]) -> (String, bool) {
+    let (answer, goes_on) = answer(limits, input);
+    (String::from_utf8_lossy(&answer).into_owned(), goes_on)
+}
+
+/// The same, byte for byte.
+fn answer(limits: WireLimits, input: &[u8]) -> (Vec<u8>, bool) {
     struct Friend;
     impl Execute for Friend {
         fn execute(&mut self, _: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
             answer(&Reply::Ok);
         }
-        fn admits(&mut self, name: &[u8], password: &[u8]) -> bool {
-            (name, password) == (b"fred", b"pass")
+        fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
+            claim.is_some_and(|who| (who.name, who.password) == (b"fred", b"pass"))
         }
     }
     let mut out = Output::new();
     let (_, progress) = Connection::new(limits).drive(input, &mut Friend, &mut out, usize::MAX);
-    let text = String::from_utf8_lossy(&Vec::from(out)).into_owned();
-    (text, progress != Progress::Close)
+    (Vec::from(out), progress != Progress::Close)
 }
 
 fn allowing(change: impl Fn(&mut Allowed)) -> WireLimits {
@@ -241,6 +246,114 @@ fn a_stranger_is_told_nothing_and_a_friend_everything() {
     assert_eq!(answer, "STORED\r\nMN\r\nOK\r\n");
     let (answer, goes_on) = answered(limits, wrong.repeat(20).as_bytes());
     assert_eq!((answer.lines().count(), goes_on), (8, false));
+}
+
+/// A packet of the binary protocol without extras.
+fn packet(opcode: u8, key: &str, value: &str) -> Vec<u8> {
+    let mut packet = Vec::new();
+    binary::header::RequestHeader {
+        opcode,
+        key_bytes: u16::try_from(key.len()).unwrap(),
+        extras_bytes: 0,
+        body_bytes: u32::try_from(key.len() + value.len()).unwrap(),
+        opaque: 0,
+        cas: 0,
+    }
+    .encode(&mut packet);
+    packet.extend_from_slice(key.as_bytes());
+    packet.extend_from_slice(value.as_bytes());
+    packet
+}
+
+/// The statuses of the answers to these packets, and whether the connection goes on.
+fn statuses(limits: WireLimits, packets: &[Vec<u8>]) -> (Vec<u16>, bool) {
+    let (mut statuses, mut goes_on) = (Vec::new(), true);
+    for count in 1..=packets.len() {
+        let (answer, is_open) = answer(limits, &packets[..count].concat());
+        // Each answer says how long it is: the last header is found by walking over all of them.
+        let mut bytes = &answer[..];
+        let mut last = None;
+        while let Some(status) = bytes.get(6..8) {
+            last = Some(u16::from(status[0]) << 8 | u16::from(status[1]));
+            let body = usize::from(bytes[10]) << 8 | usize::from(bytes[11]);
+            bytes = &bytes[24 + body..];
+        }
+        statuses.extend(last);
+        goes_on = is_open;
+        if !is_open {
+            break;
+        }
+    }
+    (statuses, goes_on)
+}
+
+#[test]
+fn sasl_lets_a_friend_in_and_nobody_else() {
+    let [list, auth, step, version, noop] = [0x20, 0x21, 0x22, 0x0b, 0x0a];
+    let limits = allowing(|allowed| allowed.admission = Admission::BySasl);
+    let begin_with = |token| packet(auth, "PLAIN", token);
+    let go_on_with = |token| packet(step, "PLAIN", token);
+    let said = |packets: &[Vec<u8>]| statuses(limits, packets);
+    let bare = |opcode| packet(opcode, "", "");
+    let (mechanisms, _) = answered(limits, &bare(list));
+    assert!(mechanisms.ends_with("PLAIN"), "{mechanisms}");
+    let friend = begin_with("\0fred\0pass");
+    assert_eq!(
+        said(&[bare(version), friend.clone(), bare(noop)]),
+        (vec![0, 0, 0], true)
+    );
+    assert!(answered(limits, &friend).0.ends_with("Authenticated"));
+    // A stranger who asks for anything else is closed, also for what nobody knows.
+    for opcode in [noop, 0x00, 0x01, 0x07, 0x08, 0x10, 0x50, 0x7f] {
+        assert_eq!(said(&[bare(opcode)]), (vec![0x20], false));
+    }
+    // What is wrong is said, and eight times.
+    for token in ["", "fred", "\0fred\0pass", "\0\0"] {
+        let (answers, goes_on) = said(&[go_on_with(token)]);
+        assert_eq!((answers, goes_on), (vec![0x20], true), "it has not begun");
+    }
+    for token in ["fred", "\0fred\0pas", "ann\0fred\0pass", "\0\0"] {
+        assert_eq!(said(&[begin_with(token)]), (vec![0x20], true), "{token}");
+    }
+    let other = packet(auth, "CRAM-MD5", "\0fred\0pass");
+    assert_eq!(said(&[other]), (vec![0x20], true));
+    let (answers, goes_on) = said(&vec![begin_with("\0fred\0x"); 20]);
+    assert_eq!((answers.len(), goes_on), (8, false));
+    // In two steps, the second right behind the first.
+    let second = go_on_with("\0fred\0pass");
+    assert_eq!(
+        said(&[begin_with(""), second.clone(), bare(noop)]),
+        (vec![0x21, 0, 0], true)
+    );
+    assert_eq!(
+        said(&[begin_with(""), friend.clone(), second]),
+        (vec![0x21, 0, 0x20], true)
+    );
+    // Who begins anew is a stranger until that has succeeded.
+    assert_eq!(
+        said(&[friend, begin_with("\0fred\0x"), bare(noop)]),
+        (vec![0, 0x20, 0x20], false)
+    );
+    let line = b"version\r\nand more than a header has\r\n";
+    assert_eq!(answered(limits, line), (String::new(), false));
+}
+
+#[test]
+fn both_protocols_may_ask_who_somebody_is() {
+    let limits = allowing(|allowed| allowed.admission = Admission::Either);
+    assert_eq!(
+        answered(limits, b"version\r\nset k 0 0 9\r\nfred pass\r\nmn\r\n").0,
+        "CLIENT_ERROR unauthenticated\r\nSTORED\r\nMN\r\n"
+    );
+    assert_eq!(
+        statuses(limits, &[packet(0x0a, "", "")]),
+        (vec![0x20], false)
+    );
+    let friend = packet(0x21, "PLAIN", "\0fred\0pass");
+    assert_eq!(
+        statuses(limits, &[friend, packet(0x0a, "", "")]),
+        (vec![0, 0], true)
+    );
 }
 
 #[test]

@@ -45,8 +45,10 @@ impl Status {
     pub const LOCKED: Self = Self(0x0010);
     /// The connection does not hold the item's lock.
     pub const NOT_LOCKED: Self = Self(0x0011);
-    /// The operator does not allow it.
+    /// The operator does not allow it, or nobody knows who asks.
     pub const AUTH_FAILURE: Self = Self(0x0020);
+    /// The client is to go on to show who it is.
+    pub const AUTH_CONTINUE: Self = Self(0x0021);
     /// The opcode is not known, or the lengths contradict each other.
     pub const UNKNOWN_COMMAND: Self = Self(0x0081);
     /// There is no room, for an item or for a lock.

@@ -23,7 +23,7 @@ use crate::wire::step::{Cursor, LocalResponse, Step};
 use crate::wire::{Envelope, VERSION};
 
 /// The step of a request whose packet is `packet_bytes` long; `None` if its extras or key are not
-/// those of its opcode, which [`decode`](super::request::decode) never lets through.
+/// those of its opcode, which `request.rs` never lets through.
 ///
 /// For Keys, `cursor` says which page is next, and is moved on.
 #[must_use]

@@ -1,7 +1,7 @@
 //! memcached's binary protocol, with the lock commands of yrmcds.
 //!
 //! A packet is a [header] of 24 bytes, then extras, key and value. The server
-//! [decodes](request::decode) a request, which [lowers](lower::lower) it to a command and an
+//! decodes a request (`request.rs`), which [lowers](lower::lower) it to a command and an
 //! [`BinaryEnvelope`], with which the reply is [encoded](reply::encode); a client
 //! [encodes](request::RequestPacket::encode) requests and [decodes](reply::decode) replies.
 //!
@@ -14,6 +14,7 @@ pub mod opcode;
 mod packet;
 pub mod reply;
 pub mod request;
+mod sasl;
 
 use alloc::vec::Vec;
 

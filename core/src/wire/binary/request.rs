@@ -13,12 +13,13 @@ use super::extras::Extras;
 use super::header::{BODY_BYTES_MAX, HEADER_BYTES, RequestHeader, Status, WrongMagic};
 use super::lower::{lower, stats_topic};
 use super::opcode::{Opcode, Verb};
-use super::{BinaryEnvelope, StatusPacket};
+use super::{BinaryEnvelope, StatusPacket, sasl};
 use crate::command::{Command, ItemCommand};
 use crate::item::Cas;
 use crate::key::{KEY_BYTES_MAX, Key};
 use crate::stats::StatsTopic;
 use crate::wire::Envelope;
+use crate::wire::authenticate::Stranger;
 use crate::wire::limits::WireLimits;
 use crate::wire::step::{Cursor, LocalResponse, Step};
 
@@ -46,8 +47,15 @@ pub struct RequestPacket<'a> {
 /// The connection [closes](Step::Close) when the first byte is not that of a request, when the
 /// lengths contradict each other or are not those of the opcode, and when the body is over
 /// [`BODY_BYTES_MAX`]: nobody knows then where the next request begins.
+///
+/// A `stranger` may show who it is, and do little else ([`sasl`]).
 #[must_use]
-pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> Step<'a> {
+pub(crate) fn decode<'a>(
+    input: &'a [u8],
+    limits: &WireLimits,
+    cursor: &mut Cursor,
+    stranger: &mut Option<Stranger>,
+) -> Step<'a> {
     let header = match RequestHeader::decode(input) {
         Ok(Some(header)) => header,
         Ok(None) => {
@@ -74,7 +82,13 @@ pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> 
     let body_bytes = header.body_bytes as usize;
     let extras_bytes = usize::from(header.extras_bytes);
     let key_bytes = usize::from(header.key_bytes);
-    if body_bytes > BODY_BYTES_MAX || key_bytes > KEY_BYTES_MAX {
+    if body_bytes > BODY_BYTES_MAX {
+        return close(Status::INVALID);
+    }
+    if stranger.is_some() && !sasl::is_for_strangers(header.opcode) {
+        return close(Status::AUTH_FAILURE);
+    }
+    if key_bytes > KEY_BYTES_MAX {
         return close(Status::INVALID);
     }
     let packet_bytes = HEADER_BYTES + body_bytes;
@@ -89,10 +103,10 @@ pub fn decode<'a>(input: &'a [u8], limits: &WireLimits, cursor: &mut Cursor) -> 
     if !verb.shape().allows(extras_bytes, key_bytes, value_bytes) {
         return close(Status::INVALID);
     }
-    if matches!(
-        verb,
-        Verb::SaslListMechanisms | Verb::SaslAuth | Verb::SaslStep
-    ) {
+    if sasl::is_sasl(verb) {
+        if limits.allowed.admission.is_by_sasl() {
+            return sasl::decode(verb, &header, input, stranger);
+        }
         // A server without authentication does not know these, memcached says, once they are well
         // formed.
         return unread(Status::UNKNOWN_COMMAND);

@@ -10,7 +10,7 @@ const LIMIT: usize = 100;
 /// The first step of `input`.
 fn step(input: &[u8], value_bytes_max: usize) -> Step<'_> {
     let limits = WireLimits::new(value_bytes_max);
-    decode(input, &limits, &mut Cursor::Start)
+    decode(input, &limits, &mut Cursor::Start, &mut None)
 }
 
 fn refused_at_header(input: &[u8]) -> (Status, bool) {
