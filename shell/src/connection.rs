@@ -338,6 +338,7 @@ impl ClientConn {
     }
 
     /// Reads and answers; once, or until the end if that is in sight.
+    #[inline]
     fn converse(&mut self, ready: EventFlags, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
         let rounds = if is_ending(ready) { LAST_READS_MAX } else { 1 };
         for _ in 0..rounds {

@@ -54,38 +54,14 @@ impl Execute for Executor<'_> {
                 shared.watch.reset();
             }
         }
-        let lines = |topic| shared.stats_lines(topic);
         let wanted = shared.watch.wanted();
-        if shared.config.verbosity < 3 && wanted.is_none() {
-            return shared
-                .shards
-                .execute(*now, session, command, &lines, answer);
+        if shared.config.verbosity >= 3 || !wanted.is_none() {
+            return self.execute_aloud(wanted, is_meta, command, answer);
         }
-        let conn = session.conn();
-        let asked = Asked {
-            conn,
-            is_meta,
-            unix_s: clock::unix_now().0,
-        };
-        // Told when the items are let go of.
-        let mut told = Vec::new();
+        let lines = |topic| shared.stats_lines(topic);
         shared
             .shards
-            .execute(*now, session, command, &lines, &mut |reply| {
-                each_line(wanted, asked, &command, reply, &mut |topic, line| {
-                    told.push((topic, line));
-                });
-                if shared.config.verbosity >= 3
-                    && let Reply::Locked | Reply::Unlocked = reply
-                {
-                    let key = command.key().map_or(&b"all"[..], |key| key.as_bytes());
-                    tracing::info!("{conn} {reply:?} {}", key.escape_ascii());
-                }
-                answer(reply);
-            });
-        for (topic, line) in told {
-            shared.tell(topic, conn.number(), &line);
-        }
+            .execute(*now, session, command, &lines, answer);
     }
 
     fn note_meta(&mut self) {
@@ -131,6 +107,47 @@ impl Execute for Executor<'_> {
     fn goes_on(&mut self) -> bool {
         self.work.spend(1);
         self.work.is_left()
+    }
+}
+
+impl Executor<'_> {
+    /// Executes a command that is told to those who watch, or to the log. Apart from the others, which are not
+    /// kept for it.
+    #[cold]
+    fn execute_aloud(
+        &mut self,
+        wanted: Topics,
+        is_meta: bool,
+        command: Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let shared = self.shared;
+        let lines = |topic| shared.stats_lines(topic);
+        let conn = self.session.conn();
+        let asked = Asked {
+            conn,
+            is_meta,
+            unix_s: clock::unix_now().0,
+        };
+        // Told when the items are let go of.
+        let mut told = Vec::new();
+        shared
+            .shards
+            .execute(self.now, self.session, command, &lines, &mut |reply| {
+                each_line(wanted, asked, &command, reply, &mut |topic, line| {
+                    told.push((topic, line));
+                });
+                if shared.config.verbosity >= 3
+                    && let Reply::Locked | Reply::Unlocked = reply
+                {
+                    let key = command.key().map_or(&b"all"[..], |key| key.as_bytes());
+                    tracing::info!("{conn} {reply:?} {}", key.escape_ascii());
+                }
+                answer(reply);
+            });
+        for (topic, line) in told {
+            shared.tell(topic, conn.number(), &line);
+        }
     }
 }
 

@@ -151,6 +151,11 @@ impl<S: Store> Core<S> {
     ) -> Reply<'a> {
         self.advance(now);
         self.settle(self.limits.locks_settled_max);
+        if self.detail.is_on()
+            && let Command::Item(command) = &command
+        {
+            self.detail.note(command);
+        }
         match command {
             Command::Item(command) => self.execute_item(conn, command),
             Command::Global(command) => self.execute_global(conn, command),
@@ -335,9 +340,6 @@ impl<S: Store> Core<S> {
     }
 
     fn execute_item<'a>(&'a mut self, conn: ConnId, command: ItemCommand<'a>) -> Reply<'a> {
-        if self.detail.is_on() {
-            self.detail.note(&command);
-        }
         match command {
             ItemCommand::Get(get) => self.get(conn, get),
             ItemCommand::Set(set) => self.set(conn, &set),

@@ -17,11 +17,36 @@ use crate::key::Key;
 /// Source: memcached 1.6.45 `doc/protocol.txt`, "Keys".
 #[inline]
 pub(crate) fn text_key(word: &[u8]) -> Option<Key<'_>> {
-    // Looks at every byte without a way out, so that the compiler can look at many at once.
-    let controls = word
+    Key::new(word).filter(|_| !has_control(word))
+}
+
+/// Eight bytes of 1.
+const ONES: u64 = u64::MAX / 0xff;
+
+/// The highest bit of each of eight bytes.
+const HIGHEST: u64 = ONES << 7;
+
+/// Whether one of the bytes is a control byte; looks at eight at a time.
+#[inline]
+fn has_control(word: &[u8]) -> bool {
+    // Subtracting borrows from the highest bit of a byte that is below 0x20, or was 0x7f; one that is set
+    // already tells of neither. A borrow may spoil the bytes above, but not without one that has it first.
+    const fn of_eight(bytes: u64) -> u64 {
+        let deletes = bytes ^ (ONES * 0x7f);
+        let below = bytes.wrapping_sub(ONES * 0x20) & !bytes;
+        let zero = deletes.wrapping_sub(ONES) & !deletes;
+        (below | zero) & HIGHEST
+    }
+    let (groups, rest) = word.as_chunks::<8>();
+    let seen = groups
         .iter()
-        .fold(0, |seen, byte| seen | u8::from(byte.is_ascii_control()));
-    Key::new(word).filter(|_| controls == 0)
+        .fold(0, |seen, group| seen | of_eight(u64::from_le_bytes(*group)));
+    let in_rest = match word.last_chunk::<8>() {
+        // Some of them for the second time.
+        Some(last) => of_eight(u64::from_le_bytes(*last)),
+        None => u64::from(rest.iter().any(u8::is_ascii_control)),
+    };
+    seen | in_rest != 0
 }
 
 /// The longest line of a reply: `VALUE`, the longest key and three numbers, or an error.
@@ -58,7 +83,6 @@ pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
 /// short that calling `memchr` for them costs more than it saves.
 #[inline]
 pub(crate) fn word_bytes(text: &[u8]) -> usize {
-    const ONES: u64 = u64::MAX / 0xff;
     const BLANKS: u64 = ONES * b' ' as u64;
     let (groups, rest) = text.as_chunks::<8>();
     let mut before = 0;
@@ -66,7 +90,7 @@ pub(crate) fn word_bytes(text: &[u8]) -> usize {
         // A byte of `differs` is 0 where the text has a blank; subtracting 1 from it borrows. Bytes
         // above the lowest such may be taken for one wrongly, but only the lowest is asked for.
         let differs = u64::from_le_bytes(*group) ^ BLANKS;
-        let blanks = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
+        let blanks = differs.wrapping_sub(ONES) & !differs & HIGHEST;
         if blanks != 0 {
             return before + blanks.trailing_zeros() as usize / 8;
         }
@@ -210,6 +234,25 @@ mod tests {
     use quickcheck::quickcheck;
 
     use super::*;
+
+    #[test]
+    fn a_control_byte_is_seen_wherever_it_stands() {
+        for length in 1..=20 {
+            for place in 0..length {
+                for byte in 0..=u8::MAX {
+                    for others in [b'a', 0x80, 0xff, b' '] {
+                        let mut word = [others; 20];
+                        word[place] = byte;
+                        assert_eq!(
+                            text_key(&word[..length]).is_none(),
+                            byte.is_ascii_control(),
+                            "{byte:#x} at {place} of {length}"
+                        );
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn one_cr_belongs_to_the_line_end() {
