@@ -502,6 +502,8 @@ pub struct Acquire<'a> {
     pub needs_item: bool,
     /// The item is looked at in the same step, which counts as a read of it.
     pub looks: bool,
+    /// What is to happen if somebody holds it.
+    pub wait: Wait,
 }
 
 impl<'a> Acquire<'a> {
@@ -513,6 +515,42 @@ impl<'a> Acquire<'a> {
             lease: None,
             needs_item: false,
             looks: false,
+            wait: Wait::No,
+        }
+    }
+}
+
+/// What becomes of an [`Acquire`] of a lock that somebody holds.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Wait {
+    /// It is refused at once.
+    #[default]
+    No,
+    /// It is answered [`Reply::Waits`](crate::reply::Reply::Waits), and stands in line for so long: only
+    /// for those who see to what the core has to tell later (see [`crate::wait`]).
+    UpTo {
+        /// Milliseconds from now; more than [`wait_ms_max`](crate::Limits::wait_ms_max) are as many. 0
+        /// is not at all.
+        ms: u64,
+    },
+    /// It is refused at once, since waiting would close a circle of connections that wait for each other.
+    /// Never from a client: a transport over several cores says it to the one that has the key
+    /// ([`crate::wait::would_deadlock`]).
+    WouldDeadlock,
+}
+
+impl<'a> Command<'a> {
+    /// The same, answered at once: what is asked of the core when a wait is over.
+    #[must_use]
+    pub const fn without_wait(self) -> Self {
+        match self {
+            Self::Item(ItemCommand::Acquire(acquire)) => {
+                Self::Item(ItemCommand::Acquire(Acquire {
+                    wait: Wait::No,
+                    ..acquire
+                }))
+            }
+            Self::Item(_) | Self::Global(_) => self,
         }
     }
 }

@@ -8,12 +8,15 @@
 //!   effect.
 //! - W3: nothing is reserved for bytes that have not arrived.
 //! - W4: wherever the driver is made to stop, the answers are the same.
+//! - W5: a request that waits stays at the front of the input until its wait is over, and nothing behind it
+//!   is looked at: it is answered in the form it asked for, and in its turn.
 
 use alloc::string::String;
 
 use crate::execute::Execute;
 use crate::output::Output;
-use crate::reply::Reply;
+use crate::reply::{Refusal, Reply};
+use crate::wait::Outcome;
 use crate::watch::Watched;
 use crate::wire::authenticate::{self, FAILURES_MAX, Stranger};
 use crate::wire::line::Line;
@@ -27,8 +30,8 @@ pub use crate::wire::{KeyBuffer, Step, WireLimits};
 
 /// Why nothing more happens for a connection, and what its transport is to do.
 ///
-/// There will be other reasons (a connection that waits for a lock). Whoever meets one that he does
-/// not know hands over nothing more, as with [`OutputFull`](Self::OutputFull), until he is told to.
+/// There may be other reasons. Whoever meets one that he does not know hands over nothing more, as with
+/// [`OutputFull`](Self::OutputFull), until he is told to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Progress {
@@ -43,6 +46,10 @@ pub enum Progress {
     /// The executor does not go on ([`Execute::goes_on`]). Drive again once the others have had their
     /// turn, whether or not more input has come.
     Yielded,
+    /// Its request waits for a lock ([`crate::wait`]): only where [`WireLimits::waits`] is set. Send what is in
+    /// the output, and drive again, with the same input, once [`Connection::settle`] was told of it; until then,
+    /// nothing happens. What of its peer is to be seen is only its end.
+    Waiting,
     /// Send what is in the output, and close.
     Close,
 }
@@ -66,6 +73,18 @@ pub struct Connection {
     skip_bytes: u32,
     /// Its last request was for the end.
     has_left: bool,
+    parked: Parked,
+}
+
+/// Whether the request at the front of the input was executed and has not been answered (W5).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Parked {
+    /// No: it is to be executed.
+    No,
+    /// It waits.
+    Waiting,
+    /// Its wait is over.
+    Over(Outcome),
 }
 
 /// Which of the protocols a client speaks; its first byte tells, and it does not change.
@@ -105,6 +124,7 @@ impl Connection {
             line_bytes: 0,
             skip_bytes: 0,
             has_left: false,
+            parked: Parked::No,
         }
     }
 
@@ -146,14 +166,20 @@ impl Connection {
         step
     }
 
-    /// Encodes the core's reply to the command of the last step.
+    /// Encodes the core's reply to the command of the last step. If that waits, nothing of its input is done
+    /// with, whatever the step has said, and it [`is_waiting`](Self::is_waiting).
     pub fn reply(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Output) {
         match envelope {
             Envelope::Classic(envelope) => {
                 self.cursor.turn_page(reply, |page| envelope.shows(page));
                 classic::reply::encode(*envelope, reply, out);
             }
-            Envelope::Meta(envelope) => meta::reply::encode(envelope, reply, out),
+            Envelope::Meta(envelope) => {
+                if let Reply::Waits = reply {
+                    self.parked = Parked::Waiting;
+                }
+                meta::reply::encode(envelope, reply, out);
+            }
             Envelope::Binary(envelope) => {
                 self.cursor
                     .turn_page(reply, |page| (0, page.next.is_none()));
@@ -169,6 +195,23 @@ impl Connection {
             Watched::Yes => self.protocol = Protocol::Watching,
             Watched::TooMany | Watched::No => {}
         }
+    }
+
+    /// Whether its request waits, and nothing more is to be driven until [`settle`](Self::settle).
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.parked == Parked::Waiting
+    }
+
+    /// The wait of its request is over: a [`Notice`](crate::wait::Notice) has said so. Returns whether there is
+    /// something to do now: to [`drive`](Self::drive) it with the input that it has left. Nothing happens if it does
+    /// not wait.
+    pub fn settle(&mut self, outcome: Outcome) -> bool {
+        let is_news = self.is_waiting();
+        if is_news {
+            self.parked = Parked::Over(outcome);
+        }
+        is_news
     }
 
     /// Whether the client has asked for the end of the connection, and not made a mistake.
@@ -299,6 +342,15 @@ impl Connection {
     ) -> (usize, Progress) {
         let mut key_buffer = KeyBuffer::new();
         let mut rest = input;
+        match self.parked {
+            Parked::No => {}
+            Parked::Waiting => return (0, Progress::Waiting),
+            Parked::Over(_) if out.len() >= out_bytes_max => return (0, Progress::OutputFull),
+            Parked::Over(outcome) => {
+                let done = self.answer_late(outcome, input, core, out);
+                rest = input.get(done..).unwrap_or_default();
+            }
+        }
         let progress = loop {
             if out.len() >= out_bytes_max {
                 break Progress::OutputFull;
@@ -314,6 +366,9 @@ impl Connection {
                         core.note_meta();
                     }
                     core.execute(command, &mut |reply| self.reply(&envelope, reply, out));
+                    if self.parked == Parked::Waiting {
+                        break Progress::Waiting;
+                    }
                     consumed
                 }
                 Step::Send { consumed, response } => {
@@ -364,6 +419,40 @@ impl Connection {
             }
         };
         (input.len() - rest.len(), progress)
+    }
+
+    /// Answers the request at the front of `input`, whose wait is over. Returns how many bytes of it are done
+    /// with.
+    #[cold]
+    fn answer_late(
+        &mut self,
+        outcome: Outcome,
+        input: &[u8],
+        core: &mut impl Execute,
+        out: &mut Output,
+    ) -> usize {
+        self.parked = Parked::No;
+        let mut key_buffer = KeyBuffer::new();
+        let Step::Execute {
+            consumed,
+            command,
+            envelope,
+        } = self.next(input, &mut key_buffer)
+        else {
+            // A driver that has lost the request gets no answer to it.
+            return 0;
+        };
+        let reply = match outcome {
+            Outcome::Granted | Outcome::TimedOut => {
+                let command = command.without_wait();
+                core.execute(command, &mut |reply| self.reply(&envelope, reply, out));
+                return consumed;
+            }
+            Outcome::NotFound => Reply::NotFound,
+            Outcome::TooManyLocks => Reply::Refused(Refusal::TooManyLocks),
+        };
+        self.reply(&envelope, &reply, out);
+        consumed
     }
 }
 

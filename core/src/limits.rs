@@ -1,5 +1,8 @@
 //! Every bound of the core, by name. What happens at each is said beside it.
 
+/// The longest wait for a lock that a client can ask for, in milliseconds: an hour.
+pub const WAIT_MS_MAX: u64 = 60 * 60 * 1000;
+
 /// The bounds of one [`Core`](crate::engine::Core).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -32,6 +35,21 @@ pub struct Limits {
     /// command lets go of, so that their items go in time and no command does the work of many. At
     /// least 1, so that what is pinned does not grow: a command takes one lock at most.
     pub locks_settled_max: usize,
+    /// How many connections may wait for the lock of one key; one more is
+    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). It is also how many one release
+    /// may have to look at, if none of them can have the lock.
+    pub waits_per_key_max: usize,
+    /// How many connections may wait in all, those included that wait no more and whose
+    /// [`Notice`](crate::wait::Notice) has not been taken; one more is
+    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). What they take is part of
+    /// `lock_table_bytes_max`.
+    pub waits_max: usize,
+    /// The longest wait, in milliseconds; a longer one ends as this.
+    pub wait_ms_max: u64,
+    /// How many connections are looked at, each of which waits for the next, to find out whether another
+    /// wait would close the circle; past it the wait is
+    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
+    pub wait_chain_max: usize,
     /// How many items one tick looks at for expiry, so that a tick has an end.
     pub crawl_items_max: usize,
     /// How many keys one page of `keys` looks at, so that a page has an end.
@@ -54,6 +72,11 @@ impl Limits {
             lock_table_bytes_max: memory_bytes_max / 4,
             lock_bytes_per_connection_max: memory_bytes_max / 8,
             locks_settled_max: 16,
+            // More than the clients of one server want the same thing at once.
+            waits_per_key_max: 16_384,
+            waits_max: 65_536,
+            wait_ms_max: WAIT_MS_MAX,
+            wait_chain_max: 1_000,
             crawl_items_max: 1_000,
             scan_items_max: 1_000,
         }

@@ -35,6 +35,12 @@ pub enum Reply<'a> {
     Granted(Granted<'a>),
     /// An acquire was not granted: somebody holds the lock, whoever asks included.
     Contended(LockSeen),
+    /// An acquire was not granted, and may not wait: it would close a circle of connections that wait for
+    /// each other.
+    WouldDeadlock(LockSeen),
+    /// An acquire waits, and has no answer yet: a [`Notice`](crate::wait::Notice) tells when. Nothing is
+    /// encoded.
+    Waits,
     /// One lock or all of them were given back.
     Unlocked,
     /// `flush_all` or `stats reset` took effect.
@@ -58,7 +64,8 @@ pub enum Refusal {
     /// The item to unlock does not exist. Binary tells it from `NotLocked`, text does not.
     NotLockedNotFound,
     /// The connection holds [`locks_per_connection_max`](crate::Limits::locks_per_connection_max)
-    /// locks, or locked items pin [`locked_bytes_max`](crate::Limits::locked_bytes_max).
+    /// locks, or locked items pin [`locked_bytes_max`](crate::Limits::locked_bytes_max), or too many
+    /// wait already ([`waits_per_key_max`](crate::Limits::waits_per_key_max), and those that follow it).
     TooManyLocks,
     /// The connection is not open (its [`Closed`](crate::engine::Event::Closed) has been handled),
     /// so it can hold no lock. Only a driver that mixes up its connections sees this.
@@ -125,6 +132,8 @@ pub struct LockSeen {
     pub fence: Fence,
     /// Whole seconds since it was granted.
     pub held_s: u64,
+    /// How many connections wait for it.
+    pub waiting: usize,
 }
 
 /// An item as a listing shows it: `keys` its key, a dump all of it.

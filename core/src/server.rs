@@ -7,18 +7,23 @@
 //! - V2: an output grows past its bound by one reply at most. What is not answered for want of room
 //!   is kept, and goes on with the next [`receive`](Server::receive).
 //! - V3: what is kept of a connection's input is at most one unfinished request and, while its
-//!   output is full, what one [`receive`](Server::receive) has brought.
+//!   output is full, what one [`receive`](Server::receive) has brought; while it waits, what came with its request and
+//!   up to [`WAITING_BYTES_MAX`] in all.
 //! - V4: when a connection is closed, by whichever side, its locks are free before the call returns,
 //!   and its id is dead for good.
 //!
 //! # Answers that come later
 //!
-//! Today every request is answered in the call that completes it. A request that waits for a lock
-//! will be answered by what happens to others: to another connection, or to time. There is room for
-//! that: such a connection stops with a [`Progress`] of its own (the enum may grow), only for a
-//! transport that has asked for it, and which connections can go on is told after each call.
+//! A request is answered in the call that completes it, unless it waits for a lock. Then it is answered by
+//! what happens to others: to another connection, or to time. Such a connection stops with
+//! [`Progress::Waiting`], only for a transport that has asked for it ([`with_waits`](Server::with_waits)).
+//!
+//! - V5: after every call, [`next_ready`](Server::next_ready) tells which connections can go on: each goes on with
+//!   [`resume`](Server::resume), which has its answer. While a connection waits, nothing behind its request is executed.
+//! - V6: when [`next_deadline`](Server::next_deadline) has come, a wait or a lease is over. A transport that
+//!   calls [`pass`](Server::pass) then is on time.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -32,10 +37,14 @@ use crate::output::Output;
 use crate::reply::Reply;
 use crate::store::Store;
 use crate::time::{Instant, saturating_millis};
+use crate::wait::Notice;
 use crate::wire::WireLimits;
 
 /// How many bytes may wait to be sent before nothing more is executed, by default.
 pub const OUT_BYTES_MAX: usize = 256 << 10;
+
+/// How many bytes may be kept of the input of a connection that waits, when more of it arrives.
+pub const WAITING_BYTES_MAX: usize = 64 << 10;
 
 /// What a [`Server`] has behind its connections: a [`Core`], or what stands before several.
 pub trait StateMachine {
@@ -50,6 +59,21 @@ pub trait StateMachine {
         command: Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     );
+
+    /// It is `now`, and what time ends by itself has ended ([`Core::pass`]). Nothing, by default.
+    fn pass(&mut self, now: Instant) {
+        let _ = now;
+    }
+
+    /// The next wait that is over ([`Core::next_notice`]). By default nothing waits.
+    fn next_notice(&mut self) -> Option<Notice> {
+        None
+    }
+
+    /// When [`Self::pass`] is to be called ([`Core::next_deadline`]). By default never.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
 }
 
 impl<S: Store> StateMachine for Core<S> {
@@ -65,6 +89,18 @@ impl<S: Store> StateMachine for Core<S> {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         Self::answer(self, now, conn, command, answer);
+    }
+
+    fn pass(&mut self, now: Instant) {
+        Self::pass(self, now);
+    }
+
+    fn next_notice(&mut self) -> Option<Notice> {
+        Self::next_notice(self)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        Self::next_deadline(self)
     }
 }
 
@@ -104,6 +140,8 @@ pub struct Server<M = Core> {
     connections: BTreeMap<ConnId, Open>,
     /// How many connections there have been: the last id that was given.
     opened: u64,
+    /// Those that wait no more and have not gone on yet (V5).
+    ready: BTreeSet<ConnId>,
     wire_limits: WireLimits,
     out_bytes_max: usize,
 }
@@ -135,6 +173,7 @@ impl<M: StateMachine> Server<M> {
             machine,
             connections: BTreeMap::new(),
             opened: 0,
+            ready: BTreeSet::new(),
             wire_limits,
             out_bytes_max: OUT_BYTES_MAX,
         }
@@ -152,6 +191,14 @@ impl<M: StateMachine> Server<M> {
     pub const fn set_out_bytes_max(&mut self, out_bytes_max: usize) {
         // An output without room for anything would never be emptied, and nothing executed.
         self.out_bytes_max = if out_bytes_max == 0 { 1 } else { out_bytes_max };
+    }
+
+    /// The same for a transport that goes on with connections whose requests have waited; by default none may, and
+    /// whoever asks to is answered at once. For the connections that are opened from then on.
+    #[must_use]
+    pub const fn with_waits(mut self) -> Self {
+        self.wire_limits.waits = true;
+        self
     }
 
     /// Somebody has connected. The id is his until the connection is closed, and nobody's after.
@@ -179,6 +226,9 @@ impl<M: StateMachine> Server<M> {
     ///   connection, so that one which does not mind a full output does not lose its memory (V3).
     /// - [`Yielded`](Progress::Yielded) does not happen here: one call does no more than its bytes and
     ///   the room in `out` allow.
+    /// - [`Waiting`](Progress::Waiting): send, and go on with [`resume`](Self::resume) when
+    ///   [`next_ready`](Self::next_ready) names the connection. Meanwhile it may be read for its end; what it sends is
+    ///   kept, and one that sends more than [`WAITING_BYTES_MAX`] loses the connection (V3).
     /// - [`Close`](Progress::Close): send, and close. The connection is closed here already (V4). So
     ///   it is for an id that is nobody's.
     pub fn receive(
@@ -191,7 +241,9 @@ impl<M: StateMachine> Server<M> {
         let Some(open) = self.connections.get_mut(&conn) else {
             return Progress::Close;
         };
-        let progress = if open.is_full && !bytes.is_empty() {
+        let is_too_much = open.is_full
+            || open.wire.is_waiting() && open.input.len() + bytes.len() > WAITING_BYTES_MAX;
+        let progress = if is_too_much && !bytes.is_empty() {
             Progress::Close
         } else {
             let mut machine = At {
@@ -202,13 +254,40 @@ impl<M: StateMachine> Server<M> {
             open.advance(bytes, &mut machine, out, self.out_bytes_max)
         };
         open.is_full = progress == Progress::OutputFull;
+        self.ready.remove(&conn);
         if progress == Progress::Close {
             self.close(now, conn);
         }
         progress
     }
 
-    /// Goes on with a connection whose output was full and has been sent.
+    /// A connection whose request has waited and has an answer now, if there is one: to be asked after every call, until there is
+    /// none. It is named until it has gone on, with [`resume`](Self::resume).
+    pub fn next_ready(&mut self) -> Option<ConnId> {
+        while let Some(Notice { conn, outcome }) = self.machine.next_notice() {
+            // Who has gone is told nothing.
+            if let Some(open) = self.connections.get_mut(&conn)
+                && open.wire.settle(outcome)
+            {
+                self.ready.insert(conn);
+            }
+        }
+        self.ready.first().copied()
+    }
+
+    /// When [`pass`](Self::pass) is to be called; `None` is never.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.machine.next_deadline()
+    }
+
+    /// Time has passed: waits and leases that are over end. To be called when
+    /// [`next_deadline`](Self::next_deadline) has come.
+    pub fn pass(&mut self, now: Instant) {
+        self.machine.pass(now);
+    }
+
+    /// Goes on with a connection whose output was full and has been sent, or whose wait is over.
     pub fn resume(&mut self, now: Instant, conn: ConnId, out: &mut Output) -> Progress {
         self.receive(now, conn, &[], out)
     }
@@ -216,6 +295,7 @@ impl<M: StateMachine> Server<M> {
     /// A connection has ended, however it did. Nothing happens for an id that is nobody's.
     pub fn close(&mut self, now: Instant, conn: ConnId) {
         if self.connections.remove(&conn).is_some() {
+            self.ready.remove(&conn);
             self.machine.handle(now, Event::Closed(conn));
         }
     }

@@ -113,6 +113,12 @@ counters! {
     lock_expired,
     /// Leases that their holders renewed, or took off.
     lock_renewed,
+    /// Requests for locks that began to wait.
+    lock_waits,
+    /// Of those, how many waited in vain until their time was over.
+    lock_wait_timeouts,
+    /// Requests for locks that were not let wait, since this would have been a deadlock.
+    lock_deadlocks,
     /// Changes refused because another connection holds the item's lock.
     lock_refusals,
     /// Changes refused because the grant in whose right they were asked for is over.
@@ -138,6 +144,8 @@ pub struct Gauges {
     pub locks_held: u64,
     /// Connections that hold them.
     pub lock_holders: u64,
+    /// Connections that wait for one.
+    pub lock_waiting: u64,
     /// What locked items take, in bytes as the store accounts for them.
     pub locked_bytes: u64,
     /// What items are found with, in bytes.
@@ -169,6 +177,7 @@ impl Gauges {
             limit_maxbytes,
             locks_held,
             lock_holders,
+            lock_waiting,
             locked_bytes,
             hash_bytes,
             oldest_s,
@@ -180,6 +189,7 @@ impl Gauges {
         self.limit_maxbytes += limit_maxbytes;
         self.locks_held += locks_held;
         self.lock_holders += lock_holders;
+        self.lock_waiting += lock_waiting;
         self.locked_bytes += locked_bytes;
         self.hash_bytes += hash_bytes;
         self.oldest_s = self.oldest_s.max(*oldest_s);
@@ -196,6 +206,7 @@ impl Gauges {
             limit_maxbytes,
             locks_held,
             lock_holders,
+            lock_waiting,
             locked_bytes,
             hash_bytes,
             oldest_s: _,
@@ -207,6 +218,7 @@ impl Gauges {
         show("limit_maxbytes", limit_maxbytes);
         show("locks_held", locks_held);
         show("lock_holders", lock_holders);
+        show("lock_waiting", lock_waiting);
         show("locked_bytes", locked_bytes);
         show("hash_bytes", hash_bytes);
     }

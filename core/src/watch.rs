@@ -275,6 +275,8 @@ fn fetched(get: &Get<'_>, reply: &Reply<'_>, asked: Asked) -> Option<String> {
         | Reply::Locked
         | Reply::Granted(_)
         | Reply::Contended(_)
+        | Reply::WouldDeadlock(_)
+        | Reply::Waits
         | Reply::Unlocked
         | Reply::Ok
         | Reply::Keys(_)
@@ -329,6 +331,8 @@ fn stored(
         | Reply::Locked
         | Reply::Granted(_)
         | Reply::Contended(_)
+        | Reply::WouldDeadlock(_)
+        | Reply::Waits
         | Reply::Unlocked
         | Reply::Ok
         | Reply::Keys(_)
@@ -386,6 +390,7 @@ fn locked(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<
         Reply::Locked => ("granted", None),
         Reply::Hit(hit) => ("granted", hit.lock.map(|lock| lock.fence)),
         Reply::Contended(lock) => ("contended", Some(lock.fence)),
+        Reply::WouldDeadlock(lock) => ("deadlock", Some(lock.fence)),
         Reply::Refused(Refusal::Locked) => ("contended", None),
         Reply::Refused(refusal) => (refused(*refusal), None),
         Reply::Miss | Reply::NotFound => ("not_found", None),
@@ -397,7 +402,9 @@ fn locked(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<
         | Reply::Number(_)
         | Reply::Ok
         | Reply::Keys(_)
-        | Reply::Stats(_) => return None,
+        | Reply::Stats(_)
+        // It has not happened yet.
+        | Reply::Waits => return None,
     };
     let mut line = keyed(
         if takes { "lock" } else { "unlock" },

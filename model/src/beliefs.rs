@@ -168,6 +168,8 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
             Reply::Hit(_)
             | Reply::Granted(_)
             | Reply::Contended(_)
+            | Reply::WouldDeadlock(_)
+            | Reply::Waits
             | Reply::Miss
             | Reply::NotStored
             | Reply::Exists

@@ -113,6 +113,7 @@ impl From<&Reply<'_>> for ReplySeen {
             Reply::Contended(lock) => Self::Contended {
                 holder: lock.holder,
             },
+            Reply::WouldDeadlock(_) | Reply::Waits => panic!("no request of the alphabet waits"),
             Reply::Unlocked => Self::Unlocked,
             Reply::Ok => Self::Ok,
             Reply::Keys(page) => Self::Listed {

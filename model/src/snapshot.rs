@@ -153,6 +153,9 @@ impl Snapshot {
             locks,
             connections,
             ended,
+            // No request of the alphabet waits.
+            waits: _,
+            notices: _,
             // The same from beginning to end.
             limits: _,
             clock:
@@ -241,6 +244,9 @@ impl Snapshot {
                 lease_until,
                 taken,
                 has_item,
+                // No request of the alphabet waits.
+                is_waited: _,
+                is_untold: _,
             },
         ) in locks
         {

@@ -156,11 +156,7 @@ impl<S: Store> Core<S> {
             LockAfter::Keep => {}
             LockAfter::Release => {
                 self.stats.counters.lock_released += 1;
-                // Whether the item stays is told to nobody.
-                match slot {
-                    Some(slot) => drop(self.release(key, slot).is_ok()),
-                    None => drop(self.take_out(key, 0)),
-                }
+                self.free(key, slot);
             }
         }
     }

@@ -44,8 +44,9 @@ impl<S: Store> Core<S> {
         StatsLine {
             name: Cow::Owned(printable(key.as_bytes())),
             value: format!(
-                "mode=x,conn={},held={held_s},fence={},lease={lease}",
+                "mode=x,conn={},held={held_s},waiting={},fence={},lease={lease}",
                 holding.owner.number(),
+                self.waits.waiting(key),
                 holding.fence.number(),
             ),
         }

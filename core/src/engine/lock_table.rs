@@ -14,6 +14,8 @@
 //!   the table's own.
 //! - L12: every grant has a fence of its own, which is greater than that of every grant before.
 //! - L13: a lock with a lease is listed by the moment at which it ends, and no other is.
+//! - L14: of what has ended, the keys that somebody waits for come before all others: they have a line,
+//!   and a list of leases, of their own.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -32,6 +34,10 @@ const ENTRY_BYTES: usize = 176;
 /// the allocator's header, and a key pointer in a tree that is seldom full.
 const LISTED_BYTES: usize = 64;
 
+/// What the place of a key takes that somebody waits for, beyond the key, in bytes: in its owner's list of
+/// those, which becomes the line of those, and a key pointer in a tree that is seldom full.
+const WAITED_BYTES: usize = 64;
+
 /// A key as the table keeps it, shared by its entry and its owner's list.
 type OwnedKey = Arc<[u8]>;
 
@@ -44,14 +50,18 @@ pub struct LockTable {
     by_conn: BTreeMap<ConnId, Holder>,
     /// What terms that are over have left behind (L9), the oldest first.
     ended: VecDeque<BTreeSet<OwnedKey>>,
+    /// Of those, the keys that were waited for when their term was over (L14), the oldest first.
+    handovers: VecDeque<BTreeSet<OwnedKey>>,
     /// Entries whose term is over; those whose lease alone is, are still their owners'.
     ended_entries: usize,
     /// Entries, in force or not, of keys without an item.
     bare_entries: usize,
     /// What their items take of the memory limit.
     ended_pinned_bytes: usize,
-    /// The locks that have a lease, by the moments at which these end (L13).
+    /// The locks that have a lease, by the moments at which these end (L13), if nobody waits for them.
     leases: BTreeSet<(Instant, OwnedKey)>,
+    /// The same of those that somebody waits for (L14).
+    waited_leases: BTreeSet<(Instant, OwnedKey)>,
     /// The first of these moments, so that who meets no lease looks at one number.
     lease_next: Option<Instant>,
     /// A lease that lasts until then or less has passed.
@@ -80,6 +90,10 @@ struct Entry {
     lease_until: Option<Instant>,
     taken: Taken,
     has_item: bool,
+    /// Somebody waits for it.
+    is_waited: bool,
+    /// Its owner has waited for it, and does not know yet.
+    is_untold: bool,
 }
 
 /// What a lock was taken as.
@@ -107,6 +121,8 @@ struct Holder {
     /// The locks it takes now are of this term; the next begins when all are given back.
     term: u64,
     keys: BTreeSet<OwnedKey>,
+    /// Those of them that somebody waits for.
+    waited: BTreeSet<OwnedKey>,
     /// What the items it holds take of the memory limit.
     pinned_bytes: usize,
     /// What its locks take of the table.
@@ -160,6 +176,10 @@ pub struct Holding {
     pub taken: Taken,
     /// There is an item of the key.
     pub has_item: bool,
+    /// Somebody waits for it.
+    pub is_waited: bool,
+    /// Its owner has waited for it, and has not asked since: it does not know yet.
+    pub is_untold: bool,
 }
 
 impl LockTable {
@@ -234,6 +254,11 @@ impl LockTable {
         ENTRY_BYTES + LISTED_BYTES + key.as_bytes().len()
     }
 
+    /// What it adds besides if somebody waits for that lock.
+    pub(super) const fn bytes_for_waited(key: Key<'_>) -> usize {
+        WAITED_BYTES + key.as_bytes().len()
+    }
+
     /// What items that nobody holds any more take of the memory limit while they still look held,
     /// in bytes.
     #[must_use]
@@ -306,6 +331,8 @@ impl LockTable {
             lease_until: None,
             taken,
             has_item,
+            is_waited: false,
+            is_untold: false,
         };
         self.by_key.insert(owned, entry);
         self.bare_entries += usize::from(!has_item);
@@ -316,9 +343,12 @@ impl LockTable {
     /// Takes the lock of `key` out, whose item takes `pinned_bytes` of the memory limit. Says what
     /// it was; `None` if there was none.
     pub(super) fn release(&mut self, key: Key<'_>, pinned_bytes: usize) -> Option<Holding> {
-        // As it is before its lease is taken out of the list.
+        // As it is before its lease and those who wait are taken out of their lists.
         let holding = self.get(key)?;
         self.set_lease(key, None);
+        if holding.is_waited {
+            self.set_waited(key, false);
+        }
         let entry = self.by_key.remove(key.as_bytes())?;
         self.table_bytes -= ENTRY_BYTES;
         self.bare_entries -= usize::from(!entry.has_item);
@@ -354,17 +384,68 @@ impl LockTable {
         if entry.lease_until == until {
             return;
         }
-        let key = Arc::clone(key);
-        if let Some(before) = entry.lease_until {
-            self.leases.remove(&(before, Arc::clone(&key)));
+        let (key, before) = (Arc::clone(key), entry.lease_until);
+        let leases = if entry.is_waited {
+            &mut self.waited_leases
+        } else {
+            &mut self.leases
+        };
+        if let Some(before) = before {
+            leases.remove(&(before, Arc::clone(&key)));
+        }
+        if let Some(until) = until {
+            leases.insert((until, Arc::clone(&key)));
         }
         if let Some(entry) = self.by_key.get_mut(&key) {
             entry.lease_until = until;
         }
-        if let Some(until) = until {
-            self.leases.insert((until, key));
+        self.lease_next = self.first_lease();
+    }
+
+    fn first_lease(&self) -> Option<Instant> {
+        let firsts = [self.leases.first(), self.waited_leases.first()];
+        firsts.into_iter().flatten().map(|(at, _)| *at).min()
+    }
+
+    /// Somebody waits for `key`, whose lock is in the table; or nobody does any more.
+    pub(super) fn set_waited(&mut self, key: Key<'_>, is_waited: bool) {
+        let Some((owned, entry)) = self.by_key.get_key_value(key.as_bytes()) else {
+            return;
+        };
+        if entry.is_waited == is_waited {
+            return;
         }
-        self.lease_next = self.leases.first().map(|(at, _)| *at);
+        let (owned, entry) = (Arc::clone(owned), *entry);
+        if let Some(until) = entry.lease_until {
+            let lease = (until, Arc::clone(&owned));
+            if is_waited {
+                self.leases.remove(&lease);
+                self.waited_leases.insert(lease);
+            } else {
+                self.waited_leases.remove(&lease);
+                self.leases.insert(lease);
+            }
+        }
+        // What has ended keeps its place in line until its turn comes.
+        let holder = self.by_conn.get_mut(&entry.owner);
+        if let Some(holder) = holder.filter(|holder| holder.term == entry.term) {
+            if is_waited {
+                holder.waited.insert(Arc::clone(&owned));
+                self.table_bytes += WAITED_BYTES + owned.len();
+            } else if holder.waited.remove(&owned) {
+                self.table_bytes -= WAITED_BYTES + owned.len();
+            }
+        }
+        if let Some(entry) = self.by_key.get_mut(&owned) {
+            entry.is_waited = is_waited;
+        }
+    }
+
+    /// The owner of `key` has waited for it, and does not know yet that it holds it; or it does now.
+    pub(super) fn set_untold(&mut self, key: Key<'_>, is_untold: bool) {
+        if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
+            entry.is_untold = is_untold;
+        }
     }
 
     /// The lock of `key` stays from now on when its owner deletes the item.
@@ -386,8 +467,40 @@ impl LockTable {
 
     /// A key whose lease has passed. Its lock is to be released.
     pub(super) fn next_expired(&self) -> Option<OwnedKey> {
-        let (at, key) = self.leases.first()?;
-        (*at <= self.leases_passed).then(|| Arc::clone(key))
+        let passed = |(at, _): &&(Instant, OwnedKey)| *at <= self.leases_passed;
+        let waited = self.waited_leases.first().filter(passed);
+        let (_, key) = waited.or_else(|| self.leases.first().filter(passed))?;
+        Some(Arc::clone(key))
+    }
+
+    /// When the first lease ends of a lock that somebody waits for.
+    pub(super) fn next_waited_lease(&self) -> Option<Instant> {
+        self.waited_leases.first().map(|(at, _)| *at)
+    }
+
+    /// Whether locks that have ended many at once are still to be taken out.
+    #[inline]
+    pub(super) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Whether some of them may be waited for.
+    pub(super) fn has_handovers(&self) -> bool {
+        !self.handovers.is_empty()
+    }
+
+    /// The next of the keys that were waited for when their term was over (L14); as
+    /// [`Self::next_ended`].
+    pub(super) fn next_handover(&mut self) -> Option<OwnedKey> {
+        let keys = self.handovers.front_mut()?;
+        let key = keys
+            .pop_first()
+            .expect("an empty list does not stand in line");
+        if keys.is_empty() {
+            self.handovers.pop_front();
+        }
+        self.table_bytes -= WAITED_BYTES + key.len();
+        Some(key)
     }
 
     /// `key`, which is held, has an item again, of `pinned_bytes`.
@@ -417,6 +530,7 @@ impl LockTable {
         };
         holder.term += 1;
         let keys = core::mem::take(&mut holder.keys);
+        let waited = core::mem::take(&mut holder.waited);
         let pinned_bytes = core::mem::take(&mut holder.pinned_bytes);
         holder.table_bytes = 0;
         if keys.is_empty() {
@@ -427,6 +541,9 @@ impl LockTable {
         self.ended_entries += ended;
         self.ended_pinned_bytes += pinned_bytes;
         self.ended.push_back(keys);
+        if !waited.is_empty() {
+            self.handovers.push_back(waited);
+        }
         ended
     }
 
@@ -492,6 +609,8 @@ impl LockTable {
             lease_until: entry.lease_until,
             taken: entry.taken,
             has_item: entry.has_item,
+            is_waited: entry.is_waited,
+            is_untold: entry.is_untold,
         }
     }
 }
@@ -510,6 +629,8 @@ impl LockTable {
             let Holder {
                 term: _,
                 keys,
+                // `iter` shows them.
+                waited: _,
                 pinned_bytes: _,
                 table_bytes: _,
                 elsewhere,
@@ -518,7 +639,8 @@ impl LockTable {
         })
     }
 
-    /// The keys in line to be taken out (L9), in their order.
+    /// The keys in line to be taken out (L9), in their order, those that are waited for first and again
+    /// at their place.
     pub(super) fn in_line(&self) -> impl Iterator<Item = Key<'_>> {
         // V1: every field is shown, here, by `iter` and by `connections`, or is a sum (L10). Of the
         // flushes only the difference matters, which `iter` shows.
@@ -526,10 +648,12 @@ impl LockTable {
             by_key: _,
             by_conn: _,
             ended,
+            handovers,
             ended_entries: _,
             bare_entries: _,
             // `iter` shows them.
             leases: _,
+            waited_leases: _,
             lease_next: _,
             leases_passed: _,
             ended_pinned_bytes: _,
@@ -537,7 +661,8 @@ impl LockTable {
             table_bytes: _,
             flushes: _,
         } = self;
-        ended.iter().flatten().map(|key| as_key(key))
+        let first = handovers.iter().flatten();
+        first.chain(ended.iter().flatten()).map(|key| as_key(key))
     }
 }
 
@@ -563,14 +688,26 @@ impl LockTable {
                 );
             }
         }
-        let leased = self
-            .by_key
-            .iter()
-            .filter_map(|(key, entry)| entry.lease_until.map(|until| (until, Arc::clone(key))));
-        let leased: BTreeSet<_> = leased.collect();
-        assert_eq!(self.leases, leased, "L13: leases");
-        let next = self.leases.first().map(|(at, _)| *at);
-        assert_eq!(self.lease_next, next, "L13: the first of them");
+        for (leases, is_waited) in [(&self.leases, false), (&self.waited_leases, true)] {
+            let leased = self.by_key.iter();
+            let leased = leased.filter(|(_, entry)| entry.is_waited == is_waited);
+            let leased = leased
+                .filter_map(|(key, entry)| entry.lease_until.map(|until| (until, Arc::clone(key))));
+            let leased: BTreeSet<_> = leased.collect();
+            assert_eq!(*leases, leased, "L13 and L14: leases");
+        }
+        assert_eq!(self.lease_next, self.first_lease(), "L13: the first");
+        for (key, entry) in &self.by_key {
+            let first = if self.is_of_term(entry) {
+                self.by_conn[&entry.owner].waited.contains(key)
+            } else {
+                self.handovers.iter().any(|keys| keys.contains(key))
+            };
+            assert!(
+                first || !entry.is_waited,
+                "L14: somebody waits for it, and it does not come first"
+            );
+        }
         let bare = self.by_key.values().filter(|entry| !entry.has_item);
         assert_eq!(
             self.bare_entries,
@@ -598,6 +735,15 @@ impl LockTable {
                 holder.table_bytes, own_bytes,
                 "L10: what {conn}'s locks take"
             );
+            for key in &holder.waited {
+                let entry = self.by_key.get(key).filter(|entry| entry.is_waited);
+                assert_eq!(
+                    entry.map(|entry| (entry.owner, entry.term)),
+                    Some((*conn, holder.term)),
+                    "L14: waited for, and not held"
+                );
+                table_bytes += WAITED_BYTES + key.len();
+            }
             holders += usize::from(!holder.keys.is_empty());
         }
         assert_eq!(self.holders, holders, "L10: holders");
@@ -608,11 +754,22 @@ impl LockTable {
                 .map(|key| LISTED_BYTES + key.len())
                 .sum::<usize>();
         }
+        for keys in &self.handovers {
+            assert!(!keys.is_empty(), "L14: nothing stands in line");
+            table_bytes += keys
+                .iter()
+                .map(|key| WAITED_BYTES + key.len())
+                .sum::<usize>();
+        }
+        assert!(
+            self.handovers.len() <= self.ended.len(),
+            "L14: a line that is longer than that of all"
+        );
         assert_eq!(self.table_bytes, table_bytes, "L10: the table's own bytes");
     }
 }
 
-fn as_key(key: &[u8]) -> Key<'_> {
+pub(super) fn as_key(key: &[u8]) -> Key<'_> {
     Key::new(key).expect("it was made from a key")
 }
 

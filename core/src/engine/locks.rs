@@ -29,7 +29,6 @@ use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::reply::{Granted, LockSeen, Refusal, Reply};
 use crate::store::{Full, Store};
-use crate::time::Instant;
 
 impl<S: Store> Core<S> {
     pub(super) fn lock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
@@ -76,7 +75,6 @@ impl<S: Store> Core<S> {
 
     /// `ml`.
     pub(super) fn acquire<'a>(&'a mut self, conn: ConnId, acquire: Acquire<'a>) -> Reply<'a> {
-        self.stats.counters.cmd_lock += 1;
         let key = acquire.key;
         let found = self.find_live(key).ok();
         let is_held = match found {
@@ -84,28 +82,38 @@ impl<S: Store> Core<S> {
             None => self.bare(key).is_some(),
         };
         if is_held
-            && let Some(lease) = acquire.lease
             && let Some(held) = self.locks.in_force(key)
             && held.owner == conn
         {
-            return self.renew(&acquire, found, held.fence, lease);
+            if held.is_untold {
+                // What it has waited for: its lease lasts from when it was granted.
+                self.stats.counters.cmd_lock += 1;
+                self.locks.set_untold(key, false);
+                return self.granted(&acquire, found, held.fence);
+            }
+            if let Some(lease) = acquire.lease {
+                self.stats.counters.cmd_lock += 1;
+                return self.renew(&acquire, found, held.fence, lease);
+            }
         }
         // Only a holder has a lease to take off.
         let is_of_holder = acquire.lease == Some(Lease::Off);
         if is_of_holder || found.is_none() && !is_held && acquire.needs_item {
+            self.stats.counters.cmd_lock += 1;
             self.stats.counters.lock_misses += 1;
             return Reply::NotFound;
         }
         let slot = found.map(|(slot, _)| slot);
+        if is_held && self.locks.held_by(conn).is_some() {
+            // A request that waits is counted when it is answered.
+            return self.contended(conn, &acquire, slot);
+        }
+        self.stats.counters.cmd_lock += 1;
         let slot = match self
             .may_lock(conn, key, slot, is_held)
             .and_then(|()| self.make_room_for_lock(key, slot))
         {
             Ok(slot) => slot,
-            Err(Refusal::Locked) => {
-                let seen = self.lock_seen(key).expect("it is held");
-                return Reply::Contended(seen);
-            }
             Err(refusal) => return Reply::Refused(refusal),
         };
         let fence = self.grant(conn, key, slot, Taken::ForKey);
@@ -133,17 +141,6 @@ impl<S: Store> Core<S> {
         self.locks.set_lease(acquire.key, self.end_of(lease));
         self.locks.keep_without_item(acquire.key);
         self.granted(acquire, found, fence)
-    }
-
-    /// When a lock that is to last from now on ends.
-    fn end_of(&self, lease: Lease) -> Option<Instant> {
-        match lease {
-            Lease::For { ms } => {
-                let now_ms = self.clock.now.as_millis();
-                Some(Instant::from_millis(now_ms.saturating_add(ms)))
-            }
-            Lease::Off => None,
-        }
     }
 
     /// The answer to an acquire that was granted: with the item, which is held now.
@@ -213,6 +210,7 @@ impl<S: Store> Core<S> {
             holder: held.owner,
             fence: held.fence,
             held_s: held_ms / 1000,
+            waiting: self.waits.waiting(key),
         })
     }
 
@@ -245,7 +243,7 @@ impl<S: Store> Core<S> {
         }
         let of_table = LockTable::bytes_for(key);
         let pinned = slot.map_or(0, |slot| self.store.item_bytes(slot));
-        let has_room = self.locks.table_bytes() + of_table <= self.limits.lock_table_bytes_max;
+        let has_room = self.lock_memory_bytes() + of_table <= self.limits.lock_table_bytes_max;
         if held.locks >= self.limits.locks_per_connection_max
             || !has_room
             || !self.may_pin(held, pinned, of_table)
@@ -266,7 +264,7 @@ impl<S: Store> Core<S> {
         key: Key<'_>,
         slot: Option<S::Slot>,
     ) -> Result<Option<S::Slot>, Refusal> {
-        let wanted = self.locks.table_bytes() + LockTable::bytes_for(key);
+        let wanted = self.lock_memory_bytes() + LockTable::bytes_for(key);
         let now = self.clock.tick();
         self.store
             .set_aside(now, slot, wanted, &mut self.stats.counters)
@@ -342,19 +340,25 @@ impl<S: Store> Core<S> {
             return Reply::Refused(Refusal::NotLocked);
         }
         self.stats.counters.lock_released += 1;
-        // Whether the item stays is told to nobody.
-        let _ = self.release(key, slot);
+        self.free(key, Some(slot));
         Reply::Unlocked
     }
 
     pub(super) fn unlock_all(&mut self, conn: ConnId) -> Reply<'static> {
         self.stats.counters.lock_released += self.locks.end_term(conn) as u64;
+        if self.locks.has_handovers() {
+            self.settle(self.limits.locks_settled_max);
+        }
         Reply::Unlocked
     }
 
     /// Everything `conn` held is free, and nothing can be given to it any more (L4).
     pub(super) fn close(&mut self, conn: ConnId) {
+        self.leave(conn);
         self.stats.counters.lock_died += self.locks.close(conn) as u64;
+        if self.locks.has_handovers() {
+            self.settle(self.limits.locks_settled_max);
+        }
     }
 
     /// Ends the lock of the item in `slot`, whose key is `key`. What the lock has held off happens
@@ -393,10 +397,12 @@ impl<S: Store> Core<S> {
         !holding.is_over || self.outlives(holding, header)
     }
 
-    /// Takes up to `locks_max` locks that are over out of the table, and lets go of their items.
+    /// Takes up to `locks_max` locks that are over out of the table, those that somebody waits for first, and lets
+    /// go of their items.
     pub(super) fn settle(&mut self, locks_max: usize) {
         for _ in 0..locks_max {
-            let Some(key) = self.locks.next_ended() else {
+            let next = self.locks.next_handover();
+            let Some(key) = next.or_else(|| self.locks.next_ended()) else {
                 return;
             };
             let key = Key::new(&key).expect("it was made from a key");
@@ -408,14 +414,24 @@ impl<S: Store> Core<S> {
     }
 
     /// Takes a lock that is over out of the table, and lets go of its item.
-    fn let_go(&mut self, key: Key<'_>, holding: Holding) {
-        if holding.has_item {
-            let slot = self.store.find(key).ok().expect("L3: it has an item");
-            // Nobody has asked for it.
-            let _ = self.release(key, slot);
-        } else {
-            self.take_out(key, 0);
-        }
+    pub(super) fn let_go(&mut self, key: Key<'_>, holding: Holding) {
+        let slot = holding
+            .has_item
+            .then(|| self.store.find(key).ok().expect("L3: it has an item"));
+        self.free(key, slot);
+    }
+
+    /// Ends the lock of `key`, whose item, if there is one, is in `slot`; whether this stays is told to nobody.
+    /// Who waits for the lock is given it (Q6).
+    pub(super) fn free(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
+        let slot = match slot {
+            Some(slot) => self.release(key, slot).ok().map(|_| slot),
+            None => {
+                self.take_out(key, 0);
+                None
+            }
+        };
+        self.hand_over(key, slot);
     }
 
     /// Takes a lock out of the table, whose item takes `pinned_bytes`. Says what it was; `None` if there

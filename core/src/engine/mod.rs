@@ -27,6 +27,8 @@ mod recache;
 mod remove;
 #[cfg(feature = "verify")]
 mod view;
+mod wait_table;
+mod waits;
 mod write;
 
 #[cfg(test)]
@@ -37,6 +39,7 @@ pub use detail::{PREFIXES_MAX, Prefixes};
 pub use lock_table::{Held, Holding, LockTable, Taken};
 #[cfg(feature = "verify")]
 pub use view::View;
+pub use wait_table::{WaitTable, Waiter};
 
 use alloc::vec::Vec;
 
@@ -79,6 +82,7 @@ pub enum Event {
 pub struct Core<S = LogStore> {
     store: S,
     locks: LockTable,
+    waits: WaitTable,
     limits: Limits,
     clock: Clock,
     next_cas: Cas,
@@ -125,6 +129,7 @@ impl<S: Store> Core<S> {
         Self {
             store,
             locks: LockTable::default(),
+            waits: WaitTable::default(),
             limits,
             clock: Clock {
                 now: Instant::default(),
@@ -139,7 +144,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Executes what `conn` asks at `now`. Every command has exactly one reply.
+    /// Executes what `conn` asks at `now`. Every command has exactly one reply; only one that was allowed to
+    /// wait has it later ([`Reply::Waits`], [`crate::wait`]).
     ///
     /// A `now` before the last one counts as the last one: a clock that steps back must not revive
     /// an expired item.
@@ -149,8 +155,9 @@ impl<S: Store> Core<S> {
         conn: ConnId,
         command: Command<'a>,
     ) -> Reply<'a> {
-        self.advance(now);
-        self.settle(self.limits.locks_settled_max);
+        if self.advance(now) || self.locks.has_ended() {
+            self.catch_up(&command);
+        }
         if self.detail.is_on()
             && let Command::Item(command) = &command
         {
@@ -164,18 +171,20 @@ impl<S: Store> Core<S> {
 
     /// Takes in what happens at `now`; time as in [`execute`](Self::execute).
     pub fn handle(&mut self, now: Instant, event: Event) {
-        self.advance(now);
+        if self.advance(now) {
+            self.settle_waits(self.limits.locks_settled_max);
+            self.settle_leases(self.limits.locks_settled_max);
+        }
         match event {
             Event::Opened(conn) => self.locks.open(conn),
             Event::HoldsElsewhere(conn, held) => self.locks.note_elsewhere(conn, held),
             Event::Closed(conn) => self.close(conn),
             Event::Tick => {
-                self.settle(self.limits.crawl_items_max);
-                self.settle_leases(self.limits.crawl_items_max);
+                self.settle_all(self.limits.crawl_items_max);
                 let tick = self.clock.tick();
-                let counters = &mut self.stats.counters;
                 // The table may have become smaller: then this gives room back, and needs none.
-                let table_bytes = self.locks.table_bytes();
+                let table_bytes = self.lock_memory_bytes();
+                let counters = &mut self.stats.counters;
                 let _ = self.store.set_aside(tick, None, table_bytes, counters);
                 self.store
                     .crawl(tick, self.limits.crawl_items_max, counters);
@@ -187,7 +196,7 @@ impl<S: Store> Core<S> {
     /// Whether there is more to do than one [`Event::Tick`] does: then the next may come soon.
     #[must_use]
     pub fn wants_tick(&self) -> bool {
-        self.store.wants_crawl(self.clock.tick())
+        self.locks.has_handovers() || self.store.wants_crawl(self.clock.tick())
     }
 
     /// This core as `conn` sees it at `now`: what
@@ -240,9 +249,12 @@ impl<S: Store> Core<S> {
         self.flush_at
     }
 
-    /// It is `now`, and nothing else happens: what time ends by itself has ended.
+    /// It is `now`, and nothing else happens: what time ends by itself has ended. What there is to do of that
+    /// is done, up to [`crawl_items_max`](Limits::crawl_items_max) of each kind.
     pub fn pass(&mut self, now: Instant) {
-        self.advance(now);
+        if self.advance(now) || self.locks.has_handovers() {
+            self.settle_all(self.limits.crawl_items_max);
+        }
     }
 
     /// A `flush_all` that is still to take effect does so at `now`, since it does in another core: for a
@@ -307,7 +319,7 @@ impl<S: Store> Core<S> {
             "L11: locks pin too much"
         );
         assert!(
-            self.locks.table_bytes() <= self.limits.lock_table_bytes_max,
+            self.lock_memory_bytes() <= self.limits.lock_table_bytes_max,
             "L11: the table of locks is too large"
         );
         for conn in self.locks.open_connections() {
@@ -316,6 +328,7 @@ impl<S: Store> Core<S> {
                 "L11: {conn} has more than its share"
             );
         }
+        self.check_waits();
         for (_, holding) in self.locks.iter() {
             let has_passed = holding.lease_until.is_some_and(|at| at <= self.clock.now);
             assert!(
@@ -329,14 +342,14 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn advance(&mut self, now: Instant) {
+    /// It is `now`. Says whether a lease or a wait is over that is still to be seen to.
+    fn advance(&mut self, now: Instant) -> bool {
         self.clock.now = self.clock.now.max(now);
         if self.flush_at.is_some_and(|at| at <= self.clock.now) {
             self.flush();
         }
-        if self.locks.pass_leases(self.clock.now) {
-            self.settle_leases(self.limits.locks_settled_max);
-        }
+        let leases_passed = self.locks.pass_leases(self.clock.now);
+        leases_passed || self.waits.next().is_some_and(|at| at <= self.clock.now)
     }
 
     fn execute_item<'a>(&'a mut self, conn: ConnId, command: ItemCommand<'a>) -> Reply<'a> {
@@ -490,6 +503,7 @@ impl<S: Store> Core<S> {
             limit_maxbytes: self.limits.memory_bytes_max as u64,
             locks_held: self.locks.len() as u64,
             lock_holders: self.locks.holders() as u64,
+            lock_waiting: self.waits.len() as u64,
             locked_bytes: usage.locked_bytes as u64,
             hash_bytes: queue.index_bytes as u64,
             oldest_s: queue.oldest.map_or(0, age_s),

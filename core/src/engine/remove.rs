@@ -9,6 +9,7 @@ use super::guard::Guarded;
 use super::lock_table::Taken;
 use crate::command::{Delete, LockAfter, NewCas, Removal};
 use crate::conn_id::ConnId;
+use crate::fence::Fence;
 use crate::item::ItemHeader;
 use crate::key::Key;
 use crate::reply::Reply;
@@ -40,6 +41,10 @@ impl<S: Store> Core<S> {
             self.stats.counters.delete_misses += 1;
             return Reply::Exists;
         }
+        let of_grant = match delete.lock {
+            LockAfter::Release => self.grant_in_force(delete.key),
+            LockAfter::Keep => None,
+        };
         // Where the item is then, if it stays.
         let done = match delete.removal {
             Removal::Remove => {
@@ -94,14 +99,18 @@ impl<S: Store> Core<S> {
         match done {
             Ok(stays) => {
                 self.stats.counters.delete_hits += 1;
-                // One of an item has gone with it.
-                if delete.lock == LockAfter::Release && self.locks.in_force(delete.key).is_some() {
+                // One of an item has gone with it, and may be another's by now.
+                if of_grant.is_some() && self.grant_in_force(delete.key) == of_grant {
                     self.end_lock(delete.key, stays, delete.lock);
                 }
                 Reply::Deleted
             }
             Err(Full) => self.out_of_memory(),
         }
+    }
+
+    fn grant_in_force(&self, key: Key<'_>) -> Option<Fence> {
+        self.locks.in_force(key).map(|holding| holding.fence)
     }
 
     /// Out of date, with its win open again.
@@ -135,15 +144,24 @@ impl<S: Store> Core<S> {
         self.overwrite(slot, header, Value::default()).map(Some)
     }
 
-    /// Takes an item out, and with it its lock, if it was taken as that of an item.
+    /// Takes an item out, and with it its lock, if it was taken as that of an item: then who waits for
+    /// this is given it.
     pub(super) fn remove(&mut self, key: Key<'_>, slot: S::Slot) {
-        if self.store.header(slot).locked {
-            let pinned_bytes = self.store.item_bytes(slot);
-            match self.locks.in_force(key).map(|holding| holding.taken) {
-                Some(Taken::ForKey) => self.locks.lose_item(key, pinned_bytes),
-                Some(Taken::WithItem) | None => drop(self.take_out(key, pinned_bytes)),
+        if !self.store.header(slot).locked {
+            self.store.remove(slot);
+            return;
+        }
+        let pinned_bytes = self.store.item_bytes(slot);
+        match self.locks.in_force(key).map(|holding| holding.taken) {
+            Some(Taken::ForKey) => {
+                self.locks.lose_item(key, pinned_bytes);
+                self.store.remove(slot);
+            }
+            Some(Taken::WithItem) | None => {
+                self.take_out(key, pinned_bytes);
+                self.store.remove(slot);
+                self.hand_over(key, None);
             }
         }
-        self.store.remove(slot);
     }
 }

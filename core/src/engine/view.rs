@@ -11,12 +11,14 @@ use alloc::vec::Vec;
 
 use super::Core;
 use super::lock_table::{Held, Holding};
+use super::wait_table::Waiter;
 use crate::conn_id::ConnId;
 use crate::item::Cas;
 use crate::key::Key;
 use crate::limits::Limits;
 use crate::store::{MapStore, MapView};
 use crate::time::{Clock, Instant};
+use crate::wait::Notice;
 
 /// A core on a [`MapStore`], laid open.
 #[derive(Clone, Debug)]
@@ -31,6 +33,10 @@ pub struct View<'a> {
     /// The keys of locks that have ended many at once, in the order in which their items are let
     /// go of.
     pub ended: Vec<Key<'a>>,
+    /// Those who wait, by key, the first to come first.
+    pub waits: Vec<(Key<'a>, Vec<(ConnId, Waiter)>)>,
+    /// What is still to be told to those who waited, the oldest first.
+    pub notices: Vec<Notice>,
     /// The bounds.
     pub limits: &'a Limits,
     /// The time as the last event left it.
@@ -50,6 +56,7 @@ impl Core<MapStore> {
         let Self {
             store,
             locks,
+            waits,
             limits,
             clock,
             next_cas,
@@ -69,6 +76,8 @@ impl Core<MapStore> {
                 .map(|(conn, keys, elsewhere)| (conn, keys.collect(), elsewhere))
                 .collect(),
             ended: locks.in_line().collect(),
+            waits: waits.laid_open().collect(),
+            notices: waits.notices().collect(),
             limits,
             clock: *clock,
             next_cas: *next_cas,

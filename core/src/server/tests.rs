@@ -279,3 +279,5 @@ fn the_conversation_has_answers() {
     assert!(two.ends_with("ERROR\r\n"), "{two}");
     assert!(two.contains("STAT items:1:number 2\r\n"), "{two}");
 }
+
+mod waits;

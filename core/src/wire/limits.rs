@@ -51,6 +51,9 @@ pub struct WireLimits {
     pub get_line_bytes_max: usize,
     /// What clients may ask for; everything but the end of the server by default.
     pub allowed: Allowed,
+    /// Whether the transport goes on with requests that wait (see [`crate::wait`]); not by default: `w` is
+    /// as if it were 0 then.
+    pub waits: bool,
 }
 
 impl WireLimits {
@@ -61,6 +64,7 @@ impl WireLimits {
             value_bytes_max,
             get_line_bytes_max: GET_LINE_BYTES_MAX,
             allowed: Allowed::DEFAULT,
+            waits: false,
         }
     }
 }

@@ -391,6 +391,7 @@ impl Oracle {
             holder: lock.owner,
             fence: Fence::new(lock.fence).expect("they start at 1"),
             held_s: (self.now_ms - lock.since_ms) / 1000,
+            waiting: 0,
         })
     }
 

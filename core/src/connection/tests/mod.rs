@@ -92,6 +92,7 @@ impl Bench {
             match progress {
                 Progress::NeedsInput { at_least } => assert!(at_least > input.len()),
                 Progress::OutputFull | Progress::Yielded => panic!("there is no bound to reach"),
+                Progress::Waiting => panic!("nothing waits here"),
                 Progress::Close => *open = false,
             }
         }
@@ -696,6 +697,7 @@ fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize, steps_max: usize)
                 }
                 Progress::OutputFull => {}
                 Progress::Yielded => assert_eq!(core.steps_left, 0, "it yields unasked"),
+                Progress::Waiting => panic!("nothing waits here"),
                 Progress::Close => return all,
             }
         }

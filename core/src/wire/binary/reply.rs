@@ -57,7 +57,9 @@ pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Output
         }
         Reply::Deleted | Reply::Locked | Reply::Unlocked | Reply::Ok => loud(success, out),
         // No packet asks for what these answer.
-        Reply::Granted(_) | Reply::Contended(_) => error(envelope, Status::INTERNAL, out),
+        Reply::Granted(_) | Reply::Contended(_) | Reply::WouldDeadlock(_) | Reply::Waits => {
+            error(envelope, Status::INTERNAL, out);
+        }
         Reply::NotStored => error(envelope, not_stored(envelope.opcode.verb()), out),
         Reply::Exists => error(envelope, Status::EXISTS, out),
         Reply::NotFound => error(envelope, Status::NOT_FOUND, out),

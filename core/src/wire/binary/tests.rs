@@ -75,7 +75,9 @@ impl Bench {
                     "gathers too much"
                 );
             }
-            Progress::OutputFull | Progress::Yielded => panic!("there is no bound here"),
+            Progress::OutputFull | Progress::Yielded | Progress::Waiting => {
+                panic!("there is no bound here, and nothing waits")
+            }
             Progress::Close => {
                 *closed = true;
                 self.core.handle(Instant::default(), Event::Closed(conn));

@@ -339,6 +339,8 @@ fn encode_word(reply: &Reply<'_>, out: &mut Vec<u8>) {
         | Reply::Keys(_)
         | Reply::Stats(_)
         | Reply::Granted(_)
-        | Reply::Contended(_) => put_line(out, MISMATCH),
+        | Reply::Contended(_)
+        | Reply::WouldDeadlock(_)
+        | Reply::Waits => put_line(out, MISMATCH),
     }
 }

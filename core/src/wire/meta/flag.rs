@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use super::Verb;
 use crate::command::{LEASE_MS_MIN, Lease};
 use crate::fence::Fence;
+use crate::limits::WAIT_MS_MAX;
 use crate::time::Exptime;
 use crate::wire::scan::{i32_from, u32_from, u64_from};
 use crate::wire::status_line::{BAD_FORMAT, put_number};
@@ -36,6 +37,9 @@ pub enum Flag<'a> {
     OfGrant(Fence),
     /// `T` of `ml`: how long the lock is to last.
     Lease(Lease),
+    /// `w` of `ml`: how long to wait if somebody holds the lock, in milliseconds, up to
+    /// [`WAIT_MS_MAX`]; 0 is not at all.
+    Wait(u64),
     /// `F` of `ml`: show the number of the grant.
     ShowFence,
     /// `U`: give the lock back in the same step.
@@ -150,6 +154,10 @@ impl<'a> Flag<'a> {
             b'U' if verb.changes() => Self::Unlock,
             b'u' => Self::NoBump,
             b'v' => Self::Value,
+            b'w' if verb == Verb::Lock => match number(BAD_TOKEN)? {
+                ms @ 0..=WAIT_MS_MAX => Self::Wait(ms),
+                _ => return Err(BAD_TOKEN),
+            },
             b'x' => Self::Clear,
             b'P' | b'L' => Self::Proxy,
             _ => return Err(BadFlag::Unknown),
@@ -184,6 +192,7 @@ impl<'a> Flag<'a> {
                 let [hundreds, tens, ones] = [100, 10, 1].map(|unit| b'0' + digit(ms / unit));
                 out.extend_from_slice(&[b'.', hundreds, tens, ones]);
             }
+            Self::Wait(ms) => number(b'w', ms, out),
             Self::ShowFence => out.push(b'F'),
             Self::Unlock => out.push(b'U'),
             Self::ShowFetched => out.push(b'h'),

@@ -37,6 +37,8 @@ pub(super) struct Options<'a> {
     pub(super) unlocks: bool,
     /// `T` of `ml`.
     pub(super) lease: Option<Lease>,
+    /// `w` of `ml`.
+    pub(super) wait_ms: u64,
     /// Something of the item is to be shown.
     pub(super) looks: bool,
     pub(super) new_cas: NewCas,
@@ -102,6 +104,7 @@ impl<'a> Options<'a> {
             fence: None,
             unlocks: false,
             lease: None,
+            wait_ms: 0,
             looks: false,
             new_cas: NewCas::Next,
             touch: None,
@@ -199,6 +202,7 @@ impl<'a> Options<'a> {
             Flag::Quiet => return self.quiet = true,
             Flag::InGrant(fence) | Flag::OfGrant(fence) => return self.fence = Some(fence),
             Flag::Lease(lease) => return self.lease = Some(lease),
+            Flag::Wait(ms) => return self.wait_ms = ms,
             Flag::Unlock => return self.unlocks = true,
             Flag::Value => {
                 self.with_value = true;

@@ -55,7 +55,10 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
         (Verb::Arithmetic, Reply::Number(number)) => encode_number(envelope, number, out),
         (Verb::Debug, Reply::Hit(hit)) => encode_debug(hit, out),
         (Verb::Debug, Reply::Miss) => put_line(out, "EN"),
-        (Verb::Lock, Reply::Contended(lock)) => encode_contended(envelope, lock, out),
+        (Verb::Lock, Reply::Contended(lock)) => encode_contended(envelope, lock, false, out),
+        (Verb::Lock, Reply::WouldDeadlock(lock)) => encode_contended(envelope, lock, true, out),
+        // Not yet.
+        (Verb::Lock, Reply::Waits) => {}
         // `U` without the lock: whatever grant it counts on is not in force.
         (Verb::Set, Reply::Refused(Refusal::NotLocked)) => {
             encode_set(*b"EX", 0, envelope.value_bytes, envelope, out);
@@ -150,11 +153,21 @@ fn encode_granted(envelope: &MetaEnvelope<'_>, granted: &Granted<'_>, out: &mut 
     }
 }
 
-/// Who holds the lock that was asked for, and for how long.
-fn encode_contended(envelope: &MetaEnvelope<'_>, lock: &LockSeen, out: &mut Vec<u8>) {
+/// Who holds the lock that was asked for, for how long, and how many wait for it; and whether it is refused because
+/// waiting for it `would_deadlock`.
+fn encode_contended(
+    envelope: &MetaEnvelope<'_>,
+    lock: &LockSeen,
+    would_deadlock: bool,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(b"LK");
     put_flag(b'h', lock.holder.number(), out);
     put_flag(b'a', lock.held_s, out);
+    put_flag(b'n', lock.waiting, out);
+    if would_deadlock {
+        out.extend_from_slice(b" d");
+    }
     for word in Tokens::new(envelope.flags) {
         put_reflected(word, envelope, out);
     }
@@ -243,6 +256,8 @@ fn encode_debug(hit: &Hit<'_>, out: &mut Vec<u8>) {
         put_number(out, lock.fence.number());
         out.extend_from_slice(b" held=");
         put_number(out, lock.held_s);
+        out.extend_from_slice(b" waiting=");
+        put_number(out, lock.waiting);
     }
     out.extend_from_slice(b"\r\n");
 }

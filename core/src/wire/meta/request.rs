@@ -14,7 +14,7 @@ use super::options::{BadLine, BareFlags, Options, flag_bit};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, Guard, ItemCommand, OnMissing, Release,
-    Removal, Set, SetMode,
+    Removal, Set, SetMode, Wait,
 };
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
@@ -77,7 +77,7 @@ pub fn decode<'a>(
         Verb::Delete => decode_delete(key, flags, line, key_buffer),
         Verb::Arithmetic => decode_arithmetic(key, flags, line, key_buffer),
         Verb::Debug => decode_debug(key, flags, line, key_buffer),
-        Verb::Lock | Verb::Unlock => decode_of_lock(verb, key, flags, line, key_buffer),
+        Verb::Lock | Verb::Unlock => decode_of_lock(verb, key, flags, line, limits, key_buffer),
     }
 }
 
@@ -303,6 +303,7 @@ fn decode_of_lock<'a>(
     key: &'a [u8],
     text: &'a [u8],
     line: Line<'a>,
+    limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
     let flags = match Options::parse(verb, key, text, 2, key_buffer) {
@@ -318,6 +319,11 @@ fn decode_of_lock<'a>(
             lease: flags.lease,
             needs_item: flags.clear,
             looks: flags.looks,
+            wait: match flags.wait_ms {
+                0 => Wait::No,
+                _ if !limits.waits => Wait::No,
+                ms => Wait::UpTo { ms },
+            },
         })
     } else {
         ItemCommand::Release(Release {

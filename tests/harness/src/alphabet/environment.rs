@@ -167,6 +167,8 @@ impl Environment {
             | Reply::Locked
             | Reply::Granted(Granted { item: None, .. })
             | Reply::Contended(_)
+            | Reply::WouldDeadlock(_)
+            | Reply::Waits
             | Reply::Unlocked
             | Reply::Ok
             | Reply::Keys(_)

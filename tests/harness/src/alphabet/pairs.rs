@@ -312,6 +312,7 @@ impl ReplyKind {
             Reply::Granted(granted) if granted.item.is_some() => Self::GrantedItem,
             Reply::Granted(_) => Self::Granted,
             Reply::Contended(_) => Self::Contended,
+            Reply::WouldDeadlock(_) | Reply::Waits => panic!("no request of the alphabet waits"),
             Reply::Unlocked => Self::Unlocked,
             Reply::Ok => Self::Ok,
             Reply::Keys(_) => Self::Keys,

@@ -2,7 +2,7 @@
 
 use latchd_core::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys, Lease,
-    LockAfter, NewCas, Release, Removal, ScanCursor, Set, SetMode, TtlSteps,
+    LockAfter, NewCas, Release, Removal, ScanCursor, Set, SetMode, TtlSteps, Wait,
 };
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
@@ -370,6 +370,7 @@ impl SmallRequest {
                 lease: acquire.lease,
                 needs_item: acquire.needs_item,
                 looks: acquire.looks,
+                wait: Wait::No,
             })),
             Self::Release { key, fence } => Command::Item(ItemCommand::Release(Release {
                 key: meaning.key(key),

@@ -112,6 +112,7 @@ impl OwnedReply {
                 item: granted.item.map(|hit| Seen::of(&hit, ttls(&hit.ttl))),
             },
             Reply::Contended(lock) => Self::Contended(*lock),
+            Reply::WouldDeadlock(_) | Reply::Waits => panic!("no request of the alphabet waits"),
             Reply::Miss => Self::Miss,
             Reply::Stored(stored) => Self::Stored {
                 cas: stored.cas.number(),

@@ -1,0 +1,310 @@
+//! The rules of waiting: who stands in line for a lock, and what becomes of it.
+//!
+//! - Q6: never is a lock free while somebody waits who could have it: whatever ends it, the first in line is
+//!   given it in the same step, or, where very many end at once, before anybody else sees the key.
+//! - Q7: nobody is given a lock before those who waited for it.
+//! - Q8: a lock is never given to one whose time is over, nor to one who has gone.
+//! - Q9: no connections wait for each other in a circle.
+//! - Q10: every wait ends with one notice: granted, refused, or too late.
+//!
+//! When many locks end in one step, those that somebody waits for are handed over first, a few with every
+//! command and more with every tick; one that a command is about, before it.
+
+use super::Core;
+use super::lock_table::{LockTable, Taken};
+use super::wait_table::{WaitTable, Waiter};
+use crate::command::{Acquire, Command, Lease, Wait};
+use crate::conn_id::ConnId;
+use crate::item::ItemHeader;
+use crate::key::Key;
+use crate::reply::{LockSeen, Refusal, Reply};
+use crate::store::{Full, Store};
+use crate::time::Instant;
+use crate::wait::{Chain, Notice, Outcome, would_deadlock};
+
+impl<S: Store> Core<S> {
+    /// The next wait that has ended, of those that were not told yet. To be asked, until there is none, after every call that can
+    /// change something.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.waits.take_notice()
+    }
+
+    /// When something is to happen of which somebody is to be told: a wait ends by itself, or the lease of a
+    /// lock that is waited for. In the past if there is more of it than one call does. To be on time, a
+    /// transport calls [`pass`](Self::pass) then.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        if self.locks.has_handovers() {
+            return Some(self.clock.now);
+        }
+        let deadlines = [self.waits.next(), self.locks.next_waited_lease()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Who waits for what.
+    #[must_use]
+    pub const fn waits(&self) -> &WaitTable {
+        &self.waits
+    }
+
+    /// What becomes of a request for a lock that somebody holds.
+    pub(super) fn contended(
+        &mut self,
+        conn: ConnId,
+        acquire: &Acquire<'_>,
+        slot: Option<S::Slot>,
+    ) -> Reply<'static> {
+        let key = acquire.key;
+        let seen = self.lock_seen(key).expect("it is held");
+        let ms = match acquire.wait {
+            Wait::No | Wait::UpTo { ms: 0 } => {
+                self.count_refused();
+                return Reply::Contended(seen);
+            }
+            Wait::WouldDeadlock => return self.refuse_deadlock(seen),
+            Wait::UpTo { ms } => ms.min(self.limits.wait_ms_max),
+        };
+        let chain = would_deadlock(
+            conn,
+            key,
+            self.limits.wait_chain_max,
+            |key| self.locks.owner(key),
+            |conn| self.waits.waits_for(conn),
+        );
+        match chain {
+            Chain::Ends => {}
+            Chain::Closes => return self.refuse_deadlock(seen),
+            Chain::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
+        }
+        if let Err(refusal) = self.may_wait(conn, key, slot) {
+            return self.refuse_wait(refusal);
+        }
+        self.stats.counters.lock_waits += 1;
+        let now_ms = self.clock.now.as_millis();
+        let waiter = Waiter {
+            until: Instant::from_millis(now_ms.saturating_add(ms)),
+            lease: acquire.lease,
+            needs_item: acquire.needs_item,
+        };
+        self.waits.join(key, conn, waiter);
+        self.locks.set_waited(key, true);
+        Reply::Waits
+    }
+
+    fn count_refused(&mut self) {
+        self.stats.counters.cmd_lock += 1;
+        self.stats.counters.lock_contended += 1;
+    }
+
+    fn refuse_deadlock(&mut self, seen: LockSeen) -> Reply<'static> {
+        self.count_refused();
+        self.stats.counters.lock_deadlocks += 1;
+        Reply::WouldDeadlock(seen)
+    }
+
+    fn refuse_wait(&mut self, refusal: Refusal) -> Reply<'static> {
+        self.stats.counters.cmd_lock += 1;
+        Reply::Refused(refusal)
+    }
+
+    /// Whether `conn` may wait for a lock that another holds, and sees to it that there is room for it.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
+    fn may_wait(
+        &mut self,
+        conn: ConnId,
+        key: Key<'_>,
+        slot: Option<S::Slot>,
+    ) -> Result<(), Refusal> {
+        let held = self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
+        let of_tables = WaitTable::bytes_for(key) + LockTable::bytes_for_waited(key);
+        let wanted = self.lock_memory_bytes() + of_tables;
+        if self.waits.waits_for(conn).is_some()
+            || held.locks >= self.limits.locks_per_connection_max
+            || self.waits.waiting(key) >= self.limits.waits_per_key_max
+            || self.waits.untold() >= self.limits.waits_max
+            || wanted > self.limits.lock_table_bytes_max
+        {
+            return Err(Refusal::TooManyLocks);
+        }
+        let now = self.clock.tick();
+        self.store
+            .set_aside(now, slot, wanted, &mut self.stats.counters)
+            .map(|_| ())
+            .map_err(|Full| Refusal::TooManyLocks)
+    }
+
+    /// What the tables of locks and waits take of the memory limit.
+    pub(super) const fn lock_memory_bytes(&self) -> usize {
+        self.locks.table_bytes() + self.waits.table_bytes()
+    }
+
+    /// The lock of `key` has ended, and is out of the table; its item, if there is one, is in `slot`. Who waits for
+    /// it is given it (Q6).
+    #[inline]
+    pub(super) fn hand_over(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
+        if !self.waits.is_empty() {
+            self.hand_to_first(key, slot);
+        }
+    }
+
+    fn hand_to_first(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
+        while let Some((conn, waiter)) = self.waits.leave_first(key) {
+            let outcome = self.outcome(conn, &waiter, key, slot);
+            match outcome {
+                Outcome::Granted => self.grant_to_waiter(conn, &waiter, key, slot),
+                // They are counted as what they ask for then.
+                Outcome::TimedOut => {}
+                Outcome::NotFound => {
+                    self.stats.counters.cmd_lock += 1;
+                    self.stats.counters.lock_misses += 1;
+                }
+                Outcome::TooManyLocks => self.stats.counters.cmd_lock += 1,
+            }
+            self.waits.notify(conn, outcome);
+            if outcome == Outcome::Granted {
+                return;
+            }
+        }
+    }
+
+    /// What a lock that is free means for one who waits for it.
+    fn outcome(
+        &self,
+        conn: ConnId,
+        waiter: &Waiter,
+        key: Key<'_>,
+        slot: Option<S::Slot>,
+    ) -> Outcome {
+        if waiter.until <= self.clock.now {
+            return Outcome::TimedOut;
+        }
+        if waiter.needs_item && slot.is_none() {
+            return Outcome::NotFound;
+        }
+        let held = self.locks.held_by(conn);
+        let held = held.expect("Q8: who has gone does not wait");
+        let pinned = slot.map_or(0, |slot| self.store.item_bytes(slot));
+        if held.locks < self.limits.locks_per_connection_max
+            && self.may_pin(held, pinned, LockTable::bytes_for(key))
+        {
+            Outcome::Granted
+        } else {
+            Outcome::TooManyLocks
+        }
+    }
+
+    /// There is room in the table: what the wait has taken ([`WaitTable::bytes_for`]).
+    fn grant_to_waiter(
+        &mut self,
+        conn: ConnId,
+        waiter: &Waiter,
+        key: Key<'_>,
+        slot: Option<S::Slot>,
+    ) {
+        self.grant(conn, key, slot, Taken::ForKey);
+        self.locks.set_untold(key, true);
+        if let Some(lease) = waiter.lease {
+            self.locks.set_lease(key, self.end_of(lease));
+        }
+        if self.waits.waiting(key) > 0 {
+            self.locks.set_waited(key, true);
+        }
+        if let Some(slot) = slot {
+            let header = ItemHeader {
+                locked: true,
+                ..self.store.header(slot)
+            };
+            self.store.set_header(slot, header);
+        }
+    }
+
+    /// Ends up to `waits_max` of the waits whose time is over.
+    pub(super) fn settle_waits(&mut self, waits_max: usize) {
+        for _ in 0..waits_max {
+            let Some(conn) = self.waits.overdue(self.clock.now) else {
+                return;
+            };
+            self.leave(conn);
+            self.waits.notify(conn, Outcome::TimedOut);
+            self.stats.counters.lock_wait_timeouts += 1;
+        }
+    }
+
+    /// `conn` waits no more, if it did.
+    pub(super) fn leave(&mut self, conn: ConnId) {
+        let Some((key, _)) = self.waits.leave(conn) else {
+            return;
+        };
+        let key = super::lock_table::as_key(&key);
+        if self.waits.waiting(key) == 0 {
+            self.locks.set_waited(key, false);
+        }
+    }
+
+    /// Something has ended by time, or many locks have ended at once: does some of what there is to do, and all that
+    /// concerns the key of `command`.
+    #[cold]
+    pub(super) fn catch_up(&mut self, command: &Command<'_>) {
+        self.settle_all(self.limits.locks_settled_max);
+        if let Some(key) = command.key()
+            && let Some(holding) = self.locks.get(key)
+            && holding.is_over
+            && holding.is_waited
+        {
+            self.let_go(key, holding);
+        }
+    }
+
+    /// Does up to `each_max` of each kind of what is left to be done.
+    pub(super) fn settle_all(&mut self, each_max: usize) {
+        self.settle_waits(each_max);
+        self.settle_leases(each_max);
+        self.settle(each_max);
+    }
+
+    /// When a lock that is to last from now on ends.
+    pub(super) fn end_of(&self, lease: Lease) -> Option<Instant> {
+        match lease {
+            Lease::For { ms } => {
+                let now_ms = self.clock.now.as_millis();
+                Some(Instant::from_millis(now_ms.saturating_add(ms)))
+            }
+            Lease::Off => None,
+        }
+    }
+
+    /// Q6, Q8 and Q9, and that both tables say the same.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn check_waits(&self) {
+        self.waits.check();
+        assert!(
+            self.waits.untold() <= self.limits.waits_max,
+            "Q10: too many notices"
+        );
+        for (key, holding) in self.locks.iter() {
+            let waiting = self.waits.waiting(key);
+            assert_eq!(holding.is_waited, waiting > 0, "Q6: who waits for {key:?}");
+            assert!(
+                waiting <= self.limits.waits_per_key_max,
+                "Q6: too many wait for {key:?}"
+            );
+        }
+        for key in self.waits.keys() {
+            // The table of locks sees to it that what is over comes next (L14).
+            assert!(self.locks.get(key).is_some(), "Q6: {key:?} is free");
+            for (conn, _) in self.waits.queue(key) {
+                assert!(self.locks.held_by(conn).is_some(), "Q8: {conn} has gone");
+                let chain = would_deadlock(
+                    conn,
+                    key,
+                    usize::MAX,
+                    |key| self.locks.owner(key),
+                    |conn| self.waits.waits_for(conn),
+                );
+                assert_eq!(chain, Chain::Ends, "Q9: {conn} waits for itself");
+            }
+        }
+    }
+}
