@@ -156,7 +156,7 @@ impl<S: Store> Core<S> {
         command: Command<'a>,
     ) -> Reply<'a> {
         if self.advance(now) || self.locks.has_ended() {
-            self.catch_up(&command);
+            self.catch_up(command.key());
         }
         if self.detail.is_on()
             && let Command::Item(command) = &command

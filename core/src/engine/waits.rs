@@ -13,7 +13,7 @@
 use super::Core;
 use super::lock_table::{LockTable, Taken};
 use super::wait_table::{WaitTable, Waiter};
-use crate::command::{Acquire, Command, Lease, Wait};
+use crate::command::{Acquire, Lease, Wait};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
 use crate::key::Key;
@@ -45,6 +45,15 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub const fn waits(&self) -> &WaitTable {
         &self.waits
+    }
+
+    /// Who holds `key` at `now`, as a command about it would find: for a transport over several cores, which
+    /// must know before whether a request would wait.
+    pub fn holder(&mut self, now: Instant, key: Key<'_>) -> Option<ConnId> {
+        if self.advance(now) || self.locks.has_ended() {
+            self.catch_up(Some(key));
+        }
+        self.locks.owner(key)
     }
 
     /// What becomes of a request for a lock that somebody holds.
@@ -244,11 +253,11 @@ impl<S: Store> Core<S> {
     }
 
     /// Something has ended by time, or many locks have ended at once: does some of what there is to do, and all that
-    /// concerns the key of `command`.
+    /// concerns `key`, which somebody is about to look at.
     #[cold]
-    pub(super) fn catch_up(&mut self, command: &Command<'_>) {
+    pub(super) fn catch_up(&mut self, key: Option<Key<'_>>) {
         self.settle_all(self.limits.locks_settled_max);
-        if let Some(key) = command.key()
+        if let Some(key) = key
             && let Some(holding) = self.locks.get(key)
             && holding.is_over
             && holding.is_waited

@@ -1,0 +1,564 @@
+//! Who waits for a lock, and who is given it.
+
+use alloc::string::{String, ToString};
+
+use super::*;
+use crate::command::{Acquire, Lease, Release, Wait};
+use crate::fence::Fence;
+use crate::wait::{Notice, Outcome};
+
+const C: ConnId = ConnId::from_number(3);
+const D: ConnId = ConnId::from_number(4);
+
+/// `ml <name> w10000`, and what else `with` says.
+fn waiting<'a>(name: &'a str, with: impl FnOnce(&mut Acquire<'a>)) -> Command<'a> {
+    let mut acquire = Acquire {
+        wait: Wait::UpTo { ms: 10_000 },
+        ..Acquire::new(key(name))
+    };
+    with(&mut acquire);
+    ItemCommand::Acquire(acquire).into()
+}
+
+fn now_or_never(name: &str) -> Command<'_> {
+    ItemCommand::Acquire(Acquire::new(key(name))).into()
+}
+
+fn give_back(name: &str) -> Command<'_> {
+    ItemCommand::Release(Release::new(key(name))).into()
+}
+
+fn notice(conn: ConnId, outcome: Outcome) -> Notice {
+    Notice { conn, outcome }
+}
+
+impl<S: Store> Bench<S> {
+    fn of_four(mut self) -> Self {
+        for conn in [C, D] {
+            self.event(Event::Opened(conn));
+        }
+        self
+    }
+
+    fn holds(&mut self, conn: ConnId, name: &str) -> Fence {
+        match self.ask(conn, now_or_never(name)) {
+            Reply::Granted(granted) => granted.fence,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn waits(&mut self, conn: ConnId, name: &str) {
+        assert_eq!(self.ask(conn, waiting(name, |_| {})), Reply::Waits);
+    }
+
+    fn told(&mut self) -> Vec<Notice> {
+        self.core.check();
+        core::iter::from_fn(|| self.core.next_notice()).collect()
+    }
+
+    /// The granted one, and nobody else, is told.
+    fn is_given(&mut self, conn: ConnId, name: &str) {
+        assert_eq!(self.told(), [notice(conn, Outcome::Granted)]);
+        assert_eq!(self.core.locks().owner(key(name)), Some(conn));
+    }
+
+    fn passes(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.core.pass(Instant::from_millis(self.now_ms));
+        self.core.check();
+    }
+}
+
+fn bench() -> Bench {
+    Bench::new().of_four()
+}
+
+#[test]
+fn locks_are_given_in_the_order_of_arrival() {
+    let mut bench = bench();
+    let first = bench.holds(A, "k");
+    for conn in [C, B, D] {
+        bench.waits(conn, "k");
+    }
+    assert_eq!(bench.told(), []);
+    bench.ask(A, give_back("k"));
+    bench.is_given(C, "k");
+    // Nobody is served before those who wait, whoever he is.
+    let Reply::Contended(seen) = bench.ask(A, now_or_never("k")) else {
+        panic!("it is C's");
+    };
+    assert_eq!((seen.holder, seen.waiting), (C, 2));
+    assert!(seen.fence > first);
+    bench.ask(C, give_back("k"));
+    bench.is_given(B, "k");
+    bench.waits(A, "k");
+    bench.ask(B, give_back("k"));
+    bench.is_given(D, "k");
+    bench.ask(D, give_back("k"));
+    bench.is_given(A, "k");
+    assert_eq!(bench.core.waits().len(), 0);
+    assert_eq!(bench.core.waits().table_bytes(), 0);
+}
+
+/// Every way in which a lock can end gives it to who waits.
+#[test]
+fn whatever_ends_a_lock_hands_it_over() {
+    let fenced = |fence| Set {
+        fence: Some(fence),
+        lock: LockAfter::Release,
+        ..Set::new(key("k"), b"2")
+    };
+    let mine = || Set {
+        lock: LockAfter::Release,
+        ..Set::new(key("k"), b"2")
+    };
+    let delete = || Delete {
+        lock: LockAfter::Release,
+        ..Delete::new(key("k"))
+    };
+    for way in 0..11 {
+        for has_item in [false, true] {
+            let mut bench = bench();
+            if has_item {
+                bench.set(A, "k", "1");
+            }
+            let fence = bench.holds(A, "k");
+            bench.waits(B, "k");
+            bench.waits(C, "k");
+            match way {
+                0 => drop(bench.ask(A, give_back("k"))),
+                1 => drop(bench.ask(A, unlock("k"))),
+                2 => drop(bench.ask(A, GlobalCommand::UnlockAll)),
+                3 => bench.close(A),
+                4 => drop(bench.ask(A, mine())),
+                5 => drop(bench.ask(D, fenced(fence))),
+                6 => {
+                    bench.ask(
+                        A,
+                        ItemCommand::Acquire(Acquire {
+                            lease: Some(Lease::For { ms: 100 }),
+                            ..Acquire::new(key("k"))
+                        }),
+                    );
+                    let at = Some(Instant::from_millis(100));
+                    assert_eq!(bench.core.next_deadline(), at);
+                    bench.passes(100);
+                }
+                7 if has_item => drop(bench.ask(A, delete())),
+                8 if has_item => {
+                    let mut counts = Arithmetic::new(key("k"), Direction::Increment, 1);
+                    counts.lock = LockAfter::Release;
+                    bench.ask(A, counts);
+                }
+                9 => {
+                    bench.ask(A, GlobalCommand::FlushAll { at: Exptime::Never });
+                    bench.ask(A, give_back("k"));
+                    assert_eq!(bench.value("k"), None);
+                }
+                10 => {
+                    bench.ask(
+                        A,
+                        ItemCommand::Release(Release {
+                            fence: Some(fence),
+                            ..Release::new(key("k"))
+                        }),
+                    );
+                }
+                _ => continue,
+            }
+            bench.is_given(B, "k");
+            assert!(bench.core.locks().in_force(key("k")).unwrap().fence > fence);
+            assert_eq!(bench.core.waits().waiting(key("k")), 1);
+            bench.close(B);
+            bench.is_given(C, "k");
+        }
+    }
+}
+
+/// The lock of an item ends with it, and who waits for it holds the key then.
+#[test]
+fn a_lock_that_goes_with_its_item_is_handed_over() {
+    for keeps in [LockAfter::Keep, LockAfter::Release] {
+        let mut bench = bench();
+        bench.set(A, "k", "1");
+        assert_eq!(bench.ask(A, lock("k")), Reply::Locked);
+        bench.waits(B, "k");
+        let delete = Delete {
+            lock: keeps,
+            ..Delete::new(key("k"))
+        };
+        assert_eq!(bench.ask(A, delete), Reply::Deleted);
+        bench.is_given(B, "k");
+        assert_eq!(bench.set(A, "k", "2"), Reply::Refused(Refusal::Locked));
+        assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
+    }
+}
+
+#[test]
+fn the_old_words_are_refused_while_somebody_waits() {
+    let mut bench = bench();
+    bench.set(A, "k", "1");
+    assert_eq!(bench.ask(A, lock("k")), Reply::Locked);
+    bench.waits(B, "k");
+    bench.ask(A, unlock("k"));
+    bench.is_given(B, "k");
+    assert_eq!(bench.ask(A, lock("k")), Reply::Refused(Refusal::Locked));
+    let get = Get {
+        lock: true,
+        ..Get::new(key("k"))
+    };
+    assert_eq!(bench.ask(C, get), Reply::Refused(Refusal::Locked));
+    assert_eq!(bench.set(A, "k", "2"), Reply::Refused(Refusal::Locked));
+    // What changes the item does not disturb the queue.
+    bench.waits(C, "k");
+    assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
+    assert_eq!(bench.ask(B, Delete::new(key("k"))), Reply::Deleted);
+    bench.ask(D, GlobalCommand::FlushAll { at: Exptime::Never });
+    assert_eq!(bench.told(), []);
+    assert_eq!(bench.ask(B, unlock("k")), Reply::Unlocked);
+    bench.is_given(C, "k");
+}
+
+#[test]
+fn who_was_given_it_learns_of_the_item_as_it_is_then() {
+    let mut bench = bench();
+    bench.set(A, "k", "1");
+    bench.holds(A, "k");
+    let look = |acquire: &mut Acquire<'_>| {
+        acquire.looks = true;
+        acquire.lease = Some(Lease::For { ms: 1_000 });
+    };
+    assert_eq!(bench.ask(B, waiting("k", look)), Reply::Waits);
+    bench.set(A, "k", "2");
+    bench.now_ms = 400;
+    bench.ask(A, give_back("k"));
+    bench.is_given(B, "k");
+    bench.now_ms = 700;
+    let Reply::Granted(granted) = bench.ask(B, waiting("k", look).without_wait()) else {
+        panic!("it is B's");
+    };
+    assert_eq!(granted.item.unwrap().value.len(), 1);
+    let held = bench.core.locks().in_force(key("k")).unwrap();
+    // Its lease lasts from when it was granted.
+    assert_eq!(held.lease_until, Some(Instant::from_millis(1_400)));
+    assert_eq!(held.since, Instant::from_millis(400));
+    // It is told once: after that, it is a holder like any other.
+    assert!(matches!(
+        bench.ask(B, now_or_never("k")),
+        Reply::Contended(_)
+    ));
+    assert_eq!(bench.core.stats.counters.cmd_lock, 3);
+}
+
+/// A grant that is over before its holder hears of it: it is as if it asked then.
+#[test]
+fn a_grant_may_be_over_before_it_is_told() {
+    let mut bench = bench();
+    let lease = |acquire: &mut Acquire<'_>| acquire.lease = Some(Lease::For { ms: 100 });
+    let late = waiting("k", lease).without_wait();
+    for is_taken in [false, true] {
+        bench.holds(A, "k");
+        assert_eq!(bench.ask(B, waiting("k", lease)), Reply::Waits);
+        bench.ask(A, give_back("k"));
+        bench.is_given(B, "k");
+        bench.passes(100);
+        if is_taken {
+            bench.holds(C, "k");
+            assert!(matches!(bench.ask(B, late), Reply::Contended(_)));
+        } else {
+            assert!(matches!(bench.ask(B, late), Reply::Granted(_)));
+            bench.ask(B, give_back("k"));
+        }
+    }
+}
+
+#[test]
+fn a_wait_has_an_end() {
+    let mut bench = bench();
+    bench.holds(A, "k");
+    let short = |ms| move |acquire: &mut Acquire<'_>| acquire.wait = Wait::UpTo { ms };
+    let day = 24 * 3600 * 1000;
+    assert_eq!(bench.ask(B, waiting("k", short(day))), Reply::Waits);
+    assert_eq!(bench.ask(C, waiting("k", short(50))), Reply::Waits);
+    assert!(matches!(
+        bench.ask(D, waiting("k", short(0))),
+        Reply::Contended(_)
+    ));
+    assert_eq!(bench.core.next_deadline(), Some(Instant::from_millis(50)));
+    bench.passes(49);
+    assert_eq!(bench.told(), []);
+    // Whatever comes then, and be it another's request.
+    bench.now_ms = 50;
+    bench.ask(A, Get::new(key("x")));
+    assert_eq!(bench.told(), [notice(C, Outcome::TimedOut)]);
+    // An hour is the most.
+    let hour = Some(Instant::from_millis(3_600_000));
+    assert_eq!(bench.core.next_deadline(), hour);
+    assert_eq!(bench.core.stats.counters.lock_wait_timeouts, 1);
+}
+
+/// Q8: in the moment in which a wait ends, the lock comes too late for it.
+#[test]
+fn a_lock_is_not_given_to_one_whose_time_is_over() {
+    let mut bench = bench();
+    bench.core.limits.locks_settled_max = 0;
+    bench.holds(A, "k");
+    bench.waits(B, "k");
+    bench.now_ms = 5_000;
+    bench.waits(C, "k");
+    bench.now_ms = 10_000;
+    bench.ask(A, give_back("k"));
+    let both = [notice(B, Outcome::TimedOut), notice(C, Outcome::Granted)];
+    assert_eq!(bench.told(), both);
+    let Reply::Contended(seen) = bench.ask(B, now_or_never("k")) else {
+        panic!("it is C's");
+    };
+    assert_eq!((seen.holder, seen.waiting), (C, 0));
+}
+
+#[test]
+fn who_has_gone_is_passed_over() {
+    let mut bench = bench();
+    bench.holds(A, "k");
+    for conn in [B, C, D] {
+        bench.waits(conn, "k");
+    }
+    bench.close(B);
+    bench.ask(A, give_back("k"));
+    bench.is_given(C, "k");
+    // It goes before it hears of it: the next is given it.
+    bench.waits(A, "k");
+    bench.close(C);
+    bench.is_given(D, "k");
+    bench.close(A);
+    bench.ask(D, give_back("k"));
+    assert_eq!(bench.told(), []);
+    assert_eq!(bench.core.locks().len(), 0);
+}
+
+#[test]
+fn a_lock_of_an_item_that_has_gone_is_the_next_ones() {
+    let mut bench = bench();
+    bench.set(A, "k", "1");
+    bench.holds(A, "k");
+    let item = |acquire: &mut Acquire<'_>| acquire.needs_item = true;
+    assert_eq!(bench.ask(B, waiting("k", item)), Reply::Waits);
+    bench.waits(C, "k");
+    assert_eq!(bench.ask(D, waiting("k", item)), Reply::Waits);
+    bench.ask(A, Delete::new(key("k")));
+    bench.ask(A, give_back("k"));
+    let told = [notice(B, Outcome::NotFound), notice(C, Outcome::Granted)];
+    assert_eq!(bench.told(), told);
+    // And if it is there again, it is granted.
+    bench.set(C, "k", "2");
+    bench.ask(C, give_back("k"));
+    bench.is_given(D, "k");
+}
+
+#[test]
+fn a_wait_that_would_close_a_circle_is_refused() {
+    let mut bench = bench();
+    for (conn, name) in [(A, "a"), (B, "b"), (C, "c")] {
+        bench.holds(conn, name);
+    }
+    bench.waits(A, "b");
+    bench.waits(B, "c");
+    // Behind others is no circle.
+    bench.waits(D, "b");
+    let Reply::WouldDeadlock(seen) = bench.ask(C, waiting("a", |_| {})) else {
+        panic!("A waits for B, B for C");
+    };
+    assert_eq!((seen.holder, seen.waiting), (A, 0));
+    // For oneself, too.
+    assert!(matches!(
+        bench.ask(C, waiting("c", |_| {})),
+        Reply::WouldDeadlock(_)
+    ));
+    // Without waiting there is none.
+    assert!(matches!(
+        bench.ask(C, now_or_never("a")),
+        Reply::Contended(_)
+    ));
+    // It gives way, and the others go on.
+    bench.ask(C, GlobalCommand::UnlockAll);
+    bench.is_given(B, "c");
+    bench.waits(C, "a");
+    bench.close(A);
+    bench.is_given(C, "a");
+    assert_eq!(bench.core.stats.counters.lock_deadlocks, 2);
+    let told = ItemCommand::Acquire(Acquire {
+        wait: Wait::WouldDeadlock,
+        ..Acquire::new(key("b"))
+    });
+    assert!(matches!(bench.ask(C, told), Reply::WouldDeadlock(_)));
+}
+
+#[test]
+fn waits_have_bounds() {
+    let too_many = Reply::Refused(Refusal::TooManyLocks);
+    let mut bench = bench();
+    bench.core.limits.waits_per_key_max = 1;
+    bench.holds(A, "a");
+    bench.holds(A, "b");
+    bench.waits(B, "a");
+    assert_eq!(bench.ask(C, waiting("a", |_| {})), too_many);
+    // One at a time.
+    assert_eq!(bench.ask(B, waiting("b", |_| {})), too_many);
+    bench.core.limits.waits_max = 1;
+    assert_eq!(bench.ask(C, waiting("b", |_| {})), too_many);
+    // What is not told yet counts, so that nothing grows with those who are not told.
+    bench.ask(A, give_back("a"));
+    assert_eq!(bench.ask(C, waiting("b", |_| {})), too_many);
+    bench.is_given(B, "a");
+    bench.waits(C, "b");
+    bench.core.limits.waits_max = 9;
+    bench.core.limits.lock_table_bytes_max = bench.core.lock_memory_bytes();
+    bench.core.limits.waits_per_key_max = 9;
+    assert_eq!(bench.ask(D, waiting("b", |_| {})), too_many);
+    bench.core.limits.lock_table_bytes_max *= 2;
+    bench.core.limits.wait_chain_max = 1;
+    bench.waits(D, "b");
+    bench.holds(C, "c");
+    assert_eq!(bench.ask(A, waiting("c", |_| {})), too_many);
+    bench.core.limits.locks_per_connection_max = 1;
+    bench.core.limits.wait_chain_max = 9;
+    let closed = ConnId::from_number(9);
+    assert_eq!(
+        bench.ask(closed, waiting("c", |_| {})),
+        Reply::Refused(Refusal::ConnectionClosed)
+    );
+    assert_eq!(bench.ask(B, waiting("c", |_| {})), too_many);
+}
+
+/// What is given away has to fit into what its new holder may have.
+#[test]
+fn who_may_not_hold_it_is_passed_over() {
+    let mut bench = bench();
+    bench.set(A, "k", "1");
+    bench.holds(A, "k");
+    bench.waits(B, "k");
+    bench.waits(C, "k");
+    let elsewhere = Held {
+        locks: 1,
+        bytes: bench.core.limits.lock_bytes_per_connection_max,
+    };
+    bench.event(Event::HoldsElsewhere(B, elsewhere));
+    bench.ask(A, give_back("k"));
+    let told = [
+        notice(B, Outcome::TooManyLocks),
+        notice(C, Outcome::Granted),
+    ];
+    assert_eq!(bench.told(), told);
+}
+
+/// L14: of very many locks that end at once, those that somebody waits for come first, and nobody gets in
+/// between, however many there are.
+#[test]
+fn of_many_that_end_at_once_those_that_are_waited_for_come_first() {
+    for is_lease in [false, true] {
+        let mut bench = Bench::new();
+        bench.core.limits.locks_settled_max = 2;
+        bench.core.limits.crawl_items_max = 3;
+        let names: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        let lease = is_lease.then_some(Lease::For { ms: 1_000 });
+        for name in &names {
+            let acquire = Acquire {
+                lease,
+                ..Acquire::new(key(name))
+            };
+            let granted = bench.ask(A, ItemCommand::Acquire(acquire));
+            assert!(matches!(granted, Reply::Granted(_)));
+        }
+        let waits: Vec<_> = names.iter().skip(90).zip(10..).collect();
+        for (name, number) in &waits {
+            let conn = ConnId::from_number(*number);
+            bench.event(Event::Opened(conn));
+            bench.waits(conn, name);
+        }
+        let mut told = Vec::new();
+        if is_lease {
+            bench.now_ms = 1_000;
+        } else {
+            bench.close(A);
+            told.extend(bench.told());
+            assert_eq!(told.len(), 2, "no step does the work of many");
+            assert!(bench.core.wants_tick());
+        }
+        // Whoever looks at a key finds it held by who has waited for it.
+        let (name, number) = waits.last().unwrap();
+        let Reply::Contended(seen) = bench.ask(B, now_or_never(name)) else {
+            panic!("somebody waits for it");
+        };
+        assert_eq!(seen.holder, ConnId::from_number(*number));
+        told.extend(bench.told());
+        for _ in 0..4 {
+            let at = bench.core.next_deadline();
+            let now = Instant::from_millis(bench.now_ms);
+            assert!(told.len() == 10 || at.is_some_and(|at| at <= now));
+            bench.passes(0);
+            told.extend(bench.told());
+        }
+        assert_eq!(told.len(), 10);
+        for (name, number) in waits {
+            let conn = ConnId::from_number(number);
+            assert!(told.contains(&notice(conn, Outcome::Granted)));
+            assert_eq!(bench.core.locks().owner(key(name)), Some(conn));
+        }
+        assert!(bench.core.locks().iter().count() > 50, "the rest can wait");
+        for _ in 0..50 {
+            bench.event(Event::Tick);
+        }
+        assert_eq!(bench.core.locks().iter().count(), 10);
+    }
+}
+
+#[test]
+fn ten_thousand_wait_and_half_of_them_go() {
+    let mut bench = Bench::of(Core::new(config(256 << 20)));
+    bench.holds(A, "k");
+    let conns: Vec<ConnId> = (10..10_010).map(ConnId::from_number).collect();
+    let now = Instant::default();
+    for conn in &conns {
+        bench.core.handle(now, Event::Opened(*conn));
+        let reply = bench.core.execute(now, *conn, waiting("k", |_| {}));
+        assert_eq!(reply, Reply::Waits);
+    }
+    for conn in conns.iter().step_by(2) {
+        bench.core.handle(now, Event::Closed(*conn));
+    }
+    bench.core.check();
+    bench.core.handle(now, Event::Closed(A));
+    for conn in conns.iter().skip(1).step_by(2) {
+        let told = bench.core.next_notice();
+        assert_eq!(told, Some(notice(*conn, Outcome::Granted)));
+        let reply = bench.core.execute(now, *conn, give_back("k"));
+        assert_eq!(reply, Reply::Unlocked);
+    }
+    bench.core.check();
+    assert_eq!(bench.core.next_notice(), None);
+    assert_eq!(bench.core.lock_memory_bytes(), 0);
+}
+
+#[test]
+fn what_is_seen_of_those_who_wait() {
+    let mut bench = bench();
+    bench.set(A, "k", "1");
+    bench.holds(A, "k");
+    bench.waits(B, "k");
+    bench.waits(C, "k");
+    let Reply::Hit(hit) = bench.ask(D, Get::new(key("k"))) else {
+        panic!("it is there");
+    };
+    assert_eq!(hit.lock.unwrap().waiting, 2);
+    let lines = bench.core.lock_lines();
+    assert_eq!(
+        lines[0].value,
+        "mode=x,conn=1,held=0,waiting=2,fence=1,lease=-1"
+    );
+    let Reply::Stats(report) = bench.ask(D, GlobalCommand::Stats(StatsTopic::General)) else {
+        panic!("these are numbers");
+    };
+    let Stats { counters, gauges } = report.stats;
+    assert_eq!((gauges.lock_waiting, counters.lock_waits), (2, 2));
+    assert_eq!((counters.cmd_lock, counters.lock_contended), (1, 0));
+}
