@@ -7,6 +7,7 @@ mod classic_text;
 mod dumps;
 mod meta_text;
 mod values;
+mod waits;
 
 use std::string::String;
 use std::vec::Vec;

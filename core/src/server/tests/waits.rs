@@ -93,3 +93,152 @@ fn the_end_of_a_holder_lets_the_first_go_on() {
     assert_eq!(go_on(&mut server, NOW), []);
     assert_eq!(says(&mut server, NOW, c, b"ml k\r\n").0, "HD\r\n");
 }
+
+#[test]
+fn what_a_waiting_client_sends_is_kept_up_to_a_bound() {
+    let mut server = waiting_server();
+    let (a, b) = (server.open(NOW), server.open(NOW));
+    says(&mut server, NOW, a, b"ml k\r\n");
+    assert!(says(&mut server, NOW, b, b"ml k w1000\r\n").1);
+    assert!(says(&mut server, NOW, b, b"mn\r\nset x 0 0 3\r\na").1);
+    assert_eq!(server.kept_bytes(b), 12 + 4 + 13 + 1);
+    says(&mut server, NOW, a, b"quit\r\n");
+    assert_eq!(go_on(&mut server, NOW), [answered(b, "HD\r\nMN\r\n")]);
+    assert_eq!(says(&mut server, NOW, b, b"bc\r\n").0, "STORED\r\n");
+
+    // One that goes on and on loses its connection, and its place.
+    let (c, d) = (server.open(NOW), server.open(NOW));
+    let line = b"ml k w1000\r\n";
+    for conn in [c, d] {
+        assert!(says(&mut server, NOW, conn, line).1);
+    }
+    let much = vec![b'x'; WAITING_BYTES_MAX - line.len()];
+    assert!(says(&mut server, NOW, c, &much).1);
+    let mut out = Output::new();
+    assert_eq!(server.receive(NOW, c, b"x", &mut out), Progress::Close);
+    says(&mut server, NOW, b, b"mu k\r\n");
+    assert_eq!(go_on(&mut server, NOW), [answered(d, "HD\r\n")]);
+    assert_eq!(server.machine().waits().len(), 0);
+}
+
+/// What was granted while its connection's output was full is answered when there is room, and it is
+/// the holder meanwhile.
+#[test]
+fn a_full_output_holds_nobody_up() {
+    let mut server = waiting_server();
+    let (a, b, c) = (server.open(NOW), server.open(NOW), server.open(NOW));
+    says(&mut server, NOW, a, b"set k 0 0 5\r\nhello\r\n");
+    says(&mut server, NOW, a, b"ml k\r\n");
+    assert!(says(&mut server, NOW, b, b"ml k v w1000\r\nmu k\r\n").1);
+    assert!(says(&mut server, NOW, c, b"ml k w1000\r\n").1);
+    says(&mut server, NOW, a, b"mu k\r\n");
+    server.set_out_bytes_max(4);
+    let mut full = Output::new();
+    full.extend_from_slice(b"not sent");
+    assert_eq!(server.next_ready(), Some(b));
+    assert_eq!(server.next_ready(), Some(b), "until it has gone on");
+    assert_eq!(server.resume(NOW, b, &mut full), Progress::OutputFull);
+    assert_eq!(server.next_ready(), None);
+    // Bytes for it are too many now, as for any full output; nothing is what resumes it.
+    assert_eq!(says(&mut server, NOW, b, b"").0, "VA 5\r\nhello\r\n");
+    assert_eq!(server.next_ready(), None);
+    assert_eq!(says(&mut server, NOW, b, b"").0, "HD\r\n");
+    assert_eq!(go_on(&mut server, NOW), [answered(c, "HD\r\n")]);
+}
+
+#[test]
+fn a_lease_ends_on_time_for_who_waits() {
+    let mut server = waiting_server();
+    let (a, b) = (server.open(NOW), server.open(NOW));
+    says(&mut server, NOW, a, b"ml k T0.25\r\n");
+    assert_eq!(server.next_deadline(), None, "nobody waits for it");
+    assert!(says(&mut server, at(100), b, b"ml k w1000 T0.1 F\r\n").1);
+    assert_eq!(server.next_deadline(), Some(at(250)));
+    server.pass(at(250));
+    assert_eq!(server.next_deadline(), None);
+    assert_eq!(go_on(&mut server, at(251)), [answered(b, "HD F2\r\n")]);
+    assert_eq!(
+        says(&mut server, at(349), a, b"ml k\r\n").0,
+        "LK h2 a0 n0\r\n"
+    );
+    assert_eq!(says(&mut server, at(350), a, b"ml k F\r\n").0, "HD F3\r\n");
+}
+
+/// What goes on may let others go on, in the same turn of the transport.
+#[test]
+fn one_hand_over_brings_about_the_next() {
+    let mut server = waiting_server();
+    let all: Vec<ConnId> = (0..5).map(|_| server.open(NOW)).collect();
+    says(&mut server, NOW, all[0], b"ml k\r\n");
+    for conn in &all[1..] {
+        assert!(says(&mut server, NOW, *conn, b"ml k w1000\r\nmu k\r\n").1);
+    }
+    says(&mut server, NOW, all[0], b"unlock_all\r\n");
+    let told: Vec<_> = all[1..]
+        .iter()
+        .map(|conn| answered(*conn, "HD\r\nHD\r\n"))
+        .collect();
+    assert_eq!(go_on(&mut server, NOW), told);
+}
+
+/// What two clients are told who want the same locks, and who go on when they can, when their bytes come in pieces
+/// of this length and their outputs have this room.
+fn conversation(piece: usize, out_bytes_max: usize) -> [String; 2] {
+    // Whoever lets the other go on says nothing behind that: which of the two comes first is the network's.
+    const SCRIPT: [(usize, &[u8]); 8] = [
+        (0, b"ml k T60 F\r\nml j w10 v\r\nset j 0 0 2\r\nhi\r\n"),
+        (1, b"mn\r\nml k w10 k F v\r\nml j w10 F s v\r\nget j\r\n"),
+        (0, b"get j\r\nmu k\r\n"),
+        (0, b"ml k w10 F O1\r\nmu j O2\r\n"),
+        (1, b"mu j q\r\nnonsense\r\nset k 0 0 3\r\nhey\r\n"),
+        (0, b"ml k w10 v\r\nmn\r\n"),
+        (1, b"mu k\r\n"),
+        (1, b"mn\r\n"),
+    ];
+    let mut server = waiting_server().with_out_bytes_max(out_bytes_max);
+    let conns = [server.open(NOW), server.open(NOW)];
+    let mut told = [String::new(), String::new()];
+    let mut hears = |server: &mut Server, who: usize, bytes: &[u8]| {
+        let mut bytes = bytes;
+        loop {
+            let mut out = Output::new();
+            let progress = server.receive(NOW, conns[who], bytes, &mut out);
+            server.machine().check();
+            told[who].push_str(&String::from_utf8(out.into()).unwrap());
+            bytes = b"";
+            if progress != Progress::OutputFull {
+                break;
+            }
+        }
+    };
+    for (who, script) in SCRIPT {
+        for bytes in script.chunks(piece) {
+            hears(&mut server, who, bytes);
+            while let Some(ready) = server.next_ready() {
+                let ready = conns.iter().position(|conn| *conn == ready).unwrap();
+                hears(&mut server, ready, b"");
+            }
+        }
+    }
+    told
+}
+
+/// V1, of answers that come later.
+#[test]
+fn cuts_do_not_matter_to_who_waits() {
+    let whole = conversation(usize::MAX, usize::MAX);
+    let all = [
+        concat!(
+            "HD F1\r\nHD\r\nSTORED\r\nVALUE j 0 2\r\nhi\r\nEND\r\nHD\r\n",
+            "LK h2 a0 n0 d O1\r\nHD O2\r\nVA 3\r\nhey\r\nMN\r\n"
+        ),
+        concat!(
+            "MN\r\nHD kk F3\r\nVA 2 F4 s2\r\nhi\r\nVALUE j 0 2\r\nhi\r\nEND\r\n",
+            "ERROR\r\nSTORED\r\nHD\r\nMN\r\n"
+        ),
+    ];
+    assert_eq!(whole, all);
+    for (piece, out_bytes_max) in [(1, usize::MAX), (1, 1), (7, 5), (usize::MAX, 1)] {
+        assert_eq!(conversation(piece, out_bytes_max), whole);
+    }
+}

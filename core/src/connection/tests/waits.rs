@@ -1,0 +1,264 @@
+//! A request that waits: it is answered in its turn, in the form it asked for, and nothing overtakes it.
+
+use super::*;
+use crate::command::{Acquire, Delete, Get, ItemCommand, Release, Set};
+use crate::engine::Held;
+use crate::key::Key;
+use crate::time::Exptime;
+
+const HOLDER: ConnId = ConnId::from_number(1);
+const WAITER: ConnId = ConnId::from_number(2);
+
+/// A core whose key `k` is held, and a connection that may wait for it.
+struct Waiting {
+    core: Core,
+    connection: Connection,
+    input: Vec<u8>,
+    now_ms: u64,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        let limits = Limits::new(1 << 20, VALUE_BYTES_MAX);
+        let mut core = Core::new(Config::new(limits, 0));
+        for conn in [HOLDER, WAITER] {
+            core.handle(Instant::default(), Event::Opened(conn));
+        }
+        let mut limits = WireLimits::new(VALUE_BYTES_MAX);
+        limits.waits = true;
+        let mut waiting = Self {
+            core,
+            connection: Connection::new(limits),
+            input: Vec::new(),
+            now_ms: 0,
+        };
+        waiting.holder(ItemCommand::Acquire(Acquire::new(key())));
+        waiting
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_millis(self.now_ms)
+    }
+
+    /// The holder does something; what the waiter is to know of it, it does.
+    fn holder<'a>(&mut self, command: impl Into<Command<'a>>) {
+        self.core.execute(self.now(), HOLDER, command.into());
+        self.core.check();
+        while let Some(notice) = self.core.next_notice() {
+            assert_eq!(notice.conn, WAITER);
+            assert!(self.connection.settle(notice.outcome));
+            assert!(!self.connection.settle(notice.outcome), "it knows");
+        }
+    }
+
+    fn gives_back(&mut self) {
+        self.holder(ItemCommand::Release(Release::new(key())));
+    }
+
+    fn drive(&mut self, bytes: &[u8], out_bytes_max: usize) -> (String, Progress) {
+        self.input.extend_from_slice(bytes);
+        let mut out = Output::new();
+        let mut core = self.core.at(Instant::from_millis(self.now_ms), WAITER);
+        let (consumed, progress) =
+            self.connection
+                .drive(&self.input, &mut core, &mut out, out_bytes_max);
+        self.input.drain(..consumed);
+        self.core.check();
+        let out = String::from_utf8(out.into()).expect("these tests speak text");
+        (out, progress)
+    }
+
+    fn says(&mut self, bytes: &[u8]) -> (String, Progress) {
+        self.drive(bytes, usize::MAX)
+    }
+
+    /// Waits with this request, before and behind others.
+    fn waits(&mut self, request: &str) {
+        let script = format!("mn\r\n{request}\r\nmn\r\n");
+        let before = self.says(script.as_bytes());
+        assert_eq!(before, (String::from("MN\r\n"), Progress::Waiting));
+    }
+
+    /// What it is answered now that its wait is over, and what stands behind it.
+    fn hears(&mut self, answer: &str) {
+        let (sent, progress) = self.says(b"");
+        assert_eq!(sent, format!("{answer}MN\r\n"));
+        assert_eq!(progress, Progress::NeedsInput { at_least: 1 });
+        assert!(self.input.is_empty());
+    }
+}
+
+fn key() -> Key<'static> {
+    Key::new(b"k").unwrap()
+}
+
+#[test]
+fn the_late_answer_has_the_form_that_was_asked_for() {
+    for (request, answer) in [
+        ("ml k w9", "HD\r\n"),
+        ("ml k w9 q", ""),
+        ("ml k w9 k Oid F", "HD kk Oid F3\r\n"),
+        // As the item's key was written, which is there.
+        ("ml aw== b k w9", "HD kk\r\n"),
+        ("ml k v s f t c h w9 F", "VA 2 s2 f7 t60 c2 h0 F3\r\nhi\r\n"),
+        ("ml k q v w9", "VA 2\r\nhi\r\n"),
+        ("ml k l t w9", "HD l0 t60\r\n"),
+        ("ml k x w9", "HD\r\n"),
+    ] {
+        let mut waiting = Waiting::new();
+        // It learns of what is there when it is given the lock, not of what was.
+        waiting.gives_back();
+        waiting.holder(Set::new(key(), b"old"));
+        waiting.holder(ItemCommand::Acquire(Acquire::new(key())));
+        waiting.waits(request);
+        waiting.holder(Set {
+            client_flags: 7,
+            exptime: Exptime::In { seconds: 60 },
+            ..Set::new(key(), b"hi")
+        });
+        waiting.gives_back();
+        waiting.hears(answer);
+        assert_eq!(waiting.core.locks().owner(key()), Some(WAITER));
+    }
+}
+
+#[test]
+fn a_wait_in_vain_is_answered_as_without_it() {
+    for (request, answer) in [
+        ("ml k w2500", "LK h1 a2 n0\r\n"),
+        ("ml k w2500 q Oid k", "LK h1 a2 n0 Oid kk\r\n"),
+    ] {
+        let mut waiting = Waiting::new();
+        waiting.waits(request);
+        waiting.now_ms = 2_499;
+        waiting.holder(Get::new(key()));
+        assert_eq!(waiting.says(b"").1, Progress::Waiting);
+        waiting.now_ms = 2_500;
+        waiting.holder(Get::new(key()));
+        waiting.hears(answer);
+    }
+}
+
+#[test]
+fn what_cannot_be_given_is_refused_late() {
+    let mut waiting = Waiting::new();
+    waiting.holder(Set::new(key(), b"1"));
+    waiting.waits("ml k x w9 Oid");
+    waiting.holder(Delete::new(key()));
+    waiting.gives_back();
+    waiting.hears("NF Oid\r\n");
+
+    let mut waiting = Waiting::new();
+    waiting.waits("ml k w9 Oid");
+    let much = Held {
+        locks: usize::MAX / 2,
+        bytes: 0,
+    };
+    waiting
+        .core
+        .handle(Instant::default(), Event::HoldsElsewhere(WAITER, much));
+    waiting.gives_back();
+    waiting.hears("SERVER_ERROR too many locks\r\n");
+}
+
+#[test]
+fn nothing_behind_a_wait_is_looked_at() {
+    let mut waiting = Waiting::new();
+    waiting.waits("ml k w9");
+    // Not even what could be refused at once, or would end the connection.
+    let behind = b"nonsense\r\nset a 0 0 1\r\n";
+    assert_eq!(waiting.says(behind), (String::new(), Progress::Waiting));
+    assert_eq!(
+        waiting.says(b"1\r\nquit\r\n"),
+        (String::new(), Progress::Waiting)
+    );
+    waiting.gives_back();
+    let (sent, progress) = waiting.says(b"");
+    assert_eq!(sent, "HD\r\nMN\r\nERROR\r\nSTORED\r\n");
+    assert_eq!(progress, Progress::Close);
+}
+
+#[test]
+fn a_late_answer_waits_for_room() {
+    let mut waiting = Waiting::new();
+    waiting.holder(Set::new(key(), b"hello"));
+    assert_eq!(
+        waiting.drive(b"mn\r\nml k v w9\r\nmn\r\n", 5),
+        (String::from("MN\r\n"), Progress::Waiting)
+    );
+    waiting.gives_back();
+    let mut full = Output::new();
+    full.extend_from_slice(b"not sent");
+    let mut core = waiting.core.at(Instant::default(), WAITER);
+    let (consumed, progress) = waiting
+        .connection
+        .drive(&waiting.input, &mut core, &mut full, 5);
+    assert_eq!((consumed, progress), (0, Progress::OutputFull));
+    // Once there is room, it is one answer at a time as ever.
+    assert_eq!(
+        waiting.drive(b"", 5),
+        (String::from("VA 5\r\nhello\r\n"), Progress::OutputFull)
+    );
+    assert_eq!(waiting.says(b"").0, "MN\r\n");
+}
+
+#[test]
+fn one_wait_after_the_other() {
+    let mut waiting = Waiting::new();
+    waiting.says(b"ml k w9 O1\r\nmu k\r\nml other\r\nml k w9 O2\r\n");
+    waiting.gives_back();
+    let (sent, progress) = waiting.says(b"");
+    // It has given it back, and nobody else wants it.
+    assert_eq!(sent, "HD O1\r\nHD\r\nHD\r\nHD O2\r\n");
+    assert_eq!(progress, Progress::NeedsInput { at_least: 1 });
+    // For oneself, one does not wait.
+    assert_eq!(waiting.says(b"ml k w9 k\r\n").0, "LK h2 a0 n0 d kk\r\n");
+    // But one renews.
+    assert_eq!(waiting.says(b"ml k w9 T60 O3\r\n").0, "HD O3\r\n");
+}
+
+#[test]
+fn a_wait_has_its_bounds_on_the_wire() {
+    let bad = "CLIENT_ERROR bad token in command line format\r\n";
+    for (request, answer) in [
+        ("ml k w1000000000000", bad),
+        ("ml k w3600001", bad),
+        ("ml k w-1", bad),
+        ("ml k w", bad),
+        ("ml k w1.5", bad),
+        ("ml k wx", bad),
+        ("ml k w1 w1", "CLIENT_ERROR duplicate flag\r\n"),
+        ("ml k w0", "LK h1 a0 n0\r\n"),
+        ("mu k w1", "CLIENT_ERROR invalid flag\r\n"),
+        ("mg k w1", "CLIENT_ERROR invalid flag\r\n"),
+        ("ml k T-1 w1", "NF\r\n"),
+    ] {
+        let mut waiting = Waiting::new();
+        let (sent, progress) = waiting.says(format!("{request}\r\n").as_bytes());
+        assert_eq!(sent, answer, "{request}");
+        assert_ne!(progress, Progress::Waiting);
+    }
+    let mut waiting = Waiting::new();
+    assert_eq!(waiting.says(b"ml k w3600000\r\n").1, Progress::Waiting);
+}
+
+/// A driver of steps is told by the connection that there was no answer.
+#[test]
+fn a_driver_of_its_own_keeps_the_request() {
+    let mut waiting = Waiting::new();
+    let request = b"ml k w9 Oid\r\n";
+    let mut key_buffer = KeyBuffer::new();
+    let mut out = Output::new();
+    let Step::Execute {
+        command, envelope, ..
+    } = waiting.connection.next(request, &mut key_buffer)
+    else {
+        panic!("it is whole");
+    };
+    let reply = waiting.core.execute(Instant::default(), WAITER, command);
+    waiting.connection.reply(&envelope, &reply, &mut out);
+    assert!(out.is_empty() && waiting.connection.is_waiting());
+    drop(reply);
+    waiting.gives_back();
+    assert_eq!(waiting.says(request).0, "HD Oid\r\n");
+}
