@@ -4,14 +4,16 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{LazyLock, Mutex, MutexGuard};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 use std::{thread, time};
 
 use latchd_core::{Config, ConnId, Instant, Output, Progress, Server};
 
 static SERVER: LazyLock<Mutex<Server>> =
-    LazyLock::new(|| Mutex::new(Server::new(Config::default())));
+    LazyLock::new(|| Mutex::new(Server::new(Config::default()).with_waits()));
+/// Somebody who has waited for a lock can go on.
+static READY: Condvar = Condvar::new();
 static STARTED: LazyLock<time::Instant> = LazyLock::new(time::Instant::now);
 
 fn server() -> MutexGuard<'static, Server> {
@@ -22,21 +24,65 @@ fn now() -> Instant {
     STARTED.elapsed().into()
 }
 
+/// Tells the threads of those who can go on.
+fn wake(server: &mut Server) {
+    if server.next_ready().is_some() {
+        READY.notify_all();
+    }
+}
+
 fn serve(conn: ConnId, mut socket: TcpStream) -> io::Result<()> {
     let (mut input, mut out) = ([0; 4096], Output::new());
     loop {
         let read = socket.read(&mut input)?;
-        let mut progress = server().receive(now(), conn, &input[..read], &mut out);
-        while !out.is_empty() {
+        let mut server = server();
+        let mut progress = server.receive(now(), conn, &input[..read], &mut out);
+        wake(&mut server);
+        drop(server);
+        loop {
             out.chunks().try_for_each(|chunk| socket.write_all(chunk))?;
             out.clear();
-            // One that does not read its answers is not read, and the server keeps what it asked.
-            if progress == Progress::OutputFull {
-                progress = server().resume(now(), conn, &mut out);
-            }
+            progress = match progress {
+                // One that does not read its answers is not read, and the server keeps what it asked.
+                Progress::OutputFull => go_on(conn, &mut out),
+                Progress::Waiting => wait(conn, &socket, &mut out)?,
+                _ => break,
+            };
         }
         if read == 0 || progress == Progress::Close {
             return Ok(());
+        }
+    }
+}
+
+fn go_on(conn: ConnId, out: &mut Output) -> Progress {
+    let mut server = server();
+    let progress = server.resume(now(), conn, out);
+    wake(&mut server);
+    progress
+}
+
+/// Waits with a client for its lock, and meanwhile sees whether it is still there.
+fn wait(conn: ConnId, socket: &TcpStream, out: &mut Output) -> io::Result<Progress> {
+    loop {
+        let progress = go_on(conn, out);
+        if progress != Progress::Waiting {
+            return Ok(progress);
+        }
+        let server = server();
+        // Until a wait is over, whoever's: who sees to it tells the others.
+        let due_ms = server.next_deadline().map_or(u64::MAX, Instant::as_millis);
+        let left_ms = due_ms.saturating_sub(now().as_millis()).min(250);
+        let woken = READY.wait_timeout(server, Duration::from_millis(left_ms));
+        let (mut server, _) = woken.expect("no thread has panicked");
+        server.pass(now());
+        wake(&mut server);
+        drop(server);
+        socket.set_nonblocking(true)?;
+        let has_ended = matches!(socket.peek(&mut [0]), Ok(0));
+        socket.set_nonblocking(false)?;
+        if has_ended {
+            return Ok(Progress::Close);
         }
     }
 }
@@ -49,7 +95,9 @@ fn main() -> io::Result<()> {
             thread::spawn(|| {
                 let conn = server().open(now());
                 let _ = serve(conn, socket); // an error is an end like any other
-                server().close(now(), conn);
+                let mut server = server();
+                server.close(now(), conn);
+                wake(&mut server);
             });
         }
     });
@@ -58,6 +106,7 @@ fn main() -> io::Result<()> {
             let unix = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             server().set_wall_clock(now(), unix);
             server().tick(now());
+            wake(&mut server());
             thread::sleep(Duration::from_millis(250));
         }
     });
@@ -72,10 +121,11 @@ fn main() -> io::Result<()> {
     ask(&mut bob, "get job\r\n", "VALUE job 0 4\r\nidle\r\nEND\r\n")?;
     ask(&mut bob, "set job 0 0 4\r\nbusy\r\n", "LOCKED\r\n")?;
 
-    // The lock dies with its connection.
-    ask(&mut alice, "quit\r\n", "")?;
-    assert_eq!(alice.read(&mut [0])?, 0);
-    ask(&mut bob, "lock job\r\n", "OK\r\n")?;
+    // He can wait for it. The lock dies with its connection, and he has it.
+    bob.write_all(b"ml job w10000 v\r\n")?;
+    ask(&mut alice, "me job\r\nquit\r\n", "ME job ")?;
+    alice.read_to_end(&mut Vec::new())?;
+    ask(&mut bob, "", "VA 4\r\nidle\r\n")?;
 
     // Of all the clients that miss an item, exactly one is told to compute it (W).
     ask(&mut bob, "mg page v N30\r\n", "VA 0 W\r\n\r\n")?;

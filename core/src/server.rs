@@ -238,6 +238,7 @@ impl<M: StateMachine> Server<M> {
         bytes: &[u8],
         out: &mut Output,
     ) -> Progress {
+        self.settle();
         let Some(open) = self.connections.get_mut(&conn) else {
             return Progress::Close;
         };
@@ -264,6 +265,12 @@ impl<M: StateMachine> Server<M> {
     /// A connection whose request has waited and has an answer now, if there is one: to be asked after every call, until there is
     /// none. It is named until it has gone on, with [`resume`](Self::resume).
     pub fn next_ready(&mut self) -> Option<ConnId> {
+        self.settle();
+        self.ready.first().copied()
+    }
+
+    /// Tells those whose waits are over.
+    fn settle(&mut self) {
         while let Some(Notice { conn, outcome }) = self.machine.next_notice() {
             // Who has gone is told nothing.
             if let Some(open) = self.connections.get_mut(&conn)
@@ -272,7 +279,6 @@ impl<M: StateMachine> Server<M> {
                 self.ready.insert(conn);
             }
         }
-        self.ready.first().copied()
     }
 
     /// When [`pass`](Self::pass) is to be called; `None` is never.
