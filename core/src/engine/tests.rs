@@ -9,6 +9,7 @@ mod counting;
 mod key_locks;
 mod lock_bounds;
 mod lookups;
+mod queues;
 mod waits;
 mod wins;
 
