@@ -46,7 +46,7 @@ fn serve(conn: ConnId, mut socket: TcpStream) -> io::Result<()> {
                 // One that does not read its answers is not read, and the server keeps what it asked.
                 Progress::OutputFull => go_on(conn, &mut out),
                 Progress::Waiting => wait(conn, &socket, &mut out)?,
-                _ => break,
+                Progress::NeedsInput { .. } | Progress::Close | _ => break,
             };
         }
         if read == 0 || progress == Progress::Close {

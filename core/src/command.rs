@@ -91,6 +91,20 @@ impl<'a> Command<'a> {
             Self::Global(_) => None,
         }
     }
+
+    /// The same, answered at once: what is asked of the core when a wait is over.
+    #[must_use]
+    pub const fn without_wait(self) -> Self {
+        match self {
+            Self::Item(ItemCommand::Acquire(acquire)) => {
+                Self::Item(ItemCommand::Acquire(Acquire {
+                    wait: Wait::No,
+                    ..acquire
+                }))
+            }
+            Self::Item(_) | Self::Global(_) => self,
+        }
+    }
 }
 
 impl<'a> ItemCommand<'a> {
@@ -537,22 +551,6 @@ pub enum Wait {
     /// Never from a client: a transport over several cores says it to the one that has the key
     /// ([`crate::wait::would_deadlock`]).
     WouldDeadlock,
-}
-
-impl<'a> Command<'a> {
-    /// The same, answered at once: what is asked of the core when a wait is over.
-    #[must_use]
-    pub const fn without_wait(self) -> Self {
-        match self {
-            Self::Item(ItemCommand::Acquire(acquire)) => {
-                Self::Item(ItemCommand::Acquire(Acquire {
-                    wait: Wait::No,
-                    ..acquire
-                }))
-            }
-            Self::Item(_) | Self::Global(_) => self,
-        }
-    }
 }
 
 /// How long a lock is to last, whatever becomes of its holder.

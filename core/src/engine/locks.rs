@@ -424,14 +424,11 @@ impl<S: Store> Core<S> {
     /// Ends the lock of `key`, whose item, if there is one, is in `slot`; whether this stays is told to nobody.
     /// Who waits for the lock is given it (Q6).
     pub(super) fn free(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
-        let slot = match slot {
-            Some(slot) => self.release(key, slot).ok().map(|_| slot),
-            None => {
-                self.take_out(key, 0);
-                None
-            }
-        };
-        self.hand_over(key, slot);
+        if slot.is_none() {
+            self.take_out(key, 0);
+        }
+        let stays = slot.filter(|slot| self.release(key, *slot).is_ok());
+        self.hand_over(key, stays);
     }
 
     /// Takes a lock out of the table, whose item takes `pinned_bytes`. Says what it was; `None` if there

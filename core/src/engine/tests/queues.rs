@@ -72,7 +72,7 @@ struct Line {
 #[derive(Default)]
 struct Lines {
     now_ms: u64,
-    lines: [Line; KEYS.len()],
+    by_key: [Line; KEYS.len()],
     told: Vec<(ConnId, Outcome)>,
 }
 
@@ -82,7 +82,7 @@ impl Lines {
         while self.now_ms < until_ms {
             self.now_ms += 1;
             let now_ms = self.now_ms;
-            for line in &mut self.lines {
+            for line in &mut self.by_key {
                 let is_over = |until: u64| until <= now_ms;
                 for (conn, _, _) in line.waits.iter().filter(|wait| is_over(wait.2)) {
                     self.told.push((*conn, Outcome::TimedOut));
@@ -90,7 +90,7 @@ impl Lines {
                 line.waits.retain(|wait| !is_over(wait.2));
             }
             for key in 0..KEYS.len() {
-                let lease = self.lines[key].held.and_then(|held| held.1);
+                let lease = self.by_key[key].held.and_then(|held| held.1);
                 if lease.is_some_and(|until| until <= now_ms) {
                     self.frees(key);
                 }
@@ -99,7 +99,7 @@ impl Lines {
     }
 
     fn frees(&mut self, key: usize) {
-        let line = &mut self.lines[key];
+        let line = &mut self.by_key[key];
         line.held = None;
         if let Some((conn, lease_ms, _)) = line.waits.pop_front() {
             line.held = Some((conn, lease_ms.map(|ms| self.now_ms + ms)));
@@ -109,7 +109,7 @@ impl Lines {
 
     fn frees_all(&mut self, conn: ConnId) {
         for key in 0..KEYS.len() {
-            if self.lines[key].held.is_some_and(|held| held.0 == conn) {
+            if self.by_key[key].held.is_some_and(|held| held.0 == conn) {
                 self.frees(key);
             }
         }
@@ -117,13 +117,13 @@ impl Lines {
 
     fn waits_for(&self, conn: ConnId) -> Option<usize> {
         let waits = |line: &Line| line.waits.iter().any(|wait| wait.0 == conn);
-        self.lines.iter().position(waits)
+        self.by_key.iter().position(waits)
     }
 
     /// Whether one who waited for `key` would wait for himself.
     fn is_circle(&self, conn: ConnId, key: usize) -> bool {
         let mut next = Some(key);
-        while let Some((holder, _)) = next.and_then(|key| self.lines[key].held) {
+        while let Some((holder, _)) = next.and_then(|key| self.by_key[key].held) {
             if holder == conn {
                 return true;
             }
@@ -162,20 +162,20 @@ fn play(all: &[Happens], settled_max: usize) {
                 };
                 let reply = core.execute(now, conn, ItemCommand::Acquire(acquire).into());
                 let until = lease_ms.map(|ms| lines.now_ms + ms);
-                match lines.lines[at].held {
+                match lines.by_key[at].held {
                     None => {
                         assert!(matches!(reply, Reply::Granted(_)), "it is free");
-                        lines.lines[at].held = Some((conn, until));
+                        lines.by_key[at].held = Some((conn, until));
                     }
                     Some((holder, _)) if holder == conn && until.is_some() => {
                         assert!(matches!(reply, Reply::Granted(_)), "it renews");
-                        lines.lines[at].held = Some((conn, until));
+                        lines.by_key[at].held = Some((conn, until));
                     }
                     Some((holder, _)) => match reply {
                         Reply::Waits => {
                             assert!(wait_ms > 0 && !lines.is_circle(conn, at));
                             let wait = (conn, lease_ms, lines.now_ms + wait_ms);
-                            lines.lines[at].waits.push_back(wait);
+                            lines.by_key[at].waits.push_back(wait);
                         }
                         Reply::WouldDeadlock(seen) => {
                             assert!(wait_ms > 0 && lines.is_circle(conn, at));
@@ -184,7 +184,7 @@ fn play(all: &[Happens], settled_max: usize) {
                         Reply::Contended(seen) => {
                             assert_eq!(wait_ms, 0);
                             assert_eq!(seen.holder, holder);
-                            assert_eq!(seen.waiting, lines.lines[at].waits.len());
+                            assert_eq!(seen.waiting, lines.by_key[at].waits.len());
                         }
                         other => panic!("{other:?}"),
                     },
@@ -194,7 +194,7 @@ fn play(all: &[Happens], settled_max: usize) {
                 let conn = conns[usize::try_from(conn).unwrap()];
                 let release = Release::new(key(KEYS[at]));
                 let reply = core.execute(now, conn, ItemCommand::Release(release).into());
-                if lines.lines[at].held.is_some_and(|held| held.0 == conn) {
+                if lines.by_key[at].held.is_some_and(|held| held.0 == conn) {
                     assert_eq!(reply, Reply::Unlocked);
                     lines.frees(at);
                 } else {
@@ -213,7 +213,7 @@ fn play(all: &[Happens], settled_max: usize) {
                 let conn = core::mem::replace(&mut conns[number], next);
                 core.handle(now, Event::Closed(conn));
                 core.handle(now, Event::Opened(next));
-                for line in &mut lines.lines {
+                for line in &mut lines.by_key {
                     line.waits.retain(|wait| wait.0 != conn);
                 }
                 lines.frees_all(conn);
@@ -240,7 +240,7 @@ fn play(all: &[Happens], settled_max: usize) {
 /// Both must say the same, once all is handed over that there is to.
 fn compare(core: &mut Core, lines: &mut Lines) {
     let now = Instant::from_millis(lines.now_ms);
-    for (name, line) in KEYS.iter().zip(&lines.lines) {
+    for (name, line) in KEYS.iter().zip(&lines.by_key) {
         let held = line.held.map(|held| held.0);
         assert_eq!(core.holder(now, key(name)), held, "who holds {name}");
         let waits: Vec<_> = core.waits().queue(key(name)).map(|it| it.0).collect();
