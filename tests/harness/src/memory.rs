@@ -74,7 +74,7 @@ impl MemoryPeer {
 
     fn at(time: Time, unix_s_at_start: u64, arrival: Arrival) -> Self {
         Self {
-            server: Server::new(Config::new(Limits::default(), unix_s_at_start)),
+            server: Server::new(Config::new(Limits::default(), unix_s_at_start)).with_waits(),
             time,
             arrival,
             pipes: BTreeMap::new(),
@@ -102,6 +102,19 @@ impl MemoryPeer {
         if let Some(pipe) = self.pipes.get_mut(&conn).filter(|pipe| !pipe.is_closed) {
             let (server, output) = (&mut self.server, &mut pipe.output);
             let progress = exchange(server, now, pipe.conn, bytes, output, Core::check);
+            pipe.is_closed = progress == Progress::Close;
+        }
+        self.go_on();
+    }
+
+    /// Lets everybody go on who has waited for a lock and need not any more.
+    fn go_on(&mut self) {
+        while let Some(ready) = self.server.next_ready() {
+            let now = self.now();
+            let pipe = self.pipes.values_mut().find(|pipe| pipe.conn == ready);
+            let pipe = pipe.expect("who waits is a client");
+            let (server, output) = (&mut self.server, &mut pipe.output);
+            let progress = exchange(server, now, ready, &[], output, Core::check);
             pipe.is_closed = progress == Progress::Close;
         }
     }
@@ -180,6 +193,7 @@ impl Peer for MemoryPeer {
         if how != End::HalfClose {
             self.pipes.remove(&conn);
         }
+        self.go_on();
         Ok(())
     }
 
@@ -192,6 +206,7 @@ impl Peer for MemoryPeer {
             now_ms = (now_ms + TICK_MS).min(end_ms);
             self.time = Time::ByHand(now_ms);
             self.server.tick(Instant::from_millis(now_ms));
+            self.go_on();
         }
         self.server.machine().check();
     }
