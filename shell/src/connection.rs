@@ -11,6 +11,8 @@
 //!   until the end, within the same work.
 //! - B4: the locks of a client whose last request has been executed are free before this file is
 //!   left, also when its last answer still waits to be sent.
+//! - B6: a client whose request waits for a lock is not read; only its end is looked for, and its locks and its
+//!   place in the line go with that.
 //! - B5: a handshake is nobody's request: a step of it comes when the others have had their turn, and
 //!   one at a time.
 
@@ -19,6 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use latchd_core::connection::{Connection, Progress};
+use latchd_core::wait::Outcome;
 use latchd_core::watch::{Topic, all_unlocked};
 use latchd_core::{Instant, Output};
 use rustix::event::epoll::EventFlags;
@@ -56,6 +59,8 @@ pub(crate) enum Next {
     Input,
     /// Room in its socket.
     Output,
+    /// A lock: [`ClientConn::settled`] says that it waits no more.
+    Lock,
     /// Its next turn: it has more to do.
     Turn,
     /// The turn that it waits for already.
@@ -199,9 +204,15 @@ impl ClientConn {
         }
     }
 
-    /// Whether it watches: then it has nothing to ask for, and silence is no sign of anything.
+    /// Whether it watches.
     pub(crate) fn watches(&self) -> bool {
         self.watcher.is_some()
+    }
+
+    /// Whether it could ask for something now. If not, since it watches or waits for a lock, silence is no sign of
+    /// anything.
+    pub(crate) fn may_ask(&self) -> bool {
+        !self.watches() && !self.wire.is_waiting()
     }
 
     /// Says where it is to be told of news, if it watches. Returns whether there is some.
@@ -243,6 +254,8 @@ impl ClientConn {
             State::Writing
         } else if events == IN_TURN {
             State::Working
+        } else if events == ENDING {
+            State::Waiting
         } else if self.input.kept().is_empty() {
             State::Reading
         } else {
@@ -257,6 +270,13 @@ impl ClientConn {
             self.resume(turn)
         } else if self.waits_for == IN_TURN {
             Ok(Next::InTurn)
+        } else if self.waits_for == ENDING {
+            // B6
+            Ok(Next::End(if ready.contains(EventFlags::ERR) {
+                End::Failed(self.error())
+            } else {
+                End::PeerClosed
+            }))
         } else if self.transport.is_handshaking() {
             // B5
             Ok(Next::Turn)
@@ -268,15 +288,22 @@ impl ClientConn {
             Next::Turn | Next::InTurn if ready.contains(EventFlags::ERR) => {
                 Next::End(End::Failed(self.error()))
             }
-            next @ (Next::Input | Next::Output | Next::Turn | Next::InTurn | Next::End(_)) => next,
+            next @ (Next::Input
+            | Next::Output
+            | Next::Lock
+            | Next::Turn
+            | Next::InTurn
+            | Next::End(_)) => next,
         }
     }
 
     /// What comes of a turn, whatever its transport has to say to it.
     fn conclude(&mut self, next: rustix::io::Result<Next>) -> Next {
         match next {
-            Ok(Next::Input) if self.transport.has_unsent() => Next::Output,
-            Ok(Next::Input) if self.transport.has_ended() => Next::End(End::PeerClosed),
+            Ok(Next::Input | Next::Lock) if self.transport.has_unsent() => Next::Output,
+            Ok(Next::Input | Next::Lock) if self.transport.has_ended() => {
+                Next::End(End::PeerClosed)
+            }
             Ok(next) => next,
             Err(errno) => Next::End(
                 self.transport
@@ -284,6 +311,21 @@ impl ClientConn {
                     .map_or_else(|| errno.into(), End::Misunderstood),
             ),
         }
+    }
+
+    /// Its request waits for a lock no more: it is answered, and what is behind it, once what was answered before has
+    /// been taken.
+    pub(crate) fn settled(&mut self, outcome: Outcome, turn: &mut Turn<'_>) -> Next {
+        // If it did not wait, there is nothing that it would do now and not otherwise.
+        self.wire.settle(outcome);
+        if self.waits_for == EventFlags::OUT {
+            return Next::Output;
+        }
+        if self.waits_for == IN_TURN {
+            return Next::InTurn;
+        }
+        let next = self.answer(turn);
+        self.conclude(next)
     }
 
     /// Whether nothing of what it asks for can be known yet.
@@ -354,7 +396,7 @@ impl ClientConn {
             }
             match self.answer(turn)? {
                 Next::Input => {}
-                next @ (Next::Output | Next::Turn | Next::InTurn | Next::End(_)) => {
+                next @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {
                     return Ok(next);
                 }
             }
@@ -462,6 +504,10 @@ impl ClientConn {
         let wanted = if let Progress::NeedsInput { at_least } = progress {
             self.input.wait_for(at_least);
             Next::Input
+        } else if progress == Progress::Waiting {
+            // The request is there, and what is behind it may be.
+            self.input.wait_for_nothing();
+            Next::Lock
         } else if progress == Progress::Close {
             self.release(turn.shared, turn.now);
             Next::End(End::Protocol)
@@ -514,6 +560,9 @@ impl AsFd for ClientConn {
         self.transport.as_fd()
     }
 }
+
+/// A client that waits for a lock, as epoll sees it (B6).
+pub(crate) const ENDING: EventFlags = EventFlags::RDHUP;
 
 /// A client that waits for its turn, as epoll sees it: nobody has to say that there are bytes.
 /// Epoll shows a reset unasked.

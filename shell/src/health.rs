@@ -18,12 +18,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// Whether every worker answers in time, and the last tick is not long ago.
 pub(crate) async fn is_well(shared: &Shared) -> bool {
     let (tell, told) = smol::channel::bounded(shared.mailboxes.len());
-    for mailbox in &shared.mailboxes {
+    for mailbox in &*shared.mailboxes {
         mailbox.post(Message::Echo(tell.clone()));
     }
     drop(tell);
     let everybody = async {
-        for _ in &shared.mailboxes {
+        for _ in &*shared.mailboxes {
             if told.recv().await.is_err() {
                 // A worker has ended and its mail with it.
                 return false;

@@ -88,6 +88,8 @@ mod transport;
 #[cfg(feature = "server")]
 mod turn;
 #[cfg(feature = "server")]
+mod waiters;
+#[cfg(feature = "server")]
 mod watch;
 #[cfg(feature = "server")]
 mod worker;

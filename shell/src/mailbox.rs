@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use latchd_core::ConnId;
+use latchd_core::wait::Outcome;
 use rustix::event::{EventfdFlags, eventfd};
 use smol::channel::Sender;
 
@@ -36,6 +37,8 @@ pub(crate) enum Message {
     Close(u64, Kept),
     /// There is something to be told to the client of this name, who watches.
     News(u64),
+    /// The client of this name waits for a lock no more.
+    Settled(u64, Outcome),
     /// Say that you hear. Whoever asks waits for the answer before it asks again.
     Echo(Sender<()>),
 }
@@ -67,18 +70,26 @@ impl Mailbox {
 
     /// Leaves a message and rings. A message that says nothing new is left once: the list holds
     /// at most one sweep, as many arrivals and closes as there may be connections, news for each who
-    /// watches, and an echo for each who waits for it.
+    /// watches, an outcome for each who waits for a lock, and an echo for each who waits for it.
     pub(crate) fn post(&self, message: Message) {
+        self.leave(message);
+        self.ring();
+    }
+
+    /// Leaves a message, and does not ring: it is to be done soon.
+    pub(crate) fn leave(&self, message: Message) {
         let mut messages = self.messages();
         let is_known = match message {
-            Message::Adopt(_) | Message::Close(..) | Message::News(_) | Message::Echo(_) => false,
+            Message::Adopt(_)
+            | Message::Close(..)
+            | Message::News(_)
+            | Message::Settled(..)
+            | Message::Echo(_) => false,
             Message::Sweep => messages.iter().any(|known| matches!(known, Message::Sweep)),
         };
         if !is_known {
             messages.push(message);
         }
-        drop(messages);
-        self.ring();
     }
 
     /// Wakes the worker.

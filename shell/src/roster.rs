@@ -47,10 +47,18 @@ pub(crate) enum State {
     Working,
     /// It does not read.
     Writing,
+    /// Its request waits for a lock.
+    Waiting,
 }
 
 impl State {
-    const ALL: [Self; 4] = [Self::Reading, Self::ReadingOn, Self::Working, Self::Writing];
+    const ALL: [Self; 5] = [
+        Self::Reading,
+        Self::ReadingOn,
+        Self::Working,
+        Self::Writing,
+        Self::Waiting,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -58,6 +66,7 @@ impl State {
             Self::ReadingOn => "conn_nread",
             Self::Working => "conn_parse_cmd",
             Self::Writing => "conn_mwrite",
+            Self::Waiting => "conn_waiting",
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::shards::{Shards, shard_count};
 use crate::shared::Shared;
 use crate::status::StatusPort;
 use crate::tls::Keys;
+use crate::waiters::Waiters;
 use crate::watch::Watch;
 use crate::worker::Worker;
 
@@ -100,6 +101,11 @@ impl Server {
             .collect();
         let clock = Clock::start();
         let shards = shard_count(threads, &limits);
+        let mailboxes: Arc<[Mailbox]> = (0..threads)
+            .map(|_| Mailbox::new())
+            .collect::<Result<_, _>>()?;
+        let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes)));
+        wire_limits.waits = true;
         let (tell_gone, gone) = smol::channel::bounded(1);
         let (tell_shutdown, shutdowns) = smol::channel::bounded(1);
         let shared = Arc::new(Shared {
@@ -108,6 +114,7 @@ impl Server {
                 limits,
                 clock.unix_s_at_start(),
                 config.prefix_delimiter,
+                Arc::clone(&waiters),
             ),
             wire_limits,
             roster: Roster::new(&addresses),
@@ -119,9 +126,8 @@ impl Server {
             unsent: Budget::new(config.unsent_bytes_max()),
             is_stopping: AtomicBool::new(false),
             ticked_ms: AtomicU64::new(clock.now().as_millis()),
-            mailboxes: (0..threads)
-                .map(|_| Mailbox::new())
-                .collect::<Result<_, _>>()?,
+            mailboxes,
+            waiters,
             clock,
             config,
             tell_gone,
@@ -268,20 +274,28 @@ impl Drop for Server {
         }
         self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.stop_clock = None;
-        for mailbox in &self.shared.mailboxes {
+        for mailbox in &*self.shared.mailboxes {
             mailbox.ring();
         }
         self.threads.drain(..).for_each(join);
     }
 }
 
-/// Ticks until the server stops.
+/// Ticks until the server stops; and lets waits and leases end when it is time, not a tick later.
 async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
-    let mut next_tick = TICK;
+    let mut tick_at = Instant::now() + TICK;
     let mut swept = Instant::now();
     loop {
-        let tick = async {
-            Timer::after(next_tick).await;
+        let wake_at = shared.waiters.deadline().map(|at| {
+            let now_ms = shared.clock.now().as_millis();
+            Instant::now() + Duration::from_millis(at.as_millis().saturating_sub(now_ms))
+        });
+        let alarm = async {
+            Timer::at(wake_at.map_or(tick_at, |at| at.min(tick_at))).await;
+            true
+        };
+        let nearer = async {
+            shared.waiters.nearer().await;
             true
         };
         let stop = async {
@@ -289,18 +303,24 @@ async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
             let _ = stopped.recv().await;
             false
         };
-        if !stop.or(tick).await {
+        if !stop.or(alarm).or(nearer).await {
             return;
         }
         let now = shared.clock.now();
+        // As they are let go of, the shards say when it is time again.
+        shared.waiters.forget_deadline();
+        if Instant::now() < tick_at {
+            shared.shards.pass(now);
+            continue;
+        }
         let wants_more = shared.shards.tick(now, shared.clock.unix_s_at_start());
         shared.ticked_ms.store(now.as_millis(), Ordering::Relaxed);
         shared.tell_evicted();
-        next_tick = if wants_more { BUSY_TICK } else { TICK };
+        tick_at = Instant::now() + if wants_more { BUSY_TICK } else { TICK };
         let is_swept = shared.config.idle_timeout.is_some() || shared.keys.is_some();
         if is_swept && swept.elapsed() >= SWEEP {
             swept = Instant::now();
-            for mailbox in &shared.mailboxes {
+            for mailbox in &*shared.mailboxes {
                 mailbox.post(Message::Sweep);
             }
         }

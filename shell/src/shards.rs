@@ -12,16 +12,20 @@
 //! - D6: a `flush_all` that was delayed takes effect in all shards at once: whoever comes first when it
 //!   is due, with whichever clock, sees to that before anything else.
 //! - D3: CAS numbers are unique over all shards: each counts in strides of its own.
+//! - D7: no connections wait for each other in a circle, whichever shards their keys are in: [`waits`].
 //!
 //! With one thread there is one shard and nothing is hashed.
+
+mod hold;
+mod waits;
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor};
+use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor, Wait};
 use latchd_core::engine::{Config, Core, Event, Held, Holding, Prefixes};
 use latchd_core::key::Key;
 use latchd_core::reply::{KeysPage, Reply};
@@ -31,9 +35,12 @@ use latchd_core::value::Value;
 use latchd_core::watch::Evicted;
 use latchd_core::{ConnId, Instant, Limits};
 
+use self::hold::Hold;
+use crate::budget::Holder;
 use crate::clock;
 use crate::headroom;
 use crate::pages::Pages;
+use crate::waiters::Waiters;
 
 /// The most shards: a [`ShardSet`] has a bit for each.
 const SHARDS_MAX: usize = 64;
@@ -62,6 +69,9 @@ type ShardCore = Core<LogStore<SipHash, Pages>>;
 pub(crate) struct Shards {
     cores: Box<[Mutex<ShardCore>]>,
     hasher: RandomState,
+    /// How many who wait for each other are looked at ([`Limits::wait_chain_max`]).
+    wait_chain_max: usize,
+    waiters: Arc<Waiters>,
     /// The cores remember what they evict.
     watches_evictions: AtomicBool,
 }
@@ -70,6 +80,8 @@ pub(crate) struct Shards {
 #[derive(Debug)]
 pub(crate) struct ShardSession {
     conn: ConnId,
+    /// Where it is told that it waits no more.
+    seat: Holder,
     opened: ShardSet,
     /// What it holds in each shard, as it has last seen that (D4): another connection may have given
     /// a lock back there in the right of its grant. Empty as long as it has asked for none.
@@ -96,9 +108,10 @@ impl ShardSet {
 
 impl ShardSession {
     /// A connection that has no lock yet. Its id must be new.
-    pub(crate) fn new(conn: ConnId) -> Self {
+    pub(crate) fn new(conn: ConnId, seat: Holder) -> Self {
         Self {
             conn,
+            seat,
             opened: ShardSet::default(),
             held: Vec::new(),
         }
@@ -145,12 +158,14 @@ fn random_seed() -> HashSeed {
 }
 
 impl Shards {
-    /// Divides `limits` over `count` shards, a power of two up to 64.
+    /// Divides `limits` over `count` shards, a power of two up to 64. Those who wait for a lock are told by way
+    /// of `waiters`.
     pub(crate) fn new(
         count: usize,
         limits: Limits,
         unix_s_at_start: u64,
         prefix_delimiter: Option<u8>,
+        waiters: Arc<Waiters>,
     ) -> Self {
         assert!(
             count.is_power_of_two() && count <= SHARDS_MAX,
@@ -160,7 +175,8 @@ impl Shards {
         share.memory_bytes_max /= count;
         share.locked_bytes_max /= count;
         share.lock_table_bytes_max /= count;
-        // What a connection may have it may have anywhere: it is counted over all shards (D4).
+        // What a connection may have it may have anywhere: it is counted over all shards (D4). And it waits for one
+        // lock at a time, wherever that is.
         let unix_ms = clock::unix_ms();
         let count = u32::try_from(count).expect("at most 64");
         let cores = (0..count)
@@ -176,6 +192,8 @@ impl Shards {
         Self {
             cores,
             hasher: RandomState::new(),
+            wait_chain_max: limits.wait_chain_max,
+            waiters,
             watches_evictions: AtomicBool::new(false),
         }
     }
@@ -254,23 +272,43 @@ impl Shards {
         {
             set.value = shared(set.value, &mut room);
         }
+        if let ItemCommand::Acquire(acquire) = &mut command {
+            waits::never_early(acquire);
+            if let Wait::UpTo { .. } = acquire.wait {
+                return self.wait_for(now, session, *acquire, answer);
+            }
+        }
         let shard = self.shard_of(command.key());
         let mut core = self.core_at(now, shard);
-        if takes_lock(&command) && !session.opened.contains(shard) {
+        if takes_lock(&command) {
+            answer(&self.ask_holder(now, session, shard, &mut core, command));
+        } else if session.opened.contains(shard) {
+            answer(&core.execute(now, session.conn, command.into()));
+        } else {
+            // Whoever has never been announced here holds nothing here, and will not.
+            return answer(&core.execute(now, session.conn, command.into()));
+        }
+        session.held[shard] = core.locks().held_here(session.conn);
+    }
+
+    /// Executes a command that may take a lock in a shard. Its connection is announced there first, with what it
+    /// holds elsewhere.
+    fn ask_holder<'a>(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        shard: usize,
+        core: &'a mut ShardCore,
+        command: ItemCommand<'a>,
+    ) -> Reply<'a> {
+        if !session.opened.contains(shard) {
             core.handle(now, Event::Opened(session.conn));
             session.opened.insert(shard);
             session.held.resize(self.cores.len(), Held::default());
         }
-        if !session.opened.contains(shard) {
-            // Whoever has never been announced here holds nothing here, and will not.
-            return answer(&core.execute(now, session.conn, command.into()));
-        }
-        if takes_lock(&command) {
-            let elsewhere = session.held_elsewhere(shard);
-            core.handle(now, Event::HoldsElsewhere(session.conn, elsewhere));
-        }
-        answer(&core.execute(now, session.conn, command.into()));
-        session.held[shard] = core.locks().held_here(session.conn);
+        let elsewhere = session.held_elsewhere(shard);
+        core.handle(now, Event::HoldsElsewhere(session.conn, elsewhere));
+        core.execute(now, session.conn, command.into())
     }
 
     /// Releases every lock of a connection, for good (D2). When this returns, they are free.
@@ -281,6 +319,7 @@ impl Shards {
             self.together(now, session.opened, |core| {
                 core.handle(now, Event::Closed(session.conn));
             });
+            self.waiters.leave(session.conn);
         }
     }
 
@@ -347,14 +386,15 @@ impl Shards {
         hash & (self.cores.len() - 1)
     }
 
-    fn core(&self, shard: usize) -> MutexGuard<'_, ShardCore> {
-        self.cores[shard]
+    fn core(&self, shard: usize) -> Hold<'_> {
+        let core = self.cores[shard]
             .lock()
-            .expect("a core that failed an assertion is not used again")
+            .expect("a core that failed an assertion is not used again");
+        Hold::new(core, &self.waiters)
     }
 
     /// A shard at `now`, at which no `flush_all` is due any more (D6).
-    fn core_at(&self, now: Instant, shard: usize) -> MutexGuard<'_, ShardCore> {
+    fn core_at(&self, now: Instant, shard: usize) -> Hold<'_> {
         loop {
             let core = self.core(shard);
             if !is_flush_due(&core, now) {
@@ -378,7 +418,7 @@ impl Shards {
     }
 
     /// Those of `set`, taken in order.
-    fn cores(&self, set: ShardSet) -> Vec<MutexGuard<'_, ShardCore>> {
+    fn cores(&self, set: ShardSet) -> Vec<Hold<'_>> {
         (0..self.cores.len())
             .filter(|shard| set.contains(*shard))
             .map(|shard| self.core(shard))

@@ -3,6 +3,7 @@
 //! Everything here is used from every thread at once: a configuration that does not change, counters,
 //! and locks that are held for one command.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::passwords::Passwords;
 use crate::roster::Roster;
 use crate::shards::Shards;
 use crate::tls::Keys;
+use crate::waiters::Waiters;
 use crate::watch::Watch;
 
 /// No connection has this number.
@@ -49,7 +51,9 @@ pub(crate) struct Shared {
     pub(crate) is_stopping: AtomicBool,
     /// When the items were last told that time has passed, in milliseconds.
     pub(crate) ticked_ms: AtomicU64,
-    pub(crate) mailboxes: Box<[Mailbox]>,
+    pub(crate) mailboxes: Arc<[Mailbox]>,
+    /// Who waits for a lock.
+    pub(crate) waiters: Arc<Waiters>,
     /// Told that a client has gone, for whoever waits to accept the next one. It holds one message:
     /// that is news, however many have gone.
     pub(crate) tell_gone: Sender<()>,

@@ -34,7 +34,9 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use crate::budget::Holder;
-use crate::connection::{ClientConn, End, IN_TURN, Kept, KeptBytes, Next, READABLE, is_ending};
+use crate::connection::{
+    ClientConn, ENDING, End, IN_TURN, Kept, KeptBytes, Next, READABLE, is_ending,
+};
 use crate::input::INPUT_BYTES;
 use crate::mailbox::{Arrival, Message};
 use crate::shards::ShardSession;
@@ -205,6 +207,7 @@ impl Worker {
         let wanted = match advance(client, &mut turn) {
             Next::Input => READABLE,
             Next::Output => EventFlags::OUT,
+            Next::Lock => ENDING,
             Next::Turn => IN_TURN,
             Next::InTurn => return,
             Next::End(end) => return self.end(slot, &end),
@@ -326,6 +329,12 @@ impl Worker {
                     let name = Name::decode(EventData::new_u64(name));
                     self.have_turn(name, FIRST_TURN, ClientConn::deliver);
                 }
+                Message::Settled(name, outcome) => {
+                    let name = Name::decode(EventData::new_u64(name));
+                    self.have_turn(name, FIRST_TURN, |client, turn| {
+                        client.settled(outcome, turn)
+                    });
+                }
                 Message::Close(name, kept) => {
                     let worker = self.index;
                     self.close_for_room(Holder { worker, name }, kept);
@@ -347,7 +356,11 @@ impl Worker {
         let (slot, name) = (entry.key(), Name::client(entry.key(), number));
         let wire = Connection::new(self.shared.wire_limits);
         let endpoint = Arc::clone(&arrival.entry);
-        let session = ShardSession::new(arrival.conn);
+        let seat = Holder {
+            worker: self.index,
+            name: name.encode().u64(),
+        };
+        let session = ShardSession::new(arrival.conn, seat);
         let client = ClientConn::new(transport, session, wire, arrival.entry, self.now);
         let client = entry.insert(client);
         if client.is_handshaking() {
@@ -385,7 +398,7 @@ impl Worker {
         };
         let oldest_ms = self.now.as_millis().saturating_sub(millis(timeout));
         for slot in
-            self.slots(|client| !client.watches() && client.last_active().as_millis() < oldest_ms)
+            self.slots(|client| client.may_ask() && client.last_active().as_millis() < oldest_ms)
         {
             self.end(slot, &End::Idle);
         }

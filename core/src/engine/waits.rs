@@ -29,6 +29,13 @@ impl<S: Store> Core<S> {
         self.waits.take_notice()
     }
 
+    /// Whether anybody waits, or is to be told of a wait: if not, there is no notice and no deadline.
+    #[inline]
+    #[must_use]
+    pub fn has_waits(&self) -> bool {
+        self.waits.untold() > 0
+    }
+
     /// When something is to happen of which somebody is to be told: a wait ends by itself, or the lease of a
     /// lock that is waited for. In the past if there is more of it than one call does. To be on time, a
     /// transport calls [`pass`](Self::pass) then.

@@ -4,15 +4,25 @@ use latchd_core::command::{Get, GlobalCommand, ItemCommand, Set};
 use latchd_core::time::Exptime;
 
 use super::*;
+use crate::mailbox::Mailbox;
 
 const NOW: Instant = Instant::from_millis(0);
 
 fn shards(count: usize) -> Shards {
-    Shards::new(count, Limits::default(), 0, None)
+    Shards::new(count, Limits::default(), 0, None, nobody_waits())
+}
+
+/// Of a server with one thread.
+fn nobody_waits() -> Arc<Waiters> {
+    Arc::new(Waiters::new(Arc::new([Mailbox::new().unwrap()])))
 }
 
 fn session(number: u64) -> ShardSession {
-    ShardSession::new(ConnId::from_number(number))
+    let seat = Holder {
+        worker: 0,
+        name: number,
+    };
+    ShardSession::new(ConnId::from_number(number), seat)
 }
 
 /// Executes a command and shows what `look` sees in its reply.
@@ -132,7 +142,7 @@ fn a_connection_that_never_locks_is_unknown_to_the_cores() {
 fn keys_of_every_shard_are_listed_once() {
     let mut limits = Limits::default();
     limits.scan_items_max = 7;
-    let shards = Shards::new(8, limits, 0, None);
+    let shards = Shards::new(8, limits, 0, None, nobody_waits());
     let mut one = session(1);
     fill(&shards, &mut one);
     let mut found = Vec::new();

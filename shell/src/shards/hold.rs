@@ -1,0 +1,54 @@
+//! A shard that is held by a thread, for as long as it works with it.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::MutexGuard;
+
+use super::ShardCore;
+use crate::waiters::Waiters;
+
+/// A shard's core. When it is let go of, those are told whose waits have ended meanwhile, whatever has ended them,
+/// and the clock is told when the next one will.
+pub(super) struct Hold<'a> {
+    core: MutexGuard<'a, ShardCore>,
+    waiters: &'a Waiters,
+}
+
+impl<'a> Hold<'a> {
+    #[inline]
+    pub(super) fn new(core: MutexGuard<'a, ShardCore>, waiters: &'a Waiters) -> Self {
+        Self { core, waiters }
+    }
+
+    #[cold]
+    fn tell(&mut self) {
+        self.waiters.tell(|| self.core.next_notice());
+        if let Some(at) = self.core.next_deadline() {
+            self.waiters.note_deadline(at);
+        }
+    }
+}
+
+impl Deref for Hold<'_> {
+    type Target = ShardCore;
+
+    #[inline]
+    fn deref(&self) -> &ShardCore {
+        &self.core
+    }
+}
+
+impl DerefMut for Hold<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut ShardCore {
+        &mut self.core
+    }
+}
+
+impl Drop for Hold<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.core.has_waits() {
+            self.tell();
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Waiting for a lock, over several shards.
+//!
+//! - D7: whether a wait would close a circle is asked, and the wait begun, while every shard is held: two who
+//!   would close it together do so one after the other. Only a request that would wait pays for that.
+
+use latchd_core::Instant;
+use latchd_core::command::{Acquire, ItemCommand, Lease, Wait};
+use latchd_core::reply::{Refusal, Reply};
+use latchd_core::wait::{Chain, would_deadlock};
+
+use super::hold::Hold;
+use super::{ShardSession, Shards, is_flush_due};
+
+/// The clock shows whole milliseconds that have begun, so that a span of as many may end almost one too early; and
+/// whoever asked for a lease counts on all of it.
+pub(super) fn never_early(acquire: &mut Acquire<'_>) {
+    if let Some(Lease::For { ms }) = &mut acquire.lease {
+        *ms = ms.saturating_add(1);
+    }
+    if let Wait::UpTo { ms: ms @ 1.. } = &mut acquire.wait {
+        *ms = ms.saturating_add(1);
+    }
+}
+
+impl Shards {
+    /// A request for a lock that may wait for it.
+    #[cold]
+    pub(super) fn wait_for(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        acquire: Acquire<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let shard = self.shard_of(acquire.key);
+        let mut core = self.core_at(now, shard);
+        let holder = core.holder(now, acquire.key);
+        let waits = holder.is_some_and(|holder| holder != session.conn);
+        // One core alone sees to its own circles.
+        if !waits || self.cores.len() == 1 {
+            return self.acquire(now, session, shard, &mut core, acquire, answer);
+        }
+        drop(core);
+        let mut cores = self.all_at(now);
+        for core in &mut cores {
+            // What is over is nobody's link in a chain.
+            core.pass(now);
+        }
+        let chain = would_deadlock(
+            session.conn,
+            acquire.key,
+            self.wait_chain_max,
+            |key| cores[self.shard_of(key)].locks().owner(key),
+            |conn| cores.iter().find_map(|core| core.waits().waits_for(conn)),
+        );
+        let wait = match chain {
+            Chain::Ends => acquire.wait,
+            Chain::Closes => Wait::WouldDeadlock,
+            Chain::TooLong => return answer(&Reply::Refused(Refusal::TooManyLocks)),
+        };
+        let acquire = Acquire { wait, ..acquire };
+        self.acquire(now, session, shard, &mut cores[shard], acquire, answer);
+    }
+
+    /// Asks the shard that has the key, and takes a seat if that means to wait.
+    fn acquire(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        shard: usize,
+        core: &mut Hold<'_>,
+        acquire: Acquire<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let reply = self.ask_holder(now, session, shard, core, ItemCommand::Acquire(acquire));
+        if let Reply::Waits = reply {
+            self.waiters.seat(session.conn, session.seat);
+        }
+        answer(&reply);
+        session.held[shard] = core.locks().held_here(session.conn);
+    }
+
+    /// Lets time end what it ends, in one shard after the other.
+    pub(crate) fn pass(&self, now: Instant) {
+        for shard in 0..self.cores.len() {
+            self.core_at(now, shard).pass(now);
+        }
+    }
+
+    /// Every shard at `now`, at which no `flush_all` is due any more (D6).
+    fn all_at(&self, now: Instant) -> Vec<Hold<'_>> {
+        loop {
+            let cores = self.cores(self.all());
+            if !cores.iter().any(|core| is_flush_due(core, now)) {
+                return cores;
+            }
+            drop(cores);
+            self.flush_together(now);
+        }
+    }
+}
