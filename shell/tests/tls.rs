@@ -130,6 +130,25 @@ fn locks_end_with_the_connection_however_it_ends() {
 }
 
 #[test]
+fn a_lock_is_waited_for_under_tls() {
+    let (authority, server) = secure(|_| {});
+    let connect = || friend(authority.connect(address(&server)));
+    let (mut holder, mut gone, mut waiter) = (connect(), connect(), connect());
+    assert_eq!(holder.ask("ml k"), "HD");
+    for (before, client) in [&mut gone, &mut waiter].into_iter().enumerate() {
+        client.send("mn\r\nml k w60000\r\nmn\r\n");
+        assert_eq!(client.line(), "MN");
+        while holder.stat("lock_waiting") != (before + 1).to_string() {}
+    }
+    drop(gone);
+    while holder.stat("lock_waiting") != "1" {}
+    assert_eq!(holder.ask("mu k"), "HD");
+    assert_eq!(waiter.line(), "HD");
+    assert_eq!(waiter.line(), "MN");
+    assert_eq!(waiter.ask("mu k"), "HD");
+}
+
+#[test]
 fn certificates_of_clients_are_asked_for_as_the_operator_says() {
     use ClientCertificate::{Asked, Required, Unasked};
     let stranger = Authority::new();
