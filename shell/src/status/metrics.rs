@@ -255,6 +255,30 @@ const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         Counter,
         "Changes refused because the grant that they name is not in force.",
     ),
+    (
+        "lock_waits",
+        "lock_waits_total",
+        Counter,
+        "Requests that have waited for a lock.",
+    ),
+    (
+        "lock_wait_timeouts",
+        "lock_wait_timeouts_total",
+        Counter,
+        "Requests that have waited for a lock in vain.",
+    ),
+    (
+        "lock_deadlocks",
+        "lock_deadlocks_total",
+        Counter,
+        "Requests refused because they would have waited for themselves.",
+    ),
+    (
+        "lock_waiting",
+        "lock_waiting",
+        Gauge,
+        "Connections that wait for a lock.",
+    ),
     ("locks_held", "locks_held", Gauge, "Locks that are held."),
     (
         "lock_holders",
