@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 
 use crate::command::{
-    Command, Direction, Get, GlobalCommand, Guard, ItemCommand, Removal, Set, SetMode,
+    Command, Direction, GlobalCommand, Guard, ItemCommand, Removal, Set, SetMode,
 };
 use crate::conn_id::ConnId;
 use crate::fence::Fence;
@@ -21,7 +21,7 @@ use crate::time::Exptime;
 /// What can be watched.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Topic {
-    /// Gets, and whether they found anything.
+    /// Keys that were looked up, whatever for, and whether there was an item.
     Fetchers,
     /// Stores, and what came of them.
     Mutations,
@@ -147,6 +147,8 @@ pub struct Asked {
     pub is_meta: bool,
     /// When, in Unix seconds.
     pub unix_s: u64,
+    /// How long the value was that the key had then; `None` if there was no item.
+    pub found_bytes: Option<usize>,
 }
 
 /// An item that was evicted.
@@ -202,10 +204,8 @@ pub fn each_line(
     match command {
         Command::Item(command) => {
             let key = command.key().as_bytes();
+            tell(Topic::Fetchers, &|| looked_up(command, reply, asked));
             match command {
-                ItemCommand::Get(get) => {
-                    tell(Topic::Fetchers, &|| fetched(get, reply, asked));
-                }
                 ItemCommand::Set(set) => tell(Topic::Mutations, &|| {
                     let size = set.value.len();
                     stored(key, name_of(set), set.exptime, size, reply, asked)
@@ -227,11 +227,16 @@ pub fn each_line(
                     let name = if asked.is_meta { "md" } else { "delete" };
                     put(
                         &mut line,
-                        format_args!(" cmd={name} clsid=1 cfd={}", asked.conn.number()),
+                        format_args!(
+                            " cmd={name} clsid=1 cfd={} size={}",
+                            asked.conn.number(),
+                            asked.found_bytes.unwrap_or(0)
+                        ),
                     );
                     is_gone.then_some(line)
                 }),
-                ItemCommand::Acquire(_)
+                ItemCommand::Get(_)
+                | ItemCommand::Acquire(_)
                 | ItemCommand::Release(_)
                 | ItemCommand::Lock { .. }
                 | ItemCommand::Unlock { .. } => {}
@@ -261,36 +266,35 @@ pub fn all_unlocked(reason: &str, conn: ConnId) -> String {
     line
 }
 
-fn fetched(get: &Get<'_>, reply: &Reply<'_>, asked: Asked) -> Option<String> {
-    let (status, size) = match reply {
-        Reply::Hit(hit) => ("found", hit.value.len()),
-        Reply::Miss => ("not_found", 0),
-        Reply::Refused(_) => ("locked", 0),
-        Reply::Stored(_)
-        | Reply::NotStored
-        | Reply::Exists
-        | Reply::NotFound
-        | Reply::Deleted
-        | Reply::Number(_)
-        | Reply::Locked
-        | Reply::Granted(_)
-        | Reply::Contended(_)
-        | Reply::WouldDeadlock(_)
-        | Reply::Waits
-        | Reply::Unlocked
-        | Reply::Ok
-        | Reply::Keys(_)
-        | Reply::Stats(_) => return None,
+/// The line of a key that was looked up, as memcached has one for a store, a delete or a sum as well.
+/// Nobody is told of the look-up of a lock: what is locked need not be there.
+fn looked_up(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<String> {
+    let is_told = match command {
+        ItemCommand::Get(_)
+        | ItemCommand::Set(_)
+        | ItemCommand::Delete(_)
+        | ItemCommand::Arithmetic(_) => true,
+        ItemCommand::SetTooLarge { .. }
+        | ItemCommand::Acquire(_)
+        | ItemCommand::Release(_)
+        | ItemCommand::Lock { .. }
+        | ItemCommand::Unlock { .. } => false,
     };
-    let mut line = keyed("item_get", get.key.as_bytes());
+    let status = match (command, reply, asked.found_bytes) {
+        (ItemCommand::Get(_), Reply::Refused(_), _) => "locked",
+        (_, _, Some(_)) => "found",
+        (_, _, None) => "not_found",
+    };
+    let mut line = keyed("item_get", command.key().as_bytes());
     put(
         &mut line,
         format_args!(
-            " status={status} clsid=1 cfd={} size={size}",
-            asked.conn.number()
+            " status={status} clsid=1 cfd={} size={}",
+            asked.conn.number(),
+            asked.found_bytes.unwrap_or(0)
         ),
     );
-    Some(line)
+    is_told.then_some(line)
 }
 
 const fn name_of(set: &Set<'_>) -> &'static str {
@@ -442,14 +446,28 @@ fn put(line: &mut String, text: core::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Arithmetic, Delete};
+    use alloc::vec;
+
+    use crate::command::{Arithmetic, Delete, Get};
     use crate::item::Cas;
     use crate::key::Key;
     use crate::reply::{Number, Stored, TtlTrace};
 
     const ALL: Topics = Topics(u8::MAX);
 
+    /// What is told besides look-ups, of a key that was not there.
     fn lines(
+        wanted: Topics,
+        command: impl Into<Command<'static>>,
+        reply: &Reply<'_>,
+    ) -> Vec<String> {
+        let mut lines = lines_of(None, wanted, command, reply);
+        lines.retain(|line| !line.starts_with("type=item_get"));
+        lines
+    }
+
+    fn lines_of(
+        found_bytes: Option<usize>,
         wanted: Topics,
         command: impl Into<Command<'static>>,
         reply: &Reply<'_>,
@@ -458,6 +476,7 @@ mod tests {
             conn: ConnId::from_number(7),
             is_meta: false,
             unix_s: 1_700_000_000,
+            found_bytes,
         };
         let mut lines = Vec::new();
         each_line(wanted, asked, &command.into(), reply, &mut |_, line| {
@@ -485,11 +504,28 @@ mod tests {
     }
 
     #[test]
-    fn a_get_and_a_store_have_memcacheds_lines() {
-        assert_eq!(
-            lines(ALL, Get::new(key()), &Reply::Miss),
-            ["type=item_get key=n%2Cfoo status=not_found clsid=1 cfd=7 size=0"]
-        );
+    fn whatever_looks_a_key_up_is_told_with_what_was_there() {
+        let missed = "type=item_get key=n%2Cfoo status=not_found clsid=1 cfd=7 size=0";
+        let found = "type=item_get key=n%2Cfoo status=found clsid=1 cfd=7 size=5";
+        let fetchers = Topics::of(Topic::Fetchers);
+        for command in [
+            ItemCommand::Get(Get::new(key())),
+            ItemCommand::Set(Set::new(key(), b"bar")),
+            ItemCommand::Delete(Delete::new(key())),
+            ItemCommand::Arithmetic(Arithmetic::new(key(), Direction::Increment, 1)),
+        ] {
+            let told = |there| lines_of(there, fetchers, command, &Reply::NotFound);
+            assert_eq!(
+                (told(None), told(Some(5))),
+                (vec![missed.into()], vec![found.into()])
+            );
+        }
+        let lock = ItemCommand::Lock { key: key() };
+        assert_eq!(lines_of(None, fetchers, lock, &Reply::Locked), [""; 0]);
+    }
+
+    #[test]
+    fn a_store_has_memcacheds_line() {
         let stored = Reply::Stored(Stored {
             cas: Cas::FIRST,
             size: 3,
@@ -534,8 +570,12 @@ mod tests {
     #[test]
     fn a_delete_is_told_if_it_removed_something() {
         let delete = Delete::new(key());
-        let line = "type=deleted key=n%2Cfoo cmd=delete clsid=1 cfd=7";
-        assert_eq!(lines(ALL, delete, &Reply::Deleted), [line]);
+        let line = "type=deleted key=n%2Cfoo cmd=delete clsid=1 cfd=7 size=5";
+        let deletions = Topics::of(Topic::Deletions);
+        assert_eq!(
+            lines_of(Some(5), deletions, delete, &Reply::Deleted),
+            [line]
+        );
         assert_eq!(lines(ALL, delete, &Reply::NotFound), [""; 0]);
         let stale = Delete {
             removal: Removal::MarkStale { exptime: None },
@@ -571,7 +611,10 @@ mod tests {
             lock: true,
             ..Get::new(key())
         };
-        assert_eq!(lines(fetchers, held, &Reply::Miss).len(), 1);
-        assert_eq!(lines(locks.and(fetchers), held, &Reply::Miss).len(), 2);
+        assert_eq!(lines_of(None, fetchers, held, &Reply::Miss).len(), 1);
+        assert_eq!(
+            lines_of(None, locks.and(fetchers), held, &Reply::Miss).len(),
+            2
+        );
     }
 }

@@ -131,7 +131,8 @@ pub(crate) struct Args {
     /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing;
     /// `locks_per_conn=NUMBER` bounds the locks that one connection holds (65536);
     /// `read_buf_mem_limit=MB` and `resp_obj_mem_limit=MB` bound what all connections have not
-    /// finished and not taken (0 does not). TLS: `ssl_chain_cert=PATH`, `ssl_key=PATH`, `ssl_ca_cert=PATH`,
+    /// finished and not taken (0 does not); `watcher_logbuf_size=KB` bounds what waits for one who
+    /// watches (256). TLS: `ssl_chain_cert=PATH`, `ssl_key=PATH`, `ssl_ca_cert=PATH`,
     /// `ssl_verify_mode=0..3`, `ssl_min_version=2..3`, `ssl_ciphers=NAMES`, `ssl_keyformat=1..2` and
     /// `ssl_session_cache`, as in memcached
     #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',')]

@@ -26,6 +26,9 @@ const MEMORY_BYTES_MIN: usize = 1 << 20;
 /// The smallest and the largest `-I`, in bytes. Source: memcached 1.6.45 `memcached.c`, `main`.
 const VALUE_BYTES: RangeInclusive<usize> = 1 << 10..=1 << 30;
 
+/// The least and the most that may wait for one who watches, in bytes: the least has room for the longest line.
+const WATCHER_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 20;
+
 /// What a server is told at its start. Fill in what differs from [`Config::default`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -57,6 +60,9 @@ pub struct Config {
     /// [`memory_bytes_max`](Self::memory_bytes_max), and at least 32 MiB and two of the largest values.
     /// `-o resp_obj_mem_limit`.
     pub unsent_bytes_max: Option<usize>,
+    /// What may wait for one who watches, in bytes, from 1 KiB to 64 MiB; what does not fit is counted and
+    /// dropped. `-o watcher_logbuf_size`.
+    pub watcher_bytes_max: usize,
     /// Whether items may be evicted for room. Otherwise a set without room is refused. `-M`.
     pub evict: bool,
     /// Clients at a time. `-c`.
@@ -110,6 +116,7 @@ impl Default for Config {
             locks_per_connection_max: 65_536,
             unfinished_bytes_max: None,
             unsent_bytes_max: None,
+            watcher_bytes_max: 256 << 10,
             evict: true,
             connections_max: 1024,
             reject_past_limit: true,
@@ -149,6 +156,12 @@ impl Config {
         if !VALUE_BYTES.contains(&value) {
             return Err(format!(
                 "-I: values of {value} bytes; they may be from 1k to 1024m"
+            ));
+        }
+        if !WATCHER_BYTES.contains(&self.watcher_bytes_max) {
+            return Err(format!(
+                "-o watcher_logbuf_size: {} bytes; it may be from 1 to 65536 kilobytes",
+                self.watcher_bytes_max
             ));
         }
         if value > memory / 2 {

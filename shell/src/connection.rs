@@ -250,7 +250,9 @@ impl ClientConn {
     pub(crate) fn wait_for(&mut self, events: EventFlags) -> Option<EventFlags> {
         let is_news = self.waits_for != events;
         self.waits_for = events;
-        self.entry.set_state(if events == EventFlags::OUT {
+        self.entry.set_state(if self.watches() {
+            State::Watching
+        } else if events == EventFlags::OUT {
             State::Writing
         } else if events == IN_TURN {
             State::Working
@@ -463,9 +465,10 @@ impl ClientConn {
             self.input.consume(0, turn.input)?;
             return Ok(Next::Input);
         }
-        turn.output
-            .try_reserve(OUTPUT_BYTES_MAX)
-            .map_err(|_| Errno::NOMEM)?;
+        turn.output.try_reserve(OUTPUT_BYTES_MAX).map_err(|_| {
+            headroom::count_refused();
+            Errno::NOMEM
+        })?;
         self.entry.set_state(State::Working);
         let mut core = Executor {
             shared: turn.shared,

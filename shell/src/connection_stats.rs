@@ -16,8 +16,8 @@ use latchd_core::wire::Protocols;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::Kept;
+use crate::headroom;
 use crate::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
-use crate::watch::QUEUE_BYTES_MAX;
 
 /// Connections and bytes.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(crate) struct ConnectionStats {
     paused: Mutex<Paused>,
     no_room_input: AtomicU64,
     no_room_output: AtomicU64,
+    idle: AtomicU64,
     authentications: AtomicU64,
     authentication_failures: AtomicU64,
     handshake_failures: AtomicU64,
@@ -94,6 +95,7 @@ impl ConnectionStats {
             paused: Mutex::default(),
             no_room_input: AtomicU64::new(0),
             no_room_output: AtomicU64::new(0),
+            idle: AtomicU64::new(0),
             authentications: AtomicU64::new(0),
             authentication_failures: AtomicU64::new(0),
             handshake_failures: AtomicU64::new(0),
@@ -171,6 +173,11 @@ impl ConnectionStats {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// One that was closed because it had said nothing for too long.
+    pub(crate) fn count_idle(&self) {
+        self.idle.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Somebody has said who it is.
     pub(crate) fn count_authentication(&self, is_friend: bool) {
         self.authentications.fetch_add(1, Ordering::Relaxed);
@@ -197,6 +204,7 @@ impl ConnectionStats {
             &self.pauses,
             &self.no_room_input,
             &self.no_room_output,
+            &self.idle,
             &self.authentications,
             &self.authentication_failures,
             &self.handshake_failures,
@@ -204,6 +212,7 @@ impl ConnectionStats {
         ] {
             counter.store(0, Ordering::Relaxed);
         }
+        headroom::forget_refused();
         self.paused().before = Duration::ZERO;
         for traffic in &self.traffic {
             traffic.bytes_read.store(0, Ordering::Relaxed);
@@ -268,6 +277,8 @@ impl ConnectionStats {
                 "response_obj_oom",
                 self.no_room_output.load(Ordering::Relaxed),
             ),
+            line("idle_kicks", self.idle.load(Ordering::Relaxed)),
+            line("malloc_fails", headroom::refused()),
             line("auth_cmds", self.authentications.load(Ordering::Relaxed)),
             line(
                 "auth_errors",
@@ -349,7 +360,7 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line("client_flags_size", size_of::<u32>()),
         line("memory_file", "(null)"),
         line("num_napi_ids", 0),
-        line("watcher_logbuf_size", QUEUE_BYTES_MAX),
+        line("watcher_logbuf_size", config.watcher_bytes_max),
         line(
             "stat_key_prefix",
             char::from(config.prefix_delimiter.unwrap_or(b':')),

@@ -1,5 +1,6 @@
 //! Every item of the server as one connection sees it for one turn; and what is logged of that.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use latchd_core::command::{Command, GlobalCommand};
@@ -122,29 +123,39 @@ impl Executor<'_> {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shared = self.shared;
-        let lines = |topic| shared.stats_lines(topic);
         let conn = self.session.conn();
-        let asked = Asked {
-            conn,
-            is_meta,
-            unix_s: clock::unix_now().0,
-        };
+        let unix_s = clock::unix_now().0;
+        let found_bytes = Cell::new(None);
         // Told when the items are let go of.
         let mut told = Vec::new();
-        shared
-            .shards
-            .execute(self.now, self.session, command, &lines, &mut |reply| {
-                each_line(wanted, asked, &command, reply, &mut |topic, line| {
-                    told.push((topic, line));
-                });
-                if shared.config.verbosity >= 3
-                    && let Reply::Locked | Reply::Unlocked = reply
-                {
-                    let key = command.key().map_or(&b"all"[..], |key| key.as_bytes());
-                    tracing::info!("{conn} {reply:?} {}", key.escape_ascii());
-                }
-                answer(reply);
+        let mut answer = |reply: &Reply<'_>| {
+            let asked = Asked {
+                conn,
+                is_meta,
+                unix_s,
+                found_bytes: found_bytes.get(),
+            };
+            each_line(wanted, asked, &command, reply, &mut |topic, line| {
+                told.push((topic, line));
             });
+            if shared.config.verbosity >= 3
+                && let Reply::Locked | Reply::Unlocked = reply
+            {
+                let key = command.key().map_or(&b"all"[..], |key| key.as_bytes());
+                tracing::info!("{conn} {reply:?} {}", key.escape_ascii());
+            }
+            answer(reply);
+        };
+        let (now, shards) = (self.now, &shared.shards);
+        match command {
+            Command::Item(command) => {
+                shards.execute_watched(now, self.session, command, &found_bytes, &mut answer);
+            }
+            Command::Global(_) => {
+                let lines = |topic| shared.stats_lines(topic);
+                shards.execute(now, self.session, command, &lines, &mut answer);
+            }
+        }
         for (topic, line) in told {
             shared.tell(topic, conn.number(), &line);
         }

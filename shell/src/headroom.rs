@@ -9,6 +9,7 @@
 //! - N2: where it has none, nobody asks and nothing is slower.
 
 use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use memmap2::MmapMut;
@@ -32,13 +33,36 @@ static HAS_END: LazyLock<bool> = LazyLock::new(|| {
 /// One at a time: two who ask at once could be shown the same rest.
 static ONE: Mutex<()> = Mutex::new(());
 
+/// How often memory could not be had, by whichever server of the process.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
 /// Allocates about `bytes`, if the rest stays.
 pub(crate) fn allocate<T>(bytes: usize, take: impl FnOnce() -> Option<T>) -> Option<T> {
-    if bytes < LARGE_BYTES || !*HAS_END {
-        return take();
+    let taken = if bytes < LARGE_BYTES || !*HAS_END {
+        take()
+    } else {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        if has_room_for(bytes) { take() } else { None }
+    };
+    if taken.is_none() {
+        count_refused();
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if has_room_for(bytes) { take() } else { None }
+    taken
+}
+
+/// Notes that memory could not be had.
+pub(crate) fn count_refused() {
+    REFUSED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How often memory could not be had, since the start or since this was last forgotten.
+pub(crate) fn refused() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
+}
+
+/// Counts from 0 again.
+pub(crate) fn forget_refused() {
+    REFUSED.store(0, Ordering::Relaxed);
 }
 
 /// Whether the rest would stay if `bytes` were allocated.
@@ -64,5 +88,14 @@ mod tests {
     fn there_is_no_room_for_more_than_there_are_addresses() {
         assert!(has_room_for(LARGE_BYTES));
         assert!(!has_room_for(usize::MAX));
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_counted() {
+        let before = refused();
+        assert_eq!(allocate(1, || Some(())), Some(()));
+        assert_eq!(allocate(1, || None::<()>), None);
+        // Other tests of this process may count as well.
+        assert!(refused() > before);
     }
 }

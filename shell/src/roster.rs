@@ -49,15 +49,18 @@ pub(crate) enum State {
     Writing,
     /// Its request waits for a lock.
     Waiting,
+    /// It is told what happens, and asks for nothing.
+    Watching,
 }
 
 impl State {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Reading,
         Self::ReadingOn,
         Self::Working,
         Self::Writing,
         Self::Waiting,
+        Self::Watching,
     ];
 
     const fn name(self) -> &'static str {
@@ -67,6 +70,7 @@ impl State {
             Self::Working => "conn_parse_cmd",
             Self::Writing => "conn_mwrite",
             Self::Waiting => "conn_waiting",
+            Self::Watching => "conn_watch",
         }
     }
 }

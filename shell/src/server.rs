@@ -121,7 +121,7 @@ impl Server {
             keys,
             passwords,
             connection_stats: ConnectionStats::new(config.connections_max, threads),
-            watch: Watch::default(),
+            watch: Watch::new(config.watcher_bytes_max),
             unfinished: Budget::new(config.unfinished_bytes_max()),
             unsent: Budget::new(config.unsent_bytes_max()),
             is_stopping: AtomicBool::new(false),

@@ -19,6 +19,7 @@
 mod hold;
 mod waits;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -209,7 +210,9 @@ impl Shards {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let command = match command {
-            Command::Item(command) => return self.execute_item(now, session, command, answer),
+            Command::Item(command) => {
+                return self.execute_item(now, session, command, |_| (), answer);
+            }
             Command::Global(command) => command,
         };
         let conn = session.conn;
@@ -254,14 +257,33 @@ impl Shards {
         }
     }
 
-    /// Asks the one shard that has the key. A connection is announced to a shard when it first may
-    /// take a lock there. A large value is copied before the shard is held, where the store can
+    /// As [`execute`](Self::execute), for a command that is watched: `looked` is told how long the value
+    /// was that its key had, if there was one, before it is answered.
+    pub(crate) fn execute_watched(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        command: ItemCommand<'_>,
+        looked: &Cell<Option<usize>>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let key = command.key();
+        let look = |core: &mut ShardCore| {
+            core.pass(now);
+            looked.set(core.peek(key).map(|(_, value)| value.len()));
+        };
+        self.execute_item(now, session, command, look, answer);
+    }
+
+    /// Asks the one shard that has the key, and has it looked at before. A connection is announced to a shard when it
+    /// first may take a lock there. A large value is copied before the shard is held, where the store can
     /// keep the copy as it is.
     fn execute_item(
         &self,
         now: Instant,
         session: &mut ShardSession,
         command: ItemCommand<'_>,
+        look: impl FnOnce(&mut ShardCore),
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let mut room = None;
@@ -280,6 +302,7 @@ impl Shards {
         }
         let shard = self.shard_of(command.key());
         let mut core = self.core_at(now, shard);
+        look(&mut core);
         if takes_lock(&command) {
             answer(&self.ask_holder(now, session, shard, &mut core, command));
         } else if session.opened.contains(shard) {

@@ -4,7 +4,7 @@
 //! the watcher's own thread sends what is there. What happens while nobody watches costs one look at a
 //! number.
 //!
-//! - H1: a queue holds at most [`QUEUE_BYTES_MAX`]. What does not fit is dropped and counted, and the
+//! - H1: a queue holds at most [`watcher_bytes_max`](crate::Config::watcher_bytes_max). What does not fit is dropped and counted, and the
 //!   watcher is told how much that was (`skipped=`) once it has room again.
 //! - H2: a watcher is told once that there is news, until it has taken it: so nobody's mail grows.
 //! - H3: a watcher that cannot read holds up nobody.
@@ -21,15 +21,14 @@ use crate::budget::Holder;
 use crate::clock;
 use crate::connection_stats::line;
 
-/// What waits for one watcher, in bytes: memcached's `watcher_logbuf_size`.
-pub(crate) const QUEUE_BYTES_MAX: usize = 256 << 10;
-
 /// How many may watch at a time. Source: memcached 1.6.45 `logger.c`, `WATCHER_LIMIT`.
 const WATCHERS_MAX: usize = 20;
 
 /// Everybody who watches.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watch {
+    /// What may wait for one of them.
+    queue_bytes_max: usize,
     /// What anybody asks for.
     wanted: AtomicU8,
     watchers: Mutex<Vec<Arc<Watcher>>>,
@@ -45,6 +44,7 @@ pub(crate) struct Watch {
 pub(crate) struct Watcher {
     number: u64,
     topics: Topics,
+    queue_bytes_max: usize,
     queue: Mutex<Queue>,
     /// It has been told that there is news, and has not come for it (H2).
     is_told: AtomicBool,
@@ -59,6 +59,19 @@ struct Queue {
 }
 
 impl Watch {
+    /// Nobody yet; so many bytes may wait for each.
+    pub(crate) fn new(queue_bytes_max: usize) -> Self {
+        Self {
+            queue_bytes_max,
+            wanted: AtomicU8::default(),
+            watchers: Mutex::default(),
+            lines: AtomicU64::default(),
+            sent: AtomicU64::default(),
+            skipped: AtomicU64::default(),
+            dropped: AtomicU64::default(),
+        }
+    }
+
     /// What anybody asks for.
     pub(crate) fn wanted(&self) -> Topics {
         Topics::from_bits(self.wanted.load(Ordering::Relaxed))
@@ -73,6 +86,7 @@ impl Watch {
         let watcher = Arc::new(Watcher {
             number,
             topics,
+            queue_bytes_max: self.queue_bytes_max,
             queue: Mutex::default(),
             is_told: AtomicBool::new(false),
             holder: OnceLock::new(),
@@ -168,7 +182,7 @@ impl Watcher {
         let mut queue = self.queue();
         let skipped = (queue.skipped > 0).then(|| format!("skipped={}\n", queue.skipped));
         let notice = skipped.unwrap_or_default();
-        if queue.bytes.len() + notice.len() + line.len() > QUEUE_BYTES_MAX {
+        if queue.bytes.len() + notice.len() + line.len() > self.queue_bytes_max {
             queue.skipped += 1;
             return false;
         }
@@ -193,6 +207,7 @@ impl Watcher {
 mod tests {
     use super::*;
 
+    const QUEUE_BYTES_MAX: usize = 4 << 10;
     const HERE: Holder = Holder { worker: 1, name: 9 };
 
     fn text(watcher: &Watcher) -> String {
@@ -201,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_line_reaches_those_who_asked_for_it_and_news_is_told_once() {
-        let watch = Watch::default();
+        let watch = Watch::new(QUEUE_BYTES_MAX);
         assert_eq!(watch.tell(Topic::Locks, 1, "x"), []);
         let locks = watch.add(5, Topics::of(Topic::Locks)).unwrap();
         let other = watch.add(6, Topics::of(Topic::Fetchers)).unwrap();
@@ -223,7 +238,7 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_counted_and_said_when_there_is_some() {
-        let watch = Watch::default();
+        let watch = Watch::new(QUEUE_BYTES_MAX);
         let watcher = watch.add(5, Topics::of(Topic::Fetchers)).unwrap();
         let long = "x".repeat(QUEUE_BYTES_MAX / 2);
         for _ in 0..5 {
@@ -242,7 +257,7 @@ mod tests {
 
     #[test]
     fn there_is_room_for_so_many() {
-        let watch = Watch::default();
+        let watch = Watch::new(QUEUE_BYTES_MAX);
         let all: Vec<_> = (0..WATCHERS_MAX as u64)
             .map(|number| watch.add(number, Topics::of(Topic::Locks)).unwrap())
             .collect();

@@ -308,9 +308,12 @@ impl Worker {
         let mut client = self.clients.remove(slot);
         client.release(&self.shared, self.now);
         client.say_goodbye();
+        let stats = &self.shared.connection_stats;
         if let End::Misunderstood(failure) = why {
-            let stats = &self.shared.connection_stats;
             stats.count_misunderstood(failure.is_handshake);
+        }
+        if let End::Idle = why {
+            stats.count_idle();
         }
         if self.shared.config.verbosity > 0 {
             tracing::info!("<{} connection closed: {why}", client.number());

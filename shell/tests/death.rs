@@ -208,6 +208,7 @@ fn idle_timeout() {
     assert!(held <= Duration::from_millis(3_500), "{held:?} is too late");
     assert_eq!(holder.line(), "", "it is closed");
     assert_eq!(waiter.ask("mn"), "MN", "who talks is not closed");
+    assert_eq!(waiter.stat("idle_kicks"), "1");
 }
 
 #[test]

@@ -440,7 +440,7 @@ fn what_monitoring_reads_is_there() {
              store_too_large store_no_memory lru_crawler_starts direct_reclaims \
              crawler_items_checked crawler_reclaimed moves_to_cold moves_to_warm \
              moves_within_lru total_malloced unexpected_napi_ids round_robin_fallback \
-             read_buf_oom response_obj_oom auth_cmds auth_errors locks_held cmd_meta get_flushed \
+             read_buf_oom response_obj_oom idle_kicks malloc_fails auth_cmds auth_errors locks_held cmd_meta get_flushed \
              evicted_active hash_bytes hash_is_expanding hash_power_level lru_bumps_dropped \
              lru_crawler_running lru_maintainer_juggles lrutail_reflocked read_buf_bytes \
              read_buf_bytes_free read_buf_count reserved_fds response_obj_bytes \
@@ -458,7 +458,7 @@ fn what_monitoring_reads_is_there() {
              slab_reassign slab_automove lru_crawler flush_enabled dump_enabled \
              lru_maintainer_thread lru_segmented temp_lru idle_timeout read_buf_mem_limit \
              track_sizes client_flags_size hash_algorithm memory_file num_napi_ids \
-             stat_key_prefix inline_ascii_response",
+             stat_key_prefix inline_ascii_response watcher_logbuf_size",
         ),
         (
             "items",

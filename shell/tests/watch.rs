@@ -47,17 +47,43 @@ fn number(client: &mut TestClient) -> u64 {
 }
 
 #[test]
-fn gets_stores_and_deletes_are_told_with_whose_they_are() {
+fn a_key_that_is_looked_up_is_told_with_what_was_there_before() {
     let server = start(|config| config.threads = 2.try_into().unwrap());
     let mut asker = client(&server);
     let cfd = number(&mut asker);
-    let mut watcher = watching(&server, "fetchers mutations deletions");
+    let mut watcher = watching(&server, "fetchers");
+    for (asked, answer, status, size) in [
+        ("get n,foo", "END", "not_found", 0),
+        ("set n,foo 0 60 3\r\n110", "STORED", "not_found", 0),
+        ("set n,foo 0 60 2\r\n10", "STORED", "found", 3),
+        ("mg n,foo", "HD", "found", 2),
+        ("decr n,foo 1", "9", "found", 2),
+        ("delete n,foo", "DELETED", "found", 2),
+        ("touch n,foo 1", "NOT_FOUND", "not_found", 0),
+    ] {
+        assert_eq!(asker.ask(asked), answer, "{asked}");
+        let line = format!("status={status} clsid=1 cfd={cfd} size={size}");
+        assert_eq!(
+            told(&mut watcher),
+            format!("type=item_get key=n%2Cfoo {line}"),
+            "{asked}"
+        );
+    }
+    asker.send("stats conns\r\n");
+    let lines: Vec<_> = std::iter::repeat_with(|| asker.line())
+        .take_while(|line| line != "END")
+        .collect();
+    let watching = lines.iter().filter(|line| line.ends_with("conn_watch"));
+    assert_eq!(watching.count(), 1, "{lines:?}");
+}
+
+#[test]
+fn stores_and_deletes_are_told_with_whose_they_are() {
+    let server = start(|config| config.threads = 2.try_into().unwrap());
+    let mut asker = client(&server);
+    let cfd = number(&mut asker);
+    let mut watcher = watching(&server, "mutations deletions");
     for (asked, answer, line) in [
-        (
-            "get n,foo",
-            "END",
-            format!("item_get key=n%2Cfoo status=not_found clsid=1 cfd={cfd} size=0"),
-        ),
         (
             "set k 0 60 3\r\nbar",
             "STORED",
@@ -69,14 +95,9 @@ fn gets_stores_and_deletes_are_told_with_whose_they_are() {
             format!("item_store key=k status=not_stored cmd=add ttl=0 clsid=1 cfd={cfd} size=3"),
         ),
         (
-            "mg k",
-            "HD",
-            format!("item_get key=k status=found clsid=1 cfd={cfd} size=3"),
-        ),
-        (
             "md k",
             "HD",
-            format!("deleted key=k cmd=md clsid=1 cfd={cfd}"),
+            format!("deleted key=k cmd=md clsid=1 cfd={cfd} size=3"),
         ),
         (
             "set k 0 0 1\r\n9",
@@ -91,14 +112,14 @@ fn gets_stores_and_deletes_are_told_with_whose_they_are() {
         (
             "delete k",
             "DELETED",
-            format!("deleted key=k cmd=delete clsid=1 cfd={cfd}"),
+            format!("deleted key=k cmd=delete clsid=1 cfd={cfd} size=2"),
         ),
     ] {
         assert_eq!(asker.ask(asked), answer, "{asked}");
         assert_eq!(told(&mut watcher), format!("type={line}"));
     }
     assert_eq!(asker.stat("log_watchers"), "1");
-    assert_eq!(asker.stat("log_watcher_sent"), "8");
+    assert_eq!(asker.stat("log_watcher_sent"), "6");
     assert_eq!(asker.stat("log_watcher_skipped"), "0");
 }
 

@@ -266,9 +266,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The item of a key as a client would find it now, and nothing is changed by looking: for tests
-    /// and models.
-    #[cfg(any(test, feature = "verify"))]
+    /// The item of a key as a client would find it now, and nothing is changed by looking: for whoever
+    /// watches, for tests and for models.
     pub fn peek(&self, key: Key<'_>) -> Option<(ItemHeader, &[u8])> {
         let slot = self.store.find(key).ok()?;
         let header = self.store.header(slot);

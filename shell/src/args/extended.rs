@@ -37,6 +37,11 @@ pub(super) fn extend(
         ("resp_obj_mem_limit", value) => {
             config.unsent_bytes_max = Some(megabytes(number(name, value, "megabytes")?));
         }
+        ("watcher_logbuf_size", value) => {
+            let kilobytes = number(name, value, "kilobytes")?;
+            config.watcher_bytes_max =
+                usize::try_from(u64::from(kilobytes) << 10).unwrap_or(usize::MAX);
+        }
         ("maxconns_fast", _) => config.reject_past_limit = true,
         ("no_maxconns_fast", _) => config.reject_past_limit = false,
         _ => {

@@ -33,6 +33,7 @@ const OPTIONS: &[&str] = &[
     "lru_crawler_tocrawl",
     "lru_maintainer",
     "modern",
+    "relaxed_privileges",
     "slab_automove",
     "slab_automove_freeratio",
     "slab_automove_ratio",
@@ -46,7 +47,6 @@ const OPTIONS: &[&str] = &[
     "track_sizes",
     "warm_lru_pct",
     "warm_max_factor",
-    "watcher_logbuf_size",
     "worker_logbuf_size",
 ];
 

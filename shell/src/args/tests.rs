@@ -163,6 +163,17 @@ fn flags_that_ask_for_what_is_not_there_are_refused() {
 }
 
 #[test]
+fn what_waits_for_one_who_watches_is_in_kilobytes() {
+    assert_eq!(config("").watcher_bytes_max, 256 << 10);
+    let config = config("-o watcher_logbuf_size=8");
+    assert_eq!(config.watcher_bytes_max, 8 << 10);
+    for size in ["0", "65537", "x", ""] {
+        let line = format!("-o watcher_logbuf_size={size}");
+        assert!(parse(&line).is_err(), "{line}");
+    }
+}
+
+#[test]
 fn sasl_is_for_those_of_the_file() {
     let both = config("-S -Y passwords");
     assert!(both.sasl && both.auth_file.is_some());
