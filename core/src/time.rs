@@ -257,6 +257,29 @@ impl Clock {
             .saturating_add(tick.quarters() / TICKS_PER_SECOND as u64)
     }
 
+    /// The Unix millisecond that `tick` begins in.
+    #[must_use]
+    pub const fn unix_ms(&self, tick: Tick) -> u64 {
+        self.unix_s_at_start
+            .saturating_mul(1000)
+            .saturating_add(tick.quarters() * TICK_MS)
+    }
+
+    /// The deadline that passes at this Unix millisecond, or has passed if that is over.
+    #[must_use]
+    pub const fn deadline_at_unix_ms(&self, unix_ms: u64) -> Deadline {
+        // Whole Unix seconds begin where the wall clock says; `now` is that much further.
+        let now_ms = self
+            .unix_s_at_start
+            .saturating_mul(1000)
+            .saturating_add(self.now.as_millis());
+        if unix_ms <= now_ms {
+            Deadline(self.tick())
+        } else {
+            self.after_ms(unix_ms - now_ms)
+        }
+    }
+
     /// Resolves an exptime to a deadline; `None` is "never".
     ///
     /// Rounds up to a tick (T1). A date at or before now is a deadline that has passed.
@@ -266,19 +289,7 @@ impl Clock {
             Exptime::Never => None,
             Exptime::Past => Some(Deadline(self.tick())),
             Exptime::In { seconds } => Some(self.after_ms(seconds as u64 * 1000)),
-            Exptime::At { unix_s } => {
-                // Whole Unix seconds begin where the wall clock says; `now` is that much further.
-                let unix_ms = unix_s.saturating_mul(1000);
-                let now_ms = self
-                    .unix_s_at_start
-                    .saturating_mul(1000)
-                    .saturating_add(self.now.as_millis());
-                if unix_ms <= now_ms {
-                    Some(Deadline(self.tick()))
-                } else {
-                    Some(self.after_ms(unix_ms - now_ms))
-                }
-            }
+            Exptime::At { unix_s } => Some(self.deadline_at_unix_ms(unix_s.saturating_mul(1000))),
         }
     }
 

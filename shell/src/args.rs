@@ -82,6 +82,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "MB", default_value_t = 64,
         value_parser = clap::value_parser!(u32).range(1..))]
     memory_limit: u32,
+    /// Write items to this file at the end, and read them from it at the next start
+    #[arg(short = 'e', long, value_name = "PATH")]
+    memory_file: Option<PathBuf>,
     /// Refuse to store when memory is full, instead of evicting
     #[arg(short = 'M', long)]
     disable_evictions: bool,
@@ -197,6 +200,7 @@ impl Args {
         config.memory_bytes_max = usize::try_from(u64::from(self.memory_limit) << 20)
             .map_err(|_| "-m is more than this machine can address")?;
         config.value_bytes_max = self.max_item_size;
+        config.memory_file = self.memory_file;
         config.evict = !self.disable_evictions;
         config.connections_max = self.conn_limit as usize;
         config.dead_peer = Duration::from_secs(u64::from(self.dead_peer));

@@ -63,6 +63,9 @@ pub struct Config {
     /// What may wait for one who watches, in bytes, from 1 KiB to 64 MiB; what does not fit is counted and
     /// dropped. `-o watcher_logbuf_size`.
     pub watcher_bytes_max: usize,
+    /// Items are written to this file at the server's end, and read from it at the next start; `None` is that they
+    /// end with the server. `-e`.
+    pub memory_file: Option<PathBuf>,
     /// Whether items may be evicted for room. Otherwise a set without room is refused. `-M`.
     pub evict: bool,
     /// Clients at a time. `-c`.
@@ -117,6 +120,7 @@ impl Default for Config {
             unfinished_bytes_max: None,
             unsent_bytes_max: None,
             watcher_bytes_max: 256 << 10,
+            memory_file: None,
             evict: true,
             connections_max: 1024,
             reject_past_limit: true,

@@ -358,7 +358,13 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line("inline_ascii_response", "no"),
         line("hash_algorithm", "siphash13"),
         line("client_flags_size", size_of::<u32>()),
-        line("memory_file", "(null)"),
+        line(
+            "memory_file",
+            config.memory_file.as_deref().map_or_else(
+                || "(null)".into(),
+                |path| one_word(&path.display().to_string()),
+            ),
+        ),
         line("num_napi_ids", 0),
         line("watcher_logbuf_size", config.watcher_bytes_max),
         line(

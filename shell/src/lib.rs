@@ -61,11 +61,15 @@ mod listen_address;
 #[cfg(feature = "server")]
 mod mailbox;
 #[cfg(feature = "server")]
+mod memory_file;
+#[cfg(feature = "server")]
 mod pages;
 #[cfg(feature = "server")]
 mod passwords;
 #[cfg(feature = "server")]
 mod roster;
+#[cfg(feature = "server")]
+mod saved;
 #[cfg(feature = "server")]
 mod send;
 #[cfg(feature = "server")]

@@ -21,6 +21,7 @@ use crate::connection_stats::ConnectionStats;
 use crate::health;
 use crate::listen::{self, Address};
 use crate::mailbox::{Mailbox, Message};
+use crate::memory_file::{self, MemoryFile};
 use crate::passwords::Passwords;
 use crate::roster::Roster;
 use crate::shards::{Shards, shard_count};
@@ -60,6 +61,8 @@ pub struct Server {
     failures: Receiver<io::Error>,
     /// Told when a client has asked for the end.
     shutdowns: Receiver<()>,
+    /// Whether it has all its items: then they are what is written at its end.
+    is_complete: bool,
 }
 
 impl Server {
@@ -100,6 +103,9 @@ impl Server {
             .map(|listener| listener.address().clone())
             .collect();
         let clock = Clock::start();
+        let memory_file = config.memory_file.as_deref();
+        let memory_file = memory_file.map(|path| MemoryFile::open(path, config.value_bytes_max));
+        let memory_file = memory_file.transpose()?.flatten();
         let shards = shard_count(threads, &limits);
         let mailboxes: Arc<[Mailbox]> = (0..threads)
             .map(|_| Mailbox::new())
@@ -115,6 +121,7 @@ impl Server {
                 clock.unix_s_at_start(),
                 config.prefix_delimiter,
                 Arc::clone(&waiters),
+                memory_file.as_ref().map(|file| file.numbers),
             ),
             wire_limits,
             roster: Roster::new(&addresses),
@@ -146,7 +153,12 @@ impl Server {
             stop_clock: None,
             failures,
             shutdowns,
+            is_complete: false,
         };
+        if let Some(file) = memory_file {
+            file.restore(&server.shared.shards, &server.shared.clock)?;
+        }
+        server.is_complete = true;
         for index in 0..threads {
             let shared = Arc::clone(&server.shared);
             let worker = Worker::new(index, shared)?;
@@ -243,7 +255,8 @@ impl Server {
     }
 
     /// Ends the server: it stops listening, releases every lock, closes every connection, removes
-    /// its Unix socket, and returns when all that is done.
+    /// its Unix socket, writes its items down if it has a file for them
+    /// ([`Config::memory_file`](crate::Config::memory_file)), and returns when all that is done.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -278,6 +291,18 @@ impl Drop for Server {
             mailbox.ring();
         }
         self.threads.drain(..).for_each(join);
+        let Shared {
+            config,
+            shards,
+            clock,
+            ..
+        } = &*self.shared;
+        // A thread that has failed may have left half a change behind.
+        if let Some(path) = config.memory_file.as_deref().filter(|_| self.is_complete)
+            && !shards.have_failed()
+        {
+            memory_file::save(path, shards, clock);
+        }
     }
 }
 

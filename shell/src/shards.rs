@@ -17,6 +17,7 @@
 //! With one thread there is one shard and nothing is hashed.
 
 mod hold;
+mod saved;
 mod waits;
 
 use std::cell::Cell;
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor, Wait};
-use latchd_core::engine::{Config, Core, Event, Held, Holding, Prefixes};
+use latchd_core::engine::{Config, Core, Event, Held, Holding, Numbers, Prefixes};
 use latchd_core::key::Key;
 use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{LOCK_LINES_MAX, Report, Stats, StatsLine, StatsTopic};
@@ -160,13 +161,14 @@ fn random_seed() -> HashSeed {
 
 impl Shards {
     /// Divides `limits` over `count` shards, a power of two up to 64. Those who wait for a lock are told by way
-    /// of `waiters`.
+    /// of `waiters`. What another run has given is not given again, if this one goes on with what it has saved.
     pub(crate) fn new(
         count: usize,
         limits: Limits,
         unix_s_at_start: u64,
         prefix_delimiter: Option<u8>,
         waiters: Arc<Waiters>,
+        resumes: Option<Numbers>,
     ) -> Self {
         assert!(
             count.is_power_of_two() && count <= SHARDS_MAX,
@@ -186,6 +188,9 @@ impl Shards {
                     .strided(index, count)
                     .started_at(unix_ms);
                 config.prefix_delimiter = prefix_delimiter;
+                if let Some(numbers) = resumes {
+                    config = config.resumed(numbers);
+                }
                 let store = LogStore::in_blocks(&share, SipHash::new(random_seed()));
                 Mutex::new(Core::with_store(config, store))
             })

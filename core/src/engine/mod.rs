@@ -25,6 +25,7 @@ mod locks;
 mod read;
 mod recache;
 mod remove;
+mod saved;
 #[cfg(feature = "verify")]
 mod view;
 mod wait_table;
@@ -37,6 +38,7 @@ mod tests;
 pub use config::Config;
 pub use detail::{PREFIXES_MAX, Prefixes};
 pub use lock_table::{Held, Holding, LockTable, Taken};
+pub use saved::{Numbers, Restored, SavedItem};
 #[cfg(feature = "verify")]
 pub use view::View;
 pub use wait_table::{WaitTable, Waiter};

@@ -10,6 +10,7 @@ mod key_locks;
 mod lock_bounds;
 mod lookups;
 mod queues;
+mod saved;
 mod waits;
 mod wins;
 

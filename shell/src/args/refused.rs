@@ -4,8 +4,6 @@
 /// Flags that ask for what latchd does not have.
 #[derive(Debug, clap::Args)]
 pub(super) struct Refused {
-    #[arg(short = 'e', long, hide = true)]
-    memory_file: Option<String>,
     /// Port 0 is how a start script says "no UDP", and there is none.
     #[arg(short = 'U', long, hide = true)]
     udp_port: Option<u16>,
@@ -15,13 +13,8 @@ impl Refused {
     /// # Errors
     /// What is asked for and not to be had, and what to do instead.
     pub(super) fn refuse(&self) -> Result<(), String> {
-        let Self {
-            memory_file,
-            udp_port,
-        } = self;
-        if memory_file.is_some() {
-            Err("-e: items do not outlive the server")
-        } else if udp_port.is_some_and(|port| port != 0) {
+        let Self { udp_port } = self;
+        if udp_port.is_some_and(|port| port != 0) {
             Err("-U: there is no UDP; leave it out, or say -U 0")
         } else {
             Ok(())

@@ -152,7 +152,6 @@ fn flags_that_ask_for_what_is_not_there_are_refused() {
         "-Z -o ssl_chain_cert",
         "-o ssl_chain_cert=chain.pem",
         "-l notls:127.0.0.1",
-        "-e file",
         "-U 11211",
         "-o ext_path=/tmp/a:5m",
         "-l proto[ascii]:127.0.0.1:11211",
@@ -170,6 +169,14 @@ fn what_waits_for_one_who_watches_is_in_kilobytes() {
     for size in ["0", "65537", "x", ""] {
         let line = format!("-o watcher_logbuf_size={size}");
         assert!(parse(&line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn items_outlive_the_server_in_a_file_that_is_named() {
+    assert_eq!(config("").memory_file, None);
+    for line in ["-e /tmp/items", "--memory-file /tmp/items"] {
+        assert_eq!(config(line).memory_file, Some(PathBuf::from("/tmp/items")));
     }
 }
 
@@ -401,7 +408,7 @@ fn a_mistake_is_said_with_its_place_and_what_to_do() {
             ":1: --disable-evictions takes no value such as '-F'",
         ),
         ("-MF", ":1: '-MF' is several flags; one stands on a line"),
-        ("\n-e file", ":2: -e: items do not outlive the server"),
+        ("\n-U 7", ":2: -U: there is no UDP"),
         ("-o modern,nonsense", ":1: -o nonsense: no such option"),
         ("-l proto[ascii]:127.0.0.1", ":1: -l proto[ascii]"),
     ] {

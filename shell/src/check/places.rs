@@ -26,6 +26,7 @@ pub(super) fn look(config: &Config, process: &Process) -> Vec<Finding> {
     let written = [
         ("--log-file", process.log_file.as_deref()),
         ("-P", process.pidfile.as_deref()),
+        ("-e", config.memory_file.as_deref()),
     ];
     for (flag, path) in written {
         findings.extend(path.map(|path| written_file(flag, path)));

@@ -9,7 +9,7 @@ use crate::mailbox::Mailbox;
 const NOW: Instant = Instant::from_millis(0);
 
 fn shards(count: usize) -> Shards {
-    Shards::new(count, Limits::default(), 0, None, nobody_waits())
+    Shards::new(count, Limits::default(), 0, None, nobody_waits(), None)
 }
 
 /// Of a server with one thread.
@@ -142,7 +142,7 @@ fn a_connection_that_never_locks_is_unknown_to_the_cores() {
 fn keys_of_every_shard_are_listed_once() {
     let mut limits = Limits::default();
     limits.scan_items_max = 7;
-    let shards = Shards::new(8, limits, 0, None, nobody_waits());
+    let shards = Shards::new(8, limits, 0, None, nobody_waits(), None);
     let mut one = session(1);
     fill(&shards, &mut one);
     let mut found = Vec::new();

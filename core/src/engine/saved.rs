@@ -1,0 +1,150 @@
+//! Items as they outlive a core: what one run shows at its end, and the next one takes in.
+//!
+//! - N1: locks do not outlive a core. An item is saved as its holder left it, and nobody holds it.
+//! - N2: wins do not outlive a core. Who was told to recompute a value may be gone: the item is out of date
+//!   then, and whoever asks next is told.
+//! - N3: a CAS that was given is given to no other change: the next run begins above [`Numbers`].
+//! - N4: a TTL goes on by the wall clock, also while nobody runs.
+
+use super::Core;
+use crate::command::ScanCursor;
+use crate::fence::Fence;
+use crate::item::{Cas, ItemHeader};
+use crate::key::{Key, KeyForm};
+use crate::store::{Full, Store};
+use crate::time::Instant;
+use crate::value::Value;
+
+/// An item between two runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SavedItem<'a> {
+    /// Its key.
+    pub key: Key<'a>,
+    /// As [`ItemHeader::key_form`].
+    pub key_form: KeyForm,
+    /// Its value.
+    pub value: &'a [u8],
+    /// As [`ItemHeader::client_flags`].
+    pub client_flags: u32,
+    /// As [`ItemHeader::cas`].
+    pub cas: Cas,
+    /// When it expires, in milliseconds since 1970; `None` is never.
+    pub expires_unix_ms: Option<u64>,
+    /// As [`ItemHeader::fetched`].
+    pub fetched: bool,
+    /// As [`ItemHeader::stale`]; also if somebody was told to recompute it (N2).
+    pub stale: bool,
+}
+
+/// What the next run begins above.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Numbers {
+    /// The next CAS that would have been given.
+    pub cas: Cas,
+    /// The next fence that would have been given.
+    pub fence: Fence,
+}
+
+impl Numbers {
+    /// The larger of each.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            cas: self.cas.max(other.cas),
+            fence: self.fence.max(other.fence),
+        }
+    }
+}
+
+/// What has become of an item that was handed to a core.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Restored {
+    /// It is there.
+    Kept,
+    /// It has expired meanwhile.
+    Expired,
+    /// Its value is larger than values may be now, there is no room and nothing may be evicted, its key is
+    /// there already, or its CAS is one that is still to be given (N3).
+    Refused,
+}
+
+impl<S: Store> Core<S> {
+    /// What the next run must begin above.
+    #[must_use]
+    pub const fn numbers(&self) -> Numbers {
+        Numbers {
+            cas: self.next_cas,
+            fence: self.next_fence,
+        }
+    }
+
+    /// Shows the items that a client would find among up to `items_max` from `cursor` on. Returns where to go on;
+    /// `None` at the end.
+    pub fn save(
+        &self,
+        cursor: ScanCursor,
+        items_max: usize,
+        visit: &mut dyn FnMut(&SavedItem<'_>),
+    ) -> Option<ScanCursor> {
+        self.store.scan(cursor, items_max, &mut |item| {
+            let header = &item.header;
+            let is_there = if header.locked {
+                self.is_there(item.key, header)
+            } else {
+                !self.is_past(header)
+            };
+            if is_there {
+                visit(&SavedItem {
+                    key: item.key,
+                    key_form: header.key_form,
+                    value: item.value,
+                    client_flags: header.client_flags,
+                    cas: header.cas,
+                    expires_unix_ms: header
+                        .deadline
+                        .map(|deadline| self.clock.unix_ms(deadline.tick())),
+                    fetched: header.fetched,
+                    stale: header.stale || header.win_sent,
+                });
+            }
+        })
+    }
+
+    /// Takes an item of an earlier run in at `now`. Others are evicted for room, if they may be.
+    pub fn restore(&mut self, now: Instant, item: &SavedItem<'_>) -> Restored {
+        self.advance(now);
+        let deadline = item
+            .expires_unix_ms
+            .map(|unix_ms| self.clock.deadline_at_unix_ms(unix_ms));
+        let tick = self.clock.tick();
+        if deadline.is_some_and(|deadline| deadline.has_passed(tick)) {
+            return Restored::Expired;
+        }
+        if item.value.len() > self.limits.value_bytes_max || item.cas >= self.next_cas {
+            return Restored::Refused;
+        }
+        let Err(vacancy) = self.store.find(item.key) else {
+            return Restored::Refused;
+        };
+        let header = ItemHeader {
+            cas: item.cas,
+            deadline,
+            last_access: tick,
+            client_flags: item.client_flags,
+            key_form: item.key_form,
+            fetched: item.fetched,
+            stale: item.stale,
+            win_sent: false,
+            locked: false,
+        };
+        let value = Value::Borrowed(item.value);
+        let counters = &mut self.stats.counters;
+        match self
+            .store
+            .insert(tick, vacancy, item.key, header, value, counters)
+        {
+            Ok(_) => Restored::Kept,
+            Err(Full) => Restored::Refused,
+        }
+    }
+}

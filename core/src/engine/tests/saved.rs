@@ -1,0 +1,118 @@
+//! Items that outlive a core, by example.
+
+use super::*;
+use crate::command::ScanCursor;
+use crate::key::KeyForm;
+
+/// Key, value, CAS, when it expires, and whether it is stale.
+type Copied = (Vec<u8>, Vec<u8>, u64, Option<u64>, bool);
+
+/// Everything that `core` has.
+fn all(core: &Core) -> Vec<Copied> {
+    let mut items = Vec::new();
+    let mut cursor = Some(ScanCursor::default());
+    while let Some(at) = cursor {
+        cursor = core.save(at, 3, &mut |item| {
+            items.push((
+                item.key.as_bytes().to_vec(),
+                item.value.to_vec(),
+                item.cas.number(),
+                item.expires_unix_ms,
+                item.stale,
+            ));
+        });
+    }
+    items.sort();
+    items
+}
+
+/// A core that begins `later_s` seconds after the first one did, with what `core` has.
+fn next(core: &Core, later_s: u64) -> (Core, Vec<Restored>) {
+    let config = Config::new(*core.limits(), 1_700_000_000 + later_s).resumed(core.numbers());
+    let mut next = Core::new(config);
+    let mut restored = Vec::new();
+    let mut cursor = Some(ScanCursor::default());
+    while let Some(at) = cursor {
+        cursor = core.save(at, 3, &mut |item| {
+            restored.push(next.restore(Instant::default(), item));
+        });
+    }
+    next.check();
+    (next, restored)
+}
+
+#[test]
+fn what_a_client_would_find_goes_on_in_the_next_run_and_versions_above_it() {
+    let mut bench = Bench::new();
+    for number in 0..20 {
+        bench.ask(A, Set::new(key(&alloc::format!("k{number}")), b"v"));
+    }
+    bench.ask(A, expiring("short", 5));
+    bench.ask(A, expiring("long", 100));
+    let before = all(&bench.core);
+    let (next, restored) = next(&bench.core, 50);
+    let expired = restored.iter().filter(|item| **item == Restored::Expired);
+    assert_eq!((restored.len(), expired.count()), (22, 1));
+    let after = all(&next);
+    let left: Vec<_> = before
+        .into_iter()
+        .filter(|item| item.0 != b"short")
+        .collect();
+    assert_eq!(after, left, "a TTL goes on by the wall clock");
+    let mut bench = Bench::of(next);
+    let Reply::Stored(stored) = bench.ask(A, Set::new(key("new"), b"v")) else {
+        panic!("it is stored");
+    };
+    assert!(after.iter().all(|item| item.2 < stored.cas.number()), "N3");
+}
+
+#[test]
+fn locks_and_wins_do_not_outlive_a_core() {
+    let mut bench = Bench::new();
+    let steps = TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 300 }));
+    let get = Get {
+        steps,
+        ..meta_get("win")
+    };
+    assert_eq!(bench.hit(A, get).win, Win::Won);
+    bench.ask(A, Set::new(key("held"), b"v"));
+    bench.ask(A, ItemCommand::Lock { key: key("held") });
+    let (next, _) = next(&bench.core, 1);
+    let mut bench = Bench::of(next);
+    assert_eq!(bench.core.locks().len(), 0, "N1");
+    let set = Set::new(key("held"), b"other");
+    assert!(matches!(bench.ask(B, set), Reply::Stored(_)));
+    assert_eq!(bench.hit(B, get).win, Win::Won, "N2");
+}
+
+#[test]
+fn what_does_not_belong_here_is_refused_and_changes_nothing() {
+    let mut core = Core::new(config(1 << 20));
+    let item = SavedItem {
+        key: key("k"),
+        key_form: KeyForm::Plain,
+        value: b"v",
+        client_flags: 0,
+        cas: Cas::FIRST,
+        expires_unix_ms: None,
+        fetched: false,
+        stale: false,
+    };
+    let now = Instant::default();
+    assert_eq!(core.restore(now, &item), Restored::Refused, "N3");
+    let numbers = Numbers {
+        cas: Cas::FIRST.step(9),
+        fence: Fence::FIRST.step(1 << 60),
+    };
+    let mut core = Core::new(config(1 << 20).strided(1, 2).resumed(numbers));
+    assert_eq!(core.numbers().cas.number(), 11);
+    assert!(core.numbers().fence > numbers.fence);
+    let large = SavedItem {
+        value: &[0; 1025],
+        ..item
+    };
+    assert_eq!(core.restore(now, &large), Restored::Refused);
+    assert_eq!(core.restore(now, &item), Restored::Kept);
+    assert_eq!(core.restore(now, &item), Restored::Refused, "twice");
+    core.check();
+}

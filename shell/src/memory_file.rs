@@ -1,0 +1,161 @@
+//! `-e`: a restart that does not find the cache cold.
+//!
+//! - Q1: a file is read once. It is gone before anybody is served, so that a server that ends without
+//!   writing one is followed by an empty one, and never by one with items of long ago.
+//! - Q2: a file is whole, or it is not read ([`saved`](crate::saved)): it is written beside, and renamed when it is on the
+//!   disk.
+//! - Q3: the end of a server waits for at most [`SAVING_MAX`]: what is not written by then is given up.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use latchd_core::engine::{Numbers, Restored};
+
+use crate::clock::Clock;
+use crate::saved::{Writer, read, verify};
+use crate::shards::Shards;
+
+/// How long writing may take.
+const SAVING_MAX: Duration = Duration::from_secs(60);
+
+/// How much is read from the file, and written to it, at a time.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// A file of items that is whole, and is still to be read.
+#[derive(Debug)]
+pub(crate) struct MemoryFile {
+    file: File,
+    path: PathBuf,
+    value_bytes_max: usize,
+    /// What its server has given.
+    pub(crate) numbers: Numbers,
+}
+
+impl MemoryFile {
+    /// Opens the file if there is one and it is whole; says what is wrong with it otherwise.
+    ///
+    /// # Errors
+    /// A file cannot be written at this path, as one will have to be.
+    pub(crate) fn open(path: &Path, value_bytes_max: usize) -> io::Result<Option<Self>> {
+        let in_words = |error: io::Error| {
+            io::Error::new(error.kind(), format!("-e {}: {error}", path.display()))
+        };
+        drop(create(path).map_err(in_words)?);
+        fs::remove_file(beside(path)).map_err(in_words)?;
+        let mut file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(in_words(error)),
+        };
+        let verified = verify(
+            BufReader::with_capacity(BUFFER_BYTES, &file),
+            value_bytes_max,
+        );
+        match verified {
+            Ok(numbers) => {
+                file.rewind().map_err(in_words)?;
+                Ok(Some(Self {
+                    file,
+                    path: path.into(),
+                    value_bytes_max,
+                    numbers,
+                }))
+            }
+            Err(damage) => {
+                tracing::warn!("-e {}: {damage}; the server starts empty", path.display());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Hands all items over, and removes the file (Q1).
+    ///
+    /// # Errors
+    /// It has changed since it was opened, or cannot be read or removed.
+    pub(crate) fn restore(self, shards: &Shards, clock: &Clock) -> io::Result<()> {
+        let path = self.path.display();
+        let input = BufReader::with_capacity(BUFFER_BYTES, &self.file);
+        let (mut kept, mut expired, mut refused) = (0_u64, 0_u64, 0_u64);
+        let (_, too_large) = read(input, self.value_bytes_max, &mut |item| match shards
+            .restore(clock.now(), item)
+        {
+            Restored::Kept => kept += 1,
+            Restored::Expired => expired += 1,
+            Restored::Refused => refused += 1,
+        })
+        .map_err(|damage| io::Error::other(format!("-e {path}: {damage}")))?;
+        fs::remove_file(&self.path)
+            .map_err(|error| io::Error::new(error.kind(), format!("-e {path}: {error}")))?;
+        refused += too_large;
+        tracing::info!(
+            "-e {path}: {kept} items read; {expired} had expired, {refused} have no room"
+        );
+        Ok(())
+    }
+}
+
+/// Writes every item down, and says so. A server that cannot ends all the same.
+pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock) {
+    let shown = path.display();
+    match write(path, shards, clock, Instant::now() + SAVING_MAX) {
+        Ok((items, bytes)) => tracing::info!("-e {shown}: {items} items written, {bytes} bytes"),
+        Err(error) => {
+            tracing::error!("-e {shown}: {error}; the next start is empty");
+            // What is there of it is of no use; it may not be there.
+            let _ = fs::remove_file(beside(path));
+        }
+    }
+}
+
+fn write(path: &Path, shards: &Shards, clock: &Clock, until: Instant) -> io::Result<(u64, u64)> {
+    let file = BufWriter::with_capacity(BUFFER_BYTES, create(path)?);
+    let mut writer = Writer::new(file, shards.numbers())?;
+    shards.save(clock.now(), &mut |item| {
+        if Instant::now() > until {
+            let limit = SAVING_MAX.as_secs();
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("writing has taken {limit} s and is given up"),
+            ));
+        }
+        writer.push(item)
+    })?;
+    let (mut file, items) = writer.finish()?;
+    file.flush()?;
+    let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    let bytes = file.metadata()?.len();
+    fs::rename(beside(path), path)?;
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok((items, bytes))
+}
+
+/// A new file beside, for its owner alone: items are nobody else's business.
+fn create(path: &Path) -> io::Result<File> {
+    let beside = beside(path);
+    // What a server left there that was killed is of no use, whoever may read it.
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(beside)
+}
+
+/// Where it is written before it is whole.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}

@@ -1,0 +1,495 @@
+//! Items in a file, between two runs of a server: the format, and nothing of servers.
+//!
+//! A file is a head, frames, and an end. All numbers are little endian.
+//!
+//! | part | bytes |
+//! | --- | --- |
+//! | head | `latchd\r\n`, the version of the format (4), the next CAS (8), the next fence (8), their check |
+//! | frame | its kind (1; 1 is items), the length of its body (4), its check, its body |
+//! | item | bits (1), length of the key (1), of the value (4), client flags (4), CAS (8), when it expires in Unix milliseconds if it does (8), key, value |
+//! | end | a frame of kind 2, whose body is how many items there were (8). Nothing is behind it |
+//!
+//! A check is the CRC-32 of what it stands for, of a frame's kind and length, and of its number: so no frame
+//! can be damaged, moved, doubled or left out without notice.
+//!
+//! - P1: who reads is told of a file that is not whole before anything of it counts: [`verify`] goes first.
+//! - P2: whoever writes or reads holds one frame at a time: [`FRAME_BYTES`], or one item if that is larger.
+//! - P3: no bytes make a reader panic, or allocate more than they are and than it allows.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use latchd_core::engine::{Numbers, SavedItem};
+use latchd_core::fence::Fence;
+use latchd_core::item::Cas;
+use latchd_core::key::{Key, KeyForm};
+
+const MAGIC: &[u8; 8] = b"latchd\r\n";
+
+/// The version of the format that is written, and the only one that is read.
+const VERSION: u32 = 1;
+
+/// How much a frame holds before it is written, in bytes.
+const FRAME_BYTES: usize = 64 << 10;
+
+/// The most that an item takes beside its value, in bytes.
+const ITEM_BYTES: usize = 26 + 250;
+
+const ITEMS: u8 = 1;
+const END: u8 = 2;
+
+const HAS_DEADLINE: u8 = 1;
+const BINARY_KEY: u8 = 2;
+const FETCHED: u8 = 4;
+const STALE: u8 = 8;
+const KNOWN_BITS: u8 = HAS_DEADLINE | BINARY_KEY | FETCHED | STALE;
+
+/// Writes items one after the other.
+#[derive(Debug)]
+pub(crate) struct Writer<W> {
+    out: W,
+    frame: Vec<u8>,
+    frames: u64,
+    items: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// # Errors
+    /// The system's, here and below.
+    pub(crate) fn new(mut out: W, numbers: Numbers) -> io::Result<Self> {
+        let mut head = Vec::with_capacity(32);
+        head.extend_from_slice(MAGIC);
+        head.extend_from_slice(&VERSION.to_le_bytes());
+        head.extend_from_slice(&numbers.cas.number().to_le_bytes());
+        head.extend_from_slice(&numbers.fence.number().to_le_bytes());
+        let check = crc32fast::hash(&head);
+        head.extend_from_slice(&check.to_le_bytes());
+        out.write_all(&head)?;
+        Ok(Self {
+            out,
+            frame: Vec::with_capacity(FRAME_BYTES + ITEM_BYTES),
+            frames: 0,
+            items: 0,
+        })
+    }
+
+    pub(crate) fn push(&mut self, item: &SavedItem<'_>) -> io::Result<()> {
+        let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let key = item.key.as_bytes();
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        let bits = bit(item.expires_unix_ms.is_some(), HAS_DEADLINE)
+            | bit(item.key_form == KeyForm::Binary, BINARY_KEY)
+            | bit(item.fetched, FETCHED)
+            | bit(item.stale, STALE);
+        let key_bytes = u8::try_from(key.len()).map_err(too_long)?;
+        let value_bytes = u32::try_from(item.value.len()).map_err(too_long)?;
+        // An item that does not fit has a frame of its own: others are not lost with it where it is too large.
+        if self.frame.len() + item.value.len() > FRAME_BYTES {
+            self.flush()?;
+        }
+        let frame = &mut self.frame;
+        frame.extend_from_slice(&[bits, key_bytes]);
+        frame.extend_from_slice(&value_bytes.to_le_bytes());
+        frame.extend_from_slice(&item.client_flags.to_le_bytes());
+        frame.extend_from_slice(&item.cas.number().to_le_bytes());
+        if let Some(unix_ms) = item.expires_unix_ms {
+            frame.extend_from_slice(&unix_ms.to_le_bytes());
+        }
+        frame.extend_from_slice(key);
+        frame.extend_from_slice(item.value);
+        self.items += 1;
+        if self.frame.len() > FRAME_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the end. Returns where it was written to, and how many items there are.
+    pub(crate) fn finish(mut self) -> io::Result<(W, u64)> {
+        self.flush()?;
+        self.frame.extend_from_slice(&self.items.to_le_bytes());
+        self.write_frame(END)?;
+        Ok((self.out, self.items))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.frame.is_empty() {
+            Ok(())
+        } else {
+            self.write_frame(ITEMS)
+        }
+    }
+
+    fn write_frame(&mut self, kind: u8) -> io::Result<()> {
+        let bytes = u32::try_from(self.frame.len())
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let mut check = begin_check(self.frames, kind, bytes);
+        check.update(&self.frame);
+        self.out.write_all(&[kind])?;
+        self.out.write_all(&bytes.to_le_bytes())?;
+        self.out.write_all(&check.finalize().to_le_bytes())?;
+        self.out.write_all(&self.frame)?;
+        self.frame.clear();
+        // What one large item has taken is not kept for the small ones.
+        self.frame.shrink_to(FRAME_BYTES + ITEM_BYTES);
+        self.frames += 1;
+        Ok(())
+    }
+}
+
+fn begin_check(number: u64, kind: u8, bytes: u32) -> crc32fast::Hasher {
+    let mut check = crc32fast::Hasher::new();
+    check.update(&number.to_le_bytes());
+    check.update(&[kind]);
+    check.update(&bytes.to_le_bytes());
+    check
+}
+
+/// Why a file is not read.
+#[derive(Debug)]
+pub(crate) enum Damage {
+    /// The system does not hand it out.
+    Unreadable(io::Error),
+    /// It does not begin as one of ours.
+    Foreign,
+    /// It is of another version of latchd.
+    Version(u32),
+    /// It ends too early.
+    Cut,
+    /// Bytes are not what they were, or there are more than there were.
+    Changed,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(error) => write!(f, "it cannot be read: {error}"),
+            Self::Foreign => f.write_str("it is not a file of latchd's"),
+            Self::Version(version) => {
+                write!(
+                    f,
+                    "it has format {version}, and this latchd reads {VERSION}"
+                )
+            }
+            Self::Cut => f.write_str("it is cut off"),
+            Self::Changed => f.write_str("it is damaged"),
+        }
+    }
+}
+
+impl From<io::Error> for Damage {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            Self::Cut
+        } else {
+            Self::Unreadable(error)
+        }
+    }
+}
+
+/// Reads a file to its end, and says what it is about if it is whole (P1).
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn verify(input: impl Read, value_bytes_max: usize) -> Result<Numbers, Damage> {
+    let (numbers, _) = read(input, value_bytes_max, &mut |_| ())?;
+    Ok(numbers)
+}
+
+/// Shows each item of a file. An item whose value is over `value_bytes_max`, and that takes a frame of its own, is
+/// passed over; returns how many those were, at most.
+///
+/// # Errors
+/// What is wrong with the file. Items before it have been shown.
+pub(crate) fn read(
+    mut input: impl Read,
+    value_bytes_max: usize,
+    visit: &mut dyn FnMut(&SavedItem<'_>),
+) -> Result<(Numbers, u64), Damage> {
+    let numbers = read_head(&mut input)?;
+    let frame_bytes_max = value_bytes_max.saturating_add(FRAME_BYTES + ITEM_BYTES);
+    let (mut shown, mut passed_over) = (0, 0);
+    let mut body = Vec::new();
+    for number in 0.. {
+        let mut head = [0; 9];
+        input.read_exact(&mut head)?;
+        let [kind, b0, b1, b2, b3, c0, c1, c2, c3] = head;
+        let bytes = u32::from_le_bytes([b0, b1, b2, b3]);
+        let wanted = u32::from_le_bytes([c0, c1, c2, c3]);
+        let mut check = begin_check(number, kind, bytes);
+        body.clear();
+        let is_held = bytes as usize <= frame_bytes_max;
+        if is_held {
+            // Room comes with the bytes (P3).
+            let read = (&mut input).take(u64::from(bytes)).read_to_end(&mut body)?;
+            if read < bytes as usize {
+                return Err(Damage::Cut);
+            }
+            check.update(&body);
+        } else {
+            pass_over(&mut input, bytes, &mut check)?;
+        }
+        if check.finalize() != wanted {
+            return Err(Damage::Changed);
+        }
+        match kind {
+            ITEMS if !is_held => passed_over += 1,
+            ITEMS => shown += each_item(&body, visit).ok_or(Damage::Changed)?,
+            END => {
+                let items = body.as_slice().try_into().map(u64::from_le_bytes);
+                // A frame that was passed over held one item.
+                if items.ok() != Some(shown + passed_over) || input.read(&mut [0])? != 0 {
+                    return Err(Damage::Changed);
+                }
+                return Ok((numbers, passed_over));
+            }
+            _ => return Err(Damage::Changed),
+        }
+        body.shrink_to(FRAME_BYTES + ITEM_BYTES);
+    }
+    Err(Damage::Changed)
+}
+
+fn read_head(input: &mut impl Read) -> Result<Numbers, Damage> {
+    let mut magic = [0; 8];
+    input.read_exact(&mut magic)?;
+    if magic != *MAGIC {
+        return Err(Damage::Foreign);
+    }
+    let (mut version, mut cas, mut fence, mut check) = ([0; 4], [0; 8], [0; 8], [0; 4]);
+    input.read_exact(&mut version)?;
+    let version_number = u32::from_le_bytes(version);
+    if version_number != VERSION {
+        return Err(Damage::Version(version_number));
+    }
+    input.read_exact(&mut cas)?;
+    input.read_exact(&mut fence)?;
+    input.read_exact(&mut check)?;
+    let mut hasher = crc32fast::Hasher::new();
+    for part in [&magic[..], &version, &cas, &fence] {
+        hasher.update(part);
+    }
+    if hasher.finalize() != u32::from_le_bytes(check) {
+        return Err(Damage::Changed);
+    }
+    Ok(Numbers {
+        cas: Cas::new(u64::from_le_bytes(cas)).ok_or(Damage::Changed)?,
+        fence: Fence::new(u64::from_le_bytes(fence)).ok_or(Damage::Changed)?,
+    })
+}
+
+/// Reads so many bytes and holds none of them.
+fn pass_over(
+    input: &mut impl Read,
+    bytes: u32,
+    check: &mut crc32fast::Hasher,
+) -> Result<(), Damage> {
+    let mut left = bytes as usize;
+    let mut room = [0; 4096];
+    while left > 0 {
+        let part = room.len().min(left);
+        let part = &mut room[..part];
+        input.read_exact(part)?;
+        check.update(part);
+        left -= part.len();
+    }
+    Ok(())
+}
+
+/// Shows each item of a frame, and says how many there were; `None` if they are malformed.
+fn each_item(mut body: &[u8], visit: &mut dyn FnMut(&SavedItem<'_>)) -> Option<u64> {
+    let mut items = 0;
+    while !body.is_empty() {
+        let [bits, key_bytes] = take(&mut body)?;
+        if bits & !KNOWN_BITS != 0 {
+            return None;
+        }
+        let value_bytes = u32::from_le_bytes(take(&mut body)?);
+        let client_flags = u32::from_le_bytes(take(&mut body)?);
+        let cas = Cas::new(u64::from_le_bytes(take(&mut body)?))?;
+        let expires_unix_ms = if bits & HAS_DEADLINE == 0 {
+            None
+        } else {
+            Some(u64::from_le_bytes(take(&mut body)?))
+        };
+        let (key, rest) = body.split_at_checked(usize::from(key_bytes))?;
+        let (value, rest) = rest.split_at_checked(value_bytes as usize)?;
+        body = rest;
+        visit(&SavedItem {
+            key: Key::new(key)?,
+            key_form: if bits & BINARY_KEY == 0 {
+                KeyForm::Plain
+            } else {
+                KeyForm::Binary
+            },
+            value,
+            client_flags,
+            cas,
+            expires_unix_ms,
+            fetched: bits & FETCHED != 0,
+            stale: bits & STALE != 0,
+        });
+        items += 1;
+    }
+    Some(items)
+}
+
+fn take<const N: usize>(body: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = body.split_first_chunk()?;
+    *body = rest;
+    Some(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALUE_BYTES_MAX: usize = 1 << 20;
+
+    fn numbers() -> Numbers {
+        Numbers {
+            cas: Cas::new(77).unwrap(),
+            fence: Fence::new(1 << 40).unwrap(),
+        }
+    }
+
+    fn item<'a>(key: &'a [u8], value: &'a [u8]) -> SavedItem<'a> {
+        SavedItem {
+            key: Key::new(key).unwrap(),
+            key_form: KeyForm::Plain,
+            value,
+            client_flags: 0xdead_beef,
+            cas: Cas::new(76).unwrap(),
+            expires_unix_ms: None,
+            fetched: true,
+            stale: false,
+        }
+    }
+
+    fn written(items: &[SavedItem<'_>]) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new(), numbers()).unwrap();
+        for item in items {
+            writer.push(item).unwrap();
+        }
+        let (bytes, count) = writer.finish().unwrap();
+        assert_eq!(count, items.len() as u64);
+        bytes
+    }
+
+    /// The items of a file, as they print.
+    fn shown(bytes: &[u8], value_bytes_max: usize) -> Result<(Vec<String>, u64), Damage> {
+        let mut items = Vec::new();
+        let (numbers_read, passed_over) = read(bytes, value_bytes_max, &mut |item| {
+            items.push(format!("{item:?}"));
+        })?;
+        assert_eq!(numbers_read, numbers());
+        Ok((items, passed_over))
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let (long_key, large) = ([b'k'; 250], vec![7; 3 * FRAME_BYTES]);
+        let items = [
+            item(b"a", b""),
+            SavedItem {
+                expires_unix_ms: Some(1_700_000_000_123),
+                stale: true,
+                ..item(&long_key, b"value")
+            },
+            item(b"large", &large),
+            SavedItem {
+                key_form: KeyForm::Binary,
+                fetched: false,
+                ..item(b"\0 \r\n", b"x")
+            },
+        ];
+        let bytes = written(&items);
+        let all: Vec<_> = items.iter().map(|item| format!("{item:?}")).collect();
+        assert_eq!(shown(&bytes, VALUE_BYTES_MAX).unwrap(), (all.clone(), 0));
+        assert_eq!(verify(&*bytes, VALUE_BYTES_MAX).unwrap(), numbers());
+        let (small, passed_over) = shown(&bytes, 1 << 10).unwrap();
+        assert_eq!(
+            (small.len(), passed_over),
+            (3, 1),
+            "who holds less passes over what is larger"
+        );
+        assert!(shown(&written(&[]), VALUE_BYTES_MAX).unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn many_small_items_take_many_frames_of_a_bounded_size() {
+        let value = [1; 1000];
+        let items: Vec<_> = (0..1000).map(|_| item(b"key", &value)).collect();
+        let bytes = written(&items);
+        assert!(bytes.len() > 10 * FRAME_BYTES);
+        let mut largest = 0;
+        let mut at = 32;
+        while let Some(head) = bytes.get(at + 1..at + 5) {
+            let body = u32::from_le_bytes(head.try_into().unwrap()) as usize;
+            largest = largest.max(body);
+            at += 9 + body;
+        }
+        assert!(largest <= FRAME_BYTES + ITEM_BYTES + 1000, "{largest}");
+        assert_eq!(shown(&bytes, VALUE_BYTES_MAX).unwrap().0.len(), 1000);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_anywhere_or_goes_on_is_refused() {
+        let bytes = written(&[item(b"a", b"one"), item(b"b", &[9; 200])]);
+        for end in 0..bytes.len() {
+            let damage = verify(&bytes[..end], VALUE_BYTES_MAX).unwrap_err();
+            assert!(matches!(damage, Damage::Cut), "{end}: {damage}");
+            // Also for who holds nothing of it.
+            assert!(verify(&bytes[..end], 0).is_err(), "{end}");
+        }
+        let longer = [&bytes[..], b"x"].concat();
+        assert!(matches!(
+            verify(&*longer, VALUE_BYTES_MAX),
+            Err(Damage::Changed)
+        ));
+    }
+
+    #[test]
+    fn a_file_with_any_bit_flipped_is_refused() {
+        let bytes = written(&[item(b"a", b"one"), item(b"b", &[9; 200])]);
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(
+                    verify(&*flipped, VALUE_BYTES_MAX).is_err(),
+                    "byte {at}, bit {bit}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn frames_cannot_change_places_or_be_left_out() {
+        let large = vec![7; 2 * FRAME_BYTES];
+        let bytes = written(&[item(b"a", &large), item(b"b", &large)]);
+        let frame = 9 + 18 + 1 + large.len();
+        let (head, rest) = bytes.split_at(32);
+        let (first, rest) = rest.split_at(frame);
+        let (second, end) = rest.split_at(frame);
+        assert!(verify(&*[head, first, second, end].concat(), VALUE_BYTES_MAX).is_ok());
+        for parts in [
+            [head, second, first, end].concat(),
+            [head, first, end].concat(),
+            [head, first, first, end].concat(),
+        ] {
+            assert!(verify(&*parts, VALUE_BYTES_MAX).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_is_said_to_be_that() {
+        let bytes = written(&[]);
+        let mut later = bytes.clone();
+        later[8] = 2;
+        let said = |bytes: &[u8]| verify(bytes, 0).unwrap_err().to_string();
+        assert_eq!(said(&later), "it has format 2, and this latchd reads 1");
+        assert_eq!(said(b"#!/bin/sh\n"), "it is not a file of latchd's");
+        assert_eq!(said(b""), "it is cut off");
+    }
+}

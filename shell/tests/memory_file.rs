@@ -1,0 +1,159 @@
+//! A restart that does not find the cache cold: `-e`.
+
+#![allow(clippy::unwrap_used)]
+
+mod client;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use client::{TestClient, address, start};
+use latchd::{Config, Server};
+
+/// A folder that nobody else has.
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("memory-file-{name}"));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn with(path: &Path) -> impl Fn(&mut Config) {
+    |config: &mut Config| {
+        config.memory_file = Some(path.into());
+        config.threads = 2.try_into().unwrap();
+    }
+}
+
+fn client(server: &Server) -> TestClient {
+    TestClient::connect(address(server))
+}
+
+/// The CAS of an item.
+fn cas(client: &mut TestClient, key: &str) -> u64 {
+    let line = client.ask(&format!("mg {key} c"));
+    line.strip_prefix("HD c").unwrap().parse().unwrap()
+}
+
+/// The fence of a grant.
+fn fence(line: &str) -> u64 {
+    let digits = line.strip_prefix("HD F");
+    digits.expect("it is granted").parse().unwrap()
+}
+
+#[test]
+fn items_go_on_locks_and_wins_do_not_and_numbers_rise() {
+    let path = folder("goes-on").join("items");
+    let server = start(with(&path));
+    let mut one = client(&server);
+    for number in 0..500 {
+        assert_eq!(
+            one.ask(&format!("set k{number} {number} 0 1\r\nv")),
+            "STORED"
+        );
+    }
+    let large = "x".repeat(900_000);
+    assert_eq!(
+        one.ask(&format!("set large 7 0 900000\r\n{large}")),
+        "STORED"
+    );
+    assert_eq!(one.ask("set gone 0 -1 1\r\nv"), "STORED");
+    assert_eq!(one.ask("ms a2V5AGtleQ== 2 b T3600\r\nab"), "HD");
+    assert_eq!(one.ask("mg win N600"), "HD W");
+    assert_eq!(one.ask("mg win N600"), "HD Z");
+    assert_eq!(one.ask("lock k1"), "OK");
+    let fence = fence(&one.ask("ml held F"));
+    let last_cas = cas(&mut one, "large");
+    server.shutdown();
+    assert_eq!(one.rest(), b"", "the connection is closed");
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "items are nobody else's business");
+
+    let server = start(with(&path));
+    assert!(!path.exists(), "a file is read once");
+    let mut two = client(&server);
+    for number in 0..500 {
+        two.send(format!("get k{number}\r\n"));
+        assert_eq!(two.line(), format!("VALUE k{number} {number} 1"));
+        assert_eq!((two.line(), two.line()), ("v".into(), "END".into()));
+    }
+    two.send("get large\r\n");
+    assert_eq!(two.line(), "VALUE large 7 900000");
+    assert_eq!((two.line(), two.line()), (large, "END".into()));
+    assert_eq!(two.ask("get gone"), "END");
+    assert_eq!(two.ask("mg a2V5AGtleQ== b s"), "HD s2");
+    assert_eq!(
+        two.ask("mg win N600"),
+        "HD X W",
+        "whoever asks next is to compute it"
+    );
+    assert_eq!(cas(&mut two, "large"), last_cas);
+    assert_eq!(two.stat("locks_held"), "0");
+    assert_eq!(two.ask("set new 0 0 1\r\nv"), "STORED");
+    assert!(cas(&mut two, "new") > last_cas);
+    assert!(self::fence(&two.ask("ml held F")) > fence);
+    two.send("stats settings\r\n");
+    let shown = format!("STAT memory_file {}", path.display());
+    while two.line() != shown {}
+    server.shutdown();
+    assert!(path.exists());
+}
+
+#[test]
+fn a_damaged_file_is_refused_whole_and_stays_for_whoever_looks() {
+    let path = folder("damaged").join("items");
+    let server = start(with(&path));
+    let mut one = client(&server);
+    for number in 0..100 {
+        assert_eq!(one.ask(&format!("set k{number} 0 0 1\r\nv")), "STORED");
+    }
+    server.shutdown();
+    let mut bytes = fs::read(&path).unwrap();
+    let last = bytes.len() - 30;
+    bytes[last] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let server = start(with(&path));
+    assert_eq!(client(&server).stat("curr_items"), "0");
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    server.shutdown();
+    assert_ne!(
+        fs::read(&path).unwrap(),
+        bytes,
+        "the end of that server is in it now"
+    );
+}
+
+#[test]
+fn a_path_that_cannot_be_written_is_found_out_at_the_start() {
+    let mut config = Config::default();
+    config.listen = vec![latchd::ListenAddress::loopback(0)];
+    config.memory_file = Some(folder("nowhere").join("missing/items"));
+    let error = Server::start(config).unwrap_err().to_string();
+    assert!(
+        error.starts_with("-e ") && error.contains("missing/items"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_has_no_room_any_more_is_left_out() {
+    let path = folder("smaller").join("items");
+    let server = start(with(&path));
+    let mut one = client(&server);
+    let large = "x".repeat(800_000);
+    assert_eq!(
+        one.ask(&format!("set large 0 0 800000\r\n{large}")),
+        "STORED"
+    );
+    assert_eq!(one.ask("set small 0 0 1\r\nv"), "STORED");
+    server.shutdown();
+    let server = start(|config| {
+        with(&path)(config);
+        config.memory_bytes_max = 8 << 20;
+        config.value_bytes_max = 64 << 10;
+    });
+    let mut two = client(&server);
+    assert_eq!(two.ask("get large"), "END");
+    assert_eq!(two.ask("mg small"), "HD");
+}
