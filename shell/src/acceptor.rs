@@ -9,6 +9,8 @@
 //! - J2: when accepting is of no use (the limit, or no descriptors left), it is not tried again until
 //!   a client has gone or [`RETRY`] has passed: a condition that lasts must not spin.
 //! - J3: that it is of no use is said once in [`SILENCE`] at most, with how often it was not said.
+//! - J4: at most [`connections_per_peer_max`](crate::Config::connections_per_peer_max) clients from one address. One more
+//!   is told so and closed, whichever way the others have: who waits would hold up those from elsewhere.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 use async_io::{Async, Timer};
 use latchd_core::ConnId;
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, SocketAddrAny};
 use smol::LocalExecutor;
 use smol::channel::Receiver;
 use smol::future::FutureExt;
@@ -112,7 +114,7 @@ impl Door<'_> {
                 continue;
             }
             match listener.get_ref().accept() {
-                Ok((socket, _)) if stats.is_full() => {
+                Ok((socket, peer)) if stats.is_full() || self.has_too_many(peer.as_ref()) => {
                     stats.count_rejected();
                     // The peer may be gone already, and is closed anyway.
                     let _ = rustix::net::send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
@@ -151,6 +153,12 @@ impl Door<'_> {
                 smol::future::yield_now().await;
             }
         }
+    }
+
+    /// Whether as many come from there as may (J4).
+    fn has_too_many(&self, peer: Option<&SocketAddrAny>) -> bool {
+        let most = self.shared.config.connections_per_peer_max;
+        most.is_some_and(|most| self.shared.roster.from_host_of(peer) >= most.get())
     }
 
     /// Waits until accepting may be of use again (J2).

@@ -132,6 +132,7 @@ pub(crate) struct Args {
     guards: Guards,
     /// More options, separated by commas: `idle_timeout=SECONDS` closes silent connections (0, the
     /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing;
+    /// `conns_per_peer=NUMBER` bounds the connections from one address (0, the default, does not);
     /// `locks_per_conn=NUMBER` bounds the locks that one connection holds (65536);
     /// `read_buf_mem_limit=MB` and `resp_obj_mem_limit=MB` bound what all connections have not
     /// finished and not taken (0 does not); `watcher_logbuf_size=KB` bounds what waits for one who

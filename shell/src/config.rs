@@ -70,6 +70,9 @@ pub struct Config {
     pub evict: bool,
     /// Clients at a time. `-c`.
     pub connections_max: usize,
+    /// Clients at a time from one address, of IPv6 from one network of 64 bits; one more is told so and closed. `None` is as
+    /// many as there may be. Unix sockets have no address. `-o conns_per_peer`.
+    pub connections_per_peer_max: Option<NonZeroUsize>,
     /// What happens to a client past [`connections_max`](Self::connections_max): told so and
     /// closed at once, or left waiting to be accepted until another one goes.
     /// `-o maxconns_fast` (memcached's default) and `-o no_maxconns_fast`.
@@ -123,6 +126,7 @@ impl Default for Config {
             memory_file: None,
             evict: true,
             connections_max: 1024,
+            connections_per_peer_max: None,
             reject_past_limit: true,
             threads: NonZeroUsize::MIN,
             idle_timeout: None,

@@ -4,6 +4,7 @@
 //! reads them unchanged.
 
 use std::fmt::Display;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -370,6 +371,10 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line(
             "stat_key_prefix",
             char::from(config.prefix_delimiter.unwrap_or(b':')),
+        ),
+        line(
+            "conns_per_peer",
+            config.connections_per_peer_max.map_or(0, NonZeroUsize::get),
         ),
         line("locks_per_conn", config.locks_per_connection_max),
         line("dead_peer", config.dead_peer.as_secs()),

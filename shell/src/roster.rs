@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::listen::Address;
 pub(crate) struct Roster {
     listeners: Vec<Arc<str>>,
     clients: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    /// How many of them come from where; who has none is not there.
+    by_host: Mutex<BTreeMap<IpAddr, usize>>,
 }
 
 /// One client.
@@ -105,6 +108,7 @@ impl Roster {
                 })
                 .collect(),
             clients: Mutex::default(),
+            by_host: Mutex::default(),
         }
     }
 
@@ -121,6 +125,9 @@ impl Roster {
         peer: Option<SocketAddrAny>,
         now: Instant,
     ) -> Arc<Entry> {
+        if let Some(host) = peer.as_ref().and_then(host) {
+            *self.by_host().entry(host).or_default() += 1;
+        }
         let entry = Arc::new(Entry {
             peer,
             listener: Arc::clone(&self.listeners[listener]),
@@ -133,7 +140,25 @@ impl Roster {
 
     /// Somebody has gone.
     pub(crate) fn remove(&self, number: u64) {
-        self.clients().remove(&number);
+        let Some(entry) = self.clients().remove(&number) else {
+            return;
+        };
+        if let Some(host) = entry.peer.as_ref().and_then(host) {
+            let mut by_host = self.by_host();
+            if let Some(count) = by_host.get_mut(&host) {
+                *count -= 1;
+                if *count == 0 {
+                    by_host.remove(&host);
+                }
+            }
+        }
+    }
+
+    /// How many clients come from where this one does; 0 for one that has no address.
+    pub(crate) fn from_host_of(&self, peer: Option<&SocketAddrAny>) -> usize {
+        let host = peer.and_then(host);
+        host.and_then(|host| self.by_host().get(&host).copied())
+            .unwrap_or(0)
     }
 
     /// Where a client comes from, and how long ago its last request was; `None` if it has gone.
@@ -175,6 +200,10 @@ impl Roster {
         lines
     }
 
+    fn by_host(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
+        self.by_host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Entry>>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -201,6 +230,19 @@ impl Entry {
     }
 }
 
+/// Whose a peer is, as far as its address tells: IPv4 in IPv6 is IPv4, and of IPv6 the first 64 bits count, since whoever
+/// has one address of such a network has as many as they like.
+fn host(peer: &SocketAddrAny) -> Option<IpAddr> {
+    let peer = std::net::SocketAddr::try_from(peer.clone()).ok()?;
+    Some(match peer.ip().to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        address @ IpAddr::V4(_) => address,
+    })
+}
+
 /// A value of `stats` holds no blanks.
 pub(crate) fn one_word(text: &dyn fmt::Display) -> String {
     text.to_string()
@@ -209,6 +251,8 @@ pub(crate) fn one_word(text: &dyn fmt::Display) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]
@@ -242,6 +286,32 @@ mod tests {
         );
         roster.remove(first);
         assert_eq!(roster.lines(now).len(), 6);
+    }
+
+    #[test]
+    fn who_comes_from_the_same_host_is_counted_until_it_goes() {
+        let roster = Roster::new(&[Address::Tcp("[::]:7".parse().unwrap())]);
+        let now = Instant::from_millis(0);
+        let peer = |text: &str| Some(SocketAddrAny::from(text.parse::<SocketAddr>().unwrap()));
+        let from = |text: &str| roster.from_host_of(peer(text).as_ref());
+        roster.add(2, 0, peer("10.0.0.1:5000"), now);
+        roster.add(3, 0, peer("[::ffff:10.0.0.1]:5001"), now);
+        roster.add(4, 0, peer("[2001:db8::1]:5000"), now);
+        roster.add(5, 0, peer("[2001:db8::2:0:0:1]:5000"), now);
+        roster.add(6, 0, None, now);
+        assert_eq!((from("10.0.0.1:9"), from("10.0.0.2:9")), (2, 0));
+        assert_eq!(
+            (from("[2001:db8::9]:9"), from("[2001:db8:0:1::1]:9")),
+            (2, 0)
+        );
+        assert_eq!(roster.from_host_of(None), 0);
+        roster.remove(2);
+        roster.remove(2);
+        assert_eq!(from("10.0.0.1:9"), 1);
+        for number in 3..=6 {
+            roster.remove(number);
+        }
+        assert!(roster.by_host().is_empty());
     }
 
     #[test]

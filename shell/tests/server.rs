@@ -220,6 +220,32 @@ fn connections_come_and_go_and_leave_nothing() {
 }
 
 #[test]
+fn past_the_limit_of_its_address_a_client_is_told_so_and_closed() {
+    let path = std::env::temp_dir().join(format!("latchd-per-peer-{}", std::process::id()));
+    let server = start(|config| {
+        config.connections_per_peer_max = NonZeroUsize::new(1);
+        config.reject_past_limit = false;
+        config.unix_socket = Some(UnixSocket {
+            path: path.clone(),
+            mode: 0o600,
+        });
+    });
+    let mut first = TestClient::connect(address(&server));
+    assert_eq!(first.ask("mn"), "MN");
+    let mut second = TestClient::connect(address(&server));
+    assert_eq!(second.rest(), b"ERROR Too many open connections\r\n");
+    assert_eq!(first.stat("rejected_connections"), "1");
+    let mut others = [(); 2].map(|()| TestClient::connect_unix(&path));
+    assert_eq!(others.each_mut().map(|other| other.ask("mn")), ["MN", "MN"]);
+    assert_eq!(first.ask("quit"), "");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while others[0].stat("curr_connections") != "2" {
+        assert!(Instant::now() < deadline);
+    }
+    assert_eq!(TestClient::connect(address(&server)).ask("mn"), "MN");
+}
+
+#[test]
 fn past_the_limit_a_client_is_told_so_and_closed() {
     let server = start(|config| config.connections_max = 2);
     let mut first = TestClient::connect(address(&server));

@@ -3,6 +3,7 @@
 //! Each option has a meaning here, or none and one warning ([`is_ignored`](super::ignored::is_ignored)), or
 //! is refused.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use latchd::Config;
@@ -30,6 +31,11 @@ pub(super) fn extend(
         ("locks_per_conn", value) => {
             let locks = number(name, value, "locks")?;
             config.locks_per_connection_max = usize::try_from(locks).unwrap_or(usize::MAX);
+        }
+        ("conns_per_peer", value) => {
+            let connections = number(name, value, "connections")?;
+            let connections = usize::try_from(connections).unwrap_or(usize::MAX);
+            config.connections_per_peer_max = NonZeroUsize::new(connections);
         }
         ("read_buf_mem_limit", value) => {
             config.unfinished_bytes_max = Some(megabytes(number(name, value, "megabytes")?));

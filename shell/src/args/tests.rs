@@ -181,6 +181,14 @@ fn items_outlive_the_server_in_a_file_that_is_named() {
 }
 
 #[test]
+fn connections_from_one_address_have_a_bound_if_one_is_named() {
+    let most = |line| config(line).connections_per_peer_max.map(NonZeroUsize::get);
+    assert_eq!((most(""), most("-o conns_per_peer=0")), (None, None));
+    assert_eq!(most("-o conns_per_peer=7"), Some(7));
+    assert!(parse("-o conns_per_peer=x").is_err());
+}
+
+#[test]
 fn sasl_is_for_those_of_the_file() {
     let both = config("-S -Y passwords");
     assert!(both.sasl && both.auth_file.is_some());
