@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::connection::Kept;
 use crate::headroom;
 use crate::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
+use crate::turn_times::{Measured, TurnTimes};
 
 /// Connections and bytes.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(crate) struct Traffic {
     bytes_written: AtomicU64,
     yields: AtomicU64,
     meta_commands: AtomicU64,
+    /// How long its turns take.
+    pub(crate) turns: TurnTimes,
 }
 
 impl Traffic {
@@ -220,7 +223,17 @@ impl ConnectionStats {
             traffic.bytes_written.store(0, Ordering::Relaxed);
             traffic.yields.store(0, Ordering::Relaxed);
             traffic.meta_commands.store(0, Ordering::Relaxed);
+            traffic.turns.reset();
         }
+    }
+
+    /// How long turns have taken, those of all workers that were measured.
+    pub(crate) fn turn_times(&self) -> Measured {
+        let mut sum = Measured::default();
+        for traffic in &self.traffic {
+            sum.add(&traffic.turns);
+        }
+        sum
     }
 
     /// The lines of `stats` about TLS, whose certificates were read so long ago.

@@ -92,6 +92,8 @@ mod transport;
 #[cfg(feature = "server")]
 mod turn;
 #[cfg(feature = "server")]
+mod turn_times;
+#[cfg(feature = "server")]
 mod waiters;
 #[cfg(feature = "server")]
 mod watch;

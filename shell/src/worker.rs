@@ -44,6 +44,7 @@ use crate::shared::Shared;
 use crate::tls::Records;
 use crate::transport::Transport;
 use crate::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
+use crate::turn_times::Sampler;
 
 /// How many events one wait can show.
 const EVENTS_PER_TURN: usize = 128;
@@ -79,6 +80,8 @@ pub(crate) struct Worker {
     /// Whose handshake goes on, perhaps, and since when; in the order of their coming.
     handshakes: VecDeque<(Instant, Name)>,
     now: Instant,
+    /// Which turns are measured.
+    sampler: Sampler,
 }
 
 /// Whom an event is for.
@@ -117,6 +120,7 @@ impl Worker {
             output: Output::new(),
             records: Records::default(),
             handshakes: VecDeque::new(),
+            sampler: Sampler::default(),
         })
     }
 
@@ -194,6 +198,7 @@ impl Worker {
         if !self.is_there(slot, name) {
             return;
         }
+        let begun = self.sampler.begin();
         let client = &mut self.clients[slot];
         let mut turn = Turn {
             shared: &self.shared,
@@ -204,7 +209,11 @@ impl Worker {
             records: &mut self.records,
             work: Work::new(span),
         };
-        let wanted = match advance(client, &mut turn) {
+        let next = advance(client, &mut turn);
+        if let Some(begun) = begun {
+            turn.traffic.turns.note(begun.elapsed());
+        }
+        let wanted = match next {
             Next::Input => READABLE,
             Next::Output => EventFlags::OUT,
             Next::Lock => ENDING,

@@ -8,8 +8,10 @@
 //! `pkg/exporter/exporter.go`, `Collect`.
 
 use std::fmt::{Display, Write};
+use std::time::Duration;
 
 use super::snapshot::Snapshot;
+use crate::turn_times::{BOUNDS_US, Measured};
 
 /// How a number moves.
 #[derive(Clone, Copy)]
@@ -376,6 +378,11 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     let sets = counters.cmd_set.saturating_sub(cas);
     out.sample(name, &labels("set", "hit"), sets);
     out.lines(snapshot, "latchd_", OF_LATCHD);
+    out.histogram(
+        "latchd_turn_seconds",
+        "How long it takes to read, answer and send what a client has sent at a time; one in 64 is measured.",
+        &snapshot.turns,
+    );
     let gauges = &snapshot.stats.gauges;
     counters.each(|shown, value| out.nameless(shown, "_total", Counter, value));
     gauges.each(|shown, value| out.nameless(shown, "", Gauge, value));
@@ -401,6 +408,26 @@ impl Lines {
 
     fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
         let _ = writeln!(self.0, "{name}{labels} {value}");
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, turns: &Measured) {
+        // A string has no end.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} histogram");
+        let mut count = 0;
+        for (index, turns) in turns.buckets.iter().enumerate() {
+            count += turns;
+            let bound = BOUNDS_US.get(index).map_or_else(
+                || "+Inf".to_owned(),
+                |bound| Duration::from_micros(*bound).as_secs_f64().to_string(),
+            );
+            self.sample(
+                &format!("{name}_bucket"),
+                &format!("{{le=\"{bound}\"}}"),
+                count,
+            );
+        }
+        self.sample(&format!("{name}_sum"), "", turns.sum.as_secs_f64());
+        self.sample(&format!("{name}_count"), "", count);
     }
 
     /// What no table has: it is told all the same, by the name that `stats` shows.
@@ -459,12 +486,16 @@ mod tests {
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
                 let (name, kind) = rest.split_once(' ').unwrap();
-                assert!(["counter", "gauge"].contains(&kind), "{line}");
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
                 assert!(families.insert(name.to_owned()), "{name} is there twice");
             } else if !line.starts_with("# HELP ") {
                 let (sample, value) = line.rsplit_once(' ').unwrap();
                 let name = sample.split('{').next().unwrap();
-                assert!(families.contains(name), "{line}");
+                let family = ["_bucket", "_sum", "_count"].iter().find_map(|part| {
+                    let family = name.strip_suffix(part)?;
+                    families.contains(family).then_some(family)
+                });
+                assert!(families.contains(family.unwrap_or(name)), "{line}");
                 assert!(value.parse::<f64>().is_ok(), "{line}");
             }
         }
@@ -476,6 +507,12 @@ mod tests {
             "memcached_commands_total{command=\"get\",status=\"hit\"} 3",
             "memcached_commands_total{command=\"set\",status=\"hit\"} 7",
             "latchd_locks_held 0",
+            "latchd_turn_seconds_bucket{le=\"0.00001\"} 0",
+            "latchd_turn_seconds_bucket{le=\"0.000025\"} 5",
+            "latchd_turn_seconds_bucket{le=\"0.1\"} 6",
+            "latchd_turn_seconds_bucket{le=\"+Inf\"} 8",
+            "latchd_turn_seconds_sum 0.2501",
+            "latchd_turn_seconds_count 8",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
         }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::turn_times::Measured;
+
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
 
 use super::history::History;
@@ -27,6 +29,8 @@ pub(super) struct Snapshot {
     pub(super) tells_keys: bool,
     /// How long the server has run.
     pub(super) uptime: Duration,
+    /// How long turns take.
+    pub(super) turns: Measured,
 }
 
 /// A lock and who has it.
@@ -84,6 +88,7 @@ impl Snapshot {
             locks,
             tells_keys,
             uptime: shared.clock.uptime(),
+            turns: shared.connection_stats.turn_times(),
         }
     }
 
@@ -175,6 +180,10 @@ pub(super) mod tests {
             locks,
             tells_keys: true,
             uptime: Duration::from_secs(3_725),
+            turns: Measured {
+                buckets: [0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2],
+                sum: Duration::from_micros(250_100),
+            },
         }
     }
 
