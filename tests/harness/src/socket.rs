@@ -25,6 +25,9 @@ const NOTICE_YRMCDS: Duration = Duration::from_secs(1);
 /// How long a started server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
+/// By how much what is to end after a span may end later, on a server that counts milliseconds.
+const LATE: Duration = Duration::from_millis(5);
+
 /// A server behind an address; each name of a connection is a TCP connection. What keeps the server
 /// running is dropped with the peer, if the peer is the only one who uses it.
 #[derive(Debug)]
@@ -127,7 +130,7 @@ impl<K> Peer for SocketPeer<K> {
     }
 
     fn wait(&mut self, span: Duration) {
-        std::thread::sleep(span);
+        std::thread::sleep(span + LATE);
     }
 
     fn owns_time(&self) -> bool {
