@@ -158,7 +158,7 @@ impl Door<'_> {
     /// Whether as many come from there as may (J4).
     fn has_too_many(&self, peer: Option<&SocketAddrAny>) -> bool {
         let most = self.shared.config.connections_per_peer_max;
-        most.is_some_and(|most| self.shared.roster.from_host_of(peer) >= most.get())
+        most.is_some_and(|most| self.shared.roster.clients_from(peer) >= most.get())
     }
 
     /// Waits until accepting may be of use again (J2).

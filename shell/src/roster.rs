@@ -155,7 +155,7 @@ impl Roster {
     }
 
     /// How many clients come from where this one does; 0 for one that has no address.
-    pub(crate) fn from_host_of(&self, peer: Option<&SocketAddrAny>) -> usize {
+    pub(crate) fn clients_from(&self, peer: Option<&SocketAddrAny>) -> usize {
         let host = peer.and_then(host);
         host.and_then(|host| self.by_host().get(&host).copied())
             .unwrap_or(0)
@@ -293,7 +293,7 @@ mod tests {
         let roster = Roster::new(&[Address::Tcp("[::]:7".parse().unwrap())]);
         let now = Instant::from_millis(0);
         let peer = |text: &str| Some(SocketAddrAny::from(text.parse::<SocketAddr>().unwrap()));
-        let from = |text: &str| roster.from_host_of(peer(text).as_ref());
+        let from = |text: &str| roster.clients_from(peer(text).as_ref());
         roster.add(2, 0, peer("10.0.0.1:5000"), now);
         roster.add(3, 0, peer("[::ffff:10.0.0.1]:5001"), now);
         roster.add(4, 0, peer("[2001:db8::1]:5000"), now);
@@ -304,7 +304,7 @@ mod tests {
             (from("[2001:db8::9]:9"), from("[2001:db8:0:1::1]:9")),
             (2, 0)
         );
-        assert_eq!(roster.from_host_of(None), 0);
+        assert_eq!(roster.clients_from(None), 0);
         roster.remove(2);
         roster.remove(2);
         assert_eq!(from("10.0.0.1:9"), 1);
