@@ -1,4 +1,4 @@
-//! A lock that ends with its connection: `lock` and `unlock`, as latchd has them.
+//! A lock that ends with its connection: `ml`, which waits its turn on the server, or `lock`.
 //!
 //! - B1: the lock, and everything done under it, is on one connection. When that is gone the lock is
 //!   gone, so no answer is ever in doubt: an obtain whose connection breaks has not obtained.
@@ -8,16 +8,26 @@
 //!   the lock to another: where that matters, take the number of the grant along, or a lease.
 //! - B3: one request is unanswered at a time.
 //!
-//! A lock is one of an item, so there must be one. [`MissingItem::Create`] makes an empty one, and
-//! removes it instead of unlocking it, if nothing was written to it. A holder that dies leaves it
-//! behind until it expires, which a held item does not.
+//! latchd's `ml` locks a key, whether or not there is an item: [`MissingItem::Create`] makes none then, a
+//! lock leaves nothing behind, and who finds the key held waits in the server's line for it
+//! (`waiting.rs`). The number of the grant is its fence, which rises over restarts too.
+//!
+//! Where there is no `ml`, which the first answer on a connection tells ([`LockWords`]), a lock is one of an
+//! item, so there must be one. [`MissingItem::Create`] makes an empty one, and removes it instead of
+//! unlocking it, if nothing was written to it. A holder that dies leaves it behind until it expires,
+//! which a held item does not. Who finds it held asks again.
 //!
 //! - B4: an item with a value of somebody's own is neither changed nor given an exptime by obtaining
 //!   its lock and giving it back. Items that were made for a lock bear [`LOCK_ITEM`] and are nobody's.
+//! - B5: whoever waits on the server has been told by it that somebody else holds the lock, over the
+//!   same connection: so silence is what is expected, and a connection that breaks is no failure.
 //!
-//! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks".
+//! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks" and "Locks of keys".
 
 mod answers;
+mod requests;
+mod terms;
+mod waiting;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -25,16 +35,14 @@ use core::time::Duration;
 
 use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::{after, earlier};
-use super::retry::{Retries, Retry};
-use super::session::{AnyRequest, AnyResponse, Flags};
+use super::retry::Retries;
+use super::session::AnyResponse;
 use super::terms::{LAST_TRY, RECONNECT, SILENCE};
-use crate::command::{Command, Delete, Get, ItemCommand, Set, SetMode};
-use crate::item::Cas;
 use crate::key::Key;
 use crate::time::{Exptime, Instant};
-use crate::wire::classic;
 use crate::wire::classic::reply::ClassicResponse;
-use crate::wire::meta::{Flag, Verb};
+
+pub use terms::{BoundTerms, Item, LockWords, Mark, MissingItem};
 
 /// How often in a row an item is made for a lock before it counts as hopeless: a server without
 /// room drops it again before it is locked.
@@ -42,75 +50,6 @@ const CREATIONS_MAX: u32 = 8;
 
 /// The client flags of an item that was made for a lock: "lock" in ASCII.
 pub const LOCK_ITEM: u32 = 0x6c6f_636b;
-
-/// How a connection-bound lock is asked for, and kept.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub struct BoundTerms {
-    /// When to try again while somebody else holds it.
-    pub retry: Retry,
-    /// How long to go on trying; `None` is as long as the strategy does. At the deadline there is a
-    /// last try.
-    pub deadline: Option<Duration>,
-    /// What to do when there is no item.
-    pub missing: MissingItem,
-    /// What the grant leaves in the item.
-    pub mark: Mark,
-    /// How long the connection may be silent before it is tried; `None` is for ever.
-    pub heartbeat: Option<Duration>,
-    /// How long the server may take to answer before the connection counts as broken.
-    pub reply_timeout: Duration,
-    /// What jitter is drawn from: any number that differs between clients.
-    pub seed: u64,
-}
-
-impl Default for BoundTerms {
-    fn default() -> Self {
-        Self {
-            retry: Retry::none(),
-            deadline: None,
-            missing: MissingItem::Refuse,
-            mark: Mark::None,
-            heartbeat: Some(Duration::from_secs(5)),
-            reply_timeout: Duration::from_secs(5),
-            seed: 0,
-        }
-    }
-}
-
-/// What to do when there is no item to lock.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum MissingItem {
-    /// Nothing: [`NotObtained::NoItem`].
-    #[default]
-    Refuse,
-    /// Make an empty one with this exptime.
-    Create(Exptime),
-}
-
-/// What a grant leaves in the item.
-#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Mark {
-    /// Nothing, and it has no number.
-    #[default]
-    None,
-    /// A new version, which is the number of the grant: a later one's is higher. The value stays.
-    Number,
-    /// As [`Number`](Self::Number), and this value, if the item is there for the lock alone. If it has a
-    /// value of its own, the lock is not had: [`NotObtained::HasValue`].
-    Note(Box<[u8]>, Exptime),
-}
-
-/// An item as its lock's holder reads it.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct Item {
-    /// Its value.
-    pub value: Box<[u8]>,
-    /// Its version.
-    pub cas: Option<Cas>,
-    /// The client's own number.
-    pub client_flags: u32,
-}
 
 /// What a connection-bound lock has to tell.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -157,7 +96,11 @@ enum Job {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum BoundGoal {
     None,
-    Obtain { until: Option<Instant> },
+    Obtain {
+        until: Option<Instant>,
+        /// When all tries with their pauses would be over.
+        tries_end: Option<Instant>,
+    },
     Hold,
 }
 
@@ -165,6 +108,10 @@ enum BoundGoal {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Query {
     Lock,
+    /// For the lock, in line behind others.
+    Wait {
+        ms: u64,
+    },
     Create,
     /// Whether the item is there for a lock alone.
     Look,
@@ -205,9 +152,13 @@ pub struct Bound {
     heard_held: bool,
     jobs: VecDeque<Job>,
     creations: u32,
+    /// Of the server at the other end of the connection.
+    words: LockWords,
+    /// The lock is one that `ml` took: of the key, and not of an item.
+    of_key: bool,
     /// The item is there for the lock alone.
     ours: bool,
-    number: Option<Cas>,
+    number: Option<u64>,
     /// When something last came from the server.
     heard: Instant,
     /// The value of a read whose end has not come.
@@ -229,6 +180,8 @@ impl Bound {
             heard_held: false,
             jobs: VecDeque::new(),
             creations: 0,
+            words: LockWords::Unknown,
+            of_key: false,
             ours: false,
             number: None,
             heard: Instant::default(),
@@ -247,8 +200,10 @@ impl Bound {
         }
         self.retries = self.terms.retry.begin(self.terms.seed);
         (self.creations, self.ours, self.heard_held) = (0, false, false);
+        (self.of_key, self.number) = (false, None);
         self.goal = BoundGoal::Obtain {
             until: self.terms.deadline.map(|patience| after(now, patience)),
+            tries_end: self.terms.retry.span().map(|span| after(now, span)),
         };
         self.begin(Query::Lock, now);
     }
@@ -306,10 +261,23 @@ impl Bound {
         &self.key
     }
 
-    /// The number of the grant, if a [`Mark`] asked for one.
+    /// The number of the grant: its fence where the server has fences, otherwise a version if a
+    /// [`Mark`] asked for one.
     #[must_use]
-    pub const fn number(&self) -> Option<Cas> {
+    pub const fn number(&self) -> Option<u64> {
         self.number
+    }
+
+    /// What the connection has told of its server: for whoever uses it next.
+    #[must_use]
+    pub const fn words(&self) -> LockWords {
+        self.words
+    }
+
+    /// Takes note of what the connection that is there has told another lock. Not before
+    /// [`connected`](Machine::connected), which forgets it.
+    pub const fn knows(&mut self, words: LockWords) {
+        self.words = words;
     }
 
     /// Whether nothing is held, under way or left to tell.
@@ -352,7 +320,7 @@ impl Bound {
             return;
         }
         let (is_out, answers) = match self.turn {
-            Turn::Awaiting { sent, .. } => (true, now < after(sent, SILENCE)),
+            Turn::Awaiting { query, sent } => (true, now < after(sent, query.wait() + SILENCE)),
             Turn::Due { .. } | Turn::Rest => (false, self.link == Link::Up),
         };
         if is_out {
@@ -370,7 +338,7 @@ impl Bound {
     /// When an obtain ends by time alone, whatever the server does.
     fn goal_end(&self) -> Option<Instant> {
         match self.goal {
-            BoundGoal::Obtain { until } => Some(after(until?, LAST_TRY)),
+            BoundGoal::Obtain { until, .. } => Some(after(until?, LAST_TRY)),
             BoundGoal::None | BoundGoal::Hold => None,
         }
     }
@@ -379,7 +347,7 @@ impl Bound {
     fn wake(&self) -> Option<Instant> {
         let turn = match self.turn {
             Turn::Due { at, .. } => Some(at),
-            Turn::Awaiting { sent, .. } => Some(after(sent, self.terms.reply_timeout)),
+            Turn::Awaiting { query, sent } => Some(self.silence_end(query, sent)),
             Turn::Rest if self.is_held() => {
                 self.terms.heartbeat.map(|every| after(self.heard, every))
             }
@@ -388,69 +356,10 @@ impl Bound {
         earlier(self.goal_end(), turn)
     }
 
-    fn request(&self, query: Query) -> AnyRequest<'_> {
-        let key = Key::new(&self.key).expect("these bytes were taken from a key");
-        match (query, self.jobs.front()) {
-            (Query::Lock, _) => AnyRequest::change(ItemCommand::Lock { key }),
-            (Query::Create, _) => AnyRequest::change(Set {
-                exptime: match self.terms.missing {
-                    MissingItem::Create(exptime) => exptime,
-                    MissingItem::Refuse => Exptime::Never,
-                },
-                mode: SetMode::Add,
-                client_flags: LOCK_ITEM,
-                ..Set::new(key, b"")
-            }),
-            (Query::Look, _) => {
-                AnyRequest::meta(Verb::Get, key, Flags::of([Flag::ShowClientFlags]))
-            }
-            (Query::Mark, _) => {
-                let (value, flags) = match &self.terms.mark {
-                    Mark::Note(note, exptime) => {
-                        let kind = Flag::ClientFlags(LOCK_ITEM);
-                        let flags = Flags::of([Flag::Touch(*exptime), kind, Flag::ShowCas]);
-                        (&**note, flags)
-                    }
-                    // Nothing is appended: the value stays, and its version is new all the same.
-                    Mark::None | Mark::Number => {
-                        (&b""[..], Flags::of([Flag::Mode(b'A'), Flag::ShowCas]))
-                    }
-                };
-                AnyRequest::Meta {
-                    verb: Verb::Set,
-                    key,
-                    flags,
-                    value,
-                }
-            }
-            (Query::Job, Some(Job::Read)) => AnyRequest::Classic {
-                command: Command::from(Get::new(key)),
-                envelope: classic::ClassicEnvelope::Get {
-                    with_cas: true,
-                    last: true,
-                },
-            },
-            (
-                Query::Job,
-                Some(Job::Write {
-                    value,
-                    client_flags,
-                    exptime,
-                    ..
-                }),
-            ) => AnyRequest::change(Set {
-                client_flags: *client_flags,
-                exptime: *exptime,
-                ..Set::new(key, value)
-            }),
-            (Query::Job, Some(Job::Unlock { .. })) if self.ours => {
-                AnyRequest::change(Delete::new(key))
-            }
-            (Query::GiveUp, _) | (Query::Job, Some(Job::Unlock { .. })) => {
-                AnyRequest::change(ItemCommand::Unlock { key })
-            }
-            (Query::Ping, _) | (Query::Job, None | Some(Job::Check)) => AnyRequest::Noop,
-        }
+    /// When a request that was sent then has gone without an answer for too long.
+    fn silence_end(&self, query: Query, sent: Instant) -> Instant {
+        let patience = query.wait().saturating_add(self.terms.reply_timeout);
+        after(sent, patience)
     }
 
     /// Decides whose turn it is, if it is nobody's.
@@ -463,6 +372,22 @@ impl Bound {
             self.begin(Query::Job, now);
         } else if self.terms.heartbeat.is_some() && now >= quiet_since {
             self.begin(Query::Ping, now);
+        }
+    }
+}
+
+impl Query {
+    /// How long the server may be silent because it was asked to wait.
+    const fn wait(self) -> Duration {
+        match self {
+            Self::Wait { ms } => Duration::from_millis(ms),
+            Self::Lock
+            | Self::Create
+            | Self::Look
+            | Self::Mark
+            | Self::GiveUp
+            | Self::Ping
+            | Self::Job => Duration::ZERO,
         }
     }
 }
@@ -488,7 +413,7 @@ impl Machine for Bound {
                 self.turn = Turn::Awaiting { query, sent: now };
                 return Action::Send(self.request(query));
             }
-            Turn::Awaiting { sent, .. } if now >= after(sent, self.terms.reply_timeout) => {
+            Turn::Awaiting { query, sent } if now >= self.silence_end(query, sent) => {
                 return Action::Disconnect;
             }
             Turn::Due { .. } | Turn::Awaiting { .. } | Turn::Rest => {}
@@ -499,6 +424,7 @@ impl Machine for Bound {
     fn connected(&mut self, now: Instant) {
         self.link = Link::Up;
         self.heard = now;
+        self.words = LockWords::Unknown;
     }
 
     fn disconnected(&mut self, now: Instant) {
@@ -529,7 +455,7 @@ impl Machine for Bound {
 
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         self.heard = now;
-        let Turn::Awaiting { query, .. } = self.turn else {
+        let Turn::Awaiting { query, sent } = self.turn else {
             return;
         };
         // A value is not the end of its answer.
@@ -549,7 +475,9 @@ impl Machine for Bound {
         }
         self.turn = Turn::Rest;
         match query {
-            Query::Lock => self.locked(now, answer),
+            Query::Lock if self.words == LockWords::Classic => self.locked(now, answer),
+            Query::Lock => self.asked(now, answer),
+            Query::Wait { ms } => self.waited(now, after(sent, Duration::from_millis(ms)), answer),
             Query::Create => self.created(now, answer),
             Query::Look => self.looked(now, answer),
             Query::Mark => self.marked(answer),

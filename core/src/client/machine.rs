@@ -102,14 +102,16 @@ impl core::error::Error for Failure {}
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum NotObtained {
-    /// Somebody else holds it, and the retry strategy has no more tries.
+    /// Somebody else holds it, and the retry strategy has no more tries, or no more time for them.
     Held,
     /// Somebody else has held it until the deadline, by the server's word.
     Deadline,
-    /// There is no item with this key, and a connection-bound lock is an item's.
+    /// There is no item with this key, and none was to be made.
     NoItem,
     /// The item has a value of its own, which a note would replace.
     HasValue,
+    /// Somebody who waits for a lock of ours holds it, so each would wait for the other for ever.
+    Deadlock,
 }
 
 impl fmt::Display for NotObtained {
@@ -119,6 +121,7 @@ impl fmt::Display for NotObtained {
             Self::Deadline => "the lock was not free before the deadline",
             Self::NoItem => "there is no item to lock",
             Self::HasValue => "the item has a value of its own, which a note would replace",
+            Self::Deadlock => "waiting for the lock would be a deadlock",
         })
     }
 }

@@ -26,7 +26,7 @@ mod session;
 mod terms;
 mod token;
 
-pub use bound::{Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, Mark, MissingItem};
+pub use bound::{Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LockWords, Mark, MissingItem};
 pub use keys::{KeyError, bound_key, leased_key};
 pub use lease::{Lease, LeaseNews};
 pub use leases::{KEYS_MAX, Leases, LeasesNews};

@@ -77,6 +77,30 @@ impl Retry {
         self
     }
 
+    /// How long all its pauses take together, at most; `None` is without an end.
+    #[must_use]
+    pub fn span(self) -> Option<Duration> {
+        let tries = match (self.pace, self.tries_max) {
+            (Pace::Never, _) => return Some(Duration::ZERO),
+            (_, tries) => tries,
+        };
+        let whole = Self {
+            jitter: false,
+            ..self
+        };
+        let (mut retries, mut span) = (whole.begin(0), Duration::ZERO);
+        // No pause doubles any more often than its factor has bits; from then on all are the same.
+        for _ in 0..u32::BITS {
+            match retries.next_wait() {
+                Some(wait) => span = span.saturating_add(wait),
+                None => return Some(span),
+            }
+        }
+        let rest = tries?.saturating_sub(u32::BITS);
+        let last = retries.next_wait().unwrap_or_default();
+        Some(span.saturating_add(last.saturating_mul(rest)))
+    }
+
     /// Begins a use of the strategy. `seed` is what the jitter is drawn from.
     #[must_use]
     pub const fn begin(self, seed: u64) -> Retries {
@@ -189,7 +213,34 @@ mod tests {
         assert_eq!(waits(retry.limited(0), 9), []);
     }
 
+    #[test]
+    fn a_span_is_all_the_pauses() {
+        assert_eq!(Retry::none().span(), Some(ms(0)));
+        assert_eq!(Retry::linear(ms(0)).span(), Some(ms(0)));
+        assert_eq!(Retry::linear(ms(100)).span(), None);
+        assert_eq!(Retry::exponential(ms(1), ms(50)).with_jitter().span(), None);
+        assert_eq!(Retry::linear(ms(100)).limited(0).span(), Some(ms(0)));
+        assert_eq!(
+            Retry::exponential(ms(16), ms(100)).limited(5).span(),
+            Some(ms(16 + 32 + 64 + 100 + 100))
+        );
+        let often = Retry::exponential(ms(1), ms(4))
+            .with_jitter()
+            .limited(1_000);
+        assert_eq!(often.span(), Some(ms(1 + 2 + 998 * 4)));
+        // And of many that are long, as much as there is.
+        let long = Retry::linear(Duration::MAX).limited(u32::MAX);
+        assert_eq!(long.span(), Some(Duration::MAX));
+    }
+
     quickcheck! {
+        fn a_span_is_no_less_than_what_is_waited(seed: u64, min_ms: u16, max_ms: u16, tries: u8) -> bool {
+            let retry = Retry::exponential(ms(min_ms.into()), ms(max_ms.into())).limited(tries.into());
+            let mut retries = retry.begin(seed);
+            let whole: Duration = core::iter::from_fn(|| retries.next_wait()).sum();
+            retry.span() == Some(whole)
+        }
+
         fn jitter_stays_in_the_upper_half(seed: u64, every_ms: u16) -> bool {
             let every = ms(u64::from(every_ms).max(2));
             let mut retries = Retry::linear(every).with_jitter().begin(seed);

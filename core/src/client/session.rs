@@ -120,8 +120,8 @@ impl<'a> Flags<'a> {
         self.flags.get(..self.len).unwrap_or_default()
     }
 
-    /// These flags and one behind them, which always has room.
-    fn with(mut self, flag: Flag<'a>) -> Self {
+    /// These flags and one behind them, which has room behind seven.
+    pub(super) fn with(mut self, flag: Flag<'a>) -> Self {
         if let Some(slot) = self.flags.get_mut(self.len) {
             *slot = flag;
             self.len += 1;

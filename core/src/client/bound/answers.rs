@@ -1,10 +1,13 @@
 //! What the answer to each of the requests means.
 
-use super::{Bound, BoundGoal, BoundNews, CREATIONS_MAX, Job, LOCK_ITEM, Mark, MissingItem, Query};
+use alloc::boxed::Box;
+
+use super::{
+    Bound, BoundGoal, BoundNews, CREATIONS_MAX, Item, Job, LOCK_ITEM, Mark, MissingItem, Query,
+};
 use crate::client::machine::{Failure, Loss, NotObtained};
 use crate::client::moment::after;
 use crate::client::session::AnyResponse;
-use crate::item::Cas;
 use crate::time::Instant;
 use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::meta::reply::Code;
@@ -34,14 +37,16 @@ impl Bound {
         }
     }
 
-    fn back_off(&mut self, now: Instant) {
-        let BoundGoal::Obtain { until } = self.goal else {
+    pub(super) fn back_off(&mut self, now: Instant) {
+        let BoundGoal::Obtain { until, .. } = self.goal else {
             return;
         };
+        let is_over = self.has_waited_enough(now);
         let last = until.unwrap_or(Instant::from_millis(u64::MAX));
         (self.creations, self.ours, self.heard_held) = (0, false, true);
         match self.retries.next_wait() {
             _ if now >= last => self.end(BoundNews::NotObtained(NotObtained::Deadline)),
+            _ if is_over => self.end(BoundNews::NotObtained(NotObtained::Held)),
             Some(wait) => self.begin(Query::Lock, after(now, wait).min(last)),
             None => self.end(BoundNews::NotObtained(NotObtained::Held)),
         }
@@ -75,21 +80,21 @@ impl Bound {
     }
 
     pub(super) fn gave_up(&mut self, answer: &AnyResponse<'_>) {
-        self.end(match answer {
-            AnyResponse::Classic(ClassicResponse::Ok) => {
-                BoundNews::NotObtained(NotObtained::HasValue)
-            }
+        let is_done = answer.code() == Some(Code::Done)
+            || *answer == AnyResponse::Classic(ClassicResponse::Ok);
+        self.end(if is_done {
+            BoundNews::NotObtained(NotObtained::HasValue)
+        } else {
             // The connection goes, and the lock with it.
-            AnyResponse::Classic(_) | AnyResponse::Meta(_) | AnyResponse::Silent => {
-                BoundNews::Failed(Failure::from_answer(answer))
-            }
+            BoundNews::Failed(Failure::from_answer(answer))
         });
     }
 
     pub(super) fn marked(&mut self, answer: &AnyResponse<'_>) {
-        let number = answer.number(b'c').and_then(Cas::new);
-        if answer.code() == Some(Code::Done) && number.is_some() {
-            self.number = number;
+        let version = answer.number(b'c').filter(|version| *version > 0);
+        if answer.code() == Some(Code::Done) && version.is_some() {
+            // A fence is the better number.
+            self.number = self.number.or(version);
             self.obtained();
         } else {
             // The connection goes, and the lock with it.
@@ -101,13 +106,23 @@ impl Bound {
         if job == Job::Check && answer.code() == Some(Code::Noop) {
             return self.news.push_back(BoundNews::Checked);
         }
+        if let (Job::Unlock { .. }, Some(code)) = (&job, answer.code()) {
+            return self.gave_back(job, code);
+        }
         let AnyResponse::Classic(response) = answer else {
             return self.news.push_back(BoundNews::Undone(Failure::Unexpected));
         };
         match (job, response) {
             (Job::Read, ClassicResponse::End) => {
+                let makes = matches!(self.terms.missing, MissingItem::Create(_));
                 let news = match self.item.take() {
                     Some(item) => BoundNews::Read(item),
+                    // Elsewhere an empty one would have been made for the lock.
+                    None if self.of_key && makes => BoundNews::Read(Item {
+                        value: Box::default(),
+                        cas: None,
+                        client_flags: LOCK_ITEM,
+                    }),
                     None => BoundNews::Undone(Failure::Refused("the item is not there".into())),
                 };
                 self.news.push_back(news);
@@ -136,6 +151,25 @@ impl Bound {
                 let failure = Failure::from_answer(answer);
                 self.news.push_back(BoundNews::Undone(failure));
             }
+        }
+    }
+    /// The answer to `mu`, or to `md … U`.
+    fn gave_back(&mut self, job: Job, code: Code) {
+        match code {
+            Code::Done => self.end(BoundNews::Released),
+            // The item that was made for the lock is gone already, which does not end the lock.
+            Code::NotFound if self.ours => {
+                self.ours = false;
+                self.jobs.push_front(job);
+            }
+            Code::Value
+            | Code::Miss
+            | Code::NotFound
+            | Code::NotStored
+            | Code::Exists
+            | Code::Locked
+            | Code::Debug
+            | Code::Noop => self.end(BoundNews::NotHeld),
         }
     }
 }

@@ -1,0 +1,101 @@
+//! What each of the requests is, on the wire.
+
+use super::{Bound, Job, LOCK_ITEM, LockWords, Mark, MissingItem, Query};
+use crate::client::session::{AnyRequest, Flags};
+use crate::command::{Command, Delete, Get, ItemCommand, Set, SetMode};
+use crate::key::Key;
+use crate::time::Exptime;
+use crate::wire::classic;
+use crate::wire::meta::{Flag, Verb};
+
+impl Bound {
+    pub(super) fn request(&self, query: Query) -> AnyRequest<'_> {
+        let key = Key::new(&self.key).expect("these bytes were taken from a key");
+        match (query, self.jobs.front()) {
+            (Query::Lock, _) if self.words == LockWords::Classic => {
+                AnyRequest::change(ItemCommand::Lock { key })
+            }
+            (Query::Lock, _) => AnyRequest::meta(Verb::Lock, key, self.lock_flags()),
+            (Query::Wait { ms }, _) => {
+                AnyRequest::meta(Verb::Lock, key, self.lock_flags().with(Flag::Wait(ms)))
+            }
+            (Query::Create, _) => AnyRequest::change(Set {
+                exptime: match self.terms.missing {
+                    MissingItem::Create(exptime) => exptime,
+                    MissingItem::Refuse => Exptime::Never,
+                },
+                mode: SetMode::Add,
+                client_flags: LOCK_ITEM,
+                ..Set::new(key, b"")
+            }),
+            (Query::Look, _) => {
+                AnyRequest::meta(Verb::Get, key, Flags::of([Flag::ShowClientFlags]))
+            }
+            (Query::Mark, _) => {
+                let (value, flags) = match &self.terms.mark {
+                    Mark::Note(note, exptime) => {
+                        let kind = Flag::ClientFlags(LOCK_ITEM);
+                        let flags = Flags::of([Flag::Touch(*exptime), kind, Flag::ShowCas]);
+                        (&**note, flags)
+                    }
+                    // Nothing is appended: the value stays, and its version is new all the same.
+                    Mark::None | Mark::Number => {
+                        (&b""[..], Flags::of([Flag::Mode(b'A'), Flag::ShowCas]))
+                    }
+                };
+                AnyRequest::Meta {
+                    verb: Verb::Set,
+                    key,
+                    flags,
+                    value,
+                }
+            }
+            (Query::Job, Some(Job::Read)) => AnyRequest::Classic {
+                command: Command::from(Get::new(key)),
+                envelope: classic::ClassicEnvelope::Get {
+                    with_cas: true,
+                    last: true,
+                },
+            },
+            (
+                Query::Job,
+                Some(Job::Write {
+                    value,
+                    client_flags,
+                    exptime,
+                    ..
+                }),
+            ) => AnyRequest::change(Set {
+                client_flags: *client_flags,
+                exptime: *exptime,
+                ..Set::new(key, value)
+            }),
+            (Query::Job, Some(Job::Unlock { .. })) if self.ours && self.of_key => {
+                AnyRequest::meta(Verb::Delete, key, Flags::of([Flag::Unlock]))
+            }
+            (Query::Job, Some(Job::Unlock { .. })) if self.ours => {
+                AnyRequest::change(Delete::new(key))
+            }
+            (Query::GiveUp, _) | (Query::Job, Some(Job::Unlock { .. })) if self.of_key => {
+                AnyRequest::meta(Verb::Unlock, key, Flags::of([]))
+            }
+            (Query::GiveUp, _) | (Query::Job, Some(Job::Unlock { .. })) => {
+                AnyRequest::change(ItemCommand::Unlock { key })
+            }
+            (Query::Ping, _) | (Query::Job, None | Some(Job::Check)) => AnyRequest::Noop,
+        }
+    }
+
+    /// What `ml` is asked with: its fence, only an item that is there if none is to be made, and where a
+    /// note is to be left, whose item it is (B4).
+    fn lock_flags(&self) -> Flags<'static> {
+        let mut flags = Flags::of([Flag::ShowFence]);
+        if self.terms.missing == MissingItem::Refuse {
+            flags = flags.with(Flag::Clear);
+        }
+        if let Mark::Note(..) = self.terms.mark {
+            flags = flags.with(Flag::ShowClientFlags);
+        }
+        flags
+    }
+}

@@ -1,0 +1,95 @@
+//! How a connection-bound lock is asked for, and what an item looks like under it.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+#[cfg(doc)]
+use crate::client::NotObtained;
+use crate::client::retry::Retry;
+use crate::item::Cas;
+use crate::time::Exptime;
+
+/// How a connection-bound lock is asked for, and kept.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub struct BoundTerms {
+    /// When to try again while somebody else holds it. A server that lets wait is not asked again: it
+    /// is waited for as long as the tries and their pauses would take at most ([`Retry::span`]).
+    pub retry: Retry,
+    /// How long to go on trying, or to wait; `None` is as long as the strategy does. At the deadline there
+    /// is a last try.
+    pub deadline: Option<Duration>,
+    /// What to do when there is no item.
+    pub missing: MissingItem,
+    /// What the grant leaves in the item.
+    pub mark: Mark,
+    /// How long the connection may be silent before it is tried; `None` is for ever.
+    pub heartbeat: Option<Duration>,
+    /// How long the server may take to answer before the connection counts as broken.
+    pub reply_timeout: Duration,
+    /// What jitter is drawn from: any number that differs between clients.
+    pub seed: u64,
+}
+
+impl Default for BoundTerms {
+    fn default() -> Self {
+        Self {
+            retry: Retry::none(),
+            deadline: None,
+            missing: MissingItem::Refuse,
+            mark: Mark::None,
+            heartbeat: Some(Duration::from_secs(5)),
+            reply_timeout: Duration::from_secs(5),
+            seed: 0,
+        }
+    }
+}
+
+/// What to do when there is no item to lock.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum MissingItem {
+    /// Nothing: [`NotObtained::NoItem`].
+    #[default]
+    Refuse,
+    /// Lock the key all the same; where only items can be locked, make an empty one with this exptime.
+    Create(Exptime),
+}
+
+/// What a grant leaves in the item.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Mark {
+    /// Nothing. It has a number only where the server numbers grants.
+    #[default]
+    None,
+    /// It has a number: a later grant's is higher. Where the server does not number grants, that is a new
+    /// version, which the item is given; its value stays.
+    Number,
+    /// As [`Number`](Self::Number), and this value, if the item is there for the lock alone. If it has a
+    /// value of its own, the lock is not had: [`NotObtained::HasValue`].
+    Note(Box<[u8]>, Exptime),
+}
+
+/// In which words the server behind a connection takes locks, as its answers have told.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum LockWords {
+    /// It has not been asked.
+    #[default]
+    Unknown,
+    /// `ml`, with a wait.
+    Waits,
+    /// `ml`, without one.
+    Asks,
+    /// `lock`, if any.
+    Classic,
+}
+
+/// An item as its lock's holder reads it.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Item {
+    /// Its value.
+    pub value: Box<[u8]>,
+    /// Its version.
+    pub cas: Option<Cas>,
+    /// The client's own number.
+    pub client_flags: u32,
+}

@@ -1,0 +1,416 @@
+//! A connection-bound lock of a server that knows `ml`, and who finds out that it does not.
+
+use super::*;
+
+/// Of a server that nothing is known of.
+fn asked(terms: BoundTerms) -> Bound {
+    let mut bound = Bound::new(Key::new(b"k").unwrap(), terms);
+    bound.connected(at(0));
+    bound.obtain(at(0));
+    bound
+}
+
+fn patient() -> BoundTerms {
+    BoundTerms {
+        retry: Retry::linear(Duration::from_millis(100)),
+        missing: MissingItem::Create(Exptime::In { seconds: 5 }),
+        ..BoundTerms::default()
+    }
+}
+
+fn until(ms: u64) -> BoundTerms {
+    BoundTerms {
+        deadline: Some(Duration::from_millis(ms)),
+        ..patient()
+    }
+}
+
+const HELD: &str = "LK h7 a0 n0\r\n";
+
+#[test]
+fn a_free_lock_is_had_with_its_fence_and_leaves_nothing() {
+    let mut bound = asked(patient());
+    assert_eq!(play(&mut bound, 0, &["HD F77\r\n"]), ["ml k F", "Obtained"]);
+    assert_eq!(bound.number(), Some(77));
+    assert_eq!(bound.words(), LockWords::Waits);
+    bound.release();
+    assert_eq!(play(&mut bound, 1, &["HD\r\n"]), ["mu k", "Released"]);
+    assert!(bound.is_idle());
+}
+
+#[test]
+fn a_number_costs_no_request_of_its_own() {
+    let mut bound = asked(BoundTerms {
+        mark: Mark::Number,
+        ..patient()
+    });
+    assert_eq!(play(&mut bound, 0, &["HD F77\r\n"]), ["ml k F", "Obtained"]);
+    assert_eq!(bound.number(), Some(77));
+}
+
+#[test]
+fn an_item_that_must_be_there_is_asked_for() {
+    let mut bound = asked(BoundTerms::default());
+    assert_eq!(
+        play(&mut bound, 0, &["NF\r\n"]),
+        ["ml k F x", "NotObtained(NoItem)"]
+    );
+    // It can be taken away while one waits.
+    let mut waits = asked(BoundTerms {
+        missing: MissingItem::Refuse,
+        ..until(500)
+    });
+    assert_eq!(
+        play(&mut waits, 0, &[HELD, "NF\r\n"]),
+        ["ml k F x", "ml k F x w500", "NotObtained(NoItem)"]
+    );
+}
+
+#[test]
+fn somebody_elses_is_waited_for_as_long_as_there_is_time() {
+    let mut bound = asked(until(500));
+    assert_eq!(play(&mut bound, 0, &[]), ["ml k F"]);
+    bound.reply(at(20), &locked());
+    assert_eq!(play(&mut bound, 20, &[]), ["ml k F w480"]);
+    // Nothing is sent meanwhile, and nothing is broken.
+    assert_eq!(play(&mut bound, 499, &[]), [""; 0]);
+    let mut late = bound.clone();
+    bound.reply(at(499), &granted());
+    assert_eq!(play(&mut bound, 499, &[]), ["Obtained"]);
+    late.reply(at(500), &locked());
+    assert_eq!(play(&mut late, 500, &[]), ["NotObtained(Deadline)"]);
+}
+
+fn locked() -> AnyResponse<'static> {
+    answer(b"LK h7 a3 n2\r\n")
+}
+
+fn granted() -> AnyResponse<'static> {
+    answer(b"HD F78\r\n")
+}
+
+fn answer(line: &'static [u8]) -> AnyResponse<'static> {
+    let read = crate::wire::meta::reply::MetaResponse::decode(line).unwrap();
+    AnyResponse::Meta(read.unwrap().0)
+}
+
+#[test]
+fn without_a_deadline_it_is_waited_for_an_hour_at_a_time() {
+    let mut bound = asked(patient());
+    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F", "ml k F w3600000"]);
+    let hour = 3_600_000;
+    assert_eq!(play(&mut bound, hour + 4_999, &[]), [""; 0]);
+    let mut silent = bound.clone();
+    bound.reply(at(hour), &locked());
+    assert_eq!(play(&mut bound, hour, &[]), ["ml k F w3600000"]);
+    // The wait is over, and so is the time for an answer: whoever is there does not answer.
+    assert_eq!(play(&mut silent, hour + 5_000, &[]), ["disconnect"]);
+}
+
+#[test]
+fn who_does_not_wait_asks_once() {
+    let mut bound = asked(BoundTerms {
+        retry: Retry::none(),
+        ..until(500)
+    });
+    assert_eq!(
+        play(&mut bound, 0, &[HELD]),
+        ["ml k F", "NotObtained(Held)"]
+    );
+    let mut none_left = asked(BoundTerms {
+        retry: Retry::linear(Duration::from_millis(100)).limited(0),
+        ..patient()
+    });
+    assert_eq!(
+        play(&mut none_left, 0, &[HELD]),
+        ["ml k F", "NotObtained(Held)"]
+    );
+}
+
+#[test]
+fn so_many_tries_are_waited_for_as_long_as_they_would_take() {
+    let terms = BoundTerms {
+        retry: Retry::linear(Duration::from_millis(100)).limited(3),
+        ..patient()
+    };
+    let mut bound = asked(terms.clone());
+    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F", "ml k F w300"]);
+    bound.reply(at(301), &locked());
+    assert_eq!(play(&mut bound, 301, &[]), ["NotObtained(Held)"]);
+    // The deadline is the deadline.
+    let mut short = asked(BoundTerms {
+        deadline: Some(Duration::from_millis(200)),
+        ..terms
+    });
+    assert_eq!(play(&mut short, 0, &[HELD]), ["ml k F", "ml k F w200"]);
+    short.reply(at(201), &locked());
+    assert_eq!(play(&mut short, 201, &[]), ["NotObtained(Deadline)"]);
+}
+
+#[test]
+fn a_wait_that_would_be_a_deadlock_is_told_at_once() {
+    let mut bound = asked(until(500));
+    assert_eq!(
+        play(&mut bound, 0, &[HELD, "LK h7 a3 n2 d\r\n"]),
+        ["ml k F", "ml k F w500", "NotObtained(Deadlock)"]
+    );
+    assert!(bound.is_idle());
+}
+
+#[test]
+fn a_server_without_ml_is_asked_in_the_words_it_knows() {
+    for unknown in ["ERROR\r\n", "CLIENT_ERROR bad command line format\r\n"] {
+        let mut bound = asked(BoundTerms::default());
+        assert_eq!(
+            play(&mut bound, 0, &[unknown, "OK\r\n"]),
+            ["ml k F x", "lock k", "Obtained"]
+        );
+        assert_eq!(bound.number(), None);
+        assert_eq!(bound.words(), LockWords::Classic);
+        bound.release();
+        assert_eq!(play(&mut bound, 1, &["OK\r\n"]), ["unlock k", "Released"]);
+    }
+    // One that has neither, in its own words.
+    let mut memcached = asked(patient());
+    assert_eq!(
+        play(&mut memcached, 0, &["ERROR\r\n", "ERROR\r\n"]),
+        ["ml k F", "lock k", "Failed(Refused(\"ERROR\"))"]
+    );
+}
+
+#[test]
+fn it_is_found_out_once_a_connection() {
+    let mut bound = asked(patient());
+    assert_eq!(
+        play(&mut bound, 0, &["ERROR\r\n", "LOCKED\r\n"]),
+        ["ml k F", "lock k"]
+    );
+    assert_eq!(
+        play(&mut bound, 100, &["LOCKED\r\n"]),
+        ["lock k"],
+        "by polling, and without asking again"
+    );
+    bound.disconnected(at(150));
+    assert!(matches!(bound.poll(at(250)), Action::Connect { .. }));
+    bound.connected(at(250));
+    assert_eq!(
+        play(&mut bound, 250, &["HD F9\r\n"]),
+        ["ml k F", "Obtained"]
+    );
+}
+
+#[test]
+fn an_error_that_is_an_answer_is_told() {
+    for words in [
+        "ERROR Too many open connections",
+        "SERVER_ERROR too many locks",
+    ] {
+        let mut bound = asked(patient());
+        let answer = std::format!("{words}\r\n");
+        assert_eq!(
+            play(&mut bound, 0, &[&answer]),
+            [
+                "ml k F".into(),
+                std::format!("Failed(Refused(\"{words}\"))")
+            ]
+        );
+    }
+    let mut nonsense = asked(patient());
+    assert_eq!(
+        play(&mut nonsense, 0, &["HD\r\n"]),
+        ["ml k F", "Failed(Unexpected)"]
+    );
+}
+
+#[test]
+fn a_server_that_knows_no_wait_is_polled() {
+    let mut bound = asked(patient());
+    assert_eq!(
+        play(&mut bound, 0, &[HELD, "CLIENT_ERROR invalid flag\r\n"]),
+        ["ml k F", "ml k F w3600000"]
+    );
+    assert_eq!(play(&mut bound, 99, &[]), [""; 0]);
+    assert_eq!(play(&mut bound, 100, &[HELD]), ["ml k F"]);
+    assert_eq!(
+        play(&mut bound, 200, &["HD F5\r\n"]),
+        ["ml k F", "Obtained"]
+    );
+    assert_eq!(bound.words(), LockWords::Asks);
+
+    // One that takes the word and does not wait.
+    let mut hasty = asked(patient());
+    assert_eq!(
+        play(&mut hasty, 0, &[HELD, HELD]),
+        ["ml k F", "ml k F w3600000"]
+    );
+    assert_eq!(play(&mut hasty, 100, &[HELD]), ["ml k F"]);
+    assert_eq!(play(&mut hasty, 199, &[]), [""; 0]);
+}
+
+#[test]
+fn one_too_many_who_wait_is_polled_until_there_is_room() {
+    let mut bound = asked(patient());
+    assert_eq!(
+        play(&mut bound, 0, &[HELD, "SERVER_ERROR too many locks\r\n"]),
+        ["ml k F", "ml k F w3600000"]
+    );
+    assert_eq!(play(&mut bound, 99, &[]), [""; 0]);
+    assert_eq!(
+        play(&mut bound, 100, &[HELD, "HD F5\r\n"]),
+        ["ml k F", "ml k F w3600000", "Obtained"]
+    );
+}
+
+#[test]
+fn a_wait_that_ends_a_moment_early_has_its_last_try() {
+    let mut bound = asked(until(500));
+    play(&mut bound, 0, &[HELD]);
+    bound.reply(at(499), &locked());
+    assert_eq!(play(&mut bound, 499, &[]), [""; 0]);
+    assert_eq!(
+        play(&mut bound, 500, &["HD F5\r\n"]),
+        ["ml k F", "Obtained"]
+    );
+}
+
+#[test]
+fn who_waits_on_a_server_that_restarts_waits_anew() {
+    let mut bound = asked(until(1_000));
+    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F", "ml k F w1000"]);
+    bound.disconnected(at(300));
+    assert_eq!(play(&mut bound, 399, &[]), [""; 0]);
+    assert!(matches!(bound.poll(at(400)), Action::Connect { .. }));
+    let mut gone = bound.clone();
+    bound.connected(at(450));
+    assert_eq!(play(&mut bound, 450, &[HELD]), ["ml k F", "ml k F w550"]);
+    bound.reply(at(600), &granted());
+    assert_eq!(play(&mut bound, 600, &[]), ["Obtained"]);
+    assert_eq!(play(&mut gone, 1_100, &[]), ["Failed(Disconnected)"]);
+}
+
+#[test]
+fn a_server_that_never_said_who_holds_it_has_failed() {
+    let mut broken = asked(until(500));
+    play(&mut broken, 0, &[]);
+    broken.disconnected(at(1));
+    assert_eq!(play(&mut broken, 1, &[]), ["Failed(Disconnected)"]);
+
+    let mut silent = asked(until(500));
+    play(&mut silent, 0, &[]);
+    assert_eq!(
+        play(&mut silent, 600, &[]),
+        ["Failed(NoAnswer)", "disconnect"]
+    );
+    // It has said so, and is late with the end of the wait: the lock may be given to this connection yet.
+    let mut late = asked(until(500));
+    play(&mut late, 0, &[HELD]);
+    assert_eq!(play(&mut late, 599, &[]), [""; 0]);
+    assert_eq!(
+        play(&mut late, 600, &[]),
+        ["NotObtained(Deadline)", "disconnect"]
+    );
+}
+
+#[test]
+fn an_answer_is_late_only_after_the_wait() {
+    let mut bound = asked(until(60_000));
+    play(&mut bound, 0, &[HELD]);
+    assert_eq!(play(&mut bound, 59_999, &[]), [""; 0]);
+    assert!(matches!(
+        bound.poll(at(59_999)),
+        Action::Wait { until: Some(end) } if end == at(60_100)
+    ));
+}
+
+fn noted() -> BoundTerms {
+    BoundTerms {
+        mark: Mark::Note(b"build 7"[..].into(), Exptime::In { seconds: 5 }),
+        ..patient()
+    }
+}
+
+#[test]
+fn a_note_stands_in_an_item_of_its_own_which_goes_with_the_lock() {
+    const NOTE: &str = "ms k 7 T5 F1819239275 c build 7";
+    // None is there, or one of a holder that has died.
+    for there in ["HD F3\r\n", "HD F3 f1819239275\r\n"] {
+        let mut bound = asked(noted());
+        assert_eq!(
+            play(&mut bound, 0, &[there, "HD c9\r\n"]),
+            ["ml k F f", NOTE, "Obtained"]
+        );
+        assert_eq!(bound.number(), Some(3), "and not the version");
+        bound.release();
+        assert_eq!(play(&mut bound, 1, &["HD\r\n"]), ["md k U", "Released"]);
+    }
+    let mut somebodys = asked(noted());
+    assert_eq!(
+        play(&mut somebodys, 0, &["HD F3 f0\r\n", "HD\r\n"]),
+        ["ml k F f", "mu k", "NotObtained(HasValue)"]
+    );
+}
+
+#[test]
+fn a_note_that_is_gone_is_no_lock_that_is_gone() {
+    let mut bound = asked(noted());
+    play(&mut bound, 0, &["HD F3\r\n", "HD c9\r\n"]);
+    bound.release();
+    assert_eq!(
+        play(&mut bound, 1, &["NF\r\n", "HD\r\n"]),
+        ["md k U", "mu k", "Released"]
+    );
+    for (noted_or_not, words) in [(noted(), "md k U"), (patient(), "mu k")] {
+        let mut taken = asked(noted_or_not);
+        play(&mut taken, 0, &["HD F3\r\n", "HD c9\r\n"]);
+        assert!(taken.is_held());
+        taken.release();
+        let not_ours = if words == "mu k" { "NF\r\n" } else { "EX\r\n" };
+        assert_eq!(play(&mut taken, 1, &[not_ours]), [words, "NotHeld"]);
+    }
+}
+
+#[test]
+fn what_is_read_and_written_is_as_with_an_item() {
+    let mut bound = asked(patient());
+    play(&mut bound, 0, &["HD F3\r\n"]);
+    bound.read();
+    let read = play(&mut bound, 1, &["END\r\n"]);
+    assert_eq!(
+        read,
+        [
+            "gets k",
+            "Read(Item { value: [], cas: None, client_flags: 1819239275 })"
+        ]
+    );
+    bound.replace_and_unlock(b"new", 0, Exptime::Never);
+    assert_eq!(
+        play(&mut bound, 2, &["STORED\r\n", "HD\r\n"]),
+        ["set k 0 0 3 new", "mu k", "Released"]
+    );
+    // Where the item must be there, one that is not was taken away.
+    let mut refuses = asked(BoundTerms::default());
+    play(&mut refuses, 0, &["HD F3\r\n"]);
+    refuses.read();
+    assert!(play(&mut refuses, 1, &["END\r\n"])[1].starts_with("Undone"));
+}
+
+#[test]
+fn what_was_stored_under_the_lock_is_kept_if_the_note_was_written_over() {
+    let mut bound = asked(noted());
+    play(&mut bound, 0, &["HD F3\r\n", "HD c9\r\n"]);
+    bound.write(b"new", 0, Exptime::Never);
+    assert_eq!(
+        play(&mut bound, 1, &["STORED\r\n"]),
+        ["set k 0 0 3 new", "Written"]
+    );
+    bound.release();
+    assert_eq!(play(&mut bound, 2, &["HD\r\n"]), ["mu k", "Released"]);
+}
+
+#[test]
+fn the_end_of_the_connection_is_the_end_of_the_keys_lock() {
+    let mut bound = asked(patient());
+    play(&mut bound, 0, &["HD F3\r\n"]);
+    bound.disconnected(at(1));
+    assert_eq!(play(&mut bound, 1, &[]), ["Lost(Disconnected)"]);
+}

@@ -1,0 +1,131 @@
+//! `ml`: a lock that the server lets wait for.
+//!
+//! A lock is asked for without a wait first. Somebody who has it is then told by the server itself, and
+//! not by its silence (B5); and where it is free, which is most often, that is all.
+//!
+//! - M1: what a server does not understand is asked in other words once a connection. `ERROR` alone, or
+//!   `CLIENT_ERROR`, is no understanding; an `ERROR` with words behind it, or a `SERVER_ERROR`, is an answer.
+//! - M2: a wait that the server cannot grant, since too many wait, or that it ends before its time, is a try that was
+//!   in vain: the next one comes after the pause of the strategy, so nobody is kept busy.
+
+use core::time::Duration;
+
+use super::{Bound, BoundGoal, BoundNews, LOCK_ITEM, LockWords, Mark, Query};
+use crate::client::machine::{Failure, NotObtained};
+use crate::client::moment::{after, earlier};
+use crate::client::session::AnyResponse;
+use crate::limits::WAIT_MS_MAX;
+use crate::time::Instant;
+use crate::wire::classic::reply::ClassicResponse;
+use crate::wire::meta::reply::Code;
+
+/// How much earlier than was asked for a wait may end that the server has really waited: clocks tick
+/// in milliseconds.
+const EARLY: Duration = Duration::from_millis(10);
+
+impl Bound {
+    /// The answer to `ml` without a wait.
+    pub(super) fn asked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+        if self.words == LockWords::Unknown {
+            self.words = if is_not_understood(answer) {
+                LockWords::Classic
+            } else {
+                LockWords::Waits
+            };
+        }
+        match answer.code() {
+            Some(Code::Done) => self.granted(now, answer),
+            Some(Code::Locked) => self.held(now),
+            Some(Code::NotFound) => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
+            None if self.words == LockWords::Classic => self.begin(Query::Lock, now),
+            _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
+        }
+    }
+
+    /// The answer to `ml` with a wait that was to end at `end`.
+    pub(super) fn waited(&mut self, now: Instant, end: Instant, answer: &AnyResponse<'_>) {
+        match answer.code() {
+            Some(Code::Done) => self.granted(now, answer),
+            Some(Code::Locked) if answer.has(b'd') => {
+                self.end(BoundNews::NotObtained(NotObtained::Deadlock));
+            }
+            Some(Code::Locked) if now >= end => self.held(now),
+            Some(Code::Locked) => {
+                if after(now, EARLY) < end {
+                    self.words = LockWords::Asks;
+                }
+                self.back_off(now);
+            }
+            Some(Code::NotFound) => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
+            None if is_not_understood(answer) => {
+                self.words = LockWords::Asks;
+                self.back_off(now);
+            }
+            None if answer.refusal().is_some() => self.back_off(now),
+            _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
+        }
+    }
+
+    /// Somebody else holds it: it is waited for, or asked for again.
+    fn held(&mut self, now: Instant) {
+        self.heard_held = true;
+        match self.wait_left(now) {
+            Some(ms) => self.begin(Query::Wait { ms }, now),
+            None => self.back_off(now),
+        }
+    }
+
+    /// How long to wait on the server, in milliseconds; `None` is not at all.
+    fn wait_left(&self, now: Instant) -> Option<u64> {
+        let BoundGoal::Obtain { until, tries_end } = self.goal else {
+            return None;
+        };
+        if self.words != LockWords::Waits {
+            return None;
+        }
+        let left = earlier(until, tries_end).map_or(WAIT_MS_MAX, |end| {
+            end.as_millis().saturating_sub(now.as_millis())
+        });
+        (left > 0).then_some(left.min(WAIT_MS_MAX))
+    }
+
+    /// Whether all tries would be over by now, had there been any.
+    pub(super) fn has_waited_enough(&self, now: Instant) -> bool {
+        match self.goal {
+            BoundGoal::Obtain {
+                tries_end: Some(end),
+                ..
+            } => self.words == LockWords::Waits && now >= end,
+            BoundGoal::Obtain { .. } | BoundGoal::None | BoundGoal::Hold => false,
+        }
+    }
+
+    /// It is ours, as the key's lock.
+    fn granted(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+        let fence = answer.number(b'F').filter(|fence| *fence > 0);
+        if fence.is_none() {
+            // The connection goes, and the lock with it.
+            return self.end(BoundNews::Failed(Failure::Unexpected));
+        }
+        (self.number, self.of_key) = (fence, true);
+        match (&self.terms.mark, answer.number(b'f')) {
+            (Mark::None | Mark::Number, _) => self.obtained(),
+            (Mark::Note(..), Some(flags)) if flags != u64::from(LOCK_ITEM) => {
+                self.begin(Query::GiveUp, now);
+            }
+            // There is no item, or one of a holder that has died: it is ours now.
+            (Mark::Note(..), _) => {
+                self.ours = true;
+                self.begin(Query::Mark, now);
+            }
+        }
+    }
+}
+
+/// M1.
+fn is_not_understood(answer: &AnyResponse<'_>) -> bool {
+    matches!(
+        answer,
+        AnyResponse::Classic(ClassicResponse::Error(b"") | ClassicResponse::ClientError(_))
+    )
+}
