@@ -10,6 +10,9 @@
 //!   locks are free. From then on it is asked as often, also when it has given them back.
 //! - A2: any other has a minute, or as long if that is more.
 //!
+//! The client asks the same way whether its server is there, on a connection of its own: who waits for a lock
+//! waits for a server that is silent (`client/driver.rs`, V3).
+//!
 //! Source: tcp(7), `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_USER_TIMEOUT`; Linux `net/ipv4/tcp_timer.c`,
 //! `tcp_keepalive_timer`: with a user timeout, the first probe that is due after it closes.
 
@@ -19,9 +22,11 @@ use std::time::Duration;
 use rustix::net::sockopt;
 
 /// What a peer has that has never taken a lock.
+#[cfg(feature = "server")]
 const WITHOUT_LOCKS: Duration = Duration::from_secs(60);
 
 /// How long a peer has that has never taken a lock, if one that has is given `with_locks`.
+#[cfg(feature = "server")]
 pub(crate) fn without_locks(with_locks: Duration) -> Duration {
     with_locks.max(WITHOUT_LOCKS)
 }
@@ -68,6 +73,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "server")]
     #[test]
     fn who_never_had_a_lock_has_a_minute() {
         assert_eq!(without_locks(Duration::from_secs(10)), WITHOUT_LOCKS);

@@ -45,7 +45,7 @@ mod config;
 mod connection;
 #[cfg(feature = "server")]
 mod connection_stats;
-#[cfg(feature = "server")]
+#[cfg(any(feature = "server", all(feature = "client", target_os = "linux")))]
 mod dead_peer;
 #[cfg(feature = "server")]
 mod executor;

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use latchd_core::client::{Bound, BoundNews, Failure, Item, Loss};
-use latchd_core::item::Cas;
 use latchd_core::time::Exptime;
 use smol::channel::{Receiver, Sender, bounded};
 
@@ -24,8 +23,8 @@ use super::{background, clock};
 ///
 /// A thread of the process (see [`Lock`](super::Lock), "In the background") owns the connection and tries
 /// it while it is silent. A server that cannot be reached any more may have given the lock away
-/// before we notice, at most the heartbeat and the reply timeout later. Where that matters, ask for
-/// a [number](super::Mark::Number) and hand it to what is protected.
+/// before we notice, at most the heartbeat and the reply timeout later. Where that matters, hand the
+/// [number](Self::number) to what is protected.
 #[must_use = "a lock that is not kept is released at once"]
 pub struct BoundLock {
     key: Box<[u8]>,
@@ -95,8 +94,9 @@ impl BoundLock {
         &self.key
     }
 
-    /// The number of the grant, if a [`Mark`](super::Mark) was asked for: on one run of a server, a
-    /// later holder has a higher one.
+    /// The number of the grant: a later holder has a higher one. A latchd gives one to each grant, and what it
+    /// gives rises over its restarts; elsewhere there is one if a [`Mark`](super::Mark) was asked for, and it
+    /// rises on one run of a server.
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
         self.number
@@ -227,6 +227,7 @@ struct BoundTask {
 impl BoundTask {
     async fn run(mut self, calls: Receiver<BoundCall>) {
         self.driver.lend(&mut self.bound);
+        self.bound.knows(self.driver.lock_words());
         self.bound.obtain(clock::now());
         loop {
             let busy = self.read.is_some() || self.write.is_some();
@@ -243,6 +244,7 @@ impl BoundTask {
                 // The holder is gone: the connection goes with this task, and the lock with it.
                 Heard::Call(Err(_)) => {
                     if self.free {
+                        self.driver.keep_lock_words(self.bound.words());
                         self.pool.give_back(self.driver);
                     }
                     return;
@@ -289,8 +291,7 @@ impl BoundTask {
     fn tell(&mut self, news: BoundNews) {
         match news {
             BoundNews::Obtained => {
-                let number = self.bound.number().map(Cas::number);
-                reply(&mut self.obtain, Ok(number));
+                reply(&mut self.obtain, Ok(self.bound.number()));
             }
             BoundNews::NotObtained(why) => {
                 self.free = true;

@@ -4,6 +4,8 @@
 //!   side, and the machine is asked again whenever it wants to be: so its deadlines hold whatever the
 //!   server and the network do.
 //! - V2: a server is silent only if nothing of it is there to be read.
+//! - V3: a server that may be silent, as while it lets us wait for a lock, is asked by the system whether
+//!   it is there.
 
 use std::future::Future;
 use std::io;
@@ -11,17 +13,24 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use latchd_core::client::{Action, Machine, Received, Session};
+use latchd_core::client::{Action, LockWords, Machine, Received, Session};
 use smol::future::{self, FutureExt};
 
 use super::clock::{self, sleep_until};
 use super::endpoint::Endpoint;
+use super::options::ClientOptions;
 use super::socket::{INPUT_BYTES_MAX, Moved, Opening, Socket};
+
+/// How long a server may be gone without a word before the connection counts as broken, if its answers may
+/// not take longer: what a heartbeat and an answer that does not come take by default (V3).
+const GONE: Duration = Duration::from_secs(10);
 
 /// An open connection.
 struct Open {
     socket: Socket,
     session: Session,
+    /// In which words the server takes locks.
+    lock_words: LockWords,
     /// What has arrived and is not consumed.
     input: Vec<u8>,
     /// What is encoded and not sent.
@@ -38,6 +47,7 @@ enum State {
 pub(super) struct Driver {
     endpoint: Endpoint,
     connect_timeout: Duration,
+    gone: Duration,
     state: State,
     /// What the socket said last when it failed.
     cause: Option<io::Error>,
@@ -65,10 +75,11 @@ pub(super) enum Heard<News, Call> {
 }
 
 impl Driver {
-    pub(super) const fn new(endpoint: Endpoint, connect_timeout: Duration) -> Self {
+    pub(super) fn new(endpoint: Endpoint, options: &ClientOptions) -> Self {
         Self {
             endpoint,
-            connect_timeout,
+            connect_timeout: options.connect_timeout,
+            gone: options.reply_timeout.max(GONE),
             state: State::Closed,
             cause: None,
         }
@@ -107,6 +118,21 @@ impl Driver {
     pub(super) fn lend(&self, machine: &mut impl Machine) {
         if let State::Open(_) = self.state {
             machine.connected(clock::now());
+        }
+    }
+
+    /// In which words the server at the other end takes locks.
+    pub(super) const fn lock_words(&self) -> LockWords {
+        match &self.state {
+            State::Open(open) => open.lock_words,
+            State::Closed | State::Opening(_) => LockWords::Unknown,
+        }
+    }
+
+    /// Keeps, for whoever has this connection next, in which words the server takes locks.
+    pub(super) const fn keep_lock_words(&mut self, words: LockWords) {
+        if let State::Open(open) = &mut self.state {
+            open.lock_words = words;
         }
     }
 
@@ -236,9 +262,12 @@ impl Driver {
     fn advance(&mut self, progress: Progress) {
         match (progress, &mut self.state) {
             (Progress::Opened(socket), state) => {
+                // A Unix socket needs it not, and a system that refuses has said enough.
+                let _ = socket.probe(self.gone);
                 *state = State::Open(Open {
                     socket,
                     session: Session::new(),
+                    lock_words: LockWords::Unknown,
                     input: Vec::new(),
                     output: Vec::new(),
                 });

@@ -177,7 +177,9 @@ impl BoundOptions {
         Self::default()
     }
 
-    /// When to try again while somebody else holds it.
+    /// When to try again while somebody else holds it. A latchd is waited for instead, for as long as the
+    /// tries and their pauses would take at most: [`Retry::none`] does not wait, and a strategy without a
+    /// limit waits until the deadline.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.terms.retry = retry;
@@ -193,15 +195,16 @@ impl BoundOptions {
         self
     }
 
-    /// Makes an empty item with this exptime if there is none to lock. It does not expire while it
-    /// is held.
+    /// Locks a key that has no item as well. Where only items can be locked, an empty one is made with this
+    /// exptime, which does not expire while it is held; a latchd needs none.
     #[must_use]
     pub const fn create(mut self, exptime: Exptime) -> Self {
         self.terms.missing = MissingItem::Create(exptime);
         self
     }
 
-    /// What the grant leaves in the item: a new version, which is its number, or a note as well.
+    /// What the grant leaves in the item: a note, or where the server does not number grants a new version, which
+    /// is the number.
     #[must_use]
     pub fn mark(mut self, mark: Mark) -> Self {
         self.terms.mark = mark;

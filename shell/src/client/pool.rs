@@ -83,7 +83,7 @@ impl Pool {
         loop {
             let Some(mut driver) = self.idle().pop() else {
                 let endpoint = self.0.endpoint.clone();
-                return Driver::new(endpoint, self.0.options.connect_timeout);
+                return Driver::new(endpoint, &self.0.options);
             };
             // A server that has restarted, or closes idle clients, has closed it meanwhile.
             if driver.is_fit().await {

@@ -160,9 +160,13 @@ impl Client {
         Lock::obtain(&self.pool, leases, value).await
     }
 
-    /// Takes a lock that is bound to a connection. Only latchd has them.
+    /// Takes a lock that is bound to a connection. latchd has them, and yrmcds.
     ///
-    /// If the future is dropped before it ends, the connection is closed, and the lock is free.
+    /// A latchd lets wait for one that somebody else holds, and serves those who wait in the order in which
+    /// they came; elsewhere it is asked again as the options' strategy says.
+    ///
+    /// If the future is dropped before it ends, the connection is closed: its place among those who wait is
+    /// gone, and so is the lock.
     ///
     /// # Errors
     /// [`ErrorKind::NotObtained`] if it is somebody else's for too long, or if there is no item; any

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use smol::Timer;
 use smol::future::FutureExt;
 use smol::io::{AsyncRead, AsyncWrite};
@@ -103,6 +104,21 @@ impl Socket {
     /// The bytes that [`Moved::Received`] told of.
     pub(super) fn arrived(&self, bytes: usize) -> &[u8] {
         self.chunk.get(..bytes).unwrap_or_default()
+    }
+
+    /// Has the system find out whether the server is there while nothing is sent: if its machine or the way to
+    /// it is silent for `within`, in whole seconds and at least two, the socket fails. Where the system cannot be
+    /// told how long, it is as long as it likes, two hours as a rule.
+    ///
+    /// # Errors
+    /// The kernel's; also of a Unix socket, which has no way that could fail.
+    pub(super) fn probe(&self, within: Duration) -> io::Result<()> {
+        sockopt::set_socket_keepalive(self.stream.as_fd(), true)?;
+        #[cfg(target_os = "linux")]
+        crate::dead_peer::close(self.stream.as_fd(), within)?;
+        #[cfg(not(target_os = "linux"))]
+        let _ = within;
+        Ok(())
     }
 
     /// A copy that programs inherit.
