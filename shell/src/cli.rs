@@ -173,6 +173,7 @@ impl Session {
             let opened = Connection::open(&self.place, self.timeout);
             self.connection.insert(opened.map_err(Failure::Broken)?)
         };
+        connection.waits(request.wait);
         let asked = connection
             .send(&request.bytes)
             .map_err(Failure::Broken)

@@ -391,3 +391,61 @@ fn locks_end_with_the_prompt() {
     assert_eq!(leave(terminal), Some(0));
     eventually(|| (one(&server, &["lock", "k"]).0 == Some(0)).then_some(()));
 }
+
+#[test]
+fn a_wait_for_a_lock_may_take_longer_than_an_answer() {
+    let server = Started::latchd();
+    let holder = |holds: &str| {
+        let mut terminal = prompt(&server.address(), "/dev/null");
+        ask(&mut terminal, holds, "HD");
+        terminal
+    };
+    let waits = |wait: &str| {
+        let arguments = ["--timeout", "0.2", "ml", "k", wait];
+        cli(&server.address(), &arguments).spawn().unwrap()
+    };
+    let mut first = holder("ml k");
+    let vain = waits("w1000").wait_with_output().unwrap();
+    let (code, said, complaint) = told(&vain);
+    assert!(said.starts_with("LK h"), "{said}{complaint}");
+    assert_eq!(code, Some(1));
+
+    let waiting = waits("w60000");
+    eventually(|| {
+        server
+            .ask("stats locks\r\n", "END\r\n")
+            .contains("waiting=1")
+            .then_some(())
+    });
+    // Longer than an answer may take.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    ask(&mut first, "mu k", "HD");
+    let (code, said, complaint) = told(&waiting.wait_with_output().unwrap());
+    assert_eq!((code, said.as_str()), (Some(0), "HD\r\n"), "{complaint}");
+    assert_eq!(leave(first), Some(0));
+}
+
+#[test]
+fn who_waits_at_the_prompt_can_get_out() {
+    let server = Started::latchd();
+    let mut holder = prompt(&server.address(), "/dev/null");
+    ask(&mut holder, "ml k", "HD");
+    let mut waiter = prompt(&server.address(), "/dev/null");
+    waiter.press("ml k w3600000\r");
+    let waiting = |count: &str| {
+        let wanted = format!("waiting={count}");
+        eventually(|| {
+            server
+                .ask("stats locks\r\n", "END\r\n")
+                .contains(&wanted)
+                .then_some(())
+        });
+    };
+    waiting("1");
+    waiter.press("\x03");
+    // Its place in the line goes with it.
+    waiting("0");
+    drop(waiter);
+    ask(&mut holder, "help ml", "w<ms>");
+    assert_eq!(leave(holder), Some(0));
+}

@@ -183,7 +183,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "ml",
         "KEY FLAG...",
         "lock a key, whether there is an item or not",
-        "HD (with F its fence number: F<n>), LK h<connection> a<seconds> n<waiting> if somebody holds it, NF with x if nothing is there. T<seconds> makes it a lease, and asked again renews it; v and the others look at the item as mg does.",
+        "HD (with F its fence number: F<n>), LK h<connection> a<seconds> n<waiting> if somebody holds it, NF with x if nothing is there. w<ms> waits for it, an hour at most, in order of arrival; LK ... d would be a deadlock. T<seconds> makes it a lease, and asked again renews it; v and the others look at the item as mg does.",
     ),
     lock(
         "mu",

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latchd::ListenAddress;
 
@@ -84,6 +84,8 @@ impl<S: Read + Write> Stream for S {}
 pub(super) struct Connection {
     stream: BufReader<Box<dyn Stream>>,
     timeout: Duration,
+    /// Until when the server is silent because it was asked to wait.
+    waits_until: Option<Instant>,
     is_closed: bool,
 }
 
@@ -99,6 +101,7 @@ impl Connection {
         Ok(Self {
             stream: BufReader::new(stream),
             timeout,
+            waits_until: None,
             is_closed: false,
         })
     }
@@ -129,6 +132,11 @@ impl Connection {
         }
     }
 
+    /// What is sent next asks the server to wait for so long before it answers, which adds to the timeout.
+    pub(super) fn waits(&mut self, wait: Duration) {
+        self.waits_until = Instant::now().checked_add(wait);
+    }
+
     /// Sends a request. A server that takes nothing more may have said why: that is still to be read.
     ///
     /// # Errors
@@ -152,7 +160,7 @@ impl Connection {
                 Ok(_) if line.ends_with(b"\n") => return Ok(line),
                 Ok(_) if line.is_empty() => return Err(self.closed()),
                 Ok(_) => return Err(Broken::Foreign),
-                Err(error) if is_timeout(&error) && patiently => {}
+                Err(error) if is_timeout(&error) && (patiently || self.is_waiting()) => {}
                 Err(error) => return Err(self.failed(error)),
             }
         }
@@ -186,6 +194,10 @@ impl Connection {
     /// Whether the server has closed it.
     pub(super) const fn is_closed(&self) -> bool {
         self.is_closed
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.waits_until.is_some_and(|end| Instant::now() < end)
     }
 
     fn closed(&mut self) -> Broken {

@@ -8,6 +8,7 @@
 //! Source: memcached 1.6.45 `doc/protocol.txt`.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::answer::{Answer, BARRIER};
 use super::readable::quoted;
@@ -37,6 +38,8 @@ pub(super) struct Request {
     pub(super) bytes: Vec<u8>,
     /// What ends the answer.
     pub(super) answer: Answer,
+    /// How long the server is asked to wait before it answers.
+    pub(super) wait: Duration,
 }
 
 impl Request {
@@ -295,7 +298,10 @@ fn cas_value(before: &[&[u8]], value: &[u8], cas: &[u8]) -> Result<Asked, Mistak
 }
 
 fn plain(words: &[&[u8]]) -> Asked {
-    Asked::Request(finished(words.join(&b' '), answer(words)))
+    Asked::Request(Request {
+        wait: wait(words),
+        ..finished(words.join(&b' '), answer(words))
+    })
 }
 
 /// A request whose value is to come.
@@ -344,7 +350,21 @@ fn finished(mut bytes: Vec<u8>, answer: Answer) -> Request {
     if answer == Answer::Quiet {
         bytes.extend_from_slice(BARRIER);
     }
-    Request { bytes, answer }
+    Request {
+        bytes,
+        answer,
+        wait: Duration::ZERO,
+    }
+}
+
+/// How long the server may be silent because these words ask it to wait: `w<ms>` of `ml`.
+fn wait(words: &[&[u8]]) -> Duration {
+    let [b"ml", _, flags @ ..] = words else {
+        return Duration::ZERO;
+    };
+    let waits = flags.iter().filter_map(|flag| flag.strip_prefix(b"w"));
+    let ms = waits.filter_map(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    Duration::from_millis(ms.max().unwrap_or_default())
 }
 
 /// What ends the answer to a request of these words, values left out.
@@ -520,6 +540,25 @@ mod tests {
                 panic!("{typed}");
             };
             assert_eq!(request.answer, expected, "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_what_ml_is_told_to_wait() {
+        for (line, ms) in [
+            ("ml k w60000", 60_000),
+            ("ml k F w5 q", 5),
+            ("ml w7 F", 0),
+            ("ml k w", 0),
+            ("ml k wx", 0),
+            ("ml k w99999999999999999999", 0),
+            ("mg k w5", 0),
+            ("ml", 0),
+        ] {
+            let Ok(Asked::Request(request)) = of_line(line.as_bytes()) else {
+                panic!("{line}");
+            };
+            assert_eq!(request.wait, Duration::from_millis(ms), "{line}");
         }
     }
 }
