@@ -47,7 +47,7 @@ Exit codes:
   127  there is no such command
 
 Without --ttl the lock is bound to the connection: it is free the moment this process ends, however it
-ends; that needs latchd. With --ttl it is a lease, which is renewed while the command runs and survives on
+ends; that needs latchd, which serves those who wait in the order in which they came. With --ttl it is a lease, which is renewed while the command runs and survives on
 the server for that long if this process dies; that works on memcached too.
 
 The command finds the key in LATCHD_LOCK_KEY, and in LATCHD_LOCK_NUMBER a number that is higher for every

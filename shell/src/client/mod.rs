@@ -28,7 +28,8 @@
 //!   outlives a broken connection, and a holder that is gone keeps others out for the ttl. It works
 //!   on memcached too. A watchdog renews it.
 //! - [`Client::lock`]: **bound to a connection**. latchd ends it with the connection, so a holder
-//!   that dies keeps nobody out. It needs latchd.
+//!   that dies keeps nobody out, and serves those who wait for it in the order in which they came. It
+//!   needs latchd (or yrmcds, where it is asked for again and again).
 //!
 //! [`Client::get`], [`Client::get_many`], [`Client::store`] and the other plain calls are the cache's own; [`Cluster`] places
 //! keys on several servers.

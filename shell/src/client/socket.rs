@@ -129,3 +129,29 @@ impl Socket {
         Ok(rustix::io::dup(self.stream.as_fd())?)
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::net::TcpListener;
+
+    use smol::block_on;
+
+    use super::*;
+
+    #[test]
+    fn the_system_asks_whether_the_server_is_there() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        block_on(async {
+            let place = Place::Tcp(address.as_str().into());
+            let socket = Socket::open(place, Duration::from_secs(5)).await.unwrap();
+            let stream = socket.stream.as_fd();
+            assert!(!sockopt::socket_keepalive(stream).unwrap());
+            socket.probe(Duration::from_secs(10)).unwrap();
+            assert!(sockopt::socket_keepalive(stream).unwrap());
+            let timeout_ms = sockopt::tcp_user_timeout(stream).unwrap();
+            assert!((5_000..=10_000).contains(&timeout_ms), "{timeout_ms}");
+            assert!(sockopt::tcp_keepidle(stream).unwrap() <= Duration::from_secs(5));
+        });
+    }
+}
