@@ -113,14 +113,22 @@ fn enter_all<S: Store>(
     let mut unstructured = Unstructured::new(input);
     let mut environment = Environment::new();
     while let Ok(op) = unstructured.arbitrary::<Op>() {
+        let asked = environment.asked(&op);
         if let Some(input) = environment.enact(&op) {
             let reply = input.enter(&mut core, environment.clock().now);
-            if let (Op::Request { request, .. }, Some(reply)) = (&op, &reply) {
-                let pair = (RequestKind::of(request), ReplyKind::of(reply));
+            if let (Some(asked), Some(reply)) = (&asked, &reply) {
+                let pair = (RequestKind::of_asked(asked), ReplyKind::of(reply));
                 let is_reachable = pair.0.reachable().contains(&pair.1);
                 assert!(is_reachable && can_be(pair), "{pair:?} cannot be");
-                pairs.note(request, reply);
-                environment.learn(request, reply);
+                pairs.note(asked, reply);
+                environment.learn(asked, reply);
+            }
+            while let Some(notice) = core.next_notice() {
+                let reply = ReplyKind::of_outcome(notice.outcome);
+                let is_reachable = RequestKind::Wait.reachable().contains(&reply);
+                assert!(is_reachable, "a wait cannot end as {reply:?}");
+                pairs.note_outcome(notice.outcome);
+                environment.settle(notice);
             }
         }
         core.check();

@@ -260,6 +260,9 @@ impl Phrase {
                     ..SmallAcquire::new(key)
                 })
             }
+            Kind::AcquireOrWait | Kind::Wait => {
+                unreachable!("who waits is the models' of waiting")
+            }
             Kind::Release | Kind::ReleaseFenced => SmallRequest::Release {
                 key,
                 fence: fence(kind),

@@ -208,7 +208,8 @@ impl World {
             Op::Open { client } => self.open(client.among(CLIENTS_MAX)),
             Op::Close { client } => self.close(setup, client.among(CLIENTS_MAX)),
             Op::Advance { ms } => self.now_ms += u64::from(ms),
-            Op::Tick => self.tell(setup, self.now_ms, Event::Tick),
+            // A tick does what is due, too; nobody waits here.
+            Op::Tick | Op::Due => self.tell(setup, self.now_ms, Event::Tick),
             Op::Rewind { ms } => {
                 self.witnessed.add(Witness::StepBack);
                 self.tell(setup, self.now_ms, Event::Tick);

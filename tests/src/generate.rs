@@ -1,7 +1,8 @@
 //! Draws sequences of operations for quickcheck, and shortens the failing ones.
 
 use arbitrary::{Arbitrary as _, Unstructured};
-use latchd_harness::alphabet::Op;
+use latchd_core::command::{LockAfter, Removal};
+use latchd_harness::alphabet::{Op, SmallRequest};
 use quickcheck::{Arbitrary, Gen};
 
 /// More bytes than any operation is drawn from.
@@ -14,16 +15,64 @@ pub struct DrawnOp(pub Op);
 
 impl Arbitrary for DrawnOp {
     fn arbitrary(g: &mut Gen) -> Self {
-        // Quickcheck's own numbers come with a taste for the extreme; bytes are to be even.
-        let seed = (0..8).fold(0, |seed, _| {
-            seed << 8 | *g.choose(&BYTES).expect("not empty")
-        });
-        Self(draw_op(&mut Random::new(seed)))
+        Self(draw_op(&mut random_of(g)))
     }
 
     fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
         Box::new(self.0.plainer().into_iter().map(Self))
     }
+}
+
+/// One of a sequence that has to do with locks and little else, so that many wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DrawnTurn(pub Op);
+
+impl Arbitrary for DrawnTurn {
+    fn arbitrary(g: &mut Gen) -> Self {
+        let mut random = random_of(g);
+        let mut op = draw_op(&mut random);
+        while !is_about_locks(&op) {
+            op = draw_op(&mut random);
+        }
+        Self(op)
+    }
+
+    fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
+        Box::new(self.0.plainer().into_iter().map(Self))
+    }
+}
+
+fn is_about_locks(op: &Op) -> bool {
+    match op {
+        Op::Open { .. } | Op::Close { .. } | Op::Advance { .. } | Op::Tick | Op::Due => true,
+        Op::Rewind { .. } | Op::WallClock { .. } | Op::Pressure { .. } => false,
+        Op::Request { request, .. } => match request {
+            SmallRequest::Acquire(_)
+            | SmallRequest::Release { .. }
+            | SmallRequest::Lock { .. }
+            | SmallRequest::Unlock { .. }
+            | SmallRequest::UnlockAll
+            | SmallRequest::SetTooLarge { .. } => true,
+            SmallRequest::Get(get) => get.lock,
+            SmallRequest::Set(set) => set.lock == LockAfter::Release,
+            SmallRequest::Delete(delete) => {
+                delete.lock == LockAfter::Release || delete.removal == Removal::Remove
+            }
+            SmallRequest::Arithmetic(sum) => sum.lock == LockAfter::Release,
+            SmallRequest::FlushAll { .. }
+            | SmallRequest::Keys { .. }
+            | SmallRequest::Stats
+            | SmallRequest::StatsReset => false,
+        },
+    }
+}
+
+/// Quickcheck's own numbers come with a taste for the extreme; bytes are to be even.
+fn random_of(g: &mut Gen) -> Random {
+    let seed = (0..8).fold(0, |seed, _| {
+        seed << 8 | *g.choose(&BYTES).expect("not empty")
+    });
+    Random::new(seed)
 }
 
 /// Draws an operation.

@@ -15,10 +15,17 @@ use latchd_core::store::{MapStore, Store};
 use latchd_harness::alphabet::limits::{ample, scarce, scarce_for_log};
 use latchd_harness::alphabet::{Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, needs_log};
 use latchd_harness::lockstep::{Lockstep, Room, panic_words};
-use latchd_tests::generate::DrawnOp;
+use latchd_tests::generate::{DrawnOp, DrawnTurn};
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
 
 use crate::number_from;
+
+/// What can come only of want of room: a request is out of memory, or one whose time was over finds no room for
+/// the lock that has come free since.
+fn needs_scarcity(request: RequestKind, reply: ReplyKind) -> bool {
+    reply == ReplyKind::RefusedOutOfMemory
+        || request == RequestKind::Wait && reply == ReplyKind::RefusedTooManyLocks
+}
 
 /// The longest sequence.
 const OPS_MAX: usize = 100;
@@ -56,8 +63,13 @@ fn check_on_all_cores<P: Testable + Clone + Send + Sync>(property: &P) {
 type Seen = Mutex<Option<Pairs>>;
 
 /// Plays a sequence beside the oracle. A panic of the core is a difference like any other.
-fn play<S: Store>(core: Core<S>, steps: &[DrawnOp], room: Room, seen: &Seen) -> TestResult {
-    let ops: Vec<Op> = steps.iter().map(|step| step.0).collect();
+fn play<S: Store>(
+    core: Core<S>,
+    ops: impl Iterator<Item = Op>,
+    room: Room,
+    seen: &Seen,
+) -> TestResult {
+    let ops: Vec<Op> = ops.collect();
     let mut pairs = Pairs::default();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         Lockstep::new(core, room).play(&ops, &mut pairs)
@@ -89,12 +101,17 @@ fn the_engine_does_what_the_oracle_does() {
 
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
     fn property(steps: Vec<DrawnOp>) -> TestResult {
-        play(reference(ample()), &steps, Room::Ample, &SEEN)
+        play(
+            reference(ample()),
+            steps.iter().map(|step| step.0),
+            Room::Ample,
+            &SEEN,
+        )
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
     // The oracle evicts nothing, so it is played with room enough.
-    assert_seen(&SEEN, |_, reply| reply == ReplyKind::RefusedOutOfMemory);
+    assert_seen(&SEEN, needs_scarcity);
 }
 
 /// However scarce memory is, for any sequence of operations: a locked item does not vanish, an item
@@ -106,7 +123,12 @@ fn scarce_memory_breaks_no_promise() {
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
     fn property(steps: Vec<DrawnOp>) -> TestResult {
         let limits = scarce(1 + steps.len() % 2);
-        play(reference(limits), &steps, Room::Scarce, &SEEN)
+        play(
+            reference(limits),
+            steps.iter().map(|step| step.0),
+            Room::Scarce,
+            &SEEN,
+        )
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
@@ -128,11 +150,16 @@ fn the_engine_does_what_the_oracle_does_on_the_log() {
 
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
     fn property(steps: Vec<DrawnOp>) -> TestResult {
-        play(in_log(ample()), &steps, Room::Ample, &SEEN)
+        play(
+            in_log(ample()),
+            steps.iter().map(|step| step.0),
+            Room::Ample,
+            &SEEN,
+        )
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
-    assert_seen(&SEEN, |_, reply| reply == ReplyKind::RefusedOutOfMemory);
+    assert_seen(&SEEN, needs_scarcity);
 }
 
 /// The same on the store that the program uses, in as few segments as it can do with.
@@ -143,15 +170,39 @@ fn scarce_memory_breaks_no_promise_on_the_log() {
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
     fn property(steps: Vec<DrawnOp>) -> TestResult {
         let limits = scarce_for_log(steps.len() % 4);
-        play(in_log(limits), &steps, Room::Scarce, &SEEN)
+        play(
+            in_log(limits),
+            steps.iter().map(|step| step.0),
+            Room::Scarce,
+            &SEEN,
+        )
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
-    // A locked number that a flush has come over is written elsewhere: too rare to wait for here, so
-    // the fuzzer's corpus has one of each.
+    // A locked number that a flush has come over is written elsewhere, and a wait that is over finds a lock free
+    // and no room for it: too rare to wait for here, so the fuzzer's corpus has one of each.
     assert_seen(&SEEN, |request, reply| {
         let is_decrement = matches!(request, RequestKind::Decrement | RequestKind::DecrementCas);
-        is_decrement && needs_log(request, reply)
+        (is_decrement && needs_log(request, reply))
+            || (request == RequestKind::Wait && reply == ReplyKind::RefusedTooManyLocks)
+    });
+}
+
+/// The same of locks and little else: most sequences have somebody who waits.
+#[test]
+fn who_waits_is_served_as_the_oracle_says() {
+    static SEEN: Seen = Mutex::new(None);
+
+    #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
+    fn property(steps: Vec<DrawnTurn>) -> TestResult {
+        let ops = steps.iter().map(|step| step.0);
+        play(reference(ample()), ops, Room::Ample, &SEEN)
+    }
+
+    check_on_all_cores(&(property as fn(Vec<DrawnTurn>) -> TestResult));
+    assert_seen(&SEEN, |request, reply| {
+        needs_scarcity(request, reply)
+            || !matches!(request, RequestKind::AcquireOrWait | RequestKind::Wait)
     });
 }
 

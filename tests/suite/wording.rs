@@ -12,7 +12,9 @@ const REQUESTS: usize = 200_000;
 
 /// Reads the request as a server does; the command must be `meant`.
 fn assert_understood(bytes: &[u8], meant: &Command<'_>) {
-    let mut connection = Connection::new(WireLimits::new(VALUE_BYTES_MAX));
+    let mut limits = WireLimits::new(VALUE_BYTES_MAX);
+    limits.waits = true;
+    let mut connection = Connection::new(limits);
     let mut key_buffer = KeyBuffer::new();
     let step = connection.next(bytes, &mut key_buffer);
     let text = bytes.escape_ascii();

@@ -4,6 +4,8 @@
 //! - T1: both give the same answer.
 //! - T2: both have the same items, property by property, seen or not by a client yet.
 //! - T3: the core's own invariants hold ([`Core::check`]), and its memory limit does.
+//! - T4: both end the same waits in the same way, know the same of those who wait, and say the same of when the
+//!   next thing happens by itself.
 //!
 //! Where memory is scarce the core may do two things that the oracle does not: refuse what needs
 //! room (then nothing has changed), and evict an item that nobody holds and that it was not just
@@ -11,6 +13,7 @@
 
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::iter;
 
 use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, TtlSteps};
@@ -19,9 +22,10 @@ use latchd_core::item::ItemHeader;
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
 use latchd_core::store::Store;
+use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant};
 
-use crate::oracle::{Item, Oracle, OwnedReply};
+use crate::oracle::{Item, Oracle, OwnedReply, Waiting};
 
 /// A core and an oracle that have seen the same events.
 #[derive(Debug)]
@@ -88,6 +92,7 @@ impl<S: Store> Lockstep<S> {
     /// # Errors
     /// As [`play`](Self::play).
     pub fn step(&mut self, op: &Op, pairs: &mut Pairs) -> Result<(), Difference> {
+        let asked = self.environment.asked(op);
         let Some(input) = self.environment.enact(op) else {
             return Ok(());
         };
@@ -101,9 +106,9 @@ impl<S: Store> Lockstep<S> {
         }
         let expected = self.oracle.enter(now.as_millis(), &input);
         let reply = input.enter(&mut self.core, now);
-        if let (Op::Request { request, .. }, Some(reply)) = (op, &reply) {
-            pairs.note(request, reply);
-            self.environment.learn(request, reply);
+        if let (Some(asked), Some(reply)) = (&asked, &reply) {
+            pairs.note(asked, reply);
+            self.environment.learn(asked, reply);
         }
         let answer = match (input, reply) {
             (
@@ -129,6 +134,7 @@ impl<S: Store> Lockstep<S> {
             _ if answer == expected => {}
             _ => return Err(format!("expected {expected:?}\n     got {answer:?}")),
         }
+        self.compare_notices(pairs)?;
         self.compare_items(&input)?;
         let (used, limit) = (
             self.core.store().usage().bytes,
@@ -138,6 +144,43 @@ impl<S: Store> Lockstep<S> {
             return Err(format!("{used} bytes are used, and {limit} may be"));
         }
         self.core.check();
+        Ok(())
+    }
+
+    /// T4, and tells the clients.
+    fn compare_notices(&mut self, pairs: &mut Pairs) -> Result<(), Difference> {
+        let by_conn = |notice: &Notice| notice.conn;
+        let mut due = self.oracle.take_notices();
+        due.sort_by_key(by_conn);
+        let mut told: Vec<Notice> = iter::from_fn(|| self.core.next_notice()).collect();
+        told.sort_by_key(by_conn);
+        if told != due {
+            return Err(format!("notices: expected {due:?}\n         got {told:?}"));
+        }
+        for notice in told {
+            pairs.note_outcome(notice.outcome);
+            self.environment.settle(notice);
+        }
+        for bytes in KEYS {
+            let key = Key::new(bytes).expect("a legal key");
+            let queue = self.core.waits().queue(key).map(|(conn, waiter)| Waiting {
+                conn,
+                key: bytes.to_vec(),
+                until_ms: waiter.until.as_millis(),
+                lease: waiter.lease,
+                needs_item: waiter.needs_item,
+            });
+            let queue: Vec<Waiting> = queue.collect();
+            let due: Vec<Waiting> = self.oracle.queue(bytes).cloned().collect();
+            if queue != due {
+                return Err(format!("queue: expected {due:?}\n         got {queue:?}"));
+            }
+        }
+        let next = self.core.next_deadline().map(Instant::as_millis);
+        let due = self.oracle.next_deadline_ms();
+        if next != due {
+            return Err(format!("deadline: expected {due:?}\n         got {next:?}"));
+        }
         Ok(())
     }
 
@@ -176,11 +219,20 @@ impl<S: Store> Lockstep<S> {
                     held.fence.number(),
                     held.has_item,
                     until_ms(held),
+                    held.is_untold,
                 )
             });
             let has_item = self.oracle.visible(bytes).is_some();
             let lock = self.oracle.lock_of(bytes);
-            let due = lock.map(|lock| (lock.owner, lock.fence, has_item, lock.lease_until_ms));
+            let due = lock.map(|lock| {
+                (
+                    lock.owner,
+                    lock.fence,
+                    has_item,
+                    lock.lease_until_ms,
+                    lock.is_unheard,
+                )
+            });
             if held != due {
                 let key = String::from_utf8_lossy(bytes);
                 return Err(format!(
@@ -215,7 +267,7 @@ fn needs_room(input: &Input<'_>) -> bool {
             )
             | Command::Global(_) => false,
         },
-        Input::Event(_) => false,
+        Input::Event(_) | Input::Due => false,
     }
 }
 

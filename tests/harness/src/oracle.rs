@@ -10,24 +10,25 @@
 //! lock specification of yrmcds.
 
 mod answer;
+mod locks;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use latchd_core::command::{
-    Acquire, Command, Get, GlobalCommand, ItemCommand, Lease, LockAfter, NewCas, TtlStep, TtlSteps,
-};
+use latchd_core::command::{Command, Get, GlobalCommand, ItemCommand, NewCas, TtlStep, TtlSteps};
 use latchd_core::engine::Event;
 use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
-use latchd_core::reply::{LockSeen, Refusal};
+use latchd_core::reply::Refusal;
 use latchd_core::time::Exptime;
+use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Limits};
 
 use crate::alphabet::Input;
 
 pub use answer::{Counts, OwnedReply, Seen, Win};
+pub use locks::{Lock, Waiting};
 
 /// Time is looked at in quarters of a second.
 const QUARTER_MS: u64 = 250;
@@ -40,26 +41,14 @@ pub struct Oracle {
     unix_ms_at_start: u64,
     items: BTreeMap<Vec<u8>, Item>,
     locks: BTreeMap<Vec<u8>, Lock>,
+    /// In the order in which they came.
+    waits: Vec<Waiting>,
+    notices: Vec<Notice>,
     fence_last: u64,
     open: BTreeSet<ConnId>,
     cas_last: u64,
     flush_due_ms: Option<u64>,
     counts: Counts,
-}
-
-/// Everything there is to know of a lock.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Lock {
-    /// Who holds it.
-    pub owner: ConnId,
-    /// The number of the grant.
-    pub fence: u64,
-    /// When it was granted.
-    pub since_ms: u64,
-    /// When it ends by itself.
-    pub lease_until_ms: Option<u64>,
-    /// It stays when its owner deletes the item.
-    pub is_of_key: bool,
 }
 
 /// Everything there is to know of an item.
@@ -98,6 +87,8 @@ impl Oracle {
             unix_ms_at_start: unix_s_at_start * 1000,
             items: BTreeMap::new(),
             locks: BTreeMap::new(),
+            waits: Vec::new(),
+            notices: Vec::new(),
             fence_last: 0,
             open: BTreeSet::new(),
             cas_last: 0,
@@ -112,27 +103,21 @@ impl Oracle {
         if self.flush_due_ms.is_some_and(|due| due <= self.now_ms) {
             self.flush();
         }
-        let is_over = |lock: &Lock| {
-            lock.lease_until_ms
-                .is_some_and(|until| until <= self.now_ms)
-        };
-        let over = self.locks.iter().filter(|(_, lock)| is_over(lock));
-        for key in over.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.unlock(&key);
-            self.counts.lock_expired += 1;
-        }
+        self.end_waits();
+        self.end_leases();
         match input {
             Input::Event(Event::Opened(conn)) => {
                 self.open.insert(*conn);
                 None
             }
             Input::Event(Event::Closed(conn)) => {
+                self.waits.retain(|waiting| waiting.conn != *conn);
                 self.counts.lock_died += self.unlock_every(*conn);
                 self.open.remove(conn);
                 None
             }
             // It knows of no other core, and nobody says that there is one.
-            Input::Event(Event::Tick | Event::HoldsElsewhere(..)) => None,
+            Input::Event(Event::Tick | Event::HoldsElsewhere(..)) | Input::Due => None,
             Input::Event(Event::WallClock { unix_s_at_start }) => {
                 self.unix_ms_at_start = unix_s_at_start * 1000;
                 None
@@ -147,18 +132,6 @@ impl Oracle {
         let item = self.items.get(key)?;
         let held = self.locks.contains_key(key);
         (held || !self.is_gone(item)).then_some(item)
-    }
-
-    /// Who holds the lock of a key.
-    #[must_use]
-    pub fn holder(&self, key: &[u8]) -> Option<ConnId> {
-        self.locks.get(key).map(|lock| lock.owner)
-    }
-
-    /// The lock of a key.
-    #[must_use]
-    pub fn lock_of(&self, key: &[u8]) -> Option<Lock> {
-        self.locks.get(key).copied()
     }
 
     /// Every item that a client could see.
@@ -262,6 +235,7 @@ impl Oracle {
                     .map(|lock| lock.owner)
                     .collect::<BTreeSet<_>>()
                     .len() as u64,
+                lock_waiting: self.waits.len() as u64,
                 ..self.counts
             }),
             GlobalCommand::StatsReset => {
@@ -328,73 +302,6 @@ impl Oracle {
         })
     }
 
-    /// `ml`.
-    fn acquire(&mut self, conn: ConnId, acquire: &Acquire<'_>) -> OwnedReply {
-        let key = acquire.key.as_bytes();
-        let lease_until_ms = match acquire.lease {
-            Some(Lease::For { ms }) => Some(self.now_ms + ms),
-            Some(Lease::Off) | None => None,
-        };
-        let held = self.locks.contains_key(key);
-        if acquire.lease.is_some() && self.holder(key) == Some(conn) {
-            if acquire.needs_item && !self.items.contains_key(key) {
-                return OwnedReply::NotFound;
-            }
-            let lock = self.locks.get_mut(key).expect("it is held");
-            lock.is_of_key = true;
-            lock.lease_until_ms = lease_until_ms;
-            let fence = lock.fence;
-            self.counts.lock_renewed += 1;
-            return self.granted(acquire, fence);
-        }
-        if acquire.lease == Some(Lease::Off) {
-            return OwnedReply::NotFound;
-        }
-        if acquire.needs_item && !held && !self.items.contains_key(key) {
-            return OwnedReply::NotFound;
-        }
-        let fence = match self.lock(conn, key, true) {
-            Ok(fence) => fence,
-            Err(Refusal::Locked) => {
-                return OwnedReply::Contended(self.lock_seen(key).expect("it is held"));
-            }
-            Err(refusal) => return OwnedReply::Refused(refusal),
-        };
-        if let Some(lock) = self.locks.get_mut(key) {
-            lock.lease_until_ms = lease_until_ms;
-        }
-        self.granted(acquire, fence)
-    }
-
-    /// The answer to an acquire that was granted, and the look at the item.
-    fn granted(&mut self, acquire: &Acquire<'_>, fence: u64) -> OwnedReply {
-        let key = acquire.key.as_bytes();
-        let Some(before) = self.items.get(key).cloned() else {
-            return OwnedReply::Granted { fence, item: None };
-        };
-        let now_ms = self.now_ms;
-        if acquire.looks {
-            let item = self.items.get_mut(key).expect("it is there");
-            item.fetched = true;
-            item.accessed_ms = now_ms;
-        }
-        let ttls = vec![self.seconds_left(before.gone_at_ms)];
-        OwnedReply::Granted {
-            fence,
-            item: Some(self.seen(key, &before, ttls, Win::None, None)),
-        }
-    }
-
-    /// The lock of a key, as others see it.
-    fn lock_seen(&self, key: &[u8]) -> Option<LockSeen> {
-        self.locks.get(key).map(|lock| LockSeen {
-            holder: lock.owner,
-            fence: Fence::new(lock.fence).expect("they start at 1"),
-            held_s: (self.now_ms - lock.since_ms) / 1000,
-            waiting: 0,
-        })
-    }
-
     /// An item that was like this, as a read shows it.
     fn seen(
         &self,
@@ -453,116 +360,12 @@ impl Oracle {
         (gone_at_ms, shown, short)
     }
 
-    /// Whether `conn` may not change the item of `key`, because another one holds it.
-    fn refuses(&mut self, conn: ConnId, key: &[u8]) -> bool {
-        let refuses = self.locks.get(key).is_some_and(|lock| lock.owner != conn);
-        self.counts.lock_refusals += u64::from(refuses);
-        refuses
-    }
-
-    /// What keeps `conn` from changing what is, or is not, under `key`: with a fence, that this is not
-    /// the grant in force; if it is to be unlocked, that it is another's or nobody's; and otherwise
-    /// that it is another's. `missing` is for who would unlock where there is nothing.
-    fn forbids(
-        &mut self,
-        conn: ConnId,
-        key: &[u8],
-        (fence, lock): (Option<Fence>, LockAfter),
-        missing: Option<OwnedReply>,
-    ) -> Option<OwnedReply> {
-        let in_force = self.locks.get(key).map(|lock| lock.fence);
-        if let Some(fence) = fence {
-            return (in_force != Some(fence.number())).then_some(OwnedReply::Exists);
-        }
-        match lock {
-            LockAfter::Release if self.holder(key) == Some(conn) => None,
-            LockAfter::Release => {
-                let is_missing = !self.items.contains_key(key);
-                let not_locked = OwnedReply::Refused(Refusal::NotLocked);
-                Some(missing.filter(|_| is_missing).unwrap_or(not_locked))
-            }
-            LockAfter::Keep => self
-                .refuses(conn, key)
-                .then_some(OwnedReply::Refused(Refusal::Locked)),
-        }
-    }
-
-    /// A change is done, and the lock goes with it if that was asked for.
-    fn changed(&mut self, key: &[u8], lock: LockAfter) {
-        if lock == LockAfter::Release && self.locks.contains_key(key) {
-            self.unlock(key);
-            self.counts.lock_released += 1;
-        }
-    }
-
-    fn lock(&mut self, conn: ConnId, key: &[u8], is_of_key: bool) -> Result<u64, Refusal> {
-        if !self.open.contains(&conn) {
-            return Err(Refusal::ConnectionClosed);
-        }
-        if self.locks.contains_key(key) {
-            self.counts.lock_contended += 1;
-            return Err(Refusal::Locked);
-        }
-        let held = self
-            .locks
-            .values()
-            .filter(|lock| lock.owner == conn)
-            .count();
-        if held >= self.limits.locks_per_connection_max {
-            return Err(Refusal::TooManyLocks);
-        }
-        self.fence_last += 1;
-        let lock = Lock {
-            owner: conn,
-            fence: self.fence_last,
-            since_ms: self.now_ms,
-            lease_until_ms: None,
-            is_of_key,
-        };
-        self.locks.insert(key.to_vec(), lock);
-        self.counts.lock_granted += 1;
-        Ok(lock.fence)
-    }
-
-    /// Ends a lock; what it has held off happens.
-    fn unlock(&mut self, key: &[u8]) {
-        self.locks.remove(key);
-        if self
-            .items
-            .get(key)
-            .is_some_and(|item| item.flush_pending || self.is_gone(item))
-        {
-            self.items.remove(key);
-        }
-    }
-
-    fn unlock_every(&mut self, conn: ConnId) -> u64 {
-        let keys: Vec<Vec<u8>> = self
-            .locks
-            .iter()
-            .filter(|(_, lock)| lock.owner == conn)
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in &keys {
-            self.unlock(key);
-        }
-        keys.len() as u64
-    }
-
     fn flush(&mut self) {
         self.flush_due_ms = None;
         let locks = &self.locks;
         self.items.retain(|key, _| locks.contains_key(key));
         for item in self.items.values_mut() {
             item.flush_pending = true;
-        }
-    }
-
-    /// The item is no more, nor its lock if it was that of the item.
-    fn take_out(&mut self, key: &[u8]) {
-        if self.items.remove(key).is_some() {
-            self.locks
-                .retain(|held, lock| held != key || lock.is_of_key);
         }
     }
 

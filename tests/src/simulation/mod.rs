@@ -148,6 +148,8 @@ const fn is_of_key_locks(request: RequestKind) -> bool {
             | RequestKind::AcquireLeased
             | RequestKind::TakeLeaseOff
             | RequestKind::AcquireItem
+            | RequestKind::AcquireOrWait
+            | RequestKind::Wait
             | RequestKind::Release
             | RequestKind::ReleaseFenced
             | RequestKind::SetFenced

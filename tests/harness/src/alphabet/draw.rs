@@ -50,6 +50,18 @@ const LEASES: [Option<Lease>; 8] = [
     Some(Lease::Off),
 ];
 
+/// Waits that end within a sequence, and one that does not.
+const WAITS_MS: [Option<u32>; 8] = [
+    None,
+    None,
+    None,
+    Some(100),
+    Some(400),
+    Some(1_000),
+    Some(1_000),
+    Some(60_000),
+];
+
 const CLIENT_FLAGS: [u32; 3] = [0, 7, u32::MAX];
 /// By a little, by many digits, and all the way round.
 const DELTAS: [u64; 7] = [1, 0, 3, 10, 1 << 40, 10_u64.pow(19), u64::MAX];
@@ -79,7 +91,8 @@ impl<'a> Arbitrary<'a> for Op {
             41 => Self::WallClock {
                 ahead_s: u.int_in_range(0..=5)?,
             },
-            42..=49 => Self::Tick,
+            42..=45 => Self::Tick,
+            46..=49 => Self::Due,
             50..=57 => Self::Pressure {
                 key: u.arbitrary()?,
             },
@@ -115,12 +128,7 @@ impl<'a> Arbitrary<'a> for SmallRequest {
             }),
             176..=199 => arithmetic(u, key)?,
             200..=209 => Self::Lock { key },
-            210..=223 => Self::Acquire(SmallAcquire {
-                key,
-                lease: *u.choose(&LEASES)?,
-                needs_item: u.ratio(1, 4)?,
-                looks: u.arbitrary()?,
-            }),
+            210..=223 => acquire(u, key)?,
             224..=231 => Self::Unlock { key },
             232..=238 => Self::Release {
                 key,
@@ -139,6 +147,20 @@ impl<'a> Arbitrary<'a> for SmallRequest {
             255 => Self::StatsReset,
         })
     }
+}
+
+fn acquire(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
+    let (lease, needs_item) = (*u.choose(&LEASES)?, u.ratio(1, 4)?);
+    // One byte for both.
+    let bits: u8 = u.arbitrary()?;
+    let wait_ms = WAITS_MS.get(usize::from(bits >> 1) % WAITS_MS.len());
+    Ok(SmallRequest::Acquire(SmallAcquire {
+        key,
+        lease,
+        needs_item,
+        looks: bits & 1 != 0,
+        wait_ms: wait_ms.copied().flatten(),
+    }))
 }
 
 fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {

@@ -9,6 +9,7 @@ use latchd_core::item::Cas;
 use latchd_core::key::Key;
 use latchd_core::reply::{Granted, Reply};
 use latchd_core::time::{Clock, Instant};
+use latchd_core::wait::{Notice, Outcome};
 
 use super::{
     CLIENTS, CasChoice, ClientNumber, FenceChoice, Input, KEYS, Meaning, Op, PRESSURE_KEYS,
@@ -49,6 +50,26 @@ pub struct Environment {
     connections: u64,
     versions: [Versions; KEYS.len()],
     fences: [Fences; KEYS.len()],
+    parked: [Option<Parked>; CLIENTS],
+}
+
+/// A request that waits, or has waited and is to be answered now.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Parked {
+    request: SmallRequest,
+    /// Its client was told that the wait is over.
+    is_over: bool,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Asked {
+    /// Which of the clients.
+    client: usize,
+    /// What it asks for.
+    pub request: SmallRequest,
+    /// It has waited for that.
+    pub has_waited: bool,
 }
 
 /// What the clients know of the versions of one item.
@@ -91,6 +112,7 @@ impl Environment {
                 current: None,
                 former: None,
             }; KEYS.len()],
+            parked: [None; CLIENTS],
         }
     }
 
@@ -117,11 +139,12 @@ impl Environment {
                 *self.last.get_mut(client.among(CLIENTS))? = Some(conn);
                 Some(Input::Event(Event::Opened(conn)))
             }
-            Op::Close { client } => self
-                .connected
-                .get_mut(client.among(CLIENTS))?
-                .take()
-                .map(|conn| Input::Event(Event::Closed(conn))),
+            Op::Close { client } => {
+                let conn = self.connected.get_mut(client.among(CLIENTS))?.take()?;
+                // What it has waited for is given to nobody.
+                *self.parked.get_mut(client.among(CLIENTS))? = None;
+                Some(Input::Event(Event::Closed(conn)))
+            }
             Op::Advance { ms } => {
                 self.now_ms += u64::from(*ms);
                 None
@@ -137,16 +160,67 @@ impl Environment {
                 }))
             }
             Op::Tick => Some(Input::Event(Event::Tick)),
+            Op::Due => Some(Input::Due),
             Op::Pressure { key } => Some(pressure(*key)),
-            Op::Request { client, request } => {
+            Op::Request { client, .. } => {
+                let Asked { request, .. } = self.asked(op)?;
                 let conn = (*self.last.get(client.among(CLIENTS))?)?;
+                *self.parked.get_mut(client.among(CLIENTS))? = None;
                 Some(Input::Command(conn, request.lower(self)))
             }
         }
     }
 
-    /// Takes in what a reply tells of the version of the item asked for.
-    pub fn learn(&mut self, request: &SmallRequest, reply: &Reply<'_>) {
+    /// What `op` asks for, if it is a request that stands for an input (now).
+    #[must_use]
+    pub fn asked(&self, op: &Op) -> Option<Asked> {
+        let Op::Request { client, request } = *op else {
+            return None;
+        };
+        let client = client.among(CLIENTS);
+        let parked = *self.parked.get(client)?;
+        match parked {
+            None => Some(Asked {
+                client,
+                request,
+                has_waited: false,
+            }),
+            Some(parked) => parked.is_over.then_some(Asked {
+                client,
+                request: parked.request.without_wait(),
+                has_waited: true,
+            }),
+        }
+    }
+
+    /// Takes in that a wait is over: the next that its client asks for is the same without it, unless it is
+    /// answered by that. Nothing if the connection has gone.
+    pub fn settle(&mut self, notice: Notice) {
+        let client = self
+            .connected
+            .iter()
+            .position(|conn| *conn == Some(notice.conn));
+        let Some(parked) = client.and_then(|client| self.parked.get_mut(client)) else {
+            return;
+        };
+        match (parked, notice.outcome) {
+            (Some(parked), Outcome::Granted | Outcome::TimedOut) => parked.is_over = true,
+            (parked, Outcome::NotFound | Outcome::TooManyLocks) => *parked = None,
+            (None, Outcome::Granted | Outcome::TimedOut) => {}
+        }
+    }
+
+    /// Takes in what a reply tells: that its client waits, which grant it was, which version the item has.
+    pub fn learn(&mut self, asked: &Asked, reply: &Reply<'_>) {
+        let Asked {
+            client, request, ..
+        } = asked;
+        if let (Reply::Waits, Some(parked)) = (reply, self.parked.get_mut(*client)) {
+            *parked = Some(Parked {
+                request: *request,
+                is_over: false,
+            });
+        }
         if let (Reply::Granted(granted), Some(key)) = (reply, request.key())
             && let Some(fences) = self.fences.get_mut(key.among(KEYS.len()))
         {

@@ -1,4 +1,4 @@
-//! What an op comes to: a call of one of the two functions that lead into a core.
+//! What an op comes to: a call of one of the functions that lead into a core.
 
 use latchd_core::command::Command;
 use latchd_core::engine::{Core, Event};
@@ -13,6 +13,8 @@ pub enum Input<'a> {
     Command(ConnId, Command<'a>),
     /// For [`Core::handle`].
     Event(Event),
+    /// For [`Core::pass`].
+    Due,
 }
 
 impl<'a> Input<'a> {
@@ -24,6 +26,10 @@ impl<'a> Input<'a> {
                 core.handle(now, event);
                 None
             }
+            Self::Due => {
+                core.pass(now);
+                None
+            }
         }
     }
 
@@ -32,7 +38,7 @@ impl<'a> Input<'a> {
     pub const fn command(&self) -> Option<&Command<'a>> {
         match self {
             Self::Command(_, command) => Some(command),
-            Self::Event(_) => None,
+            Self::Event(_) | Self::Due => None,
         }
     }
 }

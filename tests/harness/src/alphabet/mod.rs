@@ -24,7 +24,7 @@ mod request;
 mod shorten;
 mod words;
 
-pub use environment::{Environment, pressure};
+pub use environment::{Asked, Environment, pressure};
 pub use input::Input;
 pub use pairs::{Pairs, ReplyKind, RequestKind, needs_log};
 pub use request::{SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
@@ -76,13 +76,16 @@ pub enum Op {
     },
     /// The core is told that time has passed.
     Tick,
+    /// What is due by now is done: the call of a transport that keeps to the core's deadlines.
+    Due,
     /// An item that nobody else knows is stored: memory becomes scarce.
     Pressure {
         /// Which of [`PRESSURE_KEYS`].
         key: u8,
     },
     /// A client asks for something. One that has gone asks under the id it had, which is dead, and
-    /// may take no lock; nothing if it has never been connected.
+    /// may take no lock; nothing if it has never been connected, or waits. One whose wait is over asks for what it
+    /// has waited for again, whatever this says.
     Request {
         /// Which one.
         client: ClientNumber,

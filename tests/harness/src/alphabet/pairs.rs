@@ -7,13 +7,14 @@ use std::fmt;
 
 use latchd_core::command::{
     Arithmetic, Command, Direction, Get, GlobalCommand, Guard, ItemCommand, Lease, LockAfter,
-    OnMissing, Removal, Set, SetMode, TtlStep,
+    OnMissing, Removal, Set, SetMode, TtlStep, Wait,
 };
 use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::reply::{Refusal, Reply, Win};
+use latchd_core::wait::Outcome;
 
-use super::{CasChoice, FenceChoice, Meaning, SmallKey, SmallRequest};
+use super::{Asked, CasChoice, FenceChoice, Meaning, SmallKey, SmallRequest};
 
 /// Declares an enum without fields, its names and the list of all.
 macro_rules! kinds {
@@ -40,7 +41,8 @@ kinds! {
     /// A reply without its values.
     ReplyKind {
         Hit, HitUnchanged, HitWon, HitSent, HitStale, HitStaleWon, HitStaleSent, Miss,
-        Stored, NotStored, Exists, NotFound, Deleted, Number, Locked, Granted, GrantedItem, Contended, Unlocked, Ok, Keys, Stats,
+        Stored, NotStored, Exists, NotFound, Deleted, Number, Locked, Granted, GrantedItem, Contended,
+        WouldDeadlock, Waits, GivenInTurn, TimedOut, Unlocked, Ok, Keys, Stats,
         RefusedLocked, RefusedNotLocked, RefusedNotLockedNotFound, RefusedTooManyLocks,
         RefusedConnectionClosed, RefusedTooLarge, RefusedOutOfMemory, RefusedNonNumeric,
     }
@@ -131,6 +133,11 @@ requests! {
     TakeLeaseOff: Granted GrantedItem NotFound;
     // `x`, with a lease or without.
     AcquireItem: GrantedItem NotFound Contended RefusedTooManyLocks RefusedConnectionClosed;
+    // Any of these, if it may wait.
+    AcquireOrWait: Granted GrantedItem NotFound WouldDeadlock Waits RefusedTooManyLocks
+        RefusedConnectionClosed;
+    // Not what is asked, but what becomes of one who waits: how the wait ends, and the answer.
+    Wait: GivenInTurn TimedOut Granted GrantedItem Contended NotFound RefusedTooManyLocks;
     Release: Unlocked NotFound;
     ReleaseFenced: Unlocked NotFound;
     SetFenced: Stored NotStored Exists NotFound RefusedOutOfMemory;
@@ -182,6 +189,16 @@ impl RequestKind {
         Self::of_command(&request.lower(&Any))
     }
 
+    /// What kind of request is asked: one that has waited is no request of its own.
+    #[must_use]
+    pub fn of_asked(asked: &Asked) -> Self {
+        if asked.has_waited {
+            Self::Wait
+        } else {
+            Self::of(&asked.request)
+        }
+    }
+
     /// What kind of request `command` is: of the alphabet or of a layer's own making.
     #[must_use]
     pub fn of_command(command: &Command<'_>) -> Self {
@@ -221,6 +238,9 @@ impl RequestKind {
             ItemCommand::Arithmetic(sum) if sum.lock == LockAfter::Release => Self::CountAndUnlock,
             ItemCommand::Acquire(acquire) if acquire.lease == Some(Lease::Off) => {
                 Self::TakeLeaseOff
+            }
+            ItemCommand::Acquire(acquire) if matches!(acquire.wait, Wait::UpTo { .. }) => {
+                Self::AcquireOrWait
             }
             ItemCommand::Acquire(acquire) if acquire.needs_item => Self::AcquireItem,
             ItemCommand::Acquire(acquire) if acquire.lease.is_some() => Self::AcquireLeased,
@@ -288,6 +308,17 @@ impl RequestKind {
 }
 
 impl ReplyKind {
+    /// What one who waits is told.
+    #[must_use]
+    pub const fn of_outcome(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Granted => Self::GivenInTurn,
+            Outcome::TimedOut => Self::TimedOut,
+            Outcome::NotFound => Self::NotFound,
+            Outcome::TooManyLocks => Self::RefusedTooManyLocks,
+        }
+    }
+
     /// What kind of reply `reply` is.
     #[must_use]
     pub const fn of(reply: &Reply<'_>) -> Self {
@@ -312,7 +343,8 @@ impl ReplyKind {
             Reply::Granted(granted) if granted.item.is_some() => Self::GrantedItem,
             Reply::Granted(_) => Self::Granted,
             Reply::Contended(_) => Self::Contended,
-            Reply::WouldDeadlock(_) | Reply::Waits => panic!("no request of the alphabet waits"),
+            Reply::WouldDeadlock(_) => Self::WouldDeadlock,
+            Reply::Waits => Self::Waits,
             Reply::Unlocked => Self::Unlocked,
             Reply::Ok => Self::Ok,
             Reply::Keys(_) => Self::Keys,
@@ -347,18 +379,23 @@ impl Default for Pairs {
 
 impl Pairs {
     /// Notes a pair.
-    pub fn note(&mut self, request: &SmallRequest, reply: &Reply<'_>) {
-        self.note_kind(RequestKind::of(request), reply);
+    pub fn note(&mut self, asked: &Asked, reply: &Reply<'_>) {
+        self.note_kind(RequestKind::of_asked(asked), ReplyKind::of(reply));
+    }
+
+    /// Notes how a wait has ended.
+    pub fn note_outcome(&mut self, outcome: Outcome) {
+        self.note_kind(RequestKind::Wait, ReplyKind::of_outcome(outcome));
     }
 
     /// Notes a pair of a layer that has commands and no requests.
     pub fn note_command(&mut self, command: &Command<'_>, reply: &Reply<'_>) {
-        self.note_kind(RequestKind::of_command(command), reply);
+        self.note_kind(RequestKind::of_command(command), ReplyKind::of(reply));
     }
 
-    fn note_kind(&mut self, request: RequestKind, reply: &Reply<'_>) {
+    fn note_kind(&mut self, request: RequestKind, reply: ReplyKind) {
         let row = self.seen.get_mut(request as usize);
-        if let Some(count) = row.and_then(|row| row.get_mut(ReplyKind::of(reply) as usize)) {
+        if let Some(count) = row.and_then(|row| row.get_mut(reply as usize)) {
             *count += 1;
         }
     }

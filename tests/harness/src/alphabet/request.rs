@@ -295,6 +295,8 @@ pub struct SmallAcquire {
     pub needs_item: bool,
     /// The item is looked at.
     pub looks: bool,
+    /// How long it waits for its turn, in milliseconds; `None` is not at all.
+    pub wait_ms: Option<u32>,
 }
 
 impl SmallAcquire {
@@ -306,6 +308,7 @@ impl SmallAcquire {
             lease: None,
             needs_item: false,
             looks: false,
+            wait_ms: None,
         }
     }
 }
@@ -354,6 +357,15 @@ impl SmallRequest {
         self
     }
 
+    /// The same, if it is one that may wait, by one who does not.
+    #[must_use]
+    pub const fn without_wait(mut self) -> Self {
+        if let Self::Acquire(acquire) = &mut self {
+            acquire.wait_ms = None;
+        }
+        self
+    }
+
     /// The command, with what its words stand for.
     #[must_use]
     pub fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Command<'a> {
@@ -370,7 +382,10 @@ impl SmallRequest {
                 lease: acquire.lease,
                 needs_item: acquire.needs_item,
                 looks: acquire.looks,
-                wait: Wait::No,
+                wait: match acquire.wait_ms {
+                    Some(ms) => Wait::UpTo { ms: ms.into() },
+                    None => Wait::No,
+                },
             })),
             Self::Release { key, fence } => Command::Item(ItemCommand::Release(Release {
                 key: meaning.key(key),

@@ -7,6 +7,16 @@ use super::{
     Op, SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, SmallValue,
 };
 
+/// `of` with one field after the other as `plain` has it.
+macro_rules! each_as_in {
+    ($plain:ident, $of:ident: $($field:ident),+) => {
+        each_as_in!($plain, $of: Self: $($field),+)
+    };
+    ($plain:ident, $of:ident: $type:ident: $($field:ident),+) => {
+        [$($type { $field: $plain.$field, ..$of }),+]
+    };
+}
+
 impl Op {
     /// Ops that do less of the same, plainest first. Empty for one that cannot be plainer.
     #[must_use]
@@ -24,6 +34,7 @@ impl Op {
             | Self::Rewind { .. }
             | Self::WallClock { .. }
             | Self::Tick
+            | Self::Due
             | Self::Pressure { .. } => Vec::new(),
         }
     }
@@ -39,12 +50,14 @@ impl SmallRequest {
             Self::Arithmetic(sum) => sum.plainer().into_iter().map(Self::Arithmetic).collect(),
             Self::FlushAll { .. } => [Self::FlushAll { at: Exptime::Never }].to_vec(),
             Self::Keys { .. } => [Self::Keys { prefix: None }].to_vec(),
-            Self::Acquire(acquire) => [Self::Acquire(SmallAcquire {
-                needs_item: acquire.needs_item,
-                lease: acquire.lease,
-                ..SmallAcquire::new(acquire.key)
-            })]
-            .to_vec(),
+            Self::Acquire(acquire) => {
+                let plain = SmallAcquire {
+                    wait_ms: acquire.wait_ms,
+                    ..SmallAcquire::new(acquire.key)
+                };
+                let less = each_as_in!(plain, acquire: SmallAcquire: looks, needs_item, lease);
+                less.map(Self::Acquire).to_vec()
+            }
             Self::Release { key, .. } => [Self::Release { key, fence: None }].to_vec(),
             Self::SetTooLarge { .. }
             | Self::Lock { .. }
@@ -56,13 +69,6 @@ impl SmallRequest {
         plainer.retain(|request| request != self);
         plainer
     }
-}
-
-/// `of` with one field after the other as `plain` has it.
-macro_rules! each_as_in {
-    ($plain:ident, $of:ident: $($field:ident),+) => {
-        [$(Self { $field: $plain.$field, ..$of }),+]
-    };
 }
 
 impl SmallGet {

@@ -30,6 +30,8 @@ pub enum OwnedReply {
         item: Option<Seen>,
     },
     Contended(LockSeen),
+    WouldDeadlock(LockSeen),
+    Waits,
     Unlocked,
     Ok,
     Keys(BTreeSet<Vec<u8>>),
@@ -88,11 +90,15 @@ pub struct Counts {
     pub lock_expired: u64,
     pub lock_renewed: u64,
     pub lock_refusals: u64,
+    pub lock_waits: u64,
+    pub lock_wait_timeouts: u64,
+    pub lock_deadlocks: u64,
     pub win_sent: u64,
     pub win_waits: u64,
     pub stale_marks: u64,
     pub locks_held: u64,
     pub lock_holders: u64,
+    pub lock_waiting: u64,
 }
 
 impl OwnedReply {
@@ -112,7 +118,8 @@ impl OwnedReply {
                 item: granted.item.map(|hit| Seen::of(&hit, ttls(&hit.ttl))),
             },
             Reply::Contended(lock) => Self::Contended(*lock),
-            Reply::WouldDeadlock(_) | Reply::Waits => panic!("no request of the alphabet waits"),
+            Reply::WouldDeadlock(lock) => Self::WouldDeadlock(*lock),
+            Reply::Waits => Self::Waits,
             Reply::Miss => Self::Miss,
             Reply::Stored(stored) => Self::Stored {
                 cas: stored.cas.number(),
@@ -144,11 +151,15 @@ impl OwnedReply {
                     lock_expired: counters.lock_expired,
                     lock_renewed: counters.lock_renewed,
                     lock_refusals: counters.lock_refusals,
+                    lock_waits: counters.lock_waits,
+                    lock_wait_timeouts: counters.lock_wait_timeouts,
+                    lock_deadlocks: counters.lock_deadlocks,
                     win_sent: counters.win_sent,
                     win_waits: counters.win_waits,
                     stale_marks: counters.stale_marks,
                     locks_held: gauges.locks_held,
                     lock_holders: gauges.lock_holders,
+                    lock_waiting: gauges.lock_waiting,
                 })
             }
             Reply::Refused(refusal) => Self::Refused(*refusal),

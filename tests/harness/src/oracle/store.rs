@@ -12,6 +12,7 @@ use super::{Item, Oracle, OwnedReply};
 impl Oracle {
     pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> OwnedReply {
         let key = set.key.as_bytes();
+        let in_force = self.lock_of(key).map(|lock| lock.fence);
         let old = self.items.get(key).cloned();
         let missing = (set.mode == SetMode::Replace).then_some(OwnedReply::NotFound);
         if let Some(forbidden) = self.forbids(conn, key, (set.fence, set.lock), missing) {
@@ -72,7 +73,7 @@ impl Oracle {
             }
         }
         self.items.insert(key.to_vec(), item);
-        self.changed(key, set.lock);
+        self.changed(key, in_force, set.lock);
         OwnedReply::Stored {
             cas,
             size: value.len(),
@@ -81,6 +82,7 @@ impl Oracle {
 
     pub(super) fn delete(&mut self, conn: ConnId, delete: &Delete<'_>) -> OwnedReply {
         let key = delete.key.as_bytes();
+        let in_force = self.lock_of(key).map(|lock| lock.fence);
         let missing = Some(OwnedReply::NotFound);
         if let Some(forbidden) = self.forbids(conn, key, (delete.fence, delete.lock), missing) {
             return forbidden;
@@ -100,7 +102,7 @@ impl Oracle {
         let item = match delete.removal {
             Removal::Remove => {
                 self.take_out(key);
-                self.changed(key, delete.lock);
+                self.changed(key, in_force, delete.lock);
                 return OwnedReply::Deleted;
             }
             Removal::MarkStale { exptime } => Item {
@@ -133,12 +135,13 @@ impl Oracle {
         };
         self.counts.stale_marks += u64::from(item.stale);
         self.items.insert(key.to_vec(), item);
-        self.changed(key, delete.lock);
+        self.changed(key, in_force, delete.lock);
         OwnedReply::Deleted
     }
 
     pub(super) fn arithmetic(&mut self, conn: ConnId, request: &Arithmetic<'_>) -> OwnedReply {
         let key = request.key.as_bytes();
+        let in_force = self.lock_of(key).map(|lock| lock.fence);
         let missing = (!request.steps.vivifies()).then_some(OwnedReply::NotFound);
         if let Some(forbidden) = self.forbids(conn, key, (request.fence, request.lock), missing) {
             return forbidden;
@@ -158,7 +161,7 @@ impl Oracle {
                         ..item
                     },
                 );
-                self.changed(key, request.lock);
+                self.changed(key, in_force, request.lock);
                 return OwnedReply::Number {
                     value: request.initial,
                     cas,
@@ -184,7 +187,7 @@ impl Oracle {
         item.gone_at_ms = gone_at_ms;
         let cas = item.cas;
         self.items.insert(key.to_vec(), item);
-        self.changed(key, request.lock);
+        self.changed(key, in_force, request.lock);
         OwnedReply::Number { value, cas, ttls }
     }
 }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use latchd_core::command::{
     Arithmetic, Delete, Direction, Get, Guard, ItemCommand, Lease, LockAfter, NewCas, Removal, Set,
-    SetMode, TtlStep, TtlSteps,
+    SetMode, TtlStep, TtlSteps, Wait,
 };
 use latchd_core::fence::Fence;
 use latchd_core::key::{Key, KeyForm};
@@ -68,6 +68,9 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
                 flags.put(b'F', None);
                 if let Some(lease) = acquire.lease {
                     flags.put_lease(lease);
+                }
+                if let Wait::UpTo { ms } = acquire.wait {
+                    flags.put(b'w', Some(ms));
                 }
                 if acquire.needs_item {
                     flags.put(b'x', None);
