@@ -23,6 +23,7 @@ mod snapshot;
 mod stampede;
 mod transcript;
 pub mod verb;
+pub mod waits;
 pub mod world;
 
 pub use action::Action;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use latchd_harness::transcript::parse::parse;
 use latchd_model::report::{self, Outcome};
-use latchd_model::{Explored, Setup, all, lease, pairs, search};
+use latchd_model::{Explored, Setup, all, lease, pairs, search, waits};
 use stateright::Model;
 
 /// Every interleaving of locks and wins, within bounds, on the real core of latchd.
@@ -67,6 +67,14 @@ enum Task {
         #[arg(long)]
         renews: Option<bool>,
     },
+    /// Explores every state of the models of locks that are waited for.
+    Waits {
+        /// Only the models whose name begins with this.
+        name: Option<String>,
+        /// How many threads search.
+        #[arg(long, default_value_t = 2)]
+        threads: usize,
+    },
     /// Serves stateright's Explorer for one model, on loopback.
     Explore {
         /// Which model.
@@ -102,6 +110,7 @@ fn main() -> ExitCode {
             steps,
             renews,
         } => leases(threads, show, name.as_deref(), steps, renews),
+        Task::Waits { name, threads } => waits(name.as_deref().unwrap_or_default(), threads),
         Task::Explore { name, port } => explore(&name, port),
     };
     if is_good {
@@ -174,6 +183,9 @@ fn check(setups: &[&'static Setup], threads: usize, save: &Path) -> bool {
 
 /// How it is said is what `model/mutants/src/layer.rs` reads.
 fn search(name: &str) -> bool {
+    if let Some(bounds) = waits::ALL.iter().find(|bounds| bounds.name == name) {
+        return search_waits(bounds);
+    }
     let Some(setup) = all().find(|setup| setup.name == name) else {
         eprintln!("there is no model {name}");
         std::process::exit(2);
@@ -196,6 +208,55 @@ fn search(name: &str) -> bool {
             false
         }
     }
+}
+
+fn search_waits(bounds: &waits::Bounds) -> bool {
+    match waits::search(bounds) {
+        Ok(states) => {
+            println!("{}: nothing is wrong in {states} states", bounds.name);
+            true
+        }
+        Err((way, fault)) => {
+            let rule = fault.split_once(':').map_or("M", |(rule, _)| rule);
+            println!("{}: {} steps break {rule}", bounds.name, way.len());
+            for step in way {
+                println!("# {step:?}");
+            }
+            println!("# {fault}");
+            false
+        }
+    }
+}
+
+fn waits(name: &str, threads: usize) -> bool {
+    let chosen = waits::ALL
+        .iter()
+        .filter(|bounds| bounds.name.starts_with(name));
+    let mut complaints = String::new();
+    let mut models = 0;
+    println!(
+        "{:20} {:>9} {:>12} {:>6} {:>8}",
+        "model", "states", "transitions", "depth", "seconds"
+    );
+    for bounds in chosen {
+        let outcome = waits::check(bounds, threads);
+        println!(
+            "{:20} {:>9} {:>12} {:>6} {:>8.1}",
+            bounds.name,
+            outcome.states,
+            outcome.transitions,
+            outcome.depth,
+            outcome.time.as_secs_f64()
+        );
+        complaints.push_str(&outcome.complaints);
+        models += 1;
+    }
+    if complaints.is_empty() {
+        println!("\n{models} models, everything holds and everything was seen");
+    } else {
+        println!("\n{complaints}");
+    }
+    complaints.is_empty() && models > 0
 }
 
 fn view(setups: &[&'static Setup]) -> bool {

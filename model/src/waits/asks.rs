@@ -1,0 +1,187 @@
+//! Requests for locks: what a client asks, what a transport does first, and what becomes of the answer.
+
+use latchd_core::command::{Acquire, Command, ItemCommand, Lease, Wait};
+use latchd_core::reply::{Refusal, Reply};
+use latchd_core::wait::{Chain, Outcome, would_deadlock};
+
+use super::world::{Judged, LEASE_MS, Parked, WAIT_MS, World, key as name_of, must, place_of};
+use super::{Asks, Witness};
+
+impl World {
+    pub(super) fn ask(&mut self, client: usize, key: usize, asks: Asks) -> Judged {
+        let shard = self.shard_of(key);
+        self.come_to(shard);
+        if asks == Asks::Lock {
+            let command = Command::Item(ItemCommand::Lock { key: name_of(key) });
+            let (is_locked, is_refused) = self.execute(shard, client, command, |reply| {
+                let refused = matches!(reply, Reply::Refused(Refusal::Locked));
+                (matches!(reply, Reply::Locked), refused)
+            });
+            self.take_notices(shard)?;
+            if is_locked {
+                let lock = self.cores[shard].locks().in_force(name_of(key));
+                let fence = lock.map_or(0, |lock| lock.fence.number());
+                return self.given(client, key, asks, fence);
+            }
+            if is_refused {
+                return self.refused(client, key);
+            }
+            // Only an item that is there has a lock of that kind.
+            return must(self.held[key].is_none(), "L6: a lock is not seen");
+        }
+        let acquire = Acquire {
+            key: name_of(key),
+            lease: asks.is_leased().then_some(Lease::For { ms: LEASE_MS }),
+            needs_item: asks.needs_item(),
+            looks: false,
+            wait: if asks.waits() {
+                self.may_wait(client, key)?
+            } else {
+                Wait::No
+            },
+        };
+        self.acquire(client, key, asks, acquire)
+    }
+
+    /// What a transport does before it lets a request wait, over several cores (`wait.rs`).
+    fn may_wait(&mut self, client: usize, number: usize) -> Result<Wait, String> {
+        let wait = Wait::UpTo { ms: WAIT_MS };
+        if self.cores.len() == 1 {
+            return Ok(wait);
+        }
+        let conn = self.clients[client].conn.expect("it is open");
+        let shard = self.shard_of(number);
+        let now = self.now();
+        let holder = self.cores[shard].holder(now, name_of(number));
+        self.take_notices(shard)?;
+        if holder.is_none_or(|holder| holder == conn) {
+            return Ok(wait);
+        }
+        for other in 0..self.cores.len() {
+            self.come_to(other);
+            self.cores[other].pass(now);
+            self.take_notices(other)?;
+        }
+        self.cores[shard].holder(now, name_of(number));
+        let chain = would_deadlock(
+            conn,
+            name_of(number),
+            self.cores[shard].limits().wait_chain_max,
+            |key| self.cores[self.shard_of(place_of(key))].locks().owner(key),
+            |conn| {
+                self.cores
+                    .iter()
+                    .find_map(|core| core.waits().waits_for(conn))
+            },
+        );
+        match chain {
+            Chain::Ends => Ok(wait),
+            Chain::Closes => Ok(Wait::WouldDeadlock),
+            Chain::TooLong => Err("Q9: a chain of a few is too long".into()),
+        }
+    }
+
+    pub(super) fn hear(&mut self, client: usize) -> Judged {
+        let parked = self.clients[client].parked.take().expect("it has waited");
+        let Parked { key, asks, .. } = parked;
+        match parked.told.expect("it was told") {
+            Outcome::NotFound => {
+                self.witness(Witness::NotFound);
+                return must(asks.needs_item(), "Q10: not found, and not asked for");
+            }
+            Outcome::TooManyLocks => return Err("Q10: one lock is too many".into()),
+            Outcome::Granted | Outcome::TimedOut => {}
+        }
+        self.come_to(self.shard_of(key));
+        let is_his = self.holds(client, key);
+        let command = Acquire {
+            key: name_of(key),
+            lease: asks.is_leased().then_some(Lease::For { ms: LEASE_MS }),
+            needs_item: asks.needs_item(),
+            looks: false,
+            wait: Wait::UpTo { ms: WAIT_MS },
+        };
+        let Command::Item(ItemCommand::Acquire(acquire)) =
+            Command::Item(ItemCommand::Acquire(command)).without_wait()
+        else {
+            unreachable!("it stays one");
+        };
+        self.witness(match (parked.told, is_his) {
+            (Some(Outcome::Granted), true) => Witness::HeardInTime,
+            (Some(Outcome::Granted), false) => Witness::LostBeforeHeard,
+            _ => Witness::HeardTooLate,
+        });
+        if is_his {
+            // It is told what it has, and gets nothing new: not a lease that begins now either.
+            let before = self.held[key];
+            self.acquire(client, key, asks.heard(), acquire)?;
+            return must(self.held[key] == before, "Q10: heard, and something else");
+        }
+        self.acquire(client, key, asks, acquire)
+    }
+
+    fn acquire(&mut self, client: usize, key: usize, asks: Asks, acquire: Acquire<'_>) -> Judged {
+        enum Answer {
+            Granted(u64),
+            Contended,
+            WouldDeadlock,
+            Waits,
+            NotFound,
+        }
+        let shard = self.shard_of(key);
+        let command = Command::Item(ItemCommand::Acquire(acquire));
+        #[allow(clippy::wildcard_enum_match_arm)] // Whatever else it is, it is wrong.
+        let answer = self.execute(shard, client, command, |reply| match reply {
+            Reply::Granted(granted) => Ok(Answer::Granted(granted.fence.number())),
+            Reply::Contended(_) => Ok(Answer::Contended),
+            Reply::WouldDeadlock(_) => Ok(Answer::WouldDeadlock),
+            Reply::Waits => Ok(Answer::Waits),
+            Reply::NotFound => Ok(Answer::NotFound),
+            _ => Err(format!("Q10: answered {reply:?}")),
+        })?;
+        self.take_notices(shard)?;
+        match answer {
+            Answer::Granted(fence) => self.given(client, key, asks, fence),
+            Answer::Contended => {
+                must(
+                    !asks.waits() || acquire.wait == Wait::No,
+                    "Q10: refused a wait",
+                )?;
+                self.refused(client, key)
+            }
+            Answer::WouldDeadlock => {
+                let is_cycle = self.would_close(client, key);
+                must(is_cycle, "Q9: refused as a deadlock without one")?;
+                let holder = self.held[key].map(|held| held.client);
+                if holder == Some(client) {
+                    self.witness(Witness::WaitsForItself);
+                } else {
+                    self.witness(Witness::Deadlock);
+                    if holder.and_then(|other| self.awaited_by(other)) != Some(client) {
+                        self.witness(Witness::DeadlockOfThree);
+                    }
+                }
+                Ok(())
+            }
+            Answer::Waits => {
+                must(!self.would_close(client, key), "Q9: waits for ever")?;
+                must(self.held[key].is_some(), "Q6: waits for a free lock")?;
+                self.lines[key].push(client);
+                if self.lines[key].len() > 1 {
+                    self.witness(Witness::TwoWait);
+                }
+                self.clients[client].parked = Some(Parked {
+                    key,
+                    asks,
+                    until_ms: self.now_ms + WAIT_MS,
+                    told: None,
+                });
+                Ok(())
+            }
+            Answer::NotFound => {
+                let is_meant = acquire.needs_item;
+                must(is_meant, "Q10: not found, and not asked for")
+            }
+        }
+    }
+}

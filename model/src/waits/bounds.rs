@@ -1,0 +1,262 @@
+//! What each model explores.
+
+use super::KEYS_MAX;
+
+/// What one model explores.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// How many clients.
+    pub clients: usize,
+    /// How many keys.
+    pub keys: usize,
+    /// Over how many cores the keys are spread, one by one.
+    pub shards: usize,
+    /// Whether a core is told the time as soon as something is due; if not, somebody may ask first.
+    pub is_punctual: bool,
+    /// How many locks that are over a call lets go of.
+    pub settled_max: usize,
+    /// In which ways a lock is asked for.
+    pub asks: &'static [Asks],
+    /// In which ways one is given back, besides `mu`.
+    pub gives: &'static [Gives],
+    /// States and transitions, as of the last change of model or core on purpose.
+    pub pinned: (usize, usize),
+    /// What must be seen at least once, or the proof is about nothing.
+    pub witnesses: &'static [Witness],
+}
+
+impl Bounds {
+    /// Whether everything that ends is let go of in one call.
+    pub(super) const fn settles_together(&self) -> bool {
+        self.settled_max > KEYS_MAX
+    }
+}
+
+/// How a lock is asked for.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum Asks {
+    /// `ml`.
+    Now,
+    /// `ml` with a lease.
+    NowLeased,
+    /// `lock`.
+    Lock,
+    /// `ml w`.
+    Waits,
+    /// `ml w` with a lease.
+    WaitsLeased,
+    /// `ml w x`.
+    WaitsForItem,
+}
+
+impl Asks {
+    pub(super) const fn waits(self) -> bool {
+        matches!(self, Self::Waits | Self::WaitsLeased | Self::WaitsForItem)
+    }
+
+    pub(super) const fn is_leased(self) -> bool {
+        matches!(self, Self::NowLeased | Self::WaitsLeased)
+    }
+
+    pub(super) const fn needs_item(self) -> bool {
+        matches!(self, Self::WaitsForItem)
+    }
+
+    /// The same by one who has it, and is told so.
+    pub(super) const fn heard(self) -> Self {
+        match self {
+            Self::Now | Self::NowLeased | Self::Lock | Self::Waits | Self::WaitsLeased => Self::Now,
+            Self::WaitsForItem => self,
+        }
+    }
+}
+
+/// How a lock is given back, or ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Gives {
+    /// `unlock`.
+    Unlock,
+    /// `unlock_all`.
+    UnlockAll,
+    /// `md U`.
+    DeleteAndUnlock,
+    /// `md`, which ends the lock of an item, and `ms`, without which there is none.
+    Items,
+}
+
+/// Something that must be seen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Witness {
+    /// A lock is given to one who has waited for it.
+    GivenInTurn,
+    /// Two wait for one lock.
+    TwoWait,
+    /// The first of two is given it, and the other waits on.
+    OneOfTwo,
+    /// A wait takes too long.
+    TimedOut,
+    /// A lock is free, and there is no item, which was asked for.
+    NotFound,
+    /// A request would close a circle of others.
+    Deadlock,
+    /// The circle would be one of three.
+    DeadlockOfThree,
+    /// A request would wait for a lock that its own connection holds.
+    WaitsForItself,
+    /// One who has not waited is refused while others do.
+    NobodyBarges,
+    /// The lease of a lock ends.
+    LeaseOver,
+    /// The lease of a lock ends, and somebody waits for it.
+    LeaseHandedOver,
+    /// One who waits goes, and others stay.
+    WaiterGoes,
+    /// A connection ends that was given a lock and had not heard of it, and another waits.
+    GrantOfDeadPassedOn,
+    /// Who was given a lock hears of it and has it.
+    HeardInTime,
+    /// Who was given a lock has lost it before it hears of it.
+    LostBeforeHeard,
+    /// Who has waited too long asks once more.
+    HeardTooLate,
+    /// A connection ends in the call in which a core learns that what it has waited for is free.
+    ToldInItsEnd,
+}
+
+/// What must be seen wherever somebody waits.
+pub(super) const ALWAYS_SEEN: &[Witness] = &[
+    Witness::GivenInTurn,
+    Witness::TwoWait,
+    Witness::OneOfTwo,
+    Witness::TimedOut,
+    Witness::WaitsForItself,
+    Witness::NobodyBarges,
+    Witness::WaiterGoes,
+    Witness::GrantOfDeadPassedOn,
+    Witness::HeardInTime,
+    Witness::HeardTooLate,
+];
+
+/// What must be seen where locks have leases.
+const SEEN_OF_LEASES: &[Witness] = &[
+    Witness::LeaseOver,
+    Witness::LeaseHandedOver,
+    Witness::LostBeforeHeard,
+];
+
+/// Four clients and a key; the others differ from it.
+const FOUR: Bounds = Bounds {
+    name: "waits-4x1",
+    pinned: (995, 10_905),
+    clients: 4,
+    keys: 1,
+    shards: 1,
+    is_punctual: true,
+    settled_max: 16,
+    asks: &[Asks::Now, Asks::NowLeased, Asks::Waits, Asks::WaitsLeased],
+    gives: &[],
+    witnesses: SEEN_OF_LEASES,
+};
+
+/// What is checked.
+pub const ALL: &[Bounds] = &[
+    Bounds {
+        name: "waits-3x1",
+        pinned: (299, 2731),
+        clients: 3,
+        ..FOUR
+    },
+    FOUR,
+    Bounds {
+        name: "waits-3x1-late",
+        pinned: (656, 6090),
+        clients: 3,
+        is_punctual: false,
+        ..FOUR
+    },
+    Bounds {
+        name: "waits-3x1-items",
+        pinned: (450, 5449),
+        clients: 3,
+        asks: &[Asks::Now, Asks::Lock, Asks::Waits, Asks::WaitsForItem],
+        gives: &[Gives::Unlock, Gives::DeleteAndUnlock, Gives::Items],
+        witnesses: &[Witness::NotFound],
+        ..FOUR
+    },
+    Bounds {
+        name: "waits-3x2",
+        pinned: (8110, 106_703),
+        clients: 3,
+        keys: 2,
+        asks: &[Asks::Now, Asks::NowLeased, Asks::Waits, Asks::WaitsLeased],
+        gives: &[Gives::UnlockAll],
+        witnesses: &[
+            Witness::Deadlock,
+            Witness::LeaseOver,
+            Witness::LeaseHandedOver,
+            Witness::LostBeforeHeard,
+        ],
+        ..FOUR
+    },
+    Bounds {
+        name: "waits-4x2",
+        pinned: (2334, 23_216),
+        clients: 4,
+        keys: 2,
+        asks: &[Asks::Waits],
+        witnesses: &[Witness::Deadlock],
+        ..FOUR
+    },
+    Bounds {
+        name: "waits-3x3",
+        pinned: (6877, 63_874),
+        clients: 3,
+        keys: 3,
+        asks: &[Asks::Waits],
+        witnesses: &[Witness::Deadlock, Witness::DeadlockOfThree],
+        ..FOUR
+    },
+    Bounds {
+        name: "waits-3x2-settled-1",
+        pinned: (3624, 32_899),
+        clients: 3,
+        keys: 2,
+        settled_max: 1,
+        asks: &[Asks::Waits],
+        gives: &[Gives::UnlockAll],
+        witnesses: &[Witness::Deadlock],
+        ..FOUR
+    },
+    Bounds {
+        name: "waits-3x2-shards-2",
+        pinned: (37_816, 398_306),
+        clients: 3,
+        keys: 2,
+        shards: 2,
+        is_punctual: false,
+        asks: &[Asks::Waits, Asks::WaitsLeased],
+        gives: &[Gives::UnlockAll],
+        witnesses: &[
+            Witness::Deadlock,
+            Witness::LeaseOver,
+            Witness::LeaseHandedOver,
+            Witness::LostBeforeHeard,
+        ],
+        ..FOUR
+    },
+    Bounds {
+        name: "waits-3x3-shards-2",
+        pinned: (13_777, 135_102),
+        clients: 3,
+        keys: 3,
+        shards: 2,
+        asks: &[Asks::Waits],
+        gives: &[Gives::UnlockAll],
+        witnesses: &[Witness::Deadlock, Witness::DeadlockOfThree],
+        ..FOUR
+    },
+];
