@@ -40,7 +40,7 @@ impl World {
                 Wait::No
             },
         };
-        self.acquire(client, key, asks, acquire)
+        self.acquire(client, key, asks, acquire).map(|_| ())
     }
 
     /// What a transport does before it lets a request wait, over several cores (`wait.rs`).
@@ -114,13 +114,21 @@ impl World {
         if is_his {
             // It is told what it has, and gets nothing new: not a lease that begins now either.
             let before = self.held[key];
-            self.acquire(client, key, asks.heard(), acquire)?;
-            return must(self.held[key] == before, "Q10: heard, and something else");
+            let is_granted = self.acquire(client, key, asks.heard(), acquire)?;
+            let is_same = is_granted && self.held[key] == before;
+            return must(is_same, "Q10: has a lock, and hears something else");
         }
-        self.acquire(client, key, asks, acquire)
+        self.acquire(client, key, asks, acquire).map(|_| ())
     }
 
-    fn acquire(&mut self, client: usize, key: usize, asks: Asks, acquire: Acquire<'_>) -> Judged {
+    /// Says whether it was granted.
+    fn acquire(
+        &mut self,
+        client: usize,
+        key: usize,
+        asks: Asks,
+        acquire: Acquire<'_>,
+    ) -> Result<bool, String> {
         enum Answer {
             Granted(u64),
             Contended,
@@ -141,13 +149,16 @@ impl World {
         })?;
         self.take_notices(shard)?;
         match answer {
-            Answer::Granted(fence) => self.given(client, key, asks, fence),
+            Answer::Granted(fence) => {
+                self.given(client, key, asks, fence)?;
+                return Ok(true);
+            }
             Answer::Contended => {
                 must(
                     !asks.waits() || acquire.wait == Wait::No,
                     "Q10: refused a wait",
                 )?;
-                self.refused(client, key)
+                self.refused(client, key)?;
             }
             Answer::WouldDeadlock => {
                 let is_cycle = self.would_close(client, key);
@@ -161,7 +172,6 @@ impl World {
                         self.witness(Witness::DeadlockOfThree);
                     }
                 }
-                Ok(())
             }
             Answer::Waits => {
                 must(!self.would_close(client, key), "Q9: waits for ever")?;
@@ -176,12 +186,12 @@ impl World {
                     until_ms: self.now_ms + WAIT_MS,
                     told: None,
                 });
-                Ok(())
             }
             Answer::NotFound => {
                 let is_meant = acquire.needs_item;
-                must(is_meant, "Q10: not found, and not asked for")
+                must(is_meant, "Q10: not found, and not asked for")?;
             }
         }
+        Ok(false)
     }
 }

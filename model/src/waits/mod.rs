@@ -34,8 +34,8 @@ use stateright::{Checker, Model, Property};
 
 use crate::search;
 
-use bounds::ALWAYS_SEEN;
 pub use bounds::{ALL, Asks, Bounds, Gives, Witness};
+use bounds::{ALWAYS_SEEN, SEEN_OF_TIME};
 pub use world::World;
 
 /// The most clients of a model.
@@ -67,7 +67,9 @@ pub enum Happening {
 
 /// Everything that can happen to a world.
 fn happenings(bounds: &Bounds, world: &World, happenings: &mut Vec<Happening>) {
-    happenings.push(Happening::Time);
+    if bounds.has_time {
+        happenings.push(Happening::Time);
+    }
     if world.is_due() {
         happenings.push(Happening::Pass);
     }
@@ -181,7 +183,8 @@ pub fn check(bounds: &Bounds, threads: usize) -> Outcome {
         let way = path.into_actions();
         let _ = writeln!(complaints, "  {}: {fault}, after {way:?}", bounds.name);
     }
-    for witness in bounds.witnesses.iter().chain(ALWAYS_SEEN) {
+    let of_time = if bounds.has_time { SEEN_OF_TIME } else { &[] };
+    for witness in bounds.witnesses.iter().chain(ALWAYS_SEEN).chain(of_time) {
         if seen.load(Ordering::Relaxed) & 1 << *witness as u32 == 0 {
             let _ = writeln!(complaints, "  {}: never seen: {witness:?}", bounds.name);
         }

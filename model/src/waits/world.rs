@@ -19,10 +19,10 @@ use crate::setup::UNIX_S_AT_START;
 const STEP_MS: u64 = 1000;
 
 /// How long a request waits.
-pub(super) const WAIT_MS: u64 = 2 * STEP_MS;
+pub(super) const WAIT_MS: u64 = 3 * STEP_MS;
 
 /// How long a lease lasts.
-pub(super) const LEASE_MS: u64 = STEP_MS;
+pub(super) const LEASE_MS: u64 = 2 * STEP_MS;
 
 const KEYS: [&[u8]; KEYS_MAX] = [b"k", b"l", b"m"];
 
