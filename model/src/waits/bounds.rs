@@ -229,7 +229,7 @@ pub const ALL: &[Bounds] = &[
     },
     Bounds {
         name: "waits-3x2-settled-1",
-        pinned: (4415, 38_987),
+        pinned: (23_556, 214_509),
         clients: 3,
         keys: 2,
         settled_max: 1,
@@ -240,7 +240,7 @@ pub const ALL: &[Bounds] = &[
     },
     Bounds {
         name: "waits-4x3-settled-1",
-        pinned: (58_294, 588_051),
+        pinned: (664_435, 7_469_879),
         clients: 4,
         keys: 3,
         has_time: false,

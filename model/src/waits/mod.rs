@@ -45,7 +45,7 @@ const CLIENTS_MAX: usize = 4;
 const KEYS_MAX: usize = 3;
 
 /// With how many places left over by locks that have ended a state is still gone on from.
-const LEFT_OVER_MAX: usize = 3;
+const LEFT_OVER_MAX: usize = 5;
 
 /// What can happen.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

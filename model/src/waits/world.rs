@@ -126,6 +126,7 @@ impl World {
             view: Vec::new(),
         };
         world.view = view::of(bounds, &world);
+        world.view.push(0);
         world
     }
 
@@ -145,17 +146,19 @@ impl World {
         self.seen = 0;
         let distance = self.distance();
         let leads_on = self.leads_on(happening);
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.act(bounds, happening)));
-        let judged = match outcome {
-            Ok(judged) => judged,
-            Err(panic) => Err(panic_words(&*panic)),
-        };
-        let judged = judged.and_then(|()| {
-            let leads_on = !leads_on || self.distance() < distance;
-            must(leads_on, "Q11: who gives back or hears does not lead on")
-        });
-        self.fault = judged.and_then(|()| self.judge(bounds)).err();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            self.act(bounds, happening)?;
+            must(
+                !leads_on || self.distance() < distance,
+                "Q11: who gives back or hears does not lead on",
+            )?;
+            self.judge(bounds)
+        }));
+        let judged = outcome.unwrap_or_else(|panic| Err(panic_words(&*panic)));
+        self.fault = judged.err();
         self.view = view::of(bounds, self);
+        // What is wrong is no state that was known.
+        self.view.push(self.fault.is_some().into());
     }
 
     /// Whether a core has something to do by now.
