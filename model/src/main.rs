@@ -217,7 +217,10 @@ fn search_waits(bounds: &waits::Bounds) -> bool {
             true
         }
         Err((way, fault)) => {
-            let rule = fault.split_once(':').map_or("M", |(rule, _)| rule);
+            // What a core's own check says has more words before the rule.
+            let words = fault.split_whitespace();
+            let mut rules = words.filter_map(|word| word.strip_suffix(':'));
+            let rule = rules.find(|rule| rule.len() <= 3).unwrap_or("M");
             println!("{}: {} steps break {rule}", bounds.name, way.len());
             for step in way {
                 println!("# {step:?}");
