@@ -33,7 +33,8 @@ pub struct Limits {
     pub lock_bytes_per_connection_max: usize,
     /// How many locks of connections that have ended, and how many whose leases have passed, one
     /// command lets go of, so that their items go in time and no command does the work of many. At
-    /// least 1, so that what is pinned does not grow: a command takes one lock at most.
+    /// least 1, so that what is pinned does not grow: a command takes one lock at most. At least 2
+    /// where requests may wait: a lock that is handed over leaves a place to be passed by.
     pub locks_settled_max: usize,
     /// How many connections may wait for the lock of one key; one more is
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). It is also how many one release

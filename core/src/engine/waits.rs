@@ -170,8 +170,8 @@ impl<S: Store> Core<S> {
             let outcome = self.outcome(conn, &waiter, key, slot);
             match outcome {
                 Outcome::Granted => self.grant_to_waiter(conn, &waiter, key, slot),
-                // They are counted as what they ask for then.
-                Outcome::TimedOut => {}
+                // What it asks for is counted when it asks again.
+                Outcome::TimedOut => self.stats.counters.lock_wait_timeouts += 1,
                 Outcome::NotFound => {
                     self.stats.counters.cmd_lock += 1;
                     self.stats.counters.lock_misses += 1;
