@@ -2,6 +2,7 @@
 
 mod corpus;
 mod differential;
+mod linear;
 mod properties;
 mod simulation;
 mod stores;

@@ -1,0 +1,96 @@
+//! Whether what clients of a real server see can have happened one operation after the other.
+//!
+//! `linearize [--latchd PATH] [--seed N] [--operations N] [--clients N] [--keys N] [--threads N]` starts a
+//! server with so many threads (4) on a port of its own, has so many clients (8) ask it for so many things
+//! (1,000,000) about so many keys a round (4), and judges what they were told. It prints the
+//! seed and what was seen. The exit code is 1 if no order explains an answer, if a history takes too much
+//! to be judged, or if something that should have been seen was not. See docs/VERIFICATION.md.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use latchd_tests::abuse::target::{Kind, Start, Target};
+use latchd_tests::linear::{Failure, Setting, Tally, play};
+
+const USAGE: &str = "usage: linearize [--latchd PATH] [--seed N] [--operations N] [--clients N] [--keys N] \
+                     [--threads N]";
+
+/// The most clients: each is a thread here.
+const CLIENTS_MAX: u64 = 256;
+
+/// The most keys a round.
+const KEYS_MAX: usize = 1024;
+
+struct Arguments {
+    latchd: PathBuf,
+    seed: u64,
+    operations: u64,
+    clients: u64,
+    keys: usize,
+    threads: u16,
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let mut arguments = Arguments {
+        latchd: PathBuf::from("target/release/latchd"),
+        seed: u64::from(since.subsec_nanos()),
+        operations: 1_000_000,
+        clients: 8,
+        keys: 4,
+        threads: 4,
+    };
+    while let Some(word) = words.next() {
+        let value = words.next()?;
+        match word.as_str() {
+            "--latchd" => arguments.latchd = value.into(),
+            "--seed" => arguments.seed = value.parse().ok()?,
+            "--operations" => arguments.operations = value.parse().ok()?,
+            "--clients" => arguments.clients = value.parse().ok()?,
+            "--keys" => arguments.keys = value.parse().ok()?,
+            "--threads" => arguments.threads = value.parse().ok()?,
+            _ => return None,
+        }
+    }
+    let is_possible = (1..=CLIENTS_MAX).contains(&arguments.clients)
+        && (1..=KEYS_MAX).contains(&arguments.keys)
+        && arguments.operations > 0;
+    is_possible.then_some(arguments)
+}
+
+fn main() -> ExitCode {
+    let Some(arguments) = parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    println!("seed {}", arguments.seed);
+    let began = Instant::now();
+    match run(&arguments) {
+        Ok(tally) => {
+            print!("{tally}");
+            println!("took {:.1} s", began.elapsed().as_secs_f64());
+            let unseen = tally.unseen();
+            if unseen.is_empty() {
+                println!("all of it is linearizable");
+                return ExitCode::SUCCESS;
+            }
+            println!("never seen: {}", unseen.join("; "));
+        }
+        Err(failure) => println!("seed {}: {failure}", arguments.seed),
+    }
+    ExitCode::FAILURE
+}
+
+fn run(arguments: &Arguments) -> Result<Tally, Failure> {
+    let threads = arguments.threads.to_string();
+    let flags = ["-t", &threads, "-m", "256"];
+    let server = Target::start(Kind::Latchd, &arguments.latchd, &Start::new(&flags))?;
+    play(&Setting {
+        address: server.address,
+        seed: arguments.seed,
+        operations: arguments.operations,
+        clients: arguments.clients,
+        keys: arguments.keys,
+    })
+}

@@ -1,0 +1,236 @@
+//! A connection to the server, and the times of all that is asked on it.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use latchd_harness::wording::Protocol;
+use socket2::SockRef;
+
+use super::history::{ANONYMOUS, Answer, NEVER, Operation, Record};
+use super::wire::{Ask, decode, encode};
+
+/// How long an answer may take.
+const DUE: Duration = Duration::from_secs(10);
+
+/// What all clients share: the server, one clock, and how many there have been.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) address: SocketAddr,
+    began: Instant,
+    clients: AtomicU64,
+}
+
+impl World {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            began: Instant::now(),
+            clients: AtomicU64::new(0),
+        }
+    }
+
+    /// Nanoseconds since the beginning, by the one monotonic clock of the machine.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).expect("centuries have not passed")
+    }
+}
+
+/// What is to be asked.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    /// Which key of those at hand; `None` is all of them.
+    pub(super) key: Option<usize>,
+    pub(super) protocol: Protocol,
+    pub(super) operation: Operation,
+    /// Whether the version is to be told.
+    pub(super) with_cas: bool,
+}
+
+impl Planned {
+    pub(super) const fn new(key: Option<usize>, protocol: Protocol, operation: Operation) -> Self {
+        Self {
+            key,
+            protocol,
+            operation,
+            with_cas: true,
+        }
+    }
+}
+
+/// How a client ends its connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kill {
+    /// Everything that was sent arrives, and the end behind it; answers are not read.
+    Close,
+    /// What was sent may be lost.
+    Reset,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    stream: TcpStream,
+    pub(super) conn: u64,
+    place: u64,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl Client {
+    /// Connects. A client that speaks text asks for its own number.
+    pub(super) fn connect(world: &World, is_binary: bool) -> io::Result<Self> {
+        let stream = TcpStream::connect(world.address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(DUE))?;
+        stream.set_write_timeout(Some(DUE))?;
+        let number = world.clients.fetch_add(1, Ordering::Relaxed);
+        let mut client = Self {
+            stream,
+            conn: ANONYMOUS + number,
+            place: 0,
+            input: Vec::new(),
+            output: Vec::new(),
+        };
+        if !is_binary {
+            client.conn = client.ask_number(world, number)?;
+        }
+        Ok(client)
+    }
+
+    pub(super) const fn is_binary(&self) -> bool {
+        self.conn >= ANONYMOUS
+    }
+
+    /// Whoever asks for a lock twice is told who has it.
+    fn ask_number(&mut self, world: &World, number: u64) -> io::Result<u64> {
+        let key = format!("of-client-{number}").into_bytes();
+        let release = Operation::Release { fence: None };
+        let plan = [Operation::Acquire, Operation::Acquire, release]
+            .map(|operation| Planned::new(Some(0), Protocol::Meta, operation));
+        let records = self.exchange(world, &[key], plan.into())?;
+        match records[1].answer {
+            Some(Answer::Held { by }) => Ok(by),
+            _ => Err(io::Error::other(format!(
+                "a client that holds a lock is told: {}",
+                records[1]
+            ))),
+        }
+    }
+
+    /// Asks all of it, in one go, and reads every answer.
+    pub(super) fn exchange(
+        &mut self,
+        world: &World,
+        keys: &[Vec<u8>],
+        plan: Vec<Planned>,
+    ) -> io::Result<Vec<Record>> {
+        let mut records = self.send(world, keys, plan)?;
+        self.receive(world, keys, &mut records, usize::MAX)?;
+        Ok(records)
+    }
+
+    /// Asks all of it.
+    pub(super) fn send(
+        &mut self,
+        world: &World,
+        keys: &[Vec<u8>],
+        plan: Vec<Planned>,
+    ) -> io::Result<Vec<Record>> {
+        self.output.clear();
+        let mut records = Vec::with_capacity(plan.len());
+        for planned in plan {
+            let record = Record {
+                conn: self.conn,
+                place: self.place,
+                key: planned.key,
+                protocol: planned.protocol,
+                operation: planned.operation,
+                invoked: 0,
+                answered: NEVER,
+                answer: None,
+            };
+            self.place += 1;
+            encode(&ask(&record, keys), planned.with_cas, &mut self.output);
+            records.push(record);
+        }
+        let invoked = world.now();
+        for record in &mut records {
+            record.invoked = invoked;
+        }
+        self.stream.write_all(&self.output)?;
+        Ok(records)
+    }
+
+    /// Reads the answers to the first `answers_max` of what was asked last.
+    pub(super) fn receive(
+        &mut self,
+        world: &World,
+        keys: &[Vec<u8>],
+        records: &mut [Record],
+        answers_max: usize,
+    ) -> io::Result<()> {
+        let mut chunk = [0; 16 << 10];
+        let mut taken = 0;
+        let mut arrived = world.now();
+        for record in records.iter_mut().take(answers_max) {
+            loop {
+                let decoded = decode(&ask(record, keys), &self.input[taken..]);
+                let decoded = decoded.map_err(|unfit| {
+                    let bytes = self.input[taken..].escape_ascii();
+                    io::Error::other(format!("{unfit}: {bytes} to {record}"))
+                })?;
+                if let Some((answer, bytes)) = decoded {
+                    taken += bytes;
+                    record.answer = Some(answer);
+                    record.answered = arrived;
+                    break;
+                }
+                let bytes = self.stream.read(&mut chunk)?;
+                arrived = world.now();
+                if bytes == 0 {
+                    return Err(io::Error::other(format!("the server closes: {record}")));
+                }
+                self.input.extend_from_slice(&chunk[..bytes]);
+            }
+        }
+        self.input.drain(..taken);
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Ends the connection. Returns that as a record, of which the server's side is still to come.
+    pub(super) fn kill(self, world: &World, kill: Kill) -> io::Result<Record> {
+        let invoked = world.now();
+        match kill {
+            // Answers that were not read would make it a reset.
+            Kill::Close => self.stream.shutdown(Shutdown::Write)?,
+            Kill::Reset => SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))?,
+        }
+        Ok(Record {
+            conn: self.conn,
+            place: self.place,
+            key: None,
+            protocol: if self.is_binary() {
+                Protocol::Binary
+            } else {
+                Protocol::Classic
+            },
+            operation: Operation::Death,
+            invoked,
+            answered: NEVER,
+            answer: None,
+        })
+    }
+}
+
+fn ask<'a>(record: &'a Record, keys: &'a [Vec<u8>]) -> Ask<'a> {
+    Ask {
+        operation: &record.operation,
+        protocol: record.protocol,
+        key: record.key.map_or(&[], |key| &keys[key]),
+        opaque: u32::try_from(record.place).expect("a connection has fewer requests"),
+    }
+}

@@ -1,0 +1,23 @@
+//! A real server under clients of many connections: whether what they saw can have happened one
+//! operation after the other.
+//!
+//! Clients send requests in batches, in all three protocols, about a few keys, and note when each was sent
+//! and answered ([`history`]). After a round every key's history is judged ([`search`]) by what a key does
+//! ([`specification`]); what spans keys is judged beside it ([`one_step`]). Each round has keys of its
+//! own, so that histories are short and begin with nothing.
+//!
+//! The seed chooses what is asked. In which order a server gets it is up to the machine: the same seed is
+//! not the same history.
+
+mod client;
+pub mod history;
+pub mod one_step;
+mod play;
+pub mod search;
+pub mod specification;
+mod tally;
+mod wire;
+mod worker;
+
+pub use play::{Failure, Setting, judge_numbers, play};
+pub use tally::Tally;

@@ -1,0 +1,383 @@
+//! Who judges histories is judged: those that can be have an order, those that cannot have none.
+
+use latchd_harness::wording::Protocol;
+use latchd_tests::linear::history::{Answer, Hit, NEVER, Operation, Record, Store};
+use latchd_tests::linear::judge_numbers;
+use latchd_tests::linear::one_step::{self, Look};
+use latchd_tests::linear::search::{Verdict, judge, judge_within};
+
+/// A history as it is written: who, when until when, what, and what the answer was.
+#[derive(Default)]
+struct History(Vec<Record>);
+
+impl History {
+    fn with(
+        mut self,
+        conn: u64,
+        (invoked, answered): (u64, u64),
+        operation: Operation,
+        answer: impl Into<Option<Answer>>,
+    ) -> Self {
+        let place = self.0.len() as u64;
+        self.0.push(Record {
+            conn,
+            place,
+            key: Some(0),
+            protocol: Protocol::Classic,
+            operation,
+            invoked,
+            answered,
+            answer: answer.into(),
+        });
+        self
+    }
+
+    fn is_linearizable(&self) -> bool {
+        match judge(&self.0) {
+            Verdict::Linearizable { .. } => true,
+            Verdict::Violation(_) => false,
+            Verdict::Undecided => panic!("it is short"),
+        }
+    }
+}
+
+fn set(value: &str) -> Operation {
+    Operation::Store(Store::new(value.as_bytes()))
+}
+
+fn guarded(value: &str, cas: u64) -> Operation {
+    Operation::Store(Store {
+        guard: Some(cas),
+        ..Store::new(value.as_bytes())
+    })
+}
+
+fn incr() -> Operation {
+    Operation::Count { up: true, delta: 1 }
+}
+
+const STORED: Answer = Answer::Stored { cas: None };
+
+fn number(number: u64) -> Answer {
+    Answer::Counted { number, cas: None }
+}
+
+fn hit(value: &str) -> Answer {
+    hit_of(value, None)
+}
+
+fn hit_of(value: &str, cas: Option<u64>) -> Answer {
+    Answer::Hit(Hit {
+        value: value.as_bytes().into(),
+        client_flags: 0,
+        cas,
+        marks: None,
+    })
+}
+
+#[test]
+fn overlapping_operations_may_have_happened_in_either_order() {
+    for read in [hit("1"), hit("2")] {
+        let history = History::default()
+            .with(1, (0, 100), set("1"), STORED)
+            .with(2, (10, 90), set("2"), STORED)
+            .with(3, (110, 120), Operation::Get, read);
+        assert!(history.is_linearizable());
+    }
+}
+
+#[test]
+fn a_stale_read_has_no_order() {
+    let history = History::default()
+        .with(1, (0, 10), set("1"), STORED)
+        .with(1, (20, 30), set("2"), STORED)
+        .with(2, (40, 50), Operation::Get, hit("1"));
+    assert!(!history.is_linearizable());
+}
+
+#[test]
+fn two_reads_that_disagree_about_which_store_came_last_have_no_order() {
+    let history = History::default()
+        .with(1, (0, 100), set("1"), STORED)
+        .with(2, (0, 100), set("2"), STORED)
+        .with(3, (110, 120), Operation::Get, hit("1"))
+        .with(4, (130, 140), Operation::Get, hit("2"));
+    assert!(!history.is_linearizable());
+}
+
+#[test]
+fn a_value_from_nowhere_has_no_order() {
+    let history = History::default().with(1, (0, 10), set("1"), STORED).with(
+        2,
+        (5, 50),
+        Operation::Get,
+        hit("3"),
+    );
+    assert!(!history.is_linearizable());
+}
+
+#[test]
+fn a_lost_update_has_no_order() {
+    let begun = || {
+        History::default()
+            .with(1, (0, 10), set("5"), STORED)
+            .with(1, (20, 40), incr(), number(6))
+    };
+    assert!(
+        begun()
+            .with(2, (20, 40), incr(), number(7))
+            .is_linearizable()
+    );
+    assert!(
+        !begun()
+            .with(2, (20, 40), incr(), number(6))
+            .is_linearizable()
+    );
+}
+
+#[test]
+fn two_stores_guarded_by_one_version_do_not_both_succeed() {
+    let begun = || {
+        History::default()
+            .with(1, (0, 10), set("1"), STORED)
+            .with(1, (20, 30), Operation::Get, hit_of("1", Some(9)))
+            .with(1, (40, 60), guarded("2", 9), STORED)
+    };
+    let lost = begun().with(2, (40, 60), guarded("3", 9), Answer::Exists);
+    assert!(lost.is_linearizable());
+    let both = begun().with(2, (40, 60), guarded("3", 9), STORED);
+    assert!(!both.is_linearizable());
+}
+
+#[test]
+fn a_version_that_goes_down_has_no_order() {
+    let history = History::default()
+        .with(1, (0, 10), set("1"), Answer::Stored { cas: Some(9) })
+        .with(1, (20, 30), set("2"), Answer::Stored { cas: Some(8) });
+    assert!(!history.is_linearizable());
+}
+
+#[test]
+fn two_holders_of_one_lock_have_no_order() {
+    let begun = || {
+        History::default().with(1, (0, 10), set("1"), STORED).with(
+            1,
+            (20, 30),
+            Operation::Lock,
+            Answer::Done,
+        )
+    };
+    let refused = begun().with(2, (20, 40), Operation::Lock, Answer::Locked);
+    assert!(refused.is_linearizable());
+    let granted = begun().with(2, (20, 40), Operation::Lock, Answer::Done);
+    assert!(!granted.is_linearizable());
+}
+
+#[test]
+fn a_change_of_what_another_holds_has_no_order() {
+    let begun =
+        || History::default().with(1, (0, 10), Operation::Acquire, Answer::Granted { fence: 1 });
+    assert!(
+        begun()
+            .with(2, (20, 30), set("1"), Answer::Locked)
+            .is_linearizable()
+    );
+    assert!(
+        !begun()
+            .with(2, (20, 30), set("1"), STORED)
+            .is_linearizable()
+    );
+}
+
+#[test]
+fn a_fence_that_goes_down_has_no_order() {
+    let history = History::default()
+        .with(1, (0, 10), Operation::Acquire, Answer::Granted { fence: 7 })
+        .with(
+            1,
+            (20, 30),
+            Operation::Release { fence: Some(7) },
+            Answer::Done,
+        )
+        .with(
+            2,
+            (40, 50),
+            Operation::Acquire,
+            Answer::Granted { fence: 6 },
+        );
+    assert!(!history.is_linearizable());
+}
+
+#[test]
+fn who_holds_a_lock_is_told_as_it_is() {
+    let begun =
+        || History::default().with(1, (0, 10), Operation::Acquire, Answer::Granted { fence: 1 });
+    let ask = |by| begun().with(2, (20, 30), Operation::Acquire, Answer::Held { by });
+    assert!(ask(1).is_linearizable());
+    assert!(!ask(3).is_linearizable());
+}
+
+/// A holder whose connection ends at 20; the server has noticed at 60.
+fn dead_holder() -> History {
+    History::default()
+        .with(1, (0, 10), Operation::Acquire, Answer::Granted { fence: 1 })
+        .with(1, (20, 60), Operation::Death, None)
+}
+
+#[test]
+fn a_lock_ends_with_its_client_and_not_later() {
+    let granted = Answer::Granted { fence: 2 };
+    let at_once = dead_holder().with(2, (30, 40), Operation::Acquire, granted.clone());
+    assert!(at_once.is_linearizable());
+    let unnoticed = dead_holder().with(2, (30, 40), Operation::Acquire, Answer::Held { by: 1 });
+    assert!(unnoticed.is_linearizable());
+    let outlived = dead_holder().with(2, (70, 80), Operation::Acquire, Answer::Held { by: 1 });
+    assert!(!outlived.is_linearizable());
+    let early = dead_holder().with(2, (12, 18), Operation::Acquire, granted);
+    assert!(!early.is_linearizable());
+}
+
+#[test]
+fn what_was_never_answered_may_have_happened_or_not() {
+    let begun = || {
+        History::default()
+            .with(1, (0, 10), set("1"), STORED)
+            .with(1, (20, NEVER), set("2"), None)
+            .with(1, (30, 90), Operation::Death, None)
+    };
+    for seen in ["1", "2"] {
+        assert!(
+            begun()
+                .with(2, (40, 50), Operation::Get, hit(seen))
+                .is_linearizable()
+        );
+    }
+    let undone = begun().with(2, (40, 50), Operation::Get, hit("2")).with(
+        2,
+        (60, 70),
+        Operation::Get,
+        hit("1"),
+    );
+    assert!(!undone.is_linearizable());
+    let late = begun().with(2, (100, 110), Operation::Get, hit("1")).with(
+        2,
+        (120, 130),
+        Operation::Get,
+        hit("2"),
+    );
+    assert!(
+        !late.is_linearizable(),
+        "nothing of a connection happens after its end"
+    );
+}
+
+#[test]
+fn requests_of_one_connection_happen_in_their_order() {
+    let swapped = History::default().with(1, (0, 100), set("1"), STORED).with(
+        1,
+        (0, 100),
+        Operation::Get,
+        Answer::Missing,
+    );
+    assert!(!swapped.is_linearizable());
+}
+
+#[test]
+fn a_flush_takes_what_nobody_holds() {
+    let begun = || {
+        History::default().with(1, (0, 10), set("1"), STORED).with(
+            2,
+            (20, 30),
+            Operation::Flush,
+            Answer::Done,
+        )
+    };
+    assert!(
+        begun()
+            .with(1, (40, 50), Operation::Get, Answer::Missing)
+            .is_linearizable()
+    );
+    assert!(
+        !begun()
+            .with(1, (40, 50), Operation::Get, hit("1"))
+            .is_linearizable()
+    );
+}
+
+#[test]
+fn what_would_change_nothing_now_may_have_changed_something_later() {
+    let history = History::default()
+        .with(1, (0, 100), Operation::Flush, Answer::Done)
+        .with(2, (10, 20), set("1"), STORED)
+        .with(2, (110, 120), Operation::Get, Answer::Missing);
+    assert!(history.is_linearizable());
+}
+
+#[test]
+fn what_takes_too_much_is_undecided() {
+    let history = History::default()
+        .with(1, (0, 100), set("1"), STORED)
+        .with(2, (0, 100), set("2"), STORED)
+        .with(3, (0, 100), set("3"), STORED);
+    assert!(matches!(judge_within(&history.0, 1), Verdict::Undecided));
+}
+
+#[test]
+fn a_violation_is_told_without_what_is_beside_the_point() {
+    let mut history = History::default();
+    for at in 0..50 {
+        let value = at.to_string();
+        let moment = at * 100;
+        history = history
+            .with(1, (moment, moment + 10), set(&value), STORED)
+            .with(2, (moment + 20, moment + 30), Operation::Get, hit(&value))
+            .with(3, (moment + 20, moment + 30), incr(), number(at + 1));
+    }
+    history = history.with(2, (5010, 5020), Operation::Get, hit("7"));
+    let Verdict::Violation(violation) = judge(&history.0) else {
+        panic!("the 7 has been gone for long");
+    };
+    assert_eq!(violation.records.len(), 1, "{violation}");
+    assert_eq!(violation.before.len(), 1, "{violation}");
+    assert!(
+        violation.to_string().contains("before: \"50\" flags 0"),
+        "{violation}"
+    );
+}
+
+fn look(conn: u64, (invoked, answered): (u64, u64), is_done: bool) -> Look {
+    let history =
+        History::default().with(conn, (invoked, answered), Operation::Get, Answer::Missing);
+    let record = history.0.into_iter().next().expect("one was put in");
+    Look { record, is_done }
+}
+
+#[test]
+fn a_step_is_seen_by_all_or_by_none() {
+    let overlapping = [look(1, (0, 30), true), look(2, (20, 40), false)];
+    assert!(one_step::judge(&overlapping).is_ok());
+    let torn = [look(1, (0, 30), true), look(2, (31, 40), false)];
+    assert!(one_step::judge(&torn).is_err());
+    let pipelined = [look(1, (0, 30), true), look(1, (0, 30), false)];
+    assert!(one_step::judge(&pipelined).is_err());
+}
+
+#[test]
+fn a_version_names_one_item_and_a_fence_one_grant() {
+    let versions = |other: &str| {
+        History::default()
+            .with(1, (0, 10), Operation::Get, hit_of("1", Some(4)))
+            .with(2, (20, 30), Operation::Get, hit_of(other, Some(4)))
+    };
+    assert!(judge_numbers(&versions("1").0).is_ok());
+    assert!(judge_numbers(&versions("2").0).is_err());
+    let fences = History::default()
+        .with(1, (0, 10), Operation::Acquire, Answer::Granted { fence: 4 })
+        .with(
+            2,
+            (20, 30),
+            Operation::Acquire,
+            Answer::Granted { fence: 4 },
+        );
+    assert!(judge_numbers(&fences.0).is_err());
+}
