@@ -276,8 +276,10 @@ fn what_help_tells_of_works() {
 /// A prompt in a terminal of its own.
 fn prompt(address: &str, state: &str) -> Terminal {
     let mut terminal = Terminal::start(
-        Command::new("setsid")
-            .args(["--ctty", env!("CARGO_BIN_EXE_latchd"), "cli", "-s", address])
+        // Whoever runs the tests in the background has them ignore Ctrl-C, and what they start as well.
+        Command::new("env")
+            .args(["--default-signal=INT", "setsid", "--ctty"])
+            .args([env!("CARGO_BIN_EXE_latchd"), "cli", "-s", address])
             .env("XDG_STATE_HOME", state)
             .env("TERM", "xterm"),
     );
