@@ -435,10 +435,17 @@ impl Shards {
 
     /// Locks the shards of `set` in order, then changes each.
     fn together(&self, now: Instant, set: ShardSet, mut change: impl FnMut(&mut ShardCore)) {
+        for core in &mut self.cores_at(now, set) {
+            change(core);
+        }
+    }
+
+    /// Those of `set`, taken in order, at `now`, at which no `flush_all` is due any more (D6).
+    fn cores_at(&self, now: Instant, set: ShardSet) -> Vec<Hold<'_>> {
         loop {
-            let mut cores = self.cores(set);
+            let cores = self.cores(set);
             if !cores.iter().any(|core| is_flush_due(core, now)) {
-                return cores.iter_mut().for_each(|core| change(core));
+                return cores;
             }
             drop(cores);
             self.flush_together(now);

@@ -9,7 +9,7 @@ use latchd_core::reply::{Refusal, Reply};
 use latchd_core::wait::{Chain, would_deadlock};
 
 use super::hold::Hold;
-use super::{ShardSession, Shards, is_flush_due};
+use super::{ShardSession, Shards};
 
 /// The clock shows whole milliseconds that have begun, so that a span of as many may end almost one too early; and
 /// whoever asked for a lease counts on all of it.
@@ -41,7 +41,7 @@ impl Shards {
             return self.acquire(now, session, shard, &mut core, acquire, answer);
         }
         drop(core);
-        let mut cores = self.all_at(now);
+        let mut cores = self.cores_at(now, self.all());
         for core in &mut cores {
             // What is over is nobody's link in a chain.
             core.pass(now);
@@ -84,18 +84,6 @@ impl Shards {
     pub(crate) fn pass(&self, now: Instant) {
         for shard in 0..self.cores.len() {
             self.core_at(now, shard).pass(now);
-        }
-    }
-
-    /// Every shard at `now`, at which no `flush_all` is due any more (D6).
-    fn all_at(&self, now: Instant) -> Vec<Hold<'_>> {
-        loop {
-            let cores = self.cores(self.all());
-            if !cores.iter().any(|core| is_flush_due(core, now)) {
-                return cores;
-            }
-            drop(cores);
-            self.flush_together(now);
         }
     }
 }
