@@ -59,7 +59,6 @@ impl<S: Store> Core<S> {
                 };
                 self.store.set_header(slot, marked);
                 self.commit_cas(delete.new_cas);
-                self.stats.counters.stale_marks += 1;
                 Ok(Some(slot))
             }
             Removal::Clear {
@@ -90,15 +89,20 @@ impl<S: Store> Core<S> {
             } => {
                 let marked = self.marked_stale(header, delete.new_cas);
                 self.clear(delete, slot, marked, exptime, client_flags)
-                    .inspect(|_| {
-                        self.commit_cas(delete.new_cas);
-                        self.stats.counters.stale_marks += 1;
-                    })
+                    .inspect(|_| self.commit_cas(delete.new_cas))
             }
         };
         match done {
             Ok(stays) => {
-                self.stats.counters.delete_hits += 1;
+                match delete.removal {
+                    Removal::Remove | Removal::Clear { .. } => {
+                        self.stats.counters.delete_hits += 1;
+                    }
+                    // Nothing has gone: memcached counts no delete, and latchd a mark.
+                    Removal::MarkStale { .. } | Removal::ClearAndMarkStale { .. } => {
+                        self.stats.counters.stale_marks += 1;
+                    }
+                }
                 // One of an item has gone with it, and may be another's by now.
                 if of_grant.is_some() && self.grant_in_force(delete.key) == of_grant {
                     self.end_lock(delete.key, stays, delete.lock);

@@ -85,7 +85,8 @@ impl<S: Store> Core<S> {
             SetMode::Prepend { .. } => Some(End::Front),
         };
         let guarded = set.guard.judge(old.cas);
-        if set.guard != Guard::None {
+        // As memcached: an append under a version is no compare-and-swap to the counters.
+        if set.guard != Guard::None && end.is_none() {
             let counters = &mut self.stats.counters;
             match guarded {
                 Guarded::Pass | Guarded::PassStale => counters.cas_hits += 1,
