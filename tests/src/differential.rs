@@ -8,10 +8,12 @@
 //! - D1: the answers are the same, byte for byte, but for CAS numbers (which must map one to one),
 //!   and times (which may be a second apart: the servers' clocks are not the same).
 //! - D2: every other difference is one that [`allow`] lists, with its reason.
+//! - D3: what both have counted is the same, where [`counters`] says so.
 
 pub mod allow;
 pub mod binary;
 pub mod cas;
+pub mod counters;
 pub mod locks;
 pub mod packet;
 pub mod probes;

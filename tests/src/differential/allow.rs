@@ -7,6 +7,7 @@ use latchd_core::wire::binary::Opcode as O;
 use latchd_harness::transcript::Dialect;
 
 use super::reply::{Message, Part};
+use super::run::is_same_ttl;
 
 /// Two answers that differ.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub struct Differing<'a> {
     pub ours: &'a [Message],
     /// Who the peer is.
     pub dialect: Dialect,
+    /// How many seconds the times that the two tell may be apart.
+    pub apart_s: u64,
     /// The entry that the request itself names.
     pub allows: Option<&'static str>,
 }
@@ -351,7 +354,16 @@ impl<'a> Differing<'a> {
             && theirs
                 .iter()
                 .zip(ours)
-                .all(|(theirs, ours)| *theirs == ours || alike(theirs, ours))
+                .all(|(theirs, ours)| match (theirs, ours) {
+                    (Part::Ttl(theirs), Part::Ttl(ours)) => {
+                        is_same_ttl(*theirs, *ours, self.apart_s)
+                    }
+                    // That an access is noted now and then only is no difference either ([`ACCESS_TIME`]).
+                    (Part::Age(theirs), Part::Age(ours)) => {
+                        *ours <= theirs.saturating_add_unsigned(self.apart_s)
+                    }
+                    _ => *theirs == ours || alike(theirs, ours),
+                })
     }
 
     /// Whether latchd's answer has this word more than the peer's.

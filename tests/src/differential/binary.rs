@@ -5,6 +5,7 @@ use latchd_harness::transcript::binary::Packet;
 
 use super::cas::CasBook;
 use super::packet::{MARKER_OPAQUES, noop};
+use super::text::long_or_short;
 use super::{PairedRequest, Side};
 use crate::generate::Random;
 
@@ -40,14 +41,14 @@ impl BinaryStream {
 
     fn key(&mut self) -> Vec<u8> {
         if self.random.chance(1, 3) {
-            format!("n{}", self.random.below(8)).into_bytes()
+            self.number_key()
         } else {
-            format!("k{}", self.random.below(24)).into_bytes()
+            long_or_short('k', self.random.below(24)).into_bytes()
         }
     }
 
     fn number_key(&mut self) -> Vec<u8> {
-        format!("n{}", self.random.below(8)).into_bytes()
+        long_or_short('n', self.random.below(8)).into_bytes()
     }
 
     fn exptime(&mut self) -> u32 {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io;
+use std::time::{Duration, Instant};
 
 use latchd_harness::peer::{Patience, Peer, Received};
 use latchd_harness::transcript::{Dialect, End};
@@ -16,6 +17,8 @@ use super::{PairedRequest, Side};
 const REPLAY_MAX: usize = 40;
 /// How many are kept to choose those from.
 const HISTORY_MAX: usize = 4_000;
+/// When both have answered in less, their times are no more than a second apart.
+const PROMPT: Duration = Duration::from_millis(250);
 /// After so many unexplained differences there is no point in going on.
 const UNEXPLAINED_MAX: usize = 5;
 
@@ -34,6 +37,8 @@ pub struct Run<'a> {
     /// What has come of it.
     pub comparison: Comparison,
     markers: u64,
+    /// How many seconds the times that the two tell may be apart.
+    apart_s: u64,
     /// Requests as latchd was sent them, with its answers.
     history: VecDeque<Told>,
 }
@@ -100,6 +105,7 @@ impl<'a> Run<'a> {
             book,
             comparison: Comparison::default(),
             markers: 0,
+            apart_s: 1,
             history: VecDeque::new(),
         }
     }
@@ -125,8 +131,13 @@ impl<'a> Run<'a> {
         // Two more at the end: a request that a server reads too far swallows at most one.
         let last = self.markers + batch.len() as u64 + 2;
         self.markers = last;
+        let asked = Instant::now();
         let theirs = self.ask(Side::Theirs, conn, &batch, first, last)?;
         let ours = self.ask(Side::Ours, conn, &batch, first, last)?;
+        // On a machine with other things to do, the second is asked that much later; then, and when it is asked about that again.
+        if asked.elapsed() > PROMPT {
+            self.apart_s = self.apart_s.max(2 + asked.elapsed().as_secs());
+        }
         for (number, request) in (first..).zip(batch) {
             self.comparison.commands += 1;
             self.compare(&request, theirs.get(&number), ours.get(&number));
@@ -251,7 +262,7 @@ impl<'a> Run<'a> {
         let (theirs, ours) = (theirs.unwrap_or(&empty), ours.unwrap_or(&empty));
         self.comparison.answers += ours.len() as u64;
         let mut notes = Vec::new();
-        if same(theirs, ours, &mut notes) {
+        if same(theirs, ours, self.apart_s, &mut notes) {
             for note in notes {
                 *self.comparison.explained.entry(note).or_default() += 1;
             }
@@ -265,6 +276,7 @@ impl<'a> Run<'a> {
             theirs,
             ours,
             dialect: self.dialect,
+            apart_s: self.apart_s,
             allows: request.allows,
         };
         match allow::LIST
@@ -343,7 +355,7 @@ fn printable(bytes: &[u8]) -> String {
 }
 
 /// D1. What is equal only within a tolerance is noted.
-fn same(theirs: &[Message], ours: &[Message], notes: &mut Vec<&'static str>) -> bool {
+fn same(theirs: &[Message], ours: &[Message], apart_s: u64, notes: &mut Vec<&'static str>) -> bool {
     theirs.len() == ours.len()
         && theirs.iter().zip(ours).all(|(theirs, ours)| {
             theirs.len() == ours.len()
@@ -354,16 +366,13 @@ fn same(theirs: &[Message], ours: &[Message], notes: &mut Vec<&'static str>) -> 
                         notes.push(allow::PAST_TTL);
                         *ours == 0
                     }
-                    (Part::Ttl(theirs), Part::Ttl(ours)) => {
-                        let never = *theirs == -1 || *ours == -1;
-                        theirs == ours || !never && theirs.abs_diff(*ours) <= 1
-                    }
+                    (Part::Ttl(theirs), Part::Ttl(ours)) => is_same_ttl(*theirs, *ours, apart_s),
                     (Part::Age(theirs), Part::Age(ours)) => {
-                        if theirs.abs_diff(*ours) > 1 {
+                        if theirs.abs_diff(*ours) > apart_s {
                             notes.push(allow::ACCESS_TIME);
                         }
                         // latchd notes every access, so what it shows is never older.
-                        *ours <= *theirs + 1
+                        *ours <= theirs.saturating_add_unsigned(apart_s)
                     }
                     (Part::Size(_), Part::Size(_)) => {
                         notes.push(allow::ITEM_SIZE);
@@ -372,4 +381,10 @@ fn same(theirs: &[Message], ours: &[Message], notes: &mut Vec<&'static str>) -> 
                     _ => false,
                 })
         })
+}
+
+/// Whether two TTLs, of which -1 is none, are the same but for the moments at which they were told.
+pub(super) fn is_same_ttl(theirs: i64, ours: i64, apart_s: u64) -> bool {
+    let never = theirs == -1 || ours == -1;
+    theirs == ours || !never && theirs.abs_diff(ours) <= apart_s
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use latchd_harness::peer::{Patience, Peer};
+use latchd_harness::peer::{Patience, Peer, Received};
 use latchd_harness::socket::{ServerProcess, SocketPeer};
 use latchd_harness::transcript::{Dialect, End};
 
@@ -15,7 +15,7 @@ use super::packet::BinaryWire;
 use super::reply::{TextWire, Wire};
 use super::run::{Comparison, Run};
 use super::text::TextStream;
-use super::{PairedRequest, allow, probes};
+use super::{PairedRequest, allow, counters, probes};
 
 /// How long an answer may take before it counts as none.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ pub fn play(
     commands: u64,
     seed: u64,
 ) -> io::Result<Comparison> {
-    flush(ours)?;
+    forget(ours)?;
     let text = TextWire { dialect };
     let wire: &dyn Wire = match protocol {
         Protocol::Text => &text,
@@ -77,6 +77,7 @@ pub fn play(
                 let batch = stream.batch(&run.book, BATCH);
                 run.exchange('A', batch)?;
             }
+            compare_counters(&mut run, protocol)?;
             for line in probes::last_words() {
                 run.exchange_last(&PairedRequest::new(line))?;
             }
@@ -87,6 +88,7 @@ pub fn play(
                 let batch = stream.batch(&run.book, BATCH);
                 run.exchange('A', batch)?;
             }
+            compare_counters(&mut run, protocol)?;
             for request in binary::last_words() {
                 run.exchange_last(&request)?;
             }
@@ -95,11 +97,23 @@ pub fn play(
     Ok(run.comparison)
 }
 
-/// A latchd that was there before may hold what an earlier comparison left; the peer is new.
-fn flush(ours: &mut dyn Peer) -> io::Result<()> {
+/// D3.
+fn compare_counters(run: &mut Run<'_>, protocol: Protocol) -> io::Result<()> {
+    let theirs = counters::ask(run.theirs)?;
+    let ours = counters::ask(run.ours)?;
+    let differing = counters::differing(protocol, &theirs, &ours, &run.comparison.explained);
+    run.comparison.unexplained.extend(differing);
+    Ok(())
+}
+
+/// A latchd that was there before may hold, and have counted, what an earlier comparison left; the peer is new.
+fn forget(ours: &mut dyn Peer) -> io::Result<()> {
     const CONN: char = 'Z';
-    ours.send(CONN, b"flush_all\r\n")?;
-    ours.receive(CONN, &mut Vec::new(), Patience::Due)?;
+    ours.send(CONN, b"flush_all\r\nstats reset\r\n")?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"RESET\r\n")
+        && ours.receive(CONN, &mut answer, Patience::Due)? == Received::Bytes
+    {}
     ours.end(CONN, End::Close)
 }
 

@@ -15,6 +15,21 @@ use crate::generate::Random;
 
 const WORD_KEYS: u64 = 24;
 const NUMBER_KEYS: u64 = 8;
+/// As long as a key may be (memcached 1.6.45 `memcached.h`, `KEY_MAX_LENGTH`).
+pub(super) const KEY_BYTES_MAX: usize = 250;
+/// Of every kind of keys, so many are [as long as may be](KEY_BYTES_MAX).
+pub(super) const LONG_KEYS: u64 = 2;
+
+/// The key of a kind and a number: the first few are as long as a key may be, and differ at their ends only.
+pub(super) fn long_or_short(kind: char, number: u64) -> String {
+    let short = format!("{kind}{number}");
+    if number < LONG_KEYS {
+        let filling = "_".repeat(KEY_BYTES_MAX - short.len());
+        format!("{kind}{filling}{number}")
+    } else {
+        short
+    }
+}
 
 /// A source of requests.
 #[derive(Debug)]
@@ -72,11 +87,11 @@ impl TextStream {
     }
 
     fn word_key(&mut self) -> String {
-        format!("k{}", self.random.below(WORD_KEYS))
+        long_or_short('k', self.random.below(WORD_KEYS))
     }
 
     fn number_key(&mut self) -> String {
-        format!("n{}", self.random.below(NUMBER_KEYS))
+        long_or_short('n', self.random.below(NUMBER_KEYS))
     }
 
     fn key(&mut self) -> String {
