@@ -20,7 +20,7 @@ use crate::wait::Outcome;
 use crate::watch::Watched;
 use crate::wire::authenticate::{self, FAILURES_MAX, Stranger};
 use crate::wire::line::Line;
-use crate::wire::status_line::{LINE_TOO_LONG, NO_ROOM_TO_READ};
+use crate::wire::status_line::{LINE_TOO_LONG, MEMORY_REFUSED, NO_ROOM_TO_READ};
 use crate::wire::{
     Admission, BINARY_MAGIC, Cursor, Envelope, LocalResponse, Protocols, binary, classic, meta,
     text,
@@ -302,6 +302,7 @@ impl Connection {
             | Step::Send { consumed, .. }
             | Step::Watch { consumed, .. }
             | Step::ReadCertificates { consumed, .. }
+            | Step::LimitMemory { consumed, .. }
             | Step::Skip { consumed } => {
                 let request_bytes = *consumed;
                 *consumed = request_bytes.min(arrived);
@@ -400,6 +401,18 @@ impl Connection {
                     if !noreply {
                         LocalResponse::Line(said).encode(out);
                     }
+                    consumed
+                }
+                Step::LimitMemory {
+                    consumed,
+                    bytes,
+                    noreply,
+                } => {
+                    let said = match core.limit_memory(bytes) {
+                        Ok(()) => "OK",
+                        Err(_) => MEMORY_REFUSED,
+                    };
+                    LocalResponse::line_unless(noreply, said).encode(out);
                     consumed
                 }
                 Step::Close { response } => {

@@ -3,6 +3,7 @@
 use alloc::string::String;
 
 use crate::command::Command;
+use crate::limits::MemoryRefused;
 use crate::reply::Reply;
 use crate::watch::{Topics, Watched};
 use crate::wire::Claim;
@@ -46,6 +47,16 @@ pub trait Execute {
     /// Why it was not done, as a line for the client. Everything is as it was then.
     fn read_certificates(&mut self) -> Result<(), String> {
         Err("Error TLS not enabled".into())
+    }
+
+    /// The client has asked that all items together may take so many bytes from now on. By default that
+    /// does not change.
+    ///
+    /// # Errors
+    /// Why not. Everything is as it was then.
+    fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
+        let _ = bytes;
+        Err(MemoryRefused::Fixed)
     }
 
     /// The client has asked for the end of the server. Asked only where

@@ -3,6 +3,19 @@
 /// The longest wait for a lock that a client can ask for, in milliseconds: an hour.
 pub const WAIT_MS_MAX: u64 = 60 * 60 * 1000;
 
+/// Why another limit of memory is not taken: nothing has changed then.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum MemoryRefused {
+    /// Whoever has the items does not change it.
+    Fixed,
+    /// It is less than the store needs to work at all, or than two of the largest values.
+    TooSmall,
+    /// It is more than the store has addresses for. They are chosen when it is made.
+    TooLarge,
+    /// Locks pin more, or take more, than they might under it.
+    Locked,
+}
+
 /// The bounds of one [`Core`](crate::engine::Core).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -11,7 +24,8 @@ pub struct Limits {
     /// [`Refusal::TooLarge`](crate::reply::Refusal::TooLarge). memcached's `-I`; 1 MiB by default.
     pub value_bytes_max: usize,
     /// What all items together may take, in bytes as the store accounts for them. Past it, items
-    /// are evicted. memcached's `-m`; 64 MiB by default.
+    /// are evicted. memcached's `-m`; 64 MiB by default. It may change while there are items
+    /// ([`Core::set_limits`](crate::engine::Core::set_limits)).
     pub memory_bytes_max: usize,
     /// Whether items are evicted for room at all; if not, a store without room is
     /// [`Refusal::OutOfMemory`](crate::reply::Refusal::OutOfMemory). memcached's `-M`.
@@ -69,9 +83,9 @@ impl Limits {
             // As many as a program that locks a batch of rows would take, few enough that one
             // client cannot pin a cache of small items.
             locks_per_connection_max: 65_536,
-            locked_bytes_max: memory_bytes_max / 2,
-            lock_table_bytes_max: memory_bytes_max / 4,
-            lock_bytes_per_connection_max: memory_bytes_max / 8,
+            locked_bytes_max: 0,
+            lock_table_bytes_max: 0,
+            lock_bytes_per_connection_max: 0,
             locks_settled_max: 16,
             // More than the clients of one server want the same thing at once.
             waits_per_key_max: 16_384,
@@ -80,6 +94,19 @@ impl Limits {
             wait_chain_max: 1_000,
             crawl_items_max: 1_000,
             scan_items_max: 1_000,
+        }
+        .with_memory(memory_bytes_max)
+    }
+
+    /// The same for another memory: what follows from it, the shares of locks, follows anew.
+    #[must_use]
+    pub const fn with_memory(self, memory_bytes_max: usize) -> Self {
+        Self {
+            memory_bytes_max,
+            locked_bytes_max: memory_bytes_max / 2,
+            lock_table_bytes_max: memory_bytes_max / 4,
+            lock_bytes_per_connection_max: memory_bytes_max / 8,
+            ..self
         }
     }
 }

@@ -33,6 +33,7 @@ use crate::conn_id::ConnId;
 use crate::connection::{Connection, Progress};
 use crate::engine::{Config, Core, Event};
 use crate::execute::Execute;
+use crate::limits::MemoryRefused;
 use crate::output::Output;
 use crate::reply::Reply;
 use crate::store::Store;
@@ -65,6 +66,16 @@ pub trait StateMachine {
         let _ = now;
     }
 
+    /// What all items together may take is so many bytes from now on ([`Core::limit_memory`]). By default that does
+    /// not change.
+    ///
+    /// # Errors
+    /// Why not. Everything is as it was then.
+    fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
+        let _ = (now, bytes);
+        Err(MemoryRefused::Fixed)
+    }
+
     /// The next wait that is over ([`Core::next_notice`]). By default nothing waits.
     fn next_notice(&mut self) -> Option<Notice> {
         None
@@ -93,6 +104,10 @@ impl<S: Store> StateMachine for Core<S> {
 
     fn pass(&mut self, now: Instant) {
         Self::pass(self, now);
+    }
+
+    fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
+        Self::limit_memory(self, now, bytes)
     }
 
     fn next_notice(&mut self) -> Option<Notice> {
@@ -385,6 +400,10 @@ struct At<'a, M> {
 impl<M: StateMachine> Execute for At<'_, M> {
     fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         self.machine.execute(self.now, self.conn, command, answer);
+    }
+
+    fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
+        self.machine.limit_memory(self.now, bytes)
     }
 }
 

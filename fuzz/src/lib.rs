@@ -111,7 +111,8 @@ fn enter_all<S: Store>(
     can_be: impl Fn((RequestKind, ReplyKind)) -> bool,
 ) {
     let mut unstructured = Unstructured::new(input);
-    let mut environment = Environment::new();
+    let memory_bytes = core.limits().memory_bytes_max;
+    let mut environment = Environment::new().within(memory_bytes);
     while let Ok(op) = unstructured.arbitrary::<Op>() {
         let asked = environment.asked(&op);
         if let Some(input) = environment.enact(&op) {
@@ -174,7 +175,7 @@ fn call_all<S: Store>(store: S, room: stores::Room, limits: &Limits, input: &[u8
         large_bytes_max: 2_000,
     };
     let mut source = Unstructured::new(input);
-    let mut beside = stores::Beside::new(store, room, limits.memory_bytes_max);
+    let mut beside = stores::Beside::new(store, room, limits);
     while !source.is_empty() {
         let call = stores::Call::draw(&mut source, sizes).expect("drawing does not fail");
         beside.call(call);

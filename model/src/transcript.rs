@@ -192,6 +192,7 @@ impl Player {
             Some(Op::Advance { .. }) => Line::Wait,
             Some(Op::Rewind { .. }) => Line::Note("the clock steps back by a second".to_owned()),
             Some(Op::WallClock { .. }) => Line::Note("the wall clock is set".to_owned()),
+            Some(Op::Limit { .. }) => Line::Note("the limit of memory changes".to_owned()),
             Some(Op::Tick | Op::Due) => Line::Note("the core looks for expired items".to_owned()),
             Some(Op::Pressure { .. }) => {
                 let set = Command::from(Set::new(key(PRESSURE_KEY), value.as_bytes()));

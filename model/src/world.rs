@@ -209,6 +209,8 @@ impl World {
             Op::Close { client } => self.close(setup, client.among(CLIENTS_MAX)),
             Op::Advance { ms } => self.now_ms += u64::from(ms),
             // A tick does what is due, too; nobody waits here.
+            // Nobody says here what the limit was.
+            Op::Limit { .. } => {}
             Op::Tick | Op::Due => self.tell(setup, self.now_ms, Event::Tick),
             Op::Rewind { ms } => {
                 self.witnessed.add(Witness::StepBack);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
+use latchd_core::limits::MemoryRefused;
 use latchd_core::reply::Reply;
 use latchd_core::watch::{Asked, Topics, Watched, each_line};
 use latchd_core::wire::Claim;
@@ -98,6 +99,29 @@ impl Execute for Executor<'_> {
         let keys = self.shared.keys.as_ref();
         let keys = keys.ok_or("Error TLS not enabled")?;
         keys.reload().map_err(|error| format!("Error {error}"))
+    }
+
+    fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
+        self.work.note_executed();
+        self.work.spend(HEAVY);
+        let done = self.shared.shards.limit_memory(self.now, bytes);
+        if self.shared.config.verbosity == 0 {
+            return done;
+        }
+        let (conn, mib) = (self.session.conn(), bytes >> 20);
+        match done {
+            Ok(()) => tracing::info!("{conn} has set the limit of memory to {mib} MiB"),
+            Err(why) => {
+                let why = match why {
+                    MemoryRefused::Fixed => "it does not change",
+                    MemoryRefused::TooSmall => "the shards, or two values of -I in each, need more",
+                    MemoryRefused::TooLarge => "the items have no addresses for so much; use -m",
+                    MemoryRefused::Locked => "locks have more of it than they might then",
+                };
+                tracing::warn!("cache_memlimit {mib} of {conn} is refused: {why}");
+            }
+        }
+        done
     }
 
     fn shut_down(&mut self) {

@@ -17,6 +17,7 @@
 //! With one thread there is one shard and nothing is hashed.
 
 mod hold;
+mod limit;
 mod saved;
 mod waits;
 
@@ -73,6 +74,8 @@ pub(crate) struct Shards {
     hasher: RandomState,
     /// How many who wait for each other are looked at ([`Limits::wait_chain_max`]).
     wait_chain_max: usize,
+    /// The bounds of all shards together.
+    limits: Mutex<Limits>,
     waiters: Arc<Waiters>,
     /// The cores remember what they evict.
     watches_evictions: AtomicBool,
@@ -174,12 +177,7 @@ impl Shards {
             count.is_power_of_two() && count <= SHARDS_MAX,
             "a mask chooses the shard"
         );
-        let mut share = limits;
-        share.memory_bytes_max /= count;
-        share.locked_bytes_max /= count;
-        share.lock_table_bytes_max /= count;
-        // What a connection may have it may have anywhere: it is counted over all shards (D4). And it waits for one
-        // lock at a time, wherever that is.
+        let share = limit::share(limits, count);
         let unix_ms = clock::unix_ms();
         let count = u32::try_from(count).expect("at most 64");
         let cores = (0..count)
@@ -199,6 +197,7 @@ impl Shards {
             cores,
             hasher: RandomState::new(),
             wait_chain_max: limits.wait_chain_max,
+            limits: Mutex::new(limits),
             waiters,
             watches_evictions: AtomicBool::new(false),
         }

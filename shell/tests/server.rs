@@ -448,6 +448,36 @@ fn who_is_connected_is_shown_with_what_it_does() {
 }
 
 #[test]
+fn the_limit_of_memory_changes_while_it_runs() {
+    let server = start(|config| config.threads = NonZeroUsize::new(4).unwrap());
+    let mut client = TestClient::connect(address(&server));
+    let limit = |client: &mut TestClient, topic: &str, name: &str| {
+        client.send(&format!("stats{topic}\r\n"));
+        let mut found = String::new();
+        loop {
+            let line = client.line();
+            if line == "END" {
+                break found;
+            }
+            if let Some(value) = line.strip_prefix(&format!("STAT {name} ")) {
+                found = value.to_owned();
+            }
+        }
+    };
+    for (mib, said) in [
+        (100, "OK"),
+        (8, "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust"),
+        (32, "OK"),
+    ] {
+        client.send(&format!("cache_memlimit {mib}\r\n"));
+        assert_eq!(client.line(), said);
+        let bytes = if mib == 8 { 100 << 20 } else { mib << 20 };
+        assert_eq!(limit(&mut client, "", "limit_maxbytes"), bytes.to_string());
+        assert_eq!(limit(&mut client, " settings", "maxbytes"), bytes.to_string());
+    }
+}
+
+#[test]
 fn what_monitoring_reads_is_there() {
     let server = start(|_| {});
     let mut client = TestClient::connect(address(&server));

@@ -2,6 +2,7 @@
 //!
 //! - M1: whatever sizes values have, one after the other, what is allocated stays within the limit,
 //!   locks and what they take included.
+//!   After the limit was lowered, so does it once the ticks have come that want to.
 //! - M2: when the system has no memory for a segment, that store is refused, and nothing else happens.
 
 use std::alloc::System;
@@ -92,6 +93,41 @@ fn what_is_allocated_stays_within_the_limit_however_sizes_shift() {
     }
     drop(core);
     assert!(ALLOCATOR.allocated() <= before + (64 << 10));
+}
+
+/// M1 of a limit that is lowered and raised, items small and huge.
+#[test]
+fn what_is_allocated_comes_down_to_a_lower_limit() {
+    let _alone = alone();
+    let value = vec![b'v'; 100_000];
+    let before = ALLOCATOR.allocated();
+    let mut core = core();
+    let mut number = 0;
+    for (size, percent) in [(50, 25), (100_000, 50), (500, 13), (10, 100), (20_000, 25)] {
+        for _ in 0..2 * MEMORY_BYTES / (size + 60) {
+            number += 1;
+            let name = name(number);
+            let _ = set(&mut core, &name, &value[..size]);
+            if number % 100 == 0 {
+                let _ = lock(&mut core, &name);
+            }
+        }
+        core.execute(Instant::default(), CONN, GlobalCommand::UnlockAll.into());
+        let limit = MEMORY_BYTES / 100 * percent;
+        let held = ALLOCATOR.allocated() - before;
+        core.limit_memory(Instant::default(), limit)
+            .expect("nothing is locked");
+        let mut ticks = 0;
+        while core.wants_tick() {
+            core.handle(Instant::default(), Event::Tick);
+            ticks += 1;
+            assert!(ticks < 2_000, "it has no end");
+        }
+        let after = ALLOCATOR.allocated() - before;
+        println!("from {held} B to {after} B under {limit} B in {ticks} ticks");
+        assert!(after <= limit, "{after} bytes under {limit}");
+        core.check();
+    }
 }
 
 /// M2.

@@ -45,7 +45,7 @@ impl Arbitrary for DrawnTurn {
 fn is_about_locks(op: &Op) -> bool {
     match op {
         Op::Open { .. } | Op::Close { .. } | Op::Advance { .. } | Op::Tick | Op::Due => true,
-        Op::Rewind { .. } | Op::WallClock { .. } | Op::Pressure { .. } => false,
+        Op::Rewind { .. } | Op::WallClock { .. } | Op::Pressure { .. } | Op::Limit { .. } => false,
         Op::Request { request, .. } => match request {
             SmallRequest::Acquire(_)
             | SmallRequest::Release { .. }

@@ -1,7 +1,7 @@
 //! The rules: what every command does to items, locks and wins, and what it answers.
 //!
-//! Two functions lead in, and nothing else changes a core: [`Core::execute`] takes what a
-//! connection asks and gives the reply, [`Core::handle`] takes what happens otherwise. Both are
+//! Two functions lead in, and nothing else changes a core but its bounds ([`Core::set_limits`]): [`Core::execute`]
+//! takes what a connection asks and gives the reply, [`Core::handle`] takes what happens otherwise. All are
 //! told the moment. No clock, socket, thread, randomness or log reaches an answer, so the same
 //! calls always give the same replies.
 //!
@@ -19,6 +19,7 @@ mod config;
 mod detail;
 mod fenced;
 mod guard;
+mod limit;
 mod lock_lines;
 mod lock_table;
 mod locks;
@@ -52,7 +53,7 @@ use crate::execute::Execute;
 use crate::fence::Fence;
 use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
-use crate::limits::Limits;
+use crate::limits::{Limits, MemoryRefused};
 use crate::reply::{KeysPage, Listed, Reply};
 use crate::stats::{Gauges, Report, Stats, StatsTopic};
 use crate::store::{LogStore, MapStore, Store, Visited};
@@ -211,7 +212,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The bounds it was made with.
+    /// The bounds that it keeps to.
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
@@ -529,5 +530,9 @@ pub struct CoreAt<'a, S> {
 impl<S: Store> Execute for CoreAt<'_, S> {
     fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         self.core.answer(self.now, self.conn, command, answer);
+    }
+
+    fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
+        self.core.limit_memory(self.now, bytes)
     }
 }

@@ -7,6 +7,7 @@
 
 mod counting;
 mod key_locks;
+mod limit;
 mod lock_bounds;
 mod lookups;
 mod queues;

@@ -31,7 +31,7 @@ use super::{End, Full, QueueState, Shown, Store, Usage, Visited};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
-use crate::limits::Limits;
+use crate::limits::{Limits, MemoryRefused};
 use crate::stats::{Counters, Eviction};
 use crate::time::Tick;
 use crate::value::Value;
@@ -291,6 +291,25 @@ impl Store for MapStore {
             End::Front => [bytes, old].concat(),
         };
         self.refill(now, slot, header, &value, counters)
+    }
+
+    /// What may not be evicted must have room: nothing is worked towards here.
+    fn judge_memory(&self, memory_bytes_max: usize) -> Result<(), MemoryRefused> {
+        let kept = if self.evict {
+            self.locked_bytes
+        } else {
+            self.bytes
+        };
+        if kept <= memory_bytes_max {
+            Ok(())
+        } else {
+            Err(MemoryRefused::TooSmall)
+        }
+    }
+
+    fn set_memory(&mut self, now: Tick, limits: &Limits, counters: &mut Counters) {
+        self.bytes_max = limits.memory_bytes_max;
+        self.make_room(now, 0, counters);
     }
 
     fn remove(&mut self, slot: MapSlot) -> MapVacancy {

@@ -6,7 +6,8 @@
 //!
 //! - S1: a locked item is never evicted.
 //! - S2: a store either stores the whole item or changes nothing but what it evicted for room.
-//! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max).
+//! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max). After that was
+//!   lowered, it never exceeds what was held then.
 
 mod log;
 mod map;
@@ -21,6 +22,7 @@ pub use map::{MapSlot, MapStore, MapVacancy};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
+use crate::limits::{Limits, MemoryRefused};
 use crate::stats::{Counters, Eviction};
 use crate::time::Tick;
 use crate::value::Value;
@@ -134,6 +136,17 @@ pub trait Store {
         let _ = (now, bytes, counters);
         Ok(kept)
     }
+
+    /// Whether the limit of memory may be so many bytes from now on.
+    ///
+    /// # Errors
+    /// Why not: [`MemoryRefused::TooSmall`] or [`MemoryRefused::TooLarge`].
+    fn judge_memory(&self, memory_bytes_max: usize) -> Result<(), MemoryRefused>;
+
+    /// The limit of memory is that of `limits` from now on; it was [judged](Store::judge_memory). A larger one holds
+    /// at once. A smaller one is come to by and by, a bounded amount of work with each call that stores and with each
+    /// [`crawl`](Store::crawl): items are evicted as they would be for room, never a locked one (S1).
+    fn set_memory(&mut self, now: Tick, limits: &Limits, counters: &mut Counters);
 
     /// Takes an item out, locked or not. Its key has a vacancy now, the one returned.
     fn remove(&mut self, slot: Self::Slot) -> Self::Vacancy;

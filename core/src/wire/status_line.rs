@@ -16,6 +16,8 @@ pub(crate) const LINE_TOO_LONG: &str = "CLIENT_ERROR line too long";
 pub(crate) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 /// Source: memcached 1.6.45 `memcached.c`, `try_read_network`.
 pub(crate) const NO_ROOM_TO_READ: &str = "SERVER_ERROR out of memory reading request";
+/// Source: memcached 1.6.45 `proto_text.c`, `process_memlimit_command`.
+pub(crate) const MEMORY_REFUSED: &str = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust";
 pub(crate) const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory";
 
 /// For a reply that no command of this kind has. Only a driver that mixes up its replies sends it.

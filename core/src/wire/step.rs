@@ -80,6 +80,16 @@ pub enum Step<'a> {
         /// Nothing is said.
         noreply: bool,
     },
+    /// Have the limit of memory changed ([`Execute::limit_memory`](crate::execute::Execute)), and say `OK`,
+    /// or that it is not.
+    LimitMemory {
+        /// Bytes of input that are done with.
+        consumed: usize,
+        /// What all items together may take, in bytes.
+        bytes: usize,
+        /// Nothing is said.
+        noreply: bool,
+    },
     /// End the server, which the operator allows clients to ask for, and close.
     ShutDown,
 }

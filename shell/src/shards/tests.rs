@@ -1,6 +1,7 @@
 //! That several cores are one to their clients.
 
 use latchd_core::command::{Get, GlobalCommand, ItemCommand, Set};
+use latchd_core::limits::MemoryRefused;
 use latchd_core::time::Exptime;
 
 use super::*;
@@ -215,6 +216,43 @@ fn flush_all_empties_every_shard_and_counts_once() {
         stats.gauges.limit_maxbytes,
         Limits::default().memory_bytes_max as u64
     );
+}
+
+#[test]
+fn the_limit_of_memory_is_divided_and_changes_in_all_shards_or_none() {
+    let shards = shards(8);
+    let mut one = session(1);
+    fill(&shards, &mut one);
+    let all = |shards: &Shards| shards.stats(NOW, NOBODY).gauges.limit_maxbytes >> 20;
+    assert_eq!(shards.limit_memory(NOW, 100 << 20), Ok(()));
+    assert_eq!(all(&shards), 100);
+    let of_shard = *shards.core(3).limits();
+    assert_eq!(of_shard.memory_bytes_max, (100 << 20) / 8);
+    assert_eq!(of_shard.locked_bytes_max, (50 << 20) / 8);
+    assert_eq!(of_shard.lock_bytes_per_connection_max, (100 << 20) / 8);
+    // One that has not two of the largest values, one that no shard has addresses for.
+    for (mib, why) in [
+        (15, MemoryRefused::TooSmall),
+        (300 << 10, MemoryRefused::TooLarge),
+    ] {
+        assert_eq!(shards.limit_memory(NOW, mib << 20), Err(why));
+        assert_eq!(all(&shards), 100);
+    }
+    // In one of eight shards there is a lock that has more than an eighth of the least.
+    let value = vec![b'v'; 1 << 20];
+    for number in 0..3 {
+        let name = names().into_iter();
+        let name = name.filter(|name| shards.shard_of(key(name)) == 5);
+        let name = name.skip(number).next().unwrap();
+        ask(&shards, &mut one, Set::new(key(&name), &value), |_| ());
+        assert!(lock(&shards, &mut one, &name));
+    }
+    let least = 16 << 20;
+    assert_eq!(shards.limit_memory(NOW, least), Err(MemoryRefused::Locked));
+    assert_eq!(all(&shards), 100);
+    shards.close(NOW, one);
+    assert_eq!(shards.limit_memory(NOW, least), Ok(()));
+    assert_eq!(all(&shards), 16);
 }
 
 /// Two threads read the clock at different moments, so one may come after the other and be behind it.

@@ -34,6 +34,8 @@ pub struct Lockstep<S> {
     oracle: Oracle,
     environment: Environment,
     room: Room,
+    /// What may be used, in bytes: the limit, or after it was lowered what was used then.
+    bytes_max: usize,
 }
 
 /// Whether there is room for every item.
@@ -61,11 +63,13 @@ impl<S: Store> Lockstep<S> {
     #[must_use]
     pub fn new(core: Core<S>, room: Room) -> Self {
         let oracle = Oracle::new(*core.limits(), core.clock().unix_s_at_start);
+        let bytes_max = core.limits().memory_bytes_max;
         let mut lockstep = Self {
             core,
             oracle,
-            environment: Environment::new(),
+            environment: Environment::new().within(bytes_max),
             room,
+            bytes_max,
         };
         for number in 0..CLIENTS {
             let client = ClientNumber::new(u8::try_from(number).expect("a few"));
@@ -136,11 +140,15 @@ impl<S: Store> Lockstep<S> {
         }
         self.compare_notices(pairs)?;
         self.compare_items(&input)?;
-        let (used, limit) = (
-            self.core.store().usage().bytes,
-            self.core.limits().memory_bytes_max,
-        );
-        if used > limit {
+        let used = self.core.store().usage().held_bytes;
+        let limit = self.core.limits().memory_bytes_max;
+        if let Input::Memory { bytes } = input
+            && bytes == limit
+        {
+            self.bytes_max = limit.max(used);
+        }
+        if used > self.bytes_max {
+            let limit = self.bytes_max;
             return Err(format!("{used} bytes are used, and {limit} may be"));
         }
         self.core.check();
@@ -267,7 +275,7 @@ fn needs_room(input: &Input<'_>) -> bool {
             )
             | Command::Global(_) => false,
         },
-        Input::Event(_) | Input::Due => false,
+        Input::Event(_) | Input::Due | Input::Memory { .. } => false,
     }
 }
 

@@ -117,7 +117,9 @@ impl Oracle {
                 None
             }
             // It knows of no other core, and nobody says that there is one.
-            Input::Event(Event::Tick | Event::HoldsElsewhere(..)) | Input::Due => None,
+            Input::Event(Event::Tick | Event::HoldsElsewhere(..))
+            | Input::Due
+            | Input::Memory { .. } => None,
             Input::Event(Event::WallClock { unix_s_at_start }) => {
                 self.unix_ms_at_start = unix_s_at_start * 1000;
                 None

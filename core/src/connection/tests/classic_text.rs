@@ -201,6 +201,32 @@ fn lines_that_are_no_command_are_errors() {
     ]);
 }
 
+/// As seen on memcached 1.6.45; what `noreply` stands behind is not answered, an error neither.
+#[test]
+fn the_limit_of_memory_is_a_number_of_mebibytes() {
+    check(&[
+        ("cache_memlimit x\r\n", "ERROR\r\n"),
+        ("cache_memlimit -1\r\n", "ERROR\r\n"),
+        ("cache_memlimit 5000000000\r\n", "ERROR\r\n"),
+        ("cache_memlimit noreply\r\n", ""),
+        (
+            "cache_memlimit 7\r\n",
+            "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
+        ),
+        (
+            "cache_memlimit 1000000001\r\n",
+            "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n",
+        ),
+        // No store has addresses for a petabyte if it was not made for it.
+        (
+            "cache_memlimit 1000000000\r\n",
+            "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
+        ),
+        ("cache_memlimit 8 foo bar\r\n", "OK\r\n"),
+        ("cache_memlimit 8 noreply\r\n", ""),
+    ]);
+}
+
 #[test]
 fn delete_is_strict_as_in_1_6_18() {
     const USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";

@@ -18,6 +18,7 @@ use quickcheck::{Arbitrary, Gen, quickcheck};
 use super::*;
 use crate::command::{Command, GlobalCommand};
 use crate::engine::{Config, Core, Event};
+use crate::limits::MemoryRefused;
 use crate::stats::{Report, Stats, StatsLine};
 use crate::wire::{Allowed, Claim, VERSION};
 use crate::{ConnId, Instant, Limits};
@@ -657,6 +658,10 @@ impl<E: Execute> Execute for Impatient<E> {
         self.executor.execute(command, answer);
     }
 
+    fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
+        self.executor.limit_memory(bytes)
+    }
+
     fn goes_on(&mut self) -> bool {
         self.steps_left = self.steps_left.saturating_sub(1);
         self.steps_left > 0
@@ -741,6 +746,7 @@ quickcheck! {
                 Step::Send { consumed, .. }
                 | Step::Skip { consumed }
                 | Step::ReadCertificates { consumed, .. }
+                | Step::LimitMemory { consumed, .. }
                 | Step::Authenticate { consumed, .. } => {
                     assert!(consumed > 0);
                     consumed

@@ -5,6 +5,7 @@ use core::cell::Cell;
 use super::*;
 use crate::command::{ItemCommand, ScanCursor};
 use crate::item::ItemHeader;
+use crate::limits::MemoryRefused;
 use crate::stats::Counters;
 use crate::store::{End, Full, MapStore, QueueState, Shown, Usage, Visited};
 use crate::time::Tick;
@@ -90,6 +91,14 @@ impl Store for Counting {
         counters: &mut Counters,
     ) -> Result<Slot, Full> {
         self.store.extend(now, slot, header, bytes, end, counters)
+    }
+
+    fn judge_memory(&self, memory_bytes_max: usize) -> Result<(), MemoryRefused> {
+        self.store.judge_memory(memory_bytes_max)
+    }
+
+    fn set_memory(&mut self, now: Tick, limits: &Limits, counters: &mut Counters) {
+        self.store.set_memory(now, limits, counters);
     }
 
     fn remove(&mut self, slot: Slot) -> Vacancy {

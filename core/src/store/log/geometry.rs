@@ -36,7 +36,7 @@ const UNIT_SHIFT_MIN: u32 = 3;
 pub(super) struct Geometry {
     segment_shift: u32,
     unit_shift: u32,
-    /// How many segments memory and addresses allow.
+    /// How many segments there are addresses for.
     pub(super) segments_max: usize,
 }
 
@@ -84,11 +84,11 @@ impl Geometry {
         while (memory_bytes >> unit_shift) >= u32::MAX as usize {
             unit_shift += 1;
         }
-        let segments_max = memory_bytes / segment_bytes;
+        let segment_shift = segment_bytes.trailing_zeros();
         Self {
-            segment_shift: segment_bytes.trailing_zeros(),
+            segment_shift,
             unit_shift,
-            segments_max,
+            segments_max: (u32::MAX >> (segment_shift - unit_shift)) as usize,
         }
     }
 

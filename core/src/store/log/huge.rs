@@ -46,7 +46,12 @@ impl Huge {
 
     /// What it has allocated, in bytes.
     pub(super) const fn held_bytes(&self) -> usize {
-        self.values.held_bytes() + self.used * HUGE_BYTES + self.value_bytes
+        self.listing_bytes() + self.used * HUGE_BYTES + self.value_bytes
+    }
+
+    /// What the list of them has allocated, in bytes: as much as the most that there have been need.
+    pub(super) const fn listing_bytes(&self) -> usize {
+        self.values.held_bytes()
     }
 
     /// What a value more will allocate, in bytes.

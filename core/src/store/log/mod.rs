@@ -10,7 +10,7 @@
 //!   record is there.
 //! - L2: the tally is what the items that are there take.
 //! - L3: what is allocated is at most the limit: segments, index, ghosts, huge values, the lists of
-//!   them, and what is set aside for others.
+//!   them, and what is set aside for others. After the limit was lowered: [`limit`].
 //! - L4: a call does a bounded amount of work, in proportion to what it stores; a flush is O(1).
 //!
 //! What an item is charged for is its record without the client's flags, and its huge value; its
@@ -29,6 +29,7 @@ mod ghost;
 mod hash;
 mod huge;
 mod index;
+mod limit;
 mod list;
 mod queues;
 mod record;
@@ -62,7 +63,7 @@ use super::{End, Full, QueueState, Shown, Store, Usage, Visited};
 use crate::command::ScanCursor;
 use crate::item::ItemHeader;
 use crate::key::Key;
-use crate::limits::Limits;
+use crate::limits::{Limits, MemoryRefused};
 use crate::stats::{Counters, Eviction};
 use crate::time::Tick;
 use crate::value::Value;
@@ -71,7 +72,12 @@ use crate::watch::Evicted;
 /// A store on a log of segments, whose memory comes in blocks of `B`.
 pub struct LogStore<H = SipHash, B = Vec<u8>> {
     hasher: H,
+    /// What may be allocated, in bytes: the limit, or more as long as it is being come down to.
     bytes_max: usize,
+    /// The limit that was asked for, in bytes.
+    bytes_wanted: usize,
+    /// Nothing more could be won when the limit was last worked towards.
+    is_stuck: bool,
     evict: bool,
     /// What is set aside at least, in bytes.
     aside_bytes_min: usize,
@@ -150,6 +156,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         Self {
             hasher,
             bytes_max: limits.memory_bytes_max,
+            bytes_wanted: limits.memory_bytes_max,
+            is_stuck: false,
             evict: limits.evict,
             aside_bytes_min: room::aside_bytes_min(limits),
             geometry,
@@ -389,6 +397,14 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
             .map(|(slot, address)| LogSlot { address, ..slot }))
     }
 
+    fn judge_memory(&self, memory_bytes_max: usize) -> Result<(), MemoryRefused> {
+        self.judge_limit(memory_bytes_max)
+    }
+
+    fn set_memory(&mut self, _: Tick, limits: &Limits, _: &mut Counters) {
+        self.set_limit(limits);
+    }
+
     fn remove(&mut self, slot: LogSlot) -> LogVacancy {
         self.bury(slot.address, slot.hash);
         LogVacancy { hash: slot.hash }
@@ -403,10 +419,11 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
         let left = self.sweep_some(now, items_max, counters);
         self.compact(now, left, counters);
         self.give_back(items_max);
+        self.come_down(now, items_max, counters);
     }
 
     fn wants_crawl(&self, now: Tick) -> bool {
-        self.sweep.is_some() || self.worth_sweeping(now).is_some()
+        self.sweep.is_some() || self.worth_sweeping(now).is_some() || self.comes_down()
     }
 
     fn scan<'a>(

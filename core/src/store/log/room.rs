@@ -17,14 +17,14 @@ use crate::time::Tick;
 const KEPT_TO_CARRY: usize = 1;
 
 /// With fewer free segments than this, stores begin to win room back.
-const FREE_WANTED: usize = 3;
+pub(super) const FREE_WANTED: usize = 3;
 
 /// How many records a small store looks at to win room, at most, as long as it need not wait.
 const RECORDS_A_STORE: usize = 24;
 
 /// To give a segment back to the system takes about as long as looking at so many items: the kernel
 /// takes its pages one by one.
-const ITEMS_A_SEGMENT: usize = 128;
+pub(super) const ITEMS_A_SEGMENT: usize = 128;
 
 /// What is set aside grows by such parts of a segment.
 const STEPS_A_SEGMENT: usize = 4;
@@ -193,6 +193,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             won += bytes;
             records += 1;
         }
+        self.come_down(now, RECORDS_A_STORE + needed / 128, counters);
     }
 
     /// Whether there is room for all that is needed; opens a segment if that is what is missing.
@@ -253,7 +254,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
 
     /// Does the next bit of work to win room back. Returns how many bytes it won; `None` if there
     /// is nothing to be won.
-    fn win_back(&mut self, now: Tick, counters: &mut Counters) -> Option<usize> {
+    pub(super) fn win_back(&mut self, now: Tick, counters: &mut Counters) -> Option<usize> {
         if self.drain.is_some() {
             let won = self.drain_record(now, counters).ok();
             if won.is_none() {

@@ -66,9 +66,12 @@ impl<B: Block> Log<B> {
 
     /// What it has allocated, in bytes (A1).
     pub(super) const fn held_bytes(&self) -> usize {
-        self.with_memory * self.geometry.segment_bytes()
-            + self.segments.held_bytes()
-            + self.deadlines.held_bytes()
+        self.with_memory * self.geometry.segment_bytes() + self.listing_bytes()
+    }
+
+    /// What the lists of segments have allocated, in bytes: as much as the most segments that there have been need.
+    pub(super) const fn listing_bytes(&self) -> usize {
+        self.segments.held_bytes() + self.deadlines.held_bytes()
     }
 
     /// What a segment more would allocate, in bytes; `None` if there is no number left for one.

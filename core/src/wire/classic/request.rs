@@ -431,9 +431,10 @@ fn decode_rare<'a>(line: Line<'a>, limits: &WireLimits, cursor: &mut Cursor) -> 
             dump::decode(what, last, line, limits.allowed, cursor)
                 .unwrap_or_else(|| line.respond_unless(noreply, tuning::answer(line.text)))
         }
-        b"lru_crawler" | b"slabs" | b"lru" | b"cache_memlimit" => {
+        b"lru_crawler" | b"slabs" | b"lru" => {
             line.respond_unless(noreply, tuning::answer(line.text))
         }
+        b"cache_memlimit" => tuning::memory_limit(argument, noreply, line),
         b"refresh_certs" => Step::ReadCertificates {
             consumed: line.bytes,
             noreply,

@@ -268,6 +268,7 @@ quickcheck! {
             | Step::Authenticate { .. }
             | Step::Watch { .. }
             | Step::ReadCertificates { .. }
+            | Step::LimitMemory { .. }
             | Step::ShutDown => false,
         }
     }

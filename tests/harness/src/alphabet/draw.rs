@@ -93,8 +93,11 @@ impl<'a> Arbitrary<'a> for Op {
             },
             42..=45 => Self::Tick,
             46..=49 => Self::Due,
-            50..=57 => Self::Pressure {
+            50..=56 => Self::Pressure {
                 key: u.arbitrary()?,
+            },
+            57 => Self::Limit {
+                quarters: u.int_in_range(2..=8)?,
             },
             58..=255 => Self::Request {
                 client,

@@ -51,6 +51,8 @@ pub struct Environment {
     versions: [Versions; KEYS.len()],
     fences: [Fences; KEYS.len()],
     parked: [Option<Parked>; CLIENTS],
+    /// The limit of memory at first, where it may change.
+    memory_bytes: Option<usize>,
 }
 
 /// A request that waits, or has waited and is to be answered now.
@@ -113,7 +115,15 @@ impl Environment {
                 former: None,
             }; KEYS.len()],
             parked: [None; CLIENTS],
+            memory_bytes: None,
         }
+    }
+
+    /// The same around a core whose limit of memory is so many bytes at first, and may change.
+    #[must_use]
+    pub const fn within(mut self, memory_bytes: usize) -> Self {
+        self.memory_bytes = Some(memory_bytes);
+        self
     }
 
     /// The time.
@@ -162,6 +172,12 @@ impl Environment {
             Op::Tick => Some(Input::Event(Event::Tick)),
             Op::Due => Some(Input::Due),
             Op::Pressure { key } => Some(pressure(*key)),
+            Op::Limit { quarters } => {
+                let quarter = self.memory_bytes? / 4;
+                Some(Input::Memory {
+                    bytes: quarter * usize::from(*quarters),
+                })
+            }
             Op::Request { client, .. } => {
                 let Asked { request, .. } = self.asked(op)?;
                 let conn = (*self.last.get(client.among(CLIENTS))?)?;

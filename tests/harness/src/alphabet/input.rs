@@ -15,6 +15,11 @@ pub enum Input<'a> {
     Event(Event),
     /// For [`Core::pass`].
     Due,
+    /// For [`Core::set_limits`]: this memory, and the other limits as they are.
+    Memory {
+        /// In bytes.
+        bytes: usize,
+    },
 }
 
 impl<'a> Input<'a> {
@@ -30,6 +35,13 @@ impl<'a> Input<'a> {
                 core.pass(now);
                 None
             }
+            Self::Memory { bytes } => {
+                let mut limits = *core.limits();
+                limits.memory_bytes_max = bytes;
+                // It may be refused, with good reason or not: then there is less to be seen.
+                let _ = core.set_limits(now, &limits);
+                None
+            }
         }
     }
 
@@ -38,7 +50,7 @@ impl<'a> Input<'a> {
     pub const fn command(&self) -> Option<&Command<'a>> {
         match self {
             Self::Command(_, command) => Some(command),
-            Self::Event(_) | Self::Due => None,
+            Self::Event(_) | Self::Due | Self::Memory { .. } => None,
         }
     }
 }

@@ -83,6 +83,12 @@ pub enum Op {
         /// Which of [`PRESSURE_KEYS`].
         key: u8,
     },
+    /// The limit of memory changes. Nothing where it is not known what it was at first
+    /// ([`Environment::within`]).
+    Limit {
+        /// To how many quarters of that, of which there are at least two.
+        quarters: u8,
+    },
     /// A client asks for something. One that has gone asks under the id it had, which is dead, and
     /// may take no lock; nothing if it has never been connected, or waits. One whose wait is over asks for what it
     /// has waited for again, whatever this says.

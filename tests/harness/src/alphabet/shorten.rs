@@ -35,7 +35,8 @@ impl Op {
             | Self::WallClock { .. }
             | Self::Tick
             | Self::Due
-            | Self::Pressure { .. } => Vec::new(),
+            | Self::Pressure { .. }
+            | Self::Limit { .. } => Vec::new(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use latchd_core::Limits;
 use latchd_core::command::ScanCursor;
 use latchd_core::item::{Cas, ItemHeader};
 use latchd_core::key::{Key, KeyForm};
@@ -28,6 +29,9 @@ pub enum Room {
 pub struct Beside<S> {
     store: S,
     room: Room,
+    /// The limits that it began with.
+    limits: Limits,
+    /// What it may hold, in bytes: the limit, or after that was lowered what it held then.
     bytes_max: usize,
     now: Tick,
     items: BTreeMap<Vec<u8>, Item>,
@@ -52,6 +56,8 @@ pub struct Seen {
     pub spared: u64,
     /// Scans that came to their end.
     pub scans: u64,
+    /// Times that the limit became less than what was held.
+    pub lowered: u64,
 }
 
 impl Seen {
@@ -62,6 +68,7 @@ impl Seen {
         self.refusals += other.refusals;
         self.spared += other.spared;
         self.scans += other.scans;
+        self.lowered += other.lowered;
     }
 }
 
@@ -82,13 +89,14 @@ struct Scan {
 }
 
 impl<S: Store> Beside<S> {
-    /// `store`, which is empty and may take `bytes_max` bytes, beside an empty list.
+    /// `store`, which is empty and keeps to `limits`, beside an empty list.
     #[must_use]
-    pub fn new(store: S, room: Room, bytes_max: usize) -> Self {
+    pub fn new(store: S, room: Room, limits: &Limits) -> Self {
         Self {
             store,
             room,
-            bytes_max,
+            limits: *limits,
+            bytes_max: limits.memory_bytes_max,
             now: Tick::from_count(1_000),
             items: BTreeMap::new(),
             counters: Counters::default(),
@@ -184,6 +192,7 @@ impl<S: Store> Beside<S> {
                 kept: number,
                 bytes,
             } => self.set_aside(&key(number), bytes),
+            Call::Limit { quarters } => self.limit(quarters),
             Call::Pass { ticks } => {
                 self.now = Tick::from_count(self.now.count() + u32::from(ticks));
             }
@@ -318,6 +327,18 @@ impl<S: Store> Beside<S> {
         assert_eq!(is_there, kept.is_some(), "N2: {key:?} was kept");
     }
 
+    /// A limit that is not taken changes nothing; one that is lower counts.
+    fn limit(&mut self, quarters: u8) {
+        let mut limits = self.limits;
+        limits.memory_bytes_max = self.limits.memory_bytes_max / 4 * usize::from(quarters);
+        let bytes = limits.memory_bytes_max;
+        if self.store.judge_memory(bytes).is_ok() {
+            self.seen.lowered += u64::from(bytes < self.store.usage().held_bytes);
+            self.store.set_memory(self.now, &limits, &mut self.counters);
+            self.bytes_max = bytes.max(self.store.usage().held_bytes);
+        }
+    }
+
     fn page(&mut self, items_max: usize) {
         let mut scan = self.scan.take().unwrap_or_else(|| Scan {
             cursor: ScanCursor::default(),
@@ -393,7 +414,8 @@ impl<S: Store> Beside<S> {
         assert_eq!(usage.items, self.items.len(), "N4: items");
         assert_eq!(usage.bytes, bytes, "N4: bytes");
         assert_eq!(usage.locked_bytes, locked_bytes, "N4: locked bytes");
-        assert!(usage.bytes <= self.bytes_max, "N4: over the limit");
+        assert!(usage.bytes <= usage.held_bytes, "N4: bytes");
+        assert!(usage.held_bytes <= self.bytes_max, "N4: over the limit");
     }
 
     fn new_header(&mut self) -> ItemHeader {

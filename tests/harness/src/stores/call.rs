@@ -73,6 +73,11 @@ pub enum Call {
         /// How much, in bytes.
         bytes: usize,
     },
+    /// The limit of memory changes.
+    Limit {
+        /// To how many quarters of what it was at first.
+        quarters: u8,
+    },
     /// Time passes.
     Pass {
         /// How much of it.
@@ -96,7 +101,7 @@ impl Call {
     /// None; [`Unstructured`] has the signature.
     pub fn draw(source: &mut Unstructured<'_>, sizes: Sizes) -> Result<Self> {
         let key = source.int_in_range(0..=KEYS - 1)?;
-        Ok(match source.int_in_range(0..=40_u8)? {
+        Ok(match source.int_in_range(0..=41_u8)? {
             0..=15 => Self::Put {
                 key,
                 bytes: sizes.draw(source)?,
@@ -139,6 +144,9 @@ impl Call {
             38 => Self::SetAside {
                 kept: key,
                 bytes: source.int_in_range(0..=sizes.large_bytes_max / 2)?,
+            },
+            39 => Self::Limit {
+                quarters: source.int_in_range(2..=8)?,
             },
             _ => Self::Pass {
                 ticks: source.int_in_range(1..=4)?,

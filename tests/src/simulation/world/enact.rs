@@ -34,6 +34,8 @@ impl World {
                 self.tell(Event::WallClock { unix_s_at_start });
                 self.auditor.look_at_wall_clock(unix_s_at_start);
             }
+            // The servers' limits are their own.
+            Op::Limit { .. } => {}
             // A tick does what is due, too; nobody waits here.
             Op::Tick | Op::Due => {
                 self.happens(0, Note::Tick, 9);

@@ -30,6 +30,7 @@ fn refused_at_header(input: &[u8]) -> (Status, bool) {
         | Step::Authenticate { .. }
         | Step::Watch { .. }
         | Step::ReadCertificates { .. }
+        | Step::LimitMemory { .. }
         | Step::ShutDown) => panic!("taken: {other:?}"),
     }
 }
@@ -297,6 +298,7 @@ quickcheck! {
             | Step::Authenticate { .. }
             | Step::Watch { .. }
             | Step::ReadCertificates { .. }
+            | Step::LimitMemory { .. }
             | Step::ShutDown => false,
             Step::Close { response } => response != LocalResponse::Nothing || opcode == QUIT_Q,
         }

@@ -1,11 +1,14 @@
-//! What memcached's commands for tuning are told: nothing changes, and each is answered as by a memcached
-//! that has the feature turned off, or cannot do what is asked.
+//! What memcached's commands for tuning come to: the limit of memory changes. Nothing else does, and each of the
+//! others is answered as by a memcached that has the feature turned off, or cannot do what is asked.
 //!
-//! Source: memcached 1.6.45 `proto_text.c`, `process_lru_crawler_command`, `process_slabs_command`,
-//! `process_lru_command`, `process_memlimit_command`; as seen on a server that was started with `-o
+//! Source: memcached 1.6.45 `proto_text.c`, `process_memlimit_command`, `process_lru_crawler_command`,
+//! `process_slabs_command`, `process_lru_command`; as seen on a server that was started with `-o
 //! no_lru_crawler,no_lru_maintainer,no_slab_reassign`.
 
-use super::{BAD_FORMAT, ERROR, Tokens};
+use core::ops::RangeInclusive;
+
+use super::{BAD_FORMAT, ERROR, Step, Tokens};
+use crate::wire::line::Line;
 use crate::wire::scan::u32_from;
 
 const OK: &str = "OK";
@@ -13,7 +16,7 @@ const OK: &str = "OK";
 /// The longest that a crawler may be told to sleep.
 const SLEEP_US_MAX: u32 = 1_000_000;
 
-/// The answer to a line whose first word is `lru_crawler`, `slabs`, `lru` or `cache_memlimit`.
+/// The answer to a line whose first word is `lru_crawler`, `slabs` or `lru`.
 pub(super) fn answer(line: &[u8]) -> &'static str {
     let mut words = Tokens::new(line);
     let mut next = || words.next().unwrap_or_default();
@@ -36,13 +39,32 @@ pub(super) fn answer(line: &[u8]) -> &'static str {
         }
         (b"slabs", b"reassign") if !second.is_empty() => "CLIENT_ERROR slab reassignment disabled",
         (b"lru", b"tune") if [second, third, fourth].iter().all(|word| !word.is_empty()) => OK,
-        (b"cache_memlimit", megabytes) if !megabytes.is_empty() => match u32_from(megabytes) {
-            None => BAD_FORMAT,
-            Some(0..8) => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
-            Some(8..=1_000_000_000) => "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
-            Some(_) => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
-        },
         _ => ERROR,
+    }
+}
+
+/// The least that `cache_memlimit` takes, and the most, in MiB.
+const MEMORY_MIB: RangeInclusive<u32> = 8..=1_000_000_000;
+
+/// The step of a line `cache_memlimit MIB`.
+pub(super) fn memory_limit<'a>(mib: Option<&[u8]>, noreply: bool, line: Line<'a>) -> Step<'a> {
+    let Some(mib) = mib.and_then(u32_from) else {
+        return line.respond_unless(noreply, ERROR);
+    };
+    if mib < *MEMORY_MIB.start() {
+        let too_small = "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m";
+        return line.respond_unless(noreply, too_small);
+    }
+    if mib > *MEMORY_MIB.end() {
+        let in_bytes = "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes";
+        return line.respond_unless(noreply, in_bytes);
+    }
+    // Where there are fewer addresses, there is no store that has so many.
+    let bytes = usize::try_from(u64::from(mib) << 20).unwrap_or(usize::MAX);
+    Step::LimitMemory {
+        consumed: line.bytes,
+        bytes,
+        noreply,
     }
 }
 
@@ -72,19 +94,6 @@ mod tests {
             ("lru mode flat", "ERROR"),
             ("lru temp_ttl 60", "ERROR"),
             ("lru", "ERROR"),
-            ("cache_memlimit", "ERROR"),
-            (
-                "cache_memlimit 7",
-                "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
-            ),
-            (
-                "cache_memlimit 100",
-                "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
-            ),
-            (
-                "cache_memlimit 2000000000",
-                "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
-            ),
         ] {
             assert_eq!(answer(line.as_bytes()), said, "{line}");
         }
