@@ -15,6 +15,8 @@ set -u -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${LATCHD_CLIENTS_DIR:-$here/../../target/clients}
+# shellcheck source=../start.sh
+. "$here/../start.sh"
 binary=yes
 server=
 address=
@@ -65,29 +67,20 @@ stop() {
 }
 trap stop EXIT
 
-# Starts the program on a free port, with these flags.
-start() {
-    free_port='import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-    port=$(python3 -c "$free_port")
+# Starts the program, with these flags, and waits for it.
+begin() {
     # shellcheck disable=SC2086 # EXTRA_ARGS is a list
-    "$server" -l 127.0.0.1 -p "$port" ${EXTRA_ARGS:-} "$@" >"$folder/server.txt" 2>&1 &
-    pid=$!
-    address=127.0.0.1:$port
+    start "$server" "$folder/server.txt" ${EXTRA_ARGS:-} "$@"
+    await "$address"
+    host=${address%:*} port=${address##*:}
 }
 
-# Waits until somebody listens on the address.
-await() {
-    host=${address%:*}
-    port=${address##*:}
-    for _ in $(seq 100); do
-        (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null && break
-        sleep 0.1
-    done
-    (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null || give_up "nobody listens on $address"
-}
-
-[ -n "$server" ] && start
-await
+if [ -n "$server" ]; then
+    begin
+else
+    await "$address"
+    host=${address%:*} port=${address##*:}
+fi
 
 # Runs a script of facts; its lines are counted at the end.
 facts() {
@@ -142,15 +135,13 @@ if [ -n "$server" ]; then
         -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$key" -out "$certificate" 2>/dev/null ||
         give_up "no certificate can be made (Debian: openssl)"
     tls=(-Z -o "ssl_chain_cert=$certificate,ssl_key=$key")
-    start "${tls[@]}"
-    await
+    begin "${tls[@]}"
     facts s_client bash "$here/s_client.sh" "$host" "$port" "$certificate"
     facts pymemcache-tls "$python" "$here/pymemcache_tls.py" "$host" "$port" "$certificate"
     stop
     if [ $binary = yes ]; then
         echo fred:pass >"$folder/passwords"
-        start "${tls[@]}" -S -Y "$folder/passwords"
-        await
+        begin "${tls[@]}" -S -Y "$folder/passwords"
         facts bmemcached-sasl "$python" "$here/bmemcached_sasl.py" "$host" "$port" "$certificate"
         stop
     fi

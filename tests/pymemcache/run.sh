@@ -23,8 +23,8 @@ server=${1:-}
 [ -x "$server" ] || give_up "which server? A program"
 mkdir -p "$folder" || give_up "cannot make $folder"
 folder=$(cd "$folder" && pwd)
-# To a server they would be flags of its own.
-unset "${!LATCHD_@}"
+# shellcheck source=../start.sh
+. "$here/../start.sh"
 
 if [ ! -e "$folder/ready" ]; then
     python3 -m venv "$folder/python" || give_up "no venv (Debian: python3-venv)"
@@ -36,15 +36,9 @@ if [ ! -e "$folder/ready" ]; then
     touch "$folder/ready"
 fi
 
-free_port='import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-port=$(python3 -c "$free_port")
-"$server" -l 127.0.0.1 -p "$port" >"$folder/server.txt" 2>&1 &
-pid=$!
+start "$server" "$folder/server.txt"
 trap 'kill "$pid" 2>/dev/null' EXIT
-for _ in $(seq 100); do
-    (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
-    sleep 0.1
-done
+await "$address"
 
 cd "$folder/pymemcache-$version" || give_up "pymemcache's source is not there"
 timeout 300 "$folder/python/bin/python" -m pytest -c /dev/null --rootdir=. -p no:cacheprovider -q -W ignore -r fE \
