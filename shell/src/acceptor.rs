@@ -15,20 +15,23 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use async_io::{Async, Timer};
+use async_io::Async;
 use latchd_core::ConnId;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketAddrAny};
 use smol::LocalExecutor;
-use smol::channel::Receiver;
 use smol::future::FutureExt;
 
 use crate::headroom;
 use crate::listen::Listener;
 use crate::mailbox::{Arrival, Message};
 use crate::shared::Shared;
+use crate::sync::Timer;
+use crate::sync::channel::{Receiver, bounded};
+use crate::transport::Security;
 
 /// How many clients of one listener are accepted before the others get their turn.
 const ACCEPTED_PER_TURN: usize = 16;
@@ -51,16 +54,12 @@ pub(crate) async fn accept(
     shared: &Shared,
     stopped: Receiver<()>,
 ) -> io::Result<()> {
-    let door = Door {
-        shared,
-        last_conn: Cell::new(shared.roster.last_listener()),
-        notice: RefCell::default(),
-    };
+    let door = Door::new(shared);
     let listeners = listeners
         .into_iter()
         .map(Async::new_nonblocking)
         .collect::<io::Result<Vec<_>>>()?;
-    let (fail, failed) = smol::channel::bounded(1);
+    let (fail, failed) = bounded(1);
     let executor = LocalExecutor::new();
     let tasks: Vec<_> = listeners
         .iter()
@@ -84,16 +83,67 @@ pub(crate) async fn accept(
     end
 }
 
+/// Where clients knock.
+pub(crate) trait Entrance {
+    /// How they speak.
+    fn security(&self) -> Security;
+
+    /// Takes the next one that waits: its socket, and where it comes from.
+    ///
+    /// # Errors
+    /// The kernel's; [`Errno::AGAIN`] if nobody waits.
+    fn take(&self) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)>;
+
+    /// Waits until somebody does.
+    ///
+    /// # Errors
+    /// The kernel's, if it cannot wait.
+    async fn knock(&self) -> io::Result<()>;
+
+    /// Where it is, for the log.
+    fn place(&self) -> &dyn fmt::Display;
+}
+
+impl Entrance for Async<Listener> {
+    fn security(&self) -> Security {
+        self.get_ref().security()
+    }
+
+    fn take(&self) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)> {
+        self.get_ref().accept()
+    }
+
+    async fn knock(&self) -> io::Result<()> {
+        self.readable().await
+    }
+
+    fn place(&self) -> &dyn fmt::Display {
+        self.get_ref().address()
+    }
+}
+
 /// What the listeners have in common.
-struct Door<'a> {
+pub(crate) struct Door<'a> {
     shared: &'a Shared,
     last_conn: Cell<u64>,
     notice: RefCell<Notice>,
 }
 
-impl Door<'_> {
+impl<'a> Door<'a> {
+    /// Nobody has come yet.
+    pub(crate) fn new(shared: &'a Shared) -> Self {
+        Self {
+            shared,
+            last_conn: Cell::new(shared.roster.last_listener()),
+            notice: RefCell::default(),
+        }
+    }
+
     /// Accepts on one listener for as long as the kernel can wait.
-    async fn accept_on(&self, index: usize, listener: &Async<Listener>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The kernel's, if it cannot wait.
+    pub(crate) async fn accept_on(&self, index: usize, listener: &impl Entrance) -> io::Result<()> {
         let stats = &self.shared.connection_stats;
         let mut accepted = 0;
         loop {
@@ -106,14 +156,14 @@ impl Door<'_> {
                 continue;
             }
             if !headroom::is_there() {
-                let address = listener.get_ref().address();
+                let address = listener.place();
                 self.notice(format_args!(
                     "no memory for a client on {address}: the next one waits"
                 ));
                 self.rest().await;
                 continue;
             }
-            match listener.get_ref().accept() {
+            match listener.take() {
                 Ok((socket, peer)) if stats.is_full() || self.has_too_many(peer.as_ref()) => {
                     stats.count_rejected();
                     // The peer may be gone already, and is closed anyway.
@@ -129,7 +179,7 @@ impl Door<'_> {
                     let entry = self.shared.roster.add(conn.number(), index, peer, now);
                     let arrival = Arrival {
                         socket,
-                        security: listener.get_ref().security(),
+                        security: listener.security(),
                         conn,
                         entry,
                     };
@@ -137,13 +187,13 @@ impl Door<'_> {
                 }
                 Err(Errno::AGAIN) => {
                     stats.resume();
-                    listener.readable().await?;
+                    listener.knock().await?;
                     accepted = 0;
                 }
                 // The client left while it waited.
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
                 Err(errno) => {
-                    let address = listener.get_ref().address();
+                    let address = listener.place();
                     self.notice(format_args!("cannot accept on {address}: {errno}"));
                     self.rest().await;
                 }

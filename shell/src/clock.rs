@@ -5,14 +5,16 @@
 //! - C2: moment 0 lies on a whole Unix second, so that the whole seconds the core is told
 //!   ([`Clock::unix_s_at_start`]) are exact, and a date in a request is as exact as a span.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use latchd_core::Instant;
+
+use crate::sync::{self, since_epoch};
 
 /// Counts the core's time from the server's start.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    started: std::time::Instant,
+    started: sync::Instant,
     /// How far into a Unix second the server was started (C2): 0 to 999.
     ahead_ms: u64,
 }
@@ -21,7 +23,7 @@ impl Clock {
     /// Starts counting.
     pub(crate) fn start() -> Self {
         Self {
-            started: std::time::Instant::now(),
+            started: sync::Instant::now(),
             ahead_ms: u64::from(since_epoch().subsec_millis()),
         }
     }
@@ -54,13 +56,6 @@ pub(crate) fn unix_ms() -> u64 {
 pub(crate) fn unix_now() -> (u64, u32) {
     let since = since_epoch();
     (since.as_secs(), since.subsec_micros())
-}
-
-/// A wall clock before 1970 counts as 1970.
-fn since_epoch() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,8 +6,7 @@
 use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use latchd_core::stats::StatsLine;
@@ -18,6 +17,8 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection::Kept;
 use crate::headroom;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 use crate::turn_times::{Measured, TurnTimes};
 
@@ -155,6 +156,12 @@ impl ConnectionStats {
             let last = paused.since.take().map(|since| since.elapsed());
             paused.before += last.unwrap_or_default();
         }
+    }
+
+    /// How often new connections were left to wait.
+    #[cfg(all(test, feature = "scheduled"))]
+    pub(crate) fn pauses(&self) -> u64 {
+        self.pauses.load(Ordering::Relaxed)
     }
 
     /// For how long new connections were left to wait until `now`.

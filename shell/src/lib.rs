@@ -70,6 +70,9 @@ mod passwords;
 mod roster;
 #[cfg(feature = "server")]
 mod saved;
+#[cfg(test)]
+#[cfg(all(feature = "server", feature = "scheduled"))]
+mod scheduled;
 #[cfg(feature = "server")]
 mod send;
 #[cfg(feature = "server")]
@@ -80,6 +83,10 @@ mod shards;
 mod shared;
 #[cfg(feature = "server")]
 mod status;
+#[cfg(feature = "server")]
+mod sync;
+#[cfg(feature = "server")]
+mod time_keeper;
 #[cfg(all(feature = "server", feature = "tls"))]
 mod tls;
 #[cfg(all(feature = "server", not(feature = "tls")))]

@@ -1,16 +1,16 @@
 //! How another thread reaches a worker: a list of messages, and a bell in the worker's epoll.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use latchd_core::ConnId;
 use latchd_core::wait::Outcome;
-use rustix::event::{EventfdFlags, eventfd};
 use smol::channel::Sender;
 
 use crate::connection::Kept;
 use crate::roster::Entry;
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::{Bell, Mutex, MutexGuard};
 use crate::transport::Security;
 
 /// A client that has been accepted and has no worker yet.
@@ -47,7 +47,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     messages: Mutex<Vec<Message>>,
-    bell: OwnedFd,
+    bell: Bell,
     clients: AtomicUsize,
 }
 
@@ -55,10 +55,9 @@ impl Mailbox {
     /// # Errors
     /// The kernel's, if there is no descriptor left.
     pub(crate) fn new() -> rustix::io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self {
             messages: Mutex::default(),
-            bell,
+            bell: Bell::new()?,
             clients: AtomicUsize::new(0),
         })
     }
@@ -94,14 +93,19 @@ impl Mailbox {
 
     /// Wakes the worker.
     pub(crate) fn ring(&self) {
-        // It can fail only when it has been rung 2^64 - 1 times and not heard: it is heard soon.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        self.bell.ring();
     }
 
     /// Silences the bell, then takes what is there: a message that comes in between rings again.
     pub(crate) fn take(&self) -> Vec<Message> {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        self.bell.silence();
         std::mem::take(&mut *self.messages())
+    }
+
+    /// Waits until the bell rings, for a worker of a test.
+    #[cfg(all(test, feature = "scheduled"))]
+    pub(crate) fn hear(&self) {
+        self.bell.hear();
     }
 
     fn messages(&self) -> MutexGuard<'_, Vec<Message>> {

@@ -3,45 +3,20 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
-
-use async_io::Timer;
-use latchd_core::Limits;
-use latchd_core::wire::{Admission, Protocols, WireLimits};
-use smol::channel::{Receiver, Sender};
-use smol::future::FutureExt;
 
 use crate::acceptor;
-use crate::budget::Budget;
-use crate::clock::Clock;
 use crate::config::Config;
-use crate::connection_stats::ConnectionStats;
 use crate::health;
 use crate::listen::{self, Address};
-use crate::mailbox::{Mailbox, Message};
 use crate::memory_file::{self, MemoryFile};
 use crate::passwords::Passwords;
-use crate::roster::Roster;
-use crate::shards::{Shards, shard_count};
 use crate::shared::Shared;
 use crate::status::StatusPort;
+use crate::sync::channel::{Receiver, Sender, bounded};
+use crate::time_keeper::keep_time;
 use crate::tls::Keys;
-use crate::waiters::Waiters;
-use crate::watch::Watch;
 use crate::worker::Worker;
-
-/// How often the shards are told that time has passed.
-const TICK: Duration = Duration::from_millis(200);
-
-/// How soon they are told again if there is more to take out than one tick does: a shard that has a
-/// thousand items looked at every time gets through two hundred thousand a second, and is held for a
-/// fraction of a millisecond.
-const BUSY_TICK: Duration = Duration::from_millis(5);
-
-/// How long it is between two looks for clients that are idle, or take too long over their handshake.
-const SWEEP: Duration = Duration::from_secs(1);
 
 /// A running server. Dropping it ends it, as [`Server::shutdown`] does.
 ///
@@ -76,22 +51,8 @@ impl Server {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         config.check().map_err(invalid)?;
         let threads = config.threads.get();
-        let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
-        limits.evict = config.evict;
-        limits.locks_per_connection_max = config.locks_per_connection_max;
-        let mut wire_limits = WireLimits::from(&limits);
-        wire_limits.allowed = config.allowed;
-        let passwords = match &config.auth_file {
-            None => None,
-            Some(path) => {
-                wire_limits.allowed.admission = match (config.sasl, config.allowed.protocols) {
-                    (false, _) => Admission::ByPassword,
-                    (true, Protocols::Binary) => Admission::BySasl,
-                    (true, Protocols::Any | Protocols::Text) => Admission::Either,
-                };
-                Some(Passwords::load(path)?)
-            }
-        };
+        let passwords = config.auth_file.as_deref().map(Passwords::load);
+        let passwords = passwords.transpose()?;
         let keys = config.tls.as_ref().map(Keys::load).transpose()?;
         let listeners = listen::listen(&config)?;
         let status_port = config.status.as_ref().map(StatusPort::listen).transpose()?;
@@ -102,47 +63,14 @@ impl Server {
             .iter()
             .map(|listener| listener.address().clone())
             .collect();
-        let clock = Clock::start();
         let memory_file = config.memory_file.as_deref();
         let memory_file = memory_file.map(|path| MemoryFile::open(path, config.value_bytes_max));
         let memory_file = memory_file.transpose()?.flatten();
-        let shards = shard_count(threads, &limits);
-        let mailboxes: Arc<[Mailbox]> = (0..threads)
-            .map(|_| Mailbox::new())
-            .collect::<Result<_, _>>()?;
-        let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes)));
-        wire_limits.waits = true;
-        let (tell_gone, gone) = smol::channel::bounded(1);
-        let (tell_shutdown, shutdowns) = smol::channel::bounded(1);
-        let shared = Arc::new(Shared {
-            shards: Shards::new(
-                shards,
-                limits,
-                clock.unix_s_at_start(),
-                config.prefix_delimiter,
-                Arc::clone(&waiters),
-                memory_file.as_ref().map(|file| file.numbers),
-            ),
-            wire_limits,
-            roster: Roster::new(&addresses),
-            keys,
-            passwords,
-            connection_stats: ConnectionStats::new(config.connections_max, threads),
-            watch: Watch::new(config.watcher_bytes_max),
-            unfinished: Budget::new(config.unfinished_bytes_max()),
-            unsent: Budget::new(config.unsent_bytes_max()),
-            is_stopping: AtomicBool::new(false),
-            ticked_ms: AtomicU64::new(clock.now().as_millis()),
-            mailboxes,
-            waiters,
-            clock,
-            config,
-            tell_gone,
-            gone,
-            tell_shutdown,
-        });
+        let resumes = memory_file.as_ref().map(|file| file.numbers);
+        let (shared, shutdowns) = Shared::new(config, &addresses, keys, passwords, resumes)?;
+        let shared = Arc::new(shared);
         // There is room for one from each thread.
-        let (fail, failures) = smol::channel::bounded(threads + 1);
+        let (fail, failures) = bounded(threads + 1);
         // From here on dropping it ends what has been started.
         let mut server = Self {
             shared,
@@ -171,7 +99,7 @@ impl Server {
                 }
             })?;
         }
-        let (stop_clock, stopped) = smol::channel::bounded(1);
+        let (stop_clock, stopped) = bounded(1);
         server.stop_clock = Some(stop_clock);
         let stop_status = stopped.clone();
         let shared = Arc::clone(&server.shared);
@@ -188,7 +116,7 @@ impl Server {
             })?;
         }
         // Last: whoever is let in is served.
-        let (stop, stopped) = smol::channel::bounded(1);
+        let (stop, stopped) = bounded(1);
         let shared = Arc::clone(&server.shared);
         let thread = spawn("latchd-accept".into(), move || {
             if let Err(error) = smol::block_on(acceptor::accept(listeners, &shared, stopped)) {
@@ -285,11 +213,8 @@ impl Drop for Server {
             drop(stop);
             join(thread);
         }
-        self.shared.is_stopping.store(true, Ordering::SeqCst);
+        self.shared.stop();
         self.stop_clock = None;
-        for mailbox in &*self.shared.mailboxes {
-            mailbox.ring();
-        }
         self.threads.drain(..).for_each(join);
         let Shared {
             config,
@@ -302,52 +227,6 @@ impl Drop for Server {
             && !shards.have_failed()
         {
             memory_file::save(path, shards, clock);
-        }
-    }
-}
-
-/// Ticks until the server stops; and lets waits and leases end when it is time, not a tick later.
-async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
-    let mut tick_at = Instant::now() + TICK;
-    let mut swept = Instant::now();
-    loop {
-        let wake_at = shared.waiters.deadline().map(|at| {
-            let now_ms = shared.clock.now().as_millis();
-            Instant::now() + Duration::from_millis(at.as_millis().saturating_sub(now_ms))
-        });
-        let alarm = async {
-            Timer::at(wake_at.map_or(tick_at, |at| at.min(tick_at))).await;
-            true
-        };
-        let nearer = async {
-            shared.waiters.nearer().await;
-            true
-        };
-        let stop = async {
-            // Nothing is ever sent: an error says that the other side has gone.
-            let _ = stopped.recv().await;
-            false
-        };
-        if !stop.or(alarm).or(nearer).await {
-            return;
-        }
-        let now = shared.clock.now();
-        // As they are let go of, the shards say when it is time again.
-        shared.waiters.forget_deadline();
-        if Instant::now() < tick_at {
-            shared.shards.pass(now);
-            continue;
-        }
-        let wants_more = shared.shards.tick(now, shared.clock.unix_s_at_start());
-        shared.ticked_ms.store(now.as_millis(), Ordering::Relaxed);
-        shared.tell_evicted();
-        tick_at = Instant::now() + if wants_more { BUSY_TICK } else { TICK };
-        let is_swept = shared.config.idle_timeout.is_some() || shared.keys.is_some();
-        if is_swept && swept.elapsed() >= SWEEP {
-            swept = Instant::now();
-            for mailbox in &*shared.mailboxes {
-                mailbox.post(Message::Sweep);
-            }
         }
     }
 }

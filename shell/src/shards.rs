@@ -24,8 +24,7 @@ mod waits;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor, Wait};
@@ -43,6 +42,8 @@ use crate::budget::Holder;
 use crate::clock;
 use crate::headroom;
 use crate::pages::Pages;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::waiters::Waiters;
 
 /// The most shards: a [`ShardSet`] has a bit for each.
@@ -403,7 +404,8 @@ impl Shards {
         ShardSet(u64::MAX >> (SHARDS_MAX - self.cores.len()))
     }
 
-    fn shard_of(&self, key: Key<'_>) -> usize {
+    /// Which shard a key belongs to.
+    pub(crate) fn shard_of(&self, key: Key<'_>) -> usize {
         if self.cores.len() == 1 {
             return 0;
         }

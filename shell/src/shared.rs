@@ -3,23 +3,27 @@
 //! Everything here is used from every thread at once: a configuration that does not change, counters,
 //! and locks that are held for one command.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use latchd_core::Limits;
+use latchd_core::engine::Numbers;
 use latchd_core::stats::{StatsLine, StatsTopic};
 use latchd_core::watch::Topic;
-use latchd_core::wire::WireLimits;
-use smol::channel::{Receiver, Sender};
+use latchd_core::wire::{Admission, Protocols, WireLimits};
 
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::connection_stats::{ConnectionStats, line, settings_lines};
+use crate::listen::Address;
 use crate::mailbox::{Mailbox, Message};
 use crate::passwords::Passwords;
 use crate::roster::Roster;
-use crate::shards::Shards;
+use crate::shards::{Shards, shard_count};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::channel::{Receiver, Sender, bounded};
 use crate::tls::Keys;
 use crate::waiters::Waiters;
 use crate::watch::Watch;
@@ -64,6 +68,77 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// What the threads of such a server share, before there are any; and where it is told that a client has asked
+    /// for its end. It listens on `addresses`, and goes on where another has `resumes`.
+    ///
+    /// # Errors
+    /// The kernel's, if there are no descriptors left.
+    pub(crate) fn new(
+        config: Config,
+        addresses: &[Address],
+        keys: Option<Keys>,
+        passwords: Option<Passwords>,
+        resumes: Option<Numbers>,
+    ) -> io::Result<(Self, Receiver<()>)> {
+        let threads = config.threads.get();
+        let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
+        limits.evict = config.evict;
+        limits.locks_per_connection_max = config.locks_per_connection_max;
+        let mut wire_limits = WireLimits::from(&limits);
+        wire_limits.allowed = config.allowed;
+        wire_limits.waits = true;
+        if passwords.is_some() {
+            wire_limits.allowed.admission = match (config.sasl, config.allowed.protocols) {
+                (false, _) => Admission::ByPassword,
+                (true, Protocols::Binary) => Admission::BySasl,
+                (true, Protocols::Any | Protocols::Text) => Admission::Either,
+            };
+        }
+        let clock = Clock::start();
+        let mailboxes: Arc<[Mailbox]> = (0..threads)
+            .map(|_| Mailbox::new())
+            .collect::<Result<_, _>>()?;
+        let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes)));
+        let (tell_gone, gone) = bounded(1);
+        let (tell_shutdown, shutdowns) = bounded(1);
+        let shared = Self {
+            shards: Shards::new(
+                shard_count(threads, &limits),
+                limits,
+                clock.unix_s_at_start(),
+                config.prefix_delimiter,
+                Arc::clone(&waiters),
+                resumes,
+            ),
+            wire_limits,
+            roster: Roster::new(addresses),
+            keys,
+            passwords,
+            connection_stats: ConnectionStats::new(config.connections_max, threads),
+            watch: Watch::new(config.watcher_bytes_max),
+            unfinished: Budget::new(config.unfinished_bytes_max()),
+            unsent: Budget::new(config.unsent_bytes_max()),
+            is_stopping: AtomicBool::new(false),
+            ticked_ms: AtomicU64::new(clock.now().as_millis()),
+            mailboxes,
+            waiters,
+            clock,
+            config,
+            tell_gone,
+            gone,
+            tell_shutdown,
+        };
+        Ok((shared, shutdowns))
+    }
+
+    /// Has every worker end: first it is so, and then they are woken to see it.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+        for mailbox in &*self.mailboxes {
+            mailbox.ring();
+        }
+    }
+
     /// How a worker is reached.
     pub(crate) fn mailbox(&self, worker: usize) -> &Mailbox {
         &self.mailboxes[worker]

@@ -27,7 +27,6 @@ use std::time::Duration;
 
 use async_io::{Async, Timer};
 use smol::LocalExecutor;
-use smol::channel::{Receiver, Sender};
 use smol::future::FutureExt;
 use smol::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -37,6 +36,7 @@ use self::snapshot::Watch;
 use crate::health;
 use crate::listen_address::ListenAddress;
 use crate::shared::Shared;
+use crate::sync::channel::{Receiver, Sender, bounded};
 
 /// How many are listened to at a time (U1). One more is closed.
 const CONNECTIONS_MAX: usize = 16;
@@ -105,7 +105,7 @@ impl StatusPort {
             .into_iter()
             .map(Async::new)
             .collect::<io::Result<Vec<_>>>()?;
-        let (let_in, came) = smol::channel::bounded(1);
+        let (let_in, came) = bounded(1);
         let executor = LocalExecutor::new();
         for listener in &listeners {
             executor

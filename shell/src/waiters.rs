@@ -8,15 +8,16 @@
 //!   a shard in which somebody waits, so nobody polls, and nothing happens while nobody waits.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant};
-use smol::channel::{Receiver, Sender, bounded};
 
 use crate::budget::Holder;
 use crate::mailbox::{Mailbox, Message};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::channel::{Receiver, Sender, bounded};
+use crate::sync::{Mutex, MutexGuard};
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;

@@ -1,9 +1,9 @@
 //! A shard that is held by a thread, for as long as it works with it.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::MutexGuard;
 
 use super::ShardCore;
+use crate::sync::MutexGuard;
 use crate::waiters::Waiters;
 
 /// A shard's core. When it is let go of, those are told whose waits have ended meanwhile, whatever has ended them,

@@ -1,0 +1,68 @@
+//! Whatever happens to all locks of a connection at once happens to them at once (D1).
+
+use std::sync::Arc;
+
+use shuttle::thread;
+
+use super::{Client, Seen, Told, in_many_orders, server};
+
+/// How a connection loses all that it holds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    Close,
+    UnlockAll,
+}
+
+/// One connection takes a lock in each of two shards, the second while others look already, and gives them up in one
+/// step. Another tries both, `first` before the other: if the first is free, so is the second.
+fn gives_up(seen: &Arc<Seen>, end: End, first: usize) {
+    let (shared, keys) = server(2, |_| ());
+    let mut one = Client::new(&shared, 1, 0);
+    let mut two = Client::new(&shared, 2, 1);
+    let second = 1 - first;
+    assert_eq!(one.lock(&keys[first]), Told::Granted);
+    let (all, names) = (Arc::clone(seen), keys.clone());
+    let giver = thread::spawn(move || {
+        // The last of its requests, and behind it its end.
+        if one.lock(&names[second]) == Told::Contended {
+            all.note("somebody else was faster");
+        }
+        match end {
+            End::Close => one.close(),
+            End::UnlockAll => {
+                assert_eq!(one.unlock_all(), Told::Unlocked);
+                one.close();
+            }
+        }
+    });
+    let (all, names) = (Arc::clone(seen), keys.clone());
+    let taker = thread::spawn(move || {
+        let told = [first, second].map(|shard| two.lock(&names[shard]));
+        all.note(match told {
+            [Told::Granted, Told::Granted] => "both are free",
+            [Told::Contended, Told::Contended] => "both are held",
+            [Told::Contended, Told::Granted] => "the end comes in between",
+            other => panic!("half of the end: {other:?}"),
+        });
+        two.close();
+    });
+    giver.join().unwrap();
+    taker.join().unwrap();
+    let mut three = Client::new(&shared, 3, 0);
+    assert_eq!(keys.map(|name| three.lock(&name)), [Told::Granted; 2]);
+    three.close();
+}
+
+const WITNESSES: &[&str] = &["both are free", "both are held", "the end comes in between"];
+
+#[test]
+fn the_end_of_a_connection_is_seen_whole() {
+    in_many_orders(WITNESSES, |seen| gives_up(seen, End::Close, 0));
+    in_many_orders(WITNESSES, |seen| gives_up(seen, End::Close, 1));
+}
+
+#[test]
+fn unlock_all_is_seen_whole() {
+    in_many_orders(WITNESSES, |seen| gives_up(seen, End::UnlockAll, 0));
+    in_many_orders(WITNESSES, |seen| gives_up(seen, End::UnlockAll, 1));
+}

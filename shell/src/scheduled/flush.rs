@@ -1,0 +1,64 @@
+//! A flush takes effect in all shards at once, at once or when it is due (D6).
+
+use std::sync::Arc;
+
+use latchd_core::command::GlobalCommand;
+use latchd_core::time::Exptime;
+use shuttle::thread;
+
+use super::{Client, Seen, Told, in_many_orders, server};
+
+/// While somebody flushes, two read what is in both shards, one in each order: whoever finds the first gone finds the
+/// second gone. The flush is asked for then, or it was before and is due now, for one whose clock is a little ahead.
+fn flushes(seen: &Arc<Seen>, delay_s: Option<u32>) {
+    let (shared, keys) = server(2, |_| ());
+    let mut one = Client::new(&shared, 1, 0);
+    for name in &keys {
+        assert_eq!(one.set(name), Told::Done);
+    }
+    let flush = |exptime| GlobalCommand::FlushAll { at: exptime };
+    if let Some(seconds) = delay_s {
+        assert_eq!(one.ask(flush(Exptime::In { seconds })), Told::Done);
+    }
+    let due_ms = u64::from(delay_s.unwrap_or_default()) * 1000;
+    let name = keys[1].clone();
+    let mut threads = vec![thread::spawn(move || {
+        let mut one = one.at(due_ms);
+        if delay_s.is_none() {
+            assert_eq!(one.ask(flush(Exptime::Never)), Told::Done);
+        }
+        assert_eq!(one.get(&name), Told::Miss, "it is due");
+    })];
+    for (number, [first, second]) in [(2, [0, 1]), (3, [1, 0])] {
+        let mut reader = Client::new(&shared, number, 1).at(due_ms.saturating_sub(1));
+        let (seen, keys) = (Arc::clone(seen), keys.clone());
+        threads.push(thread::spawn(move || {
+            let told = [first, second].map(|shard| reader.get(&keys[shard]));
+            seen.note(match told {
+                [Told::Hit, Told::Hit] => "both are there",
+                [Told::Miss, Told::Miss] => "both are gone",
+                [Told::Hit, Told::Miss] => "the flush comes in between",
+                other => panic!("half of a flush: {other:?}"),
+            });
+        }));
+    }
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+const WITNESSES: &[&str] = &[
+    "both are there",
+    "both are gone",
+    "the flush comes in between",
+];
+
+#[test]
+fn a_flush_is_seen_whole() {
+    in_many_orders(WITNESSES, |seen| flushes(seen, None));
+}
+
+#[test]
+fn a_flush_that_falls_due_is_seen_whole() {
+    in_many_orders(WITNESSES, |seen| flushes(seen, Some(1)));
+}

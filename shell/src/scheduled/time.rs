@@ -1,0 +1,67 @@
+//! Who waits no longer than so long is told when that is over, by the thread of the clock (G3, K2).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchd_core::wait::Outcome;
+use shuttle::future::block_on;
+use shuttle::sync::mpsc::channel;
+use shuttle::thread;
+
+use super::{Client, Seen, Told, in_many_orders, server};
+use crate::sync::channel::bounded;
+use crate::sync::stand_in::{is_anybody_asleep, let_time_pass};
+use crate::time_keeper::keep_time;
+
+/// Longer than the wait, and before the first tick: nobody but who is told of the deadline ends the wait.
+const LATER_MS: u64 = 150;
+
+/// Two ask for a lock that a third keeps, one after the other, and the second waits for less long. The clock thread
+/// starts and falls asleep meanwhile.
+fn gives_up(seen: &Arc<Seen>) {
+    let (shared, [name, _]) = server(2, |_| ());
+    let (stop, stopped) = bounded(1);
+    let mut one = Client::new(&shared, 1, 0);
+    assert_eq!(one.lock(&name), Told::Granted);
+    let clock = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || block_on(keep_time(&shared, &stopped)))
+    };
+    let (tell_asked, asked) = channel();
+    let waiters = [(2, 0, 100), (3, 1, 50)].map(|(number, worker, ms)| {
+        let mut client = Client::new(&shared, number, worker);
+        let (name, tell_asked) = (name.clone(), tell_asked.clone());
+        thread::spawn(move || {
+            assert_eq!(client.wait(&name, ms), Told::Waits);
+            tell_asked.send(()).unwrap();
+            assert_eq!(client.hear(), Outcome::TimedOut);
+            let mut client = client.at(LATER_MS);
+            assert_eq!(client.lock(&name), Told::Contended);
+            client
+        })
+    });
+    for _ in &waiters {
+        seen.note(if is_anybody_asleep() {
+            "the clock sleeps already"
+        } else {
+            "the clock has not looked yet"
+        });
+        asked.recv().unwrap();
+    }
+    let_time_pass(Duration::from_millis(LATER_MS));
+    let waiters = waiters.map(|waiter| waiter.join().unwrap());
+    for waiter in waiters {
+        assert_eq!(waiter.letters(), [], "it is told once");
+        waiter.close();
+    }
+    drop(stop);
+    clock.join().unwrap();
+}
+
+#[test]
+fn a_wait_that_is_over_is_told_before_the_next_tick() {
+    in_many_orders(
+        &["the clock sleeps already", "the clock has not looked yet"],
+        gives_up,
+    );
+}

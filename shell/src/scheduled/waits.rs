@@ -1,0 +1,178 @@
+//! Who waits for a lock is told, once, whatever else goes on (D7, G1, G2).
+
+use std::sync::Arc;
+
+use latchd_core::wait::Outcome;
+use shuttle::thread;
+
+use super::{Client, Seen, Told, in_many_orders, server};
+
+/// Longer than any scenario.
+const LONG_MS: u64 = 60_000;
+
+/// One gives a lock back while another asks for it who would wait, and is served by another thread.
+fn hands_over(seen: &Arc<Seen>) {
+    let (shared, [name, _]) = server(2, |_| ());
+    let mut one = Client::new(&shared, 1, 0);
+    let mut two = Client::new(&shared, 2, 1);
+    assert_eq!(one.lock(&name), Told::Granted);
+    let key = name.clone();
+    let giver = thread::spawn(move || {
+        assert_eq!(one.unlock(&key), Told::Unlocked);
+        assert_eq!(one.unlock(&key), Told::NotLocked);
+        one.close();
+    });
+    let (all, key) = (Arc::clone(seen), name.clone());
+    let waiter = thread::spawn(move || {
+        let told = two.wait(&key, LONG_MS);
+        if told == Told::Granted {
+            all.note("it was free already");
+        } else {
+            assert_eq!(told, Told::Waits);
+            assert_eq!(two.hear(), Outcome::Granted);
+            assert_eq!(two.lock(&key), Told::Granted, "it learns what it has");
+            all.note("it was told");
+        }
+        two
+    });
+    giver.join().unwrap();
+    let two = waiter.join().unwrap();
+    assert_eq!(two.letters(), [], "it is told once");
+    let mut three = Client::new(&shared, 3, 0);
+    assert_eq!(three.lock(&name), Told::Contended);
+    two.close();
+    assert_eq!(three.lock(&name), Told::Granted);
+    three.close();
+}
+
+/// Two wait. The first of them goes while the lock is given back: the second has it, whether or not it was given to the
+/// first before.
+fn passes_on(seen: &Arc<Seen>) {
+    let (shared, [name, _]) = server(2, |_| ());
+    let mut one = Client::new(&shared, 1, 0);
+    let mut two = Client::new(&shared, 2, 0);
+    let mut three = Client::new(&shared, 3, 1);
+    assert_eq!(one.lock(&name), Told::Granted);
+    assert_eq!(two.wait(&name, LONG_MS), Told::Waits);
+    assert_eq!(three.wait(&name, LONG_MS), Told::Waits);
+    let key = name.clone();
+    let giver = thread::spawn(move || assert_eq!(one.unlock(&key), Told::Unlocked));
+    let leaver = thread::spawn(move || {
+        let (shared, seat) = (Arc::clone(&two.shared), two.seat);
+        two.close();
+        (shared, seat)
+    });
+    let key = name.clone();
+    let waiter = thread::spawn(move || {
+        assert_eq!(three.hear(), Outcome::Granted);
+        assert_eq!(three.lock(&key), Told::Granted);
+        three
+    });
+    giver.join().unwrap();
+    let (shared, seat) = leaver.join().unwrap();
+    let three = waiter.join().unwrap();
+    seen.note(match &shared.mailbox(seat.worker).take()[..] {
+        [] => "it went in time",
+        [_] => "what it was given is passed on",
+        more => panic!("{more:?}"),
+    });
+    assert_eq!(three.letters(), []);
+    let mut four = Client::new(&shared, 4, 0);
+    assert_eq!(four.lock(&name), Told::Contended);
+    three.close();
+    assert_eq!(four.lock(&name), Told::Granted);
+    four.close();
+}
+
+/// Each of two holds a lock in a shard of its own and asks for the other's: one of them is refused, and no more than one.
+fn closes_circle(seen: &Arc<Seen>) {
+    let (shared, keys) = server(2, |_| ());
+    let [mut one, mut two] = [(1, 0), (2, 1)].map(|(n, worker)| Client::new(&shared, n, worker));
+    assert_eq!(one.lock(&keys[0]), Told::Granted);
+    assert_eq!(two.lock(&keys[1]), Told::Granted);
+    let threads = [(one, 1), (two, 0)].map(|(mut client, wanted)| {
+        let (seen, name) = (Arc::clone(seen), keys[wanted].clone());
+        thread::spawn(move || {
+            let told = client.wait(&name, LONG_MS);
+            let is_refused = told == Told::WouldDeadlock;
+            if is_refused {
+                let who = ["the second is refused", "the first is refused"];
+                seen.note(who[wanted]);
+            } else {
+                assert_eq!(told, Told::Waits);
+                assert_eq!(client.hear(), Outcome::Granted);
+                assert_eq!(client.lock(&name), Told::Granted);
+            }
+            client.close();
+            usize::from(is_refused)
+        })
+    });
+    let refused: usize = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .sum();
+    assert_eq!(refused, 1);
+}
+
+/// Two who are served by one thread wait for what two others give back: both are told, in one letter or in two.
+fn tells_both(seen: &Arc<Seen>) {
+    let (shared, keys) = server(2, |_| ());
+    let mut givers = [1, 2].map(|number| Client::new(&shared, number, 0));
+    let mut waiters = [3, 4].map(|number| Client::new(&shared, number, 1));
+    for (index, name) in keys.iter().enumerate() {
+        assert_eq!(givers[index].lock(name), Told::Granted);
+        assert_eq!(waiters[index].wait(name, LONG_MS), Told::Waits);
+    }
+    let mut names = keys.iter().cloned();
+    let givers = givers.map(|mut giver| {
+        let name = names.next().unwrap();
+        thread::spawn(move || {
+            assert_eq!(giver.unlock(&name), Told::Unlocked);
+            giver.close();
+        })
+    });
+    let (mut told, mut times) = (0, 0);
+    while told < 2 {
+        shared.mailbox(1).hear();
+        let letters = shared.mailbox(1).take();
+        told += letters.len();
+        times += usize::from(!letters.is_empty());
+    }
+    seen.note(["", "both at once", "one after the other"][times]);
+    for giver in givers {
+        giver.join().unwrap();
+    }
+    assert_eq!(shared.mailbox(1).take().len(), 0, "they are told once");
+    for (waiter, name) in waiters.iter_mut().zip(&keys) {
+        assert_eq!(waiter.lock(name), Told::Granted);
+    }
+    for waiter in waiters {
+        waiter.close();
+    }
+}
+
+#[test]
+fn two_of_one_worker_are_both_told() {
+    in_many_orders(&["both at once", "one after the other"], tells_both);
+}
+
+#[test]
+fn who_waits_is_told_once() {
+    in_many_orders(&["it was free already", "it was told"], hands_over);
+}
+
+#[test]
+fn what_was_given_to_the_dead_is_passed_on() {
+    in_many_orders(
+        &["it went in time", "what it was given is passed on"],
+        passes_on,
+    );
+}
+
+#[test]
+fn of_two_who_would_close_a_circle_one_is_refused() {
+    in_many_orders(
+        &["the first is refused", "the second is refused"],
+        closes_circle,
+    );
+}

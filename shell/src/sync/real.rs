@@ -1,0 +1,46 @@
+//! What ships.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+pub(crate) use std::time::Instant;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub(crate) use async_io::Timer;
+use rustix::event::{EventfdFlags, eventfd};
+pub(crate) use smol::channel;
+
+/// What wakes a thread that waits in its epoll.
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    /// # Errors
+    /// The kernel's, if there is no descriptor left.
+    pub(crate) fn new() -> rustix::io::Result<Self> {
+        eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map(Self)
+    }
+
+    /// It is heard from now on, until it is silenced.
+    pub(crate) fn ring(&self) {
+        // It can fail only when it has been rung 2^64 - 1 times and not heard: it is heard soon.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// It is not heard until it is rung again.
+    pub(crate) fn silence(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What the wall clock shows. One before 1970 counts as 1970.
+pub(crate) fn since_epoch() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}

@@ -1,0 +1,203 @@
+//! What stands in for it under a scheduler.
+//!
+//! All threads of a test are run by one thread of the system, and another has its turn only when one of these is
+//! touched. A channel is smol's, so one touch of it is one step.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::ops::Add;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use shuttle::sync::Condvar;
+pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
+
+use self::atomic::{AtomicBool, Ordering};
+
+/// Somebody else may have a turn.
+fn anybody() {
+    AtomicBool::new(false).load(Ordering::SeqCst);
+}
+
+/// A bell that a thread of a test can wait for.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    rings: Mutex<bool>,
+    rung: Condvar,
+    /// Whoever asks for a descriptor is not run here.
+    descriptor: OwnedFd,
+}
+
+impl Bell {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
+        Ok(Self {
+            rings: Mutex::new(false),
+            rung: Condvar::new(),
+            descriptor: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+        })
+    }
+
+    pub(crate) fn ring(&self) {
+        *self.rings.lock().unwrap() = true;
+        self.rung.notify_all();
+    }
+
+    pub(crate) fn silence(&self) {
+        *self.rings.lock().unwrap() = false;
+    }
+
+    /// Waits until it rings, as an epoll does.
+    pub(crate) fn hear(&self) {
+        let mut rings = self.rings.lock().unwrap();
+        while !*rings {
+            rings = self.rung.wait(rings).unwrap();
+        }
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// smol's channels, each touch of which is a step.
+pub(crate) mod channel {
+    pub(crate) use smol::channel::{RecvError, SendError, TryRecvError, TrySendError};
+
+    use super::anybody;
+
+    #[derive(Debug)]
+    pub(crate) struct Sender<T>(smol::channel::Sender<T>);
+
+    #[derive(Debug)]
+    pub(crate) struct Receiver<T>(smol::channel::Receiver<T>);
+
+    pub(crate) fn bounded<T>(messages: usize) -> (Sender<T>, Receiver<T>) {
+        let (sender, receiver) = smol::channel::bounded(messages);
+        (Sender(sender), Receiver(receiver))
+    }
+
+    impl<T> Sender<T> {
+        pub(crate) fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
+            anybody();
+            self.0.try_send(message)
+        }
+
+        pub(crate) async fn send(&self, message: T) -> Result<(), SendError<T>> {
+            anybody();
+            self.0.send(message).await
+        }
+    }
+
+    impl<T> Receiver<T> {
+        pub(crate) fn try_recv(&self) -> Result<T, TryRecvError> {
+            anybody();
+            self.0.try_recv()
+        }
+
+        pub(crate) async fn recv(&self) -> Result<T, RecvError> {
+            anybody();
+            self.0.recv().await
+        }
+    }
+
+    impl<T> Clone for Sender<T> {
+        fn clone(&self) -> Self {
+            Self(self.0.clone())
+        }
+    }
+
+    impl<T> Clone for Receiver<T> {
+        fn clone(&self) -> Self {
+            Self(self.0.clone())
+        }
+    }
+}
+
+thread_local! {
+    /// How long the time of the test has passed.
+    static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    /// Who is to be woken, and when.
+    static SLEEPING: RefCell<Vec<(Duration, Waker)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// It is the beginning: nobody sleeps.
+pub(crate) fn begin_time() {
+    PASSED.set(Duration::ZERO);
+    SLEEPING.take();
+}
+
+/// Lets time pass until so long after the beginning, and wakes those whose time has come.
+pub(crate) fn let_time_pass(until: Duration) {
+    anybody();
+    PASSED.set(PASSED.get().max(until));
+    let is_over = |(at, _): &mut (Duration, Waker)| *at <= until;
+    let woken: Vec<_> = SLEEPING.with_borrow_mut(|all| all.extract_if(.., is_over).collect());
+    for (_, waker) in woken {
+        waker.wake();
+    }
+}
+
+/// Whether anybody sleeps.
+pub(crate) fn is_anybody_asleep() -> bool {
+    SLEEPING.with_borrow(|all| !all.is_empty())
+}
+
+/// A moment of the test's time.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Instant(Duration);
+
+impl Instant {
+    pub(crate) fn now() -> Self {
+        anybody();
+        Self(PASSED.get())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0 + span)
+    }
+}
+
+/// Sleeps until a moment.
+#[derive(Debug)]
+pub(crate) struct Timer(Duration);
+
+impl Timer {
+    pub(crate) fn at(moment: Instant) -> Self {
+        Self(moment.0)
+    }
+
+    pub(crate) fn after(span: Duration) -> Self {
+        Self(PASSED.get() + span)
+    }
+}
+
+impl Future for Timer {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        anybody();
+        if PASSED.get() >= self.0 {
+            return Poll::Ready(());
+        }
+        SLEEPING.with_borrow_mut(|all| all.push((self.0, context.waker().clone())));
+        Poll::Pending
+    }
+}
+
+/// The same for each run of a test.
+pub(crate) fn since_epoch() -> Duration {
+    Duration::from_secs(1_700_000_000) + PASSED.get()
+}
