@@ -4,7 +4,8 @@
 //! something there; `unlock_all`, `flush_all` and the end of the connection visit one shard after
 //! the other, and what other clients do comes between. The shell takes all the shards concerned
 //! before it changes the first (`shell/src/shards.rs`), so it allows less than these models do, and
-//! what holds here holds there.
+//! what holds here holds there. That it does is shown on the shell's own code, under a scheduler:
+//! `shell/src/scheduled/`.
 
 use crate::setup::{Counts, Room, Setup};
 use crate::verb::{Verb, verbs};

@@ -16,11 +16,13 @@ pub(crate) enum Layer {
     Properties,
     /// Many clients on a network that does its worst.
     Simulation,
+    /// The threads of the server, one order of events after the other.
+    Scheduler,
 }
 
 impl Layer {
-    /// All of them, the fastest first.
-    pub(crate) const ALL: [Self; 4] = [
+    /// Those that are asked beside the model, the fastest first.
+    pub(crate) const BESIDE: [Self; 4] = [
         Self::Unit,
         Self::Transcripts,
         Self::Properties,
@@ -34,12 +36,15 @@ impl Layer {
             Self::Transcripts => "transcripts",
             Self::Properties => "properties",
             Self::Simulation => "simulation",
+            Self::Scheduler => "scheduler",
         }
     }
 
     /// The layer with this name; `None` if there is none.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|layer| layer.name() == name)
+        let others = [Self::Scheduler];
+        let mut all = Self::BESIDE.into_iter().chain(others);
+        all.find(|layer| layer.name() == name)
     }
 
     /// How cargo builds it and how it runs it. It fails if something is wrong.
@@ -60,6 +65,10 @@ impl Layer {
             Self::Simulation => (
                 "build -p latchd-tests --bin simulate",
                 "run -p latchd-tests --bin simulate -- --seeds 16 --events 3200000",
+            ),
+            Self::Scheduler => (
+                "test -p latchd --features scheduled --lib --no-run",
+                "test -p latchd --features scheduled --lib scheduled::",
             ),
         }
     }

@@ -1,9 +1,9 @@
 //! Plants bugs, one at a time, and asks whether the proofs find them.
 //!
 //! A proof that finds nothing may be one that looks at nothing. Each `model/mutants/*.patch` gets one
-//! rule of the core wrong; its head says what, which model finds it, and after how many steps at the
-//! least. Here each is applied to a copy of the checkout, the model is built and searched there, and
-//! what it finds is compared with the head. With `--layers` the other layers are asked as well.
+//! rule of the core or the shell wrong; its head says what, which model finds it, and after how many steps at the
+//! least, or which layer where no model looks. Here each is applied to a copy of the checkout, what finds it is built
+//! and asked there, and what it finds is compared with the head. With `--layers` the other layers are asked as well.
 //!
 //! Before any of them the same is asked of the copy as it is, in which there must be nothing to find.
 
@@ -113,7 +113,9 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     if arguments.builds {
         let start = Instant::now();
         for mutant in &mutants {
-            if let Err(error) = copy.with(&mutant.patch, || copy.build("check -p latchd-core")) {
+            if let Err(error) = copy.with(&mutant.patch, || {
+                copy.build(&format!("check -p {}", mutant.package))
+            }) {
                 complaints.push(format!("{} does not build: {error}", mutant.name));
             }
         }
@@ -133,13 +135,17 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     let trial = Trial {
         copy,
-        layers: if arguments.layers { &Layer::ALL } else { &[] },
+        layers: if arguments.layers {
+            &Layer::BESIDE
+        } else {
+            &[]
+        },
         logs: folder,
     };
 
     let start = Instant::now();
-    let models: BTreeSet<_> = mutants.iter().map(|mutant| mutant.model.clone()).collect();
-    trial.ask_without_bug(models)?;
+    let finders: Vec<_> = mutants.iter().map(|mutant| mutant.finder.clone()).collect();
+    trial.ask_without_bug(&finders)?;
     println!(
         "without any bug nothing is found; this took {:.1} s, the first build included\n",
         start.elapsed().as_secs_f64()

@@ -14,12 +14,31 @@ pub(crate) struct Mutant {
     pub(crate) patch: PathBuf,
     /// What is got wrong, in words.
     pub(crate) bug: String,
-    /// The first of the models, the small ones first, that finds it.
-    pub(crate) model: String,
-    /// The length of the shortest way to see it there.
-    pub(crate) steps: usize,
-    /// The layers that do not see it.
+    /// What finds it.
+    pub(crate) finder: Finder,
+    /// The layers that do not see it, of those that are asked beside the model.
     pub(crate) missed_by: Vec<Layer>,
+    /// The package that is built with it.
+    pub(crate) package: &'static str,
+}
+
+/// What finds a planted bug.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Finder {
+    /// The first of the models, the small ones first, in so many steps: the length of the shortest way there.
+    Model { name: String, steps: usize },
+    /// A layer, where no model looks: the shell, or what only comes with great numbers.
+    Layer(Layer),
+}
+
+impl Finder {
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Model { name, .. } => name,
+            Self::Layer(layer) => layer.name(),
+        }
+    }
 }
 
 /// Every planted bug in a folder, by name.
@@ -60,7 +79,19 @@ fn read(patch: PathBuf) -> Result<Mutant, String> {
     let layer = |name: &str| {
         Layer::named(name).ok_or_else(|| format!("{}: there is no layer {name}", patch.display()))
     };
-    let steps = must("Steps")?;
+    let finder = match field("Found by") {
+        Some(name) => Finder::Layer(layer(name)?),
+        None => {
+            let steps = must("Steps")?;
+            Finder::Model {
+                name: must("Model")?.to_owned(),
+                steps: steps
+                    .parse()
+                    .map_err(|_| format!("{}: {steps} is no number of steps", patch.display()))?,
+            }
+        }
+    };
+    let is_in_shell = text.lines().any(|line| line.starts_with("+++ b/shell/"));
     Ok(Mutant {
         name: patch
             .file_stem()
@@ -68,10 +99,8 @@ fn read(patch: PathBuf) -> Result<Mutant, String> {
             .to_string_lossy()
             .into_owned(),
         bug: must("Bug")?.to_owned(),
-        model: must("Model")?.to_owned(),
-        steps: steps
-            .parse()
-            .map_err(|_| format!("{}: {steps} is no number of steps", patch.display()))?,
+        finder,
+        package: if is_in_shell { "latchd" } else { "latchd-core" },
         missed_by: layers.into_iter().map(layer).collect::<Result<_, _>>()?,
         patch,
     })

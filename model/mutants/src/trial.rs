@@ -1,12 +1,13 @@
 //! One bug put to the test: what finds it, and whether that is what its patch says.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::copy::Copy;
 use crate::layer::{Found, Layer, search};
-use crate::mutant::Mutant;
+use crate::mutant::{Finder, Mutant};
 
 /// What is asked, and of what.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Trial {
 pub(crate) struct Outcome {
     /// What the model has found, if anything.
     pub(crate) found: Option<Found>,
+    /// Whether what its patch names finds it.
+    is_found: bool,
     /// Which of the layers that were asked have found something.
     found_by: Vec<Layer>,
     /// Those that were asked.
@@ -36,17 +39,23 @@ impl Trial {
     ///
     /// # Errors
     /// Something is found, or cannot be built or run.
-    pub(crate) fn ask_without_bug(
-        &self,
-        models: impl IntoIterator<Item = String>,
-    ) -> Result<(), String> {
-        for model in models {
-            if let Some(found) = search(&self.copy, &model)? {
-                let Found { invariant, .. } = found;
-                return Err(format!("{model} breaks {invariant} without any bug"));
+    pub(crate) fn ask_without_bug(&self, finders: &[Finder]) -> Result<(), String> {
+        let mut asked = BTreeSet::new();
+        let mut layers = self.layers.to_vec();
+        for finder in finders {
+            let is_new = asked.insert(finder.name());
+            match finder {
+                Finder::Layer(layer) if !layers.contains(layer) => layers.push(*layer),
+                Finder::Model { name, .. } if is_new => {
+                    if let Some(found) = search(&self.copy, name)? {
+                        let Found { invariant, .. } = found;
+                        return Err(format!("{name} breaks {invariant} without any bug"));
+                    }
+                }
+                Finder::Layer(_) | Finder::Model { .. } => {}
             }
         }
-        for layer in self.layers {
+        for layer in &layers {
             if layer.finds(&self.copy, &self.log("no-bug", *layer))? {
                 let log = self.log("no-bug", *layer);
                 return Err(format!(
@@ -64,14 +73,28 @@ impl Trial {
     /// The patch does not apply, or something cannot be built or run.
     pub(crate) fn ask_with(&self, mutant: &Mutant) -> Result<Outcome, String> {
         self.copy.with(&mutant.patch, || {
+            let model = match &mutant.finder {
+                Finder::Model { name, .. } => name,
+                Finder::Layer(layer) => {
+                    let log = self.log(&mutant.name, *layer);
+                    return Ok(Outcome {
+                        found: None,
+                        is_found: layer.finds(&self.copy, &log)?,
+                        found_by: Vec::new(),
+                        asked: &[],
+                    });
+                }
+            };
             let mut found_by = Vec::new();
             for layer in self.layers {
                 if layer.finds(&self.copy, &self.log(&mutant.name, *layer))? {
                     found_by.push(*layer);
                 }
             }
+            let found = search(&self.copy, model)?;
             Ok(Outcome {
-                found: search(&self.copy, &mutant.model)?,
+                is_found: found.is_some(),
+                found,
                 found_by,
                 asked: self.layers,
             })
@@ -100,12 +123,13 @@ impl Outcome {
     pub(crate) fn line(&self, mutant: &Mutant, time: Duration) -> String {
         let (steps, invariant) = match &self.found {
             Some(found) => (found.steps.to_string(), found.invariant.as_str()),
+            None if self.is_found => ("found".to_owned(), ""),
             None => ("none".to_owned(), ""),
         };
         let mut line = format!(
             "{:26} {:17} {steps:>5} {invariant:6} {:>7.1}",
             mutant.name,
-            mutant.model,
+            mutant.finder.name(),
             time.as_secs_f64()
         );
         for layer in self.asked {
@@ -121,17 +145,18 @@ impl Outcome {
 
     /// What is not as the patch says, one complaint a line; empty if all is.
     pub(crate) fn complaints(&self, mutant: &Mutant) -> Vec<String> {
-        let Mutant {
-            name, model, steps, ..
-        } = mutant;
+        let Mutant { name, finder, .. } = mutant;
         let mut complaints = Vec::new();
-        match &self.found {
-            None => complaints.push(format!("{name} is not found by {model}")),
-            Some(found) if found.steps != *steps => complaints.push(format!(
+        if !self.is_found {
+            complaints.push(format!("{name} is not found by {}", finder.name()));
+        }
+        if let (Some(found), Finder::Model { name: model, steps }) = (&self.found, finder)
+            && found.steps != *steps
+        {
+            complaints.push(format!(
                 "{name} is found by {model} in {} steps, and its patch says {steps}",
                 found.steps
-            )),
-            Some(_) => {}
+            ));
         }
         for layer in self.asked {
             let (is_found, is_missed) = (
