@@ -4,6 +4,7 @@ mod corpus;
 mod differential;
 mod linear;
 mod properties;
+mod rows;
 mod simulation;
 mod stores;
 mod transcripts;
