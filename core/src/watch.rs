@@ -448,10 +448,10 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    use crate::command::{Arithmetic, Delete, Get};
+    use crate::command::{Arithmetic, Delete, Get, OnMissing};
     use crate::item::Cas;
     use crate::key::Key;
-    use crate::reply::{Number, Stored, TtlTrace};
+    use crate::reply::{LockSeen, Number, Stored, TtlTrace};
 
     const ALL: Topics = Topics(u8::MAX);
 
@@ -565,6 +565,102 @@ mod tests {
         let line = "type=item_store key=n%2Cfoo status=stored cmd=incr ttl=0 clsid=1 cfd=7 size=3";
         let incr = Arithmetic::new(key(), Direction::Increment, 1);
         assert_eq!(lines(ALL, incr, &number), [line]);
+    }
+
+    #[test]
+    fn each_kind_of_store_has_its_name() {
+        let stored = Reply::Stored(Stored {
+            cas: Cas::FIRST,
+            size: 1,
+        });
+        let missing = OnMissing::Refuse;
+        for (mode, guard, name) in [
+            (SetMode::Set, Guard::None, "set"),
+            (SetMode::Add, Guard::None, "add"),
+            (SetMode::Replace, Guard::None, "replace"),
+            (SetMode::Append { missing }, Guard::None, "append"),
+            (SetMode::Prepend { missing }, Guard::None, "prepend"),
+            (SetMode::Set, Guard::Match(Cas::FIRST), "cas"),
+        ] {
+            let set = Set {
+                mode,
+                guard,
+                ..Set::new(key(), b"x")
+            };
+            let line = alloc::format!("status=stored cmd={name} ttl=0 clsid=1 cfd=7 size=1");
+            let line = alloc::format!("type=item_store key=n%2Cfoo {line}");
+            assert_eq!(lines(ALL, set, &stored), [line]);
+        }
+        let number = Reply::Number(Number {
+            value: 0,
+            cas: Cas::FIRST,
+            ttl: TtlTrace::default(),
+        });
+        let line = "type=item_store key=n%2Cfoo status=stored cmd=decr ttl=0 clsid=1 cfd=7 size=1";
+        let decr = Arithmetic::new(key(), Direction::Decrement, 1);
+        assert_eq!(lines(ALL, decr, &number), [line]);
+    }
+
+    #[test]
+    fn each_answer_has_its_status() {
+        for (reply, status) in [
+            (Reply::NotStored, "not_stored"),
+            (Reply::Exists, "exists"),
+            (Reply::NotFound, "not_found"),
+            (Reply::Refused(Refusal::TooLarge), "too_large"),
+            (Reply::Refused(Refusal::OutOfMemory), "no_memory"),
+            (Reply::Refused(Refusal::Locked), "locked"),
+        ] {
+            let line = alloc::format!("status={status} cmd=set ttl=0 clsid=1 cfd=7 size=1");
+            let line = alloc::format!("type=item_store key=n%2Cfoo {line}");
+            assert_eq!(lines(ALL, Set::new(key(), b"x"), &reply), [line]);
+        }
+        let get = Get {
+            lock: true,
+            ..Get::new(key())
+        };
+        let held = Reply::Refused(Refusal::Locked);
+        let fetchers = Topics::of(Topic::Fetchers);
+        let line = "type=item_get key=n%2Cfoo status=locked clsid=1 cfd=7 size=3";
+        assert_eq!(lines_of(Some(3), fetchers, get, &held), [line]);
+        let lock = ItemCommand::Lock { key: key() };
+        let unlock = ItemCommand::Unlock { key: key() };
+        let fence = Fence::new(9).unwrap();
+        let seen = LockSeen {
+            holder: ConnId::from_number(3),
+            fence,
+            held_s: 0,
+            waiting: 0,
+        };
+        for (command, reply, said) in [
+            (lock, Reply::NotFound, "lock status=not_found"),
+            (
+                lock,
+                Reply::Refused(Refusal::TooManyLocks),
+                "lock status=too_many_locks",
+            ),
+            (lock, Reply::WouldDeadlock(seen), "lock status=deadlock"),
+            (
+                unlock,
+                Reply::Refused(Refusal::NotLocked),
+                "unlock status=not_locked",
+            ),
+            (
+                unlock,
+                Reply::Refused(Refusal::NotLockedNotFound),
+                "unlock status=not_locked",
+            ),
+            (unlock, Reply::NotFound, "unlock status=not_found"),
+        ] {
+            let (what, status) = said.split_once(' ').unwrap();
+            let fence = if status.ends_with("deadlock") {
+                " fence=9"
+            } else {
+                ""
+            };
+            let line = alloc::format!("type={what} key=n%2Cfoo {status} cfd=7{fence}");
+            assert_eq!(lines(ALL, command, &reply), [line]);
+        }
     }
 
     #[test]

@@ -106,6 +106,9 @@ fn a_daemon_serves_before_the_prompt_is_back_and_its_pid_is_in_the_file() {
     let number = number.strip_suffix('\n').unwrap().parse().unwrap();
     let session = rustix::process::getsid(Some(pid(number))).unwrap();
     assert_eq!(session, pid(number), "it has a session of its own");
+    let link = |what: &str| std::fs::read_link(format!("/proc/{number}/{what}")).unwrap();
+    assert_eq!(link("cwd"), std::env::current_dir().unwrap());
+    assert_eq!(link("fd/2"), PathBuf::from("/dev/null"));
     let written = std::fs::read_to_string(&ports).unwrap();
     assert_eq!(written, format!("TCP INET: {}\n", address.port()));
     std::fs::remove_file(&ports).unwrap();
@@ -121,6 +124,28 @@ fn a_daemon_serves_before_the_prompt_is_back_and_its_pid_is_in_the_file() {
     eventually("it does not end", || {
         test_kill_process(pid(number)).is_err() || is_zombie(number)
     });
+}
+
+#[test]
+fn a_pid_file_and_a_warning_to_root_need_no_daemon() {
+    let (pid_file, log) = (temporary("pid-here"), temporary("root.log"));
+    let mut server = Running::start(&[
+        "-P",
+        pid_file.to_str().unwrap(),
+        "--log-file",
+        log.to_str().unwrap(),
+    ]);
+    let number = server.child.id().to_string();
+    eventually("there is no pid file", || {
+        std::fs::read_to_string(&pid_file).is_ok_and(|written| written.trim() == number)
+    });
+    server.signal(Signal::TERM);
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    assert!(!pid_file.exists(), "it is left behind");
+    let said = std::fs::read_to_string(&log).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    let is_warned = said.contains("this is root, which no server needs");
+    assert_eq!(is_warned, rustix::process::geteuid().is_root(), "{said}");
 }
 
 /// Whether a process has ended and nobody has looked: its parent, which has gone, cannot.
@@ -399,6 +424,10 @@ fn who_is_in_the_file_is_let_in_and_the_file_is_read_anew() {
         "CLIENT_ERROR unauthenticated"
     );
     assert_eq!(login("wrong"), refused);
+    // No packet is one here: what begins like one is a line.
+    let mut binary = server.client();
+    binary.send([&packet(0x0a, "", "")[..], b"\r\n"].concat());
+    assert_eq!(binary.line(), "CLIENT_ERROR unauthenticated");
     let (answer, version) = login("pass");
     assert_eq!(answer, "STORED");
     assert!(version.starts_with("VERSION"), "{version}");

@@ -228,6 +228,8 @@ fn version_and_help_are_told() {
         text(&version.stdout),
         concat!("latchd ", env!("CARGO_PKG_VERSION"), "\n")
     );
+    let license = run(&["-i"]);
+    assert!(license.status.success() && text(&license.stdout).contains("MIT"));
     let help = run(&["-h"]);
     assert!(help.status.success());
     for flag in [

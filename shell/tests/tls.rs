@@ -8,6 +8,7 @@ mod client;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use certificates::{Authority, TlsStream, connect};
@@ -16,6 +17,9 @@ use latchd::{
     Address, ClientCertificate, Config, KeyFormat, ListenAddress, ListenTls, Server, TlsSettings,
     TlsVersion,
 };
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{CipherSuite, ClientConfig, HandshakeKind};
 
 fn friend(stream: TlsStream) -> TestClient<TlsStream> {
     TestClient::new(stream)
@@ -295,18 +299,6 @@ fn what_cannot_be_used_is_said_before_anybody_is_served() {
 #[test]
 fn what_is_too_old_is_not_spoken() {
     let (authority, server) = secure(|tls| tls.min_version = TlsVersion::V1_3);
-    let older = |authority: &Authority| {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority.der()).unwrap();
-        let provider = rustls::crypto::ring::default_provider();
-        std::sync::Arc::new(
-            rustls::ClientConfig::builder_with_provider(provider.into())
-                .with_protocol_versions(&[&rustls::version::TLS12])
-                .unwrap()
-                .with_root_certificates(roots)
-                .with_no_client_auth(),
-        )
-    };
     assert!(!is_served(connect(older(&authority), address(&server))));
     assert!(is_served(authority.connect(address(&server))));
     let (authority, server) = secure(|_| {});
@@ -531,4 +523,84 @@ fn a_record_that_was_changed_on_its_way_ends_the_connection() {
     assert_eq!(beside.ask("mg k v"), "VA 1");
     assert_eq!(beside.line(), "v");
     assert_eq!(beside.stat("ssl_proto_errors"), "1");
+}
+
+/// A client that knows TLS 1.2 and nothing newer.
+fn older(authority: &Authority) -> Arc<ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority.der()).unwrap();
+    let provider = rustls::crypto::ring::default_provider();
+    Arc::new(
+        ClientConfig::builder_with_provider(provider.into())
+            .with_protocol_versions(&[&rustls::version::TLS12])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth(),
+    )
+}
+
+/// A client that has been answered, with what came of its handshake.
+fn answered(client: &Arc<ClientConfig>, server: &Server) -> TlsStream {
+    let mut stream = connect(Arc::clone(client), address(server));
+    let mut answer = [0; 4];
+    stream.write_all(b"mn\r\n").unwrap();
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"MN\r\n");
+    stream
+}
+
+#[test]
+fn a_key_may_be_der_and_may_stand_in_the_file_of_the_chain() {
+    let (authority, server) = secure(|tls| {
+        let file = tls.key.as_ref().unwrap();
+        let key = PrivateKeyDer::from_pem_file(file).unwrap();
+        std::fs::write(file, key.secret_der()).unwrap();
+        tls.key_format = KeyFormat::Der;
+    });
+    assert!(is_served(authority.connect(address(&server))));
+    let (authority, server) = secure(|tls| {
+        let key = std::fs::read(tls.key.take().unwrap()).unwrap();
+        let mut chain = std::fs::read(&tls.chain_cert).unwrap();
+        chain.extend_from_slice(&key);
+        std::fs::write(&tls.chain_cert, chain).unwrap();
+    });
+    assert!(is_served(authority.connect(address(&server))));
+}
+
+#[test]
+fn ciphers_of_older_clients_are_those_that_are_named() {
+    for (name, suite) in [
+        (
+            "ECDHE-ECDSA-AES128-GCM-SHA256",
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        ),
+        (
+            "ECDHE-ECDSA-AES256-GCM-SHA384",
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        ),
+        (
+            "ECDHE-ECDSA-CHACHA20-POLY1305",
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        ),
+    ] {
+        let (authority, server) = secure(|tls| tls.ciphers = Some(vec![name.into()]));
+        let stream = answered(&older(&authority), &server);
+        let taken = stream.conn.negotiated_cipher_suite().unwrap();
+        assert_eq!(taken.suite(), suite);
+        // They are about TLS 1.2 alone.
+        assert!(is_served(authority.connect(address(&server))));
+    }
+}
+
+#[test]
+fn sessions_are_resumed_where_the_operator_says_so() {
+    for (session_cache, second) in [(false, HandshakeKind::Full), (true, HandshakeKind::Resumed)] {
+        let (authority, server) = secure(|tls| tls.session_cache = session_cache);
+        for client in [authority.client(None), older(&authority)] {
+            for expected in [HandshakeKind::Full, second] {
+                let stream = answered(&client, &server);
+                assert_eq!(stream.conn.handshake_kind(), Some(expected));
+            }
+        }
+    }
 }

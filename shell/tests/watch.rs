@@ -7,7 +7,7 @@ mod client;
 use std::time::{Duration, Instant};
 
 use client::{TestClient, address, start};
-use latchd::Server;
+use latchd::{Server, UnixSocket};
 
 fn client(server: &Server) -> TestClient {
     TestClient::connect(address(server))
@@ -148,6 +148,17 @@ fn locks_are_told_until_they_are_given_back_or_their_holder_has_gone() {
     let line = told(&mut watcher);
     let granted = format!("type=lock key=free status=granted cfd={second} fence=");
     assert!(line.starts_with(&granted), "{line}");
+    let fence = line.split("fence=").nth(1).unwrap().to_owned();
+    assert!(one.ask("ml free").starts_with("LK "));
+    assert_eq!(
+        told(&mut watcher),
+        format!("type=lock key=free status=contended cfd={first} fence={fence}")
+    );
+    assert_eq!(one.ask("mu free"), "NF");
+    assert_eq!(
+        told(&mut watcher),
+        format!("type=unlock key=free status=not_found cfd={first}")
+    );
     drop(two);
     assert_eq!(
         told(&mut watcher),
@@ -178,6 +189,49 @@ fn connections_are_told_with_why_they_ended() {
             )
         );
     }
+}
+
+#[test]
+fn a_client_of_a_unix_socket_and_one_that_was_silent_are_told_apart() {
+    let path = std::env::temp_dir().join(format!("latchd-watched-{}", std::process::id()));
+    let server = start(|config| {
+        config.idle_timeout = Some(Duration::from_secs(1));
+        config.unix_socket = Some(UnixSocket {
+            path: path.clone(),
+            mode: 0o600,
+        });
+    });
+    let mut watcher = watching(&server, "connevents");
+    let mut local = TestClient::connect_unix(&path);
+    assert_eq!(local.ask("mn"), "MN");
+    let came = told(&mut watcher);
+    let endpoint = "rip=unix rport=0 transport=local";
+    let new = format!("type=conn_new {endpoint} cfd=");
+    let cfd = came.strip_prefix(&new).unwrap_or_else(|| panic!("{came}"));
+    assert_eq!(
+        told(&mut watcher),
+        format!("type=conn_close {endpoint} reason=idle_timeout cfd={cfd}")
+    );
+}
+
+/// What is counted is no line: the next is about the next thing.
+#[test]
+fn a_lease_that_ends_is_told_by_nobody() {
+    let server = start(|_| {});
+    let mut client = client(&server);
+    let cfd = number(&mut client);
+    let mut watcher = watching(&server, "locks");
+    assert_eq!(client.ask("ml job T0.01"), "HD");
+    assert!(told(&mut watcher).starts_with("type=lock key=job status=granted "));
+    let started = Instant::now();
+    while client.stat("lock_expired") == "0" {
+        assert!(started.elapsed() < Duration::from_secs(10), "it ends");
+    }
+    assert_eq!(client.ask("mu job"), "NF");
+    assert_eq!(
+        told(&mut watcher),
+        format!("type=unlock key=job status=not_found cfd={cfd}")
+    );
 }
 
 #[test]

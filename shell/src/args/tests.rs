@@ -126,7 +126,11 @@ fn the_limit_of_connections_can_refuse_or_wait() {
 fn flags_that_mean_nothing_here_are_named_once_and_no_udp_is_no_news() {
     let line = "-L -C -W -f 1.2 -n 9 -R 5 -N 1 -t 65";
     let ignored = ["-L", "-C", "-f", "-n", "-R", "-N", "-t beyond 64"];
-    assert_eq!(parse(line).unwrap().1, ignored);
+    let (taken, said) = parse(line).unwrap();
+    assert_eq!(
+        (taken.threads.get(), &said[..]),
+        (64, &ignored.map(String::from)[..])
+    );
     assert!(parse("-U 0 -B auto").unwrap().1.is_empty());
     assert_eq!(
         parse("-o no_lru_crawler,slab_chunk_max=1").unwrap().1,
@@ -373,6 +377,26 @@ fn the_environment_can_name_the_file_and_take_a_flag_of_it_back() {
     let environment = [("LATCHD_CONFIG", path), ("LATCHD_DISABLE_EVICTIONS", "no")];
     let (config, _) = parse_with("", &environment).unwrap();
     assert!(config.evict && !config.allowed.flush_all);
+}
+
+#[test]
+fn a_flag_without_a_value_is_yes_or_no_in_the_environment() {
+    for (words, keeps_all) in [
+        (["yes", "1", "true", "on"], true),
+        (["no", "0", "false", "off"], false),
+    ] {
+        for word in words {
+            let (config, _) = parse_with("", &[("LATCHD_DISABLE_EVICTIONS", word)]).unwrap();
+            assert_eq!(config.evict, !keeps_all, "{word}");
+        }
+    }
+    assert_eq!(
+        parse_with("", &[("LATCHD_DISABLE_EVICTIONS", "")])
+            .unwrap()
+            .0
+            .evict,
+        config("").evict
+    );
 }
 
 #[test]

@@ -93,3 +93,23 @@ fn a_read_that_cannot_recache_leaves_the_win_alone() {
     assert_eq!(bench.hit(A, Get::new(key("k"))).win, Win::None);
     assert_eq!(bench.hit(B, meta_get("k")).win, Win::Won);
 }
+
+#[test]
+fn an_evicted_item_is_won_again() {
+    let mut bench = Bench::with_memory(1_000);
+    let get = Get {
+        steps: TtlSteps::one(TtlStep::Vivify(Exptime::Never)),
+        ..meta_get("k")
+    };
+    assert_eq!(bench.hit(A, get).win, Win::Won);
+    assert_eq!(bench.hit(B, get).win, Win::Sent);
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        assert!(matches!(
+            bench.set(B, name, &"v".repeat(250)),
+            Reply::Stored(_)
+        ));
+    }
+    assert_eq!(bench.core.store().find(key("k")), None, "it was evicted");
+    assert_eq!(bench.hit(B, get).win, Win::Won);
+    assert_eq!(bench.hit(A, get).win, Win::Sent);
+}

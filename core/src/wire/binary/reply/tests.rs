@@ -284,6 +284,12 @@ fn errors_are_sent_loud_or_quiet() {
         ),
         (
             Opcode::IncrementQ,
+            Refusal::OutOfMemory,
+            Status::OUT_OF_MEMORY,
+            "Out of memory incrementing value",
+        ),
+        (
+            Opcode::IncrementQ,
             Refusal::NonNumeric,
             Status::NON_NUMERIC,
             "Non-numeric server-side value for incr or decr",
