@@ -466,14 +466,20 @@ fn the_limit_of_memory_changes_while_it_runs() {
     };
     for (mib, said) in [
         (100, "OK"),
-        (8, "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust"),
+        (
+            8,
+            "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust",
+        ),
         (32, "OK"),
     ] {
         client.send(&format!("cache_memlimit {mib}\r\n"));
         assert_eq!(client.line(), said);
         let bytes = if mib == 8 { 100 << 20 } else { mib << 20 };
         assert_eq!(limit(&mut client, "", "limit_maxbytes"), bytes.to_string());
-        assert_eq!(limit(&mut client, " settings", "maxbytes"), bytes.to_string());
+        assert_eq!(
+            limit(&mut client, " settings", "maxbytes"),
+            bytes.to_string()
+        );
     }
 }
 

@@ -241,9 +241,9 @@ fn the_limit_of_memory_is_divided_and_changes_in_all_shards_or_none() {
     // In one of eight shards there is a lock that has more than an eighth of the least.
     let value = vec![b'v'; 1 << 20];
     for number in 0..3 {
-        let name = names().into_iter();
-        let name = name.filter(|name| shards.shard_of(key(name)) == 5);
-        let name = name.skip(number).next().unwrap();
+        let names = names().into_iter();
+        let mut there = names.filter(|name| shards.shard_of(key(name)) == 5);
+        let name = there.nth(number).unwrap();
         ask(&shards, &mut one, Set::new(key(&name), &value), |_| ());
         assert!(lock(&shards, &mut one, &name));
     }

@@ -57,7 +57,7 @@ pub(super) fn parse(text: &str) -> (Vec<Entry>, Vec<Mistake>) {
             match (Check::parse(check), entries.last_mut()) {
                 (Ok(check), Some(entry)) => entry.checks.push((number, check)),
                 (Ok(_), None) => {
-                    mistake("what checks a row stands below it: | FIRST CELL".to_owned())
+                    mistake("what checks a row stands below it: | FIRST CELL".to_owned());
                 }
                 (Err(what), _) => mistake(what),
             }

@@ -24,7 +24,8 @@ impl World {
             }
             // A connection is to live long enough for something to come of it.
             Op::Close { client } if chance & 3 == 0 => self.reset(client.among(self.callers.len())),
-            Op::Close { .. } => {}
+            // The servers' limits are their own.
+            Op::Close { .. } | Op::Limit { .. } => {}
             Op::Advance { ms } => self.pass_time(self.now_ms + u64::from(ms)),
             Op::Rewind { ms } => self.pass_time(self.now_ms.saturating_sub(ms.into())),
             Op::WallClock { ahead_s } => {
@@ -34,8 +35,6 @@ impl World {
                 self.tell(Event::WallClock { unix_s_at_start });
                 self.auditor.look_at_wall_clock(unix_s_at_start);
             }
-            // The servers' limits are their own.
-            Op::Limit { .. } => {}
             // A tick does what is due, too; nobody waits here.
             Op::Tick | Op::Due => {
                 self.happens(0, Note::Tick, 9);
