@@ -8,6 +8,7 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `usage` and `main`.
 
+mod access;
 mod environment;
 mod extended;
 mod file;
@@ -27,6 +28,7 @@ use clap::{ArgAction, Parser};
 use latchd::{Config, ListenAddress, ListenTls, UnixSocket};
 use latchd_core::wire::Protocols;
 
+pub(crate) use self::access::AccessArgs;
 use self::extended::extend;
 use self::ignored::Ignored;
 pub(crate) use self::process::Process;

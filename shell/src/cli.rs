@@ -9,8 +9,8 @@
 //!   server has sent, byte for byte.
 //!
 //! Exit codes: 0 done; 1 the server says no (not found, not stored, locked); 2 the request was refused,
-//! or could not be sent as it stands; 69 (`EX_UNAVAILABLE`) there is no server, or it has stopped
-//! answering. Of several requests the highest one counts.
+//! or could not be sent as it stands; 69 (`EX_UNAVAILABLE`) there is no server, it does not let us in, or it has
+//! stopped answering. Of several requests the highest one counts.
 
 mod answer;
 mod commands;
@@ -29,10 +29,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use latchd::client::ClientOptions;
+use latchd::client::blocking::Client;
+
 use answer::Verdict;
-use connection::{Broken, Connection, Place};
+use connection::{Broken, Connection};
 use request::{Asked, Mistake, Request};
 use screen::Screen;
+
+use crate::args::AccessArgs;
 
 /// What stands under the options.
 pub(crate) const HELP: &str = "\
@@ -53,7 +58,7 @@ Exit codes:
    0  done
    1  the server says no: not found, not stored, another version, locked
    2  the server refuses the request, or it cannot be sent as it stands
-  69  there is no server, or it has stopped answering";
+  69  there is no server, it does not let us in, or it has stopped answering";
 
 /// What we exit with when there is no server: `EX_UNAVAILABLE` of sysexits(3).
 const EXIT_UNAVAILABLE: u8 = 69;
@@ -69,6 +74,8 @@ pub(crate) struct CliArgs {
         default_value = "127.0.0.1:11211"
     )]
     server: String,
+    #[command(flatten)]
+    access: AccessArgs,
     /// How long connecting, or an answer, may take
     #[arg(long, value_name = "SECS", value_parser = crate::lock::seconds, default_value = "5")]
     timeout: Duration,
@@ -123,8 +130,8 @@ impl From<Verdict> for Outcome {
 
 /// Does what the arguments ask for, and returns what to exit with.
 pub(crate) fn run(args: &CliArgs) -> ExitCode {
-    let place = match Place::parse(&args.server) {
-        Ok(place) => place,
+    let client = match client(args) {
+        Ok(client) => client,
         Err(problem) => {
             complain(&problem);
             return ExitCode::from(Outcome::Refused.code());
@@ -133,7 +140,7 @@ pub(crate) fn run(args: &CliArgs) -> ExitCode {
     let at_terminal = io::stdout().is_terminal();
     let screen = Screen::new(args.readable || at_terminal && !args.raw);
     let session = Session {
-        place,
+        client,
         timeout: args.timeout,
         connection: None,
         screen,
@@ -148,9 +155,23 @@ pub(crate) fn run(args: &CliArgs) -> ExitCode {
     ExitCode::from(outcome.code())
 }
 
+/// The server, as the options say.
+///
+/// # Errors
+/// The options make no sense; a sentence for a person.
+fn client(args: &CliArgs) -> Result<Client, String> {
+    // A span of 0 would be over before anything could be tried.
+    let timeout = args.timeout.max(Duration::from_millis(1));
+    let options = ClientOptions::new()
+        .connect_timeout(timeout)
+        .reply_timeout(timeout);
+    let options = args.access.options(options)?;
+    Client::new(&args.server, options).map_err(|error| error.to_string())
+}
+
 /// A conversation with a server: a connection when there is one.
 struct Session {
-    place: Place,
+    client: Client,
     timeout: Duration,
     connection: Option<Connection>,
     screen: Screen,
@@ -170,7 +191,7 @@ impl Session {
         let connection = if let Some(connection) = &mut self.connection {
             connection
         } else {
-            let opened = Connection::open(&self.place, self.timeout);
+            let opened = Connection::open(&self.client, self.timeout);
             self.connection.insert(opened.map_err(Failure::Broken)?)
         };
         connection.waits(request.wait);
@@ -220,12 +241,12 @@ fn one(mut session: Session, command: &[OsString]) -> Outcome {
     };
     match session.ask(&request) {
         Ok(Verdict::Refused(words)) => {
-            complain(&format!("{}: {words}", session.place));
+            complain(&format!("{}: {words}", session.client.address()));
             Outcome::Refused
         }
         Ok(verdict) => verdict.into(),
         Err(Failure::Broken(broken)) => {
-            complain(&format!("{}: {broken}", session.place));
+            complain(&format!("{}: {broken}", session.client.address()));
             Outcome::Unavailable
         }
         Err(Failure::Unread) => Outcome::Done,

@@ -24,13 +24,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use async_signal::{Signal, Signals};
-use latchd::client::{Error, ErrorKind, NotObtained};
+use latchd::client::{Client, ClientOptions, Error, ErrorKind, NotObtained};
 use smol::future::FutureExt;
 use smol::stream::StreamExt;
 
 use attend::{Attendance, End};
 use held::Held;
 use terminal::Terminal;
+
+use crate::args::AccessArgs;
 
 /// What we exit with when we fail, or lose the lock.
 pub(crate) const EXIT_FAILED: u8 = 125;
@@ -67,6 +69,8 @@ pub(crate) struct LockArgs {
     /// HOST:PORT or the path of a Unix socket
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211")]
     server: String,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Give up after this long, connecting and asking included; wait for ever unless it is said
     #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock")]
     wait: Option<Duration>,
@@ -128,7 +132,11 @@ pub(crate) fn run(args: &LockArgs) -> ExitCode {
 }
 
 async fn lock_and_run(args: &LockArgs, mut signals: Signals) -> ExitCode {
-    let obtained = async { Ok(Held::obtain(args).await) };
+    let client = match args.client() {
+        Ok(client) => client,
+        Err(problem) => return failed(&problem),
+    };
+    let obtained = async { Ok(Held::obtain(args, &client).await) };
     let signal = async { Err(next(&mut signals).await) };
     let held = match obtained.or(signal).await {
         Ok(Ok(held)) => held,
@@ -178,6 +186,18 @@ async fn lock_and_run(args: &LockArgs, mut signals: Signals) -> ExitCode {
 }
 
 impl LockArgs {
+    /// The server, as the options say.
+    ///
+    /// # Errors
+    /// The options make no sense; a sentence for a person.
+    fn client(&self) -> Result<Client, String> {
+        let options = ClientOptions::new()
+            .connect_timeout(self.timeout)
+            .reply_timeout(self.timeout);
+        let options = self.access.options(options)?;
+        Client::new(&self.server, options).map_err(|error| error.to_string())
+    }
+
     /// The keys, for a person.
     fn names(&self) -> String {
         let names: Vec<_> = self.keys.iter().map(|key| key.to_string_lossy()).collect();

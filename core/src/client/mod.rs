@@ -10,6 +10,8 @@
 //! - [`Bound`]: a lock that latchd ends with the connection.
 //! - [`Recompute`]: read a value, or be the one who computes it.
 //!
+//! Before any of them a [`Login`] says who the client is, where the server asks.
+//!
 //! There is no clock and no randomness here: every call takes the moment it is made at, and tokens
 //! and jitter are made of bytes that the caller drew. So the same events give the same requests,
 //! and the model checks the machines that ship.
@@ -18,6 +20,7 @@ mod bound;
 mod keys;
 mod lease;
 mod leases;
+mod login;
 mod machine;
 mod moment;
 mod recompute;
@@ -30,6 +33,7 @@ pub use bound::{Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LockWords, Mark, 
 pub use keys::{KeyError, bound_key, leased_key};
 pub use lease::{Lease, LeaseNews};
 pub use leases::{KEYS_MAX, Leases, LeasesNews};
+pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, LoginStep};
 pub use machine::{Action, Failure, Loss, Machine, NotObtained};
 pub use recompute::{Losers, Recompute, RecomputeNews, RecomputeTerms};
 pub use retry::{Retries, Retry};

@@ -1,58 +1,22 @@
 //! A connection to a server, for one who waits: bytes there, lines and values back.
 //!
-//! [`Connection::open`] is the one place where a socket is opened, so it is where a connection would be
-//! encrypted, and where whoever asks would be told to the server.
+//! How it is opened, under TLS or not and as whom, is the client library's.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use latchd::ListenAddress;
+use latchd::client::Error;
+use latchd::client::blocking::{self, Client};
 
 /// The longest line of an answer, in bytes. Those of `stats` and of dumps are far below.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where a server is.
-#[derive(Clone, Debug)]
-pub(super) enum Place {
-    /// A host and a port.
-    Tcp(ListenAddress),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
-impl Place {
-    /// Reads `HOST`, `HOST:PORT`, `[V6]:PORT`, or the path of a Unix socket, which begins with `/` or
-    /// `.`, as `latchd lock` does.
-    ///
-    /// # Errors
-    /// A sentence for a person.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        if text.starts_with(['/', '.']) {
-            Ok(Self::Unix(text.into()))
-        } else {
-            text.parse().map(Self::Tcp)
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(formatter),
-            Self::Unix(path) => path.display().fmt(formatter),
-        }
-    }
-}
-
 /// Why a server does not answer. It says what, and not where.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// It cannot be reached.
-    Unreachable(io::Error),
+    /// It cannot be reached, or does not let us in.
+    Unreachable(Error),
     /// It is silent for longer than it may be. What was asked may still be done.
     Silent(Duration),
     /// It has closed the connection, or the network has. What was asked may have been done.
@@ -66,7 +30,8 @@ pub(super) enum Broken {
 impl fmt::Display for Broken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreachable(error) | Self::Socket(error) => error.fmt(formatter),
+            Self::Unreachable(error) => error.kind().fmt(formatter),
+            Self::Socket(error) => error.fmt(formatter),
             Self::Silent(timeout) => {
                 let secs = timeout.as_secs_f64();
                 write!(formatter, "no answer for {secs} s; it may still be done")
@@ -77,12 +42,9 @@ impl fmt::Display for Broken {
     }
 }
 
-trait Stream: Read + Write {}
-impl<S: Read + Write> Stream for S {}
-
 /// An open connection.
 pub(super) struct Connection {
-    stream: BufReader<Box<dyn Stream>>,
+    stream: BufReader<blocking::Connection>,
     timeout: Duration,
     /// Until when the server is silent because it was asked to wait.
     waits_until: Option<Instant>,
@@ -90,46 +52,18 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects. `timeout` bounds this for each address that a name has, and each wait for bytes later.
+    /// Connects, in the time that the client's options give it. `timeout` is theirs for an answer.
     ///
     /// # Errors
-    /// [`Broken::Unreachable`], with the last error there was.
-    pub(super) fn open(place: &Place, timeout: Duration) -> Result<Self, Broken> {
-        // The system takes a timeout of 0 for none.
-        let timeout = timeout.max(Duration::from_millis(1));
-        let stream = Self::stream(place, timeout).map_err(Broken::Unreachable)?;
+    /// [`Broken::Unreachable`].
+    pub(super) fn open(client: &Client, timeout: Duration) -> Result<Self, Broken> {
+        let stream = client.open().map_err(Broken::Unreachable)?;
         Ok(Self {
             stream: BufReader::new(stream),
             timeout,
             waits_until: None,
             is_closed: false,
         })
-    }
-
-    fn stream(place: &Place, timeout: Duration) -> io::Result<Box<dyn Stream>> {
-        match place {
-            Place::Tcp(address) => {
-                let mut failed = io::Error::other("the name has no address");
-                for address in (address.host.as_str(), address.port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, timeout) {
-                        Ok(stream) => {
-                            stream.set_nodelay(true)?;
-                            stream.set_read_timeout(Some(timeout))?;
-                            stream.set_write_timeout(Some(timeout))?;
-                            return Ok(Box::new(stream));
-                        }
-                        Err(error) => failed = error,
-                    }
-                }
-                Err(failed)
-            }
-            Place::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))?;
-                Ok(Box::new(stream))
-            }
-        }
     }
 
     /// What is sent next asks the server to wait for so long before it answers, which adds to the timeout.
@@ -142,7 +76,8 @@ impl Connection {
     /// # Errors
     /// [`Broken::Silent`] if the server does not take it in time.
     pub(super) fn send(&mut self, request: &[u8]) -> Result<(), Broken> {
-        match self.stream.get_mut().write_all(request) {
+        let stream = self.stream.get_mut();
+        match stream.write_all(request).and_then(|()| stream.flush()) {
             Err(error) if is_timeout(&error) => Err(Broken::Silent(self.timeout)),
             Ok(()) | Err(_) => Ok(()),
         }

@@ -52,7 +52,7 @@ fn ask(session: &mut Session, request: &Request) -> Outcome {
     match session.ask(request) {
         Ok(verdict) => verdict.into(),
         Err(Failure::Broken(broken)) => {
-            complain(&format!("{}: {broken}", session.place));
+            complain(&format!("{}: {broken}", session.client.address()));
             Outcome::Unavailable
         }
         Err(Failure::Unread) => Outcome::Unavailable,

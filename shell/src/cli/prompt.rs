@@ -115,7 +115,7 @@ pub(super) fn run(mut session: Session) -> Outcome {
 
 impl Prompt {
     fn work(&mut self) -> Outcome {
-        let sign = format!("{}> ", self.session.place);
+        let sign = format!("{}> ", self.session.client.address());
         loop {
             match self.editor.readline(&sign) {
                 Ok(line) => {
@@ -193,7 +193,10 @@ impl Prompt {
                         "locks that were taken here are free, and the next command goes over a new connection"
                     }
                 };
-                complain(&format!("{}: {broken}; {after}", self.session.place));
+                complain(&format!(
+                    "{}: {broken}; {after}",
+                    self.session.client.address()
+                ));
             }
             // What is read from a terminal is seen there, or nobody is there any more: it ends with the
             // next line.

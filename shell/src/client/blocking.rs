@@ -27,6 +27,8 @@ use super::error::{ComputeError, Error};
 use super::options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
 use super::{Exptime, Loss};
 
+pub use super::connection::Connection;
+
 /// A server to ask; see [`client::Client`](super::Client).
 #[derive(Clone, Debug)]
 pub struct Client(super::Client);
@@ -54,6 +56,20 @@ impl Client {
     /// As there.
     pub fn new(address: &str, options: ClientOptions) -> Result<Self, Error> {
         super::Client::new(address, options).map(Self)
+    }
+
+    /// See [`address`](super::Client::address).
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.0.address()
+    }
+
+    /// Opens a connection for a caller who speaks the protocol itself.
+    ///
+    /// # Errors
+    /// As those of [`connect`](Self::connect).
+    pub fn open(&self) -> Result<Connection, Error> {
+        Connection::open(&self.0.pool)
     }
 
     /// See [`obtain`](super::Client::obtain).

@@ -392,7 +392,7 @@ impl Client {
         let mut link = self.pool.link(requests.len());
         let within = self.pool.options().reply_timeout;
         let asked = link.ask(requests, within, each).await;
-        asked.map_err(|error| self.pool.error(ErrorKind::Unreachable(error)))
+        asked.map_err(|error| self.pool.error(ErrorKind::of_socket(error)))
     }
 }
 
@@ -457,5 +457,5 @@ fn refusal(answer: &AnyResponse<'_>) -> ErrorKind {
         return ErrorKind::Refused("LOCKED".into());
     }
     let words = answer.refusal();
-    ErrorKind::Refused(words.unwrap_or_else(|| "an answer to something else".into()))
+    ErrorKind::refused(words.unwrap_or_else(|| "an answer to something else".into()))
 }

@@ -17,7 +17,7 @@ use latchd_core::client::{Action, LockWords, Machine, Received, Session};
 use smol::future::{self, FutureExt};
 
 use super::clock::{self, sleep_until};
-use super::endpoint::Endpoint;
+use super::door::Door;
 use super::options::ClientOptions;
 use super::socket::{INPUT_BYTES_MAX, Moved, Opening, Socket};
 
@@ -45,8 +45,7 @@ enum State {
 
 /// A connection that may be opened, closed and opened again.
 pub(super) struct Driver {
-    endpoint: Endpoint,
-    connect_timeout: Duration,
+    door: Door,
     gone: Duration,
     state: State,
     /// What the socket said last when it failed.
@@ -75,10 +74,9 @@ pub(super) enum Heard<News, Call> {
 }
 
 impl Driver {
-    pub(super) fn new(endpoint: Endpoint, options: &ClientOptions) -> Self {
+    pub(super) fn new(door: Door, options: &ClientOptions) -> Self {
         Self {
-            endpoint,
-            connect_timeout: options.connect_timeout,
+            door,
             gone: options.reply_timeout.max(GONE),
             state: State::Closed,
             cause: None,
@@ -222,8 +220,7 @@ impl Driver {
     }
 
     fn begin_opening(&mut self) {
-        let place = self.endpoint.place().clone();
-        self.state = State::Opening(Box::pin(Socket::open(place, self.connect_timeout)));
+        self.state = State::Opening(Box::pin(self.door.clone().open()));
     }
 
     fn fail(&mut self, machine: &mut impl Machine, error: io::Error) {

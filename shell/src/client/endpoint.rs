@@ -44,6 +44,17 @@ impl Endpoint {
         &self.place
     }
 
+    /// The host of its address; `None` for a Unix socket.
+    pub(super) fn host(&self) -> Option<&str> {
+        match &self.place {
+            Place::Tcp(name) => {
+                let (host, _) = name.rsplit_once(':')?;
+                Some(host.trim_start_matches('[').trim_end_matches(']'))
+            }
+            Place::Unix(_) => None,
+        }
+    }
+
     /// What it is called where ketama places keys: the port is left out if it is memcached's.
     ///
     /// Source: libmemcached 1.1.4 `src/libmemcached/hosts.cc`, `update_continuum`.
@@ -65,8 +76,8 @@ impl Endpoint {
     }
 
     /// What it is called.
-    pub(super) fn name(&self) -> Arc<str> {
-        Arc::clone(&self.name)
+    pub(super) const fn name(&self) -> &Arc<str> {
+        &self.name
     }
 }
 

@@ -7,6 +7,17 @@ use std::sync::Arc;
 
 use latchd_core::client::{Failure, KeyError, Loss, NotObtained, TermsError, TokenError};
 
+use super::door::NotLetIn;
+
+/// What a server says that has not been told who asks: it takes every store for a try to tell it. Source:
+/// memcached 1.6.45 `proto_text.c`, `try_read_command_asciiauth`.
+const UNAUTHENTICATED: [&str; 4] = [
+    "CLIENT_ERROR unauthenticated",
+    "CLIENT_ERROR bad authentication token format",
+    "CLIENT_ERROR auth token too long",
+    "CLIENT_ERROR authentication failure",
+];
+
 /// Why a call of the client did not succeed.
 #[derive(Debug)]
 pub struct Error {
@@ -27,6 +38,11 @@ pub enum ErrorKind {
     /// The server could not be reached or did not answer, so nothing is known of the lock: look at the
     /// server and the way there, or wait longer.
     Unreachable(io::Error),
+    /// The server does not let us in, or is not told a password that others could read: say another name
+    /// and password, or speak TLS.
+    NotLetIn(Box<str>),
+    /// TLS cannot be spoken as the options say, for this reason.
+    Tls(Box<str>),
     /// The server refused, in these words.
     Refused(Box<str>),
     /// What was asked for cannot be had from any server: ask for something else.
@@ -84,7 +100,7 @@ impl ErrorKind {
     /// What a failure of a machine is to the caller. `cause` is what the socket said last.
     pub(super) fn from_failure(failure: Failure, cause: Option<io::Error>) -> Self {
         match failure {
-            Failure::Refused(words) => Self::Refused(words),
+            Failure::Refused(words) => Self::refused(words),
             Failure::NoAnswer => Self::Unreachable(io::ErrorKind::TimedOut.into()),
             Failure::Unexpected => Self::Unreachable(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -92,9 +108,26 @@ impl ErrorKind {
             )),
             // A failure that is not known here yet leaves the same doubt as a broken connection.
             Failure::Disconnected | _ => {
-                Self::Unreachable(cause.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into()))
+                Self::of_socket(cause.unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into()))
             }
         }
+    }
+
+    /// What an error of a socket, or of opening one, is to the caller.
+    pub(super) fn of_socket(error: io::Error) -> Self {
+        match NotLetIn::of(&error) {
+            Some(NotLetIn(words)) => Self::NotLetIn(words.clone()),
+            None => Self::Unreachable(error),
+        }
+    }
+
+    /// What an error line of the server is to the caller.
+    pub(super) fn refused(words: Box<str>) -> Self {
+        if UNAUTHENTICATED.contains(&&*words) {
+            let why = "the server lets in only those whom it knows: say a name and a password";
+            return Self::NotLetIn(why.into());
+        }
+        Self::Refused(words)
     }
 }
 
@@ -121,6 +154,7 @@ impl fmt::Display for ErrorKind {
                 formatter.write_str("the server has closed the connection")
             }
             Self::Unreachable(error) => error.fmt(formatter),
+            Self::NotLetIn(words) | Self::Tls(words) => formatter.write_str(words),
             Self::Refused(words) => write!(formatter, "the server refused: {words}"),
             Self::Terms(error) => error.fmt(formatter),
             Self::Token(error) => error.fmt(formatter),
@@ -137,6 +171,8 @@ impl StdError for Error {
             ErrorKind::NotObtained(_)
             | ErrorKind::NotHeld(_)
             | ErrorKind::TimedOut
+            | ErrorKind::NotLetIn(_)
+            | ErrorKind::Tls(_)
             | ErrorKind::Refused(_)
             | ErrorKind::Terms(_)
             | ErrorKind::Token(_)

@@ -24,7 +24,7 @@ use smol::channel::{Receiver, Sender, bounded};
 use smol::future::{self, FutureExt};
 
 use super::background;
-use super::endpoint::Endpoint;
+use super::door::Door;
 use super::socket::{INPUT_BYTES_MAX, Moved, Socket};
 
 /// What a server may say unasked, in bytes.
@@ -84,7 +84,7 @@ struct HubState {
 
 impl Hub {
     /// A connection that is opened when somebody wants it.
-    pub(super) fn new(endpoint: Endpoint, connect_timeout: Duration) -> Self {
+    pub(super) fn new(door: Door) -> Self {
         let (bell, rung) = bounded(1);
         let state = Arc::new(Mutex::new(HubState {
             phase: Phase::Closed,
@@ -96,8 +96,7 @@ impl Hub {
             load: 0,
         }));
         let task = HubTask {
-            endpoint,
-            connect_timeout,
+            door,
             state: Arc::clone(&state),
             rung,
         };
@@ -202,8 +201,7 @@ fn lock(state: &Mutex<HubState>) -> MutexGuard<'_, HubState> {
 
 /// Owns the socket.
 struct HubTask {
-    endpoint: Endpoint,
-    connect_timeout: Duration,
+    door: Door,
     state: Arc<Mutex<HubState>>,
     /// Ends when the last user has gone.
     rung: Receiver<()>,
@@ -218,9 +216,8 @@ impl HubTask {
                 }
                 continue;
             };
-            let place = self.endpoint.place().clone();
             let mut is_of_use = false;
-            match Socket::open(place, self.connect_timeout).await {
+            match self.door.clone().open().await {
                 Ok(socket) => {
                     let error = self.serve(attempt, socket, &mut is_of_use).await;
                     lock(&self.state).end(attempt, error);

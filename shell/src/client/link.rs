@@ -16,6 +16,7 @@ use smol::channel::{Receiver, Sender, unbounded};
 use smol::future::{self, FutureExt};
 
 use super::clock::{self, sleep_until};
+use super::door::NotLetIn;
 use super::driver::Heard;
 use super::hub::{Hub, HubNews, Seat};
 
@@ -277,6 +278,9 @@ impl Drop for Link {
 
 /// An error that says the same.
 fn copy_of(error: &io::Error) -> io::Error {
+    if let Some(refused) = NotLetIn::of(error) {
+        return refused.clone().into();
+    }
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),

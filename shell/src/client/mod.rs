@@ -35,6 +35,8 @@
 //! keys on several servers.
 //! [`Client::get_or_compute`] reads a value that one client at a time computes.
 //!
+//! [`ClientOptions`] say whether a server is spoken to under TLS, and as whom.
+//!
 //! A deadline bounds the whole call, and every [`Error`] names the server and tells a lock that is
 //! somebody else's from a server that cannot be reached.
 //!
@@ -55,6 +57,8 @@ mod calls;
 mod clock;
 mod cluster;
 mod compute;
+mod connection;
+mod door;
 mod driver;
 mod endpoint;
 mod error;
@@ -65,6 +69,12 @@ mod options;
 mod pool;
 mod server;
 mod socket;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
+mod tls;
+mod tls_options;
 
 pub use bound::BoundLock;
 pub use cache::{CacheItem, GetOptions, Outcome, StoreMode, StoreOptions};
@@ -72,13 +82,14 @@ pub use cluster::Cluster;
 pub use compute::Value;
 pub use error::{ComputeError, Error, ErrorKind};
 pub use latchd_core::client::{
-    KeyError, Losers, Loss, Mark, MissingItem, NotObtained, OnDisconnect, Retry, TermsError, Token,
-    TokenError,
+    CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, KeyError, Losers, Loss, Mark,
+    MissingItem, NotObtained, OnDisconnect, Retry, TermsError, Token, TokenError,
 };
 pub use latchd_core::time::Exptime;
 pub use lock::Lock;
 pub use options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
 pub use server::Client;
+pub use tls_options::TlsOptions;
 
 /// A token that nobody else has, as an obtain draws one: to be kept, and shown again by
 /// [`LockOptions::token`].

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use latchd_core::client::{
-    BoundTerms, Losers, Mark, MissingItem, OnDisconnect, RecomputeTerms, Retry, Terms, TermsError,
-    Token,
+    BoundTerms, Credentials, Losers, Mark, MissingItem, OnDisconnect, RecomputeTerms, Retry, Terms,
+    TermsError, Token,
 };
 use latchd_core::time::Exptime;
 
 use super::clock;
+use super::tls_options::TlsOptions;
 
 /// What holds of every call of a client.
 #[derive(Clone, Debug)]
@@ -16,6 +17,9 @@ pub struct ClientOptions {
     pub(super) connect_timeout: Duration,
     pub(super) reply_timeout: Duration,
     pub(super) connections: usize,
+    pub(super) tls: Option<TlsOptions>,
+    pub(super) credentials: Option<Credentials>,
+    pub(super) plain_password: bool,
 }
 
 impl Default for ClientOptions {
@@ -25,6 +29,9 @@ impl Default for ClientOptions {
             connect_timeout: patience,
             reply_timeout: patience,
             connections: 4,
+            tls: None,
+            credentials: None,
+            plain_password: false,
         }
     }
 }
@@ -36,7 +43,8 @@ impl ClientOptions {
         Self::default()
     }
 
-    /// How long opening a connection may take, the look-up of a name included; 5 s unless it is said.
+    /// How long opening a connection may take, the look-up of a name, TLS and the login included; 5 s unless it
+    /// is said.
     #[must_use]
     pub const fn connect_timeout(mut self, span: Duration) -> Self {
         self.connect_timeout = span;
@@ -57,6 +65,29 @@ impl ClientOptions {
     #[must_use]
     pub const fn connections(mut self, count: usize) -> Self {
         self.connections = count;
+        self
+    }
+
+    /// Speaks TLS on every connection. It needs the feature `tls`, and a server on TCP.
+    #[must_use]
+    pub fn tls(mut self, tls: TlsOptions) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Says on every connection who we are, if the server asks (memcached's and latchd's `-Y`). One that asks
+    /// nobody is not told. To another machine this needs [`tls`](Self::tls), unless
+    /// [`plain_password`](Self::plain_password) is said.
+    #[must_use]
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.credentials = Some(credentials);
+        self
+    }
+
+    /// Lets the password go over the network in the clear, where everybody on the way can read it.
+    #[must_use]
+    pub const fn plain_password(mut self) -> Self {
+        self.plain_password = true;
         self
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::door::Door;
 use super::driver::Driver;
 use super::endpoint::Endpoint;
 use super::error::{Error, ErrorKind};
@@ -21,7 +22,7 @@ const LOAD_MAX: usize = 1_000;
 pub(super) struct Pool(Arc<Inner>);
 
 struct Inner {
-    endpoint: Endpoint,
+    door: Door,
     options: ClientOptions,
     idle: Mutex<Vec<Driver>>,
     hubs: Mutex<Vec<Hub>>,
@@ -29,18 +30,23 @@ struct Inner {
 
 impl Pool {
     /// No connection yet.
-    pub(super) fn new(endpoint: Endpoint, options: ClientOptions) -> Self {
+    pub(super) fn new(door: Door, options: ClientOptions) -> Self {
         Self(Arc::new(Inner {
-            endpoint,
+            door,
             options,
             idle: Mutex::new(Vec::new()),
             hubs: Mutex::new(Vec::new()),
         }))
     }
 
+    /// The way in.
+    pub(super) fn door(&self) -> &Door {
+        &self.0.door
+    }
+
     /// Where the connections lead.
     pub(super) fn endpoint(&self) -> &Endpoint {
-        &self.0.endpoint
+        self.0.door.endpoint()
     }
 
     /// What holds of every call.
@@ -50,7 +56,7 @@ impl Pool {
 
     /// An error of this server.
     pub(super) fn error(&self, kind: ErrorKind) -> Error {
-        Error::at(self.0.endpoint.name(), kind)
+        Error::at(Arc::clone(self.endpoint().name()), kind)
     }
 
     /// A place on a shared connection that counts as `load` users: one that nobody uses, or a new one
@@ -70,7 +76,7 @@ impl Pool {
                 hub.clone()
             }
             Some(_) | None => {
-                let hub = Hub::new(self.0.endpoint.clone(), self.0.options.connect_timeout);
+                let hub = Hub::new(self.0.door.clone());
                 hubs.push(hub.clone());
                 hub
             }
@@ -82,8 +88,7 @@ impl Pool {
     pub(super) async fn driver(&self) -> Driver {
         loop {
             let Some(mut driver) = self.idle().pop() else {
-                let endpoint = self.0.endpoint.clone();
-                return Driver::new(endpoint, &self.0.options);
+                return Driver::new(self.0.door.clone(), &self.0.options);
             };
             // A server that has restarted, or closes idle clients, has closed it meanwhile.
             if driver.is_fit().await {

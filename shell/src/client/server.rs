@@ -1,6 +1,7 @@
 //! A server to ask.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use latchd_core::client::{
@@ -9,6 +10,7 @@ use latchd_core::client::{
 use smol::Timer;
 
 use super::bound::BoundLock;
+use super::door::Door;
 use super::endpoint::Endpoint;
 use super::error::{ComputeError, Error, ErrorKind};
 use super::lock::Lock;
@@ -42,20 +44,30 @@ impl Client {
     pub async fn connect(address: &str) -> Result<Self, Error> {
         let client = Self::new(address, ClientOptions::new())?;
         let connected = client.pool.link(0).connect().await;
-        connected.map_err(|error| client.pool.error(ErrorKind::Unreachable(error)))?;
+        connected.map_err(|error| client.pool.error(ErrorKind::of_socket(error)))?;
         Ok(client)
     }
 
     /// As [`connect`](Self::connect), but the first connection is opened by the first call.
     ///
     /// # Errors
-    /// [`ErrorKind::Address`] if the address makes no sense.
+    /// [`ErrorKind::Address`] if the address makes no sense; [`ErrorKind::Tls`] if TLS cannot be spoken as the
+    /// options say.
     pub fn new(address: &str, options: ClientOptions) -> Result<Self, Error> {
         let endpoint = Endpoint::parse(address)
             .map_err(|problem| ErrorKind::Address(format!("{address}: {problem}").into()))?;
+        let name = Arc::clone(endpoint.name());
+        let door = Door::new(endpoint, &options)
+            .map_err(|problem| Error::at(name, ErrorKind::Tls(problem.into())))?;
         Ok(Self {
-            pool: Pool::new(endpoint, options),
+            pool: Pool::new(door, options),
         })
+    }
+
+    /// Where the server is, as errors call it: `HOST:PORT`, or a path.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.pool.endpoint().name()
     }
 
     /// Obtains a leased lock for `ttl`.

@@ -1,4 +1,4 @@
-//! A socket to a server: what is opened, sent to and received from, and nothing of what is said.
+//! An open socket to a server: what is sent to and received from, and nothing of what is said.
 //!
 //! - K1: what a server has said before it closed is read, also if it takes nothing more.
 
@@ -10,13 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use smol::Timer;
-use smol::future::FutureExt;
 use smol::io::{AsyncRead, AsyncWrite};
-use smol::net::TcpStream;
-use smol::net::unix::UnixStream;
-
-use super::endpoint::Place;
 
 /// How much is read at a time, in bytes.
 const READ_BYTES: usize = 16 << 10;
@@ -25,7 +19,8 @@ const READ_BYTES: usize = 16 << 10;
 /// configured for, and its line.
 pub(super) const INPUT_BYTES_MAX: usize = (1 << 30) + READ_BYTES;
 
-trait Stream: AsyncRead + AsyncWrite + AsFd + Send + Unpin {}
+/// What bytes go through, in both directions.
+pub(super) trait Stream: AsyncRead + AsyncWrite + AsFd + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + AsFd + Send + Unpin> Stream for S {}
 
 /// A socket that is being opened.
@@ -49,33 +44,13 @@ pub(super) enum Moved {
 }
 
 impl Socket {
-    /// Connects to a server.
-    ///
-    /// # Errors
-    /// The system's, also of the look-up of a name; [`io::ErrorKind::TimedOut`] if it takes longer
-    /// than `within`.
-    pub(super) async fn open(place: Place, within: Duration) -> io::Result<Self> {
-        let open = async {
-            Ok::<Pin<Box<dyn Stream>>, io::Error>(match place {
-                Place::Tcp(address) => {
-                    let stream = TcpStream::connect(&*address).await?;
-                    stream.set_nodelay(true)?;
-                    Box::pin(stream)
-                }
-                Place::Unix(path) => Box::pin(UnixStream::connect(&*path).await?),
-            })
-        };
-        let stream = open
-            .or(async {
-                Timer::after(within).await;
-                Err(io::ErrorKind::TimedOut.into())
-            })
-            .await?;
-        Ok(Self {
+    /// A socket that is open.
+    pub(super) fn new(stream: Pin<Box<dyn Stream>>) -> Self {
+        Self {
             stream,
             chunk: vec![0; READ_BYTES].into(),
             is_deaf: false,
-        })
+        }
     }
 
     /// Sends some of `output` or receives something, whichever is possible first.
@@ -99,6 +74,22 @@ impl Socket {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             bytes => Ok(Moved::Received(bytes)),
         })
+    }
+
+    /// Sends some of `output`, or with none of it what is still on its way.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub(super) fn poll_send(
+        &mut self,
+        context: &mut Context<'_>,
+        output: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if output.is_empty() {
+            let flushed = self.stream.as_mut().poll_flush(context);
+            return flushed.map_ok(|()| 0);
+        }
+        self.stream.as_mut().poll_write(context, output)
     }
 
     /// The bytes that [`Moved::Received`] told of.
@@ -137,14 +128,18 @@ mod tests {
     use smol::block_on;
 
     use super::*;
+    use crate::client::ClientOptions;
+    use crate::client::door::Door;
+    use crate::client::endpoint::Endpoint;
 
     #[test]
     fn the_system_asks_whether_the_server_is_there() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         block_on(async {
-            let place = Place::Tcp(address.as_str().into());
-            let socket = Socket::open(place, Duration::from_secs(5)).await.unwrap();
+            let endpoint = Endpoint::parse(&address).unwrap();
+            let door = Door::new(endpoint, &ClientOptions::new()).unwrap();
+            let socket = door.open().await.unwrap();
             let stream = socket.stream.as_fd();
             assert!(!sockopt::socket_keepalive(stream).unwrap());
             socket.probe(Duration::from_secs(10)).unwrap();

@@ -7,8 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use latchd::client::{
-    BoundLock, BoundOptions, Client, ClientOptions, Error, Exptime, Lock, LockOptions, Loss, Mark,
-    Retry,
+    BoundLock, BoundOptions, Client, Error, Exptime, Lock, LockOptions, Loss, Mark, Retry,
 };
 use smol::future;
 
@@ -37,11 +36,7 @@ impl Held {
     ///
     /// # Errors
     /// The client's, of the first key that is not to be had.
-    pub(super) async fn obtain(args: &LockArgs) -> Result<Self, Error> {
-        let options = ClientOptions::new()
-            .connect_timeout(args.timeout)
-            .reply_timeout(args.timeout);
-        let client = Client::new(&args.server, options)?;
+    pub(super) async fn obtain(args: &LockArgs, client: &Client) -> Result<Self, Error> {
         let retry = if args.nonblock {
             Retry::none()
         } else {
@@ -62,7 +57,7 @@ impl Held {
             let lock = client.obtain_many(keys, ttl, &options).await?;
             return Ok(Self::Leased(lock, ttl));
         }
-        Self::obtain_bound(&client, keys, note, retry, deadline).await
+        Self::obtain_bound(client, keys, note, retry, deadline).await
     }
 
     /// One after the other, in the order of their bytes, so that two who want the same ones do not

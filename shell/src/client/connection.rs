@@ -1,0 +1,96 @@
+//! A connection in the caller's own hands.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::time::Duration;
+
+use smol::Timer;
+use smol::future::FutureExt;
+
+use super::error::{Error, ErrorKind};
+use super::pool::Pool;
+use super::socket::{Moved, Socket};
+
+/// A connection in the caller's own hands: bytes there and back, behind TLS and the login. It is for a
+/// program that speaks the protocol itself, as `latchd cli` does.
+///
+/// Reading and writing fail with [`io::ErrorKind::TimedOut`] when nothing moves for as long as the options' reply
+/// timeout, and can be tried again then.
+pub struct Connection {
+    socket: Socket,
+    patience: Duration,
+    /// What has arrived in the socket, and was not read.
+    unread: Range<usize>,
+}
+
+impl Connection {
+    pub(super) fn open(pool: &Pool) -> Result<Self, Error> {
+        let opened = smol::block_on(pool.door().clone().open());
+        let socket = opened.map_err(|error| pool.error(ErrorKind::of_socket(error)))?;
+        Ok(Self {
+            socket,
+            patience: pool.options().reply_timeout,
+            unread: 0..0,
+        })
+    }
+}
+
+/// Waits for something, but not for ever.
+fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    smol::block_on(work.or(async {
+        Timer::after(patience).await;
+        Err(io::ErrorKind::TimedOut.into())
+    }))
+}
+
+impl Read for Connection {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.unread.is_empty() {
+            let socket = &mut self.socket;
+            match within(
+                self.patience,
+                poll_fn(|context| socket.poll_move(context, &[])),
+            ) {
+                Ok(Moved::Received(bytes)) => self.unread = 0..bytes,
+                Ok(Moved::Sent(_)) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                Err(error) => return Err(error),
+            }
+        }
+        let arrived = self.socket.arrived(self.unread.end);
+        let mut unread = arrived.get(self.unread.start..).unwrap_or_default();
+        let bytes = unread.read(buffer)?;
+        self.unread.start += bytes;
+        Ok(bytes)
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let socket = &mut self.socket;
+        within(
+            self.patience,
+            poll_fn(|context| socket.poll_send(context, bytes)),
+        )
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let socket = &mut self.socket;
+        let flushed = within(
+            self.patience,
+            poll_fn(|context| socket.poll_send(context, &[])),
+        );
+        flushed.map(drop)
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Connection").finish_non_exhaustive()
+    }
+}

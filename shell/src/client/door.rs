@@ -1,0 +1,193 @@
+//! The way into a server: where it is, under TLS or not, and as whom. Every connection of a client, whatever
+//! it is for, is opened here.
+//!
+//! - N1: what goes over a connection goes behind TLS, if it was asked for, and behind the login.
+//! - N2: a password leaves this machine only under TLS, unless the caller says that it may.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchd_core::client::{Credentials, Login, LoginStep};
+use smol::Timer;
+use smol::future::FutureExt;
+use smol::io::{AsyncReadExt, AsyncWriteExt};
+use smol::net::TcpStream;
+use smol::net::unix::UnixStream;
+
+use super::endpoint::{Endpoint, Place};
+use super::options::ClientOptions;
+use super::socket::{Socket, Stream};
+use super::tls::Tls;
+
+/// How much of the answer to a login is read at a time, in bytes.
+const ANSWER_BYTES: usize = 512;
+
+/// The way into a server. A copy is the same one.
+#[derive(Clone)]
+pub(super) struct Door(Arc<Way>);
+
+struct Way {
+    endpoint: Endpoint,
+    within: Duration,
+    tls: Option<Tls>,
+    credentials: Option<Credentials>,
+    may_be_plain: bool,
+}
+
+/// The server does not let us in, in these words, or it is not asked to.
+#[derive(Clone, Debug)]
+pub(super) struct NotLetIn(pub(super) Box<str>);
+
+impl Door {
+    /// The way to a server as the options say. Files are read, and nothing is opened.
+    ///
+    /// # Errors
+    /// TLS cannot be had so; a sentence for a person.
+    pub(super) fn new(endpoint: Endpoint, options: &ClientOptions) -> Result<Self, String> {
+        let tls = match (&options.tls, endpoint.host()) {
+            (None, _) => None,
+            (Some(tls), Some(host)) => Some(Tls::new(tls, host)?),
+            (Some(_), None) => return Err("no server speaks TLS on a Unix socket".into()),
+        };
+        Ok(Self(Arc::new(Way {
+            endpoint,
+            within: options.connect_timeout,
+            tls,
+            credentials: options.credentials.clone(),
+            may_be_plain: options.plain_password,
+        })))
+    }
+
+    /// Where it leads.
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.0.endpoint
+    }
+
+    /// Opens a connection on which requests can be sent (N1).
+    ///
+    /// # Errors
+    /// The system's, also of the look-up of a name; [`io::ErrorKind::TimedOut`] if all of it takes longer than
+    /// the options say; [`NotLetIn`] within an error.
+    pub(super) async fn open(self) -> io::Result<Socket> {
+        let late = async {
+            Timer::after(self.0.within).await;
+            Err(io::ErrorKind::TimedOut.into())
+        };
+        let stream = self.0.enter().or(late).await?;
+        Ok(Socket::new(stream))
+    }
+}
+
+impl Way {
+    async fn enter(&self) -> io::Result<Pin<Box<dyn Stream>>> {
+        let (plain, is_here): (Pin<Box<dyn Stream>>, bool) = match self.endpoint.place() {
+            Place::Tcp(address) => {
+                let stream = TcpStream::connect(&**address).await?;
+                stream.set_nodelay(true)?;
+                let is_here = stream.peer_addr()?.ip().to_canonical().is_loopback();
+                (Box::pin(stream), is_here)
+            }
+            Place::Unix(path) => (Box::pin(UnixStream::connect(&**path).await?), true),
+        };
+        self.guard(is_here)?;
+        let mut stream: Pin<Box<dyn Stream>> = match &self.tls {
+            None => plain,
+            Some(tls) => Box::pin(tls.begin(plain).await?),
+        };
+        if let Some(credentials) = &self.credentials {
+            log_in(&mut stream, credentials).await?;
+        }
+        Ok(stream)
+    }
+
+    /// N2. `is_here`: nobody else is between us and the server.
+    fn guard(&self, is_here: bool) -> Result<(), NotLetIn> {
+        let is_readable = self.tls.is_none() && !is_here;
+        if self.credentials.is_some() && is_readable && !self.may_be_plain {
+            let why = "a password is not sent to another machine in the clear: use TLS, or say that it may be";
+            return Err(NotLetIn(why.into()));
+        }
+        Ok(())
+    }
+}
+
+/// Says who we are.
+///
+/// # Errors
+/// The socket's; [`NotLetIn`] if we are nobody for the server.
+async fn log_in(stream: &mut Pin<Box<dyn Stream>>, credentials: &Credentials) -> io::Result<()> {
+    let (mut input, mut output) = (Vec::new(), Vec::new());
+    let mut login = Login::new(credentials, &mut output);
+    loop {
+        stream.write_all(&output).await?;
+        stream.flush().await?;
+        output.clear();
+        let mut chunk = [0; ANSWER_BYTES];
+        let bytes = stream.read(&mut chunk).await?;
+        if bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        input.extend_from_slice(chunk.get(..bytes).unwrap_or_default());
+        match login.receive(&input, &mut output) {
+            LoginStep::Incomplete => {}
+            LoginStep::Send => input.clear(),
+            LoginStep::In => return Ok(()),
+            LoginStep::Refused(words) => {
+                let why = format!(
+                    "the server does not know this name and password, or not any more: {words}"
+                );
+                return Err(NotLetIn(why.into()).into());
+            }
+            LoginStep::Unexpected(words) => {
+                let words = words.unwrap_or_else(|| "these bytes are no answer".into());
+                let words = String::from(words);
+                return Err(io::Error::new(io::ErrorKind::ConnectionRefused, words));
+            }
+        }
+    }
+}
+
+impl fmt::Display for NotLetIn {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotLetIn {}
+
+impl From<NotLetIn> for io::Error {
+    fn from(error: NotLetIn) -> Self {
+        Self::new(io::ErrorKind::PermissionDenied, error)
+    }
+}
+
+impl NotLetIn {
+    /// The one that an error of a socket is, if it is.
+    pub(super) fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_leaves_the_machine_under_tls_or_if_the_caller_wants_it_to() {
+        let options = ClientOptions::new;
+        let fred = || Credentials::new("fred", "pass").expect("a name and a password");
+        for (options, is_here, goes) in [
+            (options(), false, true),
+            (options().credentials(fred()), true, true),
+            (options().credentials(fred()), false, false),
+            (options().credentials(fred()).plain_password(), false, true),
+        ] {
+            let endpoint = Endpoint::parse("cache.example").expect("an address");
+            let door = Door::new(endpoint, &options).expect("nothing is read");
+            assert_eq!(door.0.guard(is_here).is_ok(), goes, "{options:?}");
+        }
+    }
+}
