@@ -46,7 +46,7 @@ impl fmt::Display for Broken {
 pub(super) struct Connection {
     stream: BufReader<blocking::Connection>,
     timeout: Duration,
-    /// Until when the server is silent because it was asked to wait.
+    /// Until when the server may be silent because it was asked to wait: as long as that, and the timeout more.
     waits_until: Option<Instant>,
     is_closed: bool,
 }
@@ -68,7 +68,8 @@ impl Connection {
 
     /// What is sent next asks the server to wait for so long before it answers, which adds to the timeout.
     pub(super) fn waits(&mut self, wait: Duration) {
-        self.waits_until = Instant::now().checked_add(wait);
+        let patience = wait.saturating_add(self.timeout);
+        self.waits_until = Instant::now().checked_add(patience);
     }
 
     /// Sends a request. A server that takes nothing more may have said why: that is still to be read.
