@@ -50,7 +50,8 @@ Exit codes:
 
 Without --ttl the lock is bound to the connection: it is free the moment this process ends, however it
 ends; that needs latchd, which serves those who wait in the order in which they came. With --ttl it is a lease, which is renewed while the command runs and survives on
-the server for that long if this process dies; that works on memcached too.
+the server for that long if this process dies; that works on memcached too. A ttl under a second is a
+latchd's: such a lease ends with this process as well.
 
 The command finds the key in LATCHD_LOCK_KEY, and in LATCHD_LOCK_NUMBER a number that is higher for every
 later holder: hand it along with what the command writes, and refuse lower ones there. Of several keys

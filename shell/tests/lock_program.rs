@@ -393,7 +393,8 @@ fn a_server_that_hangs_or_is_full_is_not_somebody_else() {
 fn what_cannot_be_is_said_in_a_line() {
     let server = Started::latchd();
     for (arguments, expected) in [
-        (&["--ttl", "0.5", "k", "--", "true"][..], 125),
+        (&["--ttl", "0.005", "k", "--", "true"][..], 125),
+        (&["--ttl", "0.5", "k", "l", "--", "true"], 125),
         (&["a b", "--", "true"], 125),
         // As timeout(1): 2 may be the command's.
         (&["k"], 125),

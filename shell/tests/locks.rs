@@ -778,7 +778,7 @@ fn what_no_server_can_do_is_refused_before_it_is_asked() {
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
         let options = LockOptions::new();
-        let short = client.obtain("k", ms(999), &options).await;
+        let short = client.obtain("k", ms(9), &options).await;
         assert!(is(short, |kind| matches!(kind, ErrorKind::Terms(_))));
         let long = client.obtain("k", secs(30 * 24 * 3600), &options).await;
         assert!(is(long, |kind| matches!(kind, ErrorKind::Terms(_))));

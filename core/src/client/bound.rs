@@ -25,6 +25,7 @@
 //! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks" and "Locks of keys".
 
 mod answers;
+mod leased;
 mod requests;
 mod terms;
 mod waiting;
@@ -42,7 +43,7 @@ use crate::key::Key;
 use crate::time::{Exptime, Instant};
 use crate::wire::classic::reply::ClassicResponse;
 
-pub use terms::{BoundTerms, Item, LockWords, Mark, MissingItem};
+pub use terms::{BoundTerms, Item, LeaseTerms, LockWords, Mark, MissingItem, SHORT_TTL_MIN};
 
 /// How often in a row an item is made for a lock before it counts as hopeless: a server without
 /// room drops it again before it is locked.
@@ -64,6 +65,8 @@ pub enum BoundNews {
     Written,
     /// The server has answered, so the connection lives and the lock is ours.
     Checked,
+    /// A refresh that was asked for succeeded.
+    Refreshed,
     /// A read, a write or a check was not done; the lock is still ours.
     Undone(Failure),
     /// It was ours until this moment, and is free.
@@ -80,6 +83,7 @@ pub enum BoundNews {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Job {
     Check,
+    Refresh,
     Read,
     Write {
         value: Box<[u8]>,
@@ -118,6 +122,8 @@ enum Query {
     Mark,
     /// It is locked, and not to be had after all.
     GiveUp,
+    /// Asks for the ttl from now on.
+    Renew,
     Ping,
     /// The first of the jobs.
     Job,
@@ -126,8 +132,23 @@ enum Query {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Turn {
     Rest,
-    Due { query: Query, at: Instant },
-    Awaiting { query: Query, sent: Instant },
+    Due {
+        query: Query,
+        at: Instant,
+    },
+    /// The lease that was asked for, if one was, is for `ttl`.
+    Awaiting {
+        query: Query,
+        sent: Instant,
+        ttl: Duration,
+    },
+}
+
+/// A belief in a lock that ends by time.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Belief {
+    deadline: Instant,
+    since: Instant,
 }
 
 /// Whether there is a connection.
@@ -141,6 +162,10 @@ enum Link {
 
 /// One connection-bound lock.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each may be so or not whatever the others are"
+)]
 pub struct Bound {
     key: Box<[u8]>,
     terms: BoundTerms,
@@ -159,6 +184,14 @@ pub struct Bound {
     /// The item is there for the lock alone.
     ours: bool,
     number: Option<u64>,
+    /// Of a lock with a lease.
+    belief: Option<Belief>,
+    /// When the watchdog next renews.
+    renew_at: Option<Instant>,
+    /// What went wrong with the renewal that was answered last.
+    undone_renewal: Option<Failure>,
+    /// This key has had an item, which is looked for first.
+    had_item: bool,
     /// When something last came from the server.
     heard: Instant,
     /// The value of a read whose end has not come.
@@ -184,6 +217,10 @@ impl Bound {
             of_key: false,
             ours: false,
             number: None,
+            belief: None,
+            renew_at: None,
+            undone_renewal: None,
+            had_item: false,
             heard: Instant::default(),
             item: None,
             news: VecDeque::new(),
@@ -201,6 +238,7 @@ impl Bound {
         self.retries = self.terms.retry.begin(self.terms.seed);
         (self.creations, self.ours, self.heard_held) = (0, false, false);
         (self.of_key, self.number) = (false, None);
+        (self.belief, self.renew_at, self.had_item) = (None, None, false);
         self.goal = BoundGoal::Obtain {
             until: self.terms.deadline.map(|patience| after(now, patience)),
             tries_end: self.terms.retry.span().map(|span| after(now, span)),
@@ -320,7 +358,7 @@ impl Bound {
             return;
         }
         let (is_out, answers) = match self.turn {
-            Turn::Awaiting { query, sent } => (true, now < after(sent, query.wait() + SILENCE)),
+            Turn::Awaiting { query, sent, .. } => (true, now < after(sent, query.wait() + SILENCE)),
             Turn::Due { .. } | Turn::Rest => (false, self.link == Link::Up),
         };
         if is_out {
@@ -347,13 +385,14 @@ impl Bound {
     fn wake(&self) -> Option<Instant> {
         let turn = match self.turn {
             Turn::Due { at, .. } => Some(at),
-            Turn::Awaiting { query, sent } => Some(self.silence_end(query, sent)),
+            Turn::Awaiting { query, sent, .. } => Some(self.silence_end(query, sent)),
             Turn::Rest if self.is_held() => {
-                self.terms.heartbeat.map(|every| after(self.heard, every))
+                let ping = self.terms.heartbeat.map(|every| after(self.heard, every));
+                earlier(ping, self.renewal_due())
             }
             Turn::Rest => None,
         };
-        earlier(self.goal_end(), turn)
+        earlier(earlier(self.goal_end(), self.deadline()), turn)
     }
 
     /// When a request that was sent then has gone without an answer for too long.
@@ -370,6 +409,8 @@ impl Bound {
         let quiet_since = after(self.heard, self.terms.heartbeat.unwrap_or(Duration::MAX));
         if !self.jobs.is_empty() {
             self.begin(Query::Job, now);
+        } else if self.renewal_due().is_some_and(|at| now >= at) {
+            self.begin(Query::Renew, now);
         } else if self.terms.heartbeat.is_some() && now >= quiet_since {
             self.begin(Query::Ping, now);
         }
@@ -386,6 +427,7 @@ impl Query {
             | Self::Look
             | Self::Mark
             | Self::GiveUp
+            | Self::Renew
             | Self::Ping
             | Self::Job => Duration::ZERO,
         }
@@ -397,6 +439,7 @@ impl Machine for Bound {
 
     fn poll(&mut self, now: Instant) -> Action<'_, BoundNews> {
         self.pass_time(now);
+        self.expire(now);
         if let Some(news) = self.news.pop_front() {
             return Action::Tell(news);
         }
@@ -410,10 +453,14 @@ impl Machine for Bound {
                     let until = self.goal_end();
                     return Action::Connect { until };
                 }
-                self.turn = Turn::Awaiting { query, sent: now };
+                self.turn = Turn::Awaiting {
+                    query,
+                    sent: now,
+                    ttl: self.ttl(),
+                };
                 return Action::Send(self.request(query));
             }
-            Turn::Awaiting { query, sent } if now >= self.silence_end(query, sent) => {
+            Turn::Awaiting { query, sent, .. } if now >= self.silence_end(query, sent) => {
                 return Action::Disconnect;
             }
             Turn::Due { .. } | Turn::Awaiting { .. } | Turn::Rest => {}
@@ -455,7 +502,7 @@ impl Machine for Bound {
 
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         self.heard = now;
-        let Turn::Awaiting { query, sent } = self.turn else {
+        let Turn::Awaiting { query, sent, ttl } = self.turn else {
             return;
         };
         // A value is not the end of its answer.
@@ -476,13 +523,24 @@ impl Machine for Bound {
         self.turn = Turn::Rest;
         match query {
             Query::Lock if self.words == LockWords::Classic => self.locked(now, answer),
-            Query::Lock => self.asked(now, answer),
+            Query::Lock => self.asked(now, (sent, ttl), answer),
             Query::Wait { ms } => self.waited(now, after(sent, Duration::from_millis(ms)), answer),
             Query::Create => self.created(now, answer),
             Query::Look => self.looked(now, answer),
             Query::Mark => self.marked(answer),
-            Query::GiveUp => self.gave_up(answer),
+            Query::GiveUp => self.gave_up(now, answer),
+            Query::Renew => self.renewed(now, (sent, ttl), answer),
             Query::Ping => {}
+            Query::Job if self.jobs.front() == Some(&Job::Refresh) => {
+                self.renewed(now, (sent, ttl), answer);
+                if self.is_held() {
+                    self.jobs.pop_front();
+                    self.news.push_back(match self.undone_renewal.take() {
+                        Some(failure) => BoundNews::Undone(failure),
+                        None => BoundNews::Refreshed,
+                    });
+                }
+            }
             Query::Job => {
                 if let Some(job) = self.jobs.pop_front() {
                     self.did(job, answer);

@@ -73,6 +73,27 @@ pub enum Failure {
     Refused(Box<str>),
     /// The server answered something that is no answer to the request.
     Unexpected,
+    /// The server cannot do this.
+    Unsupported(Feature),
+}
+
+/// What a latchd can do, and not every server.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Feature {
+    /// Leases that are counted in milliseconds.
+    ShortLeases,
+    /// Changes that are made only while a grant is in force.
+    Fences,
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::ShortLeases => "locks of less than a second",
+            Self::Fences => "changes that end with a lock",
+        })
+    }
 }
 
 impl Failure {
@@ -92,6 +113,7 @@ impl fmt::Display for Failure {
             Self::NoAnswer => formatter.write_str("the server does not answer"),
             Self::Refused(words) => write!(formatter, "the server refused: {words}"),
             Self::Unexpected => formatter.write_str("the server's answer makes no sense"),
+            Self::Unsupported(feature) => write!(formatter, "the server has no {feature}"),
         }
     }
 }

@@ -29,12 +29,15 @@ mod session;
 mod terms;
 mod token;
 
-pub use bound::{Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LockWords, Mark, MissingItem};
+pub use bound::{
+    Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LeaseTerms, LockWords, Mark, MissingItem,
+    SHORT_TTL_MIN,
+};
 pub use keys::{KeyError, bound_key, leased_key};
 pub use lease::{Lease, LeaseNews};
 pub use leases::{KEYS_MAX, Leases, LeasesNews};
 pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, LoginStep};
-pub use machine::{Action, Failure, Loss, Machine, NotObtained};
+pub use machine::{Action, Failure, Feature, Loss, Machine, NotObtained};
 pub use recompute::{Losers, Recompute, RecomputeNews, RecomputeTerms};
 pub use retry::{Retries, Retry};
 pub use session::{

@@ -131,6 +131,11 @@ pub enum TermsError {
     TtlTooShort,
     /// The ttl is over [`TTL_MAX`].
     TtlTooLong,
+    /// It is of less than a second, and has several keys, a note, or a token of the caller's own; or it is to be
+    /// left behind.
+    Short,
+    /// A version is compared under a lock, whose end has the same answer.
+    CasInGrant,
     /// There is no key, or one is there twice, or there are more than [`KEYS_MAX`](super::KEYS_MAX).
     Keys,
 }
@@ -138,7 +143,14 @@ pub enum TermsError {
 impl fmt::Display for TermsError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::TtlTooShort => "a ttl is at least one second: servers count in seconds",
+            Self::TtlTooShort => {
+                "a ttl is at least a second, where servers count in seconds, and 10 ms otherwise"
+            }
+            Self::Short => {
+                "a lock of less than a second is its connection's: it has one key, no note and no token of \
+                 one's own, and cannot be left behind"
+            }
+            Self::CasInGrant => "under a lock nobody else changes the item: leave out the version",
             Self::TtlTooLong => "a ttl is at most 29 days: a longer exptime would be a date",
             Self::Keys => "the keys of a lock must be there, differ, and be a thousand at most",
         })

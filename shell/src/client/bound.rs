@@ -301,7 +301,9 @@ impl BoundTask {
                 );
             }
             BoundNews::Read(item) => reply(&mut self.read, Ok(item)),
-            BoundNews::Checked | BoundNews::Written => reply(&mut self.write, Ok(())),
+            BoundNews::Checked | BoundNews::Refreshed | BoundNews::Written => {
+                reply(&mut self.write, Ok(()));
+            }
             BoundNews::Undone(failure) => {
                 let error = self.error(failure);
                 self.fail(error);

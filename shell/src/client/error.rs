@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use latchd_core::client::{Failure, KeyError, Loss, NotObtained, TermsError, TokenError};
+use latchd_core::client::{Failure, Feature, KeyError, Loss, NotObtained, TermsError, TokenError};
 
 use super::door::NotLetIn;
 
@@ -43,6 +43,8 @@ pub enum ErrorKind {
     NotLetIn(Box<str>),
     /// TLS cannot be spoken as the options say, for this reason.
     Tls(Box<str>),
+    /// The server cannot do this at all: go without, or take a latchd.
+    Unsupported(Feature),
     /// The server refused, in these words.
     Refused(Box<str>),
     /// What was asked for cannot be had from any server: ask for something else.
@@ -101,6 +103,7 @@ impl ErrorKind {
     pub(super) fn from_failure(failure: Failure, cause: Option<io::Error>) -> Self {
         match failure {
             Failure::Refused(words) => Self::refused(words),
+            Failure::Unsupported(feature) => Self::Unsupported(feature),
             Failure::NoAnswer => Self::Unreachable(io::ErrorKind::TimedOut.into()),
             Failure::Unexpected => Self::Unreachable(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -155,6 +158,9 @@ impl fmt::Display for ErrorKind {
             }
             Self::Unreachable(error) => error.fmt(formatter),
             Self::NotLetIn(words) | Self::Tls(words) => formatter.write_str(words),
+            Self::Unsupported(feature) => {
+                write!(formatter, "this server has no {feature}, as a latchd has")
+            }
             Self::Refused(words) => write!(formatter, "the server refused: {words}"),
             Self::Terms(error) => error.fmt(formatter),
             Self::Token(error) => error.fmt(formatter),
@@ -173,6 +179,7 @@ impl StdError for Error {
             | ErrorKind::TimedOut
             | ErrorKind::NotLetIn(_)
             | ErrorKind::Tls(_)
+            | ErrorKind::Unsupported(_)
             | ErrorKind::Refused(_)
             | ErrorKind::Terms(_)
             | ErrorKind::Token(_)

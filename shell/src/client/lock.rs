@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use latchd_core::Instant;
-use latchd_core::client::{Failure, LeaseNews, Leases, Loss, Token, TokenValue};
+use latchd_core::client::{Bound, Failure, LeaseNews, Leases, Loss, Token, TokenValue};
 use smol::Timer;
 use smol::channel::{Receiver, Sender, bounded};
 use smol::future::FutureExt;
@@ -19,6 +19,7 @@ use super::driver::Heard;
 use super::error::{Error, ErrorKind};
 use super::link::Link;
 use super::pool::Pool;
+use super::short;
 
 /// A leased lock that is held.
 ///
@@ -40,6 +41,13 @@ use super::pool::Pool;
 /// evicts the item nor forgets it by a restart, and clocks drift less than one percent. Whoever
 /// asks and then acts may be late all the same: hand [`number`](Self::number) to what is
 /// protected, and let it refuse a lower one than it has seen.
+///
+/// # Less than a second
+///
+/// A lock that was obtained for less is that of a connection of its own, on a latchd. It is lost when that breaks, it
+/// cannot be [left behind](Self::detach), and [`ttl`](Self::ttl) is what is left by our own clock once the server has
+/// given a sign of life. Its number is the fence of the grant, which is no version: do not compare it with those of locks
+/// that were obtained for longer.
 #[must_use = "a lock that is not kept is released at once"]
 pub struct Lock {
     keys: Vec<Box<[u8]>>,
@@ -53,7 +61,7 @@ pub struct Lock {
 }
 
 /// What the task in the background lets the holder see.
-struct LockWatch {
+pub(super) struct LockWatch {
     /// When the belief in the lock ends, in milliseconds of our clock; 0 when it has.
     deadline_ms: AtomicU64,
     /// The server has not been heard since a connection broke.
@@ -64,11 +72,24 @@ struct LockWatch {
     lost: Receiver<Infallible>,
 }
 
-enum LockCall {
+pub(super) enum LockCall {
     Refresh(Duration, Caller<()>),
     Measure(Caller<Duration>),
     Release(Caller<()>),
     Detach(Caller<()>),
+}
+
+/// What a task is given that keeps a lock.
+pub(super) struct TaskEnd {
+    /// What the holder asks; closed when it is gone.
+    pub(super) calls: Receiver<LockCall>,
+    pub(super) watch: Arc<LockWatch>,
+    /// To be dropped when the lock is not held any more.
+    pub(super) alive: Sender<Infallible>,
+    /// Who waits for the lock: to be told the numbers of its grants.
+    pub(super) obtain: Caller<Vec<u64>>,
+    /// To be dropped when nothing is left to be given back.
+    pub(super) debtor: Debtor,
 }
 
 impl Lock {
@@ -76,6 +97,47 @@ impl Lock {
         pool: &Pool,
         leases: Leases,
         value: TokenValue,
+    ) -> Result<Self, Error> {
+        let keys: Vec<Box<[u8]>> = leases.keys().map(Box::from).collect();
+        let link = pool.link(keys.len());
+        Self::keep(pool, keys, value, |end| {
+            let task = LockTask {
+                link,
+                pool: pool.clone(),
+                leases,
+                watch: end.watch,
+                alive: Some(end.alive),
+                obtain: Some(end.obtain),
+                refresh: None,
+                measure: None,
+                release: None,
+                _debtor: end.debtor,
+            };
+            background::spawn(task.run(end.calls));
+        })
+        .await
+    }
+
+    /// A lock of less than a second.
+    pub(super) async fn obtain_short(
+        pool: &Pool,
+        bound: Bound,
+        value: TokenValue,
+    ) -> Result<Self, Error> {
+        let driver = pool.driver().await;
+        let keys = vec![bound.key().into()];
+        Self::keep(pool, keys, value, |end| {
+            background::spawn(short::keep(pool.clone(), driver, bound, end));
+        })
+        .await
+    }
+
+    /// Has a task keep a lock, and waits until it has it.
+    async fn keep(
+        pool: &Pool,
+        keys: Vec<Box<[u8]>>,
+        value: TokenValue,
+        begin: impl FnOnce(TaskEnd),
     ) -> Result<Self, Error> {
         let (calls, heard) = bounded(CALLS_MAX);
         let (alive, lost) = bounded(1);
@@ -85,22 +147,15 @@ impl Lock {
             loss: OnceLock::new(),
             lost,
         });
-        let keys: Vec<Box<[u8]>> = leases.keys().map(Box::from).collect();
         let (answer, obtained) = bounded(1);
         let (holder, debtor) = background::debt();
-        let task = LockTask {
-            link: pool.link(keys.len()),
-            pool: pool.clone(),
-            leases,
+        begin(TaskEnd {
+            calls: heard,
             watch: Arc::clone(&watch),
-            alive: Some(alive),
-            obtain: Some(answer),
-            refresh: None,
-            measure: None,
-            release: None,
-            _debtor: debtor,
-        };
-        background::spawn(task.run(heard));
+            alive,
+            obtain: answer,
+            debtor,
+        });
         let numbers = obtained
             .recv()
             .await
@@ -269,14 +324,27 @@ impl fmt::Debug for Lock {
 
 impl LockWatch {
     /// Lets the holder see until when it may believe.
-    fn show(&self, leases: &Leases) {
-        let deadline_ms = leases.deadline().map_or(0, Instant::as_millis);
-        self.is_in_doubt
-            .store(leases.is_in_doubt(), Ordering::Release);
+    pub(super) fn show(&self, deadline: Option<Instant>, is_in_doubt: bool) {
+        let deadline_ms = deadline.map_or(0, Instant::as_millis);
+        self.is_in_doubt.store(is_in_doubt, Ordering::Release);
         self.deadline_ms.store(deadline_ms, Ordering::Release);
     }
 
-    fn remaining(&self) -> Duration {
+    /// Why it is lost, if it is.
+    pub(super) fn loss(&self) -> Option<Loss> {
+        self.loss.get().copied()
+    }
+
+    /// It is not held any more, for this reason unless it is known already, or was given back.
+    pub(super) fn let_go(&self, loss: Option<Loss>) {
+        self.deadline_ms.store(0, Ordering::Release);
+        if let Some(loss) = loss {
+            // The first loss is the one that counts.
+            let _ = self.loss.set(loss);
+        }
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
         let deadline = Instant::from_millis(self.deadline_ms.load(Ordering::Acquire));
         clock::until(deadline)
     }
@@ -335,7 +403,7 @@ impl LockTask {
                 }
             };
             let watch = Arc::clone(&self.watch);
-            let show = |leases: &Leases| watch.show(leases);
+            let show = |leases: &Leases| watch.show(leases.deadline(), leases.is_in_doubt());
             match self.link.drive(&mut self.leases, call, show).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(LockCall::Detach(answer))) => {
@@ -438,11 +506,7 @@ impl LockTask {
 
     /// It is not held any more.
     fn let_go(&mut self, loss: Option<Loss>) {
-        self.watch.deadline_ms.store(0, Ordering::Release);
-        if let Some(loss) = loss {
-            // The first loss is the one that counts.
-            let _ = self.watch.loss.set(loss);
-        }
+        self.watch.let_go(loss);
         self.alive = None;
     }
 }

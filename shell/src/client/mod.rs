@@ -68,6 +68,7 @@ mod lock;
 mod options;
 mod pool;
 mod server;
+mod short;
 mod socket;
 #[cfg(feature = "tls")]
 mod tls;
@@ -82,7 +83,7 @@ pub use cluster::Cluster;
 pub use compute::Value;
 pub use error::{ComputeError, Error, ErrorKind};
 pub use latchd_core::client::{
-    CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, KeyError, Losers, Loss, Mark,
+    CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Feature, KeyError, Losers, Loss, Mark,
     MissingItem, NotObtained, OnDisconnect, Retry, TermsError, Token, TokenError,
 };
 pub use latchd_core::time::Exptime;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use latchd_core::client::{
-    BoundTerms, Credentials, Losers, Mark, MissingItem, OnDisconnect, RecomputeTerms, Retry, Terms,
-    TermsError, Token,
+    BoundTerms, Credentials, LeaseTerms, Losers, Mark, MissingItem, OnDisconnect, RecomputeTerms,
+    Retry, SHORT_TTL_MIN, Terms, TermsError, Token,
 };
 use latchd_core::time::Exptime;
 
@@ -164,7 +164,8 @@ impl LockOptions {
         self
     }
 
-    /// What a broken connection means; unless it is said, the server is asked over a new one.
+    /// What a broken connection means; unless it is said, the server is asked over a new one. For a lock of less
+    /// than a second it is always a loss.
     #[must_use]
     pub const fn on_disconnect(mut self, on_disconnect: OnDisconnect) -> Self {
         self.on_disconnect = on_disconnect;
@@ -177,6 +178,34 @@ impl LockOptions {
     pub const fn reply_timeout(mut self, span: Duration) -> Self {
         self.reply_timeout = Some(span);
         self
+    }
+
+    /// Of a lock of less than a second, which is its connection's.
+    pub(super) fn short_terms(
+        &self,
+        ttl: Duration,
+        client: &ClientOptions,
+    ) -> Result<BoundTerms, TermsError> {
+        if ttl < SHORT_TTL_MIN {
+            return Err(TermsError::TtlTooShort);
+        }
+        if !self.metadata.is_empty() || self.token.is_some() {
+            return Err(TermsError::Short);
+        }
+        let mut terms = BoundTerms::default();
+        terms.retry = self.retry;
+        terms.deadline = Some(self.deadline.unwrap_or(ttl));
+        terms.missing = MissingItem::Create(Exptime::Never);
+        // Renewals are signs of life enough.
+        terms.heartbeat = None;
+        terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
+        terms.seed = clock::seed();
+        terms.lease = Some(LeaseTerms {
+            ttl,
+            watchdog: !self.without_watchdog,
+            hold_max: self.hold_max,
+        });
+        Ok(terms)
     }
 
     pub(super) fn terms(&self, ttl: Duration, client: &ClientOptions) -> Result<Terms, TermsError> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchd_core::client::{
-    Bound, Leases, NotObtained, Retry, Token, TokenValue, bound_key, leased_key,
+    Bound, Leases, NotObtained, Retry, TTL_MIN, TermsError, Token, TokenValue, bound_key,
+    leased_key,
 };
 use smol::Timer;
 
@@ -72,11 +73,14 @@ impl Client {
 
     /// Obtains a leased lock for `ttl`.
     ///
+    /// A `ttl` under a second, 10 ms at least, is for one key and needs a latchd, which counts in milliseconds. Such a
+    /// lock is that of a connection: it ends by time, or when the connection breaks.
+    ///
     /// If the future is dropped before it ends, what it may have got is given back.
     ///
     /// # Errors
-    /// [`ErrorKind::NotObtained`] if it is somebody else's for too long; any other if that is not known,
-    /// or cannot be asked.
+    /// [`ErrorKind::NotObtained`] if it is somebody else's for too long; [`ErrorKind::Unsupported`] if the server
+    /// does not count in milliseconds; any other if that is not known, or cannot be asked.
     pub async fn obtain(
         &self,
         key: impl AsRef<[u8]>,
@@ -164,6 +168,14 @@ impl Client {
             None => Token::from_random(clock::random()),
         };
         let value = TokenValue::new(token, &options.metadata)?;
+        if ttl < TTL_MIN {
+            let [key] = keys else {
+                return Err(TermsError::Short.into());
+            };
+            let terms = options.short_terms(ttl, self.pool.options())?;
+            let bound = Bound::new(leased_key(key.as_ref())?, terms);
+            return Lock::obtain_short(&self.pool, bound, value).await;
+        }
         let keys = keys
             .iter()
             .map(|key| leased_key(key.as_ref()))

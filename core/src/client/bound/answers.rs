@@ -47,7 +47,15 @@ impl Bound {
         match self.retries.next_wait() {
             _ if now >= last => self.end(BoundNews::NotObtained(NotObtained::Deadline)),
             _ if is_over => self.end(BoundNews::NotObtained(NotObtained::Held)),
-            Some(wait) => self.begin(Query::Lock, after(now, wait).min(last)),
+            Some(wait) => {
+                // E3.
+                let query = if self.had_item {
+                    Query::Look
+                } else {
+                    Query::Lock
+                };
+                self.begin(query, after(now, wait).min(last));
+            }
             None => self.end(BoundNews::NotObtained(NotObtained::Held)),
         }
     }
@@ -68,6 +76,13 @@ impl Bound {
 
     /// B4.
     pub(super) fn looked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+        if self.terms.lease.is_some() {
+            return match answer.code() {
+                Some(Code::Done) => self.back_off(now),
+                Some(Code::Miss) => self.begin(Query::Lock, now),
+                _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
+            };
+        }
         match (answer.code(), answer.number(b'f')) {
             (Some(Code::Done), Some(flags)) if flags == u64::from(LOCK_ITEM) => {
                 // Of a holder that has died: it is ours now.
@@ -79,9 +94,13 @@ impl Bound {
         }
     }
 
-    pub(super) fn gave_up(&mut self, answer: &AnyResponse<'_>) {
+    pub(super) fn gave_up(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let is_done = answer.code() == Some(Code::Done)
             || *answer == AnyResponse::Classic(ClassicResponse::Ok);
+        if is_done && self.terms.lease.is_some() {
+            self.had_item = true;
+            return self.back_off(now);
+        }
         self.end(if is_done {
             BoundNews::NotObtained(NotObtained::HasValue)
         } else {
@@ -147,7 +166,7 @@ impl Bound {
             ) => {
                 self.end(BoundNews::NotHeld);
             }
-            (Job::Check | Job::Read | Job::Write { .. } | Job::Unlock { .. }, _) => {
+            (Job::Check | Job::Refresh | Job::Read | Job::Write { .. } | Job::Unlock { .. }, _) => {
                 let failure = Failure::from_answer(answer);
                 self.news.push_back(BoundNews::Undone(failure));
             }

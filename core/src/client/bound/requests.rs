@@ -1,6 +1,6 @@
 //! What each of the requests is, on the wire.
 
-use super::{Bound, Job, LOCK_ITEM, LockWords, Mark, MissingItem, Query};
+use super::{Bound, Job, LOCK_ITEM, LockWords, Mark, MissingItem, Query, leased};
 use crate::client::session::{AnyRequest, Flags};
 use crate::command::{Command, Delete, Get, ItemCommand, Set, SetMode};
 use crate::key::Key;
@@ -28,6 +28,10 @@ impl Bound {
                 client_flags: LOCK_ITEM,
                 ..Set::new(key, b"")
             }),
+            (Query::Renew, _) | (Query::Job, Some(Job::Refresh)) => {
+                let flags = Flags::of([Flag::ShowFence, leased::asked_for(self.ttl())]);
+                AnyRequest::meta(Verb::Lock, key, flags)
+            }
             (Query::Look, _) => {
                 AnyRequest::meta(Verb::Get, key, Flags::of([Flag::ShowClientFlags]))
             }
@@ -95,6 +99,11 @@ impl Bound {
         }
         if let Mark::Note(..) = self.terms.mark {
             flags = flags.with(Flag::ShowClientFlags);
+        }
+        if let Some(lease) = &self.terms.lease {
+            flags = flags
+                .with(leased::asked_for(lease.ttl))
+                .with(Flag::ShowSize);
         }
         flags
     }

@@ -6,6 +6,7 @@ use core::time::Duration;
 #[cfg(doc)]
 use crate::client::NotObtained;
 use crate::client::retry::Retry;
+use crate::command::LEASE_MS_MIN;
 use crate::item::Cas;
 use crate::time::Exptime;
 
@@ -27,6 +28,9 @@ pub struct BoundTerms {
     pub heartbeat: Option<Duration>,
     /// How long the server may take to answer before the connection counts as broken.
     pub reply_timeout: Duration,
+    /// How long it lasts that nobody renews it; `None` is as long as its connection. Where only items can be
+    /// locked it is not to be had.
+    pub lease: Option<LeaseTerms>,
     /// What jitter is drawn from: any number that differs between clients.
     pub seed: u64,
 }
@@ -40,10 +44,25 @@ impl Default for BoundTerms {
             mark: Mark::None,
             heartbeat: Some(Duration::from_secs(5)),
             reply_timeout: Duration::from_secs(5),
+            lease: None,
             seed: 0,
         }
     }
 }
+
+/// How long a lock lasts that ends with its connection, or by time if that is earlier.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct LeaseTerms {
+    /// How long the obtain and each renewal holds; at least [`SHORT_TTL_MIN`].
+    pub ttl: Duration,
+    /// Whether it is renewed at a third of its ttl.
+    pub watchdog: bool,
+    /// How long it may be held at all, whoever renews it; `None` is for ever.
+    pub hold_max: Option<Duration>,
+}
+
+/// The shortest ttl of a lock that ends with its connection: what latchd can measure.
+pub const SHORT_TTL_MIN: Duration = Duration::from_millis(LEASE_MS_MIN);
 
 /// What to do when there is no item to lock.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]

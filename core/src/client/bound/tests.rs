@@ -6,6 +6,7 @@ extern crate std;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod leased;
 mod waiting;
 
 use super::*;

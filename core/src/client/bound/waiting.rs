@@ -25,7 +25,12 @@ const EARLY: Duration = Duration::from_millis(10);
 
 impl Bound {
     /// The answer to `ml` without a wait.
-    pub(super) fn asked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+    pub(super) fn asked(
+        &mut self,
+        now: Instant,
+        stored: (Instant, Duration),
+        answer: &AnyResponse<'_>,
+    ) {
         if self.words == LockWords::Unknown {
             self.words = if is_not_understood(answer) {
                 LockWords::Classic
@@ -34,9 +39,12 @@ impl Bound {
             };
         }
         match answer.code() {
-            Some(Code::Done) => self.granted(now, answer),
+            Some(Code::Done) => self.granted(now, Some(stored), answer),
             Some(Code::Locked) => self.held(now),
             Some(Code::NotFound) => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
+            None if self.words == LockWords::Classic && self.terms.lease.is_some() => {
+                self.has_no_leases();
+            }
             None if self.words == LockWords::Classic => self.begin(Query::Lock, now),
             _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
         }
@@ -45,7 +53,7 @@ impl Bound {
     /// The answer to `ml` with a wait that was to end at `end`.
     pub(super) fn waited(&mut self, now: Instant, end: Instant, answer: &AnyResponse<'_>) {
         match answer.code() {
-            Some(Code::Done) => self.granted(now, answer),
+            Some(Code::Done) => self.granted(now, None, answer),
             Some(Code::Locked) if answer.has(b'd') => {
                 self.end(BoundNews::NotObtained(NotObtained::Deadlock));
             }
@@ -100,14 +108,26 @@ impl Bound {
         }
     }
 
-    /// It is ours, as the key's lock.
-    fn granted(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+    /// It is ours, as the key's lock. `stored`: since when and for how long, if that is known (E1).
+    fn granted(
+        &mut self,
+        now: Instant,
+        stored: Option<(Instant, Duration)>,
+        answer: &AnyResponse<'_>,
+    ) {
         let fence = answer.number(b'F').filter(|fence| *fence > 0);
         if fence.is_none() {
             // The connection goes, and the lock with it.
             return self.end(BoundNews::Failed(Failure::Unexpected));
         }
         (self.number, self.of_key) = (fence, true);
+        if self.terms.lease.is_some() {
+            return match stored {
+                Some(stored) => self.leased(now, stored, answer),
+                None if answer.has(b's') => self.begin(Query::GiveUp, now),
+                None => self.begin(Query::Renew, now),
+            };
+        }
         match (&self.terms.mark, answer.number(b'f')) {
             (Mark::None | Mark::Number, _) => self.obtained(),
             (Mark::Note(..), Some(flags)) if flags != u64::from(LOCK_ITEM) => {

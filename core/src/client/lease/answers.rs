@@ -6,6 +6,7 @@ use super::{Belief, Lease, LeaseGoal, LeaseNews, Query, Refresh};
 use crate::client::machine::{Failure, Loss, NotObtained};
 use crate::client::moment::after;
 use crate::client::session::AnyResponse;
+use crate::client::terms::RECONNECT;
 use crate::item::Cas;
 use crate::time::Instant;
 use crate::wire::meta::reply::{Code, MetaResponse};
@@ -193,6 +194,10 @@ impl Lease {
             Some(Code::Done) => LeaseNews::Released,
             Some(Code::NotFound) => LeaseNews::NotHeld,
             Some(Code::Exists) => return self.begin(Query::Ask, now),
+            // A connection has locked the key, and will see that it has an item.
+            Some(Code::Locked) if matches!(self.goal, LeaseGoal::Release { .. }) => {
+                return self.begin_removal(after(now, RECONNECT));
+            }
             _ => return self.fail(now, answer),
         };
         self.cas = None;

@@ -1,0 +1,159 @@
+//! A lock that ends by time as well: `ml … T`. That is how a lock of less than a second is had.
+//!
+//! - E1: a holder believes until `ttl` after the request was *sent*, and the server is asked for more
+//!   ([`asked_for`]). When a lock was given that was waited for, nobody knows: it is renewed before it is believed.
+//! - E2: a renewal that shows another number has taken the lock anew: what was held has ended in between, and is lost.
+//! - E3: a key that has an item is another's leased lock, of a second or more ([`Lease`](crate::client::Lease)),
+//!   or a value: it is given back at once, and from then on looked at before it is asked for. The other way round
+//!   the server keeps the other from storing its item. So the two kinds of lock exclude each other.
+//! - E4: when its time is over the connection goes, and with it what the server may still have.
+
+use core::time::Duration;
+
+use super::{Belief, Bound, BoundGoal, BoundNews, Query, Turn};
+use crate::client::machine::{Failure, Feature, Loss};
+use crate::client::moment::{after, millis};
+use crate::client::session::AnyResponse;
+use crate::client::terms::DRIFT_PART;
+use crate::command::{LEASE_MS_MIN, Lease};
+use crate::time::Instant;
+use crate::wire::meta::Flag;
+use crate::wire::meta::reply::Code;
+
+/// What a server that counts milliseconds may take off, in milliseconds: its clock ticks once a turn.
+const TICK_MS: u64 = 10;
+
+/// The lease that a server is asked for so that it outlives the belief in it: one percent and ten milliseconds
+/// more than `ttl`.
+pub(super) fn asked_for(ttl: Duration) -> Flag<'static> {
+    let ttl_ms = millis(ttl);
+    let ms = ttl_ms
+        .saturating_add(ttl_ms.div_ceil(DRIFT_PART))
+        .saturating_add(TICK_MS);
+    Flag::Lease(Lease::For {
+        ms: ms.max(LEASE_MS_MIN),
+    })
+}
+
+impl Bound {
+    /// Asks for `ttl` from now on, and from then on with every renewal. Ends in
+    /// [`Refreshed`](BoundNews::Refreshed), [`Undone`](BoundNews::Undone), [`Lost`](BoundNews::Lost) or
+    /// [`NotHeld`](BoundNews::NotHeld). A lock that has no lease is given none.
+    pub fn refresh(&mut self, ttl: Duration) {
+        if let Some(lease) = &mut self.terms.lease {
+            lease.ttl = ttl;
+        }
+        self.want(super::Job::Refresh);
+    }
+
+    /// When it is lost without a renewal; `None` if it is not ours, or ends by no time.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Instant> {
+        match (self.goal, self.belief) {
+            (BoundGoal::Hold, Some(belief)) => Some(belief.deadline),
+            (BoundGoal::Hold | BoundGoal::None | BoundGoal::Obtain { .. }, _) => None,
+        }
+    }
+
+    /// The server has no leases: it cannot be had here.
+    pub(super) fn has_no_leases(&mut self) {
+        self.end(BoundNews::Failed(Failure::Unsupported(
+            Feature::ShortLeases,
+        )));
+    }
+
+    /// The lock was given for `ttl` by an answer to what was sent at `sent`.
+    pub(super) fn leased(
+        &mut self,
+        now: Instant,
+        (sent, ttl): (Instant, Duration),
+        answer: &AnyResponse<'_>,
+    ) {
+        if answer.has(b's') {
+            // E3.
+            return self.begin(Query::GiveUp, now);
+        }
+        if now >= after(sent, ttl) {
+            return self.begin(Query::Renew, now);
+        }
+        self.believe(now, sent, ttl);
+        self.obtained();
+    }
+
+    /// The answer to a renewal.
+    pub(super) fn renewed(
+        &mut self,
+        now: Instant,
+        (sent, ttl): (Instant, Duration),
+        answer: &AnyResponse<'_>,
+    ) {
+        let fence = answer.number(b'F').filter(|fence| *fence > 0);
+        self.undone_renewal = None;
+        match (self.goal, answer.code(), fence) {
+            (BoundGoal::Obtain { .. }, Some(Code::Done), Some(_)) => {
+                self.number = fence;
+                self.leased(now, (sent, ttl), answer);
+            }
+            (BoundGoal::Obtain { .. }, Some(Code::Locked), _) => self.back_off(now),
+            (BoundGoal::Hold, Some(Code::Done), Some(_)) if fence == self.number => {
+                self.believe(now, sent, ttl);
+            }
+            (BoundGoal::Hold, Some(_), _) => self.lose(Loss::Taken),
+            (BoundGoal::Hold, None, _) => {
+                self.renew_at = Some(after(now, ttl / 10));
+                self.undone_renewal = Some(Failure::from_answer(answer));
+            }
+            _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
+        }
+    }
+
+    /// E1.
+    fn believe(&mut self, now: Instant, sent: Instant, ttl: Duration) {
+        let Some(lease) = &self.terms.lease else {
+            return;
+        };
+        let since = self.belief.map_or(now, |belief| belief.since);
+        let mut deadline = after(sent, ttl);
+        if let Some(span) = lease.hold_max {
+            deadline = deadline.min(after(since, span));
+        }
+        self.belief = Some(Belief { deadline, since });
+        self.renew_at = lease.watchdog.then_some(after(sent, ttl / 3));
+    }
+
+    /// Ends a hold whose time is over (E4).
+    pub(super) fn expire(&mut self, now: Instant) {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        let span = self.terms.lease.as_ref().and_then(|lease| lease.hold_max);
+        let is_capped = self
+            .belief
+            .zip(span)
+            .is_some_and(|(belief, span)| now >= after(belief.since, span));
+        self.lose(if is_capped {
+            Loss::HeldTooLong
+        } else {
+            Loss::Expired
+        });
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        self.link = super::Link::Unwanted;
+        self.end(BoundNews::Lost(loss));
+    }
+
+    /// When the watchdog next renews, if nothing else is under way.
+    pub(super) fn renewal_due(&self) -> Option<Instant> {
+        self.renew_at
+            .filter(|_| self.turn == Turn::Rest && self.is_held())
+    }
+
+    /// For how long it is asked for now.
+    pub(super) fn ttl(&self) -> Duration {
+        self.terms
+            .lease
+            .as_ref()
+            .map_or(Duration::ZERO, |lease| lease.ttl)
+    }
+}

@@ -1,0 +1,158 @@
+//! Keeps a lock of less than a second: that of a connection, which ends by time as well.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchd_core::client::{Bound, BoundNews, Failure, TermsError};
+use smol::channel::Sender;
+
+use super::background::Debtor;
+use super::calls::{Caller, reply};
+use super::clock;
+use super::driver::{Driver, Heard};
+use super::error::{Error, ErrorKind};
+use super::lock::{LockCall, LockWatch, TaskEnd};
+use super::pool::Pool;
+
+/// A lock, and who has asked what of it.
+struct Short {
+    pool: Pool,
+    driver: Driver,
+    bound: Bound,
+    watch: Arc<LockWatch>,
+    /// Dropped when the lock is not held any more.
+    alive: Option<Sender<Infallible>>,
+    /// Whether the server, too, holds no lock of ours on the connection.
+    free: bool,
+    obtain: Option<Caller<Vec<u64>>>,
+    /// Of a refresh or a release.
+    change: Option<Caller<()>>,
+    measure: Option<Caller<Duration>>,
+    _debtor: Debtor,
+}
+
+/// Obtains and keeps it until the holder is gone. The connection goes with the lock, unless the server has it back.
+pub(super) async fn keep(pool: Pool, driver: Driver, bound: Bound, end: TaskEnd) {
+    let mut short = Short {
+        pool,
+        driver,
+        bound,
+        watch: end.watch,
+        alive: Some(end.alive),
+        free: false,
+        obtain: Some(end.obtain),
+        change: None,
+        measure: None,
+        _debtor: end.debtor,
+    };
+    short.driver.lend(&mut short.bound);
+    short.bound.knows(short.driver.lock_words());
+    short.bound.obtain(clock::now());
+    loop {
+        let busy = short.change.is_some() || short.measure.is_some();
+        let call = async {
+            if busy {
+                std::future::pending().await
+            } else {
+                end.calls.recv().await
+            }
+        };
+        let watch = Arc::clone(&short.watch);
+        let show = |bound: &Bound| watch.show(bound.deadline(), false);
+        match short.driver.drive(&mut short.bound, call, show).await {
+            Heard::News(news) => short.tell(news),
+            Heard::Call(Ok(call)) => short.take(call),
+            Heard::Call(Err(_)) => break,
+        }
+    }
+    if short.free {
+        short.driver.keep_lock_words(short.bound.words());
+        short.pool.give_back(short.driver);
+    }
+}
+
+impl Short {
+    fn take(&mut self, call: LockCall) {
+        match call {
+            LockCall::Refresh(ttl, answer) if ttl < latchd_core::client::SHORT_TTL_MIN => {
+                reply(&mut Some(answer), Err(TermsError::TtlTooShort.into()));
+            }
+            LockCall::Refresh(ttl, answer) => {
+                self.change = Some(answer);
+                self.bound.refresh(ttl);
+            }
+            LockCall::Measure(answer) => {
+                self.measure = Some(answer);
+                self.bound.check();
+            }
+            LockCall::Release(answer) => {
+                self.change = Some(answer);
+                self.bound.release();
+            }
+            LockCall::Detach(answer) => reply(&mut Some(answer), Err(TermsError::Short.into())),
+        }
+    }
+
+    fn tell(&mut self, news: BoundNews) {
+        match news {
+            BoundNews::Obtained => {
+                let numbers = self.bound.number().into_iter().collect();
+                reply(&mut self.obtain, Ok(numbers));
+            }
+            BoundNews::NotObtained(why) => {
+                self.free = true;
+                let error = self.pool.error(ErrorKind::NotObtained(why));
+                reply(&mut self.obtain, Err(error));
+            }
+            BoundNews::Refreshed => reply(&mut self.change, Ok(())),
+            BoundNews::Checked => {
+                let left = self.watch.remaining();
+                reply(&mut self.measure, Ok(left));
+            }
+            BoundNews::Released => {
+                self.free = true;
+                self.let_go(None);
+                reply(&mut self.change, Ok(()));
+            }
+            BoundNews::Undone(failure) => {
+                let error = self.error(failure);
+                self.fail(error);
+            }
+            BoundNews::NotHeld => {
+                self.let_go(None);
+                let loss = self.watch.loss();
+                self.fail(self.pool.error(ErrorKind::NotHeld(loss)));
+            }
+            BoundNews::Lost(loss) => {
+                self.let_go(Some(loss));
+                self.fail(self.pool.error(ErrorKind::NotHeld(Some(loss))));
+            }
+            BoundNews::Failed(failure) => {
+                let error = self.error(failure);
+                reply(&mut self.obtain, Err(error));
+            }
+            BoundNews::Read(_) | BoundNews::Written => unreachable!("nobody has asked for it"),
+        }
+    }
+
+    fn error(&mut self, failure: Failure) -> Error {
+        let cause = self.driver.take_cause();
+        self.pool.error(ErrorKind::from_failure(failure, cause))
+    }
+
+    /// Answers what is asked of the lock, if anything is.
+    fn fail(&mut self, error: Error) {
+        if self.measure.is_some() {
+            reply(&mut self.measure, Err(error));
+        } else {
+            reply(&mut self.change, Err(error));
+        }
+    }
+
+    /// It is not held any more.
+    fn let_go(&mut self, loss: Option<latchd_core::client::Loss>) {
+        self.watch.let_go(loss);
+        self.alive = None;
+    }
+}
