@@ -7,8 +7,9 @@
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Commands"; `flush_all` and `stats` are classic.
 
 use bytes::Bytes;
-use latchd_core::client::{AnyRequest, AnyResponse, Flags, leased_key};
+use latchd_core::client::{AnyRequest, AnyResponse, Flags, Loss, leased_key};
 use latchd_core::command::{Command, GlobalCommand};
+use latchd_core::fence::Fence;
 use latchd_core::key::Key;
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
@@ -58,6 +59,13 @@ pub enum Outcome {
     Locked,
 }
 
+/// Which way a number goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum CountMode {
+    Up,
+    Down,
+}
+
 /// Which kind of store.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum StoreMode {
@@ -80,7 +88,7 @@ pub struct StoreOptions {
     mode: StoreMode,
     exptime: Exptime,
     client_flags: u32,
-    cas: Option<u64>,
+    pub(super) cas: Option<u64>,
     invalidate: bool,
 }
 
@@ -240,6 +248,18 @@ impl Client {
         value: impl AsRef<[u8]>,
         options: &StoreOptions,
     ) -> Result<Outcome, Error> {
+        self.store_in(None, key.as_ref(), value.as_ref(), options)
+            .await
+    }
+
+    /// As [`store`](Self::store), if a grant is said only while that is in force.
+    pub(super) async fn store_in(
+        &self,
+        grant: Option<Fence>,
+        key: &[u8],
+        value: &[u8],
+        options: &StoreOptions,
+    ) -> Result<Outcome, Error> {
         let mode = match options.mode {
             StoreMode::Set => b'S',
             StoreMode::Add => b'E',
@@ -253,8 +273,8 @@ impl Client {
         }
         flags.extend(options.cas.map(Flag::Cas));
         flags.extend(options.invalidate.then_some(Flag::Invalidate));
-        let key = leased_key(key.as_ref())?;
-        let request = meta(Verb::Set, key, &flags, value.as_ref());
+        flags.extend(grant.map(Flag::InGrant));
+        let request = meta(Verb::Set, leased_key(key)?, &flags, value);
         self.change(request).await
     }
 
@@ -263,8 +283,18 @@ impl Client {
     /// # Errors
     /// As above.
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<Outcome, Error> {
-        let key = leased_key(key.as_ref())?;
-        self.change(meta(Verb::Delete, key, &[], &[])).await
+        self.delete_in(None, key.as_ref()).await
+    }
+
+    /// As [`delete`](Self::delete), if a grant is said only while that is in force.
+    pub(super) async fn delete_in(
+        &self,
+        grant: Option<Fence>,
+        key: &[u8],
+    ) -> Result<Outcome, Error> {
+        let flags: Vec<_> = grant.map(Flag::InGrant).into_iter().collect();
+        let request = meta(Verb::Delete, leased_key(key)?, &flags, &[]);
+        self.change(request).await
     }
 
     /// Gives an item a new exptime.
@@ -283,7 +313,7 @@ impl Client {
     /// # Errors
     /// As above; [`ErrorKind::Refused`] also if it holds no number, or is locked by another.
     pub async fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        self.count(key.as_ref(), b'I', delta).await
+        self.count(None, key.as_ref(), CountMode::Up, delta).await
     }
 
     /// As [`incr`](Self::incr), but takes away, down to 0.
@@ -291,7 +321,7 @@ impl Client {
     /// # Errors
     /// As [`incr`](Self::incr).
     pub async fn decr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
-        self.count(key.as_ref(), b'D', delta).await
+        self.count(None, key.as_ref(), CountMode::Down, delta).await
     }
 
     /// Removes all items that nobody has locked.
@@ -344,8 +374,19 @@ impl Client {
         }
     }
 
-    async fn count(&self, key: &[u8], mode: u8, delta: u64) -> Result<Option<u64>, Error> {
-        let flags = [Flag::Mode(mode), Flag::Delta(delta), Flag::Value];
+    pub(super) async fn count(
+        &self,
+        grant: Option<Fence>,
+        key: &[u8],
+        mode: CountMode,
+        delta: u64,
+    ) -> Result<Option<u64>, Error> {
+        let mode = match mode {
+            CountMode::Up => b'I',
+            CountMode::Down => b'D',
+        };
+        let mut flags = vec![Flag::Mode(mode), Flag::Delta(delta), Flag::Value];
+        flags.extend(grant.map(Flag::InGrant));
         let request = meta(Verb::Arithmetic, leased_key(key)?, &flags, &[]);
         let mut number = Ok(None);
         self.ask(&[request], |_, answer| {
@@ -359,6 +400,9 @@ impl Client {
                     code: Code::NotFound,
                     ..
                 }) => Ok(None),
+                AnyResponse::Meta(MetaResponse {
+                    code: Code::Exists, ..
+                }) => Err(ErrorKind::NotHeld(Some(Loss::Taken))),
                 AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
                     Err(refusal(answer))
                 }

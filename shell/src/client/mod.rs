@@ -62,6 +62,7 @@ mod door;
 mod driver;
 mod endpoint;
 mod error;
+mod fenced;
 mod hub;
 mod link;
 mod lock;
@@ -82,6 +83,7 @@ pub use cache::{CacheItem, GetOptions, Outcome, StoreMode, StoreOptions};
 pub use cluster::Cluster;
 pub use compute::Value;
 pub use error::{ComputeError, Error, ErrorKind};
+pub use fenced::InGrant;
 pub use latchd_core::client::{
     CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Feature, KeyError, Losers, Loss, Mark,
     MissingItem, NotObtained, OnDisconnect, Retry, TermsError, Token, TokenError,

@@ -1,0 +1,150 @@
+//! Changes in the right of a lock, over any connection.
+//!
+//! Who is stopped, or waits for the network, for longer than it holds a lock does not know that it has lost it. Such a
+//! change says the number of the grant, and the server makes it only while that grant is in force: whichever way the
+//! lock has ended, and whoever has it now.
+//!
+//! Source: docs/PROTOCOL.md, `G`.
+
+use latchd_core::client::{Feature, Loss, TermsError};
+use latchd_core::fence::Fence;
+use latchd_core::time::Exptime;
+
+use super::cache::{CountMode, Outcome, StoreOptions};
+use super::error::{Error, ErrorKind};
+use super::server::Client;
+
+/// What servers say that do not know the flag, or no meta commands: yrmcds, and memcached by its versions.
+const NOT_UNDERSTOOD: [&str; 3] = [
+    "ERROR",
+    "CLIENT_ERROR invalid flag",
+    "CLIENT_ERROR invalid or duplicate flag",
+];
+
+/// Changes of an item in the right of a grant of its lock; see [`Client::in_grant`].
+#[derive(Clone, Debug)]
+pub struct InGrant<'a> {
+    client: &'a Client,
+    fence: Option<Fence>,
+}
+
+impl Client {
+    /// Changes under a lock, by the number of its grant: that of a [`BoundLock`](super::BoundLock), or of a
+    /// [`Lock`](super::Lock) of less than a second, in this process or another. They go over the shared connections,
+    /// not over the lock's own, and only while the lock is held. It needs a latchd.
+    ///
+    /// ```no_run
+    /// # async fn pay(client: &latchd::client::Client) -> Result<(), latchd::client::Error> {
+    /// use latchd::client::{BoundOptions, Exptime};
+    ///
+    /// let lock = client.lock("account", &BoundOptions::new()).await?;
+    /// let account = client.in_grant(lock.number().unwrap_or_default());
+    /// account.decr("account", 5).await?; // not held any more: an error, and nothing has changed
+    /// lock.release().await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn in_grant(&self, number: u64) -> InGrant<'_> {
+        InGrant {
+            client: self,
+            fence: Fence::new(number),
+        }
+    }
+}
+
+/// Each may fail as [`ErrorKind::NotHeld`], if the lock is over or was never of this key: nothing has changed then. It
+/// is [`ErrorKind::Unsupported`] if the server has no such numbers; and otherwise as the calls of [`Client`].
+impl InGrant<'_> {
+    /// See [`Client::set`].
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn set(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        exptime: Exptime,
+    ) -> Result<Outcome, Error> {
+        self.store(key, value, &StoreOptions::new().exptime(exptime))
+            .await
+    }
+
+    /// See [`Client::store`].
+    ///
+    /// # Errors
+    /// As above; [`ErrorKind::Terms`] if the options compare a version.
+    pub async fn store(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: &StoreOptions,
+    ) -> Result<Outcome, Error> {
+        if options.cas.is_some() {
+            return Err(TermsError::CasInGrant.into());
+        }
+        let (key, value) = (key.as_ref(), value.as_ref());
+        let fence = Some(self.fence()?);
+        self.outcome(self.client.store_in(fence, key, value, options).await)
+    }
+
+    /// See [`Client::delete`].
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<Outcome, Error> {
+        let fence = Some(self.fence()?);
+        self.outcome(self.client.delete_in(fence, key.as_ref()).await)
+    }
+
+    /// See [`Client::incr`].
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
+        self.count(key.as_ref(), CountMode::Up, delta).await
+    }
+
+    /// See [`Client::decr`].
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn decr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
+        self.count(key.as_ref(), CountMode::Down, delta).await
+    }
+
+    async fn count(&self, key: &[u8], mode: CountMode, delta: u64) -> Result<Option<u64>, Error> {
+        let fence = Some(self.fence()?);
+        let counted = self.client.count(fence, key, mode, delta).await;
+        counted.map_err(|error| self.explained(error))
+    }
+
+    fn outcome(&self, outcome: Result<Outcome, Error>) -> Result<Outcome, Error> {
+        match outcome {
+            Ok(Outcome::Exists) => Err(self.over()),
+            Ok(outcome) => Ok(outcome),
+            Err(error) => Err(self.explained(error)),
+        }
+    }
+
+    /// No grant has the number 0.
+    fn fence(&self) -> Result<Fence, Error> {
+        self.fence.ok_or_else(|| self.over())
+    }
+
+    fn over(&self) -> Error {
+        self.client
+            .pool
+            .error(ErrorKind::NotHeld(Some(Loss::Taken)))
+    }
+
+    /// What a refusal is to one who has asked for a grant.
+    fn explained(&self, error: Error) -> Error {
+        let is_unknown = matches!(error.kind(), ErrorKind::Refused(words)
+            if NOT_UNDERSTOOD.contains(&&**words));
+        if is_unknown {
+            let kind = ErrorKind::Unsupported(Feature::Fences);
+            return self.client.pool.error(kind);
+        }
+        error
+    }
+}
