@@ -452,7 +452,7 @@ fn the_limit_of_memory_changes_while_it_runs() {
     let server = start(|config| config.threads = NonZeroUsize::new(4).unwrap());
     let mut client = TestClient::connect(address(&server));
     let limit = |client: &mut TestClient, topic: &str, name: &str| {
-        client.send(&format!("stats{topic}\r\n"));
+        client.send(format!("stats{topic}\r\n"));
         let mut found = String::new();
         loop {
             let line = client.line();
@@ -472,7 +472,7 @@ fn the_limit_of_memory_changes_while_it_runs() {
         ),
         (32, "OK"),
     ] {
-        client.send(&format!("cache_memlimit {mib}\r\n"));
+        client.send(format!("cache_memlimit {mib}\r\n"));
         assert_eq!(client.line(), said);
         let bytes = if mib == 8 { 100 << 20 } else { mib << 20 };
         assert_eq!(limit(&mut client, "", "limit_maxbytes"), bytes.to_string());

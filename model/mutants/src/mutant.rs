@@ -79,16 +79,15 @@ fn read(patch: PathBuf) -> Result<Mutant, String> {
     let layer = |name: &str| {
         Layer::named(name).ok_or_else(|| format!("{}: there is no layer {name}", patch.display()))
     };
-    let finder = match field("Found by") {
-        Some(name) => Finder::Layer(layer(name)?),
-        None => {
-            let steps = must("Steps")?;
-            Finder::Model {
-                name: must("Model")?.to_owned(),
-                steps: steps
-                    .parse()
-                    .map_err(|_| format!("{}: {steps} is no number of steps", patch.display()))?,
-            }
+    let finder = if let Some(name) = field("Found by") {
+        Finder::Layer(layer(name)?)
+    } else {
+        let steps = must("Steps")?;
+        Finder::Model {
+            name: must("Model")?.to_owned(),
+            steps: steps
+                .parse()
+                .map_err(|_| format!("{}: {steps} is no number of steps", patch.display()))?,
         }
     };
     let is_in_shell = text.lines().any(|line| line.starts_with("+++ b/shell/"));
