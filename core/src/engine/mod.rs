@@ -385,8 +385,7 @@ impl<S: Store> Core<S> {
     /// Finds an item that a client can see: not one that has expired, unless it is held. The one
     /// look-up of a command.
     fn find_live(&mut self, key: Key<'_>) -> Found<S> {
-        let slot = self.store.find(key)?;
-        let header = self.store.header(slot);
+        let (slot, header) = self.store.find_item(key)?;
         if header.locked {
             // Who held it may have gone (L9); what the lock held off happens before anybody looks.
             return match self.locks.owner(key) {

@@ -13,7 +13,34 @@ use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
 use crate::reply::{Hit, Refusal, Reply, TtlTrace, Win};
 use crate::store::{Shown, Store};
+use crate::time::Tick;
 use crate::value::Value;
+
+/// What a read shows at `now` that asks for nothing else, of an item that was found with this header.
+#[inline]
+fn hit<'a>(now: Tick, shown: Shown<'a>, header: &ItemHeader) -> Hit<'a> {
+    let ttl = header.deadline.map(|deadline| deadline.remaining_s(now));
+    let Shown {
+        key,
+        value,
+        item_bytes,
+    } = shown;
+    Hit {
+        key: key.as_bytes(),
+        key_form: header.key_form,
+        value,
+        cas: header.cas,
+        client_flags: header.client_flags,
+        ttl: TtlTrace([ttl; _]),
+        last_access_s: now.seconds_since(header.last_access),
+        fetched: header.fetched,
+        stale: header.stale,
+        win: Win::None,
+        unchanged: false,
+        lock: None,
+        memory_bytes: item_bytes,
+    }
+}
 
 impl<S: Store> Core<S> {
     pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Reply<'a> {
@@ -55,50 +82,26 @@ impl<S: Store> Core<S> {
             },
             ..header
         };
-        if after != header {
-            self.store.set_header(slot, after);
-        }
-        if get.bump {
-            self.store.record_hit(slot);
-        }
+        let lock = if after.locked {
+            self.lock_seen(get.key)
+        } else {
+            None
+        };
+        let now = self.clock.tick();
         // The item as this get found it: what it has changed itself, the next one sees.
+        let shown = self.store.read(slot, &header, &after, get.bump);
         Reply::Hit(Hit {
             ttl: outcome.ttl,
             win: outcome.win,
             unchanged: get.known_cas == Some(header.cas),
-            lock: if after.locked {
-                self.lock_seen(get.key)
-            } else {
-                None
-            },
-            ..self.shown(slot, &header)
+            lock,
+            ..hit(now, shown, &header)
         })
     }
 
     /// An item that was found with this header, as a read shows it that asks for nothing else.
     pub(super) fn shown(&self, slot: S::Slot, header: &ItemHeader) -> Hit<'_> {
-        let now = self.clock.tick();
-        let ttl = header.deadline.map(|deadline| deadline.remaining_s(now));
-        let Shown {
-            key,
-            value,
-            item_bytes,
-        } = self.store.show(slot);
-        Hit {
-            key: key.as_bytes(),
-            key_form: header.key_form,
-            value,
-            cas: header.cas,
-            client_flags: header.client_flags,
-            ttl: TtlTrace([ttl; _]),
-            last_access_s: now.seconds_since(header.last_access),
-            fetched: header.fetched,
-            stale: header.stale,
-            win: Win::None,
-            unchanged: false,
-            lock: None,
-            memory_bytes: item_bytes,
-        }
+        hit(self.clock.tick(), self.store.show(slot), header)
     }
 
     /// Makes an empty item in the place of a missing one, and tells this get to fill it.

@@ -35,6 +35,7 @@ pub(super) struct Outcome {
 }
 
 /// Takes the steps of a get on an item, in their order.
+#[inline]
 pub(super) fn decide(
     clock: &Clock,
     header: &ItemHeader,
@@ -64,6 +65,7 @@ pub(super) fn decide(
 
 /// Takes the touching and vivifying steps of a command, and shows each `R` to `recache` with the
 /// deadline at its place. Returns the deadline after the last step, and the TTL around each.
+#[inline]
 pub(super) fn walk(
     clock: &Clock,
     deadline: Option<Deadline>,

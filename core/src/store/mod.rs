@@ -33,8 +33,8 @@ use crate::watch::Evicted;
 /// A key is looked up once a command: everything after [`find`](Store::find) goes by what it has
 /// said, the [`Slot`](Store::Slot) of an item or the [`Vacancy`](Store::Vacancy) where there is
 /// none. Both are good until the next call that takes `&mut self`, but for
-/// [`set_header`](Store::set_header) and [`record_hit`](Store::record_hit), which keep all of them
-/// good.
+/// [`set_header`](Store::set_header), [`record_hit`](Store::record_hit) and [`read`](Store::read), which
+/// keep all of them good.
 pub trait Store {
     /// Whether a large value that is [shared](Value::Shared) is kept as it is when it is stored. Then
     /// whoever stores it has it copied beforehand, while nobody waits for the store.
@@ -53,6 +53,16 @@ pub trait Store {
     /// If there is none: where [`insert`](Store::insert) can put one.
     fn find(&self, key: Key<'_>) -> Result<Self::Slot, Self::Vacancy>;
 
+    /// The same with its header: what nearly every command goes on with.
+    ///
+    /// # Errors
+    /// As [`find`](Store::find).
+    #[inline]
+    fn find_item(&self, key: Key<'_>) -> Result<(Self::Slot, ItemHeader), Self::Vacancy> {
+        let slot = self.find(key)?;
+        Ok((slot, self.header(slot)))
+    }
+
     /// What the item is besides key and value.
     fn header(&self, slot: Self::Slot) -> ItemHeader;
 
@@ -67,6 +77,24 @@ pub trait Store {
 
     /// What a reader is shown of the item, in one look.
     fn show(&self, slot: Self::Slot) -> Shown<'_>;
+
+    /// Gives an item whose header is `before` the header `after`, notes that it was used if that `is_use`, and
+    /// shows it: all that a get does, in one look.
+    fn read(
+        &mut self,
+        slot: Self::Slot,
+        before: &ItemHeader,
+        after: &ItemHeader,
+        is_use: bool,
+    ) -> Shown<'_> {
+        if after != before {
+            self.set_header(slot, *after);
+        }
+        if is_use {
+            self.record_hit(slot);
+        }
+        self.show(slot)
+    }
 
     /// What the item takes of the limit, in bytes.
     fn item_bytes(&self, slot: Self::Slot) -> usize;

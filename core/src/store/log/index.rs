@@ -97,16 +97,22 @@ impl Index {
         }
     }
 
-    /// The address that may belong to a key of this hash and `is_it`.
-    pub(super) fn find(&self, hash: u64, is_it: impl Fn(Address) -> bool) -> Option<Address> {
+    /// The first address that may belong to a key of this hash and at which `look` finds something: with what
+    /// that is.
+    #[inline]
+    pub(super) fn find<T>(
+        &self,
+        hash: u64,
+        look: impl Fn(Address) -> Option<T>,
+    ) -> Option<(Address, T)> {
         if self.primary.len() == 0 {
             return None;
         }
         let mut bucket = &self.primary[self.bucket(hash)];
         loop {
             for (_, address) in bucket.candidates(hash) {
-                if is_it(address) {
-                    return Some(address);
+                if let Some(found) = look(address) {
+                    return Some((address, found));
                 }
             }
             bucket = &self.overflow[bucket.overflow()? as usize];
@@ -504,7 +510,9 @@ mod tests {
         }
         for number in 1..=count {
             let address = Address::from_number(number);
-            let found = index.find(hash_of(address), |candidate| candidate == address);
+            let found = index.find(hash_of(address), |candidate| {
+                (candidate == address).then_some(())
+            });
             assert_eq!(found, Some(address));
         }
         let most = index.held_bytes();
@@ -536,7 +544,9 @@ mod tests {
         insert(&mut index, 1, &|_| 5);
         insert(&mut index, 2, &|_| 5);
         index.replace(5, Address::from_number(1), Address::from_number(9));
-        let found = index.find(5, |address| address != Address::from_number(2));
+        let found = index.find(5, |address| {
+            (address != Address::from_number(2)).then_some(())
+        });
         assert_eq!(found, Some(Address::from_number(9)));
     }
 

@@ -54,7 +54,7 @@ use self::ghost::Ghost;
 pub use self::hash::{HashSeed, KeyHasher, SipHash};
 use self::huge::{HUGE_BYTES, Huge};
 use self::index::Index;
-use self::record::{HITS_MAX, Record, STUB_BYTES, deadline_count, record_bytes};
+use self::record::{Record, STUB_BYTES, deadline_count, record_bytes};
 use self::segments::Log;
 use self::sweep::Sweep;
 use self::tally::Tally;
@@ -224,13 +224,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 
     const fn cost_of(&self, key_bytes: usize, value_bytes: usize) -> usize {
-        if value_bytes > self.geometry.value_bytes_max() {
-            let stub = record_bytes(false, key_bytes, STUB_BYTES);
-            self.geometry.padded(stub) + value_bytes + HUGE_BYTES
-        } else {
-            self.geometry
-                .padded(record_bytes(false, key_bytes, value_bytes))
-        }
+        cost_of(&self.geometry, key_bytes, value_bytes)
     }
 
     /// Takes a record out of the index and marks it as dead; the tally too, if its item is there.
@@ -283,6 +277,30 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 }
 
+/// What an item of these sizes is charged for, in bytes.
+const fn cost_of(geometry: &Geometry, key_bytes: usize, value_bytes: usize) -> usize {
+    if value_bytes > geometry.value_bytes_max() {
+        let stub = record_bytes(false, key_bytes, STUB_BYTES);
+        geometry.padded(stub) + value_bytes + HUGE_BYTES
+    } else {
+        geometry.padded(record_bytes(false, key_bytes, value_bytes))
+    }
+}
+
+/// What a reader is shown of the item of a record.
+#[inline]
+fn shown<'a>(geometry: &Geometry, huge: &'a Huge, record: Record<'a>) -> Shown<'a> {
+    let value = match record.huge() {
+        Some(number) => Value::Shared(huge.value(number)),
+        None => Value::Borrowed(record.value()),
+    };
+    Shown {
+        key: record.key(),
+        value,
+        item_bytes: cost_of(geometry, record.key_bytes(), value.len()),
+    }
+}
+
 impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     const SHARES_VALUES: bool = true;
 
@@ -290,11 +308,16 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     type Vacancy = LogVacancy;
 
     fn find(&self, key: Key<'_>) -> Result<LogSlot, LogVacancy> {
+        self.find_item(key).map(|(slot, _)| slot)
+    }
+
+    fn find_item(&self, key: Key<'_>) -> Result<(LogSlot, ItemHeader), LogVacancy> {
         let hash = self.hasher.hash(key);
-        self.index
-            .find(hash, |address| self.log.is_item(address, key))
-            .map(|address| LogSlot { address, hash })
-            .ok_or(LogVacancy { hash })
+        let found = self.index.find(hash, |address| self.log.item(address, key));
+        match found {
+            Some((address, record)) => Ok((LogSlot { address, hash }, record.header())),
+            None => Err(LogVacancy { hash }),
+        }
     }
 
     fn header(&self, slot: LogSlot) -> ItemHeader {
@@ -314,16 +337,34 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     }
 
     fn show(&self, slot: LogSlot) -> Shown<'_> {
-        let record = self.record(slot.address);
-        let value = match record.huge() {
-            Some(number) => Value::Shared(self.huge.value(number)),
-            None => Value::Borrowed(record.value()),
+        shown(&self.geometry, &self.huge, self.record(slot.address))
+    }
+
+    #[inline]
+    fn read(
+        &mut self,
+        slot: LogSlot,
+        before: &ItemHeader,
+        after: &ItemHeader,
+        is_use: bool,
+    ) -> Shown<'_> {
+        let used = ItemHeader {
+            last_access: after.last_access,
+            fetched: after.fetched,
+            ..*before
         };
-        Shown {
-            key: record.key(),
-            value,
-            item_bytes: self.cost_of(record.key_bytes(), value.len()),
+        let is_used_only = *after == used;
+        if !is_used_only {
+            self.write_header(slot.address, after);
         }
+        let mut record = self.log.record_mut(slot.address);
+        if is_used_only && after != before {
+            record.set_last_access(after.last_access, after.fetched);
+        }
+        if is_use {
+            record.count_hit();
+        }
+        shown(&self.geometry, &self.huge, record.into_record())
     }
 
     fn item_bytes(&self, slot: LogSlot) -> usize {
@@ -331,11 +372,7 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
     }
 
     fn record_hit(&mut self, slot: LogSlot) {
-        let mut record = self.log.record_mut(slot.address);
-        let hits = record.as_ref().hits();
-        if hits < HITS_MAX {
-            record.set_hits(hits + 1);
-        }
+        self.log.record_mut(slot.address).count_hit();
     }
 
     fn insert(
@@ -469,7 +506,9 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
         self.log.holds_flushed()
             && self
                 .index
-                .find(vacancy.hash, |address| self.record(address).has_key(key))
+                .find(vacancy.hash, |address| {
+                    self.record(address).has_key(key).then_some(())
+                })
                 .is_some()
     }
 

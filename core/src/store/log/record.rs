@@ -251,6 +251,12 @@ impl<'a> RecordMut<'a> {
         Record::new(self.0)
     }
 
+    /// To be read from now on.
+    #[inline]
+    pub(super) fn into_record(self) -> Record<'a> {
+        Record::new(self.0)
+    }
+
     #[inline]
     const fn head(&mut self) -> &mut [u8; HEAD_BYTES] {
         self.0.first_chunk_mut().expect("R1: a record begins here")
@@ -295,6 +301,23 @@ impl<'a> RecordMut<'a> {
         let word = self.as_ref().word(0) & !VALUE_BYTES_MASK | value_bytes;
         self.0[..4].copy_from_slice(&word.to_le_bytes());
         self.0[start..start + value.len()].copy_from_slice(value);
+    }
+
+    /// The item was last used then, and whether anybody has fetched it.
+    #[inline]
+    pub(super) fn set_last_access(&mut self, last_access: Tick, is_fetched: bool) {
+        let head = self.head();
+        head[8..12].copy_from_slice(&last_access.count().to_le_bytes());
+        head[21] = head[21] & !FETCHED | if is_fetched { FETCHED } else { 0 };
+    }
+
+    /// One hit more, up to [`HITS_MAX`].
+    #[inline]
+    pub(super) fn count_hit(&mut self) {
+        let hits = self.as_ref().hits();
+        if hits < HITS_MAX {
+            self.set_hits(hits + 1);
+        }
     }
 
     pub(super) fn set_hits(&mut self, hits: u8) {

@@ -298,13 +298,14 @@ impl<B: Block> Log<B> {
         self.segments[id as usize].record_mut(offset)
     }
 
-    /// Whether the item of `key` is there, and this is its record. The record is not dead.
+    /// The record, which is not dead, if it is that of the item of `key` and that is there (A4).
     #[inline]
-    pub(super) fn is_item(&self, address: Address, key: Key<'_>) -> bool {
+    pub(super) fn item(&self, address: Address, key: Key<'_>) -> Option<Record<'_>> {
         let (id, offset) = self.geometry.place(address);
         let segment = &self.segments[id as usize];
         let record = segment.record(offset);
-        record.has_key(key) && (segment.epoch == self.epoch || record.is_locked())
+        let is_it = record.has_key(key) && (segment.epoch == self.epoch || record.is_locked());
+        is_it.then_some(record)
     }
 
     /// Whether a record that is not dead is there (A4).
