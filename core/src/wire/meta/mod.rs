@@ -55,7 +55,8 @@ pub struct MetaEnvelope<'a> {
     pub(crate) key: Key<'a>,
     /// How the key was written, and so how it is shown.
     pub(crate) key_form: KeyForm,
-    /// The flags as they stand in the request. They say what to show, and in which order.
+    /// The flags as they stand in the request. They say what to show, and in which order. Empty if none of them
+    /// shows anything.
     pub(crate) flags: &'a [u8],
     /// `q`: a response that says nothing new is not sent.
     pub(crate) quiet: bool,

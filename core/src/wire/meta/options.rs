@@ -284,11 +284,16 @@ pub(super) struct BareFlags {
     pub(super) bump: bool,
     quiet: bool,
     with_value: bool,
+    /// One of them is to be shown.
+    shows: bool,
 }
 
 impl BareFlags {
     /// Letters that say something without a token, and do nothing to the item.
     const LETTERS: u64 = bits(b"cfhklqstuv");
+
+    /// Those of them that a reply reads again, to show something for each.
+    const SHOWN: u64 = bits(b"cfhklst");
 
     /// `None` unless each word is one of those letters, stands there once, and has one blank before
     /// it: then it takes [`Options::read`] to tell what it is.
@@ -310,15 +315,17 @@ impl BareFlags {
             bump: seen & bits(b"u") == 0,
             quiet: seen & bits(b"q") != 0,
             with_value: seen & bits(b"v") != 0,
+            shows: seen & Self::SHOWN != 0,
         })
     }
 
+    #[inline]
     pub(super) const fn envelope<'a>(self, key: Key<'a>, text: &'a [u8]) -> Envelope<'a> {
         Envelope::Meta(MetaEnvelope {
             verb: Verb::Get,
             key,
             key_form: KeyForm::Plain,
-            flags: text,
+            flags: if self.shows { text } else { &[] },
             quiet: self.quiet,
             with_value: self.with_value,
             value_bytes: 0,
