@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use latchd_core::output::Output;
 use rustix::buffer::spare_capacity;
 use rustix::io::retry_on_intr;
+use rustix::net::{self, RecvFlags};
 
 use crate::connection_stats::Traffic;
 use crate::send::{self, Sent};
@@ -52,8 +53,11 @@ impl Transport {
         records: &mut Records,
     ) -> rustix::io::Result<usize> {
         match self {
+            // Not `read`: the kernel comes to a socket sooner this way.
             Self::Plain(socket) => {
-                retry_on_intr(|| rustix::io::read(&*socket, spare_capacity(buffer)))
+                let none = RecvFlags::empty();
+                retry_on_intr(|| net::recv(&*socket, spare_capacity(buffer), none))
+                    .map(|(read, _)| read)
             }
             Self::Tls(socket) => socket.read(buffer, records),
         }
