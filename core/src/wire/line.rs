@@ -29,6 +29,7 @@ impl<'a> Line<'a> {
     }
 
     /// A command that the line says in full.
+    #[inline]
     pub(crate) const fn execute(self, command: Command<'a>, envelope: Envelope<'a>) -> Step<'a> {
         Step::Execute {
             consumed: self.bytes,

@@ -26,16 +26,23 @@ const ONES: u64 = u64::MAX / 0xff;
 /// The highest bit of each of eight bytes.
 const HIGHEST: u64 = ONES << 7;
 
+/// The highest bit of each of eight bytes that is below `BOUND`, or 0x7f: that of the lowest such is right, those above
+/// it may not be.
+#[inline]
+const fn control_of_eight<const BOUND: u8>(bytes: u64) -> u64 {
+    // Subtracting borrows from the highest bit of a byte that is below the bound, or was 0x7f; one that is set
+    // already tells of neither. A borrow may spoil the bytes above, but not without one that has it first.
+    let deletes = bytes ^ (ONES * 0x7f);
+    let below = bytes.wrapping_sub(ONES * BOUND as u64) & !bytes;
+    let zero = deletes.wrapping_sub(ONES) & !deletes;
+    (below | zero) & HIGHEST
+}
+
 /// Whether one of the bytes is a control byte; looks at eight at a time.
 #[inline]
 fn has_control(word: &[u8]) -> bool {
-    // Subtracting borrows from the highest bit of a byte that is below 0x20, or was 0x7f; one that is set
-    // already tells of neither. A borrow may spoil the bytes above, but not without one that has it first.
     const fn of_eight(bytes: u64) -> u64 {
-        let deletes = bytes ^ (ONES * 0x7f);
-        let below = bytes.wrapping_sub(ONES * 0x20) & !bytes;
-        let zero = deletes.wrapping_sub(ONES) & !deletes;
-        (below | zero) & HIGHEST
+        control_of_eight::<b' '>(bytes)
     }
     let (groups, rest) = word.as_chunks::<8>();
     let seen = groups
@@ -101,6 +108,35 @@ pub(crate) fn word_bytes(text: &[u8]) -> usize {
             .iter()
             .position(|byte| *byte == b' ')
             .unwrap_or(rest.len())
+}
+
+/// Takes the first word off a text, as [`split_token`] does, if it is one that [`text_key`] lets pass: what both say,
+/// in one look at each byte.
+#[inline]
+pub(crate) fn split_key(text: &[u8]) -> Option<(Key<'_>, &[u8])> {
+    let blanks = text.iter().position(|byte| *byte != b' ')?;
+    let (_, text) = text.split_at_checked(blanks)?;
+    let (word, rest) = text.split_at_checked(plain_bytes(text))?;
+    // Else it is a control byte.
+    matches!(rest.first(), None | Some(b' '))
+        .then(|| Some((Key::new(word)?, rest)))
+        .flatten()
+}
+
+/// How many bytes stand before the first blank or control byte; looks at eight at a time.
+#[inline]
+fn plain_bytes(text: &[u8]) -> usize {
+    let (groups, rest) = text.as_chunks::<8>();
+    let mut before = 0;
+    for group in groups {
+        let found = control_of_eight::<{ b' ' + 1 }>(u64::from_le_bytes(*group));
+        if found != 0 {
+            return before + found.trailing_zeros() as usize / 8;
+        }
+        before += 8;
+    }
+    let is_plain = |byte: &u8| *byte > b' ' && *byte != 0x7f;
+    before + rest.iter().take_while(|byte| is_plain(byte)).count()
 }
 
 /// The words of a text, one after the other. Nothing is copied or looked at twice.
@@ -311,6 +347,18 @@ mod tests {
             u64_from(unsigned.to_string().as_bytes()) == Some(unsigned)
                 && i32_from(signed.to_string().as_bytes()) == Some(signed)
                 && loose_i64_from(signed.to_string().as_bytes()) == Some(i64::from(signed))
+        }
+
+        fn a_key_is_a_word_that_may_be_one(text: Vec<u8>) -> bool {
+            // Many blanks, and many bytes beside them and beside 0x7f.
+            let near: Vec<u8> = text
+                .iter()
+                .map(|byte| if byte % 3 == 0 { b' ' } else { [0x1f, 0x21, 0x7e, 0x7f, 0x80, 0xff, b'a'][usize::from(byte % 7)] })
+                .collect();
+            [text, near].iter().all(|text| {
+                let expected = split_token(text).and_then(|(word, rest)| Some((text_key(word)?, rest)));
+                split_key(text) == expected
+            })
         }
 
         fn words_are_what_lies_between_blanks(text: Vec<u8>) -> bool {

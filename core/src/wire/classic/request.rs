@@ -27,8 +27,8 @@ use crate::wire::allowed::Allowed;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
 use crate::wire::line::Line;
 use crate::wire::scan::{
-    Tokens, announced_bytes_from, i32_from, loose_i64_from, loose_u32_from, split_token, text_key,
-    u32_from, u64_from,
+    Tokens, announced_bytes_from, i32_from, loose_i64_from, loose_u32_from, split_key, split_token,
+    text_key, u32_from, u64_from,
 };
 use crate::wire::status_line::{BAD_CHUNK, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, TOO_LARGE};
 use crate::wire::step::{Cursor, LocalResponse, Step};
@@ -103,10 +103,7 @@ fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Curs
         Cursor::Key(at) => (line.text.get(at as usize..).unwrap_or_default(), false),
         Cursor::Start | Cursor::Page { .. } | Cursor::End => (keys, true),
     };
-    let Some((key, others)) = split_token(keys) else {
-        return line.respond(BAD_FORMAT);
-    };
-    let Some(key) = text_key(key) else {
+    let Some((key, others)) = split_key(keys) else {
         return line.respond(BAD_FORMAT);
     };
     // All of them are looked at before the first is read (W2), and not again for the others.

@@ -22,7 +22,7 @@ use crate::time::Exptime;
 use crate::wire::Envelope;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
 use crate::wire::line::Line;
-use crate::wire::scan::{Tokens, announced_bytes_from, split_token, text_key};
+use crate::wire::scan::{Tokens, announced_bytes_from, split_key, split_token, text_key};
 use crate::wire::status_line::{BAD_CHUNK, BAD_FORMAT, TOO_LARGE, put_line, put_number};
 use crate::wire::step::{LocalResponse, Step};
 
@@ -68,6 +68,12 @@ pub fn decode<'a>(
     limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
+    if verb == Verb::Get
+        && let Some((key, flags)) = split_key(rest)
+        && let Some(bare) = BareFlags::read(flags)
+    {
+        return decode_bare_get(key, bare, flags, line);
+    }
     let Some((key, flags)) = split_token(rest) else {
         return line.respond(BAD_FORMAT);
     };
@@ -88,22 +94,23 @@ fn bad_line<'a>(bad: &BadLine, line: Line<'a>, body_bytes: usize) -> Step<'a> {
     }
 }
 
+/// A get that asks for nothing but to be shown something.
+#[inline]
+fn decode_bare_get<'a>(key: Key<'a>, bare: BareFlags, text: &'a [u8], line: Line<'a>) -> Step<'a> {
+    let command = Command::from(Get {
+        bump: bare.bump,
+        recaches: true,
+        ..Get::new(key)
+    });
+    line.execute(command, bare.envelope(key, text))
+}
+
 fn decode_get<'a>(
     key: &'a [u8],
     text: &'a [u8],
     line: Line<'a>,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
-    if let Some(bare) = BareFlags::read(text)
-        && let Some(key) = text_key(key)
-    {
-        let command = Command::from(Get {
-            bump: bare.bump,
-            recaches: true,
-            ..Get::new(key)
-        });
-        return line.execute(command, bare.envelope(key, text));
-    }
     let flags = match Options::parse(Verb::Get, key, text, 2, key_buffer) {
         Ok(flags) => flags,
         Err(bad) => return bad_line(&bad, line, 0),
