@@ -147,6 +147,13 @@ impl Connection {
                 Protocol::Text
             };
         }
+        self.next_request(input, key_buffer)
+    }
+
+    /// The step of the request at the front of the input. Made where it is to be: nothing is returned here but
+    /// this.
+    #[inline]
+    fn next_request<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
         let mut step = match self.protocol {
             Protocol::Unknown | Protocol::Text => self.next_text(input, key_buffer),
             Protocol::Binary => {
@@ -356,8 +363,13 @@ impl Connection {
             if out.len() >= out_bytes_max {
                 break Progress::OutputFull;
             }
-            let done = match self.next(rest, &mut key_buffer) {
-                Step::Incomplete { at_least } => break Progress::NeedsInput { at_least },
+            // Looked at where it is: a command is large, and few look at all of it.
+            let step = self.next(rest, &mut key_buffer);
+            let done = match &step {
+                Step::Incomplete { at_least } => {
+                    let at_least = *at_least;
+                    break Progress::NeedsInput { at_least };
+                }
                 Step::Execute {
                     consumed,
                     command,
@@ -366,54 +378,54 @@ impl Connection {
                     if let Envelope::Meta(_) = envelope {
                         core.note_meta();
                     }
-                    core.execute(command, &mut |reply| self.reply(&envelope, reply, out));
+                    core.execute(command, &mut |reply| self.reply(envelope, reply, out));
                     if self.parked == Parked::Waiting {
                         break Progress::Waiting;
                     }
-                    consumed
+                    *consumed
                 }
                 Step::Send { consumed, response } => {
                     response.encode(out);
-                    consumed
+                    *consumed
                 }
-                Step::Skip { consumed } => consumed,
+                Step::Skip { consumed } => *consumed,
                 Step::Authenticate {
                     consumed,
                     claim,
                     welcome,
                     refusal,
                 } => {
-                    let is_friend = core.admits(claim);
+                    let is_friend = core.admits(*claim);
                     let said = if is_friend { welcome } else { refusal };
                     said.encode(out);
                     if !self.admit(is_friend) {
                         break Progress::Close;
                     }
-                    consumed
+                    *consumed
                 }
                 Step::Watch { consumed, topics } => {
-                    self.watch(core.watch(topics), out);
-                    consumed
+                    self.watch(core.watch(*topics), out);
+                    *consumed
                 }
                 Step::ReadCertificates { consumed, noreply } => {
                     let done = core.read_certificates();
                     let said = done.as_ref().map_or_else(String::as_str, |()| "OK");
-                    if !noreply {
+                    if !*noreply {
                         LocalResponse::Line(said).encode(out);
                     }
-                    consumed
+                    *consumed
                 }
                 Step::LimitMemory {
                     consumed,
                     bytes,
                     noreply,
                 } => {
-                    let said = match core.limit_memory(bytes) {
+                    let said = match core.limit_memory(*bytes) {
                         Ok(()) => "OK",
                         Err(_) => MEMORY_REFUSED,
                     };
-                    LocalResponse::line_unless(noreply, said).encode(out);
-                    consumed
+                    LocalResponse::line_unless(*noreply, said).encode(out);
+                    *consumed
                 }
                 Step::Close { response } => {
                     self.has_left = response.is_farewell();
@@ -458,7 +470,7 @@ impl Connection {
         let reply = match outcome {
             Outcome::Granted | Outcome::TimedOut => {
                 let command = command.without_wait();
-                core.execute(command, &mut |reply| self.reply(&envelope, reply, out));
+                core.execute(&command, &mut |reply| self.reply(&envelope, reply, out));
                 return consumed;
             }
             Outcome::NotFound => Reply::NotFound,

@@ -14,7 +14,7 @@ use crate::wire::Claim;
 /// over several cores implements it by choosing one.
 pub trait Execute {
     /// Executes `command` and hands its reply to `answer`, exactly once.
-    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>));
+    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>));
 
     /// Whether the connection may take another step now. Asked after each step, so that one that
     /// asks for much work in few bytes can be made to give way to the others: it stops with

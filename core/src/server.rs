@@ -398,8 +398,8 @@ struct At<'a, M> {
 }
 
 impl<M: StateMachine> Execute for At<'_, M> {
-    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        self.machine.execute(self.now, self.conn, command, answer);
+    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        self.machine.execute(self.now, self.conn, *command, answer);
     }
 
     fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {

@@ -38,7 +38,7 @@ pub(crate) struct Executor<'a> {
 }
 
 impl Execute for Executor<'_> {
-    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         let Self {
             shared,
             now,
@@ -143,7 +143,7 @@ impl Executor<'_> {
         &mut self,
         wanted: Topics,
         is_meta: bool,
-        command: Command<'_>,
+        command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shared = self.shared;
@@ -159,7 +159,7 @@ impl Executor<'_> {
                 unix_s,
                 found_bytes: found_bytes.get(),
             };
-            each_line(wanted, asked, &command, reply, &mut |topic, line| {
+            each_line(wanted, asked, command, reply, &mut |topic, line| {
                 told.push((topic, line));
             });
             if shared.config.verbosity >= 3

@@ -27,13 +27,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor, Wait};
+use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor, Set, Wait};
 use latchd_core::engine::{Config, Core, Event, Held, Holding, Numbers, Prefixes};
 use latchd_core::key::Key;
 use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{LOCK_LINES_MAX, Report, Stats, StatsLine, StatsTopic};
 use latchd_core::store::{HashSeed, LogStore, SipHash};
-use latchd_core::value::Value;
+use latchd_core::value::{SHARED_VALUE_BYTES_MIN, Value};
 use latchd_core::watch::Evicted;
 use latchd_core::{ConnId, Instant, Limits};
 
@@ -210,7 +210,7 @@ impl Shards {
         &self,
         now: Instant,
         session: &mut ShardSession,
-        command: Command<'_>,
+        command: &Command<'_>,
         lines: &dyn Fn(StatsTopic) -> Vec<StatsLine>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
@@ -218,7 +218,7 @@ impl Shards {
             Command::Item(command) => {
                 return self.execute_item(now, session, command, |_| (), answer);
             }
-            Command::Global(command) => command,
+            Command::Global(command) => *command,
         };
         let conn = session.conn;
         match command {
@@ -268,7 +268,7 @@ impl Shards {
         &self,
         now: Instant,
         session: &mut ShardSession,
-        command: ItemCommand<'_>,
+        command: &ItemCommand<'_>,
         looked: &Cell<Option<usize>>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
@@ -287,34 +287,41 @@ impl Shards {
         &self,
         now: Instant,
         session: &mut ShardSession,
-        command: ItemCommand<'_>,
+        command: &ItemCommand<'_>,
         look: impl FnOnce(&mut ShardCore),
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let mut room = None;
-        let mut command = command;
-        if let ItemCommand::Set(set) = &mut command
+        let changed;
+        let command = if let ItemCommand::Set(set) = command
             && ShardCore::SHARES_VALUES
             && !set.mode.extends()
+            && set.value.len() >= SHARED_VALUE_BYTES_MIN
         {
-            set.value = shared(set.value, &mut room);
-        }
-        if let ItemCommand::Acquire(acquire) = &mut command {
-            waits::never_early(acquire);
+            let value = shared(set.value, &mut room);
+            changed = ItemCommand::Set(Set { value, ..*set });
+            &changed
+        } else if let ItemCommand::Acquire(mut acquire) = *command {
+            waits::never_early(&mut acquire);
             if let Wait::UpTo { .. } = acquire.wait {
-                return self.wait_for(now, session, *acquire, answer);
+                return self.wait_for(now, session, acquire, answer);
             }
-        }
+            changed = ItemCommand::Acquire(acquire);
+            &changed
+        } else {
+            command
+        };
         let shard = self.shard_of(command.key());
         let mut core = self.core_at(now, shard);
         look(&mut core);
-        if takes_lock(&command) {
-            answer(&self.ask_holder(now, session, shard, &mut core, command));
-        } else if session.opened.contains(shard) {
-            answer(&core.execute(now, session.conn, command.into()));
+        if takes_lock(command) {
+            answer(&self.ask_holder(now, session, shard, &mut core, *command));
         } else {
+            answer(&core.execute(now, session.conn, (*command).into()));
             // Whoever has never been announced here holds nothing here, and will not.
-            return answer(&core.execute(now, session.conn, command.into()));
+            if !session.opened.contains(shard) {
+                return;
+            }
         }
         session.held[shard] = core.locks().held_here(session.conn);
     }
@@ -405,6 +412,7 @@ impl Shards {
     }
 
     /// Which shard a key belongs to.
+    #[inline]
     pub(crate) fn shard_of(&self, key: Key<'_>) -> usize {
         if self.cores.len() == 1 {
             return 0;
@@ -415,6 +423,7 @@ impl Shards {
         hash & (self.cores.len() - 1)
     }
 
+    #[inline]
     fn core(&self, shard: usize) -> Hold<'_> {
         let core = self.cores[shard]
             .lock()
@@ -423,6 +432,7 @@ impl Shards {
     }
 
     /// A shard at `now`, at which no `flush_all` is due any more (D6).
+    #[inline]
     fn core_at(&self, now: Instant, shard: usize) -> Hold<'_> {
         loop {
             let core = self.core(shard);

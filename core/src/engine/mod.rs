@@ -152,6 +152,7 @@ impl<S: Store> Core<S> {
     ///
     /// A `now` before the last one counts as the last one: a clock that steps back must not revive
     /// an expired item.
+    #[inline]
     pub fn execute<'a>(
         &'a mut self,
         now: Instant,
@@ -167,7 +168,7 @@ impl<S: Store> Core<S> {
             self.detail.note(command);
         }
         match command {
-            Command::Item(command) => self.execute_item(conn, command),
+            Command::Item(command) => self.execute_item(conn, &command),
             Command::Global(command) => self.execute_global(conn, command),
         }
     }
@@ -354,17 +355,17 @@ impl<S: Store> Core<S> {
         leases_passed || self.waits.next().is_some_and(|at| at <= self.clock.now)
     }
 
-    fn execute_item<'a>(&'a mut self, conn: ConnId, command: ItemCommand<'a>) -> Reply<'a> {
+    fn execute_item<'a>(&'a mut self, conn: ConnId, command: &ItemCommand<'a>) -> Reply<'a> {
         match command {
             ItemCommand::Get(get) => self.get(conn, get),
-            ItemCommand::Set(set) => self.set(conn, &set),
-            ItemCommand::SetTooLarge { key } => self.set_too_large(conn, key),
-            ItemCommand::Delete(delete) => self.delete(conn, &delete),
-            ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, &arithmetic),
-            ItemCommand::Acquire(acquire) => self.acquire(conn, acquire),
-            ItemCommand::Release(release) => self.give_back(conn, &release),
-            ItemCommand::Lock { key } => self.lock(conn, key),
-            ItemCommand::Unlock { key } => self.unlock(conn, key),
+            ItemCommand::Set(set) => self.set(conn, set),
+            ItemCommand::SetTooLarge { key } => self.set_too_large(conn, *key),
+            ItemCommand::Delete(delete) => self.delete(conn, delete),
+            ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
+            ItemCommand::Acquire(acquire) => self.acquire(conn, *acquire),
+            ItemCommand::Release(release) => self.give_back(conn, release),
+            ItemCommand::Lock { key } => self.lock(conn, *key),
+            ItemCommand::Unlock { key } => self.unlock(conn, *key),
         }
     }
 
@@ -527,8 +528,8 @@ pub struct CoreAt<'a, S> {
 }
 
 impl<S: Store> Execute for CoreAt<'_, S> {
-    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        self.core.answer(self.now, self.conn, command, answer);
+    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        self.core.answer(self.now, self.conn, *command, answer);
     }
 
     fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {

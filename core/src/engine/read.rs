@@ -43,9 +43,9 @@ fn hit<'a>(now: Tick, shown: Shown<'a>, header: &ItemHeader) -> Hit<'a> {
 }
 
 impl<S: Store> Core<S> {
-    pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: Get<'a>) -> Reply<'a> {
+    pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: &Get<'a>) -> Reply<'a> {
         let found = self.find_live(get.key);
-        self.count_get(&get, found.as_ref().err().copied());
+        self.count_get(get, found.as_ref().err().copied());
         let (mut slot, header) = match found {
             Ok(found) => found,
             // Lock-and-get answers a miss as one, and makes nothing.
@@ -108,7 +108,7 @@ impl<S: Store> Core<S> {
     ///
     /// Not where another connection holds the key: it is the holder's to fill, so this get is told
     /// that there is nothing.
-    fn vivify<'a>(&'a mut self, conn: ConnId, get: Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
+    fn vivify<'a>(&'a mut self, conn: ConnId, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
         let held = self.bare(get.key);
         if held.is_some_and(|held| held.owner != conn) {
             return Reply::Miss;

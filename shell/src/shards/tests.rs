@@ -46,7 +46,7 @@ fn ask_at<'a, T>(
 ) -> T {
     let mut seen = None;
     let command = command.into();
-    shards.execute(now, session, command, &|_| Vec::new(), &mut |reply| {
+    shards.execute(now, session, &command, &|_| Vec::new(), &mut |reply| {
         assert!(seen.is_none(), "a command has one reply");
         seen = Some(look(reply));
     });

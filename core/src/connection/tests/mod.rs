@@ -143,7 +143,7 @@ fn answered(limits: WireLimits, input: &[u8]) -> (String, bool) {
 fn answer(limits: WireLimits, input: &[u8]) -> (Vec<u8>, bool) {
     struct Friend;
     impl Execute for Friend {
-        fn execute(&mut self, _: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        fn execute(&mut self, _: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
             answer(&Reply::Ok);
         }
         fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
@@ -654,7 +654,7 @@ struct Impatient<E> {
 }
 
 impl<E: Execute> Execute for Impatient<E> {
-    fn execute(&mut self, command: Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         self.executor.execute(command, answer);
     }
 

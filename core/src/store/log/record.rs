@@ -112,18 +112,21 @@ impl<'a> Record<'a> {
     }
 
     /// The item's key.
+    #[inline]
     pub(super) fn key(self) -> Key<'a> {
         let start = self.key_start();
         Key::new(&self.bytes[start..start + self.key_bytes()]).expect("it was made from a key")
     }
 
     /// Whether this is the item of `key`.
+    #[inline]
     pub(super) fn has_key(self, key: Key<'_>) -> bool {
         let (wanted, start) = (key.as_bytes(), self.key_start());
         self.key_bytes() == wanted.len() && &self.bytes[start..start + wanted.len()] == wanted
     }
 
     /// The value, or for a huge one its number.
+    #[inline]
     pub(super) fn value(self) -> &'a [u8] {
         let start = self.value_start();
         &self.bytes[start..start + self.value_bytes()]
@@ -142,23 +145,28 @@ impl<'a> Record<'a> {
     }
 
     /// The number of the value, if it is huge.
+    #[inline]
     pub(super) fn huge(self) -> Option<u32> {
         self.has(HUGE).then(|| self.word_behind(self.value_start()))
     }
 
+    #[inline]
     pub(super) fn value_bytes(self) -> usize {
         (self.word(0) & VALUE_BYTES_MASK) as usize
     }
 
+    #[inline]
     pub(super) fn key_bytes(self) -> usize {
         usize::from(self.head[20])
     }
 
+    #[inline]
     pub(super) fn hits(self) -> u8 {
         self.head[3] >> 6
     }
 
     /// The deadline in ticks; [`NEVER`] is none.
+    #[inline]
     pub(super) fn deadline(self) -> u32 {
         self.word(4)
     }
@@ -167,6 +175,7 @@ impl<'a> Record<'a> {
         self.deadline() <= now.count() && self.deadline() != NEVER
     }
 
+    #[inline]
     pub(super) fn is_locked(self) -> bool {
         self.has(LOCKED)
     }
@@ -179,11 +188,13 @@ impl<'a> Record<'a> {
         self.has(DEAD)
     }
 
+    #[inline]
     pub(super) fn has_flags(self) -> bool {
         self.has(HAS_FLAGS)
     }
 
     /// All that is not key or value.
+    #[inline]
     pub(super) fn header(self) -> ItemHeader {
         let cas = self.head[12..].first_chunk();
         let cas = cas.map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -211,22 +222,26 @@ impl<'a> Record<'a> {
         }
     }
 
+    #[inline]
     fn has(self, mark: u8) -> bool {
         self.head[21] & mark != 0
     }
 
     /// A number of the head.
+    #[inline]
     fn word(self, at: usize) -> u32 {
         let word = self.head[at..].first_chunk();
         word.map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
     /// A number behind the head.
+    #[inline]
     fn word_behind(self, at: usize) -> u32 {
         let word = self.bytes[at..].first_chunk();
         word.map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
+    #[inline]
     fn key_start(self) -> usize {
         if self.has_flags() {
             HEAD_BYTES + FLAGS_BYTES
@@ -235,6 +250,7 @@ impl<'a> Record<'a> {
         }
     }
 
+    #[inline]
     fn value_start(self) -> usize {
         self.key_start() + self.key_bytes()
     }
@@ -320,6 +336,7 @@ impl<'a> RecordMut<'a> {
         }
     }
 
+    #[inline]
     pub(super) fn set_hits(&mut self, hits: u8) {
         let head = self.head();
         head[3] = head[3] & (u8::MAX >> 2) | (hits << 6);

@@ -280,6 +280,10 @@ impl<'a> Options<'a> {
 /// The flags of a get that asks for nothing but to be shown something: what [`Options`] would make
 /// of them, in fewer steps.
 #[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a letter, or is not there"
+)]
 pub(super) struct BareFlags {
     pub(super) bump: bool,
     quiet: bool,
