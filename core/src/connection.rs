@@ -132,8 +132,17 @@ impl Connection {
     ///
     /// `key_buffer` is room for a key that the wire shows in base64; the step may borrow from it.
     pub fn next<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
-        if self.skip_bytes > 0 {
-            return self.skip(input);
+        let mut step = self.look(input, key_buffer);
+        self.remember(&mut step, input.len());
+        step
+    }
+
+    /// What is to be done next, perhaps with bytes that have not arrived: [`Self::remember`] sees to those.
+    fn look<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
+        if self.skip_bytes > 0 && !input.is_empty() {
+            return Step::Skip {
+                consumed: self.skip_bytes as usize,
+            };
         }
         if input.len() < self.at_least as usize {
             return Step::Incomplete {
@@ -147,14 +156,7 @@ impl Connection {
                 Protocol::Text
             };
         }
-        self.next_request(input, key_buffer)
-    }
-
-    /// The step of the request at the front of the input. Made where it is to be: nothing is returned here but
-    /// this.
-    #[inline]
-    fn next_request<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
-        let mut step = match self.protocol {
+        match self.protocol {
             Protocol::Unknown | Protocol::Text => self.next_text(input, key_buffer),
             Protocol::Binary => {
                 let Self {
@@ -168,9 +170,7 @@ impl Connection {
             Protocol::Watching => Step::Skip {
                 consumed: input.len(),
             },
-        };
-        self.remember(&mut step, input.len());
-        step
+        }
     }
 
     /// Encodes the core's reply to the command of the last step. If that waits, nothing of its input is done
@@ -298,6 +298,7 @@ impl Connection {
 
     /// Notes what a step leaves to be remembered, and makes it speak of bytes that have arrived:
     /// those that are done with and have not are skipped when they come.
+    #[inline]
     fn remember(&mut self, step: &mut Step<'_>, arrived: usize) {
         match step {
             Step::Incomplete { at_least } => self.at_least = saturated(*at_least),
@@ -318,15 +319,6 @@ impl Connection {
                 self.line_bytes = 0;
             }
         }
-    }
-
-    fn skip<'a>(&mut self, input: &[u8]) -> Step<'a> {
-        let consumed = input.len().min(self.skip_bytes as usize);
-        if consumed == 0 {
-            return Step::Incomplete { at_least: 1 };
-        }
-        self.skip_bytes -= saturated(consumed);
-        Step::Skip { consumed }
     }
 }
 
@@ -364,7 +356,8 @@ impl Connection {
                 break Progress::OutputFull;
             }
             // Looked at where it is: a command is large, and few look at all of it.
-            let step = self.next(rest, &mut key_buffer);
+            let mut step = self.look(rest, &mut key_buffer);
+            self.remember(&mut step, rest.len());
             let done = match &step {
                 Step::Incomplete { at_least } => {
                     let at_least = *at_least;
