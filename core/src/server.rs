@@ -99,7 +99,7 @@ impl<S: Store> StateMachine for Core<S> {
         command: Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        Self::answer(self, now, conn, command, answer);
+        Self::answer(self, now, conn, &command, answer);
     }
 
     fn pass(&mut self, now: Instant) {

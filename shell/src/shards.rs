@@ -315,9 +315,9 @@ impl Shards {
         let mut core = self.core_at(now, shard);
         look(&mut core);
         if takes_lock(command) {
-            answer(&self.ask_holder(now, session, shard, &mut core, *command));
+            answer(&self.ask_holder(now, session, shard, &mut core, command));
         } else {
-            answer(&core.execute(now, session.conn, (*command).into()));
+            answer(&core.execute_item(now, session.conn, command));
             // Whoever has never been announced here holds nothing here, and will not.
             if !session.opened.contains(shard) {
                 return;
@@ -334,7 +334,7 @@ impl Shards {
         session: &mut ShardSession,
         shard: usize,
         core: &'a mut ShardCore,
-        command: ItemCommand<'a>,
+        command: &ItemCommand<'a>,
     ) -> Reply<'a> {
         if !session.opened.contains(shard) {
             core.handle(now, Event::Opened(session.conn));
@@ -343,7 +343,7 @@ impl Shards {
         }
         let elsewhere = session.held_elsewhere(shard);
         core.handle(now, Event::HoldsElsewhere(session.conn, elsewhere));
-        core.execute(now, session.conn, command.into())
+        core.execute_item(now, session.conn, command)
     }
 
     /// Releases every lock of a connection, for good (D2). When this returns, they are free.

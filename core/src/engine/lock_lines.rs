@@ -58,10 +58,13 @@ impl<S: Store> Core<S> {
         &mut self,
         now: Instant,
         conn: ConnId,
-        command: Command<'_>,
+        command: &Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        let reply = self.execute(now, conn, command);
+        let reply = match command {
+            Command::Item(command) => self.execute_item(now, conn, command),
+            Command::Global(_) => self.execute(now, conn, *command),
+        };
         let Command::Global(GlobalCommand::Stats(topic)) = command else {
             return answer(&reply);
         };

@@ -159,17 +159,46 @@ impl<S: Store> Core<S> {
         conn: ConnId,
         command: Command<'a>,
     ) -> Reply<'a> {
+        match &command {
+            Command::Item(command) => self.execute_item(now, conn, command),
+            Command::Global(command) => {
+                self.take_in(now, None);
+                self.execute_global(conn, *command)
+            }
+        }
+    }
+
+    /// As [`execute`](Self::execute), for a command about one item, which is not copied on its way.
+    pub fn execute_item<'a>(
+        &'a mut self,
+        now: Instant,
+        conn: ConnId,
+        command: &ItemCommand<'a>,
+    ) -> Reply<'a> {
+        self.take_in(now, Some(command));
+        match command {
+            ItemCommand::Get(get) => self.get(conn, get),
+            ItemCommand::Set(set) => self.set(conn, set),
+            ItemCommand::SetTooLarge { key } => self.set_too_large(conn, *key),
+            ItemCommand::Delete(delete) => self.delete(conn, delete),
+            ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
+            ItemCommand::Acquire(acquire) => self.acquire(conn, *acquire),
+            ItemCommand::Release(release) => self.give_back(conn, release),
+            ItemCommand::Lock { key } => self.lock(conn, *key),
+            ItemCommand::Unlock { key } => self.unlock(conn, *key),
+        }
+    }
+
+    /// What comes before every command, about this item or none.
+    #[inline]
+    fn take_in(&mut self, now: Instant, command: Option<&ItemCommand<'_>>) {
         if self.advance(now) || self.locks.has_ended() {
-            self.catch_up(command.key());
+            self.catch_up(command.map(ItemCommand::key));
         }
         if self.detail.is_on()
-            && let Command::Item(command) = &command
+            && let Some(command) = command
         {
             self.detail.note(command);
-        }
-        match command {
-            Command::Item(command) => self.execute_item(conn, &command),
-            Command::Global(command) => self.execute_global(conn, command),
         }
     }
 
@@ -355,20 +384,6 @@ impl<S: Store> Core<S> {
         leases_passed || self.waits.next().is_some_and(|at| at <= self.clock.now)
     }
 
-    fn execute_item<'a>(&'a mut self, conn: ConnId, command: &ItemCommand<'a>) -> Reply<'a> {
-        match command {
-            ItemCommand::Get(get) => self.get(conn, get),
-            ItemCommand::Set(set) => self.set(conn, set),
-            ItemCommand::SetTooLarge { key } => self.set_too_large(conn, *key),
-            ItemCommand::Delete(delete) => self.delete(conn, delete),
-            ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
-            ItemCommand::Acquire(acquire) => self.acquire(conn, *acquire),
-            ItemCommand::Release(release) => self.give_back(conn, release),
-            ItemCommand::Lock { key } => self.lock(conn, *key),
-            ItemCommand::Unlock { key } => self.unlock(conn, *key),
-        }
-    }
-
     fn execute_global<'a>(&'a mut self, conn: ConnId, command: GlobalCommand<'a>) -> Reply<'a> {
         match command {
             GlobalCommand::UnlockAll => self.unlock_all(conn),
@@ -406,10 +421,9 @@ impl<S: Store> Core<S> {
 
     /// Whether the TTL of an item has passed.
     fn is_past(&self, header: &ItemHeader) -> bool {
-        let tick = self.clock.tick();
         header
             .deadline
-            .is_some_and(|deadline| deadline.has_passed(tick))
+            .is_some_and(|deadline| deadline.has_passed(self.clock.tick()))
     }
 
     /// The CAS of a change that is about to happen. It is used up by [`Self::commit_cas`] only, so
@@ -529,7 +543,7 @@ pub struct CoreAt<'a, S> {
 
 impl<S: Store> Execute for CoreAt<'_, S> {
     fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        self.core.answer(self.now, self.conn, *command, answer);
+        self.core.answer(self.now, self.conn, command, answer);
     }
 
     fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {

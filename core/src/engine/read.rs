@@ -70,16 +70,13 @@ impl<S: Store> Core<S> {
             outcome.win = Win::None;
         }
         self.count_win(outcome.win);
+        let now = self.clock.tick();
         let after = ItemHeader {
             deadline: outcome.deadline,
             win_sent: header.win_sent || outcome.win == Win::Won,
             locked: header.locked || get.lock,
             fetched: header.fetched || get.bump,
-            last_access: if get.bump {
-                self.clock.tick()
-            } else {
-                header.last_access
-            },
+            last_access: if get.bump { now } else { header.last_access },
             ..header
         };
         let lock = if after.locked {
@@ -87,7 +84,6 @@ impl<S: Store> Core<S> {
         } else {
             None
         };
-        let now = self.clock.tick();
         // The item as this get found it: what it has changed itself, the next one sees.
         let shown = self.store.read(slot, &header, &after, get.bump);
         Reply::Hit(Hit {

@@ -76,6 +76,10 @@ pub(super) fn walk(
     let shown = |deadline: Option<Deadline>| deadline.map(|at| at.remaining_s(clock.tick()));
     let mut deadline = deadline;
     let mut ttl = TtlTrace([shown(deadline); _]);
+    if steps.is_empty() {
+        // As nearly always.
+        return (deadline, ttl);
+    }
     for (taken, step) in steps.iter().enumerate() {
         match step {
             TtlStep::Touch(exptime) => deadline = clock.deadline(exptime),

@@ -72,7 +72,8 @@ impl Shards {
         acquire: Acquire<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        let reply = self.ask_holder(now, session, shard, core, ItemCommand::Acquire(acquire));
+        let command = ItemCommand::Acquire(acquire);
+        let reply = self.ask_holder(now, session, shard, core, &command);
         if let Reply::Waits = reply {
             self.waiters.seat(session.conn, session.seat);
         }

@@ -47,6 +47,17 @@ enum At {
 /// What [`Index::split`] and [`Index::shrink`] ask about an entry: the hash of its key.
 type HashOf<'a> = &'a dyn Fn(Address) -> u64;
 
+/// As [`Index::find`], in one bucket.
+#[inline]
+fn find_in<T>(
+    bucket: &Bucket,
+    hash: u64,
+    look: &impl Fn(Address) -> Option<T>,
+) -> Option<(Address, T)> {
+    let mut candidates = bucket.candidates(hash);
+    candidates.find_map(|(_, address)| Some((address, look(address)?)))
+}
+
 impl Index {
     pub(super) const fn new(geometry: Geometry) -> Self {
         let buckets = geometry.chunk_len(size_of::<Bucket>(), 2);
@@ -108,12 +119,25 @@ impl Index {
         if self.primary.len() == 0 {
             return None;
         }
-        let mut bucket = &self.primary[self.bucket(hash)];
+        let bucket = &self.primary[self.bucket(hash)];
+        match find_in(bucket, hash, &look) {
+            Some(found) => Some(found),
+            None => self.find_behind(bucket.overflow()?, hash, &look),
+        }
+    }
+
+    /// The same in this overflow bucket and those behind it: apart, since most look-ups do not come here.
+    #[inline(never)]
+    fn find_behind<T>(
+        &self,
+        first: u32,
+        hash: u64,
+        look: &impl Fn(Address) -> Option<T>,
+    ) -> Option<(Address, T)> {
+        let mut bucket = &self.overflow[first as usize];
         loop {
-            for (_, address) in bucket.candidates(hash) {
-                if let Some(found) = look(address) {
-                    return Some((address, found));
-                }
+            if let Some(found) = find_in(bucket, hash, look) {
+                return Some(found);
             }
             bucket = &self.overflow[bucket.overflow()? as usize];
         }
@@ -513,7 +537,7 @@ mod tests {
             let found = index.find(hash_of(address), |candidate| {
                 (candidate == address).then_some(())
             });
-            assert_eq!(found, Some(address));
+            assert_eq!(found, Some((address, ())));
         }
         let most = index.held_bytes();
         for number in 1..=count {
@@ -547,7 +571,7 @@ mod tests {
         let found = index.find(5, |address| {
             (address != Address::from_number(2)).then_some(())
         });
-        assert_eq!(found, Some(Address::from_number(9)));
+        assert_eq!(found, Some((Address::from_number(9), ())));
     }
 
     #[test]
