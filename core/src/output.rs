@@ -73,12 +73,14 @@ impl Output {
 
     /// How many bytes there are to send.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.copied.len() - self.taken + self.shared_bytes
     }
 
     /// Whether there is nothing to send.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -172,6 +174,7 @@ impl Output {
     /// Everything that is to be sent, if it is in one piece: what most outputs are, at the price of a
     /// look. Empty if there is nothing.
     #[must_use]
+    #[inline]
     pub fn as_one_chunk(&self) -> Option<&[u8]> {
         let is_one = self.shared.is_empty();
         is_one.then(|| self.copied.get(self.taken..).unwrap_or_default())
@@ -201,6 +204,7 @@ impl Output {
     }
 
     /// Takes everything out, and keeps the room that the copied bytes had.
+    #[inline]
     pub fn clear(&mut self) {
         self.copied.clear();
         self.taken = 0;

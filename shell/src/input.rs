@@ -105,6 +105,11 @@ impl Input {
         consumed: usize,
         buffer: &mut Vec<u8>,
     ) -> rustix::io::Result<()> {
+        if consumed == buffer.len() && self.kept.capacity() == 0 {
+            // Nearly always: there is nothing to keep, and nothing was.
+            buffer.clear();
+            return Ok(());
+        }
         if buffer.is_empty() {
             self.kept.drain(..consumed);
         } else {
