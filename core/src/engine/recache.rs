@@ -11,7 +11,7 @@
 
 use crate::command::{TtlStep, TtlSteps};
 use crate::item::ItemHeader;
-use crate::reply::{TtlTrace, Win};
+use crate::reply::{TtlSeconds, TtlTrace, Win};
 use crate::time::{Clock, Deadline, Exptime};
 
 /// How an item came to be in front of a get.
@@ -43,15 +43,21 @@ pub(super) fn decide(
     origin: Origin,
 ) -> Outcome {
     let mut runs_short = false;
-    let (deadline, ttl) = walk(
-        clock,
-        header.deadline,
-        steps,
-        origin,
-        |deadline, threshold| {
-            runs_short |= is_short(clock, deadline, threshold);
-        },
-    );
+    let (deadline, ttl) = if steps.is_empty() {
+        // As nearly always: what `walk` would come to.
+        let ttl = TtlTrace([shown(clock, header.deadline); _]);
+        (header.deadline, ttl)
+    } else {
+        walk(
+            clock,
+            header.deadline,
+            steps,
+            origin,
+            |deadline, threshold| {
+                runs_short |= is_short(clock, deadline, threshold);
+            },
+        )
+    };
     let open = !header.win_sent && (origin == Origin::Made || header.stale || runs_short);
     let win = if open {
         Win::Won
@@ -63,9 +69,14 @@ pub(super) fn decide(
     Outcome { deadline, ttl, win }
 }
 
+/// What remains until a deadline.
+#[inline]
+fn shown(clock: &Clock, deadline: Option<Deadline>) -> TtlSeconds {
+    deadline.map(|at| at.remaining_s(clock.tick()))
+}
+
 /// Takes the touching and vivifying steps of a command, and shows each `R` to `recache` with the
 /// deadline at its place. Returns the deadline after the last step, and the TTL around each.
-#[inline]
 pub(super) fn walk(
     clock: &Clock,
     deadline: Option<Deadline>,
@@ -73,13 +84,8 @@ pub(super) fn walk(
     origin: Origin,
     mut recache: impl FnMut(Option<Deadline>, Exptime),
 ) -> (Option<Deadline>, TtlTrace) {
-    let shown = |deadline: Option<Deadline>| deadline.map(|at| at.remaining_s(clock.tick()));
     let mut deadline = deadline;
-    let mut ttl = TtlTrace([shown(deadline); _]);
-    if steps.is_empty() {
-        // As nearly always.
-        return (deadline, ttl);
-    }
+    let mut ttl = TtlTrace([shown(clock, deadline); _]);
     for (taken, step) in steps.iter().enumerate() {
         match step {
             TtlStep::Touch(exptime) => deadline = clock.deadline(exptime),
@@ -90,7 +96,7 @@ pub(super) fn walk(
             TtlStep::Recache(threshold) => recache(deadline, threshold),
         }
         for later in ttl.0.iter_mut().skip(taken + 1) {
-            *later = shown(deadline);
+            *later = shown(clock, deadline);
         }
     }
     (deadline, ttl)
