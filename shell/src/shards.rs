@@ -206,6 +206,7 @@ impl Shards {
 
     /// Executes a command of a connection and hands the reply to `answer`. `lines` are what the
     /// transport has to tell about a topic of `stats`.
+    #[inline]
     pub(crate) fn execute(
         &self,
         now: Instant,
@@ -214,12 +215,21 @@ impl Shards {
         lines: &dyn Fn(StatsTopic) -> Vec<StatsLine>,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
-        let command = match command {
-            Command::Item(command) => {
-                return self.execute_item(now, session, command, |_| (), answer);
-            }
-            Command::Global(command) => *command,
-        };
+        match command {
+            Command::Item(command) => self.execute_item(now, session, command, |_| (), answer),
+            Command::Global(command) => self.execute_global(now, session, *command, lines, answer),
+        }
+    }
+
+    /// Executes a command that concerns more than one shard.
+    fn execute_global(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        command: GlobalCommand<'_>,
+        lines: &dyn Fn(StatsTopic) -> Vec<StatsLine>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
         let conn = session.conn;
         match command {
             GlobalCommand::UnlockAll => {
@@ -283,6 +293,7 @@ impl Shards {
     /// Asks the one shard that has the key, and has it looked at before. A connection is announced to a shard when it
     /// first may take a lock there. A large value is copied before the shard is held, where the store can
     /// keep the copy as it is.
+    #[inline]
     fn execute_item(
         &self,
         now: Instant,
@@ -415,8 +426,13 @@ impl Shards {
     #[inline]
     pub(crate) fn shard_of(&self, key: Key<'_>) -> usize {
         if self.cores.len() == 1 {
-            return 0;
+            0
+        } else {
+            self.shard_by_hash(key)
         }
+    }
+
+    fn shard_by_hash(&self, key: Key<'_>) -> usize {
         // The cast drops bits that the mask would drop.
         #[allow(clippy::cast_possible_truncation)]
         let hash = self.hasher.hash_one(key.as_bytes()) as usize;
@@ -434,13 +450,23 @@ impl Shards {
     /// A shard at `now`, at which no `flush_all` is due any more (D6).
     #[inline]
     fn core_at(&self, now: Instant, shard: usize) -> Hold<'_> {
+        let core = self.core(shard);
+        if is_flush_due(&core, now) {
+            drop(core);
+            self.core_after_flush(now, shard)
+        } else {
+            core
+        }
+    }
+
+    #[cold]
+    fn core_after_flush(&self, now: Instant, shard: usize) -> Hold<'_> {
         loop {
+            self.flush_together(now);
             let core = self.core(shard);
             if !is_flush_due(&core, now) {
                 return core;
             }
-            drop(core);
-            self.flush_together(now);
         }
     }
 
