@@ -166,7 +166,7 @@ impl Client {
         shards.execute(
             self.now,
             &mut self.session,
-            command,
+            &command,
             &|_| Vec::new(),
             &mut |reply| {
                 assert_eq!(told, None, "a command has one reply");
