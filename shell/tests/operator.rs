@@ -426,7 +426,7 @@ fn who_is_in_the_file_is_let_in_and_the_file_is_read_anew() {
     assert_eq!(login("wrong"), refused);
     // No packet is one here: what begins like one is a line.
     let mut binary = server.client();
-    binary.send([&packet(0x0a, "", "")[..], b"\r\n"].concat());
+    binary.send([&packet(0x0b, "", "")[..], b"\r\n"].concat());
     assert_eq!(binary.line(), "CLIENT_ERROR unauthenticated");
     let (answer, version) = login("pass");
     assert_eq!(answer, "STORED");
