@@ -239,6 +239,9 @@ impl Bound {
         (self.creations, self.ours, self.heard_held) = (0, false, false);
         (self.of_key, self.number) = (false, None);
         (self.belief, self.renew_at, self.had_item) = (None, None, false);
+        if self.words == LockWords::Classic && self.terms.lease.is_some() {
+            return self.has_no_leases();
+        }
         self.goal = BoundGoal::Obtain {
             until: self.terms.deadline.map(|patience| after(now, patience)),
             tries_end: self.terms.retry.span().map(|span| after(now, span)),

@@ -152,6 +152,12 @@ fn a_server_without_ml_has_no_such_locks() {
     for answer in ["ERROR\r\n", "CLIENT_ERROR bad command line format\r\n"] {
         let mut bound = leased(quarter(), Retry::none());
         let failed = std::format!("Failed(Unsupported({:?}))", Feature::ShortLeases);
-        assert_eq!(play(&mut bound, 0, &[answer]), ["ml k F T0.263 s", &failed]);
+        let asked = play(&mut bound, 0, &[answer]);
+        assert_eq!(asked, ["ml k F T0.263 s", &failed]);
+        // Another lock finds that out on the same connection: nothing is sent.
+        bound.knows(LockWords::Classic);
+        bound.obtain(at(1));
+        assert_eq!(play(&mut bound, 1, &[]), [failed]);
+        assert!(bound.is_idle());
     }
 }
