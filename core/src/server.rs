@@ -216,6 +216,14 @@ impl<M: StateMachine> Server<M> {
         self
     }
 
+    /// The same for a proof that wants to see great ids: so many connections have been opened before.
+    #[cfg(feature = "verify")]
+    #[must_use]
+    pub const fn with_opened(mut self, opened: u64) -> Self {
+        self.opened = opened;
+        self
+    }
+
     /// Somebody has connected. The id is his until the connection is closed, and nobody's after.
     pub fn open(&mut self, now: Instant) -> ConnId {
         self.opened += 1;

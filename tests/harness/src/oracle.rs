@@ -30,8 +30,11 @@ use crate::alphabet::Input;
 pub use answer::{Counts, OwnedReply, Seen, Win};
 pub use locks::{Lock, Waiting};
 
-/// Time is looked at in quarters of a second.
+/// Time is looked at in quarters of a second,
 const QUARTER_MS: u64 = 250;
+
+/// and from the 17th year on in whole ones.
+const COARSE_FROM_MS: u64 = (1 << 29) * 1000;
 
 /// The naive model of a server.
 #[derive(Clone, Debug)]
@@ -423,7 +426,7 @@ impl Oracle {
         Some(if at_ms == self.now_ms {
             quarter(at_ms)
         } else {
-            at_ms.div_ceil(QUARTER_MS) * QUARTER_MS
+            at_ms.next_multiple_of(step_ms(at_ms))
         })
     }
 
@@ -437,7 +440,16 @@ impl Oracle {
     }
 }
 
-/// The beginning of the quarter that a moment lies in.
+/// The beginning of the quarter, or the second, that a moment lies in.
 const fn quarter(ms: u64) -> u64 {
-    ms - ms % QUARTER_MS
+    ms - ms % step_ms(ms)
+}
+
+/// How finely time is looked at then.
+const fn step_ms(ms: u64) -> u64 {
+    if ms < COARSE_FROM_MS {
+        QUARTER_MS
+    } else {
+        1000
+    }
 }

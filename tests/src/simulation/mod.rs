@@ -39,6 +39,7 @@
 mod ask;
 mod auditor;
 mod caller;
+mod crowd;
 mod encode;
 mod match_replies;
 mod names;
@@ -52,6 +53,7 @@ mod world;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 pub use server::Fault;
 pub use tally::Tally;
@@ -223,9 +225,29 @@ pub fn run(plan: &Plan) -> Result<Report, Box<Failure>> {
     }
 }
 
+fn play_crowd(plan: &Plan) -> Result<Report, Box<Failure>> {
+    let mut world = crowd::World::new(plan);
+    let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let event = world.events();
+    unless_broken(plan, outcome, || (event, Vec::new()))
+}
+
 fn play(plan: &Plan, keeps: Keeps) -> Result<Report, Box<Failure>> {
+    // Faults are planted before the other kind of core.
+    if crowd::is_of_a_crowd(plan.seed) && plan.fault.is_none() {
+        return play_crowd(plan);
+    }
     let mut world = World::new(plan, keeps);
     let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
+    unless_broken(plan, outcome, || (world.events(), world.last()))
+}
+
+/// What was played, or what broke, and where: at which event, and which were the last.
+fn unless_broken(
+    plan: &Plan,
+    outcome: thread::Result<Result<Report, auditor::Breach>>,
+    at: impl FnOnce() -> (u64, Vec<String>),
+) -> Result<Report, Box<Failure>> {
     let breach = match outcome {
         Ok(Ok(report)) => return Ok(report),
         Ok(Err(breach)) => breach,
@@ -234,12 +256,13 @@ fn play(plan: &Plan, keeps: Keeps) -> Result<Report, Box<Failure>> {
             what: panic_words(&*panic),
         },
     };
+    let (event, last) = at();
     Err(Box::new(Failure {
         seed: plan.seed,
         fault: plan.fault,
-        event: world.events(),
+        event,
         rule: breach.rule,
         what: breach.what,
-        last: world.last(),
+        last,
     }))
 }

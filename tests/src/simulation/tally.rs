@@ -37,6 +37,7 @@ tally! {
     vanished: "items evicted or expired",
     wins: "wins given",
     waits: "readers told to wait",
+    settled: "waits for a lock that ended",
 }
 
 /// A line for each count.
