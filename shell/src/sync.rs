@@ -4,7 +4,7 @@
 //! - Z2: in unit tests, with the feature `scheduled`, the same names are a scheduler's: it chooses who goes on
 //!   before each of these is touched, and time stands still until a test lets it pass.
 //!
-//! So the tests in [`scheduled`](crate::scheduled) run what ships, one order of events after the other.
+//! So the tests in `scheduled.rs` run what ships, one order of events after the other.
 
 #[cfg(not(all(test, feature = "scheduled")))]
 mod real;

@@ -20,6 +20,8 @@
 //! - N5: what the core is asked is what the client said, whatever the bytes went through.
 //! - B1 to B7: the auditor's.
 //!
+//! Every eighth seed is of another kind: there clients speak of locks of keys, and wait for them ([`crowd`], C1 to C5).
+//!
 //! An event is one delivery of bytes, one command executed, one thing that happens to a connection,
 //! or one that happens to the server: a tick, a look at the clock, an item of nobody.
 //!
@@ -142,7 +144,7 @@ pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
         )
 }
 
-/// What `ml`, `mu`, `G` and `U` say.
+/// What `ml`, `mu`, `G` and `U` say: asked for in crowds, and not in every way there is.
 const fn is_of_key_locks(request: RequestKind) -> bool {
     matches!(
         request,
