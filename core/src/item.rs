@@ -42,10 +42,6 @@ impl Cas {
 /// Everything about an item that is not its key or value. A store keeps it; only the engine reads
 /// meaning into it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "all sixteen combinations are real"
-)]
 pub struct ItemHeader {
     /// The item's version.
     pub cas: Cas,
@@ -61,8 +57,20 @@ pub struct ItemHeader {
     pub fetched: bool,
     /// Marked out of date by `md I`, and served all the same (`X` of meta get).
     pub stale: bool,
-    /// One client has been told to recache it (`W`); the others see `Z`.
-    pub win_sent: bool,
+    /// Whether a client has been told to recache it.
+    pub win: WinMark,
     /// A connection holds its lock: it is not evicted, does not expire, and no other changes it.
     pub locked: bool,
+}
+
+/// Whether a client has been told to recache an item, as the item itself knows.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum WinMark {
+    /// Nobody has been: whether a get is, its age and its stale mark say.
+    #[default]
+    None,
+    /// One has been told (`W`); the others see `Z`.
+    Sent,
+    /// One was told to fill it, and its connection has ended: the next get is told, whatever it asks for.
+    Open,
 }

@@ -12,6 +12,7 @@
 //! another order means sorting their words.
 
 use latchd_core::ConnId;
+use latchd_core::item::WinMark;
 use latchd_core::time::{Exptime, TICK_MS};
 
 use crate::action::{CHOSEN_CAS, PRESSURE_KEY};
@@ -252,7 +253,7 @@ fn key_word(
         value: (_, value_bytes),
         deadline,
         stale,
-        win_sent,
+        win,
         locked,
         // Said of the clients.
         owner: _,
@@ -266,7 +267,8 @@ fn key_word(
     word.push(*value_bytes as u64, 4);
     let deadline_ms = deadline.map(|tick| u64::from(tick.count()) * TICK_MS);
     word.push(deadline_ms.map_or(0, |at| 1 + ticks(at, now_ms)), 8);
-    for fact in [*stale, *win_sent, *locked, *flush_pending] {
+    let (is_sent, is_open) = (*win == WinMark::Sent, *win == WinMark::Open);
+    for fact in [*stale, is_sent, is_open, *locked, *flush_pending] {
         word.push_bit(fact);
     }
     match setup.room {

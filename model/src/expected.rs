@@ -363,7 +363,7 @@ fn made(cas: u64, value: &[u8]) -> Seen {
         value: bytes(value),
         deadline: None,
         stale: false,
-        win_sent: false,
+        win: WinMark::None,
         locked: false,
         owner: None,
         listed: None,

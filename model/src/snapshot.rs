@@ -7,7 +7,7 @@
 
 use latchd_core::ConnId;
 use latchd_core::engine::{Held, Holding, Taken, View};
-use latchd_core::item::ItemHeader;
+use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::store::{MapEntry, MapView};
 use latchd_core::time::{Clock, Tick};
 
@@ -88,8 +88,8 @@ pub(crate) struct Seen {
     pub deadline: Option<Tick>,
     /// Marked out of date.
     pub stale: bool,
-    /// Somebody has its win.
-    pub win_sent: bool,
+    /// Whether somebody has its win.
+    pub win: WinMark,
     /// Marked as held.
     pub locked: bool,
     /// Who holds it, as the lock's key tells.
@@ -120,7 +120,7 @@ impl Seen {
             place: 0,
             hits: 0,
             flush_pending: false,
-            win_sent: false,
+            win: WinMark::None,
             ..self
         }
     }
@@ -155,6 +155,9 @@ impl Snapshot {
             ended,
             // No request of the alphabet waits.
             waits: _,
+            // Nor binds a win.
+            bound_wins: _,
+            win_waits: _,
             notices: _,
             // The same from beginning to end.
             limits: _,
@@ -200,7 +203,7 @@ impl Snapshot {
                 client_flags: _,
                 key_form: _,
                 stale,
-                win_sent,
+                win,
                 locked,
             } = **header;
             let mut start = [0; 8];
@@ -212,7 +215,7 @@ impl Snapshot {
                 value: (start, value.len()),
                 deadline: deadline.map(latchd_core::time::Deadline::tick),
                 stale,
-                win_sent,
+                win,
                 locked,
                 owner: None,
                 listed: None,
@@ -353,7 +356,7 @@ pub(crate) fn described(item: Option<Seen>) -> String {
     }
     let marks = [
         (item.stale, "stale"),
-        (item.win_sent, "won"),
+        (item.win != WinMark::None, "won"),
         (item.flush_pending, "to go at unlock"),
     ];
     words.extend(

@@ -15,7 +15,7 @@ use super::guard::Guarded;
 use super::recache::{self, Origin};
 use crate::command::{Arithmetic, Direction};
 use crate::conn_id::ConnId;
-use crate::item::ItemHeader;
+use crate::item::{ItemHeader, WinMark};
 use crate::reply::{Number, Refusal, Reply};
 use crate::store::Store;
 
@@ -119,7 +119,7 @@ impl<S: Store> Core<S> {
             key_form: request.key_form,
             fetched: false,
             stale: false,
-            win_sent: false,
+            win: WinMark::None,
             locked: false,
         };
         let mut digits = itoa::Buffer::new();

@@ -10,7 +10,7 @@ use super::lock_table::Taken;
 use crate::command::{Delete, LockAfter, NewCas, Removal};
 use crate::conn_id::ConnId;
 use crate::fence::Fence;
-use crate::item::ItemHeader;
+use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
 use crate::reply::Reply;
 use crate::store::{Full, Store};
@@ -122,7 +122,7 @@ impl<S: Store> Core<S> {
         ItemHeader {
             cas: self.peek_cas(new_cas),
             stale: true,
-            win_sent: false,
+            win: WinMark::None,
             ..header
         }
     }

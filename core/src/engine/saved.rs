@@ -9,7 +9,7 @@
 use super::Core;
 use crate::command::ScanCursor;
 use crate::fence::Fence;
-use crate::item::{Cas, ItemHeader};
+use crate::item::{Cas, ItemHeader, WinMark};
 use crate::key::{Key, KeyForm};
 use crate::store::{Full, Store};
 use crate::time::Instant;
@@ -104,7 +104,7 @@ impl<S: Store> Core<S> {
                         .deadline
                         .map(|deadline| self.clock.unix_ms(deadline.tick())),
                     fetched: header.fetched,
-                    stale: header.stale || header.win_sent,
+                    stale: header.stale || header.win != WinMark::None,
                 });
             }
         })
@@ -113,6 +113,9 @@ impl<S: Store> Core<S> {
     /// Takes an item of an earlier run in at `now`. Others are evicted for room, if they may be.
     pub fn restore(&mut self, now: Instant, item: &SavedItem<'_>) -> Restored {
         self.advance(now);
+        if self.has_wins() {
+            self.tend(item.key);
+        }
         let deadline = item
             .expires_unix_ms
             .map(|unix_ms| self.clock.deadline_at_unix_ms(unix_ms));
@@ -134,7 +137,7 @@ impl<S: Store> Core<S> {
             key_form: item.key_form,
             fetched: item.fetched,
             stale: item.stale,
-            win_sent: false,
+            win: WinMark::None,
             locked: false,
         };
         let value = Value::Borrowed(item.value);

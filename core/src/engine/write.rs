@@ -11,7 +11,7 @@ use super::fenced::{Forbidden, Right};
 use super::guard::Guarded;
 use crate::command::{Guard, OnMissing, Set, SetMode};
 use crate::conn_id::ConnId;
-use crate::item::ItemHeader;
+use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
 use crate::reply::{Refusal, Reply, Stored};
 use crate::stats::Counters;
@@ -107,7 +107,7 @@ impl<S: Store> Core<S> {
                 let stale = ItemHeader {
                     deadline: old.deadline,
                     stale: true,
-                    win_sent: old.win_sent,
+                    win: old.win,
                     ..fresh
                 };
                 self.replace(set, slot, stale)
@@ -125,7 +125,7 @@ impl<S: Store> Core<S> {
             key_form: set.key_form,
             fetched: false,
             stale: false,
-            win_sent: false,
+            win: WinMark::None,
             locked: false,
         }
     }
@@ -183,7 +183,7 @@ impl<S: Store> Core<S> {
             last_access: now,
             fetched: false,
             stale: false,
-            win_sent: false,
+            win: WinMark::None,
             ..old
         };
         let extended = self.resized(slot, size, |store, counters| {

@@ -99,6 +99,9 @@ fn under(world: &World, cores: &[View<'_>], names: [u8; CLIENTS_MAX]) -> Vec<u8>
             connections,
             ended,
             waits,
+            // Nobody gets anything.
+            bound_wins: _,
+            win_waits: _,
             // Taken after every call.
             notices: _,
             limits: _,

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use latchd_core::Limits;
-use latchd_core::item::{Cas, ItemHeader};
+use latchd_core::item::{Cas, ItemHeader, WinMark};
 use latchd_core::key::{Key, KeyForm};
 use latchd_core::stats::Counters;
 use latchd_core::store::{LogStore, MapStore, Store};
@@ -157,7 +157,7 @@ fn header() -> ItemHeader {
         key_form: KeyForm::Plain,
         fetched: false,
         stale: false,
-        win_sent: false,
+        win: WinMark::None,
         locked: false,
     }
 }

@@ -18,7 +18,7 @@ use std::iter;
 use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, TtlSteps};
 use latchd_core::engine::{Core, Event, Holding};
-use latchd_core::item::ItemHeader;
+use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
 use latchd_core::store::Store;
@@ -288,7 +288,7 @@ fn is_same(header: &ItemHeader, value: &[u8], item: &Item) -> bool {
         key_form,
         fetched,
         stale,
-        win_sent,
+        win,
         locked: _,
     } = *header;
     let quarter_ms = latchd_core::time::TICK_MS;
@@ -300,7 +300,7 @@ fn is_same(header: &ItemHeader, value: &[u8], item: &Item) -> bool {
         && key_form == item.key_form
         && fetched == item.fetched
         && stale == item.stale
-        && win_sent == item.won
+        && (win == WinMark::Sent) == item.won
 }
 
 /// Every page of a listing: pages promise no order and no moment, and nothing happens between them

@@ -7,7 +7,7 @@
 //! | 8..12 | last access in ticks |
 //! | 12..20 | CAS |
 //! | 20 | length of the key |
-//! | 21 | marks |
+//! | 21 | marks; two of them are one of four: no win, win sent, win open, dead |
 //! | 22..26 | the client's flags, if they are not 0 |
 //! | | key, value, and zeros up to the next unit |
 //!
@@ -20,7 +20,7 @@
 use core::ops::Range;
 
 use super::geometry::Geometry;
-use crate::item::{Cas, ItemHeader};
+use crate::item::{Cas, ItemHeader, WinMark};
 use crate::key::{Key, KeyForm};
 use crate::time::{Deadline, Tick};
 
@@ -47,7 +47,9 @@ const FETCHED: u8 = 1 << 1;
 const STALE: u8 = 1 << 2;
 const WIN_SENT: u8 = 1 << 3;
 const LOCKED: u8 = 1 << 4;
-const DEAD: u8 = 1 << 5;
+const WIN_OPEN: u8 = 1 << 5;
+/// What no live item has: a win that is out and open.
+const DEAD: u8 = WIN_SENT | WIN_OPEN;
 const BINARY_KEY: u8 = 1 << 6;
 const HUGE: u8 = 1 << 7;
 
@@ -185,7 +187,7 @@ impl<'a> Record<'a> {
     }
 
     pub(super) fn is_dead(self) -> bool {
-        self.has(DEAD)
+        self.head[21] & DEAD == DEAD
     }
 
     #[inline]
@@ -217,7 +219,11 @@ impl<'a> Record<'a> {
             },
             fetched: self.has(FETCHED),
             stale: self.has(STALE),
-            win_sent: self.has(WIN_SENT),
+            win: match self.head[21] & DEAD {
+                0 => WinMark::None,
+                WIN_OPEN => WinMark::Open,
+                _ => WinMark::Sent,
+            },
             locked: self.has(LOCKED),
         }
     }
@@ -278,7 +284,7 @@ impl<'a> RecordMut<'a> {
         self.0.first_chunk_mut().expect("R1: a record begins here")
     }
 
-    /// Changes all that is not key or value, but for the flags (R2).
+    /// Changes all of a live item that is not key or value, but for the flags (R2).
     pub(super) fn set_header(&mut self, header: &ItemHeader) {
         let ItemHeader {
             cas,
@@ -288,7 +294,7 @@ impl<'a> RecordMut<'a> {
             key_form,
             fetched,
             stale,
-            win_sent,
+            win,
             locked,
         } = *header;
         let head = self.head();
@@ -296,10 +302,15 @@ impl<'a> RecordMut<'a> {
         head[8..12].copy_from_slice(&last_access.count().to_le_bytes());
         head[12..20].copy_from_slice(&cas.number().to_le_bytes());
         let mark = |is_set: bool, mark: u8| if is_set { mark } else { 0 };
-        head[21] = head[21] & (HAS_FLAGS | HUGE | DEAD)
+        let win_mark = match win {
+            WinMark::None => 0,
+            WinMark::Sent => WIN_SENT,
+            WinMark::Open => WIN_OPEN,
+        };
+        head[21] = head[21] & (HAS_FLAGS | HUGE)
+            | win_mark
             | mark(fetched, FETCHED)
             | mark(stale, STALE)
-            | mark(win_sent, WIN_SENT)
             | mark(locked, LOCKED)
             | mark(key_form == KeyForm::Binary, BINARY_KEY);
     }
@@ -371,7 +382,11 @@ mod tests {
             },
             fetched: has(1),
             stale: has(2),
-            win_sent: has(3),
+            win: match (has(3), has(5)) {
+                (false, false) => WinMark::None,
+                (true, false) => WinMark::Sent,
+                (false | true, true) => WinMark::Open,
+            },
             locked: has(4),
         }
     }

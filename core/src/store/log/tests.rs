@@ -10,7 +10,7 @@ use core::cell::Cell;
 use bytes::Bytes;
 
 use super::*;
-use crate::item::Cas;
+use crate::item::{Cas, WinMark};
 use crate::key::KeyForm;
 use crate::time::Deadline;
 
@@ -34,7 +34,7 @@ fn header() -> ItemHeader {
         key_form: KeyForm::Plain,
         fetched: false,
         stale: false,
-        win_sent: false,
+        win: WinMark::None,
         locked: false,
     }
 }

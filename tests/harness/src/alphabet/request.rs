@@ -112,6 +112,8 @@ impl SmallGet {
             new_cas: given(self.new_cas, version),
             recaches: self.recaches,
             lock: self.lock,
+            binds: false,
+            wait_ms: 0,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use latchd_core::Limits;
 use latchd_core::command::ScanCursor;
-use latchd_core::item::{Cas, ItemHeader};
+use latchd_core::item::{Cas, ItemHeader, WinMark};
 use latchd_core::key::{Key, KeyForm};
 use latchd_core::stats::Counters;
 use latchd_core::store::{End, Full, Store};
@@ -162,7 +162,11 @@ impl<S: Store> Beside<S> {
                 header.last_access = now;
                 header.fetched = true;
                 header.stale = !header.stale;
-                header.win_sent = ttl % 2 == 0;
+                header.win = if ttl % 2 == 0 {
+                    WinMark::Sent
+                } else {
+                    WinMark::Open
+                };
             }),
             Call::Lock {
                 key: number,
@@ -433,7 +437,7 @@ impl<S: Store> Beside<S> {
             },
             fetched: false,
             stale: false,
-            win_sent: false,
+            win: WinMark::None,
             locked: false,
         }
     }
