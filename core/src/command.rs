@@ -102,6 +102,9 @@ impl<'a> Command<'a> {
                     ..acquire
                 }))
             }
+            Self::Item(ItemCommand::Get(get)) => {
+                Self::Item(ItemCommand::Get(Get { wait_ms: 0, ..get }))
+            }
             Self::Item(_) | Self::Global(_) => self,
         }
     }
@@ -161,6 +164,10 @@ impl<'a> From<Arithmetic<'a>> for Command<'a> {
 
 /// Reads an item.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each may be asked for whatever the others are"
+)]
 pub struct Get<'a> {
     /// The item to read, or to make if `steps` vivify and there is none.
     pub key: Key<'a>,
@@ -183,6 +190,14 @@ pub struct Get<'a> {
     pub recaches: bool,
     /// Take the lock in the same step (lock-and-get).
     pub lock: bool,
+    /// If it is told to recache the item, that ends with its connection: then the win is open again (`B`). Only
+    /// for a connection that was announced ([`Event::Opened`](crate::engine::Event::Opened)).
+    pub binds: bool,
+    /// How long to wait where another has been told, in milliseconds (`w`); 0 is not at all, more than
+    /// [`wait_ms_max`](crate::Limits::wait_ms_max) are as many. It is answered
+    /// [`Reply::Waits`](crate::reply::Reply::Waits) then: only for those who see to what the core has to tell later (see
+    /// [`crate::wait`]).
+    pub wait_ms: u64,
 }
 
 impl<'a> Get<'a> {
@@ -198,6 +213,8 @@ impl<'a> Get<'a> {
             new_cas: NewCas::Next,
             recaches: false,
             lock: false,
+            binds: false,
+            wait_ms: 0,
         }
     }
 }

@@ -13,6 +13,7 @@
 
 use alloc::string::String;
 
+use crate::command::{Command, ItemCommand};
 use crate::execute::Execute;
 use crate::output::Output;
 use crate::reply::{Refusal, Reply};
@@ -46,7 +47,7 @@ pub enum Progress {
     /// The executor does not go on ([`Execute::goes_on`]). Drive again once the others have had their
     /// turn, whether or not more input has come.
     Yielded,
-    /// Its request waits for a lock ([`crate::wait`]): only where [`WireLimits::waits`] is set. Send what is in
+    /// Its request waits for a lock or a value ([`crate::wait`]): only where [`WireLimits::waits`] is set. Send what is in
     /// the output, and drive again, with the same input, once [`Connection::settle`] was told of it; until then,
     /// nothing happens. What of its peer is to be seen is only its end.
     Waiting,
@@ -466,7 +467,10 @@ impl Connection {
                 core.execute(&command, &mut |reply| self.reply(&envelope, reply, out));
                 return consumed;
             }
-            Outcome::NotFound => Reply::NotFound,
+            Outcome::NotFound => match command {
+                Command::Item(ItemCommand::Get(_)) => Reply::Miss,
+                Command::Item(_) | Command::Global(_) => Reply::NotFound,
+            },
             Outcome::TooManyLocks => Reply::Refused(Refusal::TooManyLocks),
         };
         self.reply(&envelope, &reply, out);

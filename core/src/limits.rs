@@ -1,6 +1,6 @@
 //! Every bound of the core, by name. What happens at each is said beside it.
 
-/// The longest wait for a lock that a client can ask for, in milliseconds: an hour.
+/// The longest wait for a lock or a value that a client can ask for, in milliseconds: an hour.
 pub const WAIT_MS_MAX: u64 = 60 * 60 * 1000;
 
 /// Why another limit of memory is not taken: nothing has changed then.
@@ -50,9 +50,9 @@ pub struct Limits {
     /// least 1, so that what is pinned does not grow: a command takes one lock at most. At least 2
     /// where requests may wait: a lock that is handed over leaves a place to be passed by.
     pub locks_settled_max: usize,
-    /// How many connections may wait for the lock of one key; one more is
+    /// How many connections may wait for the lock of one key, and as many for its value; one more is
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). It is also how many one release
-    /// may have to look at, if none of them can have the lock.
+    /// may have to look at, if none of them can have the lock, and one store, which all of them have waited for.
     pub waits_per_key_max: usize,
     /// How many connections may wait in all, those included that wait no more and whose
     /// [`Notice`](crate::wait::Notice) has not been taken; one more is
@@ -61,6 +61,10 @@ pub struct Limits {
     pub waits_max: usize,
     /// The longest wait, in milliseconds; a longer one ends as this.
     pub wait_ms_max: u64,
+    /// How many wins may be bound to one connection, or about to be; one more is
+    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). What they take is part of
+    /// `lock_table_bytes_max`. It is also how many items the end of a connection may have to look at.
+    pub bound_wins_per_connection_max: usize,
     /// How many connections are looked at, each of which waits for the next, to find out whether another
     /// wait would close the circle; past it the wait is
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
@@ -91,6 +95,8 @@ impl Limits {
             waits_per_key_max: 16_384,
             waits_max: 65_536,
             wait_ms_max: WAIT_MS_MAX,
+            // More than a client computes at once.
+            bound_wins_per_connection_max: 1_024,
             wait_chain_max: 1_000,
             crawl_items_max: 1_000,
             scan_items_max: 1_000,

@@ -127,6 +127,12 @@ counters! {
     win_sent,
     /// Times a get was told that another recaches (`Z`).
     win_waits,
+    /// Wins that are open again because the connections have ended that they were bound to.
+    win_reopened,
+    /// Gets that began to wait for a value or a win.
+    get_waits,
+    /// Of those, how many waited in vain until their time was over.
+    get_wait_timeouts,
     /// Items that were marked out of date.
     stale_marks,
 }
@@ -146,6 +152,10 @@ pub struct Gauges {
     pub lock_holders: u64,
     /// Connections that wait for one.
     pub lock_waiting: u64,
+    /// Wins that end with their connections.
+    pub wins_bound: u64,
+    /// Gets that wait for a value or a win.
+    pub get_waiting: u64,
     /// What locked items take, in bytes as the store accounts for them.
     pub locked_bytes: u64,
     /// What items are found with, in bytes.
@@ -178,6 +188,8 @@ impl Gauges {
             locks_held,
             lock_holders,
             lock_waiting,
+            wins_bound,
+            get_waiting,
             locked_bytes,
             hash_bytes,
             oldest_s,
@@ -190,6 +202,8 @@ impl Gauges {
         self.locks_held += locks_held;
         self.lock_holders += lock_holders;
         self.lock_waiting += lock_waiting;
+        self.wins_bound += wins_bound;
+        self.get_waiting += get_waiting;
         self.locked_bytes += locked_bytes;
         self.hash_bytes += hash_bytes;
         self.oldest_s = self.oldest_s.max(*oldest_s);
@@ -207,6 +221,8 @@ impl Gauges {
             locks_held,
             lock_holders,
             lock_waiting,
+            wins_bound,
+            get_waiting,
             locked_bytes,
             hash_bytes,
             oldest_s: _,
@@ -219,6 +235,8 @@ impl Gauges {
         show("locks_held", locks_held);
         show("lock_holders", lock_holders);
         show("lock_waiting", lock_waiting);
+        show("wins_bound", wins_bound);
+        show("get_waiting", get_waiting);
         show("locked_bytes", locked_bytes);
         show("hash_bytes", hash_bytes);
     }

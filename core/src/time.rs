@@ -164,6 +164,12 @@ impl Deadline {
         self.0
     }
 
+    /// The first moment at which the item is gone.
+    #[must_use]
+    pub const fn begins(self) -> Instant {
+        Instant(self.0.quarters().saturating_mul(TICK_MS))
+    }
+
     /// Whether the deadline has passed.
     #[must_use]
     pub fn has_passed(self, now: Tick) -> bool {

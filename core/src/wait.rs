@@ -1,6 +1,7 @@
 //! Requests that wait: what the core tells of them later, and what a transport does with it.
 //!
-//! A request that waits for a lock ([`Wait::UpTo`](crate::command::Wait)) is answered
+//! A request that waits for a lock ([`Wait::UpTo`](crate::command::Wait)), or for a value that another computes
+//! ([`Get::wait_ms`](crate::command::Get::wait_ms)), is answered
 //! [`Reply::Waits`](crate::reply::Reply::Waits), and its connection asks for nothing else until its wait is
 //! over. What ends it is an event: another connection, or time. The core decides then, and in that moment
 //! the lock is given; a [`Notice`] says so.
@@ -36,12 +37,14 @@ pub struct Notice {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Outcome {
     /// The connection holds the lock. It learns of it by the same request without its wait, which finds
-    /// that; or, if the lock has ended since, is answered as any other.
+    /// that; or, if the lock has ended since, is answered as any other. So it is with a get: the value is there, the win
+    /// is its, or the item is gone; if none of that is so any more, it is answered as any other that comes then.
     Granted,
     /// It took too long. The same request without its wait tells who holds the lock; if nobody does any
-    /// more, it is granted after all.
+    /// more, it is granted after all. A get is told that another has the win, or what there is by now.
     TimedOut,
-    /// The lock was free, and there was no item, which the request has asked for.
+    /// The lock was free, and there was no item, which the request has asked for; or the item that a get has waited for is
+    /// gone, and the get makes none.
     NotFound,
     /// The lock was free, and would have been more than the connection may have, or all of them.
     TooManyLocks,

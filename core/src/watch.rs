@@ -270,10 +270,9 @@ pub fn all_unlocked(reason: &str, conn: ConnId) -> String {
 /// Nobody is told of the look-up of a lock: what is locked need not be there.
 fn looked_up(command: &ItemCommand<'_>, reply: &Reply<'_>, asked: Asked) -> Option<String> {
     let is_told = match command {
-        ItemCommand::Get(_)
-        | ItemCommand::Set(_)
-        | ItemCommand::Delete(_)
-        | ItemCommand::Arithmetic(_) => true,
+        // One that waits is told when it is answered.
+        ItemCommand::Get(_) => !matches!(reply, Reply::Waits),
+        ItemCommand::Set(_) | ItemCommand::Delete(_) | ItemCommand::Arithmetic(_) => true,
         ItemCommand::SetTooLarge { .. }
         | ItemCommand::Acquire(_)
         | ItemCommand::Release(_)

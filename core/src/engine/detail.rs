@@ -74,6 +74,8 @@ impl Detail {
             this.count(command.key().as_bytes(), change);
         };
         match command {
+            // One that waits comes again.
+            ItemCommand::Get(get) if get.wait_ms > 0 => {}
             ItemCommand::Get(_) => counts(self, |counts| counts.gets += 1),
             ItemCommand::Set(_) | ItemCommand::SetTooLarge { .. } => {
                 counts(self, |counts| counts.sets += 1);
@@ -85,6 +87,11 @@ impl Detail {
             | ItemCommand::Lock { .. }
             | ItemCommand::Unlock { .. } => {}
         }
+    }
+
+    /// A get of this key that might have waited does not.
+    pub(super) fn note_get(&mut self, key: &[u8]) {
+        self.count(key, |counts| counts.gets += 1);
     }
 
     /// A get of this key has found an item.

@@ -355,7 +355,11 @@ impl<S: Store> Core<S> {
     /// Everything `conn` held is free, and nothing can be given to it any more (L4).
     pub(super) fn close(&mut self, conn: ConnId) {
         self.leave(conn);
+        self.win_waits.leave(conn);
         self.stats.counters.lock_died += self.locks.close(conn) as u64;
+        if !self.bound_wins.is_empty() {
+            self.reopen_wins(conn);
+        }
         if self.locks.has_handovers() {
             self.settle(self.limits.locks_settled_max);
         }
@@ -429,6 +433,9 @@ impl<S: Store> Core<S> {
         }
         let stays = slot.filter(|slot| self.release(key, *slot).is_ok());
         self.hand_over(key, stays);
+        if self.has_wins() {
+            self.tend(key);
+        }
     }
 
     /// Takes a lock out of the table, whose item takes `pinned_bytes`. Says what it was; `None` if there

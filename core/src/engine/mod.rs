@@ -15,6 +15,7 @@
 //! `docs/locking.md`. Where we differ from them: docs/PROTOCOL.md.
 
 mod arithmetic;
+mod bound_wins;
 mod config;
 mod detail;
 mod fenced;
@@ -31,11 +32,14 @@ mod saved;
 mod view;
 mod wait_table;
 mod waits;
+mod win_waits;
+mod wins;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
+pub use bound_wins::{BoundWin, BoundWins};
 pub use config::Config;
 pub use detail::{PREFIXES_MAX, Prefixes};
 pub use lock_table::{Held, Holding, LockTable, Taken};
@@ -43,7 +47,9 @@ pub use saved::{Numbers, Restored, SavedItem};
 #[cfg(feature = "verify")]
 pub use view::View;
 pub use wait_table::{WaitTable, Waiter};
+pub use win_waits::{WinWaiter, WinWaits};
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use self::detail::Detail;
@@ -86,6 +92,10 @@ pub struct Core<S = LogStore> {
     store: S,
     locks: LockTable,
     waits: WaitTable,
+    bound_wins: BoundWins,
+    win_waits: WinWaits,
+    /// The last of the wins that a tick has looked after.
+    wins_tended: Option<Arc<[u8]>>,
     limits: Limits,
     clock: Clock,
     next_cas: Cas,
@@ -133,6 +143,9 @@ impl<S: Store> Core<S> {
             store,
             locks: LockTable::default(),
             waits: WaitTable::default(),
+            bound_wins: BoundWins::default(),
+            win_waits: WinWaits::default(),
+            wins_tended: None,
             limits,
             clock: Clock {
                 now: Instant::default(),
@@ -176,17 +189,22 @@ impl<S: Store> Core<S> {
         command: &ItemCommand<'a>,
     ) -> Reply<'a> {
         self.take_in(now, Some(command));
-        match command {
-            ItemCommand::Get(get) => self.get(conn, get),
+        let reply = match command {
+            // What these two change, they tend to themselves: what they answer refers to the item.
+            ItemCommand::Get(get) => return self.get(conn, get),
+            ItemCommand::Acquire(acquire) => return self.acquire(conn, *acquire),
             ItemCommand::Set(set) => self.set(conn, set),
             ItemCommand::SetTooLarge { key } => self.set_too_large(conn, *key),
             ItemCommand::Delete(delete) => self.delete(conn, delete),
             ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
-            ItemCommand::Acquire(acquire) => self.acquire(conn, *acquire),
             ItemCommand::Release(release) => self.give_back(conn, release),
             ItemCommand::Lock { key } => self.lock(conn, *key),
             ItemCommand::Unlock { key } => self.unlock(conn, *key),
+        };
+        if self.has_wins() {
+            self.tend(command.key());
         }
+        reply
     }
 
     /// What comes before every command, about this item or none.
@@ -194,6 +212,11 @@ impl<S: Store> Core<S> {
     fn take_in(&mut self, now: Instant, command: Option<&ItemCommand<'_>>) {
         if self.advance(now) || self.locks.has_ended() {
             self.catch_up(command.map(ItemCommand::key));
+        }
+        if self.has_wins()
+            && let Some(key) = command.map(ItemCommand::key)
+        {
+            self.tend(key);
         }
         if self.detail.is_on()
             && let Some(command) = command
@@ -207,12 +230,16 @@ impl<S: Store> Core<S> {
         if self.advance(now) {
             self.settle_waits(self.limits.locks_settled_max);
             self.settle_leases(self.limits.locks_settled_max);
+            self.settle_wins(self.limits.locks_settled_max);
         }
         match event {
             Event::Opened(conn) => self.locks.open(conn),
             Event::HoldsElsewhere(conn, held) => self.locks.note_elsewhere(conn, held),
             Event::Closed(conn) => self.close(conn),
             Event::Tick => {
+                if self.has_wins() {
+                    self.tend_some();
+                }
                 self.settle_all(self.limits.crawl_items_max);
                 let tick = self.clock.tick();
                 // The table may have become smaller: then this gives room back, and needs none.
@@ -361,6 +388,7 @@ impl<S: Store> Core<S> {
             );
         }
         self.check_waits();
+        self.check_wins();
         for (_, holding) in self.locks.iter() {
             let has_passed = holding.lease_until.is_some_and(|at| at <= self.clock.now);
             assert!(
@@ -374,14 +402,16 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// It is `now`. Says whether a lease or a wait is over that is still to be seen to.
+    /// It is `now`. Says whether a lease, a wait or an item that is waited for is over, and still to be seen to.
     fn advance(&mut self, now: Instant) -> bool {
         self.clock.now = self.clock.now.max(now);
         if self.flush_at.is_some_and(|at| at <= self.clock.now) {
             self.flush();
         }
         let leases_passed = self.locks.pass_leases(self.clock.now);
-        leases_passed || self.waits.next().is_some_and(|at| at <= self.clock.now)
+        leases_passed
+            || self.waits.next().is_some_and(|at| at <= self.clock.now)
+            || self.win_waits.is_due(self.clock.now)
     }
 
     fn execute_global<'a>(&'a mut self, conn: ConnId, command: GlobalCommand<'a>) -> Reply<'a> {
@@ -445,7 +475,10 @@ impl<S: Store> Core<S> {
     fn flush_all(&mut self, at: Exptime) -> Reply<'_> {
         self.stats.counters.cmd_flush += 1;
         match self.clock.delay_ms(at) {
-            0 => self.flush(),
+            0 => {
+                self.flush();
+                self.settle_wins(self.limits.crawl_items_max);
+            }
             ms => {
                 let now_ms = self.clock.now.as_millis();
                 self.flush_at = Some(Instant::from_millis(now_ms.saturating_add(ms)));
@@ -460,6 +493,7 @@ impl<S: Store> Core<S> {
         self.flush_at = None;
         self.store.clear();
         self.locks.postpone_flush();
+        self.win_waits.begin_round();
     }
 
     fn keys(&mut self, keys: Keys<'_>) -> Reply<'_> {
@@ -520,6 +554,8 @@ impl<S: Store> Core<S> {
             locks_held: self.locks.len() as u64,
             lock_holders: self.locks.holders() as u64,
             lock_waiting: self.waits.len() as u64,
+            wins_bound: self.bound_wins.len() as u64,
+            get_waiting: self.win_waits.len() as u64,
             locked_bytes: usage.locked_bytes as u64,
             hash_bytes: queue.index_bytes as u64,
             oldest_s: queue.oldest.map_or(0, age_s),

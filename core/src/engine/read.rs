@@ -7,10 +7,10 @@
 
 use super::Core;
 use super::lock_table::Taken;
-use super::recache::{self, Origin};
+use super::recache::{self, Origin, Outcome};
 use crate::command::{Get, TtlStep};
 use crate::conn_id::ConnId;
-use crate::item::ItemHeader;
+use crate::item::{ItemHeader, WinMark};
 use crate::reply::{Hit, Refusal, Reply, TtlTrace, Win};
 use crate::store::{Shown, Store};
 use crate::time::Tick;
@@ -42,9 +42,30 @@ fn hit<'a>(now: Tick, shown: Shown<'a>, header: &ItemHeader) -> Hit<'a> {
     }
 }
 
+/// An item that a get has made.
+pub(super) struct Made<Slot> {
+    /// Where it is; `None` if it was gone at once.
+    pub(super) slot: Option<Slot>,
+    /// What it is, but for its lock.
+    pub(super) header: ItemHeader,
+    /// What the get learns.
+    pub(super) outcome: Outcome,
+}
+
 impl<S: Store> Core<S> {
     pub(super) fn get<'a>(&'a mut self, conn: ConnId, get: &Get<'a>) -> Reply<'a> {
         let found = self.find_live(get.key);
+        if get.wait_ms > 0 {
+            if let Ok((slot, header)) = found
+                && header.win == WinMark::Sent
+                && get.recaches
+            {
+                return self.wait_for_value(conn, get, (slot, header));
+            }
+            if self.detail.is_on() {
+                self.detail.note_get(get.key.as_bytes());
+            }
+        }
         self.count_get(get, found.as_ref().err().copied());
         let (mut slot, header) = match found {
             Ok(found) => found,
@@ -68,17 +89,30 @@ impl<S: Store> Core<S> {
         let mut outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Found);
         if !get.recaches {
             outcome.win = Win::None;
+        } else if !self.bound_wins.is_empty() {
+            outcome.win = self.tell_given(conn, get.key, outcome.win);
+        }
+        if get.binds && outcome.win == Win::Won && header.win != WinMark::Sent {
+            // That can be refused as well.
+            let is_made = header.win == WinMark::Open;
+            slot = match self.bind(conn, get.key, slot, is_made) {
+                Ok(kept) => kept,
+                Err(refusal) => return Reply::Refused(refusal),
+            };
         }
         self.count_win(outcome.win);
         let now = self.clock.tick();
         let after = ItemHeader {
             deadline: outcome.deadline,
-            win_sent: header.win_sent || outcome.win == Win::Won,
+            win: recache::mark_after(header.win, outcome.win),
             locked: header.locked || get.lock,
             fetched: header.fetched || get.bump,
             last_access: if get.bump { now } else { header.last_access },
             ..header
         };
+        if after != header && !self.win_waits.is_empty() {
+            self.note_end(get.key, &after);
+        }
         let lock = if after.locked {
             self.lock_seen(get.key)
         } else {
@@ -109,40 +143,22 @@ impl<S: Store> Core<S> {
         if held.is_some_and(|held| held.owner != conn) {
             return Reply::Miss;
         }
-        let now = self.clock.tick();
-        let mut header = ItemHeader {
-            cas: self.peek_cas(get.new_cas),
-            deadline: None,
-            last_access: now,
-            client_flags: 0,
-            key_form: get.key_form,
-            fetched: get.bump,
-            stale: false,
-            win_sent: false,
-            locked: false,
+        let made = match self.make(get, vacancy) {
+            Ok(made) => made,
+            Err(refusal) => return Reply::Refused(refusal),
         };
-        let outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Made);
-        header.deadline = outcome.deadline;
-        // Nobody else had a chance at it, so `decide` has given the win to this get (R1).
-        header.win_sent = true;
-        let memory_bytes = self.store.bytes_for(get.key.as_bytes().len(), 0);
-        // One that would be gone at once is shown and not kept, so everybody wins it.
-        if !outcome
-            .deadline
-            .is_some_and(|deadline| deadline.has_passed(now))
+        let Made {
+            slot,
+            header,
+            outcome,
+        } = made;
+        if get.binds
+            && let Some(slot) = slot
+            && let Err(refusal) = self.bind(conn, get.key, slot, true)
         {
-            let inserted = self.may_pin_new(get.key, 0).and_then(|()| {
-                let counters = &mut self.stats.counters;
-                self.store
-                    .insert(now, vacancy, get.key, header, Value::default(), counters)
-            });
-            let Ok(slot) = inserted else {
-                self.stats.counters.store_no_memory += 1;
-                return Reply::Refused(Refusal::OutOfMemory);
-            };
-            self.join_lock(get.key, slot);
+            self.remove(get.key, slot);
+            return Reply::Refused(refusal);
         }
-        self.commit_cas(get.new_cas);
         self.count_win(outcome.win);
         Reply::Hit(Hit {
             key: get.key.as_bytes(),
@@ -158,11 +174,62 @@ impl<S: Store> Core<S> {
             unchanged: get.known_cas == Some(header.cas),
             // Its own, if anybody's.
             lock: held.and_then(|_| self.lock_seen(get.key)),
-            memory_bytes,
+            memory_bytes: self.store.bytes_for(get.key.as_bytes().len(), 0),
         })
     }
 
-    fn count_get(&mut self, get: &Get<'_>, vacancy: Option<S::Vacancy>) {
+    /// Makes an empty item for a get to fill, whose win is given with that.
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfMemory`]: nothing has changed.
+    pub(super) fn make(
+        &mut self,
+        get: &Get<'_>,
+        vacancy: S::Vacancy,
+    ) -> Result<Made<S::Slot>, Refusal> {
+        let now = self.clock.tick();
+        let mut header = ItemHeader {
+            cas: self.peek_cas(get.new_cas),
+            deadline: None,
+            last_access: now,
+            client_flags: 0,
+            key_form: get.key_form,
+            fetched: get.bump,
+            stale: false,
+            win: WinMark::None,
+            locked: false,
+        };
+        let outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Made);
+        header.deadline = outcome.deadline;
+        // Nobody else had a chance at it, so `decide` has given the win to this get (R1).
+        header.win = WinMark::Sent;
+        let mut slot = None;
+        // One that would be gone at once is shown and not kept, so everybody wins it.
+        if !outcome
+            .deadline
+            .is_some_and(|deadline| deadline.has_passed(now))
+        {
+            let inserted = self.may_pin_new(get.key, 0).and_then(|()| {
+                let counters = &mut self.stats.counters;
+                self.store
+                    .insert(now, vacancy, get.key, header, Value::default(), counters)
+            });
+            let Ok(inserted) = inserted else {
+                self.stats.counters.store_no_memory += 1;
+                return Err(Refusal::OutOfMemory);
+            };
+            self.join_lock(get.key, inserted);
+            slot = Some(inserted);
+        }
+        self.commit_cas(get.new_cas);
+        Ok(Made {
+            slot,
+            header,
+            outcome,
+        })
+    }
+
+    pub(super) fn count_get(&mut self, get: &Get<'_>, vacancy: Option<S::Vacancy>) {
         let found = vacancy.is_none();
         if found && self.detail.is_on() {
             self.detail.note_hit(get.key.as_bytes());

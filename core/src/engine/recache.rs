@@ -4,13 +4,13 @@
 //!
 //! The win is open for an item that a get has just vivified, for a stale one, and for one whose
 //! TTL runs short (`R`), as long as it was not sent. Events that open it again: every store of a
-//! new value, `md I`, and the end of the item. Counting is no such event: what it makes of a value that
+//! new value, `md I`, the end of the item, and the end of the connection that a win was bound to. Counting is no such event: what it makes of a value that
 //! is out of date is out of date.
 //!
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_mget_cmd`.
 
 use crate::command::{TtlStep, TtlSteps};
-use crate::item::ItemHeader;
+use crate::item::{ItemHeader, WinMark};
 use crate::reply::{TtlSeconds, TtlTrace, Win};
 use crate::time::{Clock, Deadline, Exptime};
 
@@ -58,15 +58,21 @@ pub(super) fn decide(
             },
         )
     };
-    let open = !header.win_sent && (origin == Origin::Made || header.stale || runs_short);
-    let win = if open {
-        Win::Won
-    } else if header.win_sent {
-        Win::Sent
-    } else {
-        Win::None
+    let win = match header.win {
+        WinMark::Sent => Win::Sent,
+        WinMark::Open => Win::Won,
+        WinMark::None if origin == Origin::Made || header.stale || runs_short => Win::Won,
+        WinMark::None => Win::None,
     };
     Outcome { deadline, ttl, win }
+}
+
+/// What an item knows of its win when a get has been told this.
+pub(super) const fn mark_after(mark: WinMark, told: Win) -> WinMark {
+    match told {
+        Win::Won => WinMark::Sent,
+        Win::Sent | Win::None => mark,
+    }
 }
 
 /// What remains until a deadline.
@@ -140,7 +146,11 @@ mod tests {
             key_form: KeyForm::Plain,
             fetched: false,
             stale,
-            win_sent,
+            win: if win_sent {
+                WinMark::Sent
+            } else {
+                WinMark::None
+            },
             locked: false,
         }
     }

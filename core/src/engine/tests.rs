@@ -13,6 +13,7 @@ mod lookups;
 mod queues;
 mod saved;
 mod waits;
+mod win_waits;
 mod wins;
 
 use alloc::vec::Vec;

@@ -10,8 +10,10 @@
 use alloc::vec::Vec;
 
 use super::Core;
+use super::bound_wins::BoundWin;
 use super::lock_table::{Held, Holding};
 use super::wait_table::Waiter;
+use super::win_waits::WinWaiter;
 use crate::conn_id::ConnId;
 use crate::item::Cas;
 use crate::key::Key;
@@ -35,6 +37,10 @@ pub struct View<'a> {
     pub ended: Vec<Key<'a>>,
     /// Those who wait, by key, the first to come first.
     pub waits: Vec<(Key<'a>, Vec<(ConnId, Waiter)>)>,
+    /// The wins that end with their winners, by key.
+    pub bound_wins: Vec<(Key<'a>, BoundWin)>,
+    /// The gets that wait, by key, the first to come first.
+    pub win_waits: Vec<(Key<'a>, Vec<(ConnId, WinWaiter)>)>,
     /// What is still to be told to those who waited, the oldest first.
     pub notices: Vec<Notice>,
     /// The bounds.
@@ -57,6 +63,10 @@ impl Core<MapStore> {
             store,
             locks,
             waits,
+            bound_wins,
+            win_waits,
+            // A place in a round that comes to every win.
+            wins_tended: _,
             limits,
             clock,
             next_cas,
@@ -77,6 +87,8 @@ impl Core<MapStore> {
                 .collect(),
             ended: locks.in_line().collect(),
             waits: waits.laid_open().collect(),
+            bound_wins: bound_wins.iter().collect(),
+            win_waits: win_waits.laid_open().collect(),
             notices: waits.notices().collect(),
             limits,
             clock: *clock,

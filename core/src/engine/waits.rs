@@ -33,7 +33,7 @@ impl<S: Store> Core<S> {
     #[inline]
     #[must_use]
     pub fn has_waits(&self) -> bool {
-        self.waits.untold() > 0
+        self.waits.untold() > 0 || !self.win_waits.is_empty()
     }
 
     /// When something is to happen of which somebody is to be told: a wait ends by itself, or the lease of a
@@ -41,10 +41,14 @@ impl<S: Store> Core<S> {
     /// transport calls [`pass`](Self::pass) then.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        if self.locks.has_handovers() {
+        if self.locks.has_handovers() || self.win_waits.is_on_round() {
             return Some(self.clock.now);
         }
-        let deadlines = [self.waits.next(), self.locks.next_waited_lease()];
+        let deadlines = [
+            self.waits.next(),
+            self.locks.next_waited_lease(),
+            self.win_waits.next(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
@@ -136,10 +140,10 @@ impl<S: Store> Core<S> {
         let held = self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
         let of_tables = WaitTable::bytes_for(key) + LockTable::bytes_for_waited(key);
         let wanted = self.lock_memory_bytes() + of_tables;
-        if self.waits.waits_for(conn).is_some()
+        if self.is_waiting(conn)
             || held.locks >= self.limits.locks_per_connection_max
             || self.waits.waiting(key) >= self.limits.waits_per_key_max
-            || self.waits.untold() >= self.limits.waits_max
+            || self.waiting_in_all() >= self.limits.waits_max
             || wanted > self.limits.lock_table_bytes_max
         {
             return Err(Refusal::TooManyLocks);
@@ -151,9 +155,12 @@ impl<S: Store> Core<S> {
             .map_err(|Full| Refusal::TooManyLocks)
     }
 
-    /// What the tables of locks and waits take of the memory limit.
+    /// What the tables of locks, waits and wins take of the memory limit.
     pub(super) const fn lock_memory_bytes(&self) -> usize {
-        self.locks.table_bytes() + self.waits.table_bytes()
+        self.locks.table_bytes()
+            + self.waits.table_bytes()
+            + self.bound_wins.table_bytes()
+            + self.win_waits.table_bytes()
     }
 
     /// The lock of `key` has ended, and is out of the table; its item, if there is one, is in `slot`. Who waits for
@@ -278,6 +285,9 @@ impl<S: Store> Core<S> {
         self.settle_waits(each_max);
         self.settle_leases(each_max);
         self.settle(each_max);
+        if !self.win_waits.is_empty() {
+            self.settle_wins(each_max);
+        }
     }
 
     /// When a lock that is to last from now on ends.

@@ -230,7 +230,13 @@ fn a_wait_has_its_bounds_on_the_wire() {
         ("ml k w1 w1", "CLIENT_ERROR duplicate flag\r\n"),
         ("ml k w0", "LK h1 a0 n0\r\n"),
         ("mu k w1", "CLIENT_ERROR invalid flag\r\n"),
-        ("mg k w1", "CLIENT_ERROR invalid flag\r\n"),
+        ("md k w1", "CLIENT_ERROR invalid flag\r\n"),
+        ("md k B", "CLIENT_ERROR invalid flag\r\n"),
+        ("mg k w3600001", bad),
+        ("mg k w", bad),
+        ("mg k w1 B w1", "CLIENT_ERROR duplicate flag\r\n"),
+        ("mg k w1 B", "EN\r\n"),
+        ("mg k w0 k", "EN kk\r\n"),
         ("ml k T-1 w1", "NF\r\n"),
     ] {
         let mut waiting = Waiting::new();

@@ -37,9 +37,11 @@ pub enum Flag<'a> {
     OfGrant(Fence),
     /// `T` of `ml`: how long the lock is to last.
     Lease(Lease),
-    /// `w` of `ml`: how long to wait if somebody holds the lock, in milliseconds, up to
+    /// `w` of `ml` and `mg`: how long to wait if somebody holds the lock, or has the win, in milliseconds, up to
     /// [`WAIT_MS_MAX`]; 0 is not at all.
     Wait(u64),
+    /// `B` of `mg`: a win ends with its connection.
+    Bind,
     /// `F` of `ml`: show the number of the grant.
     ShowFence,
     /// `U`: give the lock back in the same step.
@@ -124,6 +126,7 @@ impl<'a> Flag<'a> {
         Ok(match letter {
             b'b' => Self::BinaryKey,
             b'c' => Self::ShowCas,
+            b'B' if verb == Verb::Get => Self::Bind,
             b'C' => Self::Cas(number(BAD_TOKEN)?),
             b'D' => Self::Delta(number(BadFlag::Token(
                 "CLIENT_ERROR invalid numeric delta value",
@@ -154,7 +157,7 @@ impl<'a> Flag<'a> {
             b'U' if verb.changes() => Self::Unlock,
             b'u' => Self::NoBump,
             b'v' => Self::Value,
-            b'w' if verb == Verb::Lock => match number(BAD_TOKEN)? {
+            b'w' if matches!(verb, Verb::Lock | Verb::Get) => match number(BAD_TOKEN)? {
                 ms @ 0..=WAIT_MS_MAX => Self::Wait(ms),
                 _ => return Err(BAD_TOKEN),
             },
@@ -193,6 +196,7 @@ impl<'a> Flag<'a> {
                 out.extend_from_slice(&[b'.', hundreds, tens, ones]);
             }
             Self::Wait(ms) => number(b'w', ms, out),
+            Self::Bind => out.push(b'B'),
             Self::ShowFence => out.push(b'F'),
             Self::Unlock => out.push(b'U'),
             Self::ShowFetched => out.push(b'h'),

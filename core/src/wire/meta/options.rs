@@ -37,8 +37,10 @@ pub(super) struct Options<'a> {
     pub(super) unlocks: bool,
     /// `T` of `ml`.
     pub(super) lease: Option<Lease>,
-    /// `w` of `ml`.
+    /// `w` of `ml` and `mg`.
     pub(super) wait_ms: u64,
+    /// `B` of `mg`.
+    pub(super) binds: bool,
     /// Something of the item is to be shown.
     pub(super) looks: bool,
     pub(super) new_cas: NewCas,
@@ -105,6 +107,7 @@ impl<'a> Options<'a> {
             unlocks: false,
             lease: None,
             wait_ms: 0,
+            binds: false,
             looks: false,
             new_cas: NewCas::Next,
             touch: None,
@@ -203,6 +206,7 @@ impl<'a> Options<'a> {
             Flag::InGrant(fence) | Flag::OfGrant(fence) => return self.fence = Some(fence),
             Flag::Lease(lease) => return self.lease = Some(lease),
             Flag::Wait(ms) => return self.wait_ms = ms,
+            Flag::Bind => return self.binds = true,
             Flag::Unlock => return self.unlocks = true,
             Flag::Value => {
                 self.with_value = true;

@@ -58,7 +58,7 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
         (Verb::Lock, Reply::Contended(lock)) => encode_contended(envelope, lock, false, out),
         (Verb::Lock, Reply::WouldDeadlock(lock)) => encode_contended(envelope, lock, true, out),
         // Not yet.
-        (Verb::Lock, Reply::Waits) => {}
+        (Verb::Lock | Verb::Get, Reply::Waits) => {}
         // `U` without the lock: whatever grant it counts on is not in force.
         (Verb::Set, Reply::Refused(Refusal::NotLocked)) => {
             encode_set(*b"EX", 0, envelope.value_bytes, envelope, out);

@@ -78,7 +78,7 @@ pub fn decode<'a>(
         return line.respond(BAD_FORMAT);
     };
     match verb {
-        Verb::Get => decode_get(key, flags, line, key_buffer),
+        Verb::Get => decode_get(key, flags, line, limits, key_buffer),
         Verb::Set => decode_set(key, flags, line, limits, key_buffer),
         Verb::Delete => decode_delete(key, flags, line, key_buffer),
         Verb::Arithmetic => decode_arithmetic(key, flags, line, key_buffer),
@@ -109,6 +109,7 @@ fn decode_get<'a>(
     key: &'a [u8],
     text: &'a [u8],
     line: Line<'a>,
+    limits: &WireLimits,
     key_buffer: &'a mut KeyBuffer,
 ) -> Step<'a> {
     let flags = match Options::parse(Verb::Get, key, text, 2, key_buffer) {
@@ -127,6 +128,8 @@ fn decode_get<'a>(
         new_cas: flags.new_cas,
         recaches: true,
         lock: false,
+        binds: flags.binds,
+        wait_ms: if limits.waits { flags.wait_ms } else { 0 },
     });
     line.execute(command, flags.envelope(text, 0))
 }

@@ -1,0 +1,419 @@
+//! The rules of wins that are bound to a connection, and of gets that wait for a value.
+//!
+//! - Z7: a bound win never rests with a connection that has ended: it is open again from that moment on, unless it was
+//!   closed, or opened, before. A later win is untouched by the end of an earlier winner.
+//! - Z8: never is a win open, or a value there, while a get waits for it: whatever brings that about gives the win to the
+//!   first in line in the same step, and lets all go who have what they wait for.
+//! - Z9: nobody is told that he has the win before those who waited for it.
+//! - Z10: a get that waits is told of a win at most once each time that it is opened; a win that was given to
+//!   one who has ended meanwhile is passed on.
+//! - Z11: every wait ends with one notice.
+//!
+//! How: before a command about a key, and after one that may have changed its item, [`Core::tend`] compares what
+//! is noted of the key with its item; nothing else has to think of it. An item that goes unseen (evicted, flushed, expired) is
+//! noticed when its time has come, by the round that each tick begins, or by whoever asks for its key.
+//!
+//! Where nobody waits and nothing is bound, a command looks at two numbers for this.
+
+use super::Core;
+use super::bound_wins::{BoundWin, BoundWins};
+use super::lock_table::as_key;
+use super::recache::{self, Origin};
+use super::win_waits::{WinWaiter, WinWaits};
+use crate::command::Get;
+use crate::conn_id::ConnId;
+use crate::item::{ItemHeader, WinMark};
+use crate::key::Key;
+use crate::reply::{Refusal, Reply, Win};
+use crate::store::{Full, Store};
+use crate::time::{Deadline, Instant};
+use crate::wait::Outcome;
+
+/// An item that was looked up.
+type Item<S> = (<S as Store>::Slot, ItemHeader);
+
+impl<S: Store> Core<S> {
+    /// The wins that end with their winners.
+    #[must_use]
+    pub const fn bound_wins(&self) -> &BoundWins {
+        &self.bound_wins
+    }
+
+    /// The gets that wait.
+    #[must_use]
+    pub const fn win_waits(&self) -> &WinWaits {
+        &self.win_waits
+    }
+
+    /// Whether there is anything that [`Self::tend`] would look after.
+    #[inline]
+    pub(super) fn has_wins(&self) -> bool {
+        !self.bound_wins.is_empty() || !self.win_waits.is_empty()
+    }
+
+    /// Sees to it that what is noted of a key agrees with its item, as it is now (Z7, Z8).
+    #[cold]
+    pub(super) fn tend(&mut self, key: Key<'_>) {
+        let is_waited = self.win_waits.waiting(key) > 0;
+        if !is_waited && self.bound_wins.get(key).is_none() {
+            return;
+        }
+        let item = self.look_up(key);
+        if item.is_none_or(|(_, header)| header.win != WinMark::Sent) {
+            self.bound_wins.release(key);
+        }
+        if is_waited {
+            self.serve(key, item);
+        }
+    }
+
+    /// Gives those who wait for `key` what there is, in their order: until one of them has the win, or another has it
+    /// already.
+    fn serve(&mut self, key: Key<'_>, item: Option<Item<S>>) {
+        let mut item = item;
+        loop {
+            if let Some((_, header)) = item
+                && header.win == WinMark::Sent
+            {
+                return self.win_waits.set_end(key, end_of(&header));
+            }
+            let Some((conn, waiter)) = self.win_waits.leave_first(key) else {
+                return;
+            };
+            if waiter.until <= self.clock.now {
+                self.stats.counters.get_wait_timeouts += 1;
+                self.waits.notify(conn, Outcome::TimedOut);
+                continue;
+            }
+            let outcome = if let Some((slot, header)) = item {
+                item = Some((slot, self.offer(key, conn, &waiter, slot, header)));
+                // What else there is to tell, the same get without its wait is answered.
+                Outcome::Granted
+            } else {
+                let (outcome, made) = self.make_for(key, conn, waiter);
+                item = made;
+                outcome
+            };
+            self.waits.notify(conn, outcome);
+        }
+    }
+
+    /// Gives a waiting get the win of an item, if that would be its answer. Returns what the item is then.
+    fn offer(
+        &mut self,
+        key: Key<'_>,
+        conn: ConnId,
+        waiter: &WinWaiter,
+        slot: S::Slot,
+        header: ItemHeader,
+    ) -> ItemHeader {
+        let outcome = recache::decide(&self.clock, &header, &waiter.steps, Origin::Found);
+        if outcome.win != Win::Won {
+            return header;
+        }
+        self.give(key, conn, waiter, header.win == WinMark::Open);
+        let after = ItemHeader {
+            win: WinMark::Sent,
+            ..header
+        };
+        self.store.set_header(slot, after);
+        after
+    }
+
+    /// There is no item, and this get has waited for one: if it vivifies, the item is made, and the win is its.
+    fn make_for(
+        &mut self,
+        key: Key<'_>,
+        conn: ConnId,
+        waiter: WinWaiter,
+    ) -> (Outcome, Option<Item<S>>) {
+        let get = waiter.get(key);
+        let vacancy = self.store.find(key).err();
+        let vacancy = vacancy.expect("it was looked up");
+        if !get.steps.vivifies() || self.bare(key).is_some_and(|held| held.owner != conn) {
+            self.count_get(&get, Some(vacancy));
+            return (Outcome::NotFound, None);
+        }
+        // If there is no room for it, or it is gone at once, that is the answer when it asks again.
+        let slot = self.make(&get, vacancy).ok().and_then(|made| made.slot);
+        let item = slot.map(|slot| {
+            self.give(key, conn, &waiter, true);
+            (slot, self.store.header(slot))
+        });
+        (Outcome::Granted, item)
+    }
+
+    /// There is room for it in the table: what the wait has taken ([`WinWaits::bytes_for`]).
+    fn give(&mut self, key: Key<'_>, conn: ConnId, waiter: &WinWaiter, is_made: bool) {
+        let win = BoundWin {
+            winner: conn,
+            is_made,
+            is_untold: true,
+            stays: waiter.binds,
+        };
+        self.bound_wins.bind(key, win);
+    }
+
+    /// What a get is told of a win that it has waited for: that it is its, if it has not ended since.
+    #[cold]
+    pub(super) fn tell_given(&mut self, conn: ConnId, key: Key<'_>, win: Win) -> Win {
+        let given = self.bound_wins.get(key);
+        let given = given.filter(|given| given.winner == conn && given.is_untold);
+        let Some(given) = given.filter(|_| win == Win::Sent) else {
+            return win;
+        };
+        if given.stays {
+            self.bound_wins.set_told(key);
+        } else {
+            self.bound_wins.release(key);
+        }
+        Win::Won
+    }
+
+    /// A get finds that another has the win, and waits.
+    #[cold]
+    pub(super) fn wait_for_value(
+        &mut self,
+        conn: ConnId,
+        get: &Get<'_>,
+        item: Item<S>,
+    ) -> Reply<'static> {
+        let (slot, header) = item;
+        if let Err(refusal) = self.may_wait_for_value(conn, get.key, slot) {
+            return Reply::Refused(refusal);
+        }
+        self.stats.counters.get_waits += 1;
+        let ms = get.wait_ms.min(self.limits.wait_ms_max);
+        let until = self.clock.now.as_millis().saturating_add(ms);
+        let waiter = WinWaiter::new(get, Instant::from_millis(until));
+        self.win_waits.join(get.key, conn, waiter);
+        self.win_waits.set_end(get.key, end_of(&header));
+        Reply::Waits
+    }
+
+    /// A get has changed when the item of `key` is gone.
+    #[cold]
+    pub(super) fn note_end(&mut self, key: Key<'_>, header: &ItemHeader) {
+        self.win_waits.set_end(key, end_of(header));
+    }
+
+    /// Whether `conn` may wait, and sees to it that there is room for it.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
+    fn may_wait_for_value(
+        &mut self,
+        conn: ConnId,
+        key: Key<'_>,
+        slot: S::Slot,
+    ) -> Result<(), Refusal> {
+        self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
+        let wins = self.bound_wins.won_by(conn);
+        if self.is_waiting(conn)
+            || wins >= self.limits.bound_wins_per_connection_max
+            || self.win_waits.waiting(key) >= self.limits.waits_per_key_max
+            || self.waiting_in_all() >= self.limits.waits_max
+        {
+            return Err(Refusal::TooManyLocks);
+        }
+        self.make_room(WinWaits::bytes_for(key), slot).map(|_| ())
+    }
+
+    /// Whether `conn` waits for anything.
+    pub(super) fn is_waiting(&self, conn: ConnId) -> bool {
+        self.waits.waits_for(conn).is_some() || self.win_waits.is_waiting(conn)
+    }
+
+    /// How many connections wait, or are to be told of a wait.
+    pub(super) fn waiting_in_all(&self) -> usize {
+        self.waits.untold() + self.win_waits.len()
+    }
+
+    /// Binds the win that `conn` is about to be told of to it. The item may be in another slot then.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyLocks`] and [`Refusal::ConnectionClosed`] as they say.
+    #[cold]
+    pub(super) fn bind(
+        &mut self,
+        conn: ConnId,
+        key: Key<'_>,
+        slot: S::Slot,
+        is_made: bool,
+    ) -> Result<S::Slot, Refusal> {
+        self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
+        if self.bound_wins.won_by(conn) >= self.limits.bound_wins_per_connection_max {
+            self.forget_some(conn, key);
+        }
+        if self.bound_wins.won_by(conn) >= self.limits.bound_wins_per_connection_max {
+            return Err(Refusal::TooManyLocks);
+        }
+        let slot = self.make_room(BoundWins::bytes_for(key), slot)?;
+        let win = BoundWin {
+            winner: conn,
+            is_made,
+            is_untold: false,
+            stays: true,
+        };
+        self.bound_wins.bind(key, win);
+        Ok(slot)
+    }
+
+    /// Sees to it that there is room for `more` bytes of the tables beside locks, if need be at the cost of other items than the
+    /// one in `slot`, which may be in another slot then.
+    fn make_room(&mut self, more: usize, slot: S::Slot) -> Result<S::Slot, Refusal> {
+        let wanted = self.lock_memory_bytes() + more;
+        if wanted > self.limits.lock_table_bytes_max {
+            return Err(Refusal::TooManyLocks);
+        }
+        let now = self.clock.tick();
+        let kept = self
+            .store
+            .set_aside(now, Some(slot), wanted, &mut self.stats.counters);
+        match kept {
+            Ok(kept) => Ok(kept.expect("what is kept stays")),
+            Err(Full) => Err(Refusal::TooManyLocks),
+        }
+    }
+
+    /// Looks after a few of the wins of `conn`: their items may be gone unseen.
+    fn forget_some(&mut self, conn: ConnId, key: Key<'_>) {
+        let keys_max = self.limits.locks_settled_max;
+        for key in self.bound_wins.some_of(conn, key, keys_max) {
+            self.tend(as_key(&key));
+        }
+    }
+
+    /// `conn` has ended, and its locks with it: its wins are open again (Z7).
+    #[cold]
+    pub(super) fn reopen_wins(&mut self, conn: ConnId) {
+        while let Some((key, win)) = self.bound_wins.take(conn) {
+            self.reopen(as_key(&key), win);
+        }
+    }
+
+    fn reopen(&mut self, key: Key<'_>, win: BoundWin) {
+        let mut item = self.look_up(key);
+        if let Some((slot, header)) = &mut item
+            && header.win == WinMark::Sent
+        {
+            self.stats.counters.win_reopened += 1;
+            header.win = if win.is_made && !header.stale {
+                WinMark::Open
+            } else {
+                WinMark::None
+            };
+            self.store.set_header(*slot, *header);
+        }
+        self.serve(key, item);
+    }
+
+    /// The item of a key, if it is there now. Whatever time or the end of its lock does to it has been done then.
+    fn look_up(&mut self, key: Key<'_>) -> Option<Item<S>> {
+        let slot = self.store.find(key).ok()?;
+        let header = self.store.header(slot);
+        if header.locked && self.locks.owner(key).is_none() {
+            // Who held it has gone (L9). It cannot come here again: the lock is out of the table then.
+            let holding = self.locks.get(key);
+            self.let_go(key, holding.expect("L3: the item says that it is locked"));
+            return self.look_up(key);
+        }
+        if !header.locked && self.is_past(&header) {
+            let counters = &mut self.stats.counters;
+            counters.reclaimed += 1;
+            counters.expired_unfetched += u64::from(!header.fetched);
+            self.store.remove(slot);
+            return None;
+        }
+        Some((slot, header))
+    }
+
+    /// Ends up to `each_max` of the waits whose time is over, and looks at up to as many items that may be gone.
+    pub(super) fn settle_wins(&mut self, each_max: usize) {
+        for _ in 0..each_max {
+            let Some(conn) = self.win_waits.overdue(self.clock.now) else {
+                break;
+            };
+            self.win_waits.leave(conn);
+            self.stats.counters.get_wait_timeouts += 1;
+            self.waits.notify(conn, Outcome::TimedOut);
+        }
+        for _ in 0..each_max {
+            let Some(key) = self.win_waits.next_end(self.clock.now) else {
+                break;
+            };
+            self.tend(as_key(&key));
+        }
+        for _ in 0..each_max {
+            let Some(key) = self.win_waits.next_of_round() else {
+                break;
+            };
+            self.tend(as_key(&key));
+        }
+    }
+
+    /// A tick: all items that are waited for are to be looked at, and some of those that were won.
+    #[cold]
+    pub(super) fn tend_some(&mut self) {
+        self.win_waits.go_on_round();
+        let keys_max = self.limits.crawl_items_max;
+        let keys = self.bound_wins.after(self.wins_tended.as_deref(), keys_max);
+        self.wins_tended = keys.last().cloned();
+        for key in keys {
+            self.tend(as_key(&key));
+        }
+    }
+
+    /// Z7 to Z9, and that the tables say the same as the items.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn check_wins(&self) {
+        self.bound_wins.check();
+        self.win_waits.check();
+        assert!(
+            self.waiting_in_all() <= self.limits.waits_max,
+            "Z11: too many notices"
+        );
+        for (key, win) in self.bound_wins.iter() {
+            let winner = win.winner;
+            assert!(
+                self.locks.held_by(winner).is_some(),
+                "Z7: {winner} has gone"
+            );
+            assert!(
+                self.bound_wins.won_by(winner) <= self.limits.bound_wins_per_connection_max,
+                "Z7: {winner} has too many"
+            );
+            if let Some((header, _)) = self.peek(key) {
+                assert_eq!(
+                    header.win,
+                    WinMark::Sent,
+                    "Z7: the win of {key:?} is not out"
+                );
+            }
+        }
+        for key in self.win_waits.keys() {
+            assert!(
+                self.win_waits.waiting(key) <= self.limits.waits_per_key_max,
+                "Z8: too many wait for {key:?}"
+            );
+            if let Some((header, _)) = self.peek(key) {
+                assert_eq!(header.win, WinMark::Sent, "Z8: {key:?} is to be had");
+            }
+            for (conn, _) in self.win_waits.queue(key) {
+                assert!(self.locks.held_by(conn).is_some(), "Z10: {conn} has gone");
+                assert!(
+                    self.waits.waits_for(conn).is_none(),
+                    "Z11: {conn} waits twice"
+                );
+            }
+        }
+    }
+}
+
+/// When an item is gone by itself; `None` if never, or if it is held: then it goes with its lock.
+fn end_of(header: &ItemHeader) -> Option<Instant> {
+    if header.locked {
+        return None;
+    }
+    header.deadline.map(Deadline::begins)
+}
