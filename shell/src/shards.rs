@@ -319,6 +319,10 @@ impl Shards {
             }
             changed = ItemCommand::Acquire(acquire);
             &changed
+        } else if let ItemCommand::Get(get) = command
+            && get.wait_ms > 0
+        {
+            return self.wait_for_value(now, session, *get, look, answer);
         } else {
             command
         };
@@ -591,10 +595,11 @@ fn shared<'a>(value: Value<'a>, room: &'a mut Option<Bytes>) -> Value<'a> {
     }
 }
 
+/// Whether it may leave something with its connection, or have it wait: a lock, or a win.
 fn takes_lock(command: &ItemCommand<'_>) -> bool {
     match command {
         ItemCommand::Lock { .. } | ItemCommand::Acquire(_) => true,
-        ItemCommand::Get(get) => get.lock,
+        ItemCommand::Get(get) => get.lock || get.binds || get.wait_ms > 0,
         ItemCommand::Set(_)
         | ItemCommand::SetTooLarge { .. }
         | ItemCommand::Delete(_)

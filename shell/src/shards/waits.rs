@@ -1,15 +1,15 @@
-//! Waiting for a lock, over several shards.
+//! Waiting for a lock or a value, over several shards.
 //!
 //! - D7: whether a wait would close a circle is asked, and the wait begun, while every shard is held: two who
 //!   would close it together do so one after the other. Only a request that would wait pays for that.
 
 use latchd_core::Instant;
-use latchd_core::command::{Acquire, ItemCommand, Lease, Wait};
+use latchd_core::command::{Acquire, Get, ItemCommand, Lease, Wait};
 use latchd_core::reply::{Refusal, Reply};
 use latchd_core::wait::{Chain, would_deadlock};
 
 use super::hold::Hold;
-use super::{ShardSession, Shards};
+use super::{ShardCore, ShardSession, Shards};
 
 /// The clock shows whole milliseconds that have begun, so that a span of as many may end almost one too early; and
 /// whoever asked for a lease counts on all of it.
@@ -74,6 +74,31 @@ impl Shards {
     ) {
         let command = ItemCommand::Acquire(acquire);
         let reply = self.ask_holder(now, session, shard, core, &command);
+        if let Reply::Waits = reply {
+            self.waiters.seat(session.conn, session.seat);
+        }
+        answer(&reply);
+        session.held[shard] = core.locks().held_here(session.conn);
+    }
+
+    /// A get that may wait. Its shard sees to all of that; no circle can come of it that its time does not end.
+    #[cold]
+    pub(super) fn wait_for_value(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        get: Get<'_>,
+        look: impl FnOnce(&mut ShardCore),
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let shard = self.shard_of(get.key);
+        let mut core = self.core_at(now, shard);
+        look(&mut core);
+        // As with locks, not a millisecond too early.
+        let wait_ms = get.wait_ms.saturating_add(1);
+        let get = Get { wait_ms, ..get };
+        let get = ItemCommand::Get(get);
+        let reply = self.ask_holder(now, session, shard, &mut core, &get);
         if let Reply::Waits = reply {
             self.waiters.seat(session.conn, session.seat);
         }

@@ -307,6 +307,36 @@ const OF_LATCHD: &[(&str, &str, Kind, &str)] = &[
         "Times a client was told that another one computes it (Z).",
     ),
     (
+        "wins_bound",
+        "wins_bound",
+        Gauge,
+        "Wins that end with their connections.",
+    ),
+    (
+        "win_reopened",
+        "win_reopened_total",
+        Counter,
+        "Wins that were open again since their connections had ended.",
+    ),
+    (
+        "get_waits",
+        "get_waits_total",
+        Counter,
+        "Gets that have waited for a value.",
+    ),
+    (
+        "get_wait_timeouts",
+        "get_wait_timeouts_total",
+        Counter,
+        "Gets that have waited for a value in vain.",
+    ),
+    (
+        "get_waiting",
+        "get_waiting",
+        Gauge,
+        "Gets that wait for a value.",
+    ),
+    (
         "stale_marks",
         "stale_marks_total",
         Counter,
