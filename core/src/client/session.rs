@@ -170,6 +170,16 @@ impl AnyResponse<'_> {
         Some(text.into())
     }
 
+    /// Whether the server does not know what it was asked for: `ERROR` alone, or `CLIENT_ERROR`. An `ERROR` with words behind
+    /// it, or a `SERVER_ERROR`, is an answer.
+    pub(super) const fn is_not_understood(&self) -> bool {
+        use classic::reply::ClassicResponse;
+        matches!(
+            self,
+            Self::Classic(ClassicResponse::Error(b"") | ClassicResponse::ClientError(_))
+        )
+    }
+
     /// The code of a meta answer; `None` for any other answer.
     #[must_use]
     pub const fn code(&self) -> Option<Code> {

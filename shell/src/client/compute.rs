@@ -39,7 +39,9 @@ impl Drop for Reading {
 impl Reading {
     async fn news(&mut self) -> RecomputeNews {
         let (driver, machine) = self.work.as_mut().expect("it is not finished");
-        driver.news(machine).await
+        let news = driver.news(machine).await;
+        driver.keep_win_words(machine.words());
+        news
     }
 
     /// Keeps the connection for another call, once nothing of ours is under way on it: a win that
@@ -83,6 +85,7 @@ pub(super) async fn get_or_compute<E>(
     let driver = pool.driver().await;
     let mut machine = Recompute::new(key, terms);
     driver.lend(&mut machine);
+    machine.knows(driver.win_words());
     machine.read(clock::now());
     let mut reading = Reading {
         pool: pool.clone(),

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use latchd_core::client::{Action, LockWords, Machine, Received, Session};
+use latchd_core::client::{Action, LockWords, Machine, Received, Session, WinWords};
 use smol::future::{self, FutureExt};
 
 use super::clock::{self, sleep_until};
@@ -31,6 +31,8 @@ struct Open {
     session: Session,
     /// In which words the server takes locks.
     lock_words: LockWords,
+    /// What it understands of wins.
+    win_words: WinWords,
     /// What has arrived and is not consumed.
     input: Vec<u8>,
     /// What is encoded and not sent.
@@ -131,6 +133,21 @@ impl Driver {
     pub(super) const fn keep_lock_words(&mut self, words: LockWords) {
         if let State::Open(open) = &mut self.state {
             open.lock_words = words;
+        }
+    }
+
+    /// What the server at the other end understands of wins.
+    pub(super) const fn win_words(&self) -> WinWords {
+        match &self.state {
+            State::Open(open) => open.win_words,
+            State::Closed | State::Opening(_) => WinWords::Unknown,
+        }
+    }
+
+    /// Keeps, for whoever has this connection next, what the server understands of wins.
+    pub(super) const fn keep_win_words(&mut self, words: WinWords) {
+        if let State::Open(open) = &mut self.state {
+            open.win_words = words;
         }
     }
 
@@ -265,6 +282,7 @@ impl Driver {
                     socket,
                     session: Session::new(),
                     lock_words: LockWords::Unknown,
+                    win_words: WinWords::Unknown,
                     input: Vec::new(),
                     output: Vec::new(),
                 });

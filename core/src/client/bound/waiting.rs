@@ -16,7 +16,6 @@ use crate::client::moment::{after, earlier};
 use crate::client::session::AnyResponse;
 use crate::limits::WAIT_MS_MAX;
 use crate::time::Instant;
-use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::meta::reply::Code;
 
 /// How much earlier than was asked for a wait may end that the server has really waited: clocks tick
@@ -32,7 +31,7 @@ impl Bound {
         answer: &AnyResponse<'_>,
     ) {
         if self.words == LockWords::Unknown {
-            self.words = if is_not_understood(answer) {
+            self.words = if answer.is_not_understood() {
                 LockWords::Classic
             } else {
                 LockWords::Waits
@@ -65,7 +64,7 @@ impl Bound {
                 self.back_off(now);
             }
             Some(Code::NotFound) => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
-            None if is_not_understood(answer) => {
+            None if answer.is_not_understood() => {
                 self.words = LockWords::Asks;
                 self.back_off(now);
             }
@@ -140,12 +139,4 @@ impl Bound {
             }
         }
     }
-}
-
-/// M1.
-fn is_not_understood(answer: &AnyResponse<'_>) -> bool {
-    matches!(
-        answer,
-        AnyResponse::Classic(ClassicResponse::Error(b"") | ClassicResponse::ClientError(_))
-    )
 }

@@ -5,8 +5,12 @@ extern crate std;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod waiting;
+
 use super::*;
-use crate::client::Session;
+use crate::client::terms::TermsError;
+use crate::client::{Retry, Session};
+use core::time::Duration;
 
 const fn at(ms: u64) -> Instant {
     Instant::from_millis(ms)
@@ -21,6 +25,14 @@ fn terms() -> RecomputeTerms {
 }
 
 fn reading(terms: RecomputeTerms) -> Recompute {
+    let mut read = on_latchd(terms);
+    // As memcached, which was asked before.
+    read.knows(WinWords::Plain);
+    read
+}
+
+/// The same over a connection to a server that has not been asked for anything.
+fn on_latchd(terms: RecomputeTerms) -> Recompute {
     let mut read = Recompute::new(Key::new(b"k").unwrap(), terms);
     read.connected(at(0));
     read.read(at(0));

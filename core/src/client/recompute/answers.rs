@@ -1,0 +1,183 @@
+//! What the answers to a read, a store and a win that is given back mean.
+
+use super::{Query, Recompute, RecomputeGoal, RecomputeNews, Turn, Win, WinWords};
+use crate::client::machine::Failure;
+use crate::client::moment::after;
+use crate::client::recompute::Losers;
+use crate::client::session::AnyResponse;
+use crate::client::terms::DRIFT_PART;
+use crate::item::Cas;
+use crate::time::Instant;
+use crate::wire::meta::reply::{Code, MetaResponse};
+use crate::wire::{classic, scan};
+
+/// How much more than it has been running a server may say, in seconds.
+const UPTIME_EXCESS_S: u64 = 3;
+
+impl Recompute {
+    /// The answer to a read that nobody waits for has come (R6).
+    pub(super) fn was_abandoned(&mut self, now: Instant, sent: Instant, answer: &AnyResponse<'_>) {
+        self.won = win_in(answer, sent, self.binds());
+        if self.won.is_some() {
+            self.is_proven = true;
+            self.begin(RecomputeGoal::GiveBack, now);
+        } else {
+            self.end(RecomputeNews::GaveBack);
+        }
+    }
+
+    pub(super) fn was_read(
+        &mut self,
+        now: Instant,
+        (query, sent, until): (Query, Instant, Instant),
+        answer: &AnyResponse<'_>,
+    ) {
+        let AnyResponse::Meta(MetaResponse {
+            code: Code::Value,
+            value,
+            ..
+        }) = *answer
+        else {
+            return self.was_refused(now, answer);
+        };
+        if self.words == WinWords::Unknown {
+            self.words = WinWords::Binds;
+        }
+        let stale = answer.has(b'X');
+        let empty = value.is_empty();
+        if answer.has(b'W') {
+            self.won = win_in(answer, sent, self.binds());
+            if self.won.is_none() {
+                return self.end(RecomputeNews::Failed(Failure::Unexpected));
+            }
+            self.is_proven = true;
+            let old = (!empty).then(|| value.into());
+            self.end(RecomputeNews::Compute { old });
+            self.goal = RecomputeGoal::Compute;
+            return;
+        }
+        let usable =
+            !answer.has(b'Z') || (!empty && (!stale || self.terms.losers == Losers::TakeStale));
+        if usable {
+            let value = value.into();
+            return self.end(RecomputeNews::Found { value, stale });
+        }
+        self.heard_busy = true;
+        self.repeated = false;
+        if query == Query::Goal && self.wait_left(now).is_some() {
+            self.turn = Turn::Due { at: now };
+        } else if now >= until || self.has_waited_enough(now) {
+            self.end(RecomputeNews::TimedOut);
+        } else if let Some(wait) = self.retries.next_wait() {
+            self.turn = Turn::Due {
+                at: after(now, wait).min(until),
+            };
+        } else {
+            self.end(RecomputeNews::TimedOut);
+        }
+    }
+
+    /// A read was not answered with a value (M1, M2).
+    fn was_refused(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+        let asked_more = self.binds();
+        if self.words == WinWords::Unknown {
+            self.words = if answer.is_not_understood() {
+                WinWords::Plain
+            } else {
+                WinWords::Binds
+            };
+        }
+        if asked_more && answer.refusal().is_some() {
+            self.is_plain = true;
+            self.repeated = false;
+            self.turn = Turn::Due { at: now };
+        } else {
+            self.end(RecomputeNews::Failed(Failure::from_answer(answer)));
+        }
+    }
+
+    pub(super) fn was_stored(&mut self, answer: &AnyResponse<'_>) {
+        match answer.code() {
+            Some(Code::Done) => self.end(RecomputeNews::Stored),
+            Some(Code::Exists | Code::NotFound | Code::NotStored | Code::Locked) => {
+                self.end(RecomputeNews::Superseded);
+            }
+            _ => self.end(RecomputeNews::Failed(Failure::from_answer(answer))),
+        }
+    }
+
+    pub(super) fn was_given_back(&mut self, answer: &AnyResponse<'_>) {
+        match answer.code() {
+            // An item of another version is not ours to give back any more.
+            Some(Code::Done | Code::Exists | Code::NotFound | Code::Locked) => {
+                self.end(RecomputeNews::GaveBack);
+            }
+            _ => self.end(RecomputeNews::Failed(Failure::from_answer(answer))),
+        }
+    }
+
+    /// A line of the answer to [`Query::Uptime`], or its end.
+    pub(super) fn was_up(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+        if let AnyResponse::Classic(classic::reply::ClassicResponse::Stat { name, value }) = answer
+        {
+            if *name == b"uptime" {
+                self.uptime_s = scan::u64_from(value);
+            }
+            self.turn = Turn::Awaiting {
+                query: Query::Uptime,
+                sent: now,
+            };
+            return;
+        }
+        let is_same_run = match (self.won, self.uptime_s.take()) {
+            (Some(win), Some(uptime_s)) => ran_at(win.sent, now, uptime_s),
+            (None, _) | (_, None) => false,
+        };
+        if is_same_run {
+            self.is_proven = true;
+            self.turn = Turn::Due { at: now };
+            return;
+        }
+        let is_store = matches!(self.goal, RecomputeGoal::Store { .. });
+        self.end(if is_store {
+            RecomputeNews::Superseded
+        } else {
+            RecomputeNews::GaveBack
+        });
+    }
+}
+
+/// The win that an answer to a read sent at `sent` tells of.
+fn win_in(answer: &AnyResponse<'_>, sent: Instant, is_bound: bool) -> Option<Win> {
+    let AnyResponse::Meta(MetaResponse {
+        code: Code::Value,
+        value,
+        ..
+    }) = answer
+    else {
+        return None;
+    };
+    if !answer.has(b'W') {
+        return None;
+    }
+    Some(Win {
+        cas: answer.number(b'c').and_then(Cas::new)?,
+        is_claim: value.is_empty() && !answer.has(b'X'),
+        is_bound,
+        sent,
+    })
+}
+
+/// Whether a server that says at `now` that it has been running for `uptime_s` ran at `then` already.
+///
+/// In doubt it did not. What is said may be three seconds too much: memcached begins to count at 2
+/// (1.6.45 `memcached.c`, `process_started`), and in whole seconds; and two clocks drift.
+fn ran_at(then: Instant, now: Instant, uptime_s: u64) -> bool {
+    let elapsed_ms = now.as_millis().saturating_sub(then.as_millis());
+    let needed_ms = elapsed_ms.saturating_add(elapsed_ms.div_ceil(DRIFT_PART));
+    let ran_ms = uptime_s
+        .saturating_sub(UPTIME_EXCESS_S)
+        .saturating_mul(1000);
+    // All of it, a restart as well, may have happened within one millisecond.
+    ran_ms > needed_ms
+}

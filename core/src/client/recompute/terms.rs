@@ -1,0 +1,77 @@
+//! How a value is read that one client at a time computes, and how it is kept.
+
+use core::time::Duration;
+
+use crate::client::retry::Retry;
+use crate::client::terms::{TTL_MAX, TTL_MIN, TermsError};
+
+/// How a value is read, and kept.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub struct RecomputeTerms {
+    /// How long the value lives; 0 is for ever.
+    pub ttl: Duration,
+    /// How long before its end one client is told to compute it anew; 0 is not to.
+    pub early: Duration,
+    /// How long a client may take to compute a value that is not there at all, before another one is
+    /// told to.
+    pub claim: Duration,
+    /// What those do who may not compute it.
+    pub losers: Losers,
+    /// When to look again while somebody else computes.
+    pub retry: Retry,
+    /// How long to go on looking; `None` is as long as `claim`.
+    pub deadline: Option<Duration>,
+    /// How long the server may take to answer before the connection counts as broken.
+    pub reply_timeout: Duration,
+    /// What jitter is drawn from: any number that differs between clients.
+    pub seed: u64,
+}
+
+impl RecomputeTerms {
+    /// A value that lives for `ttl`, and is computed anew `early` before its end.
+    ///
+    /// # Errors
+    /// [`TermsError`] if the server cannot measure `ttl`.
+    pub const fn new(ttl: Duration, early: Duration) -> Result<Self, TermsError> {
+        if !ttl.is_zero() && ttl.as_millis() < TTL_MIN.as_millis() {
+            return Err(TermsError::TtlTooShort);
+        }
+        if ttl.as_millis() > TTL_MAX.as_millis() || early.as_millis() > TTL_MAX.as_millis() {
+            return Err(TermsError::TtlTooLong);
+        }
+        Ok(Self {
+            ttl,
+            early,
+            claim: Duration::from_secs(30),
+            losers: Losers::Wait,
+            retry: Retry::exponential(Duration::from_millis(10), Duration::from_millis(500))
+                .with_jitter(),
+            deadline: None,
+            reply_timeout: Duration::from_secs(5),
+            seed: 0,
+        })
+    }
+}
+
+/// What those do who may not compute a value. One that is only about to expire is good for all.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Losers {
+    /// They wait for the new value.
+    #[default]
+    Wait,
+    /// They take a value that was marked stale, and wait if there is none.
+    TakeStale,
+}
+
+/// What the server behind a connection understands of wins, as its answers have told.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum WinWords {
+    /// It has not been asked.
+    #[default]
+    Unknown,
+    /// It binds them, and lets wait for them (`mg … B`, `w`).
+    Binds,
+    /// What memcached does.
+    Plain,
+}

@@ -1,0 +1,180 @@
+//! A server that binds wins and lets wait for them, and how one is told from others.
+
+use super::*;
+
+const WON: &str = "VA 0 c7 W\r\n\r\n";
+const BUSY: &str = "VA 0 c7 Z\r\n\r\n";
+const NOT_KNOWN: &str = "CLIENT_ERROR invalid flag\r\n";
+
+#[test]
+fn a_win_is_asked_for_that_ends_with_the_connection() {
+    let mut read = on_latchd(terms());
+    let (sent, news) = play(&mut read, 0, WON);
+    assert_eq!(sent, "mg k v c N30 R5 B\r\n");
+    assert_eq!(news, Some(RecomputeNews::Compute { old: None }));
+    assert_eq!(read.words(), WinWords::Binds);
+    read.computed(at(9), b"new");
+    let (sent, news) = play(&mut read, 9, "HD\r\n");
+    assert_eq!(sent, "ms k 3 C7 T60\r\nnew\r\n");
+    assert_eq!(news, Some(RecomputeNews::Stored));
+}
+
+#[test]
+fn what_another_computes_is_waited_for_on_the_server() {
+    let mut read = on_latchd(terms());
+    exchange(&mut read, 10, BUSY);
+    let (sent, news) = play(&mut read, 10, "VA 2 c8\r\nhi\r\n");
+    assert_eq!(sent, "mg k v c N30 R5 B w140\r\n");
+    assert_eq!(news, Some(found(b"hi", false)));
+
+    // Its winner has died.
+    let mut heir = on_latchd(terms());
+    exchange(&mut heir, 0, BUSY);
+    let (_, news) = play(&mut heir, 0, WON);
+    assert_eq!(news, Some(RecomputeNews::Compute { old: None }));
+}
+
+#[test]
+fn what_is_good_for_all_is_not_waited_for() {
+    let mut read = on_latchd(terms());
+    let (sent, news) = play(&mut read, 0, "VA 2 c7 Z\r\nhi\r\n");
+    assert_eq!(sent, "mg k v c N30 R5 B\r\n");
+    assert_eq!(news, Some(found(b"hi", false)));
+}
+
+#[test]
+fn a_wait_in_vain_times_out_and_one_that_ends_early_backs_off() {
+    let mut late = on_latchd(terms());
+    exchange(&mut late, 0, BUSY);
+    assert!(matches!(late.poll(at(0)), Action::Send(_)));
+    let until = Some(at(250));
+    assert_eq!(late.poll(at(1)), Action::Wait { until });
+    let mut late = on_latchd(terms());
+    exchange(&mut late, 0, BUSY);
+    let mut session = Session::new();
+    let Action::Send(request) = late.poll(at(0)) else {
+        panic!("it waits");
+    };
+    session.send(&request, &mut Vec::new()).unwrap();
+    let received = session.receive(BUSY.as_bytes()).unwrap().unwrap();
+    late.reply(at(150), &received.answer);
+    assert_eq!(late.poll(at(150)), Action::Tell(RecomputeNews::TimedOut));
+    assert!(late.is_idle());
+
+    let mut early = on_latchd(terms());
+    exchange(&mut early, 0, BUSY);
+    assert_eq!(play(&mut early, 0, BUSY).1, None);
+    let until = Some(at(100));
+    assert_eq!(early.poll(at(1)), Action::Wait { until });
+    let (sent, _) = play(&mut early, 100, WON);
+    assert_eq!(sent, "mg k v c N30 R5 B w50\r\n");
+}
+
+#[test]
+fn so_many_tries_are_waited_for_as_long_as_they_would_take() {
+    let few = RecomputeTerms {
+        retry: Retry::linear(Duration::from_millis(20)).limited(3),
+        ..terms()
+    };
+    let mut read = on_latchd(few);
+    exchange(&mut read, 0, BUSY);
+    let (sent, _) = play(&mut read, 0, WON);
+    assert_eq!(sent, "mg k v c N30 R5 B w60\r\n");
+}
+
+#[test]
+fn a_server_that_does_not_know_it_is_asked_in_memcacheds_words_from_then_on() {
+    let mut read = on_latchd(terms());
+    exchange(&mut read, 0, NOT_KNOWN);
+    assert_eq!(read.words(), WinWords::Plain);
+    let (sent, _) = play(&mut read, 0, BUSY);
+    assert_eq!(sent, "mg k v c N30 R5\r\n");
+    let (sent, _) = play(&mut read, 100, "VA 2 c8\r\nhi\r\n");
+    assert_eq!(sent, "mg k v c N30 R5\r\n", "it is polled");
+    // Another connection may be to another server.
+    read.disconnected(at(200));
+    read.connected(at(200));
+    read.read(at(200));
+    let sent = exchange(&mut read, 200, "ERROR\r\n");
+    assert_eq!(sent, "mg k v c N30 R5 B\r\n");
+    let (sent, news) = play(&mut read, 200, "ERROR\r\n");
+    assert_eq!(sent, "mg k v c N30 R5\r\n");
+    let refused = RecomputeNews::Failed(Failure::Refused("ERROR".into()));
+    assert_eq!(news, Some(refused));
+}
+
+#[test]
+fn a_server_that_binds_no_more_is_polled_by_this_read() {
+    let full = "SERVER_ERROR too many locks\r\n";
+    let mut read = on_latchd(terms());
+    exchange(&mut read, 0, full);
+    let (sent, _) = play(&mut read, 0, BUSY);
+    assert_eq!(sent, "mg k v c N30 R5\r\n");
+    let (sent, news) = play(
+        &mut read,
+        100,
+        "SERVER_ERROR out of memory storing object\r\n",
+    );
+    assert_eq!(sent, "mg k v c N30 R5\r\n");
+    assert!(matches!(news, Some(RecomputeNews::Failed(_))));
+    read.read(at(100));
+    let sent = exchange(&mut read, 100, BUSY);
+    assert_eq!(sent, "mg k v c N30 R5 B\r\n", "the next one asks again");
+    // One too many who wait.
+    exchange(&mut read, 100, full);
+    let (sent, _) = play(&mut read, 100, BUSY);
+    assert_eq!(sent, "mg k v c N30 R5\r\n");
+}
+
+/// The end of the connection gives up its place, and whatever win it was given in that moment.
+#[test]
+fn a_wait_that_is_broken_off_closes_its_connection() {
+    let mut read = on_latchd(terms());
+    exchange(&mut read, 0, BUSY);
+    assert!(matches!(read.poll(at(0)), Action::Send(_)));
+    read.abandon(at(5));
+    assert_eq!(read.poll(at(5)), Action::Disconnect);
+    read.disconnected(at(5));
+    assert_eq!(read.poll(at(5)), Action::Tell(RecomputeNews::GaveBack));
+    assert!(read.is_idle());
+
+    // So does one whose server has gone silent.
+    let mut read = on_latchd(terms());
+    exchange(&mut read, 0, BUSY);
+    assert!(matches!(read.poll(at(0)), Action::Send(_)));
+    assert_eq!(read.poll(at(250)), Action::Tell(RecomputeNews::TimedOut));
+    assert_eq!(read.poll(at(250)), Action::Disconnect);
+}
+
+#[test]
+fn a_bound_win_that_has_lost_its_connection_is_not_given_back() {
+    let mut read = on_latchd(terms());
+    play(&mut read, 0, WON);
+    read.disconnected(at(1));
+    read.give_back(at(2));
+    assert_eq!(read.poll(at(2)), Action::Tell(RecomputeNews::GaveBack));
+    assert!(read.is_idle());
+
+    // Nor is one whose giving back was under way.
+    let mut read = on_latchd(terms());
+    play(&mut read, 0, WON);
+    read.give_back(at(2));
+    assert!(matches!(read.poll(at(2)), Action::Send(_)));
+    read.disconnected(at(3));
+    assert_eq!(read.poll(at(3)), Action::Tell(RecomputeNews::GaveBack));
+}
+
+#[test]
+fn what_was_computed_for_a_win_that_was_lost_is_stored_if_nobody_was_faster() {
+    let mut read = on_latchd(terms());
+    play(&mut read, 0, WON);
+    read.disconnected(at(1));
+    read.computed(at(2_000), b"new");
+    assert!(matches!(read.poll(at(2_000)), Action::Connect { .. }));
+    read.connected(at(2_000));
+    let up = "STAT uptime 9\r\nEND\r\n";
+    assert_eq!(exchange(&mut read, 2_000, up), "stats\r\n");
+    let (sent, news) = play(&mut read, 2_000, "HD\r\n");
+    assert_eq!(sent, "ms k 3 C7 T60\r\nnew\r\n");
+    assert_eq!(news, Some(RecomputeNews::Stored));
+}
