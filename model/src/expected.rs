@@ -8,6 +8,7 @@ use latchd_core::command::{
     Arithmetic, Delete, Direction, Get, Guard, ItemCommand, LockAfter, NewCas, Removal, Set,
     SetMode, TtlStep, TtlSteps,
 };
+use latchd_core::item::WinMark;
 use latchd_core::time::{Exptime, TICK_MS, Tick};
 
 use crate::invariants::{Invariant, Witness};
