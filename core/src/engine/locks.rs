@@ -323,6 +323,10 @@ impl<S: Store> Core<S> {
         };
         let pinned_bytes = slot.map(|slot| self.store.item_bytes(slot));
         self.locks.acquire(key, grant, pinned_bytes);
+        if !self.win_waits.is_empty() {
+            // Held, it does not go by itself.
+            self.win_waits.set_end(key, None);
+        }
         fence
     }
 
@@ -346,7 +350,7 @@ impl<S: Store> Core<S> {
 
     pub(super) fn unlock_all(&mut self, conn: ConnId) -> Reply<'static> {
         self.stats.counters.lock_released += self.locks.end_term(conn) as u64;
-        if self.locks.has_handovers() {
+        if self.locks.has_handovers() || !self.win_waits.is_empty() {
             self.settle(self.limits.locks_settled_max);
         }
         Reply::Unlocked
@@ -360,7 +364,7 @@ impl<S: Store> Core<S> {
         if !self.bound_wins.is_empty() {
             self.reopen_wins(conn);
         }
-        if self.locks.has_handovers() {
+        if self.locks.has_handovers() || !self.win_waits.is_empty() {
             self.settle(self.limits.locks_settled_max);
         }
     }

@@ -159,6 +159,7 @@ impl<S: Store> Core<S> {
             self.remove(get.key, slot);
             return Reply::Refused(refusal);
         }
+        self.commit_cas(get.new_cas);
         self.count_win(outcome.win);
         Reply::Hit(Hit {
             key: get.key.as_bytes(),
@@ -178,7 +179,7 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// Makes an empty item for a get to fill, whose win is given with that.
+    /// Makes an empty item for a get to fill, whose win is given with that. Its CAS is to be committed.
     ///
     /// # Errors
     /// [`Refusal::OutOfMemory`]: nothing has changed.
@@ -221,7 +222,6 @@ impl<S: Store> Core<S> {
             self.join_lock(get.key, inserted);
             slot = Some(inserted);
         }
-        self.commit_cas(get.new_cas);
         Ok(Made {
             slot,
             header,

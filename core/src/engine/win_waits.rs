@@ -176,8 +176,9 @@ impl WinWaits {
         self.round.is_some() || self.next.is_some_and(|at| at <= now)
     }
 
-    /// Whether all items are being looked at.
-    pub(super) const fn is_on_round(&self) -> bool {
+    /// Whether all items are being looked at, some with each call: then there is something to do now.
+    #[must_use]
+    pub const fn is_on_round(&self) -> bool {
         self.round.is_some()
     }
 
@@ -203,7 +204,8 @@ impl WinWaits {
         };
         let mut behind = self.by_key.range::<[u8], _>((from, Bound::Unbounded));
         let key = behind.next().map(|(key, _)| Arc::clone(key));
-        self.round = key.clone().map(Round::Behind);
+        let has_more = behind.next().is_some();
+        self.round = key.clone().filter(|_| has_more).map(Round::Behind);
         key
     }
 

@@ -135,7 +135,13 @@ impl<S: Store> Core<S> {
             return (Outcome::NotFound, None);
         }
         // If there is no room for it, or it is gone at once, that is the answer when it asks again.
-        let slot = self.make(&get, vacancy).ok().and_then(|made| made.slot);
+        let slot = match self.make(&get, vacancy) {
+            Ok(made) => {
+                self.commit_cas(get.new_cas);
+                made.slot
+            }
+            Err(_) => None,
+        };
         let item = slot.map(|slot| {
             self.give(key, conn, &waiter, true);
             (slot, self.store.header(slot))
@@ -294,8 +300,10 @@ impl<S: Store> Core<S> {
 
     fn reopen(&mut self, key: Key<'_>, win: BoundWin) {
         let mut item = self.look_up(key);
+        // Its lock may have ended with that, and it is gone and made anew for another.
         if let Some((slot, header)) = &mut item
             && header.win == WinMark::Sent
+            && self.bound_wins.get(key).is_none()
         {
             self.stats.counters.win_reopened += 1;
             header.win = if win.is_made && !header.stale {

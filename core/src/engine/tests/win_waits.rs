@@ -529,3 +529,18 @@ fn who_waits_shares_the_memory_of_locks() {
     assert_eq!(bench.notices(), [(B, GRANTED)]);
     bench.parks(C, patient("k"));
 }
+
+/// The placeholder has expired while its winner held its lock: it goes with the lock, and is made anew for who
+/// waits, whose win that is.
+#[test]
+fn a_winner_that_held_its_expired_item_takes_no_win_from_its_heir() {
+    let mut bench = bench();
+    assert_eq!(bench.win(A, bound("k")), Win::Won);
+    assert_eq!(bench.ask(A, lock("k")), Reply::Locked);
+    bench.now_ms += 31_000;
+    bench.parks(B, patient("k"));
+    bench.close(A);
+    assert_eq!(bench.notices(), [(B, GRANTED)]);
+    assert_eq!(bench.win(C, vivifying("k")), Win::Sent);
+    assert_eq!(bench.win(B, again(patient("k"))), Win::Won);
+}
