@@ -25,6 +25,7 @@ pub mod command;
 mod conn_id;
 pub mod connection;
 pub mod engine;
+mod erased;
 pub mod execute;
 pub mod fence;
 pub mod item;

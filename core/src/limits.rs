@@ -30,6 +30,9 @@ pub struct Limits {
     /// Whether items are evicted for room at all; if not, a store without room is
     /// [`Refusal::OutOfMemory`](crate::reply::Refusal::OutOfMemory). memcached's `-M`.
     pub evict: bool,
+    /// Whether values are zeroed when they are dead: `--secure-erase`. When that is stands with
+    /// [`Store`](crate::store::Store).
+    pub erase: bool,
     /// How many locks one connection may hold, over all cores; one more is
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
     pub locks_per_connection_max: usize,
@@ -84,6 +87,7 @@ impl Limits {
             value_bytes_max,
             memory_bytes_max,
             evict: true,
+            erase: false,
             // As many as a program that locks a batch of rows would take, few enough that one
             // client cannot pin a cache of small items.
             locks_per_connection_max: 65_536,

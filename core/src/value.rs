@@ -7,6 +7,8 @@ use core::ops::Deref;
 
 use bytes::Bytes;
 
+use crate::erased::erased;
+
 /// The shortest value that is worth sharing, in bytes; a shorter one is copied. Up to here a copy
 /// costs less than one more piece in a system call and a counter that several threads change.
 pub const SHARED_VALUE_BYTES_MIN: usize = 16 << 10;
@@ -29,6 +31,17 @@ impl<'a> Value<'a> {
     /// is, and the store will find that out once more.
     #[must_use]
     pub fn share(self, room: &'a mut Option<Bytes>) -> Self {
+        self.share_as(room, Bytes::from)
+    }
+
+    /// As [`share`](Self::share); the copy is zeroed by whoever is the last to have it, as
+    /// [`Limits::erase`](crate::Limits::erase) asks.
+    #[must_use]
+    pub fn share_to_erase(self, room: &'a mut Option<Bytes>) -> Self {
+        self.share_as(room, erased)
+    }
+
+    fn share_as(self, room: &'a mut Option<Bytes>, keep: fn(Vec<u8>) -> Bytes) -> Self {
         match self {
             Self::Borrowed(bytes) if bytes.len() >= SHARED_VALUE_BYTES_MIN => {
                 let mut copy = Vec::new();
@@ -36,7 +49,7 @@ impl<'a> Value<'a> {
                     return self;
                 }
                 copy.extend_from_slice(bytes);
-                Self::Shared(room.insert(copy.into()))
+                Self::Shared(room.insert(keep(copy)))
             }
             Self::Borrowed(_) | Self::Shared(_) => self,
         }

@@ -90,6 +90,9 @@ pub(crate) struct Args {
     /// Refuse to store when memory is full, instead of evicting
     #[arg(short = 'M', long)]
     disable_evictions: bool,
+    /// Zero values when they are deleted, replaced, evicted or swept
+    #[arg(long)]
+    secure_erase: bool,
     /// Connections at a time
     #[arg(short, long, value_name = "NUMBER", default_value_t = 1024,
         value_parser = clap::value_parser!(u32).range(1..))]
@@ -205,6 +208,7 @@ impl Args {
         config.value_bytes_max = self.max_item_size;
         config.memory_file = self.memory_file;
         config.evict = !self.disable_evictions;
+        config.secure_erase = self.secure_erase;
         config.connections_max = self.conn_limit as usize;
         config.dead_peer = Duration::from_secs(u64::from(self.dead_peer));
         config.status = self.status;

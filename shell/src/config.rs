@@ -32,6 +32,7 @@ const WATCHER_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 20;
 /// What a server is told at its start. Fill in what differs from [`Config::default`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
 pub struct Config {
     /// Where to listen on TCP; may be empty if there is a Unix socket. `-l`, `-p`.
     pub listen: Vec<ListenAddress>,
@@ -44,6 +45,8 @@ pub struct Config {
     pub backlog: u16,
     /// What all items together may take, in bytes. `-m`.
     pub memory_bytes_max: usize,
+    /// Values are zeroed when they are dead. `--secure-erase`.
+    pub secure_erase: bool,
     /// The largest value, in bytes. `-I`.
     pub value_bytes_max: usize,
     /// Locks that one connection may hold. Beside it, whatever it is, the locks of one connection and
@@ -125,6 +128,7 @@ impl Default for Config {
             watcher_bytes_max: 256 << 10,
             memory_file: None,
             evict: true,
+            secure_erase: false,
             connections_max: 1024,
             connections_per_peer_max: None,
             reject_past_limit: true,

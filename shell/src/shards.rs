@@ -75,6 +75,8 @@ pub(crate) struct Shards {
     hasher: RandomState,
     /// How many who wait for each other are looked at ([`Limits::wait_chain_max`]).
     wait_chain_max: usize,
+    /// Values are zeroed when they are dead.
+    erases: bool,
     /// The bounds of all shards together.
     limits: Mutex<Limits>,
     waiters: Arc<Waiters>,
@@ -198,6 +200,7 @@ impl Shards {
             cores,
             hasher: RandomState::new(),
             wait_chain_max: limits.wait_chain_max,
+            erases: limits.erase,
             limits: Mutex::new(limits),
             waiters,
             watches_evictions: AtomicBool::new(false),
@@ -290,6 +293,18 @@ impl Shards {
         self.execute_item(now, session, command, look, answer);
     }
 
+    /// A value that is copied if it is large and there is memory for that: else it is the store that
+    /// finds out that there is none.
+    fn shared<'a>(&self, value: Value<'a>, room: &'a mut Option<Bytes>) -> Value<'a> {
+        if !headroom::stays_beside(value.len()) {
+            value
+        } else if self.erases {
+            value.share_to_erase(room)
+        } else {
+            value.share(room)
+        }
+    }
+
     /// Asks the one shard that has the key, and has it looked at before. A connection is announced to a shard when it
     /// first may take a lock there. A large value is copied before the shard is held, where the store can
     /// keep the copy as it is.
@@ -309,7 +324,7 @@ impl Shards {
             && !set.mode.extends()
             && set.value.len() >= SHARED_VALUE_BYTES_MIN
         {
-            let value = shared(set.value, &mut room);
+            let value = self.shared(set.value, &mut room);
             changed = ItemCommand::Set(Set { value, ..*set });
             &changed
         } else if let ItemCommand::Acquire(mut acquire) = *command {
@@ -583,16 +598,6 @@ impl Shards {
 
 fn is_flush_due(core: &ShardCore, now: Instant) -> bool {
     core.flush_at().is_some_and(|at| at <= now)
-}
-
-/// A value that is copied if it is large and there is memory for that: else it is the store that
-/// finds out that there is none.
-fn shared<'a>(value: Value<'a>, room: &'a mut Option<Bytes>) -> Value<'a> {
-    if headroom::stays_beside(value.len()) {
-        value.share(room)
-    } else {
-        value
-    }
 }
 
 /// Whether it may leave something with its connection, or have it wait: a lock, or a win.

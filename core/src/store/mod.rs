@@ -9,6 +9,10 @@
 //! - S3: [`Usage::bytes`] never exceeds [`memory_bytes_max`](crate::Limits::memory_bytes_max). After that was
 //!   lowered, it never exceeds what was held then.
 
+//! - S4: if [`Limits::erase`] asks for it, values are zeroed: of an item that is removed, replaced, evicted, extended
+//!   or moved, at once; of one that has expired or was flushed, when the store comes to it; of a large one that is
+//!   still being sent, when that is done. The [reference](MapStore) does not.
+
 mod log;
 mod map;
 

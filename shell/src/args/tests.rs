@@ -338,6 +338,12 @@ fn the_last_of_two_flags_counts() {
 }
 
 #[test]
+fn values_are_zeroed_for_whoever_asks_for_it() {
+    assert!(config("--secure-erase").secure_erase);
+    assert!(!config("").secure_erase);
+}
+
+#[test]
 fn the_command_line_comes_before_the_environment_and_that_before_the_file() {
     let file = File::new(
         "order",

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::Full;
 use super::chunks::Chunks;
 use super::geometry::{ALLOCATION_BYTES, Geometry};
+use crate::erased::erased;
 
 /// The huge values of a store.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct Huge {
     free: Option<u32>,
     used: usize,
     value_bytes: usize,
+    /// Values are zeroed at their end.
+    erases: bool,
 }
 
 /// What stands under a number.
@@ -35,12 +38,13 @@ enum Place {
 pub(super) const HUGE_BYTES: usize = ALLOCATION_BYTES;
 
 impl Huge {
-    pub(super) const fn new(geometry: Geometry) -> Self {
+    pub(super) const fn new(geometry: Geometry, erases: bool) -> Self {
         Self {
             values: Chunks::new(geometry.chunk_len(size_of::<Place>(), 2)),
             free: None,
             used: 0,
             value_bytes: 0,
+            erases,
         }
     }
 
@@ -85,6 +89,24 @@ impl Huge {
         self.used += 1;
         self.value_bytes += value_bytes;
         Ok(number)
+    }
+
+    /// Copies pieces of a value into an allocation of their own.
+    ///
+    /// # Errors
+    /// [`Full`] if the allocator refuses.
+    pub(super) fn joined(&self, pieces: &[&[u8]]) -> Result<Bytes, Full> {
+        let value_bytes = pieces.iter().map(|piece| piece.len()).sum();
+        let mut value = Vec::new();
+        value.try_reserve_exact(value_bytes).map_err(|_| Full)?;
+        for piece in pieces {
+            value.extend_from_slice(piece);
+        }
+        Ok(if self.erases {
+            erased(value)
+        } else {
+            Bytes::from(value)
+        })
     }
 
     /// The value under a number that is in use.
@@ -134,34 +156,20 @@ impl Huge {
     }
 }
 
-/// Copies pieces of a value into an allocation of their own.
-///
-/// # Errors
-/// [`Full`] if the allocator refuses.
-pub(super) fn joined(pieces: &[&[u8]]) -> Result<Bytes, Full> {
-    let value_bytes = pieces.iter().map(|piece| piece.len()).sum();
-    let mut value = Vec::new();
-    value.try_reserve_exact(value_bytes).map_err(|_| Full)?;
-    for piece in pieces {
-        value.extend_from_slice(piece);
-    }
-    Ok(Bytes::from(value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_number_is_used_again() {
-        let mut huge = Huge::new(Geometry::for_memory(1 << 20));
+        let mut huge = Huge::new(Geometry::for_memory(1 << 20), false);
         let numbers: Vec<u32> = [b"one".as_slice(), b"two", b"three"]
             .into_iter()
-            .map(|value| huge.insert(joined(&[value]).unwrap()).unwrap())
+            .map(|value| huge.insert(huge.joined(&[value]).unwrap()).unwrap())
             .collect();
         huge.remove(numbers[1]);
         huge.check();
-        let number = huge.insert(joined(&[b"fo", b"ur"]).unwrap()).unwrap();
+        let number = huge.insert(huge.joined(&[b"fo", b"ur"]).unwrap()).unwrap();
         assert_eq!(number, numbers[1]);
         assert_eq!(huge.value(number).as_ref(), b"four");
         assert_eq!(huge.value(numbers[2]).as_ref(), b"three");
@@ -170,9 +178,9 @@ mod tests {
 
     #[test]
     fn what_it_holds_is_what_was_said() {
-        let mut huge = Huge::new(Geometry::for_memory(1 << 20));
+        let mut huge = Huge::new(Geometry::for_memory(1 << 20), false);
         let expected = huge.held_bytes() + huge.insert_bytes(5);
-        let number = huge.insert(joined(&[b"12345"]).unwrap()).unwrap();
+        let number = huge.insert(huge.joined(&[b"12345"]).unwrap()).unwrap();
         assert_eq!(huge.held_bytes(), expected);
         huge.remove(number);
         huge.check();

@@ -20,6 +20,7 @@
 use core::ops::Range;
 
 use super::geometry::Geometry;
+use crate::erased;
 use crate::item::{Cas, ItemHeader, WinMark};
 use crate::key::{Key, KeyForm};
 use crate::time::{Deadline, Tick};
@@ -345,6 +346,13 @@ impl<'a> RecordMut<'a> {
         if hits < HITS_MAX {
             self.set_hits(hits + 1);
         }
+    }
+
+    /// Zeroes the value, and what stands behind it up to the next record.
+    pub(super) fn erase_value(&mut self, geometry: &Geometry) {
+        let record = self.as_ref();
+        let (start, end) = (record.value_start(), record.padded_bytes(geometry));
+        erased::zero(&mut self.0[start..end]);
     }
 
     #[inline]

@@ -160,6 +160,11 @@ impl<B: Block> Segment<B> {
         self.len() - staying as usize
     }
 
+    #[cfg(test)]
+    pub(super) const fn block(&self) -> &B {
+        &self.block
+    }
+
     pub(super) const fn links(&mut self, row: Row) -> &mut Links {
         &mut self.links[row as usize]
     }

@@ -5,6 +5,8 @@
 //! - A3: a sealed segment stands in the list of those with about its slack, and no other does.
 //! - A4: a record is there if it is not dead, and its segment was opened after the last flush or its
 //!   item is locked.
+//! - A5: if the store erases, nothing is left of the value of a dead record; so nothing but keys is left in a segment
+//!   that is spare, or was given back.
 
 use core::mem::size_of;
 use core::ops::Range;
@@ -27,6 +29,8 @@ pub(super) const SLACK_CLASSES: usize = 16;
 #[derive(Debug)]
 pub(super) struct Log<B> {
     pub(super) geometry: Geometry,
+    /// The value of a record that is dead is zeroed.
+    pub(super) erases: bool,
     pub(super) segments: Chunks<Segment<B>>,
     pub(super) queues: Queues,
     pub(super) deadlines: Deadlines,
@@ -49,9 +53,10 @@ pub(super) enum Piece<'a> {
 }
 
 impl<B: Block> Log<B> {
-    pub(super) const fn new(geometry: Geometry) -> Self {
+    pub(super) const fn new(geometry: Geometry, erases: bool) -> Self {
         Self {
             geometry,
+            erases,
             segments: Chunks::new(geometry.chunk_len(size_of::<Segment<B>>(), 2)),
             queues: Queues::new(),
             deadlines: Deadlines::new(geometry.chunk_len(size_of::<SegmentId>(), 8)),
@@ -262,6 +267,9 @@ impl<B: Block> Log<B> {
         segment.live_bytes -= bytes;
         segment.huge_bytes -= huge_bytes;
         segment.record_mut(offset).set_dead();
+        if self.erases {
+            segment.record_mut(offset).erase_value(&self.geometry);
+        }
         self.queues.line_mut(queue).weight -= added + huge_bytes;
         self.settle(id);
     }

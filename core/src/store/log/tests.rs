@@ -1,6 +1,8 @@
 //! The store as a whole, by example. What every store must do is asked of this one, too, in
 //! `tests/suite/stores.rs`.
 
+mod erase;
+
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -15,8 +17,8 @@ use crate::key::KeyForm;
 use crate::time::Deadline;
 
 /// A store, the time by hand, and what it has counted.
-struct Bench<H = SipHash> {
-    store: LogStore<H>,
+struct Bench<H = SipHash, B = Vec<u8>> {
+    store: LogStore<H, B>,
     now: Tick,
     counters: Counters,
 }
@@ -73,8 +75,8 @@ impl Bench {
     }
 }
 
-impl<H: KeyHasher> Bench<H> {
-    fn of(store: LogStore<H>) -> Self {
+impl<H: KeyHasher, B: Block> Bench<H, B> {
+    fn of(store: LogStore<H, B>) -> Self {
         Self {
             store,
             now: Tick::from_count(10),

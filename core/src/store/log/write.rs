@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::block::Block;
 use super::geometry::Address;
-use super::huge::{HUGE_BYTES, joined};
+use super::huge::HUGE_BYTES;
 use super::queues::Queue;
 use super::record::{STUB_BYTES, head, record_bytes};
 use super::room::Need;
@@ -57,7 +57,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         };
         self.make_room(now, &need, counters)?;
         let stub = if is_huge {
-            Some(self.take_in(whole(value)?)?)
+            Some(self.take_in(self.whole(value)?)?)
         } else {
             None
         };
@@ -128,6 +128,11 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     fn overwrite(&mut self, address: Address, header: &ItemHeader, value: &[u8]) {
         let record = self.record(address);
         let (before, was_locked) = (self.cost(record), record.is_locked());
+        if self.log.erases {
+            // A shorter one would leave the end of the old one behind it.
+            let geometry = self.geometry;
+            self.log.record_mut(address).erase_value(&geometry);
+        }
         self.log.record_mut(address).set_value(value);
         self.tally.leave(before, was_locked);
         self.tally
@@ -227,9 +232,9 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// A huge value as it will be.
     fn changed(&self, old: Address, change: Change<'_>) -> Result<Bytes, Full> {
         match change {
-            Change::Whole(value) => whole(value),
-            Change::More(more, End::Back) => joined(&[self.value_at(old), more]),
-            Change::More(more, End::Front) => joined(&[more, self.value_at(old)]),
+            Change::Whole(value) => self.whole(value),
+            Change::More(more, End::Back) => self.huge.joined(&[self.value_at(old), more]),
+            Change::More(more, End::Front) => self.huge.joined(&[more, self.value_at(old)]),
         }
     }
 
@@ -260,15 +265,15 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             }
         }
     }
-}
 
-/// A huge value that is to be kept: as it is if it is shared, or else copied.
-///
-/// # Errors
-/// [`Full`] if the allocator refuses.
-fn whole(value: Value<'_>) -> Result<Bytes, Full> {
-    match value {
-        Value::Borrowed(bytes) => joined(&[bytes]),
-        Value::Shared(bytes) => Ok(bytes.clone()),
+    /// A huge value that is to be kept: as it is if it is shared, or else copied.
+    ///
+    /// # Errors
+    /// [`Full`] if the allocator refuses.
+    fn whole(&self, value: Value<'_>) -> Result<Bytes, Full> {
+        match value {
+            Value::Borrowed(bytes) => self.huge.joined(&[bytes]),
+            Value::Shared(bytes) => Ok(bytes.clone()),
+        }
     }
 }

@@ -1,0 +1,49 @@
+//! Bytes that are zeroed when nobody has them any more.
+//!
+//! - Z2: the last one who lets go of them zeroes them, whoever that is: the store, or a reply that was still being sent.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+use zeroize::Zeroize;
+
+/// The bytes of a value, to be zeroed at their end.
+struct Erased(Vec<u8>);
+
+impl AsRef<[u8]> for Erased {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Erased {
+    fn drop(&mut self) {
+        zero(&mut self.0);
+    }
+}
+
+/// Shares `value`; it is zeroed at its end (Z2).
+pub(crate) fn erased(value: Vec<u8>) -> Bytes {
+    Bytes::from_owner(Erased(value))
+}
+
+/// Zeroes `bytes`, also if nobody reads them any more.
+pub(crate) fn zero(bytes: &mut [u8]) {
+    bytes.zeroize();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shared_as_they_are_and_zeroed_in_place() {
+        let shared = erased(b"secret".to_vec());
+        let again = shared.clone();
+        drop(shared);
+        assert_eq!(again, b"secret".as_slice());
+        let mut value = b"secret".to_vec();
+        zero(&mut value[1..]);
+        assert_eq!(value, b"s\0\0\0\0\0");
+    }
+}
