@@ -53,6 +53,7 @@ a file (--config), one on a line. The command line comes before the environment,
     args_conflicts_with_subcommands = true,
     after_help = HELP
 )]
+#[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) task: Option<Task>,

@@ -4,6 +4,8 @@
 //!   writing one is followed by an empty one, and never by one with items of long ago.
 //! - Q2: a file is whole, or it is not read ([`saved`](crate::saved)): it is written beside, and renamed when it is on the
 //!   disk.
+//! - Q4: a path is one server's at a time, from before it is read until after it is written: whoever has the file beside
+//!   it locked ([`Claim`]). The lock ends with the server, however that ends.
 //! - Q3: the end of a server waits for at most [`SAVING_MAX`]: what is not written by then is given up.
 
 use std::fs::{self, File, OpenOptions};
@@ -13,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use latchd_core::engine::{Numbers, Restored};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 
 use crate::clock::Clock;
 use crate::saved::{Writer, read, verify};
@@ -34,17 +38,54 @@ pub(crate) struct MemoryFile {
     pub(crate) numbers: Numbers,
 }
 
+/// The right to a path (Q4).
+#[derive(Debug)]
+pub(crate) struct Claim {
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+impl Claim {
+    /// Claims a path. The file that is locked for it stays when the lock ends: were it removed, two servers could have
+    /// one of that name locked each.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`] if another server has it; or it cannot be had.
+    pub(crate) fn to(path: &Path) -> io::Result<Self> {
+        let named = in_words(path);
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(beside(path, ".lock"))
+            .map_err(&named)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { _lock: lock }),
+            Err(Errno::WOULDBLOCK) => {
+                let busy = "another server has it; each needs a file of its own";
+                Err(named(io::Error::new(io::ErrorKind::ResourceBusy, busy)))
+            }
+            Err(error) => Err(named(error.into())),
+        }
+    }
+}
+
+/// An error that says which file it is about.
+fn in_words(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("-e {}: {error}", path.display()))
+}
+
 impl MemoryFile {
     /// Opens the file if there is one and it is whole; says what is wrong with it otherwise.
     ///
     /// # Errors
     /// A file cannot be written at this path, as one will have to be.
     pub(crate) fn open(path: &Path, value_bytes_max: usize) -> io::Result<Option<Self>> {
-        let in_words = |error: io::Error| {
-            io::Error::new(error.kind(), format!("-e {}: {error}", path.display()))
-        };
-        drop(create(path).map_err(in_words)?);
-        fs::remove_file(beside(path)).map_err(in_words)?;
+        let in_words = in_words(path);
+        drop(create(path).map_err(&in_words)?);
+        fs::remove_file(beside(path, NEW)).map_err(&in_words)?;
         let mut file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -56,7 +97,7 @@ impl MemoryFile {
         );
         match verified {
             Ok(numbers) => {
-                file.rewind().map_err(in_words)?;
+                file.rewind().map_err(&in_words)?;
                 Ok(Some(Self {
                     file,
                     path: path.into(),
@@ -105,7 +146,7 @@ pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock) {
         Err(error) => {
             tracing::error!("-e {shown}: {error}; the next start is empty");
             // What is there of it is of no use; it may not be there.
-            let _ = fs::remove_file(beside(path));
+            let _ = fs::remove_file(beside(path, NEW));
         }
     }
 }
@@ -128,7 +169,7 @@ fn write(path: &Path, shards: &Shards, clock: &Clock, until: Instant) -> io::Res
     let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
     let bytes = file.metadata()?.len();
-    fs::rename(beside(path), path)?;
+    fs::rename(beside(path, NEW), path)?;
     if let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
@@ -140,7 +181,7 @@ fn write(path: &Path, shards: &Shards, clock: &Clock, until: Instant) -> io::Res
 
 /// A new file beside, for its owner alone: items are nobody else's business.
 fn create(path: &Path) -> io::Result<File> {
-    let beside = beside(path);
+    let beside = beside(path, NEW);
     // What a server left there that was killed is of no use, whoever may read it.
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -153,9 +194,12 @@ fn create(path: &Path) -> io::Result<File> {
         .open(beside)
 }
 
-/// Where it is written before it is whole.
-fn beside(path: &Path) -> PathBuf {
+/// What it is called before it is whole.
+const NEW: &str = ".new";
+
+/// A file of another name in the same place.
+fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".new");
+    name.push(end);
     name.into()
 }

@@ -9,7 +9,7 @@ use crate::acceptor;
 use crate::config::Config;
 use crate::health;
 use crate::listen::{self, Address};
-use crate::memory_file::{self, MemoryFile};
+use crate::memory_file::{self, Claim, MemoryFile};
 use crate::passwords::Passwords;
 use crate::shared::Shared;
 use crate::status::StatusPort;
@@ -38,6 +38,8 @@ pub struct Server {
     shutdowns: Receiver<()>,
     /// Whether it has all its items: then they are what is written at its end.
     is_complete: bool,
+    /// Held until they are.
+    _memory_claim: Option<Claim>,
 }
 
 impl Server {
@@ -64,6 +66,7 @@ impl Server {
             .map(|listener| listener.address().clone())
             .collect();
         let memory_file = config.memory_file.as_deref();
+        let memory_claim = memory_file.map(Claim::to).transpose()?;
         let memory_file = memory_file.map(|path| MemoryFile::open(path, config.value_bytes_max));
         let memory_file = memory_file.transpose()?.flatten();
         let resumes = memory_file.as_ref().map(|file| file.numbers);
@@ -82,6 +85,7 @@ impl Server {
             failures,
             shutdowns,
             is_complete: false,
+            _memory_claim: memory_claim,
         };
         if let Some(file) = memory_file {
             file.restore(&server.shared.shards, &server.shared.clock)?;

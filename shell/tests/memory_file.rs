@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use client::{TestClient, address, start};
-use latchd::{Config, Server};
+use latchd::{Config, ListenAddress, Server};
 
 /// A folder that nobody else has.
 fn folder(name: &str) -> PathBuf {
@@ -40,6 +40,31 @@ fn cas(client: &mut TestClient, key: &str) -> u64 {
 fn fence(line: &str) -> u64 {
     let digits = line.strip_prefix("HD F");
     digits.expect("it is granted").parse().unwrap()
+}
+
+#[test]
+fn a_file_is_one_servers_at_a_time() {
+    let path = folder("two").join("items");
+    let first = start(with(&path));
+    let second = |path: &Path| {
+        let mut config = Config::default();
+        config.listen = vec![ListenAddress::loopback(0)];
+        with(path)(&mut config);
+        Server::start(config)
+    };
+    let refused = second(&path).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ResourceBusy);
+    let said = format!(
+        "-e {}: another server has it; each needs a file of its own",
+        path.display()
+    );
+    assert_eq!(refused.to_string(), said);
+    drop(second(&path.with_extension("other")).unwrap());
+    // The first one is not disturbed, and whoever comes after it has its items.
+    assert_eq!(client(&first).ask("set a 0 0 1\r\nx"), "STORED");
+    drop(first);
+    let third = second(&path).unwrap();
+    assert_eq!(client(&third).ask("mg a v"), "VA 1");
 }
 
 #[test]
@@ -127,7 +152,7 @@ fn a_damaged_file_is_refused_whole_and_stays_for_whoever_looks() {
 #[test]
 fn a_path_that_cannot_be_written_is_found_out_at_the_start() {
     let mut config = Config::default();
-    config.listen = vec![latchd::ListenAddress::loopback(0)];
+    config.listen = vec![ListenAddress::loopback(0)];
     config.memory_file = Some(folder("nowhere").join("missing/items"));
     let error = Server::start(config).unwrap_err().to_string();
     assert!(
