@@ -260,11 +260,7 @@ impl Phrase {
                     ..SmallAcquire::new(key)
                 })
             }
-            Kind::AcquireOrWait
-            | Kind::Wait
-            | Kind::GetBound
-            | Kind::GetOrWait
-            | Kind::GetWaited => {
+            Kind::AcquireOrWait | Kind::Wait => {
                 unreachable!("who waits is the models' of waiting")
             }
             Kind::Release | Kind::ReleaseFenced => SmallRequest::Release {

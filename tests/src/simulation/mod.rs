@@ -137,9 +137,7 @@ pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
         || matches!(reply, ReplyKind::RefusedConnectionClosed)
         || matches!(
             (request, reply),
-            (RequestKind::GetBound | RequestKind::GetOrWait | RequestKind::GetWaited, _)
-                | (RequestKind::MetaGet, ReplyKind::HitWon)
-                | (RequestKind::DecrementCas, ReplyKind::RefusedOutOfMemory)
+            (RequestKind::DecrementCas, ReplyKind::RefusedOutOfMemory)
                 // Where somebody holds a key that has no item.
                 | (RequestKind::Vivify, ReplyKind::Miss)
                 | (RequestKind::ReplaceAndUnlock, ReplyKind::NotStored)

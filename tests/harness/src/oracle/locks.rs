@@ -74,8 +74,7 @@ impl Oracle {
             let lease = lock.and_then(|lock| lock.lease_until_ms);
             lease.map_or(waiting.until_ms, |until| until.min(waiting.until_ms))
         };
-        let waits = self.waits.iter().map(of_wait);
-        waits.chain(self.next_get_ms()).min()
+        self.waits.iter().map(of_wait).min()
     }
 
     /// `ml`.
@@ -347,7 +346,6 @@ impl Oracle {
             self.items.remove(key);
         }
         self.serve(key);
-        self.serve_gets(key);
     }
 
     pub(super) fn unlock_every(&mut self, conn: ConnId) -> u64 {
