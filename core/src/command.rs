@@ -8,6 +8,8 @@
 //! One [`Get`] covers get, gets, gat, touch, `mg`, `me` and lock-and-get; one [`Set`] covers set,
 //! add, replace, append, prepend, cas, `ms` and replace-and-unlock.
 
+use core::num::NonZeroU32;
+
 use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
@@ -526,6 +528,8 @@ impl<'a> Arithmetic<'a> {
 pub struct Acquire<'a> {
     /// Whose lock; there need not be an item.
     pub key: Key<'a>,
+    /// Who else may hold it at the same time.
+    pub mode: Mode,
     /// How long it is to last: for the holder, from now on. `None` is as long as the connection, and
     /// the holder is refused.
     pub lease: Option<Lease>,
@@ -543,11 +547,44 @@ impl<'a> Acquire<'a> {
     pub const fn new(key: Key<'a>) -> Self {
         Self {
             key,
+            mode: Mode::Exclusive,
             lease: None,
             needs_item: false,
             looks: false,
             wait: Wait::No,
         }
+    }
+}
+
+/// Who else may hold the lock of a key at the same time.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Mode {
+    /// Nobody.
+    #[default]
+    Exclusive,
+    /// Others who share it (`S`). Nobody changes the item of a key that is shared.
+    Shared {
+        /// How many may hold it in all, whoever asks included; `None` is without a bound of its own. Of
+        /// several that share a key the least counts.
+        among: Option<NonZeroU32>,
+    },
+}
+
+impl Mode {
+    /// How many may hold the lock in all, as far as whoever takes it in this mode minds.
+    #[must_use]
+    pub const fn among(self) -> u32 {
+        match self {
+            Self::Exclusive => 1,
+            Self::Shared { among: Some(among) } => among.get(),
+            Self::Shared { among: None } => u32::MAX,
+        }
+    }
+
+    /// Whether it is shared, among however many.
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::Shared { .. })
     }
 }
 
@@ -566,8 +603,11 @@ pub enum Wait {
     },
     /// It is refused at once, since waiting would close a circle of connections that wait for each other.
     /// Never from a client: a transport over several cores says it to the one that has the key
-    /// ([`crate::wait::would_deadlock`]).
+    /// ([`Chain::judge`](crate::wait::Chain::judge)).
     WouldDeadlock,
+    /// It is refused at once, since nobody has looked so far as to tell whether it would. Never from a
+    /// client, either.
+    TooLong,
 }
 
 /// How long a lock is to last, whatever becomes of its holder.

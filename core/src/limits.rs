@@ -16,6 +16,10 @@ pub enum MemoryRefused {
     Locked,
 }
 
+/// The most connections that can share the lock of a key, and the greatest number of them that a client can
+/// name.
+pub const SHARERS_MAX: u32 = 1024;
+
 /// The bounds of one [`Core`](crate::engine::Core).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -53,6 +57,9 @@ pub struct Limits {
     /// least 1, so that what is pinned does not grow: a command takes one lock at most. At least 2
     /// where requests may wait: a lock that is handed over leaves a place to be passed by.
     pub locks_settled_max: usize,
+    /// How many connections may share the lock of one key, whatever they have asked for; one more is
+    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks), or waits if others wait before it.
+    pub sharers_per_key_max: u32,
     /// How many connections may wait for the lock of one key, and as many for its value; one more is
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). It is also how many one release
     /// may have to look at, if none of them can have the lock, and one store, which all of them have waited for.
@@ -68,8 +75,8 @@ pub struct Limits {
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). What they take is part of
     /// `lock_table_bytes_max`. It is also how many items the end of a connection may have to look at.
     pub bound_wins_per_connection_max: usize,
-    /// How many connections are looked at, each of which waits for the next, to find out whether another
-    /// wait would close the circle; past it the wait is
+    /// How many holders of locks are looked at, and of those for which they wait, and so on, to find out whether
+    /// another wait would close a circle; past it the wait is
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
     pub wait_chain_max: usize,
     /// How many items one tick looks at for expiry, so that a tick has an end.
@@ -96,12 +103,14 @@ impl Limits {
             lock_bytes_per_connection_max: 0,
             locks_settled_max: 16,
             // More than the clients of one server want the same thing at once.
+            sharers_per_key_max: SHARERS_MAX,
             waits_per_key_max: 16_384,
             waits_max: 65_536,
             wait_ms_max: WAIT_MS_MAX,
             // More than a client computes at once.
             bound_wins_per_connection_max: 1_024,
-            wait_chain_max: 1_000,
+            // All who share one key, and as many again for each of three that they wait for.
+            wait_chain_max: 4 * SHARERS_MAX as usize,
             crawl_items_max: 1_000,
             scan_items_max: 1_000,
         }

@@ -33,7 +33,7 @@ pub enum Reply<'a> {
     Locked,
     /// An acquire was granted.
     Granted(Granted<'a>),
-    /// An acquire was not granted: somebody holds the lock, whoever asks included.
+    /// An acquire was not granted: somebody holds the lock, whoever asks included, or waits for it.
     Contended(LockSeen),
     /// An acquire was not granted, and may not wait: it would close a circle of connections that wait for
     /// each other.
@@ -57,7 +57,7 @@ pub enum Reply<'a> {
 /// Why a command was refused.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Refusal {
-    /// A connection holds the item's lock: another one, or for `lock` any.
+    /// A connection holds the item's lock: another one, or for `lock`, and where it is shared, any.
     Locked,
     /// The connection does not hold the key's lock.
     NotLocked,
@@ -123,7 +123,7 @@ pub struct Granted<'a> {
     pub item: Option<Hit<'a>>,
 }
 
-/// A lock as others see it.
+/// A lock as others see it: of one that is shared, the first of the grants in force.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct LockSeen {
     /// Who holds it.
@@ -132,6 +132,8 @@ pub struct LockSeen {
     pub fence: Fence,
     /// Whole seconds since it was granted.
     pub held_s: u64,
+    /// Others may hold it at the same time.
+    pub is_shared: bool,
     /// How many connections wait for it.
     pub waiting: usize,
 }

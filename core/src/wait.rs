@@ -13,7 +13,8 @@
 //!   again: the request stands at its front, and is answered now. A notice for a connection that has ended
 //!   is nobody's: what was given to it has been passed on.
 //! - It calls the core when [`Core::next_deadline`] has come, with [`Core::pass`] or with anything else.
-//! - Over several cores, it asks [`would_deadlock`] before it lets a request wait.
+//! - Over several cores, it asks [`would_deadlock`] before it lets a request wait, and tells the core that has the
+//!   key what it was told ([`Chain::judge`]).
 //!
 //! [`Core::next_notice`]: crate::engine::Core::next_notice
 //! [`Core::next_deadline`]: crate::engine::Core::next_deadline
@@ -21,8 +22,11 @@
 //! [`Connection`]: crate::connection::Connection
 //! [`Connection::settle`]: crate::connection::Connection::settle
 
+mod deadlock;
+
+pub use deadlock::{Chain, Sought, would_deadlock};
+
 use crate::conn_id::ConnId;
-use crate::key::Key;
 
 /// A wait is over.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -48,71 +52,4 @@ pub enum Outcome {
     NotFound,
     /// The lock was free, and would have been more than the connection may have, or all of them.
     TooManyLocks,
-}
-
-/// What comes of following a chain of connections, each of which waits for the next.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Chain {
-    /// It ends with a connection that does not wait: whoever joins it may wait.
-    Ends,
-    /// It comes back to whoever wants to join it: a deadlock.
-    Closes,
-    /// It is longer than one looks.
-    TooLong,
-}
-
-/// Whether a connection that waited for `key` would wait for itself, by way of others.
-///
-/// `holder_of` says who holds a key, `waits_for` for which key a connection waits; `links_max` is how many
-/// connections are looked at ([`wait_chain_max`](crate::Limits::wait_chain_max)). Over several cores, both are
-/// to be asked of all of them at one moment:
-/// [`LockTable::owner`](crate::engine::LockTable::owner), [`WaitTable::waits_for`](crate::engine::WaitTable::waits_for).
-pub fn would_deadlock<'a>(
-    conn: ConnId,
-    key: Key<'a>,
-    links_max: usize,
-    holder_of: impl Fn(Key<'a>) -> Option<ConnId>,
-    waits_for: impl Fn(ConnId) -> Option<Key<'a>>,
-) -> Chain {
-    let mut key = key;
-    for _ in 0..links_max {
-        let Some(holder) = holder_of(key) else {
-            return Chain::Ends;
-        };
-        if holder == conn {
-            return Chain::Closes;
-        }
-        let Some(next) = waits_for(holder) else {
-            return Chain::Ends;
-        };
-        key = next;
-    }
-    Chain::TooLong
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Connection `n` holds the key of the number `n`, and waits for that of `n + 1`.
-    fn chain(last: u64, links_max: usize, asks: u64) -> Chain {
-        const KEYS: [&[u8]; 5] = [b"0", b"1", b"2", b"3", b"4"];
-        let key = |number: u64| Key::new(KEYS[usize::try_from(number).unwrap()]).unwrap();
-        would_deadlock(
-            ConnId::from_number(asks),
-            key(0),
-            links_max,
-            |key| Some(ConnId::from_number(u64::from(key.as_bytes()[0] - b'0'))),
-            |conn| (conn.number() < last).then(|| key(conn.number() + 1)),
-        )
-    }
-
-    #[test]
-    fn a_chain_is_followed_to_its_end() {
-        assert_eq!(chain(3, 10, 3), Chain::Closes);
-        assert_eq!(chain(3, 10, 0), Chain::Closes);
-        assert_eq!(chain(3, 10, 4), Chain::Ends);
-        assert_eq!(chain(4, 4, 9), Chain::TooLong);
-        assert_eq!(chain(3, 4, 9), Chain::Ends);
-    }
 }

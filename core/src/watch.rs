@@ -629,6 +629,7 @@ mod tests {
             holder: ConnId::from_number(3),
             fence,
             held_s: 0,
+            is_shared: false,
             waiting: 0,
         };
         for (command, reply, said) in [

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use latchd_core::command::Command;
 use latchd_core::reply::Reply;
-use latchd_harness::alphabet::{ReplyKind, RequestKind, needs_log};
+use latchd_harness::alphabet::{ReplyKind, RequestKind, needs_log, needs_sharing};
 
 /// A row for each kind of request, in it a bit for each kind of reply.
 static SEEN: [AtomicU64; RequestKind::ALL.len()] = [const { AtomicU64::new(0) }; _];
@@ -55,7 +55,9 @@ pub fn complaints() -> String {
     for request in RequestKind::ALL.iter().filter(|kind| !of_waits(kind)) {
         for reply in ReplyKind::ALL {
             let (can_be, seen) = (
-                request.reachable().contains(reply) && !needs_log(*request, *reply),
+                request.reachable().contains(reply)
+                    && !needs_log(*request, *reply)
+                    && !needs_sharing(*request, *reply),
                 was_seen(*request, *reply),
             );
             let what = match (can_be, seen) {

@@ -150,6 +150,8 @@ impl Snapshot {
     ) -> Result<(), String> {
         let View {
             store,
+            // No request of the alphabet shares anything.
+            shares: _,
             locks,
             connections,
             ended,
@@ -237,6 +239,8 @@ impl Snapshot {
             key,
             Holding {
                 owner,
+                // No request of the alphabet shares anything.
+                mode: _,
                 is_over,
                 // Whether it is by its lease is counted and reported, and read by no rule.
                 is_expired: _,

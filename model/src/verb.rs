@@ -263,6 +263,7 @@ impl Phrase {
             Kind::AcquireOrWait | Kind::Wait => {
                 unreachable!("who waits is the models' of waiting")
             }
+            Kind::AcquireShared => unreachable!("nobody shares anything in this model"),
             Kind::Release | Kind::ReleaseFenced => SmallRequest::Release {
                 key,
                 fence: fence(kind),

@@ -62,8 +62,8 @@ const CURSOR_BITS: u32 = 56;
 /// Whoever asks and is no client: clients are numbered from 1.
 const NOBODY: ConnId = ConnId::from_number(0);
 
-/// A key that is locked, and by whom and since when.
-pub(crate) type LockedKey = (Box<[u8]>, Holding);
+/// A key that is locked, by whom and since when, and by how many.
+pub(crate) type LockedKey = (Box<[u8]>, Holding, usize);
 
 /// A shard's core: its items are in pages of the system's.
 type ShardCore = Core<LogStore<SipHash, Pages>>;
@@ -429,9 +429,12 @@ impl Shards {
             let mut held: Vec<_> = core.locks_in_force().collect();
             held.sort_unstable_by_key(|(_, holding)| holding.since);
             let oldest = held.into_iter().take(locks_max);
-            locks.extend(oldest.map(|(key, holding)| (key.as_bytes().into(), holding)));
+            locks.extend(oldest.map(|(key, holding)| {
+                let holders = core.locks().holders_of(key).count();
+                (key.as_bytes().into(), holding, holders)
+            }));
             drop(core);
-            locks.sort_by_key(|(_, holding): &LockedKey| holding.since);
+            locks.sort_by_key(|(_, holding, _): &LockedKey| holding.since);
             locks.truncate(locks_max);
         }
         (self.stats(now, NOBODY), locks)

@@ -1,6 +1,7 @@
 //! In whose right a change is made: the connection's own, or that of a grant.
 //!
 //! - E2: what another connection holds the lock of is not changed, nor made.
+//! - L15: what is shared is changed and made by nobody.
 //! - G1: a change with a fence happens only while that grant is in force, on whatever connection it
 //!   was taken, and then as its holder's.
 //! - G2: a change that gives a lock back happens only for its holder.
@@ -29,7 +30,7 @@ pub(super) enum Forbidden {
     GrantIsOver,
     /// It was to give a lock back that the connection does not hold (G2).
     NotHolder,
-    /// Another connection holds the lock (E2).
+    /// Another connection holds the lock (E2), or it is shared (L15).
     HeldByAnother,
 }
 
@@ -84,6 +85,9 @@ impl<S: Store> Core<S> {
         } else {
             None
         };
+        if held.is_some_and(|held| held.mode.is_shared()) {
+            return Err(self.why_not_shared(key, right));
+        }
         if let Some(fence) = fence {
             return match held {
                 Some(held) if held.fence == fence => Ok(()),
@@ -102,6 +106,24 @@ impl<S: Store> Core<S> {
                 Err(Forbidden::HeldByAnother)
             }
             LockAfter::Keep | LockAfter::Release => Ok(()),
+        }
+    }
+
+    /// Why the item of a key that is shared may not be changed (L15).
+    #[cold]
+    fn why_not_shared(&mut self, key: Key<'_>, right: Right) -> Forbidden {
+        let Right { conn, fence, lock } = right;
+        if fence.is_some_and(|fence| !self.locks.is_share(key, fence)) {
+            self.stats.counters.fence_refusals += 1;
+            return Forbidden::GrantIsOver;
+        }
+        let is_own = fence.is_some() || self.locks.held_as(key, conn).is_some();
+        match lock {
+            LockAfter::Release if !is_own => Forbidden::NotHolder,
+            LockAfter::Keep | LockAfter::Release => {
+                self.stats.counters.lock_refusals += 1;
+                Forbidden::HeldByAnother
+            }
         }
     }
 

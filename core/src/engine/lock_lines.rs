@@ -44,10 +44,12 @@ impl<S: Store> Core<S> {
         StatsLine {
             name: Cow::Owned(printable(key.as_bytes())),
             value: format!(
-                "mode=x,conn={},held={held_s},waiting={},fence={},lease={lease}",
+                "mode={},conn={},held={held_s},waiting={},fence={},lease={lease},holders={}",
+                if holding.mode.is_shared() { 's' } else { 'x' },
                 holding.owner.number(),
                 self.waits.waiting(key),
                 holding.fence.number(),
+                self.locks.holders_of(key).count(),
             ),
         }
     }

@@ -1,11 +1,12 @@
 //! Which connection holds which key: the table, without the items.
 //!
-//! A lock ties one key to one open connection. There need not be an item of the key. All the locks of
-//! a connection end at once, when it closes or gives them all back, and that takes one step however
-//! many there are: their *term* is over. A lock with a lease ends when this has passed. What is left of
-//! locks that have ended is taken out later, a few at a time, or when somebody looks.
+//! A lock ties one key to one open connection, or, if it is shared, to several ([`shares`]). There need
+//! not be an item of the key. All the locks of a connection end at once, when it closes or gives them all
+//! back, and that takes one step however many there are: their *term* is over. A lock with a lease ends when
+//! this has passed. What is left of locks that have ended is taken out later, a few at a time, or when
+//! somebody looks.
 //!
-//! - L1: a key has at most one owner.
+//! - L1: a key has at most one owner, or sharers, no more than each of them has asked for.
 //! - L2: what keys know of their owner and what connections know of their keys is the same.
 //! - L4: the owner of a lock in force is an open connection.
 //! - L9: a lock whose term or lease is over is held by nobody from that moment on, and its key stands
@@ -19,10 +20,21 @@
 
 #[cfg(any(test, feature = "verify"))]
 mod check;
+mod holding;
+#[cfg(feature = "verify")]
+mod laid_open;
+mod leases;
+mod shares;
+
+pub(super) use self::holding::Grant;
+pub use self::holding::{Held, Holding, Taken};
+use self::shares::Share;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
+use crate::command::Mode;
 use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::key::Key;
@@ -30,7 +42,7 @@ use crate::time::Instant;
 
 /// What an entry of the table takes beyond its key, in bytes: its place in a tree that is seldom
 /// full, 16 bytes of key pointer and 64 of owner, term, flushes, fence, moments and marks; and its
-/// place among those that have a lease, whether or not it has one.
+/// place of 32 bytes among those that have a lease, whether or not it has one.
 const ENTRY_BYTES: usize = 176;
 
 /// What a place in a connection's list takes beyond the key, in bytes: the key's two counters and
@@ -47,24 +59,30 @@ type OwnedKey = Arc<[u8]>;
 /// Who holds what. Owned by key and never by place, since items move.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct LockTable {
-    /// L1 holds by type: a map has one value a key.
+    /// L1 holds by type for those that are not shared: a map has one value a key.
     by_key: BTreeMap<OwnedKey, Entry>,
+    /// Who holds those that are, in the order of the grants, those included that are over; never none.
+    shares: BTreeMap<OwnedKey, Vec<Share>>,
+    /// How many shares there are.
+    share_entries: usize,
     /// The open connections (L4), each with the keys it holds.
     by_conn: BTreeMap<ConnId, Holder>,
     /// What terms that are over have left behind (L9), the oldest first.
     ended: VecDeque<BTreeSet<OwnedKey>>,
     /// Of those, the keys that were waited for when their term was over (L14), the oldest first.
     handovers: VecDeque<BTreeSet<OwnedKey>>,
-    /// Entries whose term is over; those whose lease alone is, are still their owners'.
+    /// Entries and shares whose term is over; those whose lease alone is, are still their owners'.
     ended_entries: usize,
     /// Entries, in force or not, of keys without an item.
     bare_entries: usize,
-    /// What their items take of the memory limit.
+    /// What the items take of the memory limit of entries whose term is over. What is shared counts as pinned
+    /// until the last share is taken out.
     ended_pinned_bytes: usize,
-    /// The locks that have a lease, by the moments at which these end (L13), if nobody waits for them.
-    leases: BTreeSet<(Instant, OwnedKey)>,
+    /// The locks that have a lease, by the moments at which these end (L13), if nobody waits for them; and
+    /// whose they are.
+    leases: BTreeSet<(Instant, OwnedKey, ConnId)>,
     /// The same of those that somebody waits for (L14).
-    waited_leases: BTreeSet<(Instant, OwnedKey)>,
+    waited_leases: BTreeSet<(Instant, OwnedKey, ConnId)>,
     /// The first of these moments, so that who meets no lease looks at one number.
     lease_next: Option<Instant>,
     /// A lease that lasts until then or less has passed.
@@ -77,45 +95,40 @@ pub struct LockTable {
     flushes: u64,
 }
 
-/// One lock, as its key knows it.
+/// The lock of a key, as this knows it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Entry {
+    hold: Hold,
+    /// How often everything had been flushed when it was taken, or when the item was stored anew.
+    flushes: u64,
+    taken: Taken,
+    has_item: bool,
+    /// Somebody waits for it.
+    is_waited: bool,
+    /// Its one owner has waited for it, and does not know yet. Of sharers each has its own mark.
+    is_untold: bool,
+}
+
+/// By whom a key is held.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Hold {
+    Alone(Tenure),
+    /// By those whom [`LockTable::shares`] has.
+    Shared,
+}
+
+/// What one grant has given to one connection.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Tenure {
     owner: ConnId,
     /// In force while this is the owner's, and the lease has not passed.
     term: u64,
-    /// How often everything had been flushed when it was taken, or when the item was stored anew.
-    flushes: u64,
     /// L12.
     fence: Fence,
     /// When it was granted.
     since: Instant,
     /// When it ends by itself.
     lease_until: Option<Instant>,
-    taken: Taken,
-    has_item: bool,
-    /// Somebody waits for it.
-    is_waited: bool,
-    /// Its owner has waited for it, and does not know yet.
-    is_untold: bool,
-}
-
-/// What a lock was taken as.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Taken {
-    /// The lock of an item (`lock`, lock-and-get): it ends when its owner deletes the item.
-    WithItem,
-    /// The lock of a key (`ml`): it stays.
-    ForKey,
-}
-
-/// A lock that is to be granted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Grant {
-    pub(super) owner: ConnId,
-    pub(super) fence: Fence,
-    pub(super) now: Instant,
-    pub(super) lease_until: Option<Instant>,
-    pub(super) taken: Taken,
 }
 
 /// An open connection.
@@ -128,72 +141,24 @@ struct Holder {
     waited: BTreeSet<OwnedKey>,
     /// What the items it holds take of the memory limit.
     pinned_bytes: usize,
+    /// As much of that as others may share.
+    shared_pinned_bytes: usize,
     /// What its locks take of the table.
     table_bytes: usize,
     elsewhere: Held,
 }
 
-/// How much a connection holds.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Held {
-    /// Locks.
-    pub locks: usize,
-    /// What the locks and the held items take of the memory limit, in bytes as the table and the
-    /// store account for them.
-    pub bytes: usize,
-}
-
-impl Held {
-    /// This and as much more.
-    #[must_use]
-    pub const fn with(self, more: Self) -> Self {
-        Self {
-            locks: self.locks + more.locks,
-            bytes: self.bytes + more.bytes,
-        }
-    }
-}
-
-/// One lock of the table.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a fact of its own, and only one combination of two is none"
-)]
-pub struct Holding {
-    /// Who holds it, or did.
-    pub owner: ConnId,
-    /// Its term or its lease is over: nobody holds it, and it waits to be taken out (L9).
-    pub is_over: bool,
-    /// It is its lease that has ended it.
-    pub is_expired: bool,
-    /// A `flush_all` found the item held and takes effect when it is unlocked.
-    pub flush_pending: bool,
-    /// The number of the grant.
-    pub fence: Fence,
-    /// When it was granted.
-    pub since: Instant,
-    /// When it ends by itself.
-    pub lease_until: Option<Instant>,
-    /// What it was taken as.
-    pub taken: Taken,
-    /// There is an item of the key.
-    pub has_item: bool,
-    /// Somebody waits for it.
-    pub is_waited: bool,
-    /// Its owner has waited for it, and has not asked since: it does not know yet.
-    pub is_untold: bool,
-}
-
 impl LockTable {
-    /// The connection that holds `key`.
+    /// The connection that holds `key`; of several, the first that was granted it.
     #[must_use]
     pub fn owner(&self, key: Key<'_>) -> Option<ConnId> {
-        let entry = self.by_key.get(key.as_bytes())?;
-        self.is_in_force(entry).then_some(entry.owner)
+        match &self.by_key.get(key.as_bytes())?.hold {
+            Hold::Alone(tenure) => self.is_in_force(tenure).then_some(tenure.owner),
+            Hold::Shared => self.first_sharer(key),
+        }
     }
 
-    /// The lock of `key` that is in force.
+    /// The lock of `key` that is in force; of one that is shared, the first share.
     #[must_use]
     pub fn in_force(&self, key: Key<'_>) -> Option<Holding> {
         self.get(key).filter(|holding| !holding.is_over)
@@ -206,11 +171,12 @@ impl LockTable {
         self.bare_entries > 0
     }
 
-    /// Every lock, in the order of the keys, those that wait to be taken out included.
+    /// Every lock, in the order of the keys, those that wait to be taken out included; of one that is shared
+    /// what [`Self::in_force`] shows, if there is that.
     pub fn iter(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
         self.by_key
             .iter()
-            .map(|(key, entry)| (as_key(key), self.holding(entry)))
+            .map(|(key, entry)| (as_key(key), self.holding(key, entry)))
     }
 
     /// Every open connection that was announced.
@@ -227,10 +193,10 @@ impl LockTable {
         holding.map(|(conn, _)| *conn)
     }
 
-    /// How many locks are held.
+    /// How many locks are held; one that is shared counts once for each who does.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_key.len() - self.ended_entries
+        self.by_key.len() - self.shares.len() + self.share_entries - self.ended_entries
     }
 
     /// Whether nobody holds anything.
@@ -257,9 +223,12 @@ impl LockTable {
         ENTRY_BYTES + LISTED_BYTES + key.as_bytes().len()
     }
 
-    /// What it adds besides if somebody waits for that lock.
-    pub(super) const fn bytes_for_waited(key: Key<'_>) -> usize {
-        WAITED_BYTES + key.as_bytes().len()
+    /// What it adds besides if somebody begins to wait for the lock of this key.
+    pub(super) fn bytes_for_waited(&self, key: Key<'_>) -> usize {
+        match self.by_key.get(key.as_bytes()) {
+            Some(entry) if entry.is_waited => 0,
+            _ => self.sharers(key).len().max(1) * (WAITED_BYTES + key.as_bytes().len()),
+        }
     }
 
     /// What items that nobody holds any more take of the memory limit while they still look held,
@@ -290,7 +259,19 @@ impl LockTable {
     /// The lock of `key`, in force or not.
     pub(super) fn get(&self, key: Key<'_>) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
-        Some(self.holding(entry))
+        Some(self.holding(key.as_bytes(), entry))
+    }
+
+    /// The lock, or the share, of `key` that `conn` has and that is in force.
+    #[must_use]
+    pub fn held_as(&self, key: Key<'_>, conn: ConnId) -> Option<Holding> {
+        let entry = self.by_key.get(key.as_bytes())?;
+        let holding = match &entry.hold {
+            Hold::Alone(tenure) if tenure.owner == conn => self.holding(key.as_bytes(), entry),
+            Hold::Alone(_) => return None,
+            Hold::Shared => self.share_of(key, entry, conn)?,
+        };
+        Some(holding).filter(|holding| !holding.is_over)
     }
 
     pub(super) fn open(&mut self, conn: ConnId) {
@@ -308,7 +289,7 @@ impl LockTable {
     /// there is one, takes `pinned_bytes` of the memory limit.
     pub(super) fn acquire(&mut self, key: Key<'_>, grant: Grant, pinned_bytes: Option<usize>) {
         let Grant {
-            owner: conn,
+            owner,
             fence,
             now,
             lease_until,
@@ -317,21 +298,19 @@ impl LockTable {
         let has_item = pinned_bytes.is_some();
         let bytes = Self::bytes_for(key);
         let owned: OwnedKey = Arc::from(key.as_bytes());
-        let holder = self
-            .by_conn
-            .get_mut(&conn)
-            .expect("L4: asked for before a lock is granted");
-        self.holders += usize::from(holder.keys.is_empty());
-        holder.keys.insert(Arc::clone(&owned));
+        let holder = self.enter(owner, &owned);
         holder.pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.table_bytes += bytes;
-        let entry = Entry {
-            owner: conn,
+        let tenure = Tenure {
+            owner,
             term: holder.term,
-            flushes: self.flushes,
             fence,
             since: now,
             lease_until: None,
+        };
+        let entry = Entry {
+            hold: Hold::Alone(tenure),
+            flushes: self.flushes,
             taken,
             has_item,
             is_waited: false,
@@ -340,74 +319,87 @@ impl LockTable {
         self.by_key.insert(owned, entry);
         self.bare_entries += usize::from(!has_item);
         self.table_bytes += bytes;
-        self.set_lease(key, lease_until);
+        self.set_lease(key, owner, lease_until);
     }
 
-    /// Takes the lock of `key` out, whose item takes `pinned_bytes` of the memory limit. Says what
-    /// it was; `None` if there was none.
+    /// Enters a key among those that an open connection holds.
+    fn enter(&mut self, conn: ConnId, key: &OwnedKey) -> &mut Holder {
+        let holder = self
+            .by_conn
+            .get_mut(&conn)
+            .expect("L4: asked for before a lock is granted");
+        self.holders += usize::from(holder.keys.is_empty());
+        holder.keys.insert(Arc::clone(key));
+        holder
+    }
+
+    /// Takes the lock of `key` out, whose item takes `pinned_bytes` of the memory limit; of one that is
+    /// shared, one share. Says what it was; `None` if there was none.
     pub(super) fn release(&mut self, key: Key<'_>, pinned_bytes: usize) -> Option<Holding> {
-        // As it is before its lease and those who wait are taken out of their lists.
-        let holding = self.get(key)?;
-        self.set_lease(key, None);
+        let entry = self.by_key.get(key.as_bytes())?;
+        match entry.hold {
+            Hold::Alone(tenure) => {
+                // As it is before its lease and those who wait are taken out of their lists.
+                let holding = self.holding(key.as_bytes(), entry);
+                self.release_alone(key, &tenure, &holding, pinned_bytes);
+                Some(holding)
+            }
+            Hold::Shared => {
+                let last = self.sharers(key).last();
+                let owner = last.expect("L1: never none").tenure.owner;
+                self.release_share(key, owner, pinned_bytes)
+            }
+        }
+    }
+
+    fn release_alone(
+        &mut self,
+        key: Key<'_>,
+        tenure: &Tenure,
+        holding: &Holding,
+        pinned_bytes: usize,
+    ) {
+        self.set_lease(key, tenure.owner, None);
         if holding.is_waited {
             self.set_waited(key, false);
         }
-        let entry = self.by_key.remove(key.as_bytes())?;
+        self.by_key.remove(key.as_bytes());
         self.table_bytes -= ENTRY_BYTES;
-        self.bare_entries -= usize::from(!entry.has_item);
-        let holder = self.by_conn.get_mut(&entry.owner);
-        if let Some(holder) = holder.filter(|holder| holder.term == entry.term) {
-            holder.keys.remove(key.as_bytes());
+        self.bare_entries -= usize::from(!holding.has_item);
+        if let Some(holder) = self.leave(key, tenure) {
             holder.pinned_bytes -= pinned_bytes;
             holder.table_bytes -= Self::bytes_for(key);
-            self.holders -= usize::from(holder.keys.is_empty());
-            self.table_bytes -= LISTED_BYTES + key.as_bytes().len();
         } else {
-            // Its place in line is left when its turn comes.
-            self.ended_entries -= 1;
             self.ended_pinned_bytes -= pinned_bytes;
         }
-        Some(holding)
+    }
+
+    /// Takes a key out of those that its owner holds; `None` if it has left that term: then its place in line is left
+    /// when its turn comes.
+    fn leave(&mut self, key: Key<'_>, tenure: &Tenure) -> Option<&mut Holder> {
+        let holder = self.by_conn.get_mut(&tenure.owner);
+        let Some(holder) = holder.filter(|holder| holder.term == tenure.term) else {
+            self.ended_entries -= 1;
+            return None;
+        };
+        holder.keys.remove(key.as_bytes());
+        self.holders -= usize::from(holder.keys.is_empty());
+        self.table_bytes -= LISTED_BYTES + key.as_bytes().len();
+        Some(holder)
     }
 
     /// The item of `key`, which its owner holds, takes `after` bytes of the memory limit in the
     /// place of `before`.
     pub(super) fn resize(&mut self, key: Key<'_>, before: usize, after: usize) {
-        let entry = self.by_key.get(key.as_bytes());
-        if let Some(holder) = entry.and_then(|entry| self.by_conn.get_mut(&entry.owner)) {
+        // What is shared is not changed.
+        if let Some(Entry {
+            hold: Hold::Alone(tenure),
+            ..
+        }) = self.by_key.get(key.as_bytes())
+            && let Some(holder) = self.by_conn.get_mut(&tenure.owner)
+        {
             holder.pinned_bytes = holder.pinned_bytes - before + after;
         }
-    }
-
-    /// The lock of `key` ends by itself at this moment, or not at all.
-    pub(super) fn set_lease(&mut self, key: Key<'_>, until: Option<Instant>) {
-        let Some((key, entry)) = self.by_key.get_key_value(key.as_bytes()) else {
-            return;
-        };
-        if entry.lease_until == until {
-            return;
-        }
-        let (key, before) = (Arc::clone(key), entry.lease_until);
-        let leases = if entry.is_waited {
-            &mut self.waited_leases
-        } else {
-            &mut self.leases
-        };
-        if let Some(before) = before {
-            leases.remove(&(before, Arc::clone(&key)));
-        }
-        if let Some(until) = until {
-            leases.insert((until, Arc::clone(&key)));
-        }
-        if let Some(entry) = self.by_key.get_mut(&key) {
-            entry.lease_until = until;
-        }
-        self.lease_next = self.first_lease();
-    }
-
-    fn first_lease(&self) -> Option<Instant> {
-        let firsts = [self.leases.first(), self.waited_leases.first()];
-        firsts.into_iter().flatten().map(|(at, _)| *at).min()
     }
 
     /// Somebody waits for `key`, whose lock is in the table; or nobody does any more.
@@ -418,9 +410,25 @@ impl LockTable {
         if entry.is_waited == is_waited {
             return;
         }
-        let (owned, entry) = (Arc::clone(owned), *entry);
-        if let Some(until) = entry.lease_until {
-            let lease = (until, Arc::clone(&owned));
+        let (owned, hold) = (Arc::clone(owned), entry.hold);
+        match hold {
+            Hold::Alone(tenure) => self.list_waited(&owned, &tenure, is_waited),
+            Hold::Shared => {
+                for place in 0..self.sharers(key).len() {
+                    let tenure = self.sharers(key)[place].tenure;
+                    self.list_waited(&owned, &tenure, is_waited);
+                }
+            }
+        }
+        if let Some(entry) = self.by_key.get_mut(&owned) {
+            entry.is_waited = is_waited;
+        }
+    }
+
+    /// Moves what is known of one grant to where it belongs if somebody waits for its key, or back (L14).
+    fn list_waited(&mut self, key: &OwnedKey, tenure: &Tenure, is_waited: bool) {
+        if let Some(until) = tenure.lease_until {
+            let lease = (until, Arc::clone(key), tenure.owner);
             if is_waited {
                 self.leases.remove(&lease);
                 self.waited_leases.insert(lease);
@@ -430,24 +438,26 @@ impl LockTable {
             }
         }
         // What has ended keeps its place in line until its turn comes.
-        let holder = self.by_conn.get_mut(&entry.owner);
-        if let Some(holder) = holder.filter(|holder| holder.term == entry.term) {
+        let holder = self.by_conn.get_mut(&tenure.owner);
+        if let Some(holder) = holder.filter(|holder| holder.term == tenure.term) {
             if is_waited {
-                holder.waited.insert(Arc::clone(&owned));
-                self.table_bytes += WAITED_BYTES + owned.len();
-            } else if holder.waited.remove(&owned) {
-                self.table_bytes -= WAITED_BYTES + owned.len();
+                holder.waited.insert(Arc::clone(key));
+                self.table_bytes += WAITED_BYTES + key.len();
+            } else if holder.waited.remove(key) {
+                self.table_bytes -= WAITED_BYTES + key.len();
             }
-        }
-        if let Some(entry) = self.by_key.get_mut(&owned) {
-            entry.is_waited = is_waited;
         }
     }
 
-    /// The owner of `key` has waited for it, and does not know yet that it holds it; or it does now.
-    pub(super) fn set_untold(&mut self, key: Key<'_>, is_untold: bool) {
-        if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
-            entry.is_untold = is_untold;
+    /// `owner`, which has `key`, has waited for it, and does not know yet that it holds it; or it does now.
+    pub(super) fn set_untold(&mut self, key: Key<'_>, owner: ConnId, is_untold: bool) {
+        let Some(entry) = self.by_key.get_mut(key.as_bytes()) else {
+            return;
+        };
+        match entry.hold {
+            Hold::Alone(tenure) if tenure.owner == owner => entry.is_untold = is_untold,
+            Hold::Alone(_) => {}
+            Hold::Shared => self.set_share_untold(key, owner, is_untold),
         }
     }
 
@@ -456,29 +466,6 @@ impl LockTable {
         if let Some(entry) = self.by_key.get_mut(key.as_bytes()) {
             entry.taken = Taken::ForKey;
         }
-    }
-
-    /// It is `now`: every lease that has passed has ended its lock (L9), in one step. Says whether there
-    /// is one.
-    pub(super) fn pass_leases(&mut self, now: Instant) -> bool {
-        let is_due = self.lease_next.is_some_and(|at| at <= now);
-        if is_due {
-            self.leases_passed = now;
-        }
-        is_due
-    }
-
-    /// A key whose lease has passed. Its lock is to be released.
-    pub(super) fn next_expired(&self) -> Option<OwnedKey> {
-        let passed = |(at, _): &&(Instant, OwnedKey)| *at <= self.leases_passed;
-        let waited = self.waited_leases.first().filter(passed);
-        let (_, key) = waited.or_else(|| self.leases.first().filter(passed))?;
-        Some(Arc::clone(key))
-    }
-
-    /// When the first lease ends of a lock that somebody waits for.
-    pub(super) fn next_waited_lease(&self) -> Option<Instant> {
-        self.waited_leases.first().map(|(at, _)| *at)
     }
 
     /// Whether locks that have ended many at once are still to be taken out.
@@ -535,6 +522,7 @@ impl LockTable {
         let keys = core::mem::take(&mut holder.keys);
         let waited = core::mem::take(&mut holder.waited);
         let pinned_bytes = core::mem::take(&mut holder.pinned_bytes);
+        let shared_pinned_bytes = core::mem::take(&mut holder.shared_pinned_bytes);
         holder.table_bytes = 0;
         if keys.is_empty() {
             return 0;
@@ -542,7 +530,7 @@ impl LockTable {
         let ended = keys.len();
         self.holders -= 1;
         self.ended_entries += ended;
-        self.ended_pinned_bytes += pinned_bytes;
+        self.ended_pinned_bytes += pinned_bytes - shared_pinned_bytes;
         self.ended.push_back(keys);
         if !waited.is_empty() {
             self.handovers.push_back(waited);
@@ -584,88 +572,41 @@ impl LockTable {
         }
     }
 
-    fn is_in_force(&self, entry: &Entry) -> bool {
-        !self.has_expired(entry) && self.is_of_term(entry)
+    fn is_in_force(&self, tenure: &Tenure) -> bool {
+        !self.has_expired(tenure) && self.is_of_term(tenure)
     }
 
     /// Whether its owner has not given back or lost everything since.
-    fn is_of_term(&self, entry: &Entry) -> bool {
+    fn is_of_term(&self, tenure: &Tenure) -> bool {
         self.by_conn
-            .get(&entry.owner)
-            .is_some_and(|holder| holder.term == entry.term)
+            .get(&tenure.owner)
+            .is_some_and(|holder| holder.term == tenure.term)
     }
 
-    fn has_expired(&self, entry: &Entry) -> bool {
-        entry
-            .lease_until
-            .is_some_and(|until| until <= self.leases_passed)
+    fn holding(&self, key: &[u8], entry: &Entry) -> Holding {
+        match &entry.hold {
+            Hold::Alone(tenure) => self.holding_of(entry, tenure, Mode::Exclusive, entry.is_untold),
+            Hold::Shared => self.holding_of_first(key, entry),
+        }
     }
 
-    fn holding(&self, entry: &Entry) -> Holding {
+    fn holding_of(&self, entry: &Entry, tenure: &Tenure, mode: Mode, is_untold: bool) -> Holding {
+        let is_of_term = self.is_of_term(tenure);
+        let has_expired = self.has_expired(tenure);
         Holding {
-            owner: entry.owner,
-            is_over: !self.is_in_force(entry),
-            is_expired: self.has_expired(entry) && self.is_of_term(entry),
+            owner: tenure.owner,
+            mode,
+            is_over: has_expired || !is_of_term,
+            is_expired: has_expired && is_of_term,
             flush_pending: entry.flushes < self.flushes,
-            fence: entry.fence,
-            since: entry.since,
-            lease_until: entry.lease_until,
+            fence: tenure.fence,
+            since: tenure.since,
+            lease_until: tenure.lease_until,
             taken: entry.taken,
             has_item: entry.has_item,
             is_waited: entry.is_waited,
-            is_untold: entry.is_untold,
+            is_untold,
         }
-    }
-}
-
-/// What only a view looks at.
-#[cfg(feature = "verify")]
-impl LockTable {
-    /// Every open connection that was announced, with the keys it holds and what it is known to
-    /// hold elsewhere.
-    pub(super) fn connections(
-        &self,
-    ) -> impl Iterator<Item = (ConnId, impl Iterator<Item = Key<'_>>, Held)> {
-        self.by_conn.iter().map(|(conn, holder)| {
-            // The number of a term decides nothing but whether a lock is in force, which `iter`
-            // shows; pinned bytes are a sum (L10).
-            let Holder {
-                term: _,
-                keys,
-                // `iter` shows them.
-                waited: _,
-                pinned_bytes: _,
-                table_bytes: _,
-                elsewhere,
-            } = holder;
-            (*conn, keys.iter().map(|key| as_key(key)), *elsewhere)
-        })
-    }
-
-    /// The keys in line to be taken out (L9), in their order, those that are waited for first and again
-    /// at their place.
-    pub(super) fn in_line(&self) -> impl Iterator<Item = Key<'_>> {
-        // V1: every field is shown, here, by `iter` and by `connections`, or is a sum (L10). Of the
-        // flushes only the difference matters, which `iter` shows.
-        let Self {
-            by_key: _,
-            by_conn: _,
-            ended,
-            handovers,
-            ended_entries: _,
-            bare_entries: _,
-            // `iter` shows them.
-            leases: _,
-            waited_leases: _,
-            lease_next: _,
-            leases_passed: _,
-            ended_pinned_bytes: _,
-            holders: _,
-            table_bytes: _,
-            flushes: _,
-        } = self;
-        let first = handovers.iter().flatten();
-        first.chain(ended.iter().flatten()).map(|key| as_key(key))
     }
 }
 

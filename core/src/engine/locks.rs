@@ -5,8 +5,8 @@
 //! never by eviction. What `lock` takes and what `ml` takes is the same lock.
 //!
 //! - L3: an item is marked as locked in the store if and only if its key is in the lock table.
-//! - L6: a lock is granted if and only if nobody holds it, within the bounds, and, where that is asked
-//!   for, there is an item.
+//! - L6: a lock is granted if and only if nobody holds it, or it can be shared ([`super::shared`]), nobody waits for
+//!   it, within the bounds, and, where that is asked for, there is an item.
 //! - L12: every grant has a fence of its own, which is greater than that of every grant before.
 //! - L13: a lock whose lease has passed is held by nobody, whatever happens next.
 //! - L11: what locks pin, and what the table of them takes, stays within its bound, and what a
@@ -22,7 +22,7 @@
 
 use super::Core;
 use super::lock_table::{Grant, Held, Holding, LockTable, Taken};
-use crate::command::{Acquire, Lease, LockAfter, Release};
+use crate::command::{Acquire, Lease, Mode, Release};
 use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::item::ItemHeader;
@@ -38,12 +38,12 @@ impl<S: Store> Core<S> {
         };
         let slot = match self
             .may_lock(conn, key, Some(slot), header.locked)
-            .and_then(|()| self.make_room_for_lock(key, Some(slot)))
+            .and_then(|()| self.make_room_for_lock(LockTable::bytes_for(key), Some(slot)))
         {
             Ok(kept) => kept.expect("what is kept stays"),
             Err(refusal) => return Reply::Refused(refusal),
         };
-        self.grant(conn, key, Some(slot), Taken::WithItem);
+        self.grant(conn, key, Some(slot), Taken::WithItem, Mode::Exclusive);
         self.store.set_header(
             slot,
             ItemHeader {
@@ -81,44 +81,52 @@ impl<S: Store> Core<S> {
             Some((_, header)) => header.locked,
             None => self.bare(key).is_some(),
         };
-        if is_held
-            && let Some(held) = self.locks.in_force(key)
-            && held.owner == conn
-        {
+        let own = if is_held {
+            self.locks.held_as(key, conn)
+        } else {
+            None
+        };
+        // In the other mode it is refused like anybody: there is no way from one to the other.
+        if let Some(held) = own.filter(|held| held.mode.is_shared() == acquire.mode.is_shared()) {
             if held.is_untold {
                 // What it has waited for: its lease lasts from when it was granted.
                 self.stats.counters.cmd_lock += 1;
-                self.locks.set_untold(key, false);
+                self.locks.set_untold(key, conn, false);
                 return self.granted(&acquire, found, held.fence);
             }
             if let Some(lease) = acquire.lease {
                 self.stats.counters.cmd_lock += 1;
-                return self.renew(&acquire, found, held.fence, lease);
+                return self.renew(conn, &acquire, found, held.fence, lease);
             }
         }
         // Only a holder has a lease to take off.
-        let is_of_holder = acquire.lease == Some(Lease::Off);
+        let is_of_holder = acquire.lease == Some(Lease::Off) && own.is_none();
         if is_of_holder || found.is_none() && !is_held && acquire.needs_item {
             self.stats.counters.cmd_lock += 1;
             self.stats.counters.lock_misses += 1;
             return Reply::NotFound;
         }
         let slot = found.map(|(slot, _)| slot);
-        if is_held && self.locks.held_by(conn).is_some() {
+        if is_held && self.locks.held_by(conn).is_some() && !self.may_join(conn, &acquire) {
             // A request that waits is counted when it is answered.
             return self.contended(conn, &acquire, slot);
         }
         self.stats.counters.cmd_lock += 1;
+        if found.is_none() && acquire.needs_item && self.locks.held_by(conn).is_some() {
+            self.stats.counters.lock_misses += 1;
+            return Reply::NotFound;
+        }
+        let of_table = LockTable::bytes_in(acquire.mode, key);
         let slot = match self
-            .may_lock(conn, key, slot, is_held)
-            .and_then(|()| self.make_room_for_lock(key, slot))
+            .may_acquire(conn, &acquire, slot)
+            .and_then(|()| self.make_room_for_lock(of_table, slot))
         {
             Ok(slot) => slot,
             Err(refusal) => return Reply::Refused(refusal),
         };
-        let fence = self.grant(conn, key, slot, Taken::ForKey);
+        let fence = self.grant(conn, key, slot, Taken::ForKey, acquire.mode);
         if let Some(lease) = acquire.lease {
-            self.locks.set_lease(key, self.end_of(lease));
+            self.locks.set_lease(key, conn, self.end_of(lease));
         }
         let found = slot.zip(found).map(|(slot, (_, before))| (slot, before));
         self.granted(&acquire, found, fence)
@@ -128,6 +136,7 @@ impl<S: Store> Core<S> {
     /// the key if it was not.
     fn renew(
         &mut self,
+        conn: ConnId,
         acquire: &Acquire<'_>,
         found: Option<(S::Slot, ItemHeader)>,
         fence: Fence,
@@ -138,7 +147,7 @@ impl<S: Store> Core<S> {
             return Reply::NotFound;
         }
         self.stats.counters.lock_renewed += 1;
-        self.locks.set_lease(acquire.key, self.end_of(lease));
+        self.locks.set_lease(acquire.key, conn, self.end_of(lease));
         self.locks.keep_without_item(acquire.key);
         self.granted(acquire, found, fence)
     }
@@ -188,14 +197,14 @@ impl<S: Store> Core<S> {
         let found = self.find_live(key).ok();
         let may_be_held = found.map_or(self.locks.has_bare(), |(_, header)| header.locked);
         let held = if may_be_held {
-            self.locks.in_force(key)
+            self.locks.held_as(key, conn)
         } else {
             None
         };
         match held {
-            Some(held) if held.owner == conn && fence.is_none_or(|fence| fence == held.fence) => {
+            Some(held) if fence.is_none_or(|fence| fence == held.fence) => {
                 let slot = found.map(|(slot, _)| slot);
-                self.end_lock(key, slot, LockAfter::Release);
+                self.end_hold(conn, key, slot, held.mode);
                 Reply::Unlocked
             }
             Some(_) | None => Reply::NotFound,
@@ -210,6 +219,7 @@ impl<S: Store> Core<S> {
             holder: held.owner,
             fence: held.fence,
             held_s: held_ms / 1000,
+            is_shared: held.mode.is_shared(),
             waiting: self.waits.waiting(key),
         })
     }
@@ -241,19 +251,20 @@ impl<S: Store> Core<S> {
             self.stats.counters.lock_contended += 1;
             return Err(Refusal::Locked);
         }
-        let of_table = LockTable::bytes_for(key);
-        let pinned = slot.map_or(0, |slot| self.store.item_bytes(slot));
-        let has_room = self.lock_memory_bytes() + of_table <= self.limits.lock_table_bytes_max;
-        if held.locks >= self.limits.locks_per_connection_max
-            || !has_room
-            || !self.may_pin(held, pinned, of_table)
-        {
-            return Err(Refusal::TooManyLocks);
+        let has_room = self.has_room_in_table(LockTable::bytes_for(key));
+        if has_room && self.is_within_bounds(held, key, Mode::Exclusive, slot) {
+            Ok(())
+        } else {
+            Err(Refusal::TooManyLocks)
         }
-        Ok(())
     }
 
-    /// Sees to it that the table of locks has room for one more within the memory limit, if need be at
+    /// Whether the tables of locks and waits may take so many bytes more.
+    pub(super) const fn has_room_in_table(&self, bytes: usize) -> bool {
+        self.lock_memory_bytes() + bytes <= self.limits.lock_table_bytes_max
+    }
+
+    /// Sees to it that the table of locks has room for `of_table` bytes more within the memory limit, if need be at
     /// the cost of other items than the one in `slot`, if there is one, which may be in another slot
     /// then.
     ///
@@ -261,10 +272,10 @@ impl<S: Store> Core<S> {
     /// [`Refusal::TooManyLocks`] if nothing else may be evicted.
     pub(super) fn make_room_for_lock(
         &mut self,
-        key: Key<'_>,
+        of_table: usize,
         slot: Option<S::Slot>,
     ) -> Result<Option<S::Slot>, Refusal> {
-        let wanted = self.lock_memory_bytes() + LockTable::bytes_for(key);
+        let wanted = self.lock_memory_bytes() + of_table;
         let now = self.clock.tick();
         self.store
             .set_aside(now, slot, wanted, &mut self.stats.counters)
@@ -275,7 +286,12 @@ impl<S: Store> Core<S> {
     /// that has what `held` says: within what all may pin, and within its share.
     pub(super) fn may_pin(&self, held: Held, pinned: usize, of_table: usize) -> bool {
         self.pinned_bytes() + pinned <= self.limits.locked_bytes_max
-            && held.bytes + pinned + of_table <= self.limits.lock_bytes_per_connection_max
+            && self.is_within_share(held, pinned + of_table)
+    }
+
+    /// Whether a connection that has what `held` says may have so many bytes more.
+    pub(super) const fn is_within_share(&self, held: Held, bytes: usize) -> bool {
+        held.bytes + bytes <= self.limits.lock_bytes_per_connection_max
     }
 
     /// What the items of locks in force take of the memory limit.
@@ -296,13 +312,15 @@ impl<S: Store> Core<S> {
         after <= before || self.may_pin(held, after - before, 0)
     }
 
-    /// Enters a lock that [`Self::may_lock`] has allowed; the caller marks the item.
+    /// Enters a lock, or a share, that [`Self::may_lock`] or [`Self::may_acquire`] has allowed; the caller marks
+    /// the item.
     pub(super) fn grant(
         &mut self,
         owner: ConnId,
         key: Key<'_>,
         slot: Option<S::Slot>,
         taken: Taken,
+        mode: Mode,
     ) -> Fence {
         self.stats.counters.lock_granted += 1;
         if self.locks.has_bare() {
@@ -322,7 +340,10 @@ impl<S: Store> Core<S> {
             taken,
         };
         let pinned_bytes = slot.map(|slot| self.store.item_bytes(slot));
-        self.locks.acquire(key, grant, pinned_bytes);
+        match mode {
+            Mode::Exclusive => self.locks.acquire(key, grant, pinned_bytes),
+            Mode::Shared { among } => self.locks.share(key, grant, among, pinned_bytes),
+        }
         if !self.win_waits.is_empty() {
             // Held, it does not go by itself.
             self.win_waits.set_end(key, None);
@@ -332,19 +353,23 @@ impl<S: Store> Core<S> {
 
     pub(super) fn unlock(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
         let Ok((slot, header)) = self.find_live(key) else {
-            return match self.bare(key) {
-                Some(held) if held.owner == conn => {
-                    self.end_lock(key, None, LockAfter::Release);
+            return match self.bare(key).and_then(|_| self.locks.held_as(key, conn)) {
+                Some(held) => {
+                    self.end_hold(conn, key, None, held.mode);
                     Reply::Unlocked
                 }
-                Some(_) | None => Reply::Refused(Refusal::NotLockedNotFound),
+                None => Reply::Refused(Refusal::NotLockedNotFound),
             };
         };
-        if !header.locked || self.locks.owner(key) != Some(conn) {
+        let held = if header.locked {
+            self.locks.held_as(key, conn)
+        } else {
+            None
+        };
+        let Some(held) = held else {
             return Reply::Refused(Refusal::NotLocked);
-        }
-        self.stats.counters.lock_released += 1;
-        self.free(key, Some(slot));
+        };
+        self.end_hold(conn, key, Some(slot), held.mode);
         Reply::Unlocked
     }
 
@@ -414,19 +439,26 @@ impl<S: Store> Core<S> {
                 return;
             };
             let key = Key::new(&key).expect("it was made from a key");
-            let Some(holding) = self.locks.get(key).filter(|holding| holding.is_over) else {
-                continue;
-            };
-            self.let_go(key, holding);
+            if let Some(holding) = self.locks.get(key)
+                && (holding.is_over || holding.mode.is_shared())
+            {
+                self.let_go(key, holding);
+            }
         }
     }
 
-    /// Takes a lock that is over out of the table, and lets go of its item.
+    /// Takes a lock that is over out of the table, and lets go of its item; of one that is shared what is over.
     pub(super) fn let_go(&mut self, key: Key<'_>, holding: Holding) {
-        let slot = holding
-            .has_item
-            .then(|| self.store.find(key).ok().expect("L3: it has an item"));
-        self.free(key, slot);
+        let slot = holding.has_item.then(|| self.slot_of_held(key));
+        match holding.mode {
+            Mode::Exclusive => self.free(key, slot),
+            Mode::Shared { .. } => self.let_go_of_shares(key, slot),
+        }
+    }
+
+    /// Where the item is of a key that is held.
+    pub(super) fn slot_of_held(&self, key: Key<'_>) -> S::Slot {
+        self.store.find(key).ok().expect("L3: it has an item")
     }
 
     /// Ends the lock of `key`, whose item, if there is one, is in `slot`; whether this stays is told to nobody.
@@ -442,11 +474,17 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Takes a lock out of the table, whose item takes `pinned_bytes`. Says what it was; `None` if there
-    /// was none.
+    /// Takes a lock out of the table, with all its shares, whose item takes `pinned_bytes`. Says what it was; `None`
+    /// if there was none.
     pub(super) fn take_out(&mut self, key: Key<'_>, pinned_bytes: usize) -> Option<Holding> {
-        let holding = self.locks.release(key, pinned_bytes)?;
+        let mut holding = self.locks.release(key, pinned_bytes)?;
         self.stats.counters.lock_expired += u64::from(holding.is_expired);
+        while holding.mode.is_shared()
+            && let Some(next) = self.locks.release(key, pinned_bytes)
+        {
+            self.stats.counters.lock_expired += u64::from(next.is_expired);
+            holding = next;
+        }
         Some(holding)
     }
 }

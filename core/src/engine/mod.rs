@@ -28,6 +28,7 @@ mod read;
 mod recache;
 mod remove;
 mod saved;
+mod shared;
 #[cfg(feature = "verify")]
 mod view;
 mod wait_table;
@@ -389,7 +390,8 @@ impl<S: Store> Core<S> {
         }
         self.check_waits();
         self.check_wins();
-        for (_, holding) in self.locks.iter() {
+        let shares = self.locks.shared().flat_map(|(_, shares)| shares);
+        for holding in self.locks.iter().map(|(_, holding)| holding).chain(shares) {
             let has_passed = holding.lease_until.is_some_and(|at| at <= self.clock.now);
             assert!(
                 holding.is_over || !has_passed,

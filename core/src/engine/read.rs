@@ -6,9 +6,9 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `process_get_cmd` and `process_mget_cmd`.
 
 use super::Core;
-use super::lock_table::Taken;
+use super::lock_table::{LockTable, Taken};
 use super::recache::{self, Origin, Outcome};
-use crate::command::{Get, TtlStep};
+use crate::command::{Get, Mode, TtlStep};
 use crate::conn_id::ConnId;
 use crate::item::{ItemHeader, WinMark};
 use crate::reply::{Hit, Refusal, Reply, TtlTrace, Win};
@@ -79,12 +79,12 @@ impl<S: Store> Core<S> {
             self.stats.counters.cmd_lock += 1;
             slot = match self
                 .may_lock(conn, get.key, Some(slot), header.locked)
-                .and_then(|()| self.make_room_for_lock(get.key, Some(slot)))
+                .and_then(|()| self.make_room_for_lock(LockTable::bytes_for(get.key), Some(slot)))
             {
                 Ok(kept) => kept.expect("what is kept stays"),
                 Err(refusal) => return Reply::Refused(refusal),
             };
-            self.grant(conn, get.key, Some(slot), Taken::WithItem);
+            self.grant(conn, get.key, Some(slot), Taken::WithItem, Mode::Exclusive);
         }
         let mut outcome = recache::decide(&self.clock, &header, &get.steps, Origin::Found);
         if !get.recaches {
@@ -137,10 +137,10 @@ impl<S: Store> Core<S> {
     /// Makes an empty item in the place of a missing one, and tells this get to fill it.
     ///
     /// Not where another connection holds the key: it is the holder's to fill, so this get is told
-    /// that there is nothing.
+    /// that there is nothing; nor where it is shared (L15).
     fn vivify<'a>(&'a mut self, conn: ConnId, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
         let held = self.bare(get.key);
-        if held.is_some_and(|held| held.owner != conn) {
+        if held.is_some_and(|held| held.owner != conn || held.mode.is_shared()) {
             return Reply::Miss;
         }
         let made = match self.make(get, vacancy) {

@@ -12,6 +12,7 @@ mod lock_bounds;
 mod lookups;
 mod queues;
 mod saved;
+mod shared;
 mod waits;
 mod win_waits;
 mod wins;

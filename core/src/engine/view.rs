@@ -27,7 +27,9 @@ use crate::wait::Notice;
 pub struct View<'a> {
     /// The items, in the order in which the store would evict them.
     pub store: MapView<'a>,
-    /// Every lock, by key.
+    /// Every key that is shared, with its shares, the first to be granted first.
+    pub shares: Vec<(Key<'a>, Vec<Holding>)>,
+    /// Every lock, by key; of one that is shared the first share.
     pub locks: Vec<(Key<'a>, Holding)>,
     /// Every open connection, with the keys it holds as far as it knows, and what it is known to
     /// hold in other cores.
@@ -80,6 +82,7 @@ impl Core<MapStore> {
         } = self;
         View {
             store: store.view(),
+            shares: locks.shared().collect(),
             locks: locks.iter().collect(),
             connections: locks
                 .connections()

@@ -16,16 +16,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::lock_table::{LockTable, as_key};
-use crate::command::Lease;
+use crate::command::{Lease, Mode};
 use crate::conn_id::ConnId;
 use crate::key::Key;
 use crate::time::Instant;
-use crate::wait::{Notice, Outcome};
+use crate::wait::{Notice, Outcome, Sought};
 
 /// What a wait takes beyond its key and the lock that it may become, in bytes: its places in the queue,
 /// among the connections and among the deadlines, in trees that are seldom full, and in the list of notices;
 /// for the first of a key that of the queue, and two of the lock's.
-const WAIT_BYTES: usize = 512;
+const WAIT_BYTES: usize = 768;
 
 /// A key, shared by its queue and those who wait in it.
 type OwnedKey = Arc<[u8]>;
@@ -33,8 +33,8 @@ type OwnedKey = Arc<[u8]>;
 /// Who waits for what.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct WaitTable {
-    /// Those who wait for a key, by the numbers they have drawn (Q2); never none.
-    by_key: BTreeMap<OwnedKey, BTreeMap<u64, ConnId>>,
+    /// Those who wait for a key; never none.
+    by_key: BTreeMap<OwnedKey, Queue>,
     /// Q1 holds by type for one half: a map has one value a connection.
     by_conn: BTreeMap<ConnId, Place>,
     /// By the moments at which they end by themselves (Q3).
@@ -48,11 +48,37 @@ pub struct WaitTable {
     table_bytes: usize,
 }
 
+/// Those who wait for one key.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+struct Queue {
+    /// By the numbers they have drawn (Q2).
+    conns: BTreeMap<u64, ConnId>,
+    /// Among how many each would hold the lock, with its number: so that the least that is asked for by those who stand
+    /// before one is found without a look at all of them.
+    among: BTreeSet<(u32, u64)>,
+}
+
+impl Queue {
+    /// Among how many the lock can be had by the one with this number, who would be among `among`: the least that is
+    /// asked for up to there.
+    fn among_before(&self, number: u64, among: u32) -> u32 {
+        let mut from = 0;
+        while let Some((least, first)) = self.among.range((from, 0)..(among, 0)).next() {
+            if *first < number {
+                return *least;
+            }
+            from = least + 1;
+        }
+        among
+    }
+}
+
 /// Where a connection waits.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Place {
     key: OwnedKey,
     number: u64,
+    among: u32,
     waiter: Waiter,
 }
 
@@ -61,6 +87,8 @@ struct Place {
 pub struct Waiter {
     /// When it waits no more.
     pub until: Instant,
+    /// Who else may hold the lock then.
+    pub mode: Mode,
     /// What the lock is to last for, from when it is granted; `None` is as long as the connection.
     pub lease: Option<Lease>,
     /// It wants the lock only if there is an item.
@@ -74,19 +102,44 @@ impl WaitTable {
         self.by_conn.get(&conn).map(|place| as_key(&place.key))
     }
 
+    /// What `conn` waits for.
+    #[must_use]
+    pub fn sought_by(&self, conn: ConnId) -> Option<Sought<'_>> {
+        let place = self.by_conn.get(&conn)?;
+        let queue = &self.by_key[&place.key];
+        Some(Sought {
+            key: as_key(&place.key),
+            among: queue.among_before(place.number, place.among),
+        })
+    }
+
+    /// Among how many one who came now could have the lock of `key`, once those who wait have had it: it would be
+    /// among `among`.
+    pub(super) fn among_behind(&self, key: Key<'_>, among: u32) -> u32 {
+        let queue = self.by_key.get(key.as_bytes());
+        queue.map_or(among, |queue| queue.among_before(self.next_number, among))
+    }
+
+    /// The first of those who wait for `key`.
+    pub(super) fn first(&self, key: Key<'_>) -> Option<(ConnId, Waiter)> {
+        let (_, conn) = self.by_key.get(key.as_bytes())?.conns.first_key_value()?;
+        Some((*conn, self.by_conn[conn].waiter))
+    }
+
     /// How many wait for `key`.
     #[must_use]
     pub fn waiting(&self, key: Key<'_>) -> usize {
         if self.by_conn.is_empty() {
             return 0;
         }
-        self.by_key.get(key.as_bytes()).map_or(0, BTreeMap::len)
+        let queue = self.by_key.get(key.as_bytes());
+        queue.map_or(0, |queue| queue.conns.len())
     }
 
     /// Those who wait for `key`, the first to come first.
     pub fn queue(&self, key: Key<'_>) -> impl Iterator<Item = (ConnId, Waiter)> {
         let conns = self.by_key.get(key.as_bytes());
-        let conns = conns.into_iter().flat_map(BTreeMap::values);
+        let conns = conns.into_iter().flat_map(|queue| queue.conns.values());
         conns.map(|conn| (*conn, self.by_conn[conn].waiter))
     }
 
@@ -117,7 +170,7 @@ impl WaitTable {
     /// no more than that to the table of locks, which has room for it then.
     #[must_use]
     pub const fn bytes_for(key: Key<'_>) -> usize {
-        WAIT_BYTES + 2 * key.as_bytes().len() + LockTable::bytes_for(key)
+        WAIT_BYTES + 2 * key.as_bytes().len() + LockTable::bytes_for_share(key)
     }
 
     /// What is still to be told.
@@ -135,8 +188,8 @@ impl WaitTable {
         self.by_conn.len() + self.notices.len()
     }
 
-    /// `conn`, which waits for nothing, waits for `key` behind all others.
-    pub(super) fn join(&mut self, key: Key<'_>, conn: ConnId, waiter: Waiter) {
+    /// `conn`, which waits for nothing, waits for `key` behind all others, to hold it among `among`.
+    pub(super) fn join(&mut self, key: Key<'_>, conn: ConnId, among: u32, waiter: Waiter) {
         let owned = match self.by_key.get_key_value(key.as_bytes()) {
             Some((owned, _)) => Arc::clone(owned),
             None => Arc::from(key.as_bytes()),
@@ -145,10 +198,12 @@ impl WaitTable {
         // As many as a server can be asked for in any life: one a nanosecond for 500 years.
         self.next_number += 1;
         let queue = self.by_key.entry(Arc::clone(&owned)).or_default();
-        queue.insert(number, conn);
+        queue.conns.insert(number, conn);
+        queue.among.insert((among, number));
         let place = Place {
             key: owned,
             number,
+            among,
             waiter,
         };
         self.by_conn.insert(conn, place);
@@ -162,25 +217,20 @@ impl WaitTable {
         let Place {
             key,
             number,
+            among,
             waiter,
         } = self.by_conn.remove(&conn)?;
         let queue = self.by_key.get_mut(&key);
         let queue = queue.expect("Q1: a place is in a queue");
-        queue.remove(&number);
-        if queue.is_empty() {
+        queue.conns.remove(&number);
+        queue.among.remove(&(among, number));
+        if queue.conns.is_empty() {
             self.by_key.remove(&key);
         }
         self.deadlines.remove(&(waiter.until, conn));
         self.next = self.deadlines.first().map(|(at, _)| *at);
         self.table_bytes -= Self::bytes_for(as_key(&key));
         Some((key, waiter))
-    }
-
-    /// The first of those who wait for `key` waits no more.
-    pub(super) fn leave_first(&mut self, key: Key<'_>) -> Option<(ConnId, Waiter)> {
-        let (_, conn) = self.by_key.get(key.as_bytes())?.first_key_value()?;
-        let conn = *conn;
-        self.leave(conn).map(|(_, waiter)| (conn, waiter))
     }
 
     /// One whose time is over by `now`.
@@ -235,14 +285,20 @@ impl WaitTable {
         let mut table_bytes = 0;
         let mut in_queues = 0;
         for (key, queue) in &self.by_key {
-            assert!(!queue.is_empty(), "Q1: a queue of nobody");
-            for (number, conn) in queue {
+            assert!(!queue.conns.is_empty(), "Q1: a queue of nobody");
+            assert_eq!(queue.conns.len(), queue.among.len(), "Q1: among how many");
+            for (number, conn) in &queue.conns {
                 in_queues += 1;
                 let place = self.by_conn.get(conn);
                 assert_eq!(
                     place.map(|place| (&place.key, place.number)),
                     Some((key, *number)),
                     "Q1: one in a queue who does not know"
+                );
+                let among = place.map_or(0, |place| place.among);
+                assert!(
+                    queue.among.contains(&(among, *number)),
+                    "Q1: among how many {conn} would hold it"
                 );
                 assert!(*number < self.next_number, "Q2: a number not yet drawn");
                 table_bytes += Self::bytes_for(as_key(key));
@@ -274,30 +330,54 @@ mod tests {
     fn waiter(until_ms: u64) -> Waiter {
         Waiter {
             until: Instant::from_millis(until_ms),
+            mode: Mode::Exclusive,
             lease: None,
             needs_item: false,
         }
+    }
+
+    fn leave_first(table: &mut WaitTable) -> Option<(ConnId, Waiter)> {
+        let first = table.first(key(b"a"))?;
+        table.leave(first.0)?;
+        Some(first)
+    }
+
+    #[test]
+    fn the_least_counts_of_those_who_stand_before() {
+        let mut table = WaitTable::default();
+        let among = |table: &WaitTable, number| table.sought_by(conn(number)).map(|it| it.among);
+        for (number, among) in [(1, 5), (2, 3), (3, 9), (4, 1), (5, 2)] {
+            table.join(key(b"a"), conn(number), among, waiter(10));
+        }
+        table.check();
+        let all = [1, 2, 3, 4, 5, 6].map(|number| among(&table, number));
+        assert_eq!(all, [Some(5), Some(3), Some(3), Some(1), Some(1), None]);
+        assert_eq!(table.among_behind(key(b"a"), 7), 1);
+        table.leave(conn(2));
+        table.leave(conn(4));
+        assert_eq!(among(&table, 3), Some(5));
+        assert_eq!(among(&table, 5), Some(2));
+        assert_eq!(table.among_behind(key(b"a"), 7), 2);
+        assert_eq!(table.among_behind(key(b"b"), 7), 7);
+        table.check();
     }
 
     #[test]
     fn who_comes_first_leaves_first() {
         let mut table = WaitTable::default();
         for number in [3, 1, 2] {
-            table.join(key(b"a"), conn(number), waiter(10 * number));
+            table.join(key(b"a"), conn(number), 1, waiter(10 * number));
         }
-        table.join(key(b"b"), conn(4), waiter(5));
+        table.join(key(b"b"), conn(4), 1, waiter(5));
         table.check();
         assert_eq!(table.waiting(key(b"a")), 3);
         assert_eq!(table.leave(conn(1)).map(|(_, it)| it), Some(waiter(10)));
         assert_eq!(table.leave(conn(1)), None);
-        let first = table.leave_first(key(b"a"));
+        let first = leave_first(&mut table);
         assert_eq!(first, Some((conn(3), waiter(30))));
         table.check();
-        assert_eq!(
-            table.leave_first(key(b"a")).map(|(it, _)| it),
-            Some(conn(2))
-        );
-        assert_eq!(table.leave_first(key(b"a")), None);
+        assert_eq!(leave_first(&mut table).map(|(it, _)| it), Some(conn(2)));
+        assert_eq!(leave_first(&mut table), None);
         assert_eq!(table.waits_for(conn(4)), Some(key(b"b")));
         table.leave(conn(4));
         assert!(table.is_empty());
@@ -308,8 +388,8 @@ mod tests {
     #[test]
     fn a_wait_ends_by_itself() {
         let mut table = WaitTable::default();
-        table.join(key(b"a"), conn(1), waiter(20));
-        table.join(key(b"a"), conn(2), waiter(10));
+        table.join(key(b"a"), conn(1), 1, waiter(20));
+        table.join(key(b"a"), conn(2), 1, waiter(10));
         assert_eq!(table.next(), Some(Instant::from_millis(10)));
         assert_eq!(table.overdue(Instant::from_millis(9)), None);
         let now = Instant::from_millis(10);

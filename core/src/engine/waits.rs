@@ -1,7 +1,8 @@
 //! The rules of waiting: who stands in line for a lock, and what becomes of it.
 //!
-//! - Q6: never is a lock free while somebody waits who could have it: whatever ends it, the first in line is
-//!   given it in the same step, or, where very many end at once, before anybody else sees the key.
+//! - Q6: never is a lock free, nor has it room for one more sharer, while the first who waits could have it: whatever ends
+//!   it, he is given it in the same step, and so are those behind him who can share it with him; or, where very
+//!   many end at once, before anybody else sees the key.
 //! - Q7: nobody is given a lock before those who waited for it.
 //! - Q8: a lock is never given to one whose time is over, nor to one who has gone.
 //! - Q9: no connections wait for each other in a circle.
@@ -11,7 +12,7 @@
 //! command and more with every tick; one that a command is about, before it.
 
 use super::Core;
-use super::lock_table::{LockTable, Taken};
+use super::lock_table::Taken;
 use super::wait_table::{WaitTable, Waiter};
 use crate::command::{Acquire, Lease, Wait};
 use crate::conn_id::ConnId;
@@ -58,15 +59,6 @@ impl<S: Store> Core<S> {
         &self.waits
     }
 
-    /// Who holds `key` at `now`, as a command about it would find: for a transport over several cores, which
-    /// must know before whether a request would wait.
-    pub fn holder(&mut self, now: Instant, key: Key<'_>) -> Option<ConnId> {
-        if self.advance(now) || self.locks.has_ended() {
-            self.catch_up(Some(key));
-        }
-        self.locks.owner(key)
-    }
-
     /// What becomes of a request for a lock that somebody holds.
     pub(super) fn contended(
         &mut self,
@@ -76,26 +68,21 @@ impl<S: Store> Core<S> {
     ) -> Reply<'static> {
         let key = acquire.key;
         let seen = self.lock_seen(key).expect("it is held");
-        let ms = match acquire.wait {
+        let wait = match acquire.wait {
+            Wait::UpTo { ms: 1.. } => self.chain(conn, acquire).judge(acquire.wait),
+            other @ (Wait::No | Wait::UpTo { ms: 0 } | Wait::WouldDeadlock | Wait::TooLong) => {
+                other
+            }
+        };
+        let ms = match wait {
             Wait::No | Wait::UpTo { ms: 0 } => {
                 self.count_refused();
                 return Reply::Contended(seen);
             }
             Wait::WouldDeadlock => return self.refuse_deadlock(seen),
+            Wait::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
             Wait::UpTo { ms } => ms.min(self.limits.wait_ms_max),
         };
-        let chain = would_deadlock(
-            conn,
-            key,
-            self.limits.wait_chain_max,
-            |key| self.locks.owner(key),
-            |conn| self.waits.waits_for(conn),
-        );
-        match chain {
-            Chain::Ends => {}
-            Chain::Closes => return self.refuse_deadlock(seen),
-            Chain::TooLong => return self.refuse_wait(Refusal::TooManyLocks),
-        }
         if let Err(refusal) = self.may_wait(conn, key, slot) {
             return self.refuse_wait(refusal);
         }
@@ -103,12 +90,25 @@ impl<S: Store> Core<S> {
         let now_ms = self.clock.now.as_millis();
         let waiter = Waiter {
             until: Instant::from_millis(now_ms.saturating_add(ms)),
+            mode: acquire.mode,
             lease: acquire.lease,
             needs_item: acquire.needs_item,
         };
-        self.waits.join(key, conn, waiter);
+        let among = self.among(acquire.mode);
+        self.waits.join(key, conn, among, waiter);
         self.locks.set_waited(key, true);
         Reply::Waits
+    }
+
+    /// Whether it would wait for itself, as far as this core knows.
+    fn chain(&self, conn: ConnId, acquire: &Acquire<'_>) -> Chain {
+        would_deadlock(
+            conn,
+            self.sought(acquire),
+            self.limits.wait_chain_max,
+            |key| self.locks.holders_of(key),
+            |conn| self.waits.sought_by(conn),
+        )
     }
 
     fn count_refused(&mut self) {
@@ -138,13 +138,13 @@ impl<S: Store> Core<S> {
         slot: Option<S::Slot>,
     ) -> Result<(), Refusal> {
         let held = self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
-        let of_tables = WaitTable::bytes_for(key) + LockTable::bytes_for_waited(key);
+        let of_tables = WaitTable::bytes_for(key) + self.locks.bytes_for_waited(key);
         let wanted = self.lock_memory_bytes() + of_tables;
         if self.is_waiting(conn)
             || held.locks >= self.limits.locks_per_connection_max
             || self.waits.waiting(key) >= self.limits.waits_per_key_max
             || self.waiting_in_all() >= self.limits.waits_max
-            || wanted > self.limits.lock_table_bytes_max
+            || !self.has_room_in_table(of_tables)
         {
             return Err(Refusal::TooManyLocks);
         }
@@ -173,7 +173,11 @@ impl<S: Store> Core<S> {
     }
 
     fn hand_to_first(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
-        while let Some((conn, waiter)) = self.waits.leave_first(key) {
+        while let Some((conn, waiter)) = self.waits.first(key) {
+            if !self.has_room(key, waiter.mode) {
+                break;
+            }
+            self.waits.leave(conn);
             let outcome = self.outcome(conn, &waiter, key, slot);
             match outcome {
                 Outcome::Granted => self.grant_to_waiter(conn, &waiter, key, slot),
@@ -186,10 +190,8 @@ impl<S: Store> Core<S> {
                 Outcome::TooManyLocks => self.stats.counters.cmd_lock += 1,
             }
             self.waits.notify(conn, outcome);
-            if outcome == Outcome::Granted {
-                return;
-            }
         }
+        self.locks.set_waited(key, self.waits.waiting(key) > 0);
     }
 
     /// What a lock that is free means for one who waits for it.
@@ -208,10 +210,7 @@ impl<S: Store> Core<S> {
         }
         let held = self.locks.held_by(conn);
         let held = held.expect("Q8: who has gone does not wait");
-        let pinned = slot.map_or(0, |slot| self.store.item_bytes(slot));
-        if held.locks < self.limits.locks_per_connection_max
-            && self.may_pin(held, pinned, LockTable::bytes_for(key))
-        {
+        if self.is_within_bounds(held, key, waiter.mode, slot) {
             Outcome::Granted
         } else {
             Outcome::TooManyLocks
@@ -226,13 +225,10 @@ impl<S: Store> Core<S> {
         key: Key<'_>,
         slot: Option<S::Slot>,
     ) {
-        self.grant(conn, key, slot, Taken::ForKey);
-        self.locks.set_untold(key, true);
+        self.grant(conn, key, slot, Taken::ForKey, waiter.mode);
+        self.locks.set_untold(key, conn, true);
         if let Some(lease) = waiter.lease {
-            self.locks.set_lease(key, self.end_of(lease));
-        }
-        if self.waits.waiting(key) > 0 {
-            self.locks.set_waited(key, true);
+            self.locks.set_lease(key, conn, self.end_of(lease));
         }
         if let Some(slot) = slot {
             let header = ItemHeader {
@@ -263,6 +259,8 @@ impl<S: Store> Core<S> {
         let key = super::lock_table::as_key(&key);
         if self.waits.waiting(key) == 0 {
             self.locks.set_waited(key, false);
+        } else {
+            self.hand_over_behind(key);
         }
     }
 
@@ -273,8 +271,7 @@ impl<S: Store> Core<S> {
         self.settle_all(self.limits.locks_settled_max);
         if let Some(key) = key
             && let Some(holding) = self.locks.get(key)
-            && holding.is_over
-            && holding.is_waited
+            && (holding.is_over && holding.is_waited || holding.mode.is_shared())
         {
             self.let_go(key, holding);
         }
@@ -320,14 +317,19 @@ impl<S: Store> Core<S> {
         for key in self.waits.keys() {
             // The table of locks sees to it that what is over comes next (L14).
             assert!(self.locks.get(key).is_some(), "Q6: {key:?} is free");
+            let (_, first) = self.waits.first(key).expect("Q1: a queue of nobody");
+            assert!(
+                !self.has_room(key, first.mode),
+                "Q6: there is room for the first who waits for {key:?}"
+            );
             for (conn, _) in self.waits.queue(key) {
                 assert!(self.locks.held_by(conn).is_some(), "Q8: {conn} has gone");
                 let chain = would_deadlock(
                     conn,
-                    key,
-                    usize::MAX,
-                    |key| self.locks.owner(key),
-                    |conn| self.waits.waits_for(conn),
+                    self.waits.sought_by(conn).expect("Q1: it waits"),
+                    usize::MAX - 1,
+                    |key| self.locks.holders_of(key),
+                    |conn| self.waits.sought_by(conn),
                 );
                 assert_eq!(chain, Chain::Ends, "Q9: {conn} waits for itself");
             }

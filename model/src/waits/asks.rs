@@ -1,8 +1,8 @@
 //! Requests for locks: what a client asks, what a transport does first, and what becomes of the answer.
 
-use latchd_core::command::{Acquire, Command, ItemCommand, Lease, Wait};
+use latchd_core::command::{Acquire, Command, ItemCommand, Lease, Mode, Wait};
 use latchd_core::reply::{Refusal, Reply};
-use latchd_core::wait::{Chain, Outcome, would_deadlock};
+use latchd_core::wait::{Outcome, would_deadlock};
 
 use super::world::{Judged, LEASE_MS, Parked, WAIT_MS, World, key as name_of, must, place_of};
 use super::{Asks, Witness};
@@ -31,6 +31,7 @@ impl World {
         }
         let acquire = Acquire {
             key: name_of(key),
+            mode: Mode::Exclusive,
             lease: asks.is_leased().then_some(Lease::For { ms: LEASE_MS }),
             needs_item: asks.needs_item(),
             looks: false,
@@ -52,9 +53,10 @@ impl World {
         let conn = self.clients[client].conn.expect("it is open");
         let shard = self.shard_of(number);
         let now = self.now();
-        let holder = self.cores[shard].holder(now, name_of(number));
+        let asked = Acquire::new(name_of(number));
+        let would_contend = self.cores[shard].would_contend(now, conn, &asked);
         self.take_notices(shard)?;
-        if holder.is_none_or(|holder| holder == conn) {
+        if !would_contend {
             return Ok(wait);
         }
         for other in 0..self.cores.len() {
@@ -62,22 +64,24 @@ impl World {
             self.cores[other].pass(now);
             self.take_notices(other)?;
         }
-        self.cores[shard].holder(now, name_of(number));
+        self.cores[shard].would_contend(now, conn, &asked);
         let chain = would_deadlock(
             conn,
-            name_of(number),
+            self.cores[shard].sought(&asked),
             self.cores[shard].limits().wait_chain_max,
-            |key| self.cores[self.shard_of(place_of(key))].locks().owner(key),
+            |key| {
+                let core = &self.cores[self.shard_of(place_of(key))];
+                core.locks().holders_of(key)
+            },
             |conn| {
                 self.cores
                     .iter()
-                    .find_map(|core| core.waits().waits_for(conn))
+                    .find_map(|core| core.waits().sought_by(conn))
             },
         );
-        match chain {
-            Chain::Ends => Ok(wait),
-            Chain::Closes => Ok(Wait::WouldDeadlock),
-            Chain::TooLong => Err("Q9: a chain of a few is too long".into()),
+        match chain.judge(wait) {
+            Wait::TooLong => Err("Q9: a chain of a few is too long".into()),
+            wait @ (Wait::No | Wait::UpTo { .. } | Wait::WouldDeadlock) => Ok(wait),
         }
     }
 
@@ -96,6 +100,7 @@ impl World {
         let is_his = self.holds(client, key);
         let command = Acquire {
             key: name_of(key),
+            mode: Mode::Exclusive,
             lease: asks.is_leased().then_some(Lease::For { ms: LEASE_MS }),
             needs_item: asks.needs_item(),
             looks: false,

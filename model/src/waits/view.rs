@@ -95,6 +95,8 @@ fn under(world: &World, cores: &[View<'_>], names: [u8; CLIENTS_MAX]) -> Vec<u8>
     for core in cores {
         let View {
             store,
+            // Nobody shares anything.
+            shares: _,
             locks,
             connections,
             ended,

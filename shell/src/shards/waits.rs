@@ -5,8 +5,8 @@
 
 use latchd_core::Instant;
 use latchd_core::command::{Acquire, Get, ItemCommand, Lease, Wait};
-use latchd_core::reply::{Refusal, Reply};
-use latchd_core::wait::{Chain, would_deadlock};
+use latchd_core::reply::Reply;
+use latchd_core::wait::would_deadlock;
 
 use super::hold::Hold;
 use super::{ShardCore, ShardSession, Shards};
@@ -34,8 +34,7 @@ impl Shards {
     ) {
         let shard = self.shard_of(acquire.key);
         let mut core = self.core_at(now, shard);
-        let holder = core.holder(now, acquire.key);
-        let waits = holder.is_some_and(|holder| holder != session.conn);
+        let waits = core.would_contend(now, session.conn, &acquire);
         // One core alone sees to its own circles.
         if !waits || self.cores.len() == 1 {
             return self.acquire(now, session, shard, &mut core, acquire, answer);
@@ -48,17 +47,15 @@ impl Shards {
         }
         let chain = would_deadlock(
             session.conn,
-            acquire.key,
+            cores[shard].sought(&acquire),
             self.wait_chain_max,
-            |key| cores[self.shard_of(key)].locks().owner(key),
-            |conn| cores.iter().find_map(|core| core.waits().waits_for(conn)),
+            |key| cores[self.shard_of(key)].locks().holders_of(key),
+            |conn| cores.iter().find_map(|core| core.waits().sought_by(conn)),
         );
-        let wait = match chain {
-            Chain::Ends => acquire.wait,
-            Chain::Closes => Wait::WouldDeadlock,
-            Chain::TooLong => return answer(&Reply::Refused(Refusal::TooManyLocks)),
+        let acquire = Acquire {
+            wait: chain.judge(acquire.wait),
+            ..acquire
         };
-        let acquire = Acquire { wait, ..acquire };
         self.acquire(now, session, shard, &mut cores[shard], acquire, answer);
     }
 

@@ -17,13 +17,15 @@ pub(super) fn json(snapshot: &Snapshot) -> String {
         // A string has no end.
         let _ = write!(
             text,
-            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{}}}",
+            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{}}}",
             quoted(&lock.key),
             lock.owner,
             quoted(&lock.peer),
             lock.fence,
             lock.held.as_secs(),
-            lock.silent.as_secs()
+            lock.silent.as_secs(),
+            if lock.is_shared { 's' } else { 'x' },
+            lock.holders
         );
     }
     text.push_str("]}\n");
@@ -48,7 +50,7 @@ mod tests {
         let expected = r#"{"key":"a\\\"b\\\\c\\x01\\xff</script>","connection":7,"#;
         assert!(text.contains(expected), "{text}");
         assert!(text.starts_with("{\"locks_held\":2,"), "{text}");
-        let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61}";
+        let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61,\"mode\":\"x\",\"holders\":1}";
         assert_eq!(text.matches(held).count(), 2);
     }
 

@@ -40,6 +40,10 @@ pub(super) struct LockShown {
     pub(super) key: String,
     /// The connection's number, as in the log and in `me … lock=`.
     pub(super) owner: u64,
+    /// Others may hold it, too: then this is the first who does.
+    pub(super) is_shared: bool,
+    /// How many hold it.
+    pub(super) holders: usize,
     /// Where it comes from; empty if it has just gone.
     pub(super) peer: String,
     /// The number of the grant.
@@ -63,13 +67,15 @@ impl Snapshot {
         let mut locks: Vec<_> = keys
             .into_iter()
             .filter(|_| tells_keys)
-            .map(|(key, holding)| {
+            .map(|(key, holding, holders)| {
                 let owner = holding.owner.number();
                 let (peer, silent) = shared.roster.find(owner, now).unwrap_or_default();
                 let held_ms = now.as_millis().saturating_sub(holding.since.as_millis());
                 LockShown {
                     key: key.escape_ascii().to_string(),
                     owner,
+                    is_shared: holding.mode.is_shared(),
+                    holders,
                     peer,
                     fence: holding.fence.number(),
                     held: Duration::from_millis(held_ms),
@@ -192,6 +198,8 @@ pub(super) mod tests {
         LockShown {
             key: key.to_owned(),
             owner: 7,
+            is_shared: false,
+            holders: 1,
             peer: "tcp:127.0.0.1:4711".to_owned(),
             fence: 1 << 60,
             held: Duration::from_secs(3_601),

@@ -17,7 +17,7 @@ use std::iter;
 
 use crate::alphabet::{CLIENTS, ClientNumber, Environment, Input, KEYS, Op, Pairs};
 use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, TtlSteps};
-use latchd_core::engine::{Core, Event, Holding};
+use latchd_core::engine::{Core, Event};
 use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
@@ -174,6 +174,7 @@ impl<S: Store> Lockstep<S> {
             let queue = self.core.waits().queue(key).map(|(conn, waiter)| Waiting {
                 conn,
                 key: bytes.to_vec(),
+                mode: waiter.mode,
                 until_ms: waiter.until.as_millis(),
                 lease: waiter.lease,
                 needs_item: waiter.needs_item,
@@ -219,28 +220,35 @@ impl<S: Store> Lockstep<S> {
         }
         for bytes in KEYS {
             let key = Key::new(bytes).expect("a legal key");
-            let held = self.core.locks().in_force(key);
-            let until_ms = |held: Holding| held.lease_until.map(Instant::as_millis);
-            let held = held.map(|held| {
-                (
-                    held.owner,
-                    held.fence.number(),
-                    held.has_item,
-                    until_ms(held),
-                    held.is_untold,
-                )
+            let locks = self.core.locks();
+            let held = locks.holders_of(key).map(|(owner, _)| {
+                let held = locks.held_as(key, owner);
+                held.expect("it holds it")
             });
+            let held: Vec<_> = held
+                .map(|held| {
+                    (
+                        (held.owner, held.mode),
+                        held.fence.number(),
+                        held.has_item,
+                        held.lease_until.map(Instant::as_millis),
+                        held.is_untold,
+                    )
+                })
+                .collect();
             let has_item = self.oracle.visible(bytes).is_some();
-            let lock = self.oracle.lock_of(bytes);
-            let due = lock.map(|lock| {
-                (
-                    lock.owner,
-                    lock.fence,
-                    has_item,
-                    lock.lease_until_ms,
-                    lock.is_unheard,
-                )
-            });
+            let due = self.oracle.locks_of(bytes).iter();
+            let due: Vec<_> = due
+                .map(|lock| {
+                    (
+                        (lock.owner, lock.mode),
+                        lock.fence,
+                        has_item,
+                        lock.lease_until_ms,
+                        lock.is_unheard,
+                    )
+                })
+                .collect();
             if held != due {
                 let key = String::from_utf8_lossy(bytes);
                 return Err(format!(

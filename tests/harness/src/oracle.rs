@@ -15,7 +15,9 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use latchd_core::command::{Command, Get, GlobalCommand, ItemCommand, NewCas, TtlStep, TtlSteps};
+use latchd_core::command::{
+    Command, Get, GlobalCommand, ItemCommand, Mode, NewCas, TtlStep, TtlSteps,
+};
 use latchd_core::engine::Event;
 use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
@@ -43,7 +45,7 @@ pub struct Oracle {
     now_ms: u64,
     unix_ms_at_start: u64,
     items: BTreeMap<Vec<u8>, Item>,
-    locks: BTreeMap<Vec<u8>, Lock>,
+    locks: BTreeMap<Vec<u8>, Vec<Lock>>,
     /// In the order in which they came.
     waits: Vec<Waiting>,
     notices: Vec<Notice>,
@@ -114,7 +116,7 @@ impl Oracle {
                 None
             }
             Input::Event(Event::Closed(conn)) => {
-                self.waits.retain(|waiting| waiting.conn != *conn);
+                self.leave(*conn);
                 self.counts.lock_died += self.unlock_every(*conn);
                 self.open.remove(conn);
                 None
@@ -177,14 +179,12 @@ impl Oracle {
             ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
             ItemCommand::Acquire(acquire) => self.acquire(conn, acquire),
             ItemCommand::Release(release) => {
-                let is_meant = |lock: &Lock| {
-                    let asked = release.fence.map(Fence::number);
-                    lock.owner == conn && asked.is_none_or(|fence| fence == lock.fence)
-                };
-                if !self.locks.get(key).is_some_and(is_meant) {
+                let asked = release.fence.map(Fence::number);
+                let is_meant = |lock: Lock| asked.is_none_or(|fence| fence == lock.fence);
+                if !self.own(key, conn).is_some_and(is_meant) {
                     return OwnedReply::NotFound;
                 }
-                self.unlock(key);
+                self.unlock(key, conn);
                 self.counts.lock_released += 1;
                 OwnedReply::Unlocked
             }
@@ -192,19 +192,19 @@ impl Oracle {
                 if !self.items.contains_key(key) && !self.locks.contains_key(key) {
                     return OwnedReply::NotFound;
                 }
-                match self.lock(conn, key, false) {
+                match self.lock(conn, key, false, Mode::Exclusive) {
                     Ok(_) => OwnedReply::Locked,
                     Err(refusal) => OwnedReply::Refused(refusal),
                 }
             }
             ItemCommand::Unlock { .. } => {
-                if self.holder(key) != Some(conn) && !self.items.contains_key(key) {
+                if self.own(key, conn).is_none() && !self.items.contains_key(key) {
                     return OwnedReply::Refused(Refusal::NotLockedNotFound);
                 }
-                if self.holder(key) != Some(conn) {
+                if self.own(key, conn).is_none() {
                     return OwnedReply::Refused(Refusal::NotLocked);
                 }
-                self.unlock(key);
+                self.unlock(key, conn);
                 self.counts.lock_released += 1;
                 OwnedReply::Unlocked
             }
@@ -233,10 +233,11 @@ impl Oracle {
                     .collect(),
             ),
             GlobalCommand::Stats(_) => OwnedReply::Stats(Counts {
-                locks_held: self.locks.len() as u64,
+                locks_held: self.locks.values().map(Vec::len).sum::<usize>() as u64,
                 lock_holders: self
                     .locks
                     .values()
+                    .flatten()
                     .map(|lock| lock.owner)
                     .collect::<BTreeSet<_>>()
                     .len() as u64,
@@ -256,12 +257,13 @@ impl Oracle {
         if made {
             let holder = self.holder(key);
             if get.lock && holder.is_some() {
-                return match self.lock(conn, key, false) {
+                return match self.lock(conn, key, false, Mode::Exclusive) {
                     Ok(_) => unreachable!("it is held"),
                     Err(refusal) => OwnedReply::Refused(refusal),
                 };
             }
-            let is_others = holder.is_some_and(|holder| holder != conn);
+            let is_shared = self.lock_of(key).is_some_and(|it| it.mode.is_shared());
+            let is_others = is_shared || holder.is_some_and(|holder| holder != conn);
             if get.lock || !get.steps.vivifies() || is_others {
                 return OwnedReply::Miss;
             }
@@ -272,7 +274,7 @@ impl Oracle {
             );
         }
         if get.lock
-            && let Err(refusal) = self.lock(conn, key, false)
+            && let Err(refusal) = self.lock(conn, key, false, Mode::Exclusive)
         {
             return OwnedReply::Refused(refusal);
         }

@@ -141,6 +141,11 @@ pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
                 // Where somebody holds a key that has no item.
                 | (RequestKind::Vivify, ReplyKind::Miss)
                 | (RequestKind::ReplaceAndUnlock, ReplyKind::NotStored)
+                // Where somebody shares it.
+                | (
+                    RequestKind::ReplaceAndUnlock | RequestKind::ReplaceAndUnlockCas,
+                    ReplyKind::RefusedLocked
+                )
         )
 }
 
@@ -151,6 +156,7 @@ const fn is_of_key_locks(request: RequestKind) -> bool {
         RequestKind::Acquire
             | RequestKind::AcquireLeased
             | RequestKind::TakeLeaseOff
+            | RequestKind::AcquireShared
             | RequestKind::AcquireItem
             | RequestKind::AcquireOrWait
             | RequestKind::Wait

@@ -195,7 +195,7 @@ fn everything_about_an_item_is_for_a_person() {
         let after = shown(bench.send(1, b"me k\r\n"));
         assert_eq!(
             after,
-            before.replace("\r\n", " lock=1 fence=1 held=0 waiting=0\r\n")
+            before.replace("\r\n", " lock=1 fence=1 held=0 waiting=0 mode=x\r\n")
         );
         assert_eq!(bench.send(1, b"me b\r\nme\r\nme k !\r\n"), b"EN\r\nCLIENT_ERROR bad command line format\r\nCLIENT_ERROR bad command line format\r\n");
     }

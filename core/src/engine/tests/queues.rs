@@ -2,23 +2,26 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec;
+use core::num::NonZeroU32;
 
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
 use super::*;
-use crate::command::{Acquire, Lease, Release, Wait};
+use crate::command::{Acquire, Lease, Mode, Release, Wait};
 use crate::wait::Outcome;
 
 const CONNS: u64 = 5;
 const KEYS: [&str; 3] = ["a", "b", "c"];
+const CONN_OF_NOBODY: ConnId = ConnId::from_number(u64::MAX);
 
 /// Something happens.
 #[derive(Clone, Copy, Debug)]
 enum Happens {
-    /// Somebody asks for a lock, with or without a lease, and waits so long.
+    /// Somebody asks for a lock, with or without others and a lease, and waits so long.
     Asks {
         conn: u64,
         key: usize,
+        mode: Mode,
         lease_ms: Option<u64>,
         wait_ms: u64,
     },
@@ -47,6 +50,13 @@ impl Arbitrary for Happens {
             0..=7 => Self::Asks {
                 conn,
                 key,
+                mode: match u8::arbitrary(g) % 6 {
+                    0..=2 => Mode::Exclusive,
+                    3 => Mode::Shared { among: None },
+                    among => Mode::Shared {
+                        among: NonZeroU32::new(u32::from(among) - 3),
+                    },
+                },
                 lease_ms: bool::arbitrary(g).then(|| 10 + u64::arbitrary(g) % 40),
                 wait_ms: u64::arbitrary(g) % 60,
             },
@@ -61,15 +71,46 @@ impl Arbitrary for Happens {
     }
 }
 
-/// Who holds a key, until when, and who waits for it: with what lease, until when.
+/// Who holds a key: in which mode, until when.
+#[derive(Clone, Copy, Debug)]
+struct Holds {
+    conn: ConnId,
+    mode: Mode,
+    until: Option<u64>,
+}
+
+/// Who waits for a key: in which mode, with what lease, until when.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    conn: ConnId,
+    mode: Mode,
+    lease_ms: Option<u64>,
+    until: u64,
+}
+
+/// Who holds a key, in the order of the grants, and who waits for it, in that of arrival.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    held: Option<(ConnId, Option<u64>)>,
-    waits: VecDeque<(ConnId, Option<u64>, u64)>,
+    held: Vec<Holds>,
+    waits: VecDeque<Waits>,
+}
+
+impl Line {
+    /// Whether the lock can be had in this mode, by one whose turn it is.
+    fn fits(&self, mode: Mode) -> bool {
+        let modes = self.held.iter().map(|it| it.mode);
+        let among = modes.map(Mode::among).fold(mode.among(), u32::min);
+        let all_share = mode.is_shared() && self.held.iter().all(|it| it.mode.is_shared());
+        self.held.is_empty() || all_share && self.held.len() < among as usize
+    }
+
+    fn of(&self, conn: ConnId) -> Option<&Holds> {
+        self.held.iter().find(|it| it.conn == conn)
+    }
 }
 
 /// What should be, by the rules and nothing else.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Lines {
     now_ms: u64,
     by_key: [Line; KEYS.len()],
@@ -82,54 +123,83 @@ impl Lines {
         while self.now_ms < until_ms {
             self.now_ms += 1;
             let now_ms = self.now_ms;
-            for line in &mut self.by_key {
-                let is_over = |until: u64| until <= now_ms;
-                for (conn, _, _) in line.waits.iter().filter(|wait| is_over(wait.2)) {
-                    self.told.push((*conn, Outcome::TimedOut));
-                }
-                line.waits.retain(|wait| !is_over(wait.2));
-            }
             for key in 0..KEYS.len() {
-                let lease = self.by_key[key].held.and_then(|held| held.1);
-                if lease.is_some_and(|until| until <= now_ms) {
-                    self.frees(key);
+                let line = &mut self.by_key[key];
+                let is_over = |until: u64| until <= now_ms;
+                for wait in line.waits.iter().filter(|wait| is_over(wait.until)) {
+                    self.told.push((wait.conn, Outcome::TimedOut));
                 }
+                line.waits.retain(|wait| !is_over(wait.until));
+                line.held.retain(|it| !it.until.is_some_and(is_over));
+                self.hands_over(key);
             }
         }
     }
 
-    fn frees(&mut self, key: usize) {
+    /// Whoever comes first is given what he can have.
+    fn hands_over(&mut self, key: usize) {
         let line = &mut self.by_key[key];
-        line.held = None;
-        if let Some((conn, lease_ms, _)) = line.waits.pop_front() {
-            line.held = Some((conn, lease_ms.map(|ms| self.now_ms + ms)));
-            self.told.push((conn, Outcome::Granted));
+        while let Some(first) = line.waits.front().copied()
+            && line.fits(first.mode)
+        {
+            line.waits.pop_front();
+            line.held.push(Holds {
+                conn: first.conn,
+                mode: first.mode,
+                until: first.lease_ms.map(|ms| self.now_ms + ms),
+            });
+            self.told.push((first.conn, Outcome::Granted));
         }
+    }
+
+    fn frees(&mut self, key: usize, conn: ConnId) {
+        self.by_key[key].held.retain(|it| it.conn != conn);
+        self.hands_over(key);
     }
 
     fn frees_all(&mut self, conn: ConnId) {
         for key in 0..KEYS.len() {
-            if self.by_key[key].held.is_some_and(|held| held.0 == conn) {
-                self.frees(key);
-            }
+            self.frees(key, conn);
         }
     }
 
     fn waits_for(&self, conn: ConnId) -> Option<usize> {
-        let waits = |line: &Line| line.waits.iter().any(|wait| wait.0 == conn);
+        let waits = |line: &Line| line.waits.iter().any(|wait| wait.conn == conn);
         self.by_key.iter().position(waits)
     }
 
-    /// Whether one who waited for `key` would wait for himself.
-    fn is_circle(&self, conn: ConnId, key: usize) -> bool {
-        let mut next = Some(key);
-        while let Some((holder, _)) = next.and_then(|key| self.by_key[key].held) {
-            if holder == conn {
+    /// Whether one who waited for `key` would do so in vain, though all others gave back what they have as soon as they
+    /// could.
+    fn is_in_vain(&self, conn: ConnId, key: usize, mode: Mode) -> bool {
+        let mut lines = self.clone();
+        lines.by_key[key].waits.push_back(Waits {
+            conn,
+            mode,
+            lease_ms: None,
+            until: u64::MAX,
+        });
+        loop {
+            let told = lines.told.len();
+            let free: Vec<ConnId> = lines
+                .by_key
+                .iter()
+                .flat_map(|line| &line.held)
+                .map(|it| it.conn)
+                .collect();
+            for conn in free
+                .into_iter()
+                .filter(|it| lines.waits_for(*it).is_none())
+                .collect::<Vec<_>>()
+            {
+                lines.frees_all(conn);
+            }
+            if lines.waits_for(conn).is_none() {
+                return false;
+            }
+            if lines.told.len() == told {
                 return true;
             }
-            next = self.waits_for(holder);
         }
-        false
     }
 }
 
@@ -148,6 +218,7 @@ fn play(all: &[Happens], settled_max: usize) {
             Happens::Asks {
                 conn,
                 key: at,
+                mode,
                 lease_ms,
                 wait_ms,
             } => {
@@ -156,47 +227,61 @@ fn play(all: &[Happens], settled_max: usize) {
                     continue;
                 }
                 let acquire = Acquire {
+                    mode,
                     lease: lease_ms.map(|ms| Lease::For { ms }),
                     wait: Wait::UpTo { ms: wait_ms },
                     ..Acquire::new(key(KEYS[at]))
                 };
                 let reply = core.execute(now, conn, ItemCommand::Acquire(acquire).into());
                 let until = lease_ms.map(|ms| lines.now_ms + ms);
-                match lines.by_key[at].held {
-                    None => {
-                        assert!(matches!(reply, Reply::Granted(_)), "it is free");
-                        lines.by_key[at].held = Some((conn, until));
-                    }
-                    Some((holder, _)) if holder == conn && until.is_some() => {
-                        assert!(matches!(reply, Reply::Granted(_)), "it renews");
-                        lines.by_key[at].held = Some((conn, until));
-                    }
-                    Some((holder, _)) => match reply {
+                let line = &mut lines.by_key[at];
+                let own = line.of(conn).copied();
+                if let Some(own) = own
+                    && own.mode.is_shared() == mode.is_shared()
+                    && until.is_some()
+                {
+                    assert!(matches!(reply, Reply::Granted(_)), "it renews");
+                    let mut held = line.held.iter_mut();
+                    held.find(|it| it.conn == conn).unwrap().until = until;
+                } else if own.is_none() && line.waits.is_empty() && line.fits(mode) {
+                    assert!(matches!(reply, Reply::Granted(_)), "it is free");
+                    line.held.push(Holds { conn, mode, until });
+                } else {
+                    let holder = line.held[0].conn;
+                    let would_wait = wait_ms > 0;
+                    match reply {
                         Reply::Waits => {
-                            assert!(wait_ms > 0 && !lines.is_circle(conn, at));
-                            let wait = (conn, lease_ms, lines.now_ms + wait_ms);
-                            lines.by_key[at].waits.push_back(wait);
+                            assert!(own.is_none() && would_wait);
+                            assert!(!lines.is_in_vain(conn, at, mode), "it is a deadlock");
+                            lines.by_key[at].waits.push_back(Waits {
+                                conn,
+                                mode,
+                                lease_ms,
+                                until: lines.now_ms + wait_ms,
+                            });
                         }
                         Reply::WouldDeadlock(seen) => {
-                            assert!(wait_ms > 0 && lines.is_circle(conn, at));
+                            assert!(would_wait);
+                            let is_due = own.is_some() || lines.is_in_vain(conn, at, mode);
+                            assert!(is_due, "it is none");
                             assert_eq!(seen.holder, holder);
                         }
                         Reply::Contended(seen) => {
-                            assert_eq!(wait_ms, 0);
+                            assert!(!would_wait);
                             assert_eq!(seen.holder, holder);
-                            assert_eq!(seen.waiting, lines.by_key[at].waits.len());
+                            assert_eq!(seen.waiting, line.waits.len());
                         }
                         other => panic!("{other:?}"),
-                    },
+                    }
                 }
             }
             Happens::GivesBack { conn, key: at } => {
                 let conn = conns[usize::try_from(conn).unwrap()];
                 let release = Release::new(key(KEYS[at]));
                 let reply = core.execute(now, conn, ItemCommand::Release(release).into());
-                if lines.by_key[at].held.is_some_and(|held| held.0 == conn) {
+                if lines.by_key[at].of(conn).is_some() {
                     assert_eq!(reply, Reply::Unlocked);
-                    lines.frees(at);
+                    lines.frees(at, conn);
                 } else {
                     assert_eq!(reply, Reply::NotFound);
                 }
@@ -214,7 +299,7 @@ fn play(all: &[Happens], settled_max: usize) {
                 core.handle(now, Event::Closed(conn));
                 core.handle(now, Event::Opened(next));
                 for line in &mut lines.by_key {
-                    line.waits.retain(|wait| wait.0 != conn);
+                    line.waits.retain(|wait| wait.conn != conn);
                 }
                 lines.frees_all(conn);
             }
@@ -241,31 +326,27 @@ fn play(all: &[Happens], settled_max: usize) {
 fn compare(core: &mut Core, lines: &mut Lines) {
     let now = Instant::from_millis(lines.now_ms);
     for (name, line) in KEYS.iter().zip(&lines.by_key) {
-        let held = line.held.map(|held| held.0);
-        assert_eq!(core.holder(now, key(name)), held, "who holds {name}");
+        // As a command about it does.
+        core.would_contend(now, CONN_OF_NOBODY, &Acquire::new(key(name)));
+        let held: Vec<_> = core.locks().holders_of(key(name)).collect();
+        let should = line.held.iter().map(|it| (it.conn, it.mode.among()));
+        assert_eq!(held, should.collect::<Vec<_>>(), "who holds {name}");
         let waits: Vec<_> = core.waits().queue(key(name)).map(|it| it.0).collect();
-        let should: Vec<_> = line.waits.iter().map(|wait| wait.0).collect();
+        let should: Vec<_> = line.waits.iter().map(|wait| wait.conn).collect();
         assert_eq!(waits, should, "who waits for {name}");
-        let until = core
-            .locks()
-            .in_force(key(name))
-            .and_then(|it| it.lease_until);
-        let should = line.held.and_then(|held| held.1);
-        assert_eq!(
-            until.map(Instant::as_millis),
-            should,
-            "how long {name} is held"
-        );
+        for it in &line.held {
+            let until = core.locks().held_as(key(name), it.conn);
+            let until = until.and_then(|it| it.lease_until);
+            let until = until.map(Instant::as_millis);
+            assert_eq!(until, it.until, "how long {name} is held");
+        }
     }
     let mut told = vec![];
     while let Some(notice) = core.next_notice() {
         // They are told, and ask no more.
         if notice.outcome == Outcome::Granted {
-            let held = core.locks.iter();
-            let held = held.filter(|(_, it)| it.owner == notice.conn && it.is_untold);
-            let names: Vec<_> = held.map(|(name, _)| name.as_bytes().to_vec()).collect();
-            for name in names {
-                core.locks.set_untold(Key::new(&name).unwrap(), false);
+            for name in KEYS {
+                core.locks.set_untold(key(name), notice.conn, false);
             }
         }
         told.push((notice.conn, notice.outcome));

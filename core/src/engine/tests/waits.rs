@@ -553,7 +553,7 @@ fn what_is_seen_of_those_who_wait() {
     let lines = bench.core.lock_lines();
     assert_eq!(
         lines[0].value,
-        "mode=x,conn=1,held=0,waiting=2,fence=1,lease=-1"
+        "mode=x,conn=1,held=0,waiting=2,fence=1,lease=-1,holders=1"
     );
     let Reply::Stats(report) = bench.ask(D, GlobalCommand::Stats(StatsTopic::General)) else {
         panic!("these are numbers");

@@ -5,11 +5,12 @@
 //! Source: memcached 1.6.45 `proto_parser.c`, `_meta_flag_preparse`.
 
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use super::Verb;
 use crate::command::{LEASE_MS_MIN, Lease};
 use crate::fence::Fence;
-use crate::limits::WAIT_MS_MAX;
+use crate::limits::{SHARERS_MAX, WAIT_MS_MAX};
 use crate::time::Exptime;
 use crate::wire::scan::{i32_from, u32_from, u64_from};
 use crate::wire::status_line::{BAD_FORMAT, put_number};
@@ -42,6 +43,8 @@ pub enum Flag<'a> {
     Wait(u64),
     /// `B` of `mg`: a win ends with its connection.
     Bind,
+    /// `S` of `ml`: the lock is to be shared, with a number among at most so many, up to [`SHARERS_MAX`].
+    Shared(Option<NonZeroU32>),
     /// `F` of `ml`: show the number of the grant.
     ShowFence,
     /// `U`: give the lock back in the same step.
@@ -151,6 +154,7 @@ impl<'a> Flag<'a> {
             b'q' => Self::Quiet,
             b'R' => Self::Recache(exptime()?),
             b's' => Self::ShowSize,
+            b'S' if verb == Verb::Lock => shared(token).ok_or(BAD_TOKEN)?,
             b't' => Self::ShowTtl,
             b'T' if verb == Verb::Lock => Self::Lease(lease(token).ok_or(BAD_TOKEN)?),
             b'T' => Self::Touch(exptime()?),
@@ -197,6 +201,8 @@ impl<'a> Flag<'a> {
             }
             Self::Wait(ms) => number(b'w', ms, out),
             Self::Bind => out.push(b'B'),
+            Self::Shared(None) => out.push(b'S'),
+            Self::Shared(Some(among)) => number(b'S', u64::from(among.get()), out),
             Self::ShowFence => out.push(b'F'),
             Self::Unlock => out.push(b'U'),
             Self::ShowFetched => out.push(b'h'),
@@ -252,6 +258,15 @@ fn lease(token: &[u8]) -> Option<Lease> {
     };
     let ms = u64::from(seconds) * 1000 + u64::from(ms);
     (ms >= LEASE_MS_MIN).then_some(Lease::For { ms })
+}
+
+/// Nothing, or a number from 1 to [`SHARERS_MAX`].
+fn shared(token: &[u8]) -> Option<Flag<'static>> {
+    if token.is_empty() {
+        return Some(Flag::Shared(None));
+    }
+    let among = u32_from(token).filter(|among| *among <= SHARERS_MAX)?;
+    Some(Flag::Shared(Some(NonZeroU32::new(among)?)))
 }
 
 /// The token of a flag that must have one.

@@ -9,7 +9,7 @@
 
 use super::flag::BadFlag;
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
-use crate::command::{Guard, Lease, LockAfter, NewCas, TtlStep, TtlSteps};
+use crate::command::{Guard, Lease, LockAfter, Mode as LockMode, NewCas, TtlStep, TtlSteps};
 use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
@@ -41,6 +41,8 @@ pub(super) struct Options<'a> {
     pub(super) wait_ms: u64,
     /// `B` of `mg`.
     pub(super) binds: bool,
+    /// `S` of `ml`.
+    pub(super) lock_mode: LockMode,
     /// Something of the item is to be shown.
     pub(super) looks: bool,
     pub(super) new_cas: NewCas,
@@ -108,6 +110,7 @@ impl<'a> Options<'a> {
             lease: None,
             wait_ms: 0,
             binds: false,
+            lock_mode: LockMode::Exclusive,
             looks: false,
             new_cas: NewCas::Next,
             touch: None,
@@ -207,6 +210,7 @@ impl<'a> Options<'a> {
             Flag::Lease(lease) => return self.lease = Some(lease),
             Flag::Wait(ms) => return self.wait_ms = ms,
             Flag::Bind => return self.binds = true,
+            Flag::Shared(among) => return self.lock_mode = LockMode::Shared { among },
             Flag::Unlock => return self.unlocks = true,
             Flag::Value => {
                 self.with_value = true;

@@ -258,6 +258,11 @@ fn encode_debug(hit: &Hit<'_>, out: &mut Vec<u8>) {
         put_number(out, lock.held_s);
         out.extend_from_slice(b" waiting=");
         put_number(out, lock.waiting);
+        out.extend_from_slice(if lock.is_shared {
+            b" mode=s"
+        } else {
+            b" mode=x"
+        });
     }
     out.extend_from_slice(b"\r\n");
 }

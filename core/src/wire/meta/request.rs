@@ -326,6 +326,7 @@ fn decode_of_lock<'a>(
     let command = if verb == Verb::Lock {
         ItemCommand::Acquire(Acquire {
             key: flags.key,
+            mode: flags.lock_mode,
             lease: flags.lease,
             needs_item: flags.clear,
             looks: flags.looks,

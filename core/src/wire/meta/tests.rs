@@ -2,6 +2,7 @@
 
 extern crate std;
 
+use core::num::NonZeroU32;
 use std::string::ToString;
 use std::vec;
 use std::vec::Vec;
@@ -12,8 +13,8 @@ use super::reply::{Code, MetaResponse, encode};
 use super::request::{MetaRequest, decode};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
-    Arithmetic, Command, Direction, Get, Guard, ItemCommand, Lease, LockAfter, NewCas, OnMissing,
-    Set, SetMode, TtlStep, TtlSteps,
+    Arithmetic, Command, Direction, Get, Guard, ItemCommand, Lease, LockAfter, Mode, NewCas,
+    OnMissing, Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::fence::Fence;
 use crate::item::Cas;
@@ -489,4 +490,28 @@ fn a_lease_is_seconds_with_up_to_three_decimals() {
     ] {
         assert!(Flag::decode(Verb::Lock, word.as_bytes()).is_err(), "{word}");
     }
+}
+
+#[test]
+fn a_lock_is_shared_among_as_many_as_the_flag_says() {
+    let mode = |line| match command(line, b"", &mut KeyBuffer::new()) {
+        Command::Item(ItemCommand::Acquire(acquire)) => acquire.mode,
+        other @ (Command::Item(_) | Command::Global(_)) => panic!("{other:?}"),
+    };
+    assert_eq!(mode("ml k"), Mode::Exclusive);
+    for (line, among) in [
+        ("ml k S", None),
+        ("ml k S1", Some(1)),
+        ("ml k S1024", Some(1024)),
+    ] {
+        let among = among.and_then(NonZeroU32::new);
+        assert_eq!(mode(line), Mode::Shared { among }, "{line}");
+        let mut out = Vec::new();
+        Flag::Shared(among).encode(&mut out);
+        assert_eq!(out, line.as_bytes()[4..].to_vec());
+    }
+    for word in ["S0", "S1025", "S-1", "Sx", "S4294967297"] {
+        assert!(Flag::decode(Verb::Lock, word.as_bytes()).is_err(), "{word}");
+    }
+    assert!(Flag::decode(Verb::Unlock, b"S").is_err());
 }

@@ -4,8 +4,10 @@
 //! recaches, a replace-and-unlock is a replace.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
+use std::num::NonZeroU32;
+
 use latchd_core::command::{
-    Direction, Lease, LockAfter, OnMissing, Removal, SetMode, TtlStep, TtlSteps,
+    Direction, Lease, LockAfter, Mode as LockMode, OnMissing, Removal, SetMode, TtlStep, TtlSteps,
 };
 use latchd_core::key::KeyForm;
 use latchd_core::time::Exptime;
@@ -154,11 +156,19 @@ impl<'a> Arbitrary<'a> for SmallRequest {
 
 fn acquire(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
     let (lease, needs_item) = (*u.choose(&LEASES)?, u.ratio(1, 4)?);
-    // One byte for both.
+    // One byte for all three.
     let bits: u8 = u.arbitrary()?;
     let wait_ms = WAITS_MS.get(usize::from(bits >> 1) % WAITS_MS.len());
+    let among = match bits >> 4 {
+        0..=3 => Some(u32::from(bits >> 4)),
+        4..=6 => Some(0),
+        _ => None,
+    };
     Ok(SmallRequest::Acquire(SmallAcquire {
         key,
+        mode: among.map_or(LockMode::Exclusive, |among| LockMode::Shared {
+            among: NonZeroU32::new(among),
+        }),
         lease,
         needs_item,
         looks: bits & 1 != 0,

@@ -98,8 +98,8 @@ requests! {
     Add: Stored NotStored RefusedLocked RefusedOutOfMemory;
     Replace: Stored NotStored RefusedLocked RefusedOutOfMemory;
     ReplaceCas (Replace): Stored Exists NotFound RefusedLocked RefusedOutOfMemory;
-    ReplaceAndUnlock: Stored NotStored NotFound RefusedNotLocked RefusedOutOfMemory;
-    ReplaceAndUnlockCas (ReplaceAndUnlock): Stored Exists NotFound RefusedNotLocked RefusedOutOfMemory;
+    ReplaceAndUnlock: Stored NotStored NotFound RefusedLocked RefusedNotLocked RefusedOutOfMemory;
+    ReplaceAndUnlockCas (ReplaceAndUnlock): Stored Exists NotFound RefusedLocked RefusedNotLocked RefusedOutOfMemory;
     Append: Stored NotStored RefusedLocked RefusedOutOfMemory;
     AppendCas (Append): Stored NotStored Exists RefusedLocked RefusedOutOfMemory;
     AppendElseCreate: Stored NotStored RefusedLocked RefusedOutOfMemory;
@@ -130,7 +130,10 @@ requests! {
     Lock: Locked NotFound RefusedLocked RefusedTooManyLocks RefusedConnectionClosed;
     Acquire: Granted GrantedItem Contended RefusedTooManyLocks RefusedConnectionClosed;
     AcquireLeased: Granted GrantedItem Contended RefusedTooManyLocks RefusedConnectionClosed;
-    TakeLeaseOff: Granted GrantedItem NotFound;
+    // Refused: to one who holds it in the other mode.
+    TakeLeaseOff: Granted GrantedItem NotFound Contended WouldDeadlock;
+    // `S`, with a lease or without, and `x` or not.
+    AcquireShared: Granted GrantedItem NotFound Contended RefusedTooManyLocks RefusedConnectionClosed;
     // `x`, with a lease or without.
     AcquireItem: GrantedItem NotFound Contended RefusedTooManyLocks RefusedConnectionClosed;
     // Any of these, if it may wait.
@@ -140,12 +143,12 @@ requests! {
     Wait: GivenInTurn TimedOut Granted GrantedItem Contended NotFound RefusedTooManyLocks;
     Release: Unlocked NotFound;
     ReleaseFenced: Unlocked NotFound;
-    SetFenced: Stored NotStored Exists NotFound RefusedOutOfMemory;
-    SetAndUnlock: Stored NotStored Exists NotFound RefusedNotLocked RefusedOutOfMemory;
-    DeleteFenced: Deleted NotFound Exists RefusedOutOfMemory;
-    DeleteAndUnlock: Deleted NotFound Exists RefusedNotLocked RefusedOutOfMemory;
-    CountFenced: Number NotFound Exists RefusedNonNumeric RefusedOutOfMemory;
-    CountAndUnlock: Number NotFound Exists RefusedNotLocked RefusedNonNumeric RefusedOutOfMemory;
+    SetFenced: Stored NotStored Exists RefusedLocked NotFound RefusedOutOfMemory;
+    SetAndUnlock: Stored NotStored Exists NotFound RefusedLocked RefusedNotLocked RefusedOutOfMemory;
+    DeleteFenced: Deleted NotFound Exists RefusedLocked RefusedOutOfMemory;
+    DeleteAndUnlock: Deleted NotFound Exists RefusedLocked RefusedNotLocked RefusedOutOfMemory;
+    CountFenced: Number NotFound Exists RefusedLocked RefusedNonNumeric RefusedOutOfMemory;
+    CountAndUnlock: Number NotFound Exists RefusedLocked RefusedNotLocked RefusedNonNumeric RefusedOutOfMemory;
     Unlock: Unlocked RefusedNotLocked RefusedNotLockedNotFound;
     UnlockAll: Unlocked;
     FlushAll: Ok;
@@ -169,6 +172,25 @@ pub fn needs_log(request: RequestKind, reply: ReplyKind) -> bool {
         RequestKind::DecrementCas,
     ];
     reply == ReplyKind::RefusedOutOfMemory && shrinks.contains(&request)
+}
+
+/// Whether a reply needs a lock that is shared: nobody may change what is, in whosever right.
+#[must_use]
+pub fn needs_sharing(request: RequestKind, reply: ReplyKind) -> bool {
+    let in_own_right = [
+        RequestKind::ReplaceAndUnlock,
+        RequestKind::ReplaceAndUnlockCas,
+        RequestKind::SetFenced,
+        RequestKind::SetAndUnlock,
+        RequestKind::DeleteFenced,
+        RequestKind::DeleteAndUnlock,
+        RequestKind::CountFenced,
+        RequestKind::CountAndUnlock,
+    ];
+    request == RequestKind::AcquireShared
+        || reply == ReplyKind::RefusedLocked && in_own_right.contains(&request)
+        || request == RequestKind::TakeLeaseOff
+            && matches!(reply, ReplyKind::Contended | ReplyKind::WouldDeadlock)
 }
 
 impl RequestKind {
@@ -242,6 +264,7 @@ impl RequestKind {
             ItemCommand::Acquire(acquire) if matches!(acquire.wait, Wait::UpTo { .. }) => {
                 Self::AcquireOrWait
             }
+            ItemCommand::Acquire(acquire) if acquire.mode.is_shared() => Self::AcquireShared,
             ItemCommand::Acquire(acquire) if acquire.needs_item => Self::AcquireItem,
             ItemCommand::Acquire(acquire) if acquire.lease.is_some() => Self::AcquireLeased,
             ItemCommand::Acquire(_) => Self::Acquire,
@@ -366,13 +389,14 @@ impl ReplyKind {
 /// How often each pair was seen.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pairs {
-    seen: [[u64; ReplyKind::ALL.len()]; RequestKind::ALL.len()],
+    /// A row a request.
+    seen: Vec<[u64; ReplyKind::ALL.len()]>,
 }
 
 impl Default for Pairs {
     fn default() -> Self {
         Self {
-            seen: [[0; ReplyKind::ALL.len()]; RequestKind::ALL.len()],
+            seen: vec![[0; _]; RequestKind::ALL.len()],
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use latchd_core::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys, Lease,
-    LockAfter, NewCas, Release, Removal, ScanCursor, Set, SetMode, TtlSteps, Wait,
+    LockAfter, Mode as LockMode, NewCas, Release, Removal, ScanCursor, Set, SetMode, TtlSteps,
+    Wait,
 };
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
@@ -291,6 +292,8 @@ impl SmallArithmetic {
 pub struct SmallAcquire {
     /// Whose.
     pub key: SmallKey,
+    /// Who else may hold it.
+    pub mode: LockMode,
     /// How long it is to last.
     pub lease: Option<Lease>,
     /// Only if there is an item.
@@ -307,6 +310,7 @@ impl SmallAcquire {
     pub const fn new(key: SmallKey) -> Self {
         Self {
             key,
+            mode: LockMode::Exclusive,
             lease: None,
             needs_item: false,
             looks: false,
@@ -381,6 +385,7 @@ impl SmallRequest {
             Self::Arithmetic(arithmetic) => Command::from(arithmetic.lower(meaning)),
             Self::Acquire(acquire) => Command::Item(ItemCommand::Acquire(Acquire {
                 key: meaning.key(acquire.key),
+                mode: acquire.mode,
                 lease: acquire.lease,
                 needs_item: acquire.needs_item,
                 looks: acquire.looks,

@@ -56,7 +56,8 @@ impl SmallRequest {
                     wait_ms: acquire.wait_ms,
                     ..SmallAcquire::new(acquire.key)
                 };
-                let less = each_as_in!(plain, acquire: SmallAcquire: looks, needs_item, lease);
+                let less =
+                    each_as_in!(plain, acquire: SmallAcquire: looks, needs_item, lease, mode);
                 less.map(Self::Acquire).to_vec()
             }
             Self::Release { key, .. } => [Self::Release { key, fence: None }].to_vec(),

@@ -1,21 +1,26 @@
 //! The locks: who holds them, who waits for them, and who may change what is held.
 //!
+//! A key has one holder who has it alone, or several who share it, in the order in which they were given it.
 //! Those who wait stand in one line, whatever they wait for, in the order in which they came. Whoever ends a lock
-//! looks for the first in it who wants this one.
+//! looks for the first in it who wants this one, and then for the next.
+
+use std::collections::BTreeSet;
 
 use latchd_core::ConnId;
-use latchd_core::command::{Acquire, Lease, LockAfter, Wait};
+use latchd_core::command::{Acquire, Lease, LockAfter, Mode, Wait};
 use latchd_core::fence::Fence;
 use latchd_core::reply::{LockSeen, Refusal};
 use latchd_core::wait::{Notice, Outcome};
 
-use super::{Oracle, OwnedReply, Win};
+use super::{Item, Oracle, OwnedReply, Win};
 
 /// Everything there is to know of a lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Lock {
     /// Who holds it.
     pub owner: ConnId,
+    /// Who else may.
+    pub mode: Mode,
     /// The number of the grant.
     pub fence: u64,
     /// When it was granted.
@@ -35,6 +40,8 @@ pub struct Waiting {
     pub conn: ConnId,
     /// For which lock.
     pub key: Vec<u8>,
+    /// Who else may have it then.
+    pub mode: Mode,
     /// Until when.
     pub until_ms: u64,
     /// What the lock is to last for.
@@ -44,16 +51,37 @@ pub struct Waiting {
 }
 
 impl Oracle {
-    /// Who holds the lock of a key.
+    /// Who holds the lock of a key; of several, the first.
     #[must_use]
     pub fn holder(&self, key: &[u8]) -> Option<ConnId> {
-        self.locks.get(key).map(|lock| lock.owner)
+        self.lock_of(key).map(|lock| lock.owner)
     }
 
-    /// The lock of a key.
+    /// The lock of a key; of several, the first.
     #[must_use]
     pub fn lock_of(&self, key: &[u8]) -> Option<Lock> {
-        self.locks.get(key).copied()
+        self.locks_of(key).first().copied()
+    }
+
+    /// Who holds the lock of a key, the first to be given it first.
+    #[must_use]
+    pub fn locks_of(&self, key: &[u8]) -> &[Lock] {
+        self.locks.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// What `conn` has of the lock of a key.
+    pub(super) fn own(&self, key: &[u8], conn: ConnId) -> Option<Lock> {
+        let mut locks = self.locks_of(key).iter();
+        locks.find(|lock| lock.owner == conn).copied()
+    }
+
+    fn own_mut(&mut self, key: &[u8], conn: ConnId) -> Option<&mut Lock> {
+        let mut locks = self.locks.get_mut(key)?.iter_mut();
+        locks.find(|lock| lock.owner == conn)
+    }
+
+    fn is_shared(&self, key: &[u8]) -> bool {
+        self.lock_of(key).is_some_and(|lock| lock.mode.is_shared())
     }
 
     /// Those who wait for a key, the first to come first.
@@ -70,8 +98,8 @@ impl Oracle {
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let of_wait = |waiting: &Waiting| {
-            let lock = self.locks.get(&waiting.key);
-            let lease = lock.and_then(|lock| lock.lease_until_ms);
+            let locks = self.locks_of(&waiting.key).iter();
+            let lease = locks.filter_map(|lock| lock.lease_until_ms).min();
             lease.map_or(waiting.until_ms, |until| until.min(waiting.until_ms))
         };
         self.waits.iter().map(of_wait).min()
@@ -81,49 +109,62 @@ impl Oracle {
     pub(super) fn acquire(&mut self, conn: ConnId, acquire: &Acquire<'_>) -> OwnedReply {
         let key = acquire.key.as_bytes();
         let held = self.locks.contains_key(key);
-        if let Some(lock) = self.locks.get_mut(key)
-            && lock.owner == conn
-            && lock.is_unheard
-        {
-            lock.is_unheard = false;
-            let fence = lock.fence;
-            return self.granted(acquire, fence);
+        let own = self.own(key, conn);
+        let same = own.filter(|own| own.mode.is_shared() == acquire.mode.is_shared());
+        if let Some(own) = same.filter(|own| own.is_unheard) {
+            self.own_mut(key, conn).expect("its own").is_unheard = false;
+            return self.granted(acquire, own.fence);
         }
-        if acquire.lease.is_some() && self.holder(key) == Some(conn) {
+        if let Some(own) = same.filter(|_| acquire.lease.is_some()) {
             if acquire.needs_item && !self.items.contains_key(key) {
                 return OwnedReply::NotFound;
             }
             let lease_until_ms = self.lease_end(acquire.lease);
-            let lock = self.locks.get_mut(key).expect("it is held");
+            let lock = self.own_mut(key, conn).expect("its own");
             lock.is_of_key = true;
             lock.lease_until_ms = lease_until_ms;
-            let fence = lock.fence;
             self.counts.lock_renewed += 1;
-            return self.granted(acquire, fence);
+            return self.granted(acquire, own.fence);
         }
-        if acquire.lease == Some(Lease::Off) {
+        if acquire.lease == Some(Lease::Off) && own.is_none() {
             return OwnedReply::NotFound;
         }
-        if acquire.needs_item && !held && !self.items.contains_key(key) {
+        let joins = held
+            && own.is_none()
+            && self.queue(key).next().is_none()
+            && fits(self.locks_of(key).iter().map(|it| it.mode), acquire.mode);
+        let is_free = !held || joins && self.open.contains(&conn);
+        if acquire.needs_item && is_free && !self.items.contains_key(key) {
             return OwnedReply::NotFound;
         }
         if let Wait::UpTo { ms } = acquire.wait
-            && held
+            && !is_free
             && self.open.contains(&conn)
         {
             return self.join(conn, acquire, ms);
         }
-        let fence = match self.lock(conn, key, true) {
+        if joins && is_free {
+            if self.has_enough(conn) {
+                return OwnedReply::Refused(Refusal::TooManyLocks);
+            }
+            let fence = self.grant(conn, key, true, acquire.mode);
+            return self.leased(conn, acquire, fence);
+        }
+        let fence = match self.lock(conn, key, true, acquire.mode) {
             Ok(fence) => fence,
             Err(Refusal::Locked) => {
                 return OwnedReply::Contended(self.lock_seen(key).expect("it is held"));
             }
             Err(refusal) => return OwnedReply::Refused(refusal),
         };
+        self.leased(conn, acquire, fence)
+    }
+
+    /// The answer to an acquire that was granted just now.
+    fn leased(&mut self, conn: ConnId, acquire: &Acquire<'_>, fence: u64) -> OwnedReply {
         let lease_until_ms = self.lease_end(acquire.lease);
-        if let Some(lock) = self.locks.get_mut(key) {
-            lock.lease_until_ms = lease_until_ms;
-        }
+        let lock = self.own_mut(acquire.key.as_bytes(), conn);
+        lock.expect("just granted").lease_until_ms = lease_until_ms;
         self.granted(acquire, fence)
     }
 
@@ -148,10 +189,11 @@ impl Oracle {
 
     /// The lock of a key, as others see it.
     pub(super) fn lock_seen(&self, key: &[u8]) -> Option<LockSeen> {
-        self.locks.get(key).map(|lock| LockSeen {
+        self.lock_of(key).map(|lock| LockSeen {
             holder: lock.owner,
             fence: Fence::new(lock.fence).expect("they start at 1"),
             held_s: (self.now_ms - lock.since_ms) / 1000,
+            is_shared: lock.mode.is_shared(),
             waiting: self.queue(key).count(),
         })
     }
@@ -159,7 +201,7 @@ impl Oracle {
     /// A request for a lock that another holds, or the same: it waits, unless that would be for ever.
     fn join(&mut self, conn: ConnId, acquire: &Acquire<'_>, ms: u64) -> OwnedReply {
         let key = acquire.key.as_bytes();
-        if self.waits_for_itself(conn, key) {
+        if self.own(key, conn).is_some() || self.waits_in_vain(conn, key, acquire.mode) {
             self.counts.lock_contended += 1;
             self.counts.lock_deadlocks += 1;
             return OwnedReply::WouldDeadlock(self.lock_seen(key).expect("it is held"));
@@ -171,6 +213,7 @@ impl Oracle {
         self.waits.push(Waiting {
             conn,
             key: key.to_vec(),
+            mode: acquire.mode,
             until_ms: self.now_ms + ms,
             lease: acquire.lease,
             needs_item: acquire.needs_item,
@@ -178,69 +221,98 @@ impl Oracle {
         OwnedReply::Waits
     }
 
-    /// Whether `conn` would be among those whom `conn` waits for, if it waited for this key: they become more
-    /// until they are all.
-    fn waits_for_itself(&self, conn: ConnId, key: &[u8]) -> bool {
-        let mut awaited: Vec<ConnId> = self.holder(key).into_iter().collect();
-        let mut known = 0;
-        while known < awaited.len() {
-            known = awaited.len();
-            for waiting in &self.waits {
-                let holder = self.holder(&waiting.key).expect("one waits for a holder");
-                if awaited.contains(&waiting.conn) && !awaited.contains(&holder) {
-                    awaited.push(holder);
-                }
-            }
+    /// Whether `conn` would never be answered if it waited for this key: those who can give back what they have become
+    /// more until they are all.
+    fn waits_in_vain(&self, conn: ConnId, key: &[u8], mode: Mode) -> bool {
+        let line: Vec<(ConnId, &[u8], Mode)> = self
+            .waits
+            .iter()
+            .map(|it| (it.conn, it.key.as_slice(), it.mode))
+            .chain([(conn, key, mode)])
+            .collect();
+        let mut stuck: BTreeSet<ConnId> = line.iter().map(|it| it.0).collect();
+        loop {
+            let freed = line.iter().enumerate().find(|(place, (conn, key, mode))| {
+                let mut before = line[..*place].iter().filter(|it| it.1 == *key);
+                let locks = self.locks_of(key).iter();
+                let stay = locks.filter(|lock| stuck.contains(&lock.owner));
+                stuck.contains(conn)
+                    && !before.any(|it| stuck.contains(&it.0))
+                    && fits(stay.map(|lock| lock.mode), *mode)
+            });
+            match freed {
+                Some((_, (conn, ..))) => stuck.remove(conn),
+                None => return stuck.contains(&conn),
+            };
         }
-        awaited.contains(&conn)
     }
 
-    /// A lock is free: the first who can have it, does.
-    fn serve(&mut self, key: &[u8]) {
-        while let Some(place) = self.waits.iter().position(|waiting| waiting.key == key) {
+    /// A lock is free, or not so many share it: the first who can have it, does.
+    pub(super) fn serve(&mut self, key: &[u8]) {
+        while let Some(place) = self.waits.iter().position(|waiting| waiting.key == key)
+            && fits(
+                self.locks_of(key).iter().map(|lock| lock.mode),
+                self.waits[place].mode,
+            )
+        {
             let first = self.waits.remove(place);
             let conn = first.conn;
             let is_missing = first.needs_item && !self.items.contains_key(key);
             let outcome = if is_missing {
                 Outcome::NotFound
             } else {
-                self.grant(conn, key, true);
+                self.grant(conn, key, true, first.mode);
                 let lease_until_ms = self.lease_end(first.lease);
-                let lock = self.locks.get_mut(key).expect("just granted");
+                let lock = self.own_mut(key, conn).expect("just granted");
                 lock.lease_until_ms = lease_until_ms;
                 lock.is_unheard = true;
                 Outcome::Granted
             };
             self.notices.push(Notice { conn, outcome });
-            if outcome == Outcome::Granted {
-                return;
-            }
+        }
+    }
+
+    /// `conn` waits no more, if it did; those behind it may have their turn.
+    pub(super) fn leave(&mut self, conn: ConnId) {
+        let left: Vec<_> = self.waits.extract_if(.., |it| it.conn == conn).collect();
+        for waiting in left {
+            self.serve(&waiting.key);
         }
     }
 
     /// Who has waited long enough waits no more.
     pub(super) fn end_waits(&mut self) {
         let now_ms = self.now_ms;
-        let over = self
+        let over: Vec<_> = self
             .waits
-            .extract_if(.., |waiting| waiting.until_ms <= now_ms);
-        for Waiting { conn, .. } in over {
-            let outcome = Outcome::TimedOut;
+            .extract_if(.., |waiting| waiting.until_ms <= now_ms)
+            .collect();
+        for Waiting { conn, .. } in &over {
+            let (conn, outcome) = (*conn, Outcome::TimedOut);
             self.notices.push(Notice { conn, outcome });
             self.counts.lock_wait_timeouts += 1;
+        }
+        for waiting in over {
+            self.serve(&waiting.key);
         }
     }
 
     /// Leases that have passed end, the first to pass first.
     pub(super) fn end_leases(&mut self) {
         let until = |lock: &Lock| lock.lease_until_ms.filter(|until| *until <= self.now_ms);
-        let over = self.locks.iter();
-        let over = over.filter_map(|(key, lock)| Some((until(lock)?, key.clone())));
-        let mut over: Vec<(u64, Vec<u8>)> = over.collect();
+        let over = self.locks.iter().flat_map(|(key, locks)| {
+            let over = locks.iter().filter(|lock| until(lock).is_some());
+            over.map(move |lock| (lock.lease_until_ms, key.clone(), lock.owner))
+        });
+        let mut over: Vec<_> = over.collect();
         over.sort();
-        for (_, key) in over {
-            self.unlock(&key);
+        // All at once: nobody is given what another has lost at the same moment.
+        for (_, key, owner) in &over {
+            self.take_lock(key, *owner);
             self.counts.lock_expired += 1;
+        }
+        for (_, key, _) in over {
+            self.is_released(&key);
         }
     }
 
@@ -254,7 +326,7 @@ impl Oracle {
 
     /// Whether `conn` may not change the item of `key`, because another one holds it.
     pub(super) fn refuses(&mut self, conn: ConnId, key: &[u8]) -> bool {
-        let refuses = self.locks.get(key).is_some_and(|lock| lock.owner != conn);
+        let refuses = self.holder(key).is_some_and(|owner| owner != conn) || self.is_shared(key);
         self.counts.lock_refusals += u64::from(refuses);
         refuses
     }
@@ -269,28 +341,39 @@ impl Oracle {
         (fence, lock): (Option<Fence>, LockAfter),
         missing: Option<OwnedReply>,
     ) -> Option<OwnedReply> {
-        let in_force = self.locks.get(key).map(|lock| lock.fence);
+        let locked = OwnedReply::Refused(Refusal::Locked);
         if let Some(fence) = fence {
-            return (in_force != Some(fence.number())).then_some(OwnedReply::Exists);
+            let mut locks = self.locks_of(key).iter();
+            let is_in_force = locks.any(|lock| lock.fence == fence.number());
+            return match (is_in_force, self.is_shared(key)) {
+                (false, _) => Some(OwnedReply::Exists),
+                (true, true) => {
+                    self.counts.lock_refusals += 1;
+                    Some(locked)
+                }
+                (true, false) => None,
+            };
         }
         match lock {
-            LockAfter::Release if self.holder(key) == Some(conn) => None,
+            LockAfter::Release if self.own(key, conn).is_some() => {
+                self.refuses(conn, key).then_some(locked)
+            }
             LockAfter::Release => {
                 let is_missing = !self.items.contains_key(key);
                 let not_locked = OwnedReply::Refused(Refusal::NotLocked);
                 Some(missing.filter(|_| is_missing).unwrap_or(not_locked))
             }
-            LockAfter::Keep => self
-                .refuses(conn, key)
-                .then_some(OwnedReply::Refused(Refusal::Locked)),
+            LockAfter::Keep => self.refuses(conn, key).then_some(locked),
         }
     }
 
     /// A change is done, and the lock that was in force before, if there was one, goes with it if that was asked for.
     pub(super) fn changed(&mut self, key: &[u8], before: Option<u64>, lock: LockAfter) {
-        let is_same = before.is_some() && self.locks.get(key).map(|lock| lock.fence) == before;
-        if lock == LockAfter::Release && is_same {
-            self.unlock(key);
+        let lock_now = self.lock_of(key);
+        if lock == LockAfter::Release
+            && let Some(same) = lock_now.filter(|lock| Some(lock.fence) == before)
+        {
+            self.unlock(key, same.owner);
             self.counts.lock_released += 1;
         }
     }
@@ -300,6 +383,7 @@ impl Oracle {
         conn: ConnId,
         key: &[u8],
         is_of_key: bool,
+        mode: Mode,
     ) -> Result<u64, Refusal> {
         if !self.open.contains(&conn) {
             return Err(Refusal::ConnectionClosed);
@@ -311,61 +395,81 @@ impl Oracle {
         if self.has_enough(conn) {
             return Err(Refusal::TooManyLocks);
         }
-        Ok(self.grant(conn, key, is_of_key))
+        Ok(self.grant(conn, key, is_of_key, mode))
     }
 
-    fn grant(&mut self, conn: ConnId, key: &[u8], is_of_key: bool) -> u64 {
+    fn grant(&mut self, conn: ConnId, key: &[u8], is_of_key: bool, mode: Mode) -> u64 {
         self.fence_last += 1;
         let lock = Lock {
             owner: conn,
+            mode,
             fence: self.fence_last,
             since_ms: self.now_ms,
             lease_until_ms: None,
             is_of_key,
             is_unheard: false,
         };
-        self.locks.insert(key.to_vec(), lock);
+        self.locks.entry(key.to_vec()).or_default().push(lock);
         self.counts.lock_granted += 1;
         lock.fence
     }
 
     /// Whether `conn` holds as many locks as it may.
     fn has_enough(&self, conn: ConnId) -> bool {
-        let held = self.locks.values().filter(|lock| lock.owner == conn);
+        let locks = self.locks.values().flatten();
+        let held = locks.filter(|lock| lock.owner == conn);
         held.count() >= self.limits.locks_per_connection_max
     }
 
-    /// Ends a lock; what it has held off happens, and the next has it.
-    pub(super) fn unlock(&mut self, key: &[u8]) {
-        self.locks.remove(key);
-        if self
-            .items
-            .get(key)
-            .is_some_and(|item| item.flush_pending || self.is_gone(item))
-        {
+    /// Ends what `owner` has of a lock; with the last, what it has held off happens; and the next has it.
+    pub(super) fn unlock(&mut self, key: &[u8], owner: ConnId) {
+        self.take_lock(key, owner);
+        self.is_released(key);
+    }
+
+    fn take_lock(&mut self, key: &[u8], owner: ConnId) {
+        if let Some(locks) = self.locks.get_mut(key) {
+            locks.retain(|lock| lock.owner != owner);
+            if locks.is_empty() {
+                self.locks.remove(key);
+            }
+        }
+    }
+
+    fn is_released(&mut self, key: &[u8]) {
+        let is_due = |item: &Item| item.flush_pending || self.is_gone(item);
+        if !self.locks.contains_key(key) && self.items.get(key).is_some_and(is_due) {
             self.items.remove(key);
         }
         self.serve(key);
     }
 
     pub(super) fn unlock_every(&mut self, conn: ConnId) -> u64 {
-        let keys: Vec<Vec<u8>> = self
-            .locks
-            .iter()
-            .filter(|(_, lock)| lock.owner == conn)
-            .map(|(key, _)| key.clone())
-            .collect();
+        let locks = self.locks.iter();
+        let own = locks.filter(|(_, locks)| locks.iter().any(|lock| lock.owner == conn));
+        let keys: Vec<Vec<u8>> = own.map(|(key, _)| key.clone()).collect();
         for key in &keys {
-            self.unlock(key);
+            self.unlock(key, conn);
         }
         keys.len() as u64
     }
 
     /// The item is no more, nor its lock if it was that of the item.
     pub(super) fn take_out(&mut self, key: &[u8]) {
-        let is_of_item = self.locks.get(key).is_some_and(|lock| !lock.is_of_key);
-        if self.items.remove(key).is_some() && is_of_item {
-            self.unlock(key);
+        let of_item = self.lock_of(key).filter(|lock| !lock.is_of_key);
+        if self.items.remove(key).is_some()
+            && let Some(lock) = of_item
+        {
+            self.unlock(key, lock.owner);
         }
     }
+}
+
+/// Whether one who has no part in a lock can have it in this mode, beside those who have it in those.
+fn fits(held: impl Iterator<Item = Mode>, mode: Mode) -> bool {
+    let held: Vec<Mode> = held.collect();
+    let among = held.iter().map(|it| it.among());
+    let among = among.fold(mode.among(), u32::min);
+    let all_share = mode.is_shared() && held.iter().all(|it| it.is_shared());
+    held.is_empty() || all_share && held.len() < among as usize
 }

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use latchd_core::command::{
-    Arithmetic, Delete, Direction, Get, Guard, ItemCommand, Lease, LockAfter, NewCas, Removal, Set,
-    SetMode, TtlStep, TtlSteps, Wait,
+    Arithmetic, Delete, Direction, Get, Guard, ItemCommand, Lease, LockAfter, Mode, NewCas,
+    Removal, Set, SetMode, TtlStep, TtlSteps, Wait,
 };
 use latchd_core::fence::Fence;
 use latchd_core::key::{Key, KeyForm};
@@ -66,6 +66,12 @@ pub fn write(command: &ItemCommand<'_>, style: &Style, out: &mut Vec<u8>) {
             put_verb(out, b"ml ", acquire.key, KeyForm::Plain, None);
             put_flags(TtlSteps::NONE, style, out, |flags| {
                 flags.put(b'F', None);
+                match acquire.mode {
+                    Mode::Exclusive => {}
+                    Mode::Shared { among } => {
+                        flags.put(b'S', among.map(|among| among.get().into()));
+                    }
+                }
                 if let Some(lease) = acquire.lease {
                     flags.put_lease(lease);
                 }

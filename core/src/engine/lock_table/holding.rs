@@ -1,0 +1,79 @@
+//! What is told of a lock, and what it is granted with.
+
+use crate::command::Mode;
+use crate::conn_id::ConnId;
+use crate::fence::Fence;
+use crate::time::Instant;
+
+/// What a lock was taken as.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Taken {
+    /// The lock of an item (`lock`, lock-and-get): it ends when its owner deletes the item.
+    WithItem,
+    /// The lock of a key (`ml`): it stays.
+    ForKey,
+}
+
+/// A lock that is to be granted.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Grant {
+    pub(in crate::engine) owner: ConnId,
+    pub(in crate::engine) fence: Fence,
+    pub(in crate::engine) now: Instant,
+    pub(in crate::engine) lease_until: Option<Instant>,
+    pub(in crate::engine) taken: Taken,
+}
+
+/// How much a connection holds.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Held {
+    /// Locks.
+    pub locks: usize,
+    /// What the locks and the held items take of the memory limit, in bytes as the table and the
+    /// store account for them. An item that several hold counts for each.
+    pub bytes: usize,
+}
+
+impl Held {
+    /// This and as much more.
+    #[must_use]
+    pub const fn with(self, more: Self) -> Self {
+        Self {
+            locks: self.locks + more.locks,
+            bytes: self.bytes + more.bytes,
+        }
+    }
+}
+
+/// One lock of the table; of one that is shared, one share.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and only one combination of two is none"
+)]
+pub struct Holding {
+    /// Who holds it, or did.
+    pub owner: ConnId,
+    /// Who else may.
+    pub mode: Mode,
+    /// Its term or its lease is over: nobody holds it, and it waits to be taken out (L9).
+    pub is_over: bool,
+    /// It is its lease that has ended it.
+    pub is_expired: bool,
+    /// A `flush_all` found the item held and takes effect when it is unlocked.
+    pub flush_pending: bool,
+    /// The number of the grant.
+    pub fence: Fence,
+    /// When it was granted.
+    pub since: Instant,
+    /// When it ends by itself.
+    pub lease_until: Option<Instant>,
+    /// What it was taken as.
+    pub taken: Taken,
+    /// There is an item of the key.
+    pub has_item: bool,
+    /// Somebody waits for it.
+    pub is_waited: bool,
+    /// Its owner has waited for it, and has not asked since: it does not know yet.
+    pub is_untold: bool,
+}

@@ -1,0 +1,55 @@
+//! The table as a view shows it.
+
+use super::{ConnId, Held, Holder, Key, LockTable, as_key};
+
+impl LockTable {
+    /// Every open connection that was announced, with the keys it holds and what it is known to
+    /// hold elsewhere.
+    pub(in crate::engine) fn connections(
+        &self,
+    ) -> impl Iterator<Item = (ConnId, impl Iterator<Item = Key<'_>>, Held)> {
+        self.by_conn.iter().map(|(conn, holder)| {
+            // The number of a term decides nothing but whether a lock is in force, which `iter` and
+            // `shared` show; pinned bytes are a sum (L10).
+            let Holder {
+                term: _,
+                keys,
+                // `iter` shows them.
+                waited: _,
+                pinned_bytes: _,
+                shared_pinned_bytes: _,
+                table_bytes: _,
+                elsewhere,
+            } = holder;
+            (*conn, keys.iter().map(|key| as_key(key)), *elsewhere)
+        })
+    }
+
+    /// The keys in line to be taken out (L9), in their order, those that are waited for first and again
+    /// at their place.
+    pub(in crate::engine) fn in_line(&self) -> impl Iterator<Item = Key<'_>> {
+        // V1: every field is shown, here, by `iter`, by `shared` and by `connections`, or is a sum (L10). Of
+        // the flushes only the difference matters, which `iter` shows.
+        let Self {
+            by_key: _,
+            by_conn: _,
+            shares: _,
+            share_entries: _,
+            ended,
+            handovers,
+            ended_entries: _,
+            bare_entries: _,
+            // `iter` and `shared` show them.
+            leases: _,
+            waited_leases: _,
+            lease_next: _,
+            leases_passed: _,
+            ended_pinned_bytes: _,
+            holders: _,
+            table_bytes: _,
+            flushes: _,
+        } = self;
+        let first = handovers.iter().flatten();
+        first.chain(ended.iter().flatten()).map(|key| as_key(key))
+    }
+}

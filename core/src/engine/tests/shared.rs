@@ -1,0 +1,343 @@
+//! Locks that are shared, and among how many.
+
+use core::num::NonZeroU32;
+
+use super::*;
+use crate::command::{Acquire, Lease, Mode, Release, Wait};
+use crate::fence::Fence;
+use crate::wait::{Notice, Outcome};
+
+const C: ConnId = ConnId::from_number(3);
+const D: ConnId = ConnId::from_number(4);
+
+/// `S`, or `S<among>`.
+const fn shared(among: u32) -> Mode {
+    Mode::Shared {
+        among: NonZeroU32::new(among),
+    }
+}
+
+/// `ml <name>` in this mode.
+fn acquire(name: &str, mode: Mode) -> Acquire<'_> {
+    Acquire {
+        mode,
+        ..Acquire::new(key(name))
+    }
+}
+
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    for conn in [C, D] {
+        bench.event(Event::Opened(conn));
+    }
+    bench
+}
+
+impl<S: Store> Bench<S> {
+    fn take<'a>(&'a mut self, conn: ConnId, acquire: Acquire<'a>) -> Reply<'a> {
+        self.ask(conn, ItemCommand::Acquire(acquire))
+    }
+
+    fn shares(&mut self, conn: ConnId, name: &str, among: u32) -> Fence {
+        match self.take(conn, acquire(name, shared(among))) {
+            Reply::Granted(granted) => granted.fence,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_refused(&mut self, conn: ConnId, name: &str, mode: Mode) {
+        let reply = self.take(conn, acquire(name, mode));
+        assert!(matches!(reply, Reply::Contended(_)), "{reply:?}");
+    }
+
+    fn waits_for(&mut self, conn: ConnId, name: &str, mode: Mode) {
+        let waiting = Acquire {
+            wait: Wait::UpTo { ms: 10_000 },
+            ..acquire(name, mode)
+        };
+        assert_eq!(self.take(conn, waiting), Reply::Waits);
+    }
+
+    fn is_deadlock(&mut self, conn: ConnId, name: &str, mode: Mode) {
+        let waiting = Acquire {
+            wait: Wait::UpTo { ms: 10_000 },
+            ..acquire(name, mode)
+        };
+        let reply = self.take(conn, waiting);
+        assert!(matches!(reply, Reply::WouldDeadlock(_)), "{reply:?}");
+    }
+
+    fn gives_back<'a>(&'a mut self, conn: ConnId, name: &'a str) -> Reply<'a> {
+        self.ask(conn, ItemCommand::Release(Release::new(key(name))))
+    }
+
+    /// Who is told that he has it now.
+    fn now_granted(&mut self) -> Vec<u64> {
+        self.core.check();
+        let told = core::iter::from_fn(|| self.core.next_notice());
+        let granted = told.map(|Notice { conn, outcome }| {
+            assert_eq!(outcome, Outcome::Granted);
+            conn.number()
+        });
+        granted.collect()
+    }
+
+    fn holders(&self, name: &str) -> Vec<u64> {
+        let holders = self.core.locks().holders_of(key(name));
+        holders.map(|(conn, _)| conn.number()).collect()
+    }
+}
+
+#[test]
+fn the_least_of_those_who_share_counts() {
+    let mut bench = bench();
+    let first = bench.shares(A, "k", 3);
+    assert!(bench.shares(B, "k", 0) > first);
+    bench.is_refused(C, "k", shared(2));
+    bench.is_refused(C, "k", Mode::Exclusive);
+    bench.shares(C, "k", 9);
+    bench.is_refused(D, "k", shared(9));
+    assert_eq!(bench.holders("k"), [1, 2, 3]);
+    // Who asked for the least has gone.
+    assert_eq!(bench.gives_back(A, "k"), Reply::Unlocked);
+    bench.shares(D, "k", 9);
+    bench.is_refused(A, "k", shared(3));
+    assert_eq!(bench.core.locks().len(), 3);
+}
+
+#[test]
+fn one_among_one_is_alone() {
+    let mut bench = bench();
+    bench.shares(A, "k", 1);
+    bench.is_refused(B, "k", shared(0));
+    assert_eq!(bench.gives_back(B, "k"), Reply::NotFound);
+    assert_eq!(bench.gives_back(A, "k"), Reply::Unlocked);
+    bench.shares(B, "k", 0);
+}
+
+#[test]
+fn nobody_changes_what_is_shared() {
+    let mut bench = bench();
+    bench.set(A, "k", "1");
+    let fence = bench.shares(A, "k", 0);
+    let locked = Reply::Refused(Refusal::Locked);
+    assert_eq!(bench.set(A, "k", "2"), locked);
+    assert_eq!(bench.set(B, "k", "2"), locked);
+    let with = |fence, lock| Set {
+        fence,
+        lock,
+        ..Set::new(key("k"), b"2")
+    };
+    assert_eq!(bench.ask(B, with(Some(fence), LockAfter::Keep)), locked);
+    assert_eq!(bench.ask(A, with(None, LockAfter::Release)), locked);
+    assert_eq!(
+        bench.ask(B, with(None, LockAfter::Release)),
+        Reply::Refused(Refusal::NotLocked)
+    );
+    let other = Some(fence.step(1));
+    assert_eq!(bench.ask(A, with(other, LockAfter::Keep)), Reply::Exists);
+    let delete = Delete::new(key("k"));
+    assert_eq!(bench.ask(A, ItemCommand::Delete(delete)), locked);
+    let count = Arithmetic::new(key("k"), Direction::Increment, 1);
+    assert_eq!(bench.ask(A, ItemCommand::Arithmetic(count)), locked);
+    assert_eq!(bench.value("k"), Some(b"1".to_vec()));
+    // Nor is it made.
+    bench.shares(A, "none", 0);
+    assert_eq!(bench.set(A, "none", "2"), locked);
+    bench.gives_back(A, "none");
+    assert_eq!(bench.gives_back(A, "k"), Reply::Unlocked);
+    assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
+}
+
+#[test]
+fn there_is_no_way_from_one_mode_to_the_other() {
+    let mut bench = bench();
+    bench.shares(A, "k", 0);
+    bench.is_refused(A, "k", Mode::Exclusive);
+    bench.is_deadlock(A, "k", Mode::Exclusive);
+    bench.is_refused(A, "k", shared(0));
+    bench.is_deadlock(A, "k", shared(0));
+    bench.gives_back(A, "k");
+    bench.take(A, acquire("k", Mode::Exclusive));
+    bench.is_refused(A, "k", shared(0));
+    bench.is_deadlock(A, "k", shared(0));
+    bench.set(A, "k", "1");
+    bench.gives_back(A, "k");
+    bench.shares(A, "k", 0);
+    let lock = ItemCommand::Lock { key: key("k") };
+    let locked = Reply::Refused(Refusal::Locked);
+    assert_eq!(bench.ask(A, lock), locked);
+    assert_eq!(bench.ask(B, lock), locked);
+    let unlock = ItemCommand::Unlock { key: key("k") };
+    assert_eq!(bench.ask(B, unlock), Reply::Refused(Refusal::NotLocked));
+    assert_eq!(bench.ask(A, unlock), Reply::Unlocked);
+}
+
+#[test]
+fn each_share_has_a_lease_of_its_own() {
+    let mut bench = bench();
+    let lease = |ms| Acquire {
+        lease: Some(Lease::For { ms }),
+        ..acquire("k", shared(2))
+    };
+    bench.take(A, lease(100));
+    bench.take(B, lease(50));
+    bench.now_ms = 50;
+    bench.take(A, lease(100));
+    assert_eq!(bench.holders("k"), [1]);
+    bench.shares(C, "k", 2);
+    bench.now_ms = 150;
+    bench.is_refused(A, "k", Mode::Exclusive);
+    assert_eq!(bench.holders("k"), [3]);
+    assert_eq!(bench.core.stats.counters.lock_expired, 2);
+    let off = Acquire {
+        lease: Some(Lease::Off),
+        ..acquire("k", shared(2))
+    };
+    assert_eq!(bench.take(A, off), Reply::NotFound);
+}
+
+#[test]
+fn nobody_joins_before_those_who_wait() {
+    let mut bench = bench();
+    bench.shares(A, "k", 0);
+    bench.waits_for(B, "k", Mode::Exclusive);
+    bench.is_refused(C, "k", shared(0));
+    bench.waits_for(C, "k", shared(0));
+    // Who comes first has gone: the next has room.
+    bench.close(B);
+    assert_eq!(bench.now_granted(), [3]);
+    assert_eq!(bench.holders("k"), [1, 3]);
+}
+
+#[test]
+fn those_who_can_share_it_are_served_together() {
+    let mut bench = bench();
+    let e = ConnId::from_number(5);
+    bench.event(Event::Opened(e));
+    bench.take(A, acquire("k", Mode::Exclusive));
+    bench.waits_for(B, "k", shared(2));
+    bench.waits_for(C, "k", shared(0));
+    bench.waits_for(D, "k", shared(0));
+    bench.waits_for(e, "k", Mode::Exclusive);
+    bench.gives_back(A, "k");
+    assert_eq!(bench.now_granted(), [2, 3]);
+    bench.close(B);
+    assert_eq!(bench.now_granted(), [4]);
+    bench.ask(C, GlobalCommand::UnlockAll);
+    assert_eq!(bench.now_granted(), [] as [u64; 0]);
+    bench.close(D);
+    assert_eq!(bench.now_granted(), [5]);
+}
+
+#[test]
+fn a_circle_by_way_of_any_who_share_is_found() {
+    let mut bench = bench();
+    bench.shares(A, "k", 0);
+    bench.shares(B, "k", 0);
+    bench.take(C, acquire("m", Mode::Exclusive));
+    bench.waits_for(B, "m", shared(0));
+    bench.is_deadlock(C, "k", Mode::Exclusive);
+    // As one of two he has to wait for A alone.
+    bench.waits_for(C, "k", shared(2));
+    bench.is_deadlock(A, "m", Mode::Exclusive);
+}
+
+/// Who waits behind one who wants it alone waits for all whom he waits for.
+#[test]
+fn a_circle_by_way_of_who_stands_before_is_found() {
+    let mut bench = bench();
+    bench.shares(A, "k", 0);
+    bench.take(C, acquire("m", Mode::Exclusive));
+    bench.waits_for(B, "k", Mode::Exclusive);
+    bench.waits_for(A, "m", Mode::Exclusive);
+    bench.is_deadlock(C, "k", shared(0));
+    bench.close(B);
+    bench.shares(C, "k", 0);
+}
+
+#[test]
+fn so_many_share_a_key_and_no_more() {
+    let mut bench = bench();
+    bench.core.limits.sharers_per_key_max = 2;
+    bench.shares(A, "k", 0);
+    bench.shares(B, "k", 0);
+    let too_many = Reply::Refused(Refusal::TooManyLocks);
+    let one_more = acquire("k", shared(0));
+    assert_eq!(bench.take(C, one_more), too_many);
+    // Those who wait are given what they can have, and no more.
+    bench.waits_for(D, "k", Mode::Exclusive);
+    bench.waits_for(C, "k", shared(0));
+    bench.close(D);
+    assert_eq!(bench.now_granted(), [] as [u64; 0]);
+    bench.close(A);
+    assert_eq!(bench.now_granted(), [3]);
+}
+
+#[test]
+fn a_share_is_charged_like_a_lock() {
+    let mut bench = bench();
+    bench.set(A, "k", "1");
+    bench.shares(A, "k", 0);
+    let alone = bench.core.locks().held_here(A);
+    let table_bytes = bench.core.locks().table_bytes();
+    bench.shares(B, "k", 0);
+    assert_eq!(bench.core.locks().held_here(B), alone);
+    bench.core.limits.lock_bytes_per_connection_max = alone.bytes;
+    bench.take(C, acquire("m", Mode::Exclusive));
+    let too_many = Reply::Refused(Refusal::TooManyLocks);
+    assert_eq!(bench.take(C, acquire("k", shared(0))), too_many);
+    bench.gives_back(C, "m");
+    // What is pinned already is not pinned again.
+    bench.core.limits.locked_bytes_max = bench.core.pinned_bytes();
+    bench.shares(C, "k", 0);
+    for conn in [A, B] {
+        bench.close(conn);
+    }
+    bench.gives_back(C, "k");
+    bench.event(Event::Tick);
+    assert_eq!(bench.core.locks().table_bytes(), 0);
+    assert!(table_bytes > 0);
+    assert_eq!(bench.core.pinned_bytes(), 0);
+}
+
+/// A connection that has thousands of shares ends in one step; what it leaves is seen by nobody.
+#[test]
+fn many_shares_end_at_once() {
+    let mut bench = bench();
+    let names: Vec<_> = (0..150).map(|number| alloc::format!("k{number}")).collect();
+    for name in &names {
+        bench.shares(A, name, 2);
+        bench.shares(B, name, 2);
+    }
+    bench.waits_for(C, "k149", Mode::Exclusive);
+    bench.waits_for(D, "k149", shared(2));
+    bench.close(A);
+    assert_eq!(bench.core.locks().len(), 150);
+    assert_eq!(bench.holders("k75"), [2]);
+    bench.ask(B, GlobalCommand::UnlockAll);
+    assert_eq!(bench.now_granted(), [3]);
+    assert_eq!(bench.core.locks().len(), 1);
+    bench.take(B, acquire("k76", Mode::Exclusive));
+    for _ in 0..40 {
+        bench.event(Event::Tick);
+    }
+    assert_eq!(bench.holders("k76"), [2]);
+    assert_eq!(bench.holders("k149"), [3]);
+}
+
+#[test]
+fn what_a_share_holds_off_happens_when_the_last_one_ends() {
+    let mut bench = bench();
+    bench.set(A, "k", "1");
+    bench.shares(A, "k", 0);
+    bench.shares(B, "k", 0);
+    let flush = GlobalCommand::FlushAll {
+        at: Exptime::default(),
+    };
+    bench.ask(C, flush);
+    bench.gives_back(A, "k");
+    assert_eq!(bench.value("k"), Some(b"1".to_vec()));
+    bench.gives_back(B, "k");
+    assert_eq!(bench.value("k"), None);
+}
