@@ -78,7 +78,10 @@ fn it_tells_what_is_counted_and_who_holds_what() {
     );
     let row = format!("{{\"key\":\"job\",\"connection\":2,\"peer\":\"tcp:{me}\",\"fence\":\"");
     assert!(locks.contains(&row), "{locks}");
-    assert!(locks.contains("\",\"held_s\":0,\"silent_s\":0}"), "{locks}");
+    assert!(
+        locks.contains("\",\"held_s\":0,\"silent_s\":0,\"mode\":\"x\",\"holders\":1}"),
+        "{locks}"
+    );
     let (code, page) = get(address, "/");
     assert_eq!(code, "200");
     assert!(page.contains("<td class=\"key\">&lt;b&gt;</td>"), "{page}");

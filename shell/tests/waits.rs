@@ -448,3 +448,71 @@ fn hand_over_with_many_waiting() {
         );
     }
 }
+
+#[test]
+fn those_who_share_a_lock_hold_up_who_wants_it_alone_and_not_each_other() {
+    for server in servers() {
+        let address = address(&server);
+        let one_who_shares = |key: &str| {
+            let mut sharer = Client::connect(address);
+            assert_eq!(sharer.ask(&format!("ml {key} S")), "HD");
+            sharer
+        };
+        let mut sharers: Vec<_> = (0..20).map(|_| one_who_shares("k")).collect();
+        let mut alone = waiter(address, "k", 0);
+        let mut behind: Vec<_> = (1..6)
+            .map(|before| {
+                let mut waiter = Client::connect(address);
+                waiter.send(format!("ml k S3 {LONG}\r\n"));
+                await_waiting(address, "k", before + 1);
+                waiter
+            })
+            .collect();
+        while let Some(sharer) = sharers.pop() {
+            assert!(is_silent(&mut alone), "it is shared, and had alone");
+            drop(sharer);
+        }
+        assert_eq!(alone.line(), "HD");
+        for waiter in &mut behind {
+            assert!(is_silent(waiter), "two have it");
+        }
+        drop(alone);
+        // Three together; and for each of them who goes, one more.
+        for waiter in &mut behind[..3] {
+            assert_eq!(waiter.line(), "HD");
+        }
+        assert!(is_silent(&mut behind[3]) && is_silent(&mut behind[4]));
+        assert_eq!(behind[1].ask("mu k"), "HD");
+        assert_eq!(behind[3].line(), "HD");
+        assert!(is_silent(&mut behind[4]), "four share what is for three");
+    }
+}
+
+#[test]
+fn a_circle_by_way_of_a_second_sharer_is_found_over_all_shards() {
+    for server in servers() {
+        let address = address(&server);
+        // Whichever shards the keys are in.
+        for number in 0..8 {
+            let (one, two) = (format!("one{number}"), format!("two{number}"));
+            let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address)).collect();
+            assert_eq!(clients[0].ask(&format!("ml {one} S")), "HD");
+            assert_eq!(clients[1].ask(&format!("ml {one} S")), "HD");
+            assert_eq!(clients[2].ask(&format!("ml {two}")), "HD");
+            clients[1].send(format!("ml {two} {LONG}\r\n"));
+            await_waiting(address, &two, 1);
+            let refused = clients[2].ask(&format!("ml {one} {LONG}"));
+            assert!(
+                refused.starts_with("LK ") && refused.ends_with(" d"),
+                "{refused}"
+            );
+            // As one of two it needs only the first of the others to go.
+            clients[2].send(format!("ml {one} S2 {LONG}\r\n"));
+            await_waiting(address, &one, 1);
+            assert_eq!(clients[0].ask(&format!("mu {one}")), "HD");
+            assert_eq!(clients[2].line(), "HD");
+            assert_eq!(clients[2].ask(&format!("mu {two}")), "HD");
+            assert_eq!(clients[1].line(), "HD");
+        }
+    }
+}
