@@ -75,10 +75,6 @@ pub(crate) struct Lingering {
 
 /// An item, with its lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "as in the item, all combinations are real"
-)]
 pub(crate) struct Seen {
     /// Its version.
     pub cas: u64,
