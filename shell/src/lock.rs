@@ -87,6 +87,13 @@ pub(crate) struct LockArgs {
     /// Take a lease of this many seconds instead of a lock bound to the connection
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     ttl: Option<Duration>,
+    /// Share the lock with all others who ask for that, as readers do; it needs a latchd
+    #[arg(long, conflicts_with_all = ["ttl", "metadata", "permits"])]
+    shared: bool,
+    /// Share the lock among at most NUMBER holders; it needs a latchd
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["ttl", "metadata"],
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    permits: Option<u32>,
     /// Store this in the item, for others to read; refused if the item has a value of its own
     #[arg(long, value_name = "TEXT")]
     metadata: Option<OsString>,

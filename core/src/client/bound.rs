@@ -239,8 +239,8 @@ impl Bound {
         (self.creations, self.ours, self.heard_held) = (0, false, false);
         (self.of_key, self.number) = (false, None);
         (self.belief, self.renew_at, self.had_item) = (None, None, false);
-        if self.words == LockWords::Classic && self.terms.lease.is_some() {
-            return self.has_no_leases();
+        if self.words == LockWords::Classic && self.needs_ml() {
+            return self.is_unsupported();
         }
         self.goal = BoundGoal::Obtain {
             until: self.terms.deadline.map(|patience| after(now, patience)),

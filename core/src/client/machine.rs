@@ -83,6 +83,8 @@ pub enum Failure {
 pub enum Feature {
     /// Leases that are counted in milliseconds.
     ShortLeases,
+    /// Locks that several hold at a time.
+    SharedLocks,
     /// Changes that are made only while a grant is in force.
     Fences,
 }
@@ -91,6 +93,7 @@ impl fmt::Display for Feature {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::ShortLeases => "locks of less than a second",
+            Self::SharedLocks => "shared locks",
             Self::Fences => "changes that end with a lock",
         })
     }

@@ -1,11 +1,13 @@
 //! What a lock or a value is asked for with.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use latchd_core::client::{
     BoundTerms, Credentials, LeaseTerms, Losers, Mark, MissingItem, OnDisconnect, RecomputeTerms,
     Retry, SHORT_TTL_MIN, Terms, TermsError, Token,
 };
+use latchd_core::command::Mode;
 use latchd_core::time::Exptime;
 
 use super::clock;
@@ -271,6 +273,22 @@ impl BoundOptions {
         self
     }
 
+    /// Shares the lock with all others who ask for that, as readers do; nobody else has it meanwhile. It needs a
+    /// latchd. Nobody changes the item of a key that is shared, and a [mark](Self::mark) leaves nothing in it.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.terms.mode = Mode::Shared { among: None };
+        self
+    }
+
+    /// As [`shared`](Self::shared), among at most so many holders, 1 to 1,024. Of those who share a key the least
+    /// number counts.
+    #[must_use]
+    pub fn permits(mut self, count: NonZeroU32) -> Self {
+        self.terms.mode = Mode::Shared { among: Some(count) };
+        self
+    }
+
     /// How long the connection may be silent before it is tried; 5 s unless it is said, `None` for
     /// ever.
     #[must_use]
@@ -290,6 +308,9 @@ impl BoundOptions {
     pub(super) fn terms(&self, client: &ClientOptions) -> BoundTerms {
         let mut terms = self.terms.clone();
         terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
+        if terms.mode.is_shared() {
+            terms.mark = Mark::None;
+        }
         terms.seed = clock::seed();
         terms
     }

@@ -1,5 +1,6 @@
 //! The locks that a command runs under: one lease of all keys, or a bound lock of each.
 
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::pin::Pin;
@@ -57,7 +58,14 @@ impl Held {
             let lock = client.obtain_many(keys, ttl, &options).await?;
             return Ok(Self::Leased(lock, ttl));
         }
-        Self::obtain_bound(client, keys, note, retry, deadline).await
+        let mut options = BoundOptions::new().retry(retry);
+        if args.shared {
+            options = options.shared();
+        }
+        if let Some(permits) = args.permits.and_then(NonZeroU32::new) {
+            options = options.permits(permits);
+        }
+        Self::obtain_bound(client, keys, note, options, deadline).await
     }
 
     /// One after the other, in the order of their bytes, so that two who want the same ones do not
@@ -66,7 +74,7 @@ impl Held {
         client: &Client,
         mut keys: Vec<&[u8]>,
         note: Option<&[u8]>,
-        retry: Retry,
+        options: BoundOptions,
         deadline: Option<Duration>,
     ) -> Result<Self, Error> {
         keys.sort_unstable();
@@ -78,7 +86,7 @@ impl Held {
             Some(note) => Mark::Note(note.into(), exptime),
             None => Mark::Number,
         };
-        let options = BoundOptions::new().retry(retry).create(exptime).mark(mark);
+        let options = options.create(exptime).mark(mark);
         let begun = Instant::now();
         let mut locks = Vec::new();
         for key in keys {

@@ -154,6 +154,11 @@ impl Bound {
                 self.ours = false;
                 self.news.push_back(BoundNews::Written);
             }
+            // Nobody changes the item of a key that is shared.
+            (Job::Write { .. }, ClassicResponse::Locked) if self.terms.mode.is_shared() => {
+                let failure = Failure::Refused("LOCKED: the lock is a shared one".into());
+                self.news.push_back(BoundNews::Undone(failure));
+            }
             (Job::Write { .. }, ClassicResponse::Locked) => self.end(BoundNews::Lost(Loss::Taken)),
             (Job::Unlock { .. }, ClassicResponse::Ok | ClassicResponse::Deleted) => {
                 self.end(BoundNews::Released);

@@ -55,11 +55,19 @@ impl Bound {
         }
     }
 
-    /// The server has no leases: it cannot be had here.
-    pub(super) fn has_no_leases(&mut self) {
-        self.end(BoundNews::Failed(Failure::Unsupported(
-            Feature::ShortLeases,
-        )));
+    /// Whether `lock` has no words for it.
+    pub(super) const fn needs_ml(&self) -> bool {
+        self.terms.lease.is_some() || self.terms.mode.is_shared()
+    }
+
+    /// It cannot be had here.
+    pub(super) fn is_unsupported(&mut self) {
+        let feature = if self.terms.mode.is_shared() {
+            Feature::SharedLocks
+        } else {
+            Feature::ShortLeases
+        };
+        self.end(BoundNews::Failed(Failure::Unsupported(feature)));
     }
 
     /// The lock was given for `ttl` by an answer to what was sent at `sent`.

@@ -2,7 +2,7 @@
 
 use super::{Bound, Job, LOCK_ITEM, LockWords, Mark, MissingItem, Query, leased};
 use crate::client::session::{AnyRequest, Flags};
-use crate::command::{Command, Delete, Get, ItemCommand, Set, SetMode};
+use crate::command::{Command, Delete, Get, ItemCommand, Mode, Set, SetMode};
 use crate::key::Key;
 use crate::time::Exptime;
 use crate::wire::classic;
@@ -104,6 +104,9 @@ impl Bound {
             flags = flags
                 .with(leased::asked_for(lease.ttl))
                 .with(Flag::ShowSize);
+        }
+        if let Mode::Shared { among } = self.terms.mode {
+            flags = flags.with(Flag::Shared(among));
         }
         flags
     }

@@ -6,7 +6,7 @@ use core::time::Duration;
 #[cfg(doc)]
 use crate::client::NotObtained;
 use crate::client::retry::Retry;
-use crate::command::LEASE_MS_MIN;
+use crate::command::{LEASE_MS_MIN, Mode};
 use crate::item::Cas;
 use crate::time::Exptime;
 
@@ -31,6 +31,9 @@ pub struct BoundTerms {
     /// How long it lasts that nobody renews it; `None` is as long as its connection. Where only items can be
     /// locked it is not to be had.
     pub lease: Option<LeaseTerms>,
+    /// Who else may hold it at the same time. A shared one leaves nothing in the item and changes nothing of it;
+    /// where only items can be locked it is not to be had.
+    pub mode: Mode,
     /// What jitter is drawn from: any number that differs between clients.
     pub seed: u64,
 }
@@ -45,6 +48,7 @@ impl Default for BoundTerms {
             heartbeat: Some(Duration::from_secs(5)),
             reply_timeout: Duration::from_secs(5),
             lease: None,
+            mode: Mode::Exclusive,
             seed: 0,
         }
     }

@@ -41,9 +41,7 @@ impl Bound {
             Some(Code::Done) => self.granted(now, Some(stored), answer),
             Some(Code::Locked) => self.held(now),
             Some(Code::NotFound) => self.end(BoundNews::NotObtained(NotObtained::NoItem)),
-            None if self.words == LockWords::Classic && self.terms.lease.is_some() => {
-                self.has_no_leases();
-            }
+            None if self.words == LockWords::Classic && self.needs_ml() => self.is_unsupported(),
             None if self.words == LockWords::Classic => self.begin(Query::Lock, now),
             _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
         }
