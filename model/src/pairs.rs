@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use latchd_core::command::Command;
 use latchd_core::reply::Reply;
-use latchd_harness::alphabet::{ReplyKind, RequestKind, needs_log, needs_sharing};
+use latchd_harness::alphabet::{ReplyKind, RequestKind, needs_bound, needs_log, needs_sharing};
 
 /// A row for each kind of request, in it a bit for each kind of reply.
 static SEEN: [AtomicU64; RequestKind::ALL.len()] = [const { AtomicU64::new(0) }; _];
@@ -50,14 +50,16 @@ pub fn table() -> String {
 #[must_use]
 pub fn complaints() -> String {
     let mut complaints = String::new();
-    let of_waits =
-        |kind: &&RequestKind| matches!(kind, RequestKind::AcquireOrWait | RequestKind::Wait);
+    let of_waits = |kind: &&RequestKind| {
+        kind.is_of_wins() || matches!(kind, RequestKind::AcquireOrWait | RequestKind::Wait)
+    };
     for request in RequestKind::ALL.iter().filter(|kind| !of_waits(kind)) {
         for reply in ReplyKind::ALL {
             let (can_be, seen) = (
                 request.reachable().contains(reply)
                     && !needs_log(*request, *reply)
-                    && !needs_sharing(*request, *reply),
+                    && !needs_sharing(*request, *reply)
+                    && !needs_bound(*request, *reply),
                 was_seen(*request, *reply),
             );
             let what = match (can_be, seen) {

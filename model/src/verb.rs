@@ -260,7 +260,11 @@ impl Phrase {
                     ..SmallAcquire::new(key)
                 })
             }
-            Kind::AcquireOrWait | Kind::Wait => {
+            Kind::AcquireOrWait
+            | Kind::Wait
+            | Kind::GetBound
+            | Kind::GetOrWait
+            | Kind::GetWaited => {
                 unreachable!("who waits is the models' of waiting")
             }
             Kind::AcquireShared => unreachable!("nobody shares anything in this model"),

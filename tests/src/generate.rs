@@ -1,7 +1,8 @@
 //! Draws sequences of operations for quickcheck, and shortens the failing ones.
 
 use arbitrary::{Arbitrary as _, Unstructured};
-use latchd_core::command::{LockAfter, Removal};
+use latchd_core::command::{LockAfter, Removal, TtlStep, TtlSteps};
+use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{Op, SmallRequest};
 use quickcheck::{Arbitrary, Gen};
 
@@ -39,6 +40,62 @@ impl Arbitrary for DrawnTurn {
 
     fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
         Box::new(self.0.plainer().into_iter().map(Self))
+    }
+}
+
+/// One of a sequence that has to do with wins and little else: many gets bind theirs, and many wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DrawnRead(pub Op);
+
+/// How long gets wait, in milliseconds: some less than a sequence lasts, and one longer.
+const WAITS_MS: [Option<u32>; 4] = [None, Some(400), Some(1_500), Some(60_000)];
+
+impl Arbitrary for DrawnRead {
+    fn arbitrary(g: &mut Gen) -> Self {
+        let mut random = random_of(g);
+        let mut op = draw_op(&mut random);
+        while !is_about_wins(&op) {
+            op = draw_op(&mut random);
+        }
+        if let Op::Request { request, .. } = &mut op
+            && let SmallRequest::Get(get) = request
+            && get.recaches
+        {
+            get.binds = random.chance(2, 3);
+            get.wait_ms = *random.choose(&WAITS_MS);
+            // So that there is something to wait for.
+            if random.chance(1, 2) {
+                get.steps = TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 2 }));
+            }
+        }
+        Self(op)
+    }
+
+    fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
+        Box::new(self.0.plainer().into_iter().map(Self))
+    }
+}
+
+fn is_about_wins(op: &Op) -> bool {
+    match op {
+        Op::Open { .. } | Op::Close { .. } | Op::Advance { .. } | Op::Tick | Op::Due => true,
+        Op::Rewind { .. } | Op::WallClock { .. } | Op::Pressure { .. } | Op::Limit { .. } => false,
+        Op::Request { request, .. } => match request {
+            SmallRequest::Get(_)
+            | SmallRequest::Set(_)
+            | SmallRequest::SetTooLarge { .. }
+            | SmallRequest::Delete(_)
+            | SmallRequest::Arithmetic(_)
+            | SmallRequest::Lock { .. }
+            | SmallRequest::Unlock { .. }
+            | SmallRequest::UnlockAll
+            | SmallRequest::FlushAll { .. }
+            | SmallRequest::Stats => true,
+            SmallRequest::Acquire(acquire) => acquire.wait_ms.is_some(),
+            SmallRequest::Release { .. } | SmallRequest::Keys { .. } | SmallRequest::StatsReset => {
+                false
+            }
+        },
     }
 }
 

@@ -130,7 +130,9 @@ impl<S: Store> Core<S> {
         let get = waiter.get(key);
         let vacancy = self.store.find(key).err();
         let vacancy = vacancy.expect("it was looked up");
-        if !get.steps.vivifies() || self.bare(key).is_some_and(|held| held.owner != conn) {
+        let held = self.bare(key);
+        let is_others = held.is_some_and(|held| held.owner != conn || held.mode.is_shared());
+        if !get.steps.vivifies() || is_others {
             self.count_get(&get, Some(vacancy));
             return (Outcome::NotFound, None);
         }

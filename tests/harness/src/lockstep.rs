@@ -184,10 +184,21 @@ impl<S: Store> Lockstep<S> {
             if queue != due {
                 return Err(format!("queue: expected {due:?}\n         got {queue:?}"));
             }
+            let gets = self.core.win_waits().queue(key);
+            let gets: Vec<_> = gets
+                .map(|(conn, waiter)| (conn, waiter.until.as_millis()))
+                .collect();
+            let due = self.oracle.gets(bytes);
+            let due: Vec<_> = due
+                .map(|getting| (getting.conn, getting.until_ms))
+                .collect();
+            if gets != due {
+                return Err(format!("gets: expected {due:?}\n         got {gets:?}"));
+            }
         }
         let next = self.core.next_deadline().map(Instant::as_millis);
         let due = self.oracle.next_deadline_ms();
-        if next != due {
+        if next != due && !self.core.win_waits().is_on_round() {
             return Err(format!("deadline: expected {due:?}\n         got {next:?}"));
         }
         Ok(())
@@ -309,6 +320,7 @@ fn is_same(header: &ItemHeader, value: &[u8], item: &Item) -> bool {
         && fetched == item.fetched
         && stale == item.stale
         && (win == WinMark::Sent) == item.won
+        && (win == WinMark::Open) == item.open
 }
 
 /// Every page of a listing: pages promise no order and no moment, and nothing happens between them

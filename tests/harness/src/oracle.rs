@@ -12,6 +12,7 @@
 mod answer;
 mod locks;
 mod store;
+mod wins;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +32,7 @@ use crate::alphabet::Input;
 
 pub use answer::{Counts, OwnedReply, Seen, Win};
 pub use locks::{Lock, Waiting};
+pub use wins::{Getting, Winner};
 
 /// Time is looked at in quarters of a second,
 const QUARTER_MS: u64 = 250;
@@ -48,6 +50,8 @@ pub struct Oracle {
     locks: BTreeMap<Vec<u8>, Vec<Lock>>,
     /// In the order in which they came.
     waits: Vec<Waiting>,
+    /// So do the gets that wait.
+    gets: Vec<Getting>,
     notices: Vec<Notice>,
     fence_last: u64,
     open: BTreeSet<ConnId>,
@@ -76,6 +80,10 @@ pub struct Item {
     pub stale: bool,
     /// Somebody was told to recache it.
     pub won: bool,
+    /// Who, if that ends with his connection.
+    pub bound: Option<Winner>,
+    /// He has ended, and the next is told, whatever he asks for.
+    pub open: bool,
     /// Its key was written in base64.
     pub key_form: KeyForm,
     /// A `flush_all` passed while it was held: it goes when it is unlocked.
@@ -93,6 +101,7 @@ impl Oracle {
             items: BTreeMap::new(),
             locks: BTreeMap::new(),
             waits: Vec::new(),
+            gets: Vec::new(),
             notices: Vec::new(),
             fence_last: 0,
             open: BTreeSet::new(),
@@ -105,11 +114,13 @@ impl Oracle {
     /// What comes of `input` at `now_ms`; the answer, if it is a command.
     pub fn enter(&mut self, now_ms: u64, input: &Input<'_>) -> Option<OwnedReply> {
         self.now_ms = self.now_ms.max(now_ms);
-        if self.flush_due_ms.is_some_and(|due| due <= self.now_ms) {
+        let is_flushed = self.flush_due_ms.is_some_and(|due| due <= self.now_ms);
+        if is_flushed {
             self.flush();
         }
         self.end_waits();
         self.end_leases();
+        self.end_gets();
         match input {
             Input::Event(Event::Opened(conn)) => {
                 self.open.insert(*conn);
@@ -117,6 +128,8 @@ impl Oracle {
             }
             Input::Event(Event::Closed(conn)) => {
                 self.leave(*conn);
+                self.gets.retain(|getting| getting.conn != *conn);
+                self.end_wins(*conn);
                 self.counts.lock_died += self.unlock_every(*conn);
                 self.open.remove(conn);
                 None
@@ -155,7 +168,14 @@ impl Oracle {
 
     fn answer(&mut self, conn: ConnId, command: &Command<'_>) -> OwnedReply {
         match command {
-            Command::Item(command) => self.answer_item(conn, command),
+            Command::Item(command) => {
+                let reply = self.answer_item(conn, command);
+                // What a get does to a TTL is noticed with the next event.
+                if !matches!(command, ItemCommand::Get(_)) {
+                    self.serve_gets(command.key().as_bytes());
+                }
+                reply
+            }
             Command::Global(command) => self.answer_global(conn, command),
         }
     }
@@ -221,7 +241,10 @@ impl Oracle {
                 match self.moment(*at) {
                     Some(at_ms) if at_ms > self.now_ms => self.flush_due_ms = Some(at_ms),
                     // "Never" and "already past" are both "at once" here.
-                    Some(_) | None => self.flush(),
+                    Some(_) | None => {
+                        self.flush();
+                        self.serve_all_gets();
+                    }
                 }
                 OwnedReply::Ok
             }
@@ -242,6 +265,7 @@ impl Oracle {
                     .collect::<BTreeSet<_>>()
                     .len() as u64,
                 lock_waiting: self.waits.len() as u64,
+                get_waiting: self.gets.len() as u64,
                 ..self.counts
             }),
             GlobalCommand::StatsReset => {
@@ -267,6 +291,11 @@ impl Oracle {
             if get.lock || !get.steps.vivifies() || is_others {
                 return OwnedReply::Miss;
             }
+            let (gone_at_ms, _, _) = self.walk(None, &get.steps, true);
+            let is_kept = gone_at_ms.is_none_or(|at_ms| at_ms > self.now_ms);
+            if get.binds && is_kept && !self.open.contains(&conn) {
+                return OwnedReply::Refused(Refusal::ConnectionClosed);
+            }
             let cas = self.version(get.new_cas);
             self.items.insert(
                 key.to_vec(),
@@ -279,12 +308,24 @@ impl Oracle {
             return OwnedReply::Refused(refusal);
         }
         let before = self.items[key].clone();
+        if get.wait_ms > 0 && get.recaches && before.won {
+            return self.wait(conn, get);
+        }
         let (gone_at_ms, ttls, short) = self.walk(before.gone_at_ms, &get.steps, made);
-        let win = match (get.recaches, before.won, made || before.stale || short) {
+        let heard = before
+            .bound
+            .filter(|winner| winner.conn == conn && winner.is_unheard);
+        let is_open = made || before.stale || before.open || short;
+        let win = match (get.recaches, before.won, is_open) {
+            (true, true, _) if heard.is_some() => Win::Won,
             (true, true, _) => Win::Sent,
             (true, false, true) => Win::Won,
             (true, false, false) | (false, _, _) => Win::None,
         };
+        let is_bound = get.binds && !made && win == Win::Won && !before.won;
+        if is_bound && !self.open.contains(&conn) {
+            return OwnedReply::Refused(Refusal::ConnectionClosed);
+        }
         match win {
             Win::Won => self.counts.win_sent += 1,
             Win::Sent => self.counts.win_waits += 1,
@@ -293,7 +334,23 @@ impl Oracle {
         let now_ms = self.now_ms;
         let item = self.items.get_mut(key).expect("found or made above");
         item.gone_at_ms = gone_at_ms;
-        item.won |= win == Win::Won;
+        if win == Win::Won {
+            (item.won, item.open) = (true, false);
+            let own = Winner {
+                conn,
+                made: made || before.open,
+                is_unheard: false,
+                stays: true,
+            };
+            item.bound = match heard {
+                Some(winner) if winner.stays => Some(Winner {
+                    is_unheard: false,
+                    ..winner
+                }),
+                Some(_) => None,
+                None => get.binds.then_some(own),
+            };
+        }
         if get.bump {
             item.fetched = true;
             item.accessed_ms = now_ms;
@@ -393,6 +450,8 @@ impl Oracle {
             fetched: false,
             stale: false,
             won: false,
+            bound: None,
+            open: false,
             key_form,
             flush_pending: false,
         }

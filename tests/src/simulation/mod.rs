@@ -137,7 +137,9 @@ pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
         || matches!(reply, ReplyKind::RefusedConnectionClosed)
         || matches!(
             (request, reply),
-            (RequestKind::DecrementCas, ReplyKind::RefusedOutOfMemory)
+            (RequestKind::GetBound | RequestKind::GetOrWait | RequestKind::GetWaited, _)
+                | (RequestKind::MetaGet, ReplyKind::HitWon)
+                | (RequestKind::DecrementCas, ReplyKind::RefusedOutOfMemory)
                 // Where somebody holds a key that has no item.
                 | (RequestKind::Vivify, ReplyKind::Miss)
                 | (RequestKind::ReplaceAndUnlock, ReplyKind::NotStored)

@@ -224,6 +224,9 @@ fn get(u: &mut Unstructured<'_>, key: SmallKey) -> Result<SmallRequest> {
         new_cas: if meta { new_cas(u)? } else { None },
         recaches: meta,
         lock: matches!(family, F::LockAndGet | F::LockTouchAndGet),
+        // Drawn by those who want to see somebody wait.
+        binds: false,
+        wait_ms: None,
     }))
 }
 

@@ -26,7 +26,7 @@ mod words;
 
 pub use environment::{Asked, Environment, pressure};
 pub use input::Input;
-pub use pairs::{Pairs, ReplyKind, RequestKind, needs_log, needs_sharing};
+pub use pairs::{Pairs, ReplyKind, RequestKind, needs_bound, needs_log, needs_sharing};
 pub use request::{SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
 pub use words::{CasChoice, ClientNumber, FenceChoice, GuardChoice, Meaning, SmallKey, SmallValue};
 

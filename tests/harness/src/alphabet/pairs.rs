@@ -88,10 +88,19 @@ requests! {
     Get: Hit HitStale Miss;
     Touch: Hit HitStale Miss;
     LockAndGet: Hit HitStale Miss RefusedLocked RefusedTooManyLocks RefusedConnectionClosed;
-    MetaGet: Hit HitUnchanged HitSent HitStaleWon HitStaleSent Miss;
+    // It wins a fresh item only if the winner of that has ended.
+    MetaGet: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss;
     // A miss: another connection holds the key.
     Vivify: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss RefusedOutOfMemory;
     Recache: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss;
+    // Any of these three with `B`.
+    GetBound: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss RefusedTooManyLocks
+        RefusedConnectionClosed RefusedOutOfMemory;
+    // Any of them with `w`, with `B` or without.
+    GetOrWait: Hit HitUnchanged HitWon HitStaleWon Miss Waits RefusedTooManyLocks RefusedConnectionClosed
+        RefusedOutOfMemory;
+    // What becomes of one who waits, as `Wait`; how its wait ends, that counts.
+    GetWaited: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss RefusedOutOfMemory;
     Set: Stored RefusedLocked RefusedOutOfMemory;
     Cas (Set): Stored Exists NotFound RefusedLocked RefusedOutOfMemory;
     CasElseStale (Cas): Stored Exists NotFound RefusedLocked RefusedOutOfMemory;
@@ -193,7 +202,19 @@ pub fn needs_sharing(request: RequestKind, reply: ReplyKind) -> bool {
             && matches!(reply, ReplyKind::Contended | ReplyKind::WouldDeadlock)
 }
 
+/// Whether a pair needs gets that wait, or wins that are bound.
+#[must_use]
+pub fn needs_bound(request: RequestKind, reply: ReplyKind) -> bool {
+    request.is_of_wins() || (request, reply) == (RequestKind::MetaGet, ReplyKind::HitWon)
+}
+
 impl RequestKind {
+    /// Whether it has to do with gets that wait, or wins that are bound: what a layer draws that wants to see them.
+    #[must_use]
+    pub const fn is_of_wins(self) -> bool {
+        matches!(self, Self::GetBound | Self::GetOrWait | Self::GetWaited)
+    }
+
     /// What kind of request `request` is.
     #[must_use]
     pub fn of(request: &SmallRequest) -> Self {
@@ -215,7 +236,11 @@ impl RequestKind {
     #[must_use]
     pub fn of_asked(asked: &Asked) -> Self {
         if asked.has_waited {
-            Self::Wait
+            if let SmallRequest::Get(_) = asked.request {
+                Self::GetWaited
+            } else {
+                Self::Wait
+            }
         } else {
             Self::of(&asked.request)
         }
@@ -280,6 +305,8 @@ impl RequestKind {
         let recaches = |step| matches!(step, TtlStep::Recache(_));
         match (get.lock, get.recaches) {
             (true, _) => Self::LockAndGet,
+            (false, true) if get.wait_ms > 0 => Self::GetOrWait,
+            (false, true) if get.binds => Self::GetBound,
             (false, false) if get.steps.is_empty() => Self::Get,
             (false, false) => Self::Touch,
             (false, true) if get.steps.vivifies() => Self::Vivify,

@@ -67,6 +67,7 @@ pub enum SmallRequest {
 
 /// Reads an item, as [`command::Get`](latchd_core::command::Get).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[allow(clippy::struct_excessive_bools)] // As in the command.
 pub struct SmallGet {
     /// Which item.
     pub key: SmallKey,
@@ -84,6 +85,10 @@ pub struct SmallGet {
     pub recaches: bool,
     /// Take the lock in the same step.
     pub lock: bool,
+    /// A win ends with its connection.
+    pub binds: bool,
+    /// How long it waits for what another computes, in milliseconds; `None` is not at all.
+    pub wait_ms: Option<u32>,
 }
 
 impl SmallGet {
@@ -99,6 +104,8 @@ impl SmallGet {
             new_cas: None,
             recaches: false,
             lock: false,
+            binds: false,
+            wait_ms: None,
         }
     }
 
@@ -113,8 +120,8 @@ impl SmallGet {
             new_cas: given(self.new_cas, version),
             recaches: self.recaches,
             lock: self.lock,
-            binds: false,
-            wait_ms: 0,
+            binds: self.binds,
+            wait_ms: self.wait_ms.map_or(0, u64::from),
         }
     }
 }
@@ -366,8 +373,10 @@ impl SmallRequest {
     /// The same, if it is one that may wait, by one who does not.
     #[must_use]
     pub const fn without_wait(mut self) -> Self {
-        if let Self::Acquire(acquire) = &mut self {
-            acquire.wait_ms = None;
+        if let Self::Acquire(SmallAcquire { wait_ms, .. }) | Self::Get(SmallGet { wait_ms, .. }) =
+            &mut self
+        {
+            *wait_ms = None;
         }
         self
     }

@@ -81,7 +81,7 @@ impl SmallGet {
             ..Self::new(self.key)
         };
         let steps = single(self.steps).map(|steps| Self { steps, ..self });
-        let others = each_as_in!(plain, self: bump, known_cas, new_cas, key_form);
+        let others = each_as_in!(plain, self: bump, known_cas, new_cas, key_form, binds, wait_ms);
         [&[plain], &steps[..], &others].concat()
     }
 }

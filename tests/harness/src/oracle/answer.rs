@@ -95,10 +95,14 @@ pub struct Counts {
     pub lock_deadlocks: u64,
     pub win_sent: u64,
     pub win_waits: u64,
+    pub win_reopened: u64,
+    pub get_waits: u64,
+    pub get_wait_timeouts: u64,
     pub stale_marks: u64,
     pub locks_held: u64,
     pub lock_holders: u64,
     pub lock_waiting: u64,
+    pub get_waiting: u64,
 }
 
 impl OwnedReply {
@@ -156,10 +160,14 @@ impl OwnedReply {
                     lock_deadlocks: counters.lock_deadlocks,
                     win_sent: counters.win_sent,
                     win_waits: counters.win_waits,
+                    win_reopened: counters.win_reopened,
+                    get_waits: counters.get_waits,
+                    get_wait_timeouts: counters.get_wait_timeouts,
                     stale_marks: counters.stale_marks,
                     locks_held: gauges.locks_held,
                     lock_holders: gauges.lock_holders,
                     lock_waiting: gauges.lock_waiting,
+                    get_waiting: gauges.get_waiting,
                 })
             }
             Reply::Refused(refusal) => Self::Refused(*refusal),

@@ -102,7 +102,8 @@ impl Oracle {
             let lease = locks.filter_map(|lock| lock.lease_until_ms).min();
             lease.map_or(waiting.until_ms, |until| until.min(waiting.until_ms))
         };
-        self.waits.iter().map(of_wait).min()
+        let waits = self.waits.iter().map(of_wait);
+        waits.chain(self.next_get_ms()).min()
     }
 
     /// `ml`.
@@ -442,6 +443,7 @@ impl Oracle {
             self.items.remove(key);
         }
         self.serve(key);
+        self.serve_gets(key);
     }
 
     pub(super) fn unlock_every(&mut self, conn: ConnId) -> u64 {

@@ -62,7 +62,7 @@ impl Oracle {
         if let Some(old) = old {
             if stays_stale {
                 item.stale = true;
-                item.won = old.won;
+                (item.won, item.bound, item.open) = (old.won, old.bound, old.open);
                 item.gone_at_ms = old.gone_at_ms;
             }
             if !whole {
@@ -96,6 +96,8 @@ impl Oracle {
         let emptied = |exptime: Exptime, client_flags: u32, oracle: &Self| Item {
             // Nobody has replaced the value, so whoever was told to still may.
             won: old.won,
+            bound: old.bound,
+            open: old.open,
             flush_pending: old.flush_pending,
             ..oracle.fresh(b"", client_flags, exptime, delete.key_form, old.cas)
         };
@@ -109,6 +111,8 @@ impl Oracle {
                 gone_at_ms: exptime.map_or(old.gone_at_ms, |exptime| self.gone_at(exptime)),
                 stale: true,
                 won: false,
+                bound: None,
+                open: false,
                 cas: self.version(delete.new_cas),
                 ..old
             },
@@ -129,6 +133,8 @@ impl Oracle {
             } => Item {
                 stale: true,
                 won: false,
+                bound: None,
+                open: false,
                 cas: self.version(delete.new_cas),
                 ..emptied(exptime, client_flags, self)
             },

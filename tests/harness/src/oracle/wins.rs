@@ -1,0 +1,195 @@
+//! Wins that end with their winners, and gets that wait.
+//!
+//! Of a win, its item knows everything; those who wait stand in one line, whatever they wait for. Whenever an item may
+//! have changed, the first in line who wants it is asked what it would be answered now.
+
+use latchd_core::ConnId;
+use latchd_core::command::{Get, NewCas, TtlSteps};
+use latchd_core::key::KeyForm;
+use latchd_core::reply::Refusal;
+use latchd_core::time::Exptime;
+use latchd_core::wait::{Notice, Outcome};
+
+use super::{Oracle, OwnedReply};
+
+/// Whose a win is, if it ends with its winner.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Winner {
+    /// Whose.
+    pub conn: ConnId,
+    /// The item was made to be filled.
+    pub made: bool,
+    /// It has waited for the win, and has not asked since.
+    pub is_unheard: bool,
+    /// The win stays its when it has.
+    pub stays: bool,
+}
+
+/// A get that waits.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Getting {
+    /// Whose.
+    pub conn: ConnId,
+    /// For which item.
+    pub key: Vec<u8>,
+    /// Until when.
+    pub until_ms: u64,
+    steps: TtlSteps,
+    key_form: KeyForm,
+    new_cas: NewCas,
+    bump: bool,
+    binds: bool,
+}
+
+impl Oracle {
+    /// The gets that wait for a key, the first to come first.
+    pub fn gets(&self, key: &[u8]) -> impl Iterator<Item = &Getting> {
+        self.gets.iter().filter(move |getting| getting.key == key)
+    }
+
+    /// When a get waits no more, or its item is gone.
+    pub(super) fn next_get_ms(&self) -> Option<u64> {
+        let of_get = |getting: &Getting| {
+            let is_held = self.locks.contains_key(&getting.key);
+            let item = self.items.get(&getting.key).filter(|_| !is_held);
+            let gone_at_ms = item.and_then(|item| item.gone_at_ms);
+            gone_at_ms.map_or(getting.until_ms, |at_ms| at_ms.min(getting.until_ms))
+        };
+        self.gets.iter().map(of_get).min()
+    }
+
+    /// A get that would be told that another has the win.
+    pub(super) fn wait(&mut self, conn: ConnId, get: &Get<'_>) -> OwnedReply {
+        if !self.open.contains(&conn) {
+            return OwnedReply::Refused(Refusal::ConnectionClosed);
+        }
+        self.counts.get_waits += 1;
+        self.gets.push(Getting {
+            conn,
+            key: get.key.as_bytes().to_vec(),
+            until_ms: self.now_ms + get.wait_ms,
+            steps: get.steps,
+            key_form: get.key_form,
+            new_cas: get.new_cas,
+            bump: get.bump,
+            binds: get.binds,
+        });
+        OwnedReply::Waits
+    }
+
+    /// Gives those who wait for a key what is there.
+    pub(super) fn serve_gets(&mut self, key: &[u8]) {
+        loop {
+            let is_won = self.visible(key).is_some_and(|item| item.won);
+            let place = self.gets.iter().position(|getting| getting.key == key);
+            let Some(place) = place.filter(|_| !is_won) else {
+                return;
+            };
+            let first = self.gets.remove(place);
+            let conn = first.conn;
+            let outcome = if first.until_ms <= self.now_ms {
+                self.counts.get_wait_timeouts += 1;
+                Outcome::TimedOut
+            } else {
+                self.offer(key, &first)
+            };
+            self.notices.push(Notice { conn, outcome });
+        }
+    }
+
+    fn offer(&mut self, key: &[u8], first: &Getting) -> Outcome {
+        if self.visible(key).is_none() {
+            self.items.remove(key);
+        }
+        let is_missing = !self.items.contains_key(key);
+        let is_shared = self.lock_of(key).is_some_and(|lock| lock.mode.is_shared());
+        let holder = self.holder(key);
+        let is_others = is_shared || holder.is_some_and(|holder| holder != first.conn);
+        if is_missing && (!first.steps.vivifies() || is_others) {
+            return Outcome::NotFound;
+        }
+        if is_missing {
+            // Gone at once, it is not kept, and each makes its own.
+            let (gone_at_ms, _, _) = self.walk(None, &first.steps, true);
+            if gone_at_ms.is_some_and(|at_ms| at_ms <= self.now_ms) {
+                self.version(first.new_cas);
+                return Outcome::Granted;
+            }
+            let cas = self.version(first.new_cas);
+            let mut item = self.fresh(b"", 0, Exptime::Never, first.key_form, cas);
+            item.gone_at_ms = gone_at_ms;
+            item.fetched = first.bump;
+            self.items.insert(key.to_vec(), item);
+        }
+        let item = &self.items[key];
+        let (_, _, short) = self.walk(item.gone_at_ms, &first.steps, false);
+        let item = self.items.get_mut(key).expect("found or made above");
+        if is_missing || item.stale || item.open || short {
+            item.bound = Some(Winner {
+                conn: first.conn,
+                made: is_missing || item.open,
+                is_unheard: true,
+                stays: first.binds,
+            });
+            (item.won, item.open) = (true, false);
+        }
+        Outcome::Granted
+    }
+
+    /// The gets that have waited long enough wait no more, and items are gone whose time is over.
+    pub(super) fn end_gets(&mut self) {
+        let now_ms = self.now_ms;
+        let over = self
+            .gets
+            .extract_if(.., |getting| getting.until_ms <= now_ms);
+        for Getting { conn, .. } in over {
+            let outcome = Outcome::TimedOut;
+            self.notices.push(Notice { conn, outcome });
+            self.counts.get_wait_timeouts += 1;
+        }
+        let gone = |key: &Vec<u8>| {
+            let is_gone = self.visible(key).is_none();
+            let at_ms = self.items.get(key).and_then(|item| item.gone_at_ms);
+            is_gone.then(|| (at_ms, key.clone()))
+        };
+        let mut gone: Vec<_> = self.gets.iter().filter_map(|it| gone(&it.key)).collect();
+        gone.sort();
+        for (_, key) in gone {
+            self.serve_gets(&key);
+        }
+    }
+
+    /// Every item may be gone.
+    pub(super) fn serve_all_gets(&mut self) {
+        let mut keys: Vec<_> = self.gets.iter().map(|it| it.key.clone()).collect();
+        keys.sort();
+        for key in keys {
+            self.serve_gets(&key);
+        }
+    }
+
+    /// The connection has ended: its place is gone, and its wins are open, the locks of their keys being free.
+    pub(super) fn end_wins(&mut self, conn: ConnId) {
+        let is_its = |winner: &Winner| winner.conn == conn;
+        let items = self.items.iter();
+        let won = items.filter(|(_, item)| item.bound.as_ref().is_some_and(is_its));
+        let keys: Vec<Vec<u8>> = won.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            if self.own(&key, conn).is_some() {
+                self.unlock(&key, conn);
+                self.counts.lock_died += 1;
+            }
+            if self.visible(&key).is_none() {
+                self.items.remove(&key);
+            }
+            if let Some(item) = self.items.get_mut(&key)
+                && let Some(winner) = item.bound.take_if(|winner| winner.conn == conn)
+            {
+                self.counts.win_reopened += 1;
+                item.won = false;
+                item.open = winner.made && !item.stale;
+            }
+            self.serve_gets(&key);
+        }
+    }
+}
