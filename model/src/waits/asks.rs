@@ -1,6 +1,6 @@
 //! Requests for locks: what a client asks, what a transport does first, and what becomes of the answer.
 
-use latchd_core::command::{Acquire, Command, ItemCommand, Lease, Mode, Wait};
+use latchd_core::command::{Acquire, Command, ItemCommand, Lease, Wait};
 use latchd_core::reply::{Refusal, Reply};
 use latchd_core::wait::{Outcome, would_deadlock};
 
@@ -24,19 +24,19 @@ impl World {
                 return self.given(client, key, asks, fence);
             }
             if is_refused {
-                return self.refused(client, key);
+                return self.refused(client, key, asks);
             }
             // Only an item that is there has a lock of that kind.
-            return must(self.held[key].is_none(), "L6: a lock is not seen");
+            return must(self.held[key].is_empty(), "L6: a lock is not seen");
         }
         let acquire = Acquire {
             key: name_of(key),
-            mode: Mode::Exclusive,
+            mode: asks.mode(),
             lease: asks.is_leased().then_some(Lease::For { ms: LEASE_MS }),
             needs_item: asks.needs_item(),
             looks: false,
             wait: if asks.waits() {
-                self.may_wait(client, key)?
+                self.may_wait(client, key, asks)?
             } else {
                 Wait::No
             },
@@ -45,7 +45,7 @@ impl World {
     }
 
     /// What a transport does before it lets a request wait, over several cores (`wait.rs`).
-    fn may_wait(&mut self, client: usize, number: usize) -> Result<Wait, String> {
+    fn may_wait(&mut self, client: usize, number: usize, asks: Asks) -> Result<Wait, String> {
         let wait = Wait::UpTo { ms: WAIT_MS };
         if self.cores.len() == 1 {
             return Ok(wait);
@@ -53,7 +53,10 @@ impl World {
         let conn = self.clients[client].conn.expect("it is open");
         let shard = self.shard_of(number);
         let now = self.now();
-        let asked = Acquire::new(name_of(number));
+        let asked = Acquire {
+            mode: asks.mode(),
+            ..Acquire::new(name_of(number))
+        };
         let would_contend = self.cores[shard].would_contend(now, conn, &asked);
         self.take_notices(shard)?;
         if !would_contend {
@@ -100,7 +103,7 @@ impl World {
         let is_his = self.holds(client, key);
         let command = Acquire {
             key: name_of(key),
-            mode: Mode::Exclusive,
+            mode: asks.mode(),
             lease: asks.is_leased().then_some(Lease::For { ms: LEASE_MS }),
             needs_item: asks.needs_item(),
             looks: false,
@@ -118,9 +121,9 @@ impl World {
         });
         if is_his {
             // It is told what it has, and gets nothing new: not a lease that begins now either.
-            let before = self.held[key];
+            let before = self.share(client, key);
             let is_granted = self.acquire(client, key, asks.heard(), acquire)?;
-            let is_same = is_granted && self.held[key] == before;
+            let is_same = is_granted && self.share(client, key) == before;
             return must(is_same, "Q10: has a lock, and hears something else");
         }
         self.acquire(client, key, asks, acquire).map(|_| ())
@@ -163,24 +166,21 @@ impl World {
                     !asks.waits() || acquire.wait == Wait::No,
                     "Q10: refused a wait",
                 )?;
-                self.refused(client, key)?;
+                self.refused(client, key, asks)?;
             }
             Answer::WouldDeadlock => {
-                let is_cycle = self.would_close(client, key);
+                let is_cycle = self.would_close(client, key, asks);
                 must(is_cycle, "Q9: refused as a deadlock without one")?;
-                let holder = self.held[key].map(|held| held.client);
-                if holder == Some(client) {
-                    self.witness(Witness::WaitsForItself);
-                } else {
-                    self.witness(Witness::Deadlock);
-                    if holder.and_then(|other| self.awaited_by(other)) != Some(client) {
-                        self.witness(Witness::DeadlockOfThree);
-                    }
-                }
+                self.show_deadlock(client, key);
             }
             Answer::Waits => {
-                must(!self.would_close(client, key), "Q9: waits for ever")?;
-                must(self.held[key].is_some(), "Q6: waits for a free lock")?;
+                let would_close = self.would_close(client, key, asks);
+                must(!would_close, "Q9: waits for ever")?;
+                let is_to_be_had = self.lines[key].is_empty() && self.has_room(key, asks.among());
+                must(!is_to_be_had, "Q6: waits for a lock that it could have")?;
+                if self.is_waited_by_holder(client, key) {
+                    self.witness(Witness::OtherMakesRoom);
+                }
                 self.lines[key].push(client);
                 if self.lines[key].len() > 1 {
                     self.witness(Witness::TwoWait);
@@ -198,5 +198,27 @@ impl World {
             }
         }
         Ok(false)
+    }
+
+    /// What a request that was refused as a deadlock has shown.
+    fn show_deadlock(&mut self, client: usize, key: usize) {
+        if self.holds(client, key) {
+            return self.witness(Witness::WaitsForItself);
+        }
+        self.witness(Witness::Deadlock);
+        if !self.is_waited_by_holder(client, key) {
+            self.witness(Witness::DeadlockOfThree);
+        } else if self.held[key].len() > 1 {
+            self.witness(Witness::DeadlockByOneOfTwo);
+        }
+    }
+
+    /// Whether one who holds `key` waits for a key that `client` holds.
+    fn is_waited_by_holder(&self, client: usize, key: usize) -> bool {
+        let mut holders = self.held[key].iter();
+        holders.any(|held| {
+            self.sought_by(held.client)
+                .is_some_and(|(sought, _)| self.holds(client, sought))
+        })
     }
 }

@@ -1,5 +1,9 @@
 //! What each model explores.
 
+use std::num::NonZeroU32;
+
+use latchd_core::command::Mode;
+
 use super::KEYS_MAX;
 
 /// What one model explores.
@@ -52,15 +56,58 @@ pub enum Asks {
     WaitsLeased,
     /// `ml w x`.
     WaitsForItem,
+    /// `ml S`.
+    NowShared,
+    /// `ml S2`.
+    NowByTwo,
+    /// `ml S w`.
+    WaitsShared,
+    /// `ml S w` with a lease.
+    WaitsSharedLeased,
+    /// `ml S2 w`.
+    WaitsByTwo,
 }
 
 impl Asks {
     pub(super) const fn waits(self) -> bool {
-        matches!(self, Self::Waits | Self::WaitsLeased | Self::WaitsForItem)
+        match self {
+            Self::Waits
+            | Self::WaitsLeased
+            | Self::WaitsForItem
+            | Self::WaitsShared
+            | Self::WaitsSharedLeased
+            | Self::WaitsByTwo => true,
+            Self::Now | Self::NowLeased | Self::Lock | Self::NowShared | Self::NowByTwo => false,
+        }
+    }
+
+    pub(super) const fn mode(self) -> Mode {
+        match self {
+            Self::Now
+            | Self::NowLeased
+            | Self::Lock
+            | Self::Waits
+            | Self::WaitsLeased
+            | Self::WaitsForItem => Mode::Exclusive,
+            Self::NowShared | Self::WaitsShared | Self::WaitsSharedLeased => {
+                Mode::Shared { among: None }
+            }
+            Self::NowByTwo | Self::WaitsByTwo => Mode::Shared {
+                among: NonZeroU32::new(2),
+            },
+        }
+    }
+
+    /// Among how many, 1 being alone.
+    pub(super) const fn among(self) -> u32 {
+        self.mode().among()
     }
 
     pub(super) const fn is_leased(self) -> bool {
-        matches!(self, Self::NowLeased | Self::WaitsLeased)
+        matches!(
+            self,
+            Self::NowLeased | Self::WaitsLeased | Self::WaitsSharedLeased
+        )
     }
 
     pub(super) const fn needs_item(self) -> bool {
@@ -71,6 +118,8 @@ impl Asks {
     pub(super) const fn heard(self) -> Self {
         match self {
             Self::Now | Self::NowLeased | Self::Lock | Self::Waits | Self::WaitsLeased => Self::Now,
+            Self::NowShared | Self::WaitsShared | Self::WaitsSharedLeased => Self::NowShared,
+            Self::NowByTwo | Self::WaitsByTwo => Self::NowByTwo,
             Self::WaitsForItem => self,
         }
     }
@@ -127,6 +176,18 @@ pub enum Witness {
     HeardTooLate,
     /// A connection ends in the call in which a core learns that what it has waited for is free.
     ToldInItsEnd,
+    /// Two share a lock.
+    TwoShare,
+    /// Two who wait are given a share in one call.
+    GivenTogether,
+    /// A lock that is shared already is full.
+    ShareIsFull,
+    /// A share could be had, if nobody waited before.
+    ShareBehind,
+    /// A request would close a circle by one of several who share a lock.
+    DeadlockByOneOfTwo,
+    /// A request waits although one of those who share the lock waits for it: another can make room.
+    OtherMakesRoom,
 }
 
 /// What must be seen wherever time passes.
@@ -168,6 +229,14 @@ const FOUR: Bounds = Bounds {
     gives: &[],
     witnesses: SEEN_OF_LEASES,
 };
+
+/// What must be seen where locks are shared.
+const SEEN_OF_SHARES: &[Witness] = &[
+    Witness::TwoShare,
+    Witness::GivenTogether,
+    Witness::ShareIsFull,
+    Witness::ShareBehind,
+];
 
 /// What is checked.
 pub const ALL: &[Bounds] = &[
@@ -276,6 +345,78 @@ pub const ALL: &[Bounds] = &[
         asks: &[Asks::Waits],
         gives: &[Gives::UnlockAll],
         witnesses: &[Witness::Deadlock, Witness::DeadlockOfThree],
+        ..FOUR
+    },
+    Bounds {
+        name: "shares-3x1",
+        pinned: (5900, 76_091),
+        clients: 3,
+        asks: &[
+            Asks::Now,
+            Asks::Waits,
+            Asks::NowShared,
+            Asks::WaitsSharedLeased,
+            Asks::WaitsByTwo,
+        ],
+        witnesses: SEEN_OF_SHARES,
+        ..FOUR
+    },
+    Bounds {
+        name: "shares-4x1",
+        pinned: (6913, 74_764),
+        asks: &[Asks::Waits, Asks::WaitsShared, Asks::WaitsByTwo],
+        witnesses: SEEN_OF_SHARES,
+        ..FOUR
+    },
+    Bounds {
+        name: "shares-3x1-items",
+        pinned: (1412, 21_590),
+        clients: 3,
+        asks: &[Asks::Lock, Asks::NowByTwo, Asks::Waits, Asks::WaitsShared],
+        gives: &[Gives::Unlock, Gives::DeleteAndUnlock, Gives::Items],
+        witnesses: &[Witness::TwoShare, Witness::GivenTogether],
+        ..FOUR
+    },
+    Bounds {
+        name: "shares-3x2",
+        pinned: (27_037, 291_273),
+        clients: 3,
+        keys: 2,
+        asks: &[Asks::Waits, Asks::WaitsByTwo],
+        gives: &[Gives::UnlockAll],
+        witnesses: &[
+            Witness::Deadlock,
+            Witness::DeadlockByOneOfTwo,
+            Witness::OtherMakesRoom,
+        ],
+        ..FOUR
+    },
+    Bounds {
+        name: "shares-3x2-settled-1",
+        pinned: (256_949, 2_777_397),
+        clients: 3,
+        keys: 2,
+        has_time: false,
+        settled_max: 1,
+        asks: &[Asks::Waits, Asks::WaitsByTwo],
+        gives: &[Gives::UnlockAll],
+        witnesses: &[Witness::Deadlock, Witness::DeadlockByOneOfTwo],
+        ..FOUR
+    },
+    Bounds {
+        name: "shares-3x2-shards-2",
+        pinned: (8862, 105_235),
+        clients: 3,
+        keys: 2,
+        shards: 2,
+        has_time: false,
+        asks: &[Asks::Waits, Asks::WaitsByTwo],
+        gives: &[Gives::UnlockAll],
+        witnesses: &[
+            Witness::Deadlock,
+            Witness::DeadlockByOneOfTwo,
+            Witness::OtherMakesRoom,
+        ],
         ..FOUR
     },
 ];

@@ -5,13 +5,14 @@ use std::iter;
 use latchd_core::wait::{Notice, Outcome};
 
 use super::world::{Client, Held, Judged, LEASE_MS, Parked, World, key, must};
-use super::{Asks, Bounds, CLIENTS_MAX, Happening, Witness};
+use super::{Asks, Bounds, CLIENTS_MAX, Happening, KEYS_MAX, Witness};
 
 impl World {
     /// A client was answered that it holds a lock.
     pub(super) fn given(&mut self, client: usize, key: usize, asks: Asks, fence: u64) -> Judged {
         let lease_until_ms = asks.is_leased().then_some(self.now_ms + LEASE_MS);
-        let Some(held) = &mut self.held[key] else {
+        let mut shares = self.held[key].iter_mut();
+        let Some(held) = shares.find(|held| held.client == client) else {
             let nobody = self.lines[key].is_empty();
             must(
                 nobody,
@@ -19,7 +20,6 @@ impl World {
             )?;
             return self.grant(client, key, asks, fence);
         };
-        must(held.client == client, "L1: two hold a lock")?;
         must(held.fence == fence, "L12: a renewal is another grant")?;
         if asks.is_leased() {
             held.lease_until_ms = lease_until_ms;
@@ -30,32 +30,58 @@ impl World {
 
     fn grant(&mut self, client: usize, key: usize, asks: Asks, fence: u64) -> Judged {
         must(fence > self.fence_last[key], "L12: a fence does not rise")?;
+        must(
+            self.has_room(key, asks.among()),
+            "L1: two hold a lock, or more than may share it",
+        )?;
         self.fence_last[key] = fence;
-        self.held[key] = Some(Held {
+        self.held[key].push(Held {
             client,
             fence,
             lease_until_ms: asks.is_leased().then_some(self.now_ms + LEASE_MS),
             is_of_key: asks != Asks::Lock,
+            among: asks.among(),
         });
+        if self.held[key].len() > 1 {
+            self.witness(Witness::TwoShare);
+        }
         Ok(())
     }
 
     /// A client was refused a lock because it is held.
-    pub(super) fn refused(&mut self, client: usize, key: usize) -> Judged {
+    pub(super) fn refused(&mut self, client: usize, key: usize, asks: Asks) -> Judged {
+        if self.holds(client, key) {
+            return Ok(());
+        }
+        let has_room = self.has_room(key, asks.among());
+        let is_waited = !self.lines[key].is_empty();
         must(
-            self.held[key].is_some(),
-            "Q6: a lock that is free is refused",
+            is_waited || !has_room,
+            "Q6: a lock that could be had is refused",
         )?;
-        if !self.holds(client, key) && !self.lines[key].is_empty() {
+        if is_waited {
             self.witness(Witness::NobodyBarges);
+            if has_room {
+                self.witness(Witness::ShareBehind);
+            }
+        } else if self.held[key].len() > 1 && asks.mode().is_shared() {
+            self.witness(Witness::ShareIsFull);
         }
         Ok(())
+    }
+
+    /// Whether one who has no part in a key could be given it, among so many, by those who hold it now.
+    pub(super) fn has_room(&self, key: usize, among: u32) -> bool {
+        let all = self.held[key].iter().map(|held| held.among);
+        let least = all.fold(among, u32::min);
+        self.held[key].len() < least as usize
     }
 
     /// Takes in what a core tells those who have waited.
     pub(super) fn take_notices(&mut self, shard: usize) -> Judged {
         let core = &mut self.cores[shard];
         let notices: Vec<Notice> = iter::from_fn(|| core.next_notice()).collect();
+        let mut given = [0; KEYS_MAX];
         for Notice { conn, outcome } in notices {
             let Some(client) = self.client_of(conn) else {
                 // It may have been told in the call that ends it, before that: then it is nobody's.
@@ -96,12 +122,8 @@ impl World {
                 Outcome::Granted => {
                     must(!is_over, "Q8: given to one whose time is over")?;
                     must(is_first, "Q2: given out of turn")?;
-                    must(
-                        self.held[key].is_none(),
-                        "L1: given while somebody holds it",
-                    )?;
-                    let lock = self.cores[shard].locks().in_force(super::world::key(key));
-                    let lock = lock.filter(|lock| lock.owner == conn);
+                    let lock = self.cores[shard].locks();
+                    let lock = lock.held_as(super::world::key(key), conn);
                     let lock = lock.ok_or("Q10: told that it holds a lock, and does not")?;
                     must(
                         has_item || !asks.needs_item(),
@@ -109,6 +131,10 @@ impl World {
                     )?;
                     self.grant(client, key, asks, lock.fence.number())?;
                     self.witness(Witness::GivenInTurn);
+                    given[key] += 1;
+                    if given[key] > 1 {
+                        self.witness(Witness::GivenTogether);
+                    }
                     if !self.lines[key].is_empty() {
                         self.witness(Witness::OneOfTwo);
                     }
@@ -119,7 +145,8 @@ impl World {
                         asks.needs_item() && !has_item,
                         "Q10: not found, and not asked for",
                     )?;
-                    must(self.held[key].is_none(), "Q10: refused while it is held")?;
+                    let has_room = self.has_room(key, asks.among());
+                    must(has_room, "Q10: refused while it is held")?;
                 }
                 Outcome::TooManyLocks => return Err("Q10: one lock is too many".into()),
             }
@@ -127,26 +154,45 @@ impl World {
         Ok(())
     }
 
-    /// For whom a client waits.
-    pub(super) fn awaited_by(&self, client: usize) -> Option<usize> {
+    /// What a client waits for, and among how many.
+    pub(super) fn sought_by(&self, client: usize) -> Option<(usize, u32)> {
         let parked = self.clients[client].parked?;
-        if parked.told.is_some() {
-            return None;
-        }
-        self.held[parked.key].map(|held| held.client)
+        parked
+            .told
+            .is_none()
+            .then(|| (parked.key, parked.asks.among()))
     }
 
     /// Whether somebody who waited for this key would come to wait for himself.
-    pub(super) fn would_close(&self, client: usize, key: usize) -> bool {
-        let mut next = self.held[key].map(|held| held.client);
-        for _ in 0..CLIENTS_MAX {
-            match next {
-                Some(other) if other == client => return true,
-                Some(other) => next = self.awaited_by(other),
-                None => return false,
+    pub(super) fn would_close(&self, client: usize, key: usize, asks: Asks) -> bool {
+        // One connection holds a key once.
+        self.holds(client, key) || !self.answered(Some((client, key, asks.among())))[client]
+    }
+
+    /// Who comes to be answered if everybody who does not wait gives back what he has, and then whoever was
+    /// answered: also one more who waits, behind all others, for a key and among so many.
+    fn answered(&self, more: Option<(usize, usize, u32)>) -> [bool; CLIENTS_MAX] {
+        let mut answered = [false; CLIENTS_MAX];
+        loop {
+            let before = answered;
+            for client in 0..CLIENTS_MAX {
+                let more = more.filter(|(one, ..)| *one == client);
+                let sought = more.map(|(_, key, among)| (key, among));
+                let Some((key, among)) = sought.or_else(|| self.sought_by(client)) else {
+                    answered[client] = true;
+                    continue;
+                };
+                let line = self.lines[key].iter();
+                let mut ahead = line.take_while(|other| **other != client);
+                let stay = self.held[key].iter().filter(|held| !before[held.client]);
+                let least = stay.clone().map(|held| held.among).fold(among, u32::min);
+                answered[client] =
+                    ahead.all(|other| before[*other]) && stay.count() < least as usize;
+            }
+            if answered == before {
+                return answered;
             }
         }
-        true
     }
 
     /// What must hold in every state.
@@ -154,26 +200,18 @@ impl World {
         for number in 0..bounds.keys {
             self.judge_key(bounds, number)?;
         }
-        for client in 0..CLIENTS_MAX {
-            let is_free = self.clients[client]
-                .parked
-                .is_none_or(|parked| !self.would_close_waiting(client, parked));
-            must(is_free, "Q9: waits for itself")?;
-        }
+        let all = self.answered(None).iter().all(|answered| *answered);
+        must(all, "Q9: waits for itself")?;
         for core in &self.cores {
             core.check();
         }
         self.leads_to_answers(bounds)
     }
 
-    fn would_close_waiting(&self, client: usize, parked: Parked) -> bool {
-        parked.told.is_none() && self.would_close(client, parked.key)
-    }
-
     fn judge_key(&self, bounds: &Bounds, number: usize) -> Judged {
         let core = &self.cores[self.shard_of(number)];
         let (name, line) = (key(number), &self.lines[number]);
-        let held = self.held[number];
+        let held = &self.held[number];
         let queue = core.waits().queue(name);
         let queue: Vec<_> = queue.map(|(conn, _)| self.client_of(conn)).collect();
         let due: Vec<_> = line.iter().copied().map(Some).collect();
@@ -183,24 +221,26 @@ impl World {
             // Nobody has told it the time: what is over is still to end.
             return Ok(());
         }
-        let owner = core.locks().owner(name);
-        let holder = held.map(|held| self.clients[held.client].conn);
-        must(
-            owner == holder.flatten(),
-            "L5: who holds a lock is another one",
-        )?;
+        let holders = core.locks().holders_of(name);
+        let holders: Vec<_> = holders
+            .map(|(conn, among)| (self.client_of(conn), among))
+            .collect();
+        let due = held.iter().map(|held| (Some(held.client), held.among));
+        let due: Vec<_> = due.collect();
+        must(holders == due, "L5: who holds a lock is another one")?;
         let next = core.next_deadline();
         let has_more = next.is_some_and(|next| next <= self.now()) && !bounds.settles_together();
-        let is_free = held.is_none() && !line.is_empty();
+        let first = line.first().and_then(|first| self.sought_by(*first));
+        let is_to_be_had = first.is_some_and(|(_, among)| self.has_room(number, among));
         must(
-            !is_free || has_more,
-            "Q6: a lock is free, and somebody waits",
+            !is_to_be_had || has_more,
+            "Q6: a lock could be had, and somebody waits for it",
         )?;
         for client in line {
             let parked = self.clients[*client].parked;
             let until_ms = parked.map_or(0, |parked| parked.until_ms);
             must(until_ms > self.now_ms || has_more, "Q3: waits too long")?;
-            let lease = held.and_then(|held| held.lease_until_ms);
+            let lease = held.iter().filter_map(|held| held.lease_until_ms).min();
             let due = lease.map_or(until_ms, |lease| lease.min(until_ms));
             let told = next.is_some_and(|next| next.as_millis() <= due);
             must(told, "Q3: nobody is told when a wait ends")?;

@@ -2,7 +2,7 @@
 //! over all orders of the clients.
 
 use latchd_core::ConnId;
-use latchd_core::engine::{Core, View};
+use latchd_core::engine::{Core, Holding, Taken, View};
 use latchd_core::key::Key;
 use latchd_core::wait::Outcome;
 
@@ -41,6 +41,11 @@ fn permute(names: &mut [u8; CLIENTS_MAX], count: usize, each: &mut impl FnMut([u
         let other = if count.is_multiple_of(2) { place } else { 0 };
         names.swap(other, count - 1);
     }
+}
+
+/// Among how many; the models know few numbers.
+fn among(among: u32) -> u8 {
+    u8::try_from(among).unwrap_or(NONE)
 }
 
 fn under(world: &World, cores: &[View<'_>], names: [u8; CLIENTS_MAX]) -> Vec<u8> {
@@ -87,16 +92,16 @@ fn under(world: &World, cores: &[View<'_>], names: [u8; CLIENTS_MAX]) -> Vec<u8>
         out.extend(line.iter().map(|client| names[*client]));
         out.push(NONE);
         // A core that was not told the time may not know yet what was given is over.
-        let held = world.held[number];
-        out.push(held.map_or(NONE, |held| names[held.client]));
-        let lease = held.and_then(|held| held.lease_until_ms);
-        out.push(lease.map_or(NONE, left));
+        for held in &world.held[number] {
+            let lease = held.lease_until_ms.map_or(NONE, left);
+            out.extend([names[held.client], lease, among(held.among)]);
+        }
+        out.push(NONE);
     }
     for core in cores {
         let View {
             store,
-            // Nobody shares anything.
-            shares: _,
+            shares,
             locks,
             connections,
             ended,
@@ -125,21 +130,31 @@ fn under(world: &World, cores: &[View<'_>], names: [u8; CLIENTS_MAX]) -> Vec<u8>
         items.sort_unstable();
         out.extend(items.concat());
         out.push(NONE);
-        for (key, holding) in locks {
-            out.extend(key.as_bytes());
+        let laid_open = |holding: &Holding| {
             let marks = [
                 holding.is_over,
                 holding.is_expired,
                 holding.has_item,
                 holding.is_waited,
                 holding.is_untold,
-                holding.taken == latchd_core::engine::Taken::ForKey,
+                holding.taken == Taken::ForKey,
             ];
             let bits = marks
                 .iter()
                 .fold(0, |bits, mark| bits << 1 | u8::from(*mark));
             let lease = holding.lease_until.map_or(NONE, |at| left(at.as_millis()));
-            out.extend([name(holding.owner), bits, lease]);
+            let among = among(holding.mode.among());
+            [name(holding.owner), bits, lease, among]
+        };
+        for (key, holding) in locks {
+            out.extend(key.as_bytes());
+            out.extend(laid_open(holding));
+        }
+        out.push(NONE);
+        for (key, shares) in shares {
+            out.extend(key.as_bytes());
+            out.extend(shares.iter().flat_map(laid_open));
+            out.push(NONE);
         }
         out.push(NONE);
         let mut connections: Vec<_> = connections
@@ -159,7 +174,7 @@ fn under(world: &World, cores: &[View<'_>], names: [u8; CLIENTS_MAX]) -> Vec<u8>
             for (conn, waiter) in queue {
                 let until = left(waiter.until.as_millis());
                 let bits = u8::from(waiter.lease.is_some()) << 1 | u8::from(waiter.needs_item);
-                out.extend([name(*conn), until, bits]);
+                out.extend([name(*conn), until, bits, among(waiter.mode.among())]);
             }
         }
     }

@@ -51,6 +51,8 @@ pub(super) struct Held {
     pub(super) lease_until_ms: Option<u64>,
     /// By its holder's delete of the item it stays.
     pub(super) is_of_key: bool,
+    /// Among how many it is held, 1 being alone.
+    pub(super) among: u32,
 }
 
 /// A state.
@@ -58,7 +60,8 @@ pub(super) struct Held {
 pub struct World {
     pub(super) cores: Vec<Core<MapStore>>,
     pub(super) clients: [Client; CLIENTS_MAX],
-    pub(super) held: [Option<Held>; KEYS_MAX],
+    /// Who holds each key, in the order of the grants.
+    pub(super) held: [Vec<Held>; KEYS_MAX],
     /// Who waits for each key, in the order in which they were answered so.
     pub(super) lines: [Vec<usize>; KEYS_MAX],
     pub(super) now_ms: u64,
@@ -266,9 +269,11 @@ impl World {
     /// A core is told the time: what is over by now is held by nobody.
     pub(super) fn come_to(&mut self, shard: usize) {
         for key in self.keys_of(shard) {
-            let lease = self.held[key].and_then(|held| held.lease_until_ms);
-            if lease.is_some_and(|until| until <= self.now_ms) {
-                self.held[key] = None;
+            let now_ms = self.now_ms;
+            let before = self.held[key].len();
+            let lasts = |held: &Held| held.lease_until_ms.is_none_or(|until| until > now_ms);
+            self.held[key].retain(lasts);
+            if self.held[key].len() < before {
                 self.witness(Witness::LeaseOver);
                 if !self.lines[key].is_empty() {
                     self.witness(Witness::LeaseHandedOver);
@@ -292,9 +297,7 @@ impl World {
             }
         }
         for key in 0..KEYS_MAX {
-            if self.holds(client, key) {
-                self.held[key] = None;
-            }
+            self.lose(client, key);
         }
         self.closing = Some(conn);
         let judged = self.tell_all(Event::Closed(conn));
@@ -303,7 +306,25 @@ impl World {
     }
 
     pub(super) fn holds(&self, client: usize, key: usize) -> bool {
-        self.held[key].is_some_and(|held| held.client == client)
+        self.share(client, key).is_some()
+    }
+
+    /// What a client holds of a key.
+    pub(super) fn share(&self, client: usize, key: usize) -> Option<Held> {
+        let mut shares = self.held[key].iter();
+        shares.find(|held| held.client == client).copied()
+    }
+
+    fn lose(&mut self, client: usize, key: usize) {
+        self.held[key].retain(|held| held.client != client);
+    }
+
+    /// Whether a client may change the item of a key, or make it.
+    fn may_change(&self, client: usize, key: usize) -> bool {
+        let holders = &self.held[key];
+        holders
+            .iter()
+            .all(|held| held.client == client && held.among == 1)
     }
 
     /// Asks a core; `read` takes of its answer what matters.
@@ -329,13 +350,16 @@ impl World {
         let shard = self.shard_of(key);
         self.come_to(shard);
         let command = Command::Item(command(self::key(key)));
-        let is_done = self.execute(shard, client, command, |reply| {
-            matches!(reply, Reply::Unlocked | Reply::Deleted)
+        let (is_unlocked, is_deleted) = self.execute(shard, client, command, |reply| {
+            let is_deleted = matches!(reply, Reply::Deleted);
+            (matches!(reply, Reply::Unlocked), is_deleted)
         });
-        let held = self.holds(client, key);
-        if is_done {
+        if is_unlocked || is_deleted {
+            let held = self.holds(client, key);
             must(held, "L6: given back by one who does not hold it")?;
-            self.held[key] = None;
+            let may = !is_deleted || self.may_change(client, key);
+            must(may, "L15: deleted while it is shared")?;
+            self.lose(client, key);
         }
         self.take_notices(shard)
     }
@@ -347,10 +371,10 @@ impl World {
         let is_done = self.execute(shard, client, command, |reply| {
             matches!(reply, Reply::Deleted)
         });
-        let may = self.held[key].is_none_or(|held| held.client == client);
+        let may = self.may_change(client, key);
         must(!is_done || may, "E2: deleted by one who may not")?;
-        if is_done && self.held[key].is_some_and(|held| !held.is_of_key) {
-            self.held[key] = None;
+        if is_done {
+            self.held[key].retain(|held| held.is_of_key);
         }
         self.take_notices(shard)
     }
@@ -362,7 +386,7 @@ impl World {
         let is_done = self.execute(shard, client, command, |reply| {
             matches!(reply, Reply::Stored(_))
         });
-        let may = self.held[key].is_none_or(|held| held.client == client);
+        let may = self.may_change(client, key);
         must(is_done == may, "E2: stored by one who may not, or refused")?;
         self.take_notices(shard)
     }
@@ -373,9 +397,7 @@ impl World {
             self.come_to(shard);
         }
         for key in 0..KEYS_MAX {
-            if self.holds(client, key) {
-                self.held[key] = None;
-            }
+            self.lose(client, key);
         }
         for shard in 0..self.cores.len() {
             let command = Command::Global(GlobalCommand::UnlockAll);
