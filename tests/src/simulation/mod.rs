@@ -20,7 +20,7 @@
 //! - N5: what the core is asked is what the client said, whatever the bytes went through.
 //! - B1 to B7: the auditor's.
 //!
-//! Every eighth seed is of another kind: there clients speak of locks of keys, and wait for them ([`crowd`], C1 to C5).
+//! Every eighth seed is of another kind: there clients speak of locks of keys, and wait for them (`crowd`, C1 to C5).
 //!
 //! An event is one delivery of bytes, one command executed, one thing that happens to a connection,
 //! or one that happens to the server: a tick, a look at the clock, an item of nobody.
