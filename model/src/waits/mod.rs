@@ -4,14 +4,16 @@
 //! What a client knows it knows by answers and notices, and of these alone a state is made in which the
 //! rules are stated, in other words than the core's; then both are compared.
 //!
-//! - L1, L5, L6, L12: as in the other models, for locks that come by waiting too.
+//! - L1, L5, L6, L12: as in the other models, for locks that come by waiting, and for shares, too: none beside one who holds a key
+//!   alone, and never more than the least that one of them has asked for.
+//! - L15: while a key is shared nobody changes its item, nor makes one.
 //! - Q2, Q7: a lock is given to the first in line whose time is not over, and to nobody who has not waited
 //!   past one who has.
 //! - Q3: a wait and a lease that somebody waits for end on time, and the core has said when.
-//! - Q6: after every call no lock is free that somebody waits for; where little is done in one call, the core says
+//! - Q6: after every call no lock could be had that somebody waits for; where little is done in one call, the core says
 //!   that there is more, and whoever asks for that lock finds it given.
 //! - Q8: nothing is given to one who has gone or whose time is over.
-//! - Q9: a request is refused as a deadlock if and only if it would close a circle, over all cores.
+//! - Q9: a request is refused as a deadlock if and only if it would never be answered, whoever gives back what he can, over all cores.
 //! - Q10: everybody who waits is told exactly once how that has ended, and then answered.
 //! - Q11: whoever waits is answered if those who hold locks give them back: while somebody waits, there is one who can, and
 //!   each who gives back or hears what it was told brings the state nearer to one in which nobody waits. (A sum that falls with
