@@ -351,10 +351,8 @@ impl<'a> Differing<'a> {
         let theirs: Vec<&Part> = self.theirs.iter().flatten().collect();
         let ours: Vec<&Part> = self.ours.iter().flatten().collect();
         theirs.len() == ours.len()
-            && theirs
-                .iter()
-                .zip(ours)
-                .all(|(theirs, ours)| match (theirs, ours) {
+            && theirs.iter().zip(ours).all(|(theirs, ours)| {
+                let is_same = match (theirs, ours) {
                     (Part::Ttl(theirs), Part::Ttl(ours)) => {
                         is_same_ttl(*theirs, *ours, self.apart_s)
                     }
@@ -362,8 +360,10 @@ impl<'a> Differing<'a> {
                     (Part::Age(theirs), Part::Age(ours)) => {
                         *ours <= theirs.saturating_add_unsigned(self.apart_s)
                     }
-                    _ => *theirs == ours || alike(theirs, ours),
-                })
+                    _ => *theirs == ours,
+                };
+                is_same || alike(theirs, ours)
+            })
     }
 
     /// Whether latchd's answer has this word more than the peer's.
