@@ -175,19 +175,18 @@ impl World {
         let mut answered = [false; CLIENTS_MAX];
         loop {
             let before = answered;
-            for client in 0..CLIENTS_MAX {
+            for (client, is_answered) in answered.iter_mut().enumerate() {
                 let more = more.filter(|(one, ..)| *one == client);
                 let sought = more.map(|(_, key, among)| (key, among));
                 let Some((key, among)) = sought.or_else(|| self.sought_by(client)) else {
-                    answered[client] = true;
+                    *is_answered = true;
                     continue;
                 };
                 let line = self.lines[key].iter();
                 let mut ahead = line.take_while(|other| **other != client);
                 let stay = self.held[key].iter().filter(|held| !before[held.client]);
                 let least = stay.clone().map(|held| held.among).fold(among, u32::min);
-                answered[client] =
-                    ahead.all(|other| before[*other]) && stay.count() < least as usize;
+                *is_answered = ahead.all(|other| before[*other]) && stay.count() < least as usize;
             }
             if answered == before {
                 return answered;
