@@ -7,6 +7,7 @@
 
 pub(crate) mod control;
 pub(crate) mod cores;
+pub(crate) mod others;
 pub(crate) mod peer;
 pub(crate) mod perf;
 pub(crate) mod usage;

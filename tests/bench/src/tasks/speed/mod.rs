@@ -19,6 +19,7 @@ use crate::load::{Load, Meter, Stop, Workload};
 use crate::progress::Progress;
 use crate::server::Server;
 use crate::server::cores::Cores;
+use crate::server::others;
 use crate::server::peer::{Allowance, Peer};
 use crate::server::perf::Count;
 use crate::server::usage::{Usage, rss_bytes};
@@ -60,6 +61,8 @@ pub(crate) struct Sample {
     pub(crate) server_waited: f64,
     /// The same for the load.
     pub(crate) load_waited: f64,
+    /// Processors that were kept busy by neither.
+    pub(crate) others_busy: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p99_9_us: f64,
@@ -282,12 +285,14 @@ impl Contestant {
         span: Duration,
     ) -> Result<Sample> {
         let pid = server.pid();
+        let others_before = others::cpu_ns()?;
         let (server_before, load_before) = (Usage::of_server(pid)?, Usage::of_this_thread()?);
         let started = Instant::now();
         let meter = self.ask(row, server, requests, Stop::After(span))?;
         let seconds = started.elapsed().as_secs_f64();
         let used = Usage::of_server(pid)? - server_before;
         let load_used = Usage::of_this_thread()? - load_before;
+        let others_ns = others::cpu_ns()?.saturating_sub(others_before);
         let operations = meter.operations as f64;
         let percentiles = meter.latencies.percentiles();
         Ok(Sample {
@@ -298,6 +303,7 @@ impl Contestant {
             load_busy: load_used.cpu_ns as f64 / 1e9 / seconds,
             server_waited: used.waited_ns as f64 / 1e9 / seconds,
             load_waited: load_used.waited_ns as f64 / 1e9 / seconds,
+            others_busy: others_ns as f64 / 1e9 / seconds,
             p50_us: percentiles.p50_us,
             p99_us: percentiles.p99_us,
             p99_9_us: percentiles.p99_9_us,

@@ -13,8 +13,9 @@ use crate::server::peer::{Kind, Peer};
 use crate::tasks::speed::Sample;
 use crate::tasks::speed::rows::{Mix, Row};
 
-/// How much a server may have waited for a processor before its row is marked.
-const WAITED_MAX: f64 = 0.02;
+/// How much of a processor others may have had, and how much of the time the load may have waited for
+/// one, before a row is marked.
+const DISTURBED_MAX: f64 = 0.02;
 
 /// Which part a server has in a comparison.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -53,6 +54,7 @@ pub(crate) struct Standing {
     load_busy: Spread,
     server_waited: Spread,
     load_waited: Spread,
+    others_busy: Spread,
     p50_us: Spread,
     p99_us: Spread,
     p99_9_us: Spread,
@@ -118,6 +120,7 @@ impl Standing {
             load_busy: spread(|s| s.load_busy),
             server_waited: spread(|s| s.server_waited),
             load_waited: spread(|s| s.load_waited),
+            others_busy: spread(|s| s.others_busy),
             p50_us: spread(|s| s.p50_us),
             p99_us: spread(|s| s.p99_us),
             p99_9_us: spread(|s| s.p99_9_us),
@@ -143,9 +146,10 @@ impl Standing {
         }
     }
 
-    /// Whether it waited for a processor so long that the figures are in doubt.
+    /// Whether the figures are in doubt. A server whose own threads wait for each other's processor is
+    /// not disturbed by that.
     fn is_disturbed(&self) -> bool {
-        self.server_waited.median > WAITED_MAX || self.load_waited.median > WAITED_MAX
+        self.others_busy.median > DISTURBED_MAX || self.load_waited.median > DISTURBED_MAX
     }
 }
 

@@ -89,6 +89,7 @@ impl fmt::Display for Standings {
             "load µs/op",
             "RSS MiB",
             "waited %",
+            "others %",
         ]);
         for standing in &self.servers {
             table.row(standing.cells());
@@ -119,7 +120,7 @@ impl fmt::Display for Standings {
         if self.servers.iter().any(Standing::is_disturbed) {
             writeln!(
                 f,
-                "  disturbed: something else, or the load itself, took the processor (\"waited\")"
+                "  disturbed: others worked, or the load had to wait for its processor"
             )?;
         }
         Ok(())
@@ -156,6 +157,7 @@ impl Standing {
             format!("{:.3}", self.load_cpu_us_per_operation.median),
             mib(self.rss_bytes),
             format!("{:.1}", waited * 100.0),
+            format!("{:.1}", self.others_busy.median * 100.0),
         ]
     }
 }
