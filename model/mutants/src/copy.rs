@@ -84,26 +84,26 @@ impl Copy {
         self.tree.join(name)
     }
 
-    /// Applies a patch, does something with what comes of it, and takes the patch back.
+    /// Applies patches, does something with what comes of them, and takes them back.
     ///
     /// # Errors
-    /// The patch does not apply as it is, or what is done fails.
+    /// One of them does not apply as it is, and none is; or what is done fails.
     pub(crate) fn with<T>(
         &self,
-        patch: &Path,
+        patches: &[&Path],
         act: impl FnOnce() -> Result<T, String>,
     ) -> Result<T, String> {
-        self.apply(&[], patch)?;
+        self.apply(&[], patches)?;
         let outcome = act();
-        self.apply(&["--reverse"], patch)?;
+        self.apply(&["--reverse"], patches)?;
         outcome
     }
 
-    fn apply(&self, options: &[&str], patch: &Path) -> Result<(), String> {
+    fn apply(&self, options: &[&str], patches: &[&Path]) -> Result<(), String> {
         let applied = Command::new("git")
             .arg("apply")
             .args(options)
-            .arg(patch)
+            .args(patches)
             .current_dir(&self.tree)
             // Or git takes the copy for a folder of the checkout, and skips what is not in it.
             .env(

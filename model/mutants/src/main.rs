@@ -7,6 +7,7 @@
 //!
 //! Before any of them the same is asked of the copy as it is, in which there must be nothing to find.
 
+mod builds;
 mod copy;
 mod layer;
 mod mutant;
@@ -112,13 +113,7 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     let mut complaints = Vec::new();
     if arguments.builds {
         let start = Instant::now();
-        for mutant in &mutants {
-            if let Err(error) = copy.with(&mutant.patch, || {
-                copy.build(&format!("check -p {}", mutant.package))
-            }) {
-                complaints.push(format!("{} does not build: {error}", mutant.name));
-            }
-        }
+        complaints = builds::complaints(&copy, &mutants)?;
         println!(
             "{} of {} can be built; this took {:.1} s",
             mutants.len() - complaints.len(),

@@ -72,7 +72,7 @@ impl Trial {
     /// # Errors
     /// The patch does not apply, or something cannot be built or run.
     pub(crate) fn ask_with(&self, mutant: &Mutant) -> Result<Outcome, String> {
-        self.copy.with(&mutant.patch, || {
+        self.copy.with(&[&mutant.patch], || {
             let model = match &mutant.finder {
                 Finder::Model { name, .. } => name,
                 Finder::Layer(layer) => {
