@@ -10,7 +10,8 @@ use latchd_core::time::Exptime;
 use smol::channel::{Receiver, Sender, bounded};
 
 use super::calls::{self, CALLS_MAX, Caller, reply};
-use super::driver::{Driver, Heard};
+use super::drive::{Heard, drive};
+use super::driver::Driver;
 use super::error::{Error, ErrorKind};
 use super::pool::Pool;
 use super::{background, clock};
@@ -238,7 +239,7 @@ impl BoundTask {
                     calls.recv().await
                 }
             };
-            match self.driver.drive(&mut self.bound, call, |_| {}).await {
+            match drive(&mut self.driver, &mut self.bound, call, |_| {}).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),
                 // The holder is gone: the connection goes with this task, and the lock with it.

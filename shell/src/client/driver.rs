@@ -1,23 +1,19 @@
-//! One connection, and the loop that drives a machine over it.
+//! One connection that one machine has at a time, to be [driven](super::drive).
 //!
-//! - V1: nothing here is waited for alone. Opening a connection, sending and receiving go on side by
-//!   side, and the machine is asked again whenever it wants to be: so its deadlines hold whatever the
-//!   server and the network do.
-//! - V2: a server is silent only if nothing of it is there to be read.
 //! - V3: a server that may be silent, as while it lets us wait for a lock, is asked by the system whether
 //!   it is there.
 
-use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use latchd_core::client::{Action, LockWords, Machine, Received, Session, WinWords};
-use smol::future::{self, FutureExt};
+use latchd_core::client::{AnyRequest, LockWords, Machine, Received, Session, WinWords};
+use smol::future;
 
-use super::clock::{self, sleep_until};
+use super::clock;
 use super::door::Door;
+use super::drive::{Heard, Line, drive};
 use super::options::ClientOptions;
 use super::socket::{INPUT_BYTES_MAX, Moved, Opening, Socket};
 
@@ -54,25 +50,10 @@ pub(super) struct Driver {
     cause: Option<io::Error>,
 }
 
-/// What woke the loop.
-enum Woken<Call> {
-    Network(io::Result<Progress>),
-    Time,
-    Call(Call),
-}
-
 /// What the network has done.
-enum Progress {
+pub(super) enum Progress {
     Opened(Socket),
     Moved(Moved),
-}
-
-/// What ended a drive.
-pub(super) enum Heard<News, Call> {
-    /// The machine has something to tell.
-    News(News),
-    /// What the caller waited for beside it has come.
-    Call(Call),
 }
 
 impl Driver {
@@ -151,103 +132,16 @@ impl Driver {
         }
     }
 
-    /// Does what `machine` says until it has something to tell, or until `call` is there. Whenever
-    /// what it believes may have changed, and before anything is waited for, `show` is told.
-    pub(super) async fn drive<M: Machine, Call>(
-        &mut self,
-        machine: &mut M,
-        call: impl Future<Output = Call>,
-        mut show: impl FnMut(&M),
-    ) -> Heard<M::News, Call> {
-        let mut call = std::pin::pin!(call);
-        loop {
-            let until = match machine.poll(clock::now()) {
-                Action::Tell(news) => {
-                    show(machine);
-                    return Heard::News(news);
-                }
-                Action::Connect { until } => {
-                    if let State::Closed = self.state {
-                        self.begin_opening();
-                    }
-                    until
-                }
-                Action::Disconnect => {
-                    if let Err(error) = self.catch_up(machine).await {
-                        self.fail(machine, error);
-                    }
-                    continue;
-                }
-                Action::Send(request) => {
-                    let sent = match &mut self.state {
-                        State::Open(open) => open
-                            .session
-                            .send(&request, &mut open.output)
-                            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error)),
-                        State::Closed | State::Opening(_) => {
-                            Err(io::ErrorKind::NotConnected.into())
-                        }
-                    };
-                    if let Err(error) = sent {
-                        self.fail(machine, error);
-                    }
-                    continue;
-                }
-                Action::Wait { until } => until,
-            };
-            match self.take_answer(machine) {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => {
-                    self.fail(machine, error);
-                    continue;
-                }
-            }
-            show(machine);
-            let woken = {
-                let network = async { Woken::Network(self.progress().await) };
-                let time = async {
-                    sleep_until(until).await;
-                    Woken::Time
-                };
-                let call = async { Woken::Call(call.as_mut().await) };
-                network.or(call).or(time).await
-            };
-            match woken {
-                Woken::Network(Ok(progress)) => {
-                    let is_new = matches!(progress, Progress::Opened(_));
-                    self.advance(progress);
-                    if is_new {
-                        machine.connected(clock::now());
-                    }
-                }
-                Woken::Network(Err(error)) => self.fail(machine, error),
-                Woken::Time => {}
-                Woken::Call(call) => return Heard::Call(call),
-            }
-        }
-    }
-
     /// Drives `machine` until it has something to tell.
     pub(super) async fn news<M: Machine>(&mut self, machine: &mut M) -> M::News {
-        match self.drive(machine, future::pending::<()>(), |_| {}).await {
+        match drive(self, machine, future::pending::<()>(), |_| {}).await {
             Heard::News(news) => news,
             Heard::Call(()) => unreachable!("a pending future never ends"),
         }
     }
 
-    fn begin_opening(&mut self) {
-        self.state = State::Opening(Box::pin(self.door.clone().open()));
-    }
-
-    fn fail(&mut self, machine: &mut impl Machine, error: io::Error) {
-        self.state = State::Closed;
-        self.cause = Some(error);
-        machine.disconnected(clock::now());
-    }
-
-    /// Hands the machine an answer that has come in time and was not looked at: a process that was
-    /// stopped takes its own standing still for the server's silence otherwise (V2).
+    /// Hands the machine an answer that has come in time and was not looked at (V2 of
+    /// [`drive`](super::drive)).
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if there is none; the network's.
@@ -315,6 +209,66 @@ impl Driver {
         machine.reply(clock::now(), &answer);
         open.input.drain(..consumed);
         Ok(true)
+    }
+}
+
+impl Line for Driver {
+    type Event = io::Result<Progress>;
+
+    fn open(&mut self) -> bool {
+        if let State::Closed = self.state {
+            self.state = State::Opening(Box::pin(self.door.clone().open()));
+        }
+        false
+    }
+
+    fn send(&mut self, request: &AnyRequest<'_>) -> io::Result<()> {
+        let State::Open(open) = &mut self.state else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        open.session
+            .send(request, &mut open.output)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        Ok(())
+    }
+
+    fn event(&mut self) -> impl Future<Output = Self::Event> + Send {
+        self.progress()
+    }
+
+    fn take(&mut self, event: Self::Event, machine: &mut impl Machine) {
+        match event {
+            Ok(progress) => {
+                let is_new = matches!(progress, Progress::Opened(_));
+                self.advance(progress);
+                if is_new {
+                    machine.connected(clock::now());
+                }
+            }
+            Err(error) => self.fail(machine, error),
+        }
+    }
+
+    fn take_ready(&mut self, machine: &mut impl Machine) -> bool {
+        match self.take_answer(machine) {
+            Ok(is_taken) => is_taken,
+            Err(error) => {
+                self.fail(machine, error);
+                true
+            }
+        }
+    }
+
+    async fn give_up(&mut self, machine: &mut impl Machine) {
+        if let Err(error) = self.catch_up(machine).await {
+            self.fail(machine, error);
+        }
+    }
+
+    fn fail(&mut self, machine: &mut impl Machine, cause: io::Error) {
+        self.state = State::Closed;
+        self.cause = Some(cause);
+        machine.disconnected(clock::now());
     }
 }
 

@@ -1,26 +1,21 @@
-//! One user of a shared connection, and the loop that drives a machine over it.
-//!
-//! - V1: nothing here is waited for alone: the machine is asked again whenever it wants to be, so its
-//!   deadlines hold whatever the server and the network do.
-//! - V2: a server is silent only if nothing of it is there to be read: a process that was stopped takes
-//!   its own standing still for the server's silence otherwise.
+//! One user of a shared connection: a machine to be [driven](super::drive), or calls that are one request each.
 
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchd_core::client::{Action, AnyRequest, AnyResponse, Machine, Session};
+use latchd_core::client::{AnyRequest, AnyResponse, Machine, Session};
 use smol::Timer;
 use smol::channel::{Receiver, Sender, unbounded};
 use smol::future::{self, FutureExt};
 
-use super::clock::{self, sleep_until};
+use super::clock;
 use super::door::NotLetIn;
-use super::driver::Heard;
+use super::drive::Line;
 use super::hub::{Hub, HubNews, Seat};
 
-/// How long what has come while the process was stopped may take to be read (V2).
+/// How long what has come while the process was stopped may take to be read (V2 of
+/// [`drive`](super::drive)).
 const CATCH_UP: Duration = Duration::from_millis(20);
 
 /// One user's side of a shared connection.
@@ -36,13 +31,6 @@ pub(super) struct Link {
     is_up: bool,
     /// What the socket said last when it failed.
     cause: Option<Arc<io::Error>>,
-}
-
-/// What woke the loop.
-enum Woken<Call> {
-    News(HubNews),
-    Time,
-    Call(Call),
 }
 
 impl Link {
@@ -76,8 +64,7 @@ impl Link {
                 Err(_) => return Err(io::ErrorKind::NotConnected.into()),
             }
         }
-        self.is_up = true;
-        self.session = Session::new();
+        self.begin();
         Ok(())
     }
 
@@ -139,91 +126,23 @@ impl Link {
     pub(super) fn take_cause(&mut self) -> Option<io::Error> {
         self.cause.take().map(|cause| copy_of(&cause))
     }
+}
 
-    /// Does what `machine` says until it has something to tell, or until `call` is there. Whenever
-    /// what it believes may have changed, and before anything is waited for, `show` is told.
-    pub(super) async fn drive<M: Machine, Call>(
-        &mut self,
-        machine: &mut M,
-        call: impl Future<Output = Call>,
-        mut show: impl FnMut(&M),
-    ) -> Heard<M::News, Call> {
-        let mut call = std::pin::pin!(call);
-        let mut has_caught_up = false;
-        loop {
-            let until = match machine.poll(clock::now()) {
-                Action::Tell(news) => {
-                    show(machine);
-                    return Heard::News(news);
-                }
-                Action::Connect { until } => {
-                    if self.attempt.is_none() {
-                        let (attempt, is_open) = self.hub.want();
-                        self.attempt = Some(attempt);
-                        if is_open {
-                            self.connected(machine);
-                            continue;
-                        }
-                    }
-                    until
-                }
-                Action::Disconnect => {
-                    if !has_caught_up {
-                        has_caught_up = true;
-                        let news = async { self.news.recv().await.ok() };
-                        let late = async {
-                            Timer::after(CATCH_UP).await;
-                            None
-                        };
-                        if let Some(news) = news.or(late).await {
-                            self.hear(machine, news);
-                        }
-                    } else if let Some(attempt) = self.attempt {
-                        self.hub.break_off(attempt);
-                        self.gone(machine, Arc::new(io::ErrorKind::TimedOut.into()));
-                    } else {
-                        machine.disconnected(clock::now());
-                    }
-                    continue;
-                }
-                Action::Send(request) => {
-                    if let Err(error) = self.send(&request) {
-                        self.gone(machine, Arc::new(error));
-                    }
-                    continue;
-                }
-                Action::Wait { until } => until,
-            };
-            has_caught_up = false;
-            if let Ok(news) = self.news.try_recv() {
-                self.hear(machine, news);
-                continue;
-            }
-            show(machine);
-            let woken = {
-                let news = async {
-                    match self.news.recv().await {
-                        Ok(news) => Woken::News(news),
-                        // We have a sender of our own.
-                        Err(_) => future::pending().await,
-                    }
-                };
-                let time = async {
-                    sleep_until(until).await;
-                    Woken::Time
-                };
-                let call = async { Woken::Call(call.as_mut().await) };
-                news.or(call).or(time).await
-            };
-            match woken {
-                Woken::News(news) => self.hear(machine, news),
-                Woken::Time => {}
-                Woken::Call(call) => return Heard::Call(call),
-            }
+impl Line for Link {
+    type Event = HubNews;
+
+    fn open(&mut self) -> bool {
+        if self.attempt.is_some() {
+            return false;
         }
+        let (attempt, is_open) = self.hub.want();
+        self.attempt = Some(attempt);
+        if is_open {
+            self.begin();
+        }
+        is_open
     }
 
-    /// Sends a request over the connection there is.
     fn send(&mut self, request: &AnyRequest<'_>) -> io::Result<()> {
         let attempt = self.attempt.filter(|_| self.is_up);
         let attempt = attempt.ok_or(io::ErrorKind::NotConnected)?;
@@ -235,20 +154,29 @@ impl Link {
         Ok(())
     }
 
-    fn hear(&mut self, machine: &mut impl Machine, news: HubNews) {
+    async fn event(&mut self) -> HubNews {
+        match self.news.recv().await {
+            Ok(news) => news,
+            // We have a sender of our own.
+            Err(_) => future::pending().await,
+        }
+    }
+
+    fn take(&mut self, news: HubNews, machine: &mut impl Machine) {
         match news {
             HubNews::Opened(attempt) if self.attempt == Some(attempt) && !self.is_up => {
-                self.connected(machine);
+                self.begin();
+                machine.connected(clock::now());
             }
             HubNews::Gone(attempt, cause) if self.attempt == Some(attempt) => {
-                self.gone(machine, cause);
+                self.end(machine, cause);
             }
             HubNews::Answer(attempt, bytes) if self.attempt == Some(attempt) && self.is_up => {
                 if let Ok(Some(received)) = self.session.receive(&bytes) {
                     machine.reply(clock::now(), &received.answer);
                 } else {
                     self.hub.break_off(attempt);
-                    self.gone(machine, Arc::new(io::ErrorKind::InvalidData.into()));
+                    self.fail(machine, io::ErrorKind::InvalidData.into());
                 }
             }
             // Of a connection that is over for us.
@@ -256,13 +184,46 @@ impl Link {
         }
     }
 
-    fn connected(&mut self, machine: &mut impl Machine) {
-        self.is_up = true;
-        self.session = Session::new();
-        machine.connected(clock::now());
+    fn take_ready(&mut self, machine: &mut impl Machine) -> bool {
+        match self.news.try_recv() {
+            Ok(news) => {
+                self.take(news, machine);
+                true
+            }
+            Err(_) => false,
+        }
     }
 
-    fn gone(&mut self, machine: &mut impl Machine, cause: Arc<io::Error>) {
+    async fn give_up(&mut self, machine: &mut impl Machine) {
+        let late = async {
+            Timer::after(CATCH_UP).await;
+            None
+        };
+        let news = async { Some(self.event().await) }.or(late).await;
+        if let Some(news) = news {
+            self.take(news, machine);
+        } else if let Some(attempt) = self.attempt {
+            self.hub.break_off(attempt);
+            self.fail(machine, io::ErrorKind::TimedOut.into());
+        } else {
+            machine.disconnected(clock::now());
+        }
+    }
+
+    fn fail(&mut self, machine: &mut impl Machine, cause: io::Error) {
+        self.end(machine, Arc::new(cause));
+    }
+}
+
+impl Link {
+    /// There is a connection, and nothing has been asked over it.
+    fn begin(&mut self) {
+        self.is_up = true;
+        self.session = Session::new();
+    }
+
+    /// The connection is over for us.
+    fn end(&mut self, machine: &mut impl Machine, cause: Arc<io::Error>) {
         self.attempt = None;
         self.is_up = false;
         self.cause = Some(cause);

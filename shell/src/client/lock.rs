@@ -15,7 +15,7 @@ use smol::future::FutureExt;
 use super::background::{self, Debtor, Holder};
 use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::clock;
-use super::driver::Heard;
+use super::drive::{Heard, drive};
 use super::error::{Error, ErrorKind};
 use super::link::Link;
 use super::pool::Pool;
@@ -404,7 +404,7 @@ impl LockTask {
             };
             let watch = Arc::clone(&self.watch);
             let show = |leases: &Leases| watch.show(leases.deadline(), leases.is_in_doubt());
-            match self.link.drive(&mut self.leases, call, show).await {
+            match drive(&mut self.link, &mut self.leases, call, show).await {
                 Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(LockCall::Detach(answer))) => {
                     let held = !self.watch.remaining().is_zero();

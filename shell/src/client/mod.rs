@@ -59,6 +59,7 @@ mod cluster;
 mod compute;
 mod connection;
 mod door;
+mod drive;
 mod driver;
 mod endpoint;
 mod error;

@@ -10,7 +10,8 @@ use smol::channel::Sender;
 use super::background::Debtor;
 use super::calls::{Caller, reply};
 use super::clock;
-use super::driver::{Driver, Heard};
+use super::drive::{Heard, drive};
+use super::driver::Driver;
 use super::error::{Error, ErrorKind};
 use super::lock::{LockCall, LockWatch, TaskEnd};
 use super::pool::Pool;
@@ -60,7 +61,7 @@ pub(super) async fn keep(pool: Pool, driver: Driver, bound: Bound, end: TaskEnd)
         };
         let watch = Arc::clone(&short.watch);
         let show = |bound: &Bound| watch.show(bound.deadline(), false);
-        match short.driver.drive(&mut short.bound, call, show).await {
+        match drive(&mut short.driver, &mut short.bound, call, show).await {
             Heard::News(news) => short.tell(news),
             Heard::Call(Ok(call)) => short.take(call),
             Heard::Call(Err(_)) => break,
