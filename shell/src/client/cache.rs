@@ -6,20 +6,24 @@
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Meta Commands"; `flush_all` and `stats` are classic.
 
+mod options;
+mod words;
+
 use bytes::Bytes;
-use latchd_core::client::{AnyRequest, AnyResponse, Flags, Loss, leased_key};
+use latchd_core::client::{AnyRequest, AnyResponse, leased_key};
 use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::fence::Fence;
-use latchd_core::key::Key;
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
 use latchd_core::wire::classic::ClassicEnvelope;
 use latchd_core::wire::classic::reply::ClassicResponse;
-use latchd_core::wire::meta::reply::{Code, MetaResponse};
 use latchd_core::wire::meta::{Flag, Verb};
 
+use self::words::{item, meta, number, outcome, read, refusal};
 use super::error::{Error, ErrorKind};
 use super::server::Client;
+
+pub use self::options::{GetOptions, StoreMode, StoreOptions};
 
 /// How many keys are asked for over one connection at a time.
 const KEYS_AT_A_TIME: usize = 500;
@@ -66,112 +70,6 @@ pub(super) enum CountMode {
     Down,
 }
 
-/// Which kind of store.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum StoreMode {
-    /// Whether or not there is an item.
-    #[default]
-    Set,
-    /// Only if there is none.
-    Add,
-    /// Only if there is one.
-    Replace,
-    /// Behind the value that is there.
-    Append,
-    /// Before the value that is there.
-    Prepend,
-}
-
-/// How a value is stored. The default: whatever is there, and for ever.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct StoreOptions {
-    mode: StoreMode,
-    exptime: Exptime,
-    client_flags: u32,
-    pub(super) cas: Option<u64>,
-    invalidate: bool,
-}
-
-impl StoreOptions {
-    /// The defaults.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Which kind of store it is (`M`).
-    #[must_use]
-    pub const fn mode(mut self, mode: StoreMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// When the item expires (`T`); an append and a prepend leave that as it is.
-    #[must_use]
-    pub const fn exptime(mut self, exptime: Exptime) -> Self {
-        self.exptime = exptime;
-        self
-    }
-
-    /// A number that is stored beside the value (`F`).
-    #[must_use]
-    pub const fn client_flags(mut self, client_flags: u32) -> Self {
-        self.client_flags = client_flags;
-        self
-    }
-
-    /// Only if the item has this version still (`C`).
-    #[must_use]
-    pub const fn cas(mut self, cas: u64) -> Self {
-        self.cas = Some(cas);
-        self
-    }
-
-    /// With [`cas`](Self::cas): stores over an older version as well, and marks it stale (`I`).
-    #[must_use]
-    pub const fn invalidate(mut self) -> Self {
-        self.invalidate = true;
-        self
-    }
-}
-
-/// How an item is read. The default changes nothing.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct GetOptions {
-    touch: Option<Exptime>,
-    vivify: Option<Exptime>,
-    recache: Option<Exptime>,
-}
-
-impl GetOptions {
-    /// The defaults.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Gives it this exptime (`T`).
-    #[must_use]
-    pub const fn touch(mut self, exptime: Exptime) -> Self {
-        self.touch = Some(exptime);
-        self
-    }
-
-    /// Makes an empty item with this exptime if there is none, and the reader has won it (`N`).
-    #[must_use]
-    pub const fn vivify(mut self, exptime: Exptime) -> Self {
-        self.vivify = Some(exptime);
-        self
-    }
-
-    /// One reader wins an item that has less than this left (`R`).
-    #[must_use]
-    pub const fn recache(mut self, left: Exptime) -> Self {
-        self.recache = Some(left);
-        self
-    }
-}
-
 /// Plain cache calls. Each may fail as [`ErrorKind::Key`], [`ErrorKind::Unreachable`] or
 /// [`ErrorKind::Refused`].
 impl Client {
@@ -193,10 +91,7 @@ impl Client {
         options: &GetOptions,
     ) -> Result<Option<CacheItem>, Error> {
         let request = read(leased_key(key.as_ref())?, options);
-        let mut found = Ok(None);
-        self.ask(&[request], |_, answer| found = item(answer))
-            .await?;
-        found.map_err(|kind| self.pool.error(kind))
+        self.ask_one(request, item).await
     }
 
     /// Reads many items at a time, in the order of the keys; `None` for each that is not there.
@@ -275,7 +170,7 @@ impl Client {
         flags.extend(options.invalidate.then_some(Flag::Invalidate));
         flags.extend(grant.map(Flag::InGrant));
         let request = meta(Verb::Set, leased_key(key)?, &flags, value);
-        self.change(request).await
+        self.ask_one(request, outcome).await
     }
 
     /// Removes an item.
@@ -294,7 +189,7 @@ impl Client {
     ) -> Result<Outcome, Error> {
         let flags: Vec<_> = grant.map(Flag::InGrant).into_iter().collect();
         let request = meta(Verb::Delete, leased_key(key)?, &flags, &[]);
-        self.change(request).await
+        self.ask_one(request, outcome).await
     }
 
     /// Gives an item a new exptime.
@@ -304,7 +199,8 @@ impl Client {
     pub async fn touch(&self, key: impl AsRef<[u8]>, exptime: Exptime) -> Result<Outcome, Error> {
         let key = leased_key(key.as_ref())?;
         let flags = [Flag::Touch(exptime)];
-        self.change(meta(Verb::Get, key, &flags, &[])).await
+        self.ask_one(meta(Verb::Get, key, &flags, &[]), outcome)
+            .await
     }
 
     /// Adds to the number that an item holds in decimal, and returns the sum, which begins again at 0
@@ -333,17 +229,13 @@ impl Client {
             command: Command::Global(GlobalCommand::FlushAll { at: Exptime::Never }),
             envelope: ClassicEnvelope::Change { noreply: false },
         };
-        let mut flushed = Ok(());
-        self.ask(&[flush], |_, answer| {
-            flushed = match answer {
-                AnyResponse::Classic(ClassicResponse::Ok) => Ok(()),
-                AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
-                    Err(refusal(answer))
-                }
-            };
+        self.ask_one(flush, |answer| match answer {
+            AnyResponse::Classic(ClassicResponse::Ok) => Ok(()),
+            AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+                Err(refusal(answer))
+            }
         })
-        .await?;
-        flushed.map_err(|kind| self.pool.error(kind))
+        .await
     }
 
     /// What the server counts: names and values, as it shows them.
@@ -388,44 +280,20 @@ impl Client {
         let mut flags = vec![Flag::Mode(mode), Flag::Delta(delta), Flag::Value];
         flags.extend(grant.map(Flag::InGrant));
         let request = meta(Verb::Arithmetic, leased_key(key)?, &flags, &[]);
-        let mut number = Ok(None);
-        self.ask(&[request], |_, answer| {
-            number = match answer {
-                AnyResponse::Meta(MetaResponse {
-                    code: Code::Value,
-                    value,
-                    ..
-                }) => number_in(value).map(Some),
-                AnyResponse::Meta(MetaResponse {
-                    code: Code::NotFound,
-                    ..
-                }) => Ok(None),
-                AnyResponse::Meta(MetaResponse {
-                    code: Code::Exists, ..
-                }) => Err(ErrorKind::NotHeld(Some(Loss::Taken))),
-                AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
-                    Err(refusal(answer))
-                }
-            };
-        })
-        .await?;
-        number.map_err(|kind| self.pool.error(kind))
+        self.ask_one(request, number).await
     }
 
-    async fn change(&self, request: AnyRequest<'_>) -> Result<Outcome, Error> {
-        let mut outcome = Ok(Outcome::Done);
-        self.ask(&[request], |_, answer| {
-            outcome = match answer.code() {
-                Some(Code::Done) => Ok(Outcome::Done),
-                Some(Code::NotStored) => Ok(Outcome::NotStored),
-                Some(Code::NotFound | Code::Miss) => Ok(Outcome::NotFound),
-                Some(Code::Exists) => Ok(Outcome::Exists),
-                Some(Code::Locked) => Ok(Outcome::Locked),
-                Some(Code::Value | Code::Debug | Code::Noop) | None => Err(refusal(answer)),
-            };
-        })
-        .await?;
-        outcome.map_err(|kind| self.pool.error(kind))
+    /// Asks one request that has one answer.
+    async fn ask_one<T>(
+        &self,
+        request: AnyRequest<'_>,
+        read: impl Fn(&AnyResponse<'_>) -> Result<T, ErrorKind>,
+    ) -> Result<T, Error> {
+        let mut answered = None;
+        self.ask(&[request], |_, answer| answered = Some(read(answer)))
+            .await?;
+        let answered = answered.expect("what was answered was shown");
+        answered.map_err(|kind| self.pool.error(kind))
     }
 
     async fn ask(
@@ -438,68 +306,4 @@ impl Client {
         let asked = link.ask(requests, within, each).await;
         asked.map_err(|error| self.pool.error(ErrorKind::of_socket(error)))
     }
-}
-
-fn meta<'a>(verb: Verb, key: Key<'a>, flags: &[Flag<'a>], value: &'a [u8]) -> AnyRequest<'a> {
-    AnyRequest::Meta {
-        verb,
-        key,
-        flags: Flags::new(flags).expect("no call has eight flags"),
-        value,
-    }
-}
-
-fn read<'a>(key: Key<'a>, options: &GetOptions) -> AnyRequest<'a> {
-    let mut flags = vec![
-        Flag::Value,
-        Flag::ShowClientFlags,
-        Flag::ShowCas,
-        Flag::ShowTtl,
-    ];
-    flags.extend(options.touch.map(Flag::Touch));
-    flags.extend(options.vivify.map(Flag::Vivify));
-    flags.extend(options.recache.map(Flag::Recache));
-    meta(Verb::Get, key, &flags, &[])
-}
-
-fn item(answer: &AnyResponse<'_>) -> Result<Option<CacheItem>, ErrorKind> {
-    match answer {
-        AnyResponse::Meta(MetaResponse {
-            code: Code::Value,
-            value,
-            ..
-        }) => Ok(Some(CacheItem {
-            value: Bytes::copy_from_slice(value),
-            client_flags: answer
-                .number(b'f')
-                .and_then(|flags| u32::try_from(flags).ok())
-                .unwrap_or_default(),
-            cas: answer.number(b'c').unwrap_or_default(),
-            // -1 is for ever, and no number.
-            ttl_s: answer.number(b't'),
-            stale: answer.has(b'X'),
-            won: answer.has(b'W'),
-        })),
-        AnyResponse::Meta(MetaResponse {
-            code: Code::Miss, ..
-        }) => Ok(None),
-        AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
-            Err(refusal(answer))
-        }
-    }
-}
-
-fn number_in(value: &[u8]) -> Result<u64, ErrorKind> {
-    let text = std::str::from_utf8(value).unwrap_or_default();
-    let no_number = |_| ErrorKind::Refused("no number".into());
-    text.trim_end().parse().map_err(no_number)
-}
-
-/// Why a call was not answered as it should be.
-fn refusal(answer: &AnyResponse<'_>) -> ErrorKind {
-    if answer.code() == Some(Code::Locked) {
-        return ErrorKind::Refused("LOCKED".into());
-    }
-    let words = answer.refusal();
-    ErrorKind::refused(words.unwrap_or_else(|| "an answer to something else".into()))
 }

@@ -1,0 +1,112 @@
+//! What plain cache calls ask, and what the answers mean.
+
+use bytes::Bytes;
+use latchd_core::client::{AnyRequest, AnyResponse, Flags, Loss};
+use latchd_core::key::Key;
+use latchd_core::wire::meta::reply::{Code, MetaResponse};
+use latchd_core::wire::meta::{Flag, Verb};
+
+use super::{CacheItem, GetOptions, Outcome};
+use crate::client::error::ErrorKind;
+
+pub(super) fn meta<'a>(
+    verb: Verb,
+    key: Key<'a>,
+    flags: &[Flag<'a>],
+    value: &'a [u8],
+) -> AnyRequest<'a> {
+    AnyRequest::Meta {
+        verb,
+        key,
+        flags: Flags::new(flags).expect("no call has eight flags"),
+        value,
+    }
+}
+
+pub(super) fn read<'a>(key: Key<'a>, options: &GetOptions) -> AnyRequest<'a> {
+    let mut flags = vec![
+        Flag::Value,
+        Flag::ShowClientFlags,
+        Flag::ShowCas,
+        Flag::ShowTtl,
+    ];
+    flags.extend(options.touch.map(Flag::Touch));
+    flags.extend(options.vivify.map(Flag::Vivify));
+    flags.extend(options.recache.map(Flag::Recache));
+    meta(Verb::Get, key, &flags, &[])
+}
+
+pub(super) fn item(answer: &AnyResponse<'_>) -> Result<Option<CacheItem>, ErrorKind> {
+    match answer {
+        AnyResponse::Meta(MetaResponse {
+            code: Code::Value,
+            value,
+            ..
+        }) => Ok(Some(CacheItem {
+            value: Bytes::copy_from_slice(value),
+            client_flags: answer
+                .number(b'f')
+                .and_then(|flags| u32::try_from(flags).ok())
+                .unwrap_or_default(),
+            cas: answer.number(b'c').unwrap_or_default(),
+            // -1 is for ever, and no number.
+            ttl_s: answer.number(b't'),
+            stale: answer.has(b'X'),
+            won: answer.has(b'W'),
+        })),
+        AnyResponse::Meta(MetaResponse {
+            code: Code::Miss, ..
+        }) => Ok(None),
+        AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+            Err(refusal(answer))
+        }
+    }
+}
+
+/// What has become of a change.
+pub(super) fn outcome(answer: &AnyResponse<'_>) -> Result<Outcome, ErrorKind> {
+    match answer.code() {
+        Some(Code::Done) => Ok(Outcome::Done),
+        Some(Code::NotStored) => Ok(Outcome::NotStored),
+        Some(Code::NotFound | Code::Miss) => Ok(Outcome::NotFound),
+        Some(Code::Exists) => Ok(Outcome::Exists),
+        Some(Code::Locked) => Ok(Outcome::Locked),
+        Some(Code::Value | Code::Debug | Code::Noop) | None => Err(refusal(answer)),
+    }
+}
+
+/// What a count has come to; `None` if there is no item.
+pub(super) fn number(answer: &AnyResponse<'_>) -> Result<Option<u64>, ErrorKind> {
+    match answer {
+        AnyResponse::Meta(MetaResponse {
+            code: Code::Value,
+            value,
+            ..
+        }) => number_in(value).map(Some),
+        AnyResponse::Meta(MetaResponse {
+            code: Code::NotFound,
+            ..
+        }) => Ok(None),
+        AnyResponse::Meta(MetaResponse {
+            code: Code::Exists, ..
+        }) => Err(ErrorKind::NotHeld(Some(Loss::Taken))),
+        AnyResponse::Meta(_) | AnyResponse::Classic(_) | AnyResponse::Silent => {
+            Err(refusal(answer))
+        }
+    }
+}
+
+fn number_in(value: &[u8]) -> Result<u64, ErrorKind> {
+    let text = std::str::from_utf8(value).unwrap_or_default();
+    let no_number = |_| ErrorKind::Refused("no number".into());
+    text.trim_end().parse().map_err(no_number)
+}
+
+/// Why a call was not answered as it should be.
+pub(super) fn refusal(answer: &AnyResponse<'_>) -> ErrorKind {
+    if answer.code() == Some(Code::Locked) {
+        return ErrorKind::Refused("LOCKED".into());
+    }
+    let words = answer.refusal();
+    ErrorKind::refused(words.unwrap_or_else(|| "an answer to something else".into()))
+}
