@@ -7,7 +7,7 @@ mod support;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use latchd::client::blocking::Client;
+use latchd::client::blocking::{Client, Cluster};
 use latchd::client::{
     BoundOptions, ClientOptions, ComputeOptions, Exptime, GetOptions, LockOptions, Loss, Outcome,
     StoreMode, StoreOptions,
@@ -78,4 +78,74 @@ fn a_bound_lock_is_held_until_it_is_given_back_or_its_server_goes() {
     drop(server);
     eventually(|| (!lock.is_held()).then_some(()));
     assert!(lock.release().unwrap_err().is_not_held());
+}
+
+#[test]
+fn a_lock_is_left_behind_and_had_again_without_an_executor() {
+    for server in Started::all() {
+        let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
+        let options = LockOptions::new();
+        let waits = std::iter::repeat_n(Duration::from_millis(1), 3);
+        let lock = client
+            .obtain_with(["a", "b"], TTL, &options, waits.clone())
+            .unwrap();
+        lock.refresh_with(TTL, waits).unwrap();
+        let token = lock.detach().unwrap();
+        assert!(client.obtain("a", TTL, &options).is_err());
+        let again = client.obtain_many(["a", "b"], TTL, &options.token(token));
+        let again = again.unwrap();
+        again.try_release().unwrap();
+        assert!(!again.is_held());
+    }
+}
+
+#[test]
+fn changes_in_the_right_of_a_lock_end_with_it() {
+    let server = Started::latchd();
+    let client = Client::new(&server.address(), ClientOptions::new()).unwrap();
+    client.set("k", "1", Exptime::Never).unwrap().expect_done();
+    let (lock, value) = client.lock_and_get("k", &BoundOptions::new()).unwrap();
+    assert_eq!(value, b"1");
+    lock.check().unwrap();
+    drop(lock.inheritable().unwrap());
+    let account = client.in_grant(lock.as_async().number().unwrap());
+    assert_eq!(account.incr("k", 4).unwrap(), Some(5));
+    assert_eq!(account.decr("k", 2).unwrap(), Some(3));
+    account.set("k", "7", Exptime::Never).unwrap().expect_done();
+    let append = StoreOptions::new().mode(StoreMode::Append);
+    account.store("k", "0", &append).unwrap().expect_done();
+    lock.replace_and_unlock("new", Exptime::Never).unwrap();
+    assert!(account.delete("k").unwrap_err().is_not_held());
+    assert_eq!(&client.get("k").unwrap().unwrap().value[..], b"new");
+}
+
+#[test]
+fn several_servers_are_asked_without_an_executor() {
+    let servers = [Started::latchd(), Started::latchd()];
+    let addresses = servers.each_ref().map(Started::address);
+    let cluster = Cluster::new(&addresses, &ClientOptions::new()).unwrap();
+    let keys: Vec<String> = (0..20).map(|number| format!("k{number}")).collect();
+    for key in &keys {
+        let server = cluster.server(key);
+        server.set(key, key, Exptime::Never).unwrap().expect_done();
+    }
+    let items = cluster.get_many(&keys).unwrap();
+    for (key, item) in keys.iter().zip(items) {
+        assert_eq!(&item.unwrap().value[..], key.as_bytes());
+    }
+    let has_some = |server: &Client| keys.iter().any(|key| server.get(key).unwrap().is_some());
+    assert!(cluster.servers().iter().all(has_some));
+    let heavy = addresses.iter().map(|address| (address, 3));
+    let heavy = Cluster::with_weights(heavy, &ClientOptions::new()).unwrap();
+    assert_eq!(heavy.server("k1").address(), cluster.server("k1").address());
+}
+
+trait ExpectDone {
+    fn expect_done(self);
+}
+
+impl ExpectDone for Outcome {
+    fn expect_done(self) {
+        assert_eq!(self, Outcome::Done);
+    }
 }

@@ -16,30 +16,28 @@
 //! What is kept in the background goes on as with the others: a lease is renewed while its holder does
 //! something else. Not to be called in a task of an executor, which would stand still meanwhile.
 
-use std::fmt;
+mod cluster;
+mod fenced;
+mod locks;
+
 use std::time::Duration;
 
 use smol::block_on;
 
+use super::Exptime;
 use super::cache::{CacheItem, GetOptions, Outcome, StoreOptions};
 use super::compute::Value;
 use super::error::{ComputeError, Error};
 use super::options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
-use super::{Exptime, Loss};
 
 pub use super::connection::Connection;
+pub use cluster::Cluster;
+pub use fenced::InGrant;
+pub use locks::{BoundLock, Lock};
 
 /// A server to ask; see [`client::Client`](super::Client).
 #[derive(Clone, Debug)]
 pub struct Client(super::Client);
-
-/// A leased lock; see [`client::Lock`](super::Lock).
-#[must_use = "a lock that is not kept is released at once"]
-pub struct Lock(super::Lock);
-
-/// A connection-bound lock; see [`client::BoundLock`](super::BoundLock).
-#[must_use = "a lock that is not kept is released at once"]
-pub struct BoundLock(super::BoundLock);
 
 impl Client {
     /// See [`connect`](super::Client::connect).
@@ -98,12 +96,39 @@ impl Client {
         block_on(self.0.obtain_many(keys, ttl, options)).map(Lock)
     }
 
+    /// See [`obtain_with`](super::Client::obtain_with).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn obtain_with<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        ttl: Duration,
+        options: &LockOptions,
+        waits: impl IntoIterator<Item = Duration>,
+    ) -> Result<Lock, Error> {
+        block_on(self.0.obtain_with(keys, ttl, options, waits)).map(Lock)
+    }
+
     /// See [`lock`](super::Client::lock).
     ///
     /// # Errors
     /// As there.
     pub fn lock(&self, key: impl AsRef<[u8]>, options: &BoundOptions) -> Result<BoundLock, Error> {
         block_on(self.0.lock(key, options)).map(BoundLock)
+    }
+
+    /// See [`lock_and_get`](super::Client::lock_and_get).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lock_and_get(
+        &self,
+        key: impl AsRef<[u8]>,
+        options: &BoundOptions,
+    ) -> Result<(BoundLock, Vec<u8>), Error> {
+        let (lock, value) = block_on(self.0.lock_and_get(key, options))?;
+        Ok((BoundLock(lock), value))
     }
 
     /// See [`get_or_compute`](super::Client::get_or_compute).
@@ -228,94 +253,5 @@ impl Client {
     }
 }
 
-impl Lock {
-    /// The lock as tasks have it: its keys, its numbers, whether it is held.
-    pub const fn as_async(&self) -> &super::Lock {
-        &self.0
-    }
-
-    /// See [`is_held`](super::Lock::is_held).
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.0.is_held()
-    }
-
-    /// See [`refresh`](super::Lock::refresh).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn refresh(&self, ttl: Duration) -> Result<(), Error> {
-        block_on(self.0.refresh(ttl))
-    }
-
-    /// See [`ttl`](super::Lock::ttl).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn ttl(&self) -> Result<Duration, Error> {
-        block_on(self.0.ttl())
-    }
-
-    /// See [`lost`](super::Lock::lost).
-    #[must_use]
-    pub fn lost(&self) -> Loss {
-        block_on(self.0.lost())
-    }
-
-    /// See [`release`](super::Lock::release).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn release(self) -> Result<(), Error> {
-        block_on(self.0.release())
-    }
-}
-
-impl BoundLock {
-    /// The lock as tasks have it: its key, its number, its item.
-    pub const fn as_async(&self) -> &super::BoundLock {
-        &self.0
-    }
-
-    /// See [`is_held`](super::BoundLock::is_held).
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.0.is_held()
-    }
-
-    /// See [`get`](super::BoundLock::get).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get(&self) -> Result<Vec<u8>, Error> {
-        block_on(self.0.get())
-    }
-
-    /// See [`set`](super::BoundLock::set).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set(&self, value: impl Into<Vec<u8>>, exptime: Exptime) -> Result<(), Error> {
-        block_on(self.0.set(value, exptime))
-    }
-
-    /// See [`release`](super::BoundLock::release).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn release(self) -> Result<(), Error> {
-        block_on(self.0.release())
-    }
-}
-
-impl fmt::Debug for Lock {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-impl fmt::Debug for BoundLock {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -78,8 +78,13 @@ impl Cluster {
     /// The server that has this key: what is to be done with the key is asked of it.
     #[must_use]
     pub fn server(&self, key: impl AsRef<[u8]>) -> &Client {
-        let place = self.ring.place(key.as_ref());
+        let place = self.place(key.as_ref());
         self.servers.get(place).expect("each point is a server's")
+    }
+
+    /// The place of the server that has this key, in the order in which they were told.
+    pub(super) fn place(&self, key: &[u8]) -> usize {
+        self.ring.place(key)
     }
 
     /// All servers, in the order in which they were told.

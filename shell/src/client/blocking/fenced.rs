@@ -1,0 +1,70 @@
+//! Changes in the right of a lock, as calls that return when they are done.
+
+use smol::block_on;
+
+use super::Client;
+use crate::client::{Error, Exptime, Outcome, StoreOptions};
+
+/// Changes of an item in the right of a grant of its lock; see [`Client::in_grant`].
+#[derive(Clone, Debug)]
+pub struct InGrant<'a>(crate::client::InGrant<'a>);
+
+impl Client {
+    /// See [`in_grant`](crate::client::Client::in_grant).
+    #[must_use]
+    pub fn in_grant(&self, number: u64) -> InGrant<'_> {
+        InGrant(self.0.in_grant(number))
+    }
+}
+
+impl InGrant<'_> {
+    /// See [`set`](crate::client::InGrant::set).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        exptime: Exptime,
+    ) -> Result<Outcome, Error> {
+        block_on(self.0.set(key, value, exptime))
+    }
+
+    /// See [`store`](crate::client::InGrant::store).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn store(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        options: &StoreOptions,
+    ) -> Result<Outcome, Error> {
+        block_on(self.0.store(key, value, options))
+    }
+
+    /// See [`delete`](crate::client::InGrant::delete).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Outcome, Error> {
+        block_on(self.0.delete(key))
+    }
+
+    /// See [`incr`](crate::client::InGrant::incr).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn incr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
+        block_on(self.0.incr(key, delta))
+    }
+
+    /// See [`decr`](crate::client::InGrant::decr).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn decr(&self, key: impl AsRef<[u8]>, delta: u64) -> Result<Option<u64>, Error> {
+        block_on(self.0.decr(key, delta))
+    }
+}

@@ -1,0 +1,171 @@
+//! Locks whose calls return when they are done.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use smol::block_on;
+
+use crate::client::{Error, Exptime, Loss, Token};
+
+/// A leased lock; see [`client::Lock`](crate::client::Lock).
+#[must_use = "a lock that is not kept is released at once"]
+pub struct Lock(pub(super) crate::client::Lock);
+
+/// A connection-bound lock; see [`client::BoundLock`](crate::client::BoundLock).
+#[must_use = "a lock that is not kept is released at once"]
+pub struct BoundLock(pub(super) crate::client::BoundLock);
+
+impl Lock {
+    /// The lock as tasks have it: its keys, its token, its numbers.
+    pub const fn as_async(&self) -> &crate::client::Lock {
+        &self.0
+    }
+
+    /// See [`is_held`](crate::client::Lock::is_held).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// See [`refresh`](crate::client::Lock::refresh).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn refresh(&self, ttl: Duration) -> Result<(), Error> {
+        block_on(self.0.refresh(ttl))
+    }
+
+    /// See [`ttl`](crate::client::Lock::ttl).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ttl(&self) -> Result<Duration, Error> {
+        block_on(self.0.ttl())
+    }
+
+    /// See [`lost`](crate::client::Lock::lost).
+    #[must_use]
+    pub fn lost(&self) -> Loss {
+        block_on(self.0.lost())
+    }
+
+    /// See [`try_release`](crate::client::Lock::try_release).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_release(&self) -> Result<(), Error> {
+        block_on(self.0.try_release())
+    }
+
+    /// See [`refresh_with`](crate::client::Lock::refresh_with).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn refresh_with(
+        &self,
+        ttl: Duration,
+        waits: impl IntoIterator<Item = Duration>,
+    ) -> Result<(), Error> {
+        block_on(self.0.refresh_with(ttl, waits))
+    }
+
+    /// See [`detach`](crate::client::Lock::detach).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn detach(self) -> Result<Token, Error> {
+        block_on(self.0.detach())
+    }
+
+    /// See [`release`](crate::client::Lock::release).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.0.release())
+    }
+}
+
+impl BoundLock {
+    /// The lock as tasks have it: its key, its number, its item.
+    pub const fn as_async(&self) -> &crate::client::BoundLock {
+        &self.0
+    }
+
+    /// See [`is_held`](crate::client::BoundLock::is_held).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// See [`lost`](crate::client::BoundLock::lost).
+    #[must_use]
+    pub fn lost(&self) -> Loss {
+        block_on(self.0.lost())
+    }
+
+    /// See [`check`](crate::client::BoundLock::check).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(&self) -> Result<(), Error> {
+        block_on(self.0.check())
+    }
+
+    /// See [`inheritable`](crate::client::BoundLock::inheritable).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn inheritable(&self) -> Result<OwnedFd, Error> {
+        block_on(self.0.inheritable())
+    }
+
+    /// See [`get`](crate::client::BoundLock::get).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get(&self) -> Result<Vec<u8>, Error> {
+        block_on(self.0.get())
+    }
+
+    /// See [`set`](crate::client::BoundLock::set).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set(&self, value: impl Into<Vec<u8>>, exptime: Exptime) -> Result<(), Error> {
+        block_on(self.0.set(value, exptime))
+    }
+
+    /// See [`replace_and_unlock`](crate::client::BoundLock::replace_and_unlock).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn replace_and_unlock(
+        self,
+        value: impl Into<Vec<u8>>,
+        exptime: Exptime,
+    ) -> Result<(), Error> {
+        block_on(self.0.replace_and_unlock(value, exptime))
+    }
+
+    /// See [`release`](crate::client::BoundLock::release).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release(self) -> Result<(), Error> {
+        block_on(self.0.release())
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl fmt::Debug for BoundLock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
