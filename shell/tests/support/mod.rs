@@ -6,7 +6,7 @@ pub(crate) mod terminal;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ pub(crate) const DUE: Duration = Duration::from_secs(20);
 /// A server that ends with the value.
 pub(crate) enum Started {
     Latchd(Option<Server>, SocketAddr),
-    Memcached(Child, SocketAddr),
+    Memcached(Child, SocketAddr, PathBuf),
 }
 
 impl Started {
@@ -60,7 +60,11 @@ impl Started {
 
     /// A memcached on this port; `more` are further flags.
     pub(crate) fn memcached_with(port: u16, more: &[&str]) -> Option<Self> {
-        let program = memcached_program()?;
+        Some(Self::memcached_of(&memcached_program()?, port, more))
+    }
+
+    /// A memcached of this program.
+    fn memcached_of(program: &Path, port: u16, more: &[&str]) -> Self {
         let child = Command::new(program)
             .args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-p"])
             .arg(port.to_string())
@@ -71,11 +75,11 @@ impl Started {
             .spawn()
             .unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let started = Self::Memcached(child, address);
+        let started = Self::Memcached(child, address, program.into());
         // That somebody listens is not enough: a process that another test has just started holds a
         // copy of the socket that found the port free, for a moment.
         eventually(|| started.is_there().then_some(()));
-        Some(started)
+        started
     }
 
     /// Whether it answers.
@@ -99,27 +103,35 @@ impl Started {
             .collect()
     }
 
+    /// Both servers, and the memcached that `LATCHD_TEST_MEMCACHED` names, if it names one.
+    pub(crate) fn every() -> Vec<Self> {
+        let named = std::env::var_os("LATCHD_TEST_MEMCACHED").map(PathBuf::from);
+        let named = named.map(|program| Self::memcached_of(&program, free_port(), &[]));
+        Self::all().into_iter().chain(named).collect()
+    }
+
     pub(crate) fn address(&self) -> String {
         match self {
-            Self::Latchd(_, address) | Self::Memcached(_, address) => address.to_string(),
+            Self::Latchd(_, address) | Self::Memcached(_, address, _) => address.to_string(),
         }
     }
 
     pub(crate) fn port(&self) -> u16 {
         match self {
-            Self::Latchd(_, address) | Self::Memcached(_, address) => address.port(),
+            Self::Latchd(_, address) | Self::Memcached(_, address, _) => address.port(),
         }
     }
 
     /// Starts a server of the same kind in the same place, once this one is gone.
     pub(crate) fn successor(&self) -> impl FnOnce() -> Self + use<> {
-        let (port, is_latchd) = (self.port(), matches!(self, Self::Latchd(..)));
-        move || {
-            if is_latchd {
-                Self::latchd_at(port)
-            } else {
-                Self::memcached_at(port).expect("there was one a moment ago")
-            }
+        let port = self.port();
+        let program = match self {
+            Self::Latchd(..) => None,
+            Self::Memcached(_, _, program) => Some(program.clone()),
+        };
+        move || match program {
+            None => Self::latchd_at(port),
+            Some(program) => Self::memcached_of(&program, port, &[]),
         }
     }
 
@@ -128,6 +140,11 @@ impl Started {
             Self::Latchd(..) => "latchd",
             Self::Memcached(..) => "memcached",
         }
+    }
+
+    /// What it calls itself: `VERSION` and its own.
+    pub(crate) fn version(&self) -> String {
+        self.ask("version\r\n", "\r\n").trim_end().to_owned()
     }
 
     /// What the server answers to a request whose answer ends with this.
@@ -153,7 +170,7 @@ impl Drop for Started {
                     server.shutdown();
                 }
             }
-            Self::Memcached(child, _) => {
+            Self::Memcached(child, ..) => {
                 let _ = child.kill();
                 let _ = child.wait();
             }
@@ -305,8 +322,10 @@ impl ProxyState {
                 break;
             }
         }
-        if !self.is_silent.load(Ordering::SeqCst) {
-            let _ = to.shutdown(Shutdown::Both);
+        // The end of what was sent is held back like the rest of it.
+        while self.is_silent.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
         }
+        let _ = to.shutdown(Shutdown::Both);
     }
 }
