@@ -1,85 +1,155 @@
-//! What a leased lock costs: obtain and release beside two requests on a bare socket, and how that grows
-//! with the tasks that do it.
+//! What a lock costs: obtain and release beside two requests on a bare socket, leased and bound, by one task and by
+//! 64 at a time.
 //!
 //! `cargo run --release -p latchd --example rates -- 127.0.0.1:11211`
+//!
+//! The second argument says which kind is wanted, `leased` or `bound`; both, unless it is said. A memcached has no bound
+//! ones. Beside so many tasks stand as many threads with a bare socket each. What is shown is the middle one of several
+//! rounds, in which both take turns.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd::client::{Client, ClientOptions, LockOptions};
+use latchd::client::{BoundOptions, Client, ClientOptions, Error, Exptime, LockOptions};
 use smol::Executor;
 
 const TTL: Duration = Duration::from_secs(30);
-const PAIRS: usize = 5_000;
+const PAIRS: usize = 6_400;
+const ROUNDS: usize = 9;
 
-/// Obtains and releases on a bare socket, as a lease does. Source: docs of `latchd_core::client::Lease`.
-fn raw(server: &str) -> std::io::Result<Duration> {
+/// Which kind of lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Leased,
+    Bound,
+}
+
+impl Kind {
+    /// What is sent to obtain a lock, as the library does.
+    fn obtain(self, key: &str) -> String {
+        match self {
+            Self::Leased => format!("ms {key} 22 ME T32 c\r\n0123456789012345678901\r\n"),
+            Self::Bound => format!("ml {key} F\r\n"),
+        }
+    }
+
+    /// What is sent to release it, by the answer to the obtain.
+    fn release(self, key: &str, answer: &str) -> String {
+        let number = answer.trim().get(4..).unwrap_or_default();
+        match self {
+            Self::Leased => format!("md {key} C{number}\r\n"),
+            Self::Bound => format!("mu {key} F{number}\r\n"),
+        }
+    }
+}
+
+/// Obtains and releases `pairs` times on a bare socket.
+fn raw(server: &str, kind: Kind, key: &str, pairs: usize) -> std::io::Result<()> {
     let mut socket = TcpStream::connect(server)?;
     socket.set_nodelay(true)?;
     let mut answers = BufReader::new(socket.try_clone()?);
     let mut ask = |request: &str| {
         socket.write_all(request.as_bytes())?;
         let mut line = String::new();
-        answers.read_line(&mut line).map(|_| line)
+        answers.read_line(&mut line)?;
+        if line.starts_with("HD") {
+            Ok(line)
+        } else {
+            Err(std::io::Error::other(line))
+        }
     };
-    let begun = Instant::now();
-    for _ in 0..PAIRS {
-        let line = ask("ms raw 22 ME T32 c\r\n0123456789012345678901\r\n")?;
-        let cas = line.trim().trim_start_matches("HD c").to_owned();
-        ask(&format!("md raw C{cas}\r\n"))?;
+    for _ in 0..pairs {
+        let answer = ask(&kind.obtain(key))?;
+        ask(&kind.release(key, &answer))?;
     }
-    Ok(begun.elapsed())
+    Ok(())
 }
 
-/// Obtains and releases in so many tasks at a time; each has a key of its own.
-fn leased(client: &Client, tasks: usize) -> Duration {
+/// How long so many threads take for [`PAIRS`] in all, each with a key of its own.
+fn raws(server: &str, kind: Kind, threads: usize) -> std::io::Result<Duration> {
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || raw(server, kind, &format!("raw{thread}"), PAIRS / threads))
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("it does not panic")?;
+        }
+        Ok(begun.elapsed())
+    })
+}
+
+/// Obtains and releases through the library.
+async fn turn(client: &Client, kind: Kind, key: &str) -> Result<(), Error> {
+    match kind {
+        Kind::Leased => {
+            let lock = client.obtain(key, TTL, &LockOptions::new()).await?;
+            lock.release().await
+        }
+        Kind::Bound => {
+            let options = BoundOptions::new().create(Exptime::Never);
+            client.lock(key, &options).await?.release().await
+        }
+    }
+}
+
+/// How long so many tasks take for [`PAIRS`] in all, each with a key of its own.
+fn locks(client: &Client, kind: Kind, tasks: usize) -> Result<Duration, Error> {
     let executor = Executor::new();
-    let each = PAIRS / tasks;
     let begun = Instant::now();
     let tasks: Vec<_> = (0..tasks)
         .map(|task| {
-            let (client, key) = (client.clone(), format!("rate{task}"));
+            let (client, key, pairs) = (client.clone(), format!("rate{task}"), PAIRS / tasks);
             executor.spawn(async move {
-                let options = LockOptions::new();
-                for _ in 0..each {
-                    client.obtain(&key, TTL, &options).await?.release().await?;
+                for _ in 0..pairs {
+                    turn(&client, kind, &key).await?;
                 }
-                Ok::<(), latchd::client::Error>(())
+                Ok::<(), Error>(())
             })
         })
         .collect();
     smol::block_on(executor.run(async {
         for task in tasks {
-            if let Err(error) = task.await {
-                eprintln!("{error}");
-            }
+            task.await?;
         }
-    }));
-    begun.elapsed()
+        Ok(begun.elapsed())
+    }))
 }
 
-fn main() -> std::io::Result<()> {
-    let server = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "127.0.0.1:11211".into());
-    let client = Client::new(&server, ClientOptions::new()).expect("an address");
-    let micros = |span: Duration, pairs: usize| {
-        let micros = u32::try_from(span.as_micros() / pairs as u128).unwrap_or(u32::MAX);
-        f64::from(micros)
+/// Microseconds a pair, in the middle round.
+fn middle(mut took: Vec<Duration>) -> f64 {
+    took.sort_unstable();
+    let middle = took.get(took.len() / 2).copied().unwrap_or_default();
+    let pairs = u32::try_from(PAIRS).unwrap_or(u32::MAX);
+    middle.as_secs_f64() * 1e6 / f64::from(pairs)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let server = std::env::args().nth(1);
+    let server = server.unwrap_or_else(|| "127.0.0.1:11211".into());
+    let client = Client::new(&server, ClientOptions::new())?;
+    let kinds: &[Kind] = match std::env::args().nth(2).as_deref() {
+        Some("leased") => &[Kind::Leased],
+        Some("bound") => &[Kind::Bound],
+        _ => &[Kind::Leased, Kind::Bound],
     };
-    for _ in 0..3 {
-        let two = micros(raw(&server)?, PAIRS);
-        let one = micros(leased(&client, 1), PAIRS);
-        println!(
-            "two requests {two} us, obtain and release {one} us: {:.2}",
-            one / two
-        );
-    }
-    for tasks in [1, 8, 64] {
-        let took = leased(&client, tasks).as_secs_f64();
-        let pairs = u32::try_from(PAIRS / tasks * tasks).unwrap_or(u32::MAX);
-        println!("{tasks} tasks: {:.0} a second", f64::from(pairs) / took);
+    for &kind in kinds {
+        for at_a_time in [1, 64] {
+            let (mut bare, mut ours) = (Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                bare.push(raws(&server, kind, at_a_time)?);
+                ours.push(locks(&client, kind, at_a_time)?);
+            }
+            let (bare, ours) = (middle(bare), middle(ours));
+            println!(
+                "{kind:?}, {at_a_time} at a time: two requests {bare:.1} us, obtain and release {ours:.1} us: {:.2}",
+                ours / bare
+            );
+        }
     }
     Ok(())
 }

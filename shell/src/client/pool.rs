@@ -10,8 +10,9 @@ use super::hub::Hub;
 use super::link::Link;
 use super::options::ClientOptions;
 
-/// Connections that are kept open for the next call.
-const IDLE_MAX: usize = 8;
+/// Connections that are kept open for the next call: fewer than there are at a time would be opened and closed for each
+/// lock that is bound to one.
+const IDLE_MAX: usize = 64;
 
 /// How many keys of leases share a connection at most. Each has one request unanswered at a time, and
 /// a session can have four times as many.
