@@ -24,6 +24,7 @@ mod limit;
 mod lock_lines;
 mod lock_table;
 mod locks;
+mod queues;
 mod read;
 mod recache;
 mod remove;
@@ -44,6 +45,7 @@ pub use bound_wins::{BoundWin, BoundWins};
 pub use config::Config;
 pub use detail::{PREFIXES_MAX, Prefixes};
 pub use lock_table::{Held, Holding, LockTable, Taken};
+pub use queues::{Queues, Waits};
 pub use saved::{Numbers, Restored, SavedItem};
 #[cfg(feature = "verify")]
 pub use view::View;

@@ -91,11 +91,11 @@ impl<S: Store> Core<S> {
         let waiter = Waiter {
             until: Instant::from_millis(now_ms.saturating_add(ms)),
             mode: acquire.mode,
+            among: self.among(acquire.mode),
             lease: acquire.lease,
             needs_item: acquire.needs_item,
         };
-        let among = self.among(acquire.mode);
-        self.waits.join(key, conn, among, waiter);
+        self.waits.join(key, conn, waiter);
         self.locks.set_waited(key, true);
         Reply::Waits
     }
