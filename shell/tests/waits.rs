@@ -8,29 +8,15 @@
 mod client;
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{TestClient, address, start};
-use latchd::Server;
-use rustix::net::sockopt::set_socket_linger;
-
-type Client = TestClient<TcpStream>;
-
-/// A way in which a client can end.
-type End = fn(Client);
-
-/// What a request of `ml` waits for, where it must not wait in vain: longer than a test is patient.
-const LONG: &str = "w60000";
-
-/// Servers with one thread, and with four and their many shards.
-fn servers() -> [Server; 2] {
-    [1, 4].map(|threads| start(|config| config.threads = NonZeroUsize::new(threads).unwrap()))
-}
+use client::waiting::{Client, ENDS, End, LONG, reset, servers};
+use client::{address, start};
 
 /// A client that holds the lock of `key`.
 fn holder(address: SocketAddr, key: &str) -> Client {
@@ -102,23 +88,10 @@ fn a_lock_is_handed_over_in_the_order_of_arrival() {
 
 #[test]
 fn however_a_holder_ends_the_first_who_waits_is_given_its_lock() {
-    const ENDS: [(&str, End); 6] = [
-        ("close", drop),
-        ("quit", |mut holder| {
-            holder.send("quit\r\n");
-            holder.rest();
-        }),
+    const BY_REQUEST: [(&str, End); 2] = [
         ("unlock_all", |mut holder| {
             assert_eq!(holder.ask("unlock_all"), "OK");
             std::mem::forget(holder);
-        }),
-        ("half-close", |mut holder| {
-            holder.socket().shutdown(Shutdown::Write).unwrap();
-            std::mem::forget(holder);
-        }),
-        ("reset", |holder| {
-            let socket = holder.into_socket();
-            set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
         }),
         ("replace and unlock", |mut holder| {
             holder.send("ms k 1 U\r\nx\r\n");
@@ -128,7 +101,7 @@ fn however_a_holder_ends_the_first_who_waits_is_given_its_lock() {
     ];
     for server in servers() {
         let address = address(&server);
-        for (name, end) in ENDS {
+        for (name, end) in ENDS.into_iter().chain(BY_REQUEST) {
             let holder = holder(address, "k");
             let mut waiter = waiter(address, "k", 0);
             end(holder);
@@ -148,9 +121,7 @@ fn who_has_gone_is_not_waited_for() {
         // The first closes, the second closes its side, the third is reset; the others close at once.
         drop(waiters.remove(0));
         waiters[0].socket().shutdown(Shutdown::Write).unwrap();
-        let reset = waiters.remove(1).into_socket();
-        set_socket_linger(&reset, Some(Duration::ZERO)).unwrap();
-        drop(reset);
+        reset(waiters.remove(1));
         await_waiting(address, "k", 3);
         drop(waiters);
         assert_eq!(holder.ask("mu k"), "HD");

@@ -5,27 +5,12 @@
 mod client;
 
 use std::collections::BTreeSet;
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::num::NonZeroUsize;
+use std::net::{Shutdown, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::{TestClient, address, start};
-use latchd::Server;
-use rustix::net::sockopt::set_socket_linger;
-
-type Client = TestClient<TcpStream>;
-
-/// A way in which a client can end.
-type End = fn(Client);
-
-/// What a get waits for, where it must not wait in vain: longer than a test is patient.
-const LONG: &str = "w60000";
-
-/// Servers with one thread, and with four and their many shards.
-fn servers() -> [Server; 2] {
-    [1, 4].map(|threads| start(|config| config.threads = NonZeroUsize::new(threads).unwrap()))
-}
+use client::address;
+use client::waiting::{Client, ENDS, LONG, servers};
 
 /// A client that has the win of `key`, bound to it.
 fn winner(address: SocketAddr, key: &str) -> Client {
@@ -64,21 +49,6 @@ fn value(client: &mut Client) -> String {
 
 #[test]
 fn however_a_winner_ends_the_first_who_waits_has_its_win() {
-    const ENDS: [(&str, End); 4] = [
-        ("close", drop),
-        ("quit", |mut winner| {
-            winner.send("quit\r\n");
-            winner.rest();
-        }),
-        ("half-close", |mut winner| {
-            winner.socket().shutdown(Shutdown::Write).unwrap();
-            std::mem::forget(winner);
-        }),
-        ("reset", |winner| {
-            let socket = winner.into_socket();
-            set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
-        }),
-    ];
     for server in servers() {
         let address = address(&server);
         for (index, (name, end)) in ENDS.into_iter().enumerate() {

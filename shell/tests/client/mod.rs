@@ -4,6 +4,8 @@
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used)]
 
+pub(crate) mod waiting;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
