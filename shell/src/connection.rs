@@ -17,33 +17,31 @@
 //!   one at a time.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::wait::Outcome;
-use latchd_core::watch::{Topic, all_unlocked};
 use latchd_core::{Instant, Output};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
+use crate::backend::{Backend, Visit};
 use crate::budget::Holder;
 use crate::connection_stats::Traffic;
-use crate::dead_peer;
-use crate::executor::{Executor, drive_aloud};
 use crate::headroom;
 use crate::input::Input;
 use crate::roster::{Entry, State};
 use crate::send::Sent;
-use crate::shards::ShardSession;
 use crate::shared::Shared;
+use crate::socket::Socket;
 use crate::tls::{Failure, Records};
 use crate::transport::Transport;
 use crate::turn::Turn;
 use crate::watch::Watcher;
 
 /// Past this, output is sent before more is made, in bytes.
-const OUTPUT_BYTES_MAX: usize = 256 << 10;
+pub(crate) const OUTPUT_BYTES_MAX: usize = 256 << 10;
 
 /// What a worker keeps of a larger output buffer, in bytes.
 const OUTPUT_BYTES_KEPT: usize = 512 << 10;
@@ -108,6 +106,24 @@ pub(crate) struct KeptBytes {
     pub(crate) output: usize,
 }
 
+/// What is kept for a client between two turns, laid open.
+#[cfg(feature = "verify")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Buffers {
+    /// What it has sent that is not done with, in bytes.
+    pub input_bytes: usize,
+    /// The room that this takes, in bytes.
+    pub input_room: usize,
+    /// Its request is so long that it is collected in its own room.
+    pub is_collecting: bool,
+    /// What the socket has not taken, in bytes.
+    pub pending_bytes: usize,
+    /// The most that this was since it was last empty, in bytes.
+    pub pending_room: usize,
+    /// Its last request has been executed: nothing is left but to send.
+    pub has_left: bool,
+}
+
 impl From<Errno> for End {
     fn from(errno: Errno) -> Self {
         match errno {
@@ -137,12 +153,12 @@ impl fmt::Display for End {
     }
 }
 
-/// One client.
+/// One client: of the server, behind a socket of the system, if nothing else is said.
 #[derive(Debug)]
-pub(crate) struct ClientConn {
-    transport: Transport,
+pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
+    transport: Transport<S>,
     /// `None` once its locks have been given back (B4).
-    session: Option<ShardSession>,
+    session: Option<B::Session>,
     wire: Connection,
     input: Input,
     pending: Output,
@@ -165,17 +181,17 @@ pub(crate) struct ClientConn {
 /// that it can be told from bytes.
 pub(crate) const READABLE: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
 
-impl ClientConn {
+impl<S: Socket, B: Backend> ClientConn<S, B> {
     pub(crate) fn new(
-        transport: Transport,
-        session: ShardSession,
+        transport: Transport<S>,
+        session: B::Session,
         wire: Connection,
         entry: Arc<Entry>,
         now: Instant,
     ) -> Self {
         Self {
             transport,
-            number: session.conn().number(),
+            number: B::conn(&session).number(),
             session: Some(session),
             wire,
             input: Input::new(),
@@ -201,6 +217,19 @@ impl ClientConn {
         KeptBytes {
             input: self.input.room() + begun,
             output: self.pending_bytes + unsent,
+        }
+    }
+
+    /// The same, laid open for a proof.
+    #[cfg(feature = "verify")]
+    pub(crate) fn buffers(&self) -> Buffers {
+        Buffers {
+            input_bytes: self.input.kept().len(),
+            input_room: self.input.room(),
+            is_collecting: self.input.is_collecting(),
+            pending_bytes: self.pending.len(),
+            pending_room: self.pending_bytes,
+            has_left: self.session.is_none(),
         }
     }
 
@@ -267,7 +296,7 @@ impl ClientConn {
     }
 
     /// Does what can be done now that epoll has shown `ready`.
-    pub(crate) fn advance(&mut self, ready: EventFlags, turn: &mut Turn<'_>) -> Next {
+    pub(crate) fn advance(&mut self, ready: EventFlags, turn: &mut Turn<'_, B>) -> Next {
         let next = if self.waits_for == EventFlags::OUT {
             self.resume(turn)
         } else if self.waits_for == IN_TURN {
@@ -275,7 +304,7 @@ impl ClientConn {
         } else if self.waits_for == ENDING {
             // B6
             Ok(Next::End(if ready.contains(EventFlags::ERR) {
-                End::Failed(self.error())
+                End::Failed(self.transport.failure())
             } else {
                 End::PeerClosed
             }))
@@ -288,7 +317,7 @@ impl ClientConn {
         match self.conclude(next) {
             // A reset takes back what has not been executed by now: the locks do not wait for it.
             Next::Turn | Next::InTurn if ready.contains(EventFlags::ERR) => {
-                Next::End(End::Failed(self.error()))
+                Next::End(End::Failed(self.transport.failure()))
             }
             next @ (Next::Input
             | Next::Output
@@ -317,7 +346,7 @@ impl ClientConn {
 
     /// Its request waits for a lock no more: it is answered, and what is behind it, once what was answered before has
     /// been taken.
-    pub(crate) fn settled(&mut self, outcome: Outcome, turn: &mut Turn<'_>) -> Next {
+    pub(crate) fn settled(&mut self, outcome: Outcome, turn: &mut Turn<'_, B>) -> Next {
         // If it did not wait, there is nothing that it would do now and not otherwise.
         self.wire.settle(outcome);
         if self.waits_for == EventFlags::OUT {
@@ -343,7 +372,7 @@ impl ClientConn {
     }
 
     /// Sends what it is to be told, if it watches and has taken what came before.
-    pub(crate) fn deliver(&mut self, turn: &mut Turn<'_>) -> Next {
+    pub(crate) fn deliver(&mut self, turn: &mut Turn<'_, B>) -> Next {
         if self.waits_for == EventFlags::OUT {
             return Next::Output;
         }
@@ -354,7 +383,7 @@ impl ClientConn {
             .unwrap_or_else(|errno| Next::End(errno.into()))
     }
 
-    fn send_news(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
+    fn send_news(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
         let Some(watcher) = &self.watcher else {
             return Ok(Next::Input);
         };
@@ -370,7 +399,7 @@ impl ClientConn {
     }
 
     /// Goes on with what did not fit into its last turn.
-    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_>) -> Next {
+    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_, B>) -> Next {
         let next = if !self.pending.is_empty() || self.transport.has_unsent() {
             self.resume(turn)
         } else if self.transport.is_handshaking() {
@@ -383,7 +412,7 @@ impl ClientConn {
 
     /// Reads and answers; once, or until the end if that is in sight.
     #[inline]
-    fn converse(&mut self, ready: EventFlags, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
+    fn converse(&mut self, ready: EventFlags, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
         let rounds = if is_ending(ready) { LAST_READS_MAX } else { 1 };
         for _ in 0..rounds {
             let read = self
@@ -406,32 +435,18 @@ impl ClientConn {
         Ok(Next::Input)
     }
 
-    /// What its socket has failed with.
-    fn error(&self) -> Errno {
-        match rustix::net::sockopt::socket_error(&self.transport) {
-            Ok(Err(errno)) | Err(errno) => errno,
-            Ok(Ok(())) => Errno::CONNRESET,
-        }
-    }
-
     /// Gives every lock back. To be called before the client is dropped.
-    pub(crate) fn release(&mut self, shared: &Shared, now: Instant) {
+    pub(crate) fn release(&mut self, backend: &B, now: Instant) {
         if let Some(watcher) = self.watcher.take() {
-            shared.watch.remove(&watcher);
+            backend.forget_watcher(&watcher);
         }
         if let Some(session) = self.session.take() {
-            let held = session.may_hold().then(|| session.conn());
-            shared.shards.close(now, session);
-            if let Some(conn) = held
-                && shared.watch.wanted().contain(Topic::Locks)
-            {
-                shared.tell(Topic::Locks, self.number, &all_unlocked("closed", conn));
-            }
+            backend.close(now, session);
         }
     }
 
     /// Sends what is pending; when all is gone, goes on with what had to wait for it.
-    fn resume(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
+    fn resume(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
         match self
             .transport
             .send(&mut self.pending, turn.traffic, turn.records)?
@@ -456,7 +471,7 @@ impl ClientConn {
     }
 
     /// Executes every whole request of the input and sends the answers in one go.
-    fn answer(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Next> {
+    fn answer(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
         let Some(session) = self.session.as_mut() else {
             return Ok(Next::End(End::Protocol));
         };
@@ -470,34 +485,22 @@ impl ClientConn {
             Errno::NOMEM
         })?;
         self.entry.set_state(State::Working);
-        let mut core = Executor {
-            shared: turn.shared,
+        let visit = Visit {
             now: turn.now,
             session,
             work: &mut turn.work,
             watcher: &mut self.watcher,
-            is_meta: false,
         };
-        let (consumed, progress) = if turn.shared.config.verbosity < 2 {
-            self.wire
-                .drive(input, &mut core, turn.output, OUTPUT_BYTES_MAX)
-        } else {
-            drive_aloud(
-                &mut self.wire,
-                input,
-                &mut core,
-                turn.output,
-                OUTPUT_BYTES_MAX,
-            )
-        };
+        let (consumed, progress) =
+            turn.backend
+                .drive(visit, &mut self.wire, input, turn.output, OUTPUT_BYTES_MAX);
         let meta_commands = turn.work.take_meta();
         if meta_commands > 0 {
             turn.traffic.count_meta(meta_commands);
         }
-        if !self.is_holder && session.may_hold() {
+        if !self.is_holder && B::may_hold(session) {
             self.is_holder = true;
-            // A Unix socket has no link that could go down.
-            let _ = dead_peer::close(&self.transport, turn.shared.config.dead_peer);
+            self.transport.watch_peer(turn.backend.dead_peer());
         }
         if turn.work.has_executed() || !turn.output.is_empty() {
             self.last_active = turn.now;
@@ -512,7 +515,7 @@ impl ClientConn {
             self.input.wait_for_nothing();
             Next::Lock
         } else if progress == Progress::Close {
-            self.release(turn.shared, turn.now);
+            self.release(turn.backend, turn.now);
             Next::End(End::Protocol)
         } else {
             turn.traffic.count_yield();
@@ -531,7 +534,7 @@ impl ClientConn {
     }
 
     /// Sends the output; what the socket does not take is pending.
-    fn send(&mut self, turn: &mut Turn<'_>) -> rustix::io::Result<Sent> {
+    fn send(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Sent> {
         let sent = self
             .transport
             .send(turn.output, turn.traffic, turn.records)?;
@@ -558,7 +561,7 @@ impl ClientConn {
     }
 }
 
-impl AsFd for ClientConn {
+impl<B: Backend> AsFd for ClientConn<OwnedFd, B> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.transport.as_fd()
     }

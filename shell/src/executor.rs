@@ -2,16 +2,18 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
 use latchd_core::limits::MemoryRefused;
 use latchd_core::reply::Reply;
-use latchd_core::watch::{Asked, Topics, Watched, each_line};
+use latchd_core::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
 use latchd_core::wire::Claim;
-use latchd_core::{Instant, Output};
+use latchd_core::{ConnId, Instant, Output};
 
+use crate::backend::{Backend, Visit};
 use crate::clock;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
@@ -21,20 +23,80 @@ use crate::watch::Watcher;
 /// How much of a request or an answer is logged, in bytes.
 const LOGGED_BYTES_MAX: usize = 200;
 
+impl Backend for Shared {
+    type Session = ShardSession;
+
+    fn conn(session: &ShardSession) -> ConnId {
+        session.conn()
+    }
+
+    fn may_hold(session: &ShardSession) -> bool {
+        session.may_hold()
+    }
+
+    #[inline]
+    fn drive(
+        &self,
+        visit: Visit<'_, ShardSession>,
+        wire: &mut Connection,
+        input: &[u8],
+        output: &mut Output,
+        output_bytes_max: usize,
+    ) -> (usize, Progress) {
+        let Visit {
+            now,
+            session,
+            work,
+            watcher,
+        } = visit;
+        let mut core = Executor {
+            shared: self,
+            now,
+            session,
+            work,
+            watcher,
+            is_meta: false,
+        };
+        if self.config.verbosity < 2 {
+            wire.drive(input, &mut core, output, output_bytes_max)
+        } else {
+            drive_aloud(wire, input, &mut core, output, output_bytes_max)
+        }
+    }
+
+    fn close(&self, now: Instant, session: ShardSession) {
+        let held = session.may_hold().then(|| session.conn());
+        self.shards.close(now, session);
+        if let Some(conn) = held
+            && self.watch.wanted().contain(Topic::Locks)
+        {
+            self.tell(Topic::Locks, conn.number(), &all_unlocked("closed", conn));
+        }
+    }
+
+    fn forget_watcher(&self, watcher: &Watcher) {
+        self.watch.remove(watcher);
+    }
+
+    fn dead_peer(&self) -> Duration {
+        self.config.dead_peer
+    }
+}
+
 /// The server's items as one connection sees them at one moment.
-pub(crate) struct Executor<'a> {
+struct Executor<'a> {
     /// The server.
-    pub(crate) shared: &'a Shared,
+    shared: &'a Shared,
     /// When it is.
-    pub(crate) now: Instant,
+    now: Instant,
     /// What the shards know of the connection.
-    pub(crate) session: &'a mut ShardSession,
+    session: &'a mut ShardSession,
     /// What it may still do in this turn.
-    pub(crate) work: &'a mut Work,
+    work: &'a mut Work,
     /// What it is told, if it watches.
-    pub(crate) watcher: &'a mut Option<Arc<Watcher>>,
+    watcher: &'a mut Option<Arc<Watcher>>,
     /// The next command was written in the meta protocol.
-    pub(crate) is_meta: bool,
+    is_meta: bool,
 }
 
 impl Execute for Executor<'_> {
@@ -187,7 +249,7 @@ impl Executor<'_> {
 }
 
 /// Drives a request at a time and logs it and its answer, in memcached's shape.
-pub(crate) fn drive_aloud(
+fn drive_aloud(
     wire: &mut Connection,
     input: &[u8],
     core: &mut Executor<'_>,

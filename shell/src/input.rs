@@ -12,6 +12,7 @@
 use rustix::io::Errno;
 
 use crate::headroom;
+use crate::socket::Socket;
 use crate::tls::Records;
 use crate::transport::Transport;
 
@@ -20,7 +21,7 @@ pub(crate) const INPUT_BYTES: usize = 64 << 10;
 
 /// A request longer than this is collected in the client's own room, in bytes. A shorter one is copied
 /// back before the bytes that follow it, which leaves half of the worker's buffer for those.
-const REQUEST_BYTES_SHARED_MAX: usize = INPUT_BYTES / 2;
+pub(crate) const REQUEST_BYTES_SHARED_MAX: usize = INPUT_BYTES / 2;
 
 /// The least room for what is still to come of such a request, in bytes: how long a line will be is
 /// not known before its end.
@@ -61,7 +62,7 @@ impl Input {
     /// The kernel's, and [`Errno::NOMEM`] (F3).
     pub(crate) fn receive(
         &mut self,
-        transport: &mut Transport,
+        transport: &mut Transport<impl Socket>,
         buffer: &mut Vec<u8>,
         records: &mut Records,
     ) -> rustix::io::Result<usize> {
@@ -135,6 +136,12 @@ impl Input {
     /// More can happen without more bytes.
     pub(crate) fn wait_for_nothing(&mut self) {
         self.needed = 0;
+    }
+
+    /// Whether its request is so long that it is collected in the client's own room.
+    #[cfg(feature = "verify")]
+    pub(crate) const fn is_collecting(&self) -> bool {
+        self.needed > REQUEST_BYTES_SHARED_MAX
     }
 
     /// Whether something can happen without more bytes.

@@ -34,6 +34,8 @@
 #[cfg(feature = "server")]
 mod acceptor;
 #[cfg(feature = "server")]
+mod backend;
+#[cfg(feature = "server")]
 mod budget;
 #[cfg(feature = "client")]
 pub mod client;
@@ -81,6 +83,8 @@ mod server;
 mod shards;
 #[cfg(feature = "server")]
 mod shared;
+#[cfg(feature = "server")]
+mod socket;
 #[cfg(feature = "server")]
 mod status;
 #[cfg(feature = "server")]

@@ -5,13 +5,12 @@
 //! values hold up nobody who asks for a small one.
 
 use std::io::IoSlice;
-use std::os::fd::OwnedFd;
 
 use latchd_core::output::{CHUNKS_MAX, Output};
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{SendAncillaryBuffer, SendFlags};
+use rustix::io::Errno;
 
 use crate::connection_stats::Traffic;
+use crate::socket::Socket;
 
 /// How much is sent in one turn, in bytes: some 50 to 100 µs of the kernel's copying.
 const SENT_BYTES_MAX: usize = 256 << 10;
@@ -30,7 +29,7 @@ pub(crate) enum Sent {
 /// Sends what the socket takes, perhaps nothing, but no more than one turn may, and takes it out of
 /// `output`. A peer that is gone is an error and no signal.
 pub(crate) fn send(
-    socket: &OwnedFd,
+    socket: &impl Socket,
     output: &mut Output,
     traffic: &Traffic,
 ) -> rustix::io::Result<Sent> {
@@ -39,9 +38,7 @@ pub(crate) fn send(
     let sent = match output.as_one_chunk() {
         Some([]) => return Ok(Sent::All),
         // As good as always: a value must be large to be a piece of its own.
-        Some(only) => {
-            retry_on_intr(|| rustix::net::send(socket, &only[..offered], SendFlags::NOSIGNAL))
-        }
+        Some(only) => socket.send(&only[..offered]),
         None => send_chunks(socket, output),
     };
     match sent {
@@ -63,7 +60,7 @@ pub(crate) fn send(
 
 /// Apart from the above, or every answer would clear the list of pieces on the stack.
 #[inline(never)]
-fn send_chunks(socket: &OwnedFd, output: &Output) -> rustix::io::Result<usize> {
+fn send_chunks(socket: &impl Socket, output: &Output) -> rustix::io::Result<usize> {
     let mut chunks = [IoSlice::new(&[]); CHUNKS_MAX];
     let (mut count, mut room) = (0, SENT_BYTES_MAX);
     for (slice, chunk) in chunks.iter_mut().zip(output.chunks()) {
@@ -75,14 +72,13 @@ fn send_chunks(socket: &OwnedFd, output: &Output) -> rustix::io::Result<usize> {
         room -= chunk.len();
         count += 1;
     }
-    let mut no_control = SendAncillaryBuffer::default();
-    let chunks = &chunks[..count];
-    retry_on_intr(|| rustix::net::sendmsg(socket, chunks, &mut no_control, SendFlags::NOSIGNAL))
+    socket.send_chunks(&chunks[..count])
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     use bytes::Bytes;
@@ -132,7 +128,7 @@ mod tests {
         let mut theirs = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (ours, _) = listener.accept().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let ours = ours.into();
+        let ours = OwnedFd::from(ours);
         let mut output = Output::from(vec![b'v'; SENT_BYTES_MAX + 1]);
         // What the socket takes at once depends on the system; that it is no more does not.
         let sent = send(&ours, &mut output, &Traffic::default()).unwrap();

@@ -105,6 +105,11 @@ impl TlsSocket {
         })
     }
 
+    /// What its records come and go through.
+    pub(crate) const fn descriptor(&self) -> &OwnedFd {
+        &self.socket
+    }
+
     /// Whether the handshake goes on.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.session.is_handshaking() && !self.has_ended

@@ -3,14 +3,14 @@
 //! Whoever drives a client knows neither. A plain socket pays one comparison for the other kind.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use latchd_core::output::Output;
-use rustix::buffer::spare_capacity;
-use rustix::io::retry_on_intr;
-use rustix::net::{self, RecvFlags};
+use rustix::io::Errno;
 
 use crate::connection_stats::Traffic;
 use crate::send::{self, Sent};
+use crate::socket::Socket;
 use crate::tls::{Failure, Keys, Records, TlsSocket};
 use crate::tls_settings::ClientCertificate;
 
@@ -25,8 +25,8 @@ pub(crate) enum Security {
 
 /// A client's socket.
 #[derive(Debug)]
-pub(crate) enum Transport {
-    Plain(OwnedFd),
+pub(crate) enum Transport<S = OwnedFd> {
+    Plain(S),
     Tls(Box<TlsSocket>),
 }
 
@@ -41,7 +41,9 @@ impl Transport {
             }
         }
     }
+}
 
+impl<S: Socket> Transport<S> {
     /// Reads once, into the spare capacity of `buffer`. Returns how many bytes came; 0 is the end.
     ///
     /// # Errors
@@ -53,12 +55,7 @@ impl Transport {
         records: &mut Records,
     ) -> rustix::io::Result<usize> {
         match self {
-            // Not `read`: the kernel comes to a socket sooner this way.
-            Self::Plain(socket) => {
-                let none = RecvFlags::empty();
-                retry_on_intr(|| net::recv(&*socket, spare_capacity(buffer), none))
-                    .map(|(read, _)| read)
-            }
+            Self::Plain(socket) => socket.receive(buffer),
             Self::Tls(socket) => socket.read(buffer, records),
         }
     }
@@ -121,6 +118,22 @@ impl Transport {
         }
     }
 
+    /// What its socket has failed with.
+    pub(crate) fn failure(&self) -> Errno {
+        match self {
+            Self::Plain(socket) => socket.failure(),
+            Self::Tls(socket) => socket.descriptor().failure(),
+        }
+    }
+
+    /// The peer's death is found out within so long from now on, if there is a link that could go down.
+    pub(crate) fn watch_peer(&self, within: Duration) {
+        match self {
+            Self::Plain(socket) => socket.watch_peer(within),
+            Self::Tls(socket) => socket.descriptor().watch_peer(within),
+        }
+    }
+
     /// Tells the peer that nothing more comes. To be called before it is dropped.
     pub(crate) fn say_goodbye(&mut self) {
         match self {
@@ -130,7 +143,7 @@ impl Transport {
     }
 }
 
-impl AsFd for Transport {
+impl AsFd for Transport<OwnedFd> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Plain(socket) => socket.as_fd(),

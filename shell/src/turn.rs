@@ -26,9 +26,9 @@ pub(crate) const HEAVY: u32 = 16;
 
 /// What a worker lends a client for its turn.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    /// The server.
-    pub(crate) shared: &'a Shared,
+pub(crate) struct Turn<'a, B = Shared> {
+    /// The server, if nothing else is said.
+    pub(crate) backend: &'a B,
     /// Where bytes are counted.
     pub(crate) traffic: &'a Traffic,
     /// When it is.

@@ -46,6 +46,10 @@ impl TlsSocket {
         match keys.0 {}
     }
 
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        match self.0 {}
+    }
+
     pub(crate) fn is_handshaking(&self) -> bool {
         match self.0 {}
     }

@@ -201,7 +201,7 @@ impl Worker {
         let begun = self.sampler.begin();
         let client = &mut self.clients[slot];
         let mut turn = Turn {
-            shared: &self.shared,
+            backend: &*self.shared,
             traffic: self.shared.connection_stats.traffic(self.index),
             now: self.now,
             input: &mut self.input,
