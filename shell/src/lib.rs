@@ -83,6 +83,8 @@ mod server;
 mod shards;
 #[cfg(feature = "server")]
 mod shared;
+#[cfg(feature = "verify")]
+pub mod simulated;
 #[cfg(feature = "server")]
 mod socket;
 #[cfg(feature = "server")]
