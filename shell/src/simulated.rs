@@ -108,6 +108,7 @@ impl Pipe {
     }
 
     /// The peer reads up to so many bytes.
+    #[must_use]
     pub fn take(&self, bytes: usize) -> Vec<u8> {
         let mut ends = self.0.borrow_mut();
         let bytes = bytes.min(ends.taken.len());
