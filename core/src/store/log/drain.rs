@@ -12,6 +12,7 @@ use super::block::Block;
 use super::geometry::{Address, SegmentId};
 use super::queues::Queue;
 use super::record::{HITS_MAX, NEVER, Record};
+use super::room::Bit;
 use super::segment::State;
 use super::segments::SLACK_CLASSES;
 use super::{Full, KeyHasher, LogStore};
@@ -114,22 +115,25 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 
     /// Brings together what is left in segments that are half slack, or more, so that memory can be
-    /// given back: up to `records_max` records.
-    pub(super) fn compact(&mut self, now: Tick, records_max: usize, counters: &mut Counters) {
-        for _ in 0..records_max {
-            match &self.drain {
+    /// given back: as much as takes about as long as looking at `looks_max` records.
+    pub(super) fn compact(&mut self, now: Tick, looks_max: usize, counters: &mut Counters) {
+        let mut left = looks_max;
+        while left > 0 {
+            let looks = match &self.drain {
                 Some(drain) if drain.rule != Rule::Keep => return,
-                Some(_) => {
-                    if self.drain_record(now, counters).is_err() {
-                        self.abandon_drain();
-                        return;
-                    }
-                }
+                Some(_) => match self.drain_record(now, counters) {
+                    Ok(bit) => bit.looks,
+                    Err(Full) => return self.abandon_drain(),
+                },
                 None => match self.log.slackest(SLACK_CLASSES / 2) {
-                    Some(segment) => self.drain_from(segment, Rule::Keep),
+                    Some(segment) => {
+                        self.drain_from(segment, Rule::Keep);
+                        1
+                    }
                     None => return,
                 },
-            }
+            };
+            left = left.saturating_sub(looks);
         }
     }
 
@@ -146,40 +150,35 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         });
     }
 
-    /// Looks at the next record of the segment that is being emptied. Returns how many bytes were
-    /// won.
+    /// Looks at the next record of the segment that is being emptied.
     ///
     /// # Errors
     /// [`Full`] if something must be carried and there is no segment to carry it to.
-    pub(super) fn drain_record(
-        &mut self,
-        now: Tick,
-        counters: &mut Counters,
-    ) -> Result<usize, Full> {
+    pub(super) fn drain_record(&mut self, now: Tick, counters: &mut Counters) -> Result<Bit, Full> {
         let Some(mut drain) = self.drain else {
-            return Ok(0);
+            return Ok(Bit::won(0));
         };
         if drain.offset >= self.log.segments[drain.segment as usize].len() {
             self.end_drain(&drain);
-            return Ok(0);
+            return Ok(Bit::won(0));
         }
         let address = self.geometry.address(drain.segment, drain.offset);
         let record = self.record(address);
         let bytes = record.padded_bytes(&self.geometry);
-        let mut won = bytes;
+        let mut bit = Bit::won(bytes);
         if !record.is_dead() {
             let hash = self.hasher.hash(record.key());
-            won += self.huge_bytes(record);
+            bit = Bit::won(bytes + self.huge_bytes(record));
             let is_fetched = record.is_fetched();
             match self.fate(address, record, &drain, bytes, now) {
                 Fate::Carry { queue, hits } => {
                     self.carry(address, hash, queue, hits)?;
-                    won = 0;
+                    bit = Bit::carried(bytes);
                 }
                 Fate::Hit { queue, hits } => {
                     if self.carry(address, hash, queue, hits).is_ok() {
                         drain.kept_bytes += bytes;
-                        won = 0;
+                        bit = Bit::carried(bytes);
                     } else {
                         self.give_up(now, address, hash, counters);
                     }
@@ -200,7 +199,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
         drain.offset += bytes;
         self.drain = Some(drain);
-        Ok(won)
+        Ok(bit)
     }
 
     fn fate(

@@ -11,7 +11,7 @@
 //! few segments besides, is refused.
 
 use super::block::Block;
-use super::room::{self, FREE_WANTED, ITEMS_A_SEGMENT};
+use super::room::{self, FREE_WANTED, looks_for};
 use super::{KeyHasher, LogStore};
 use crate::limits::{Limits, MemoryRefused};
 use crate::stats::Counters;
@@ -49,10 +49,10 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 
     /// Wins room on the way down to the limit, if that is not reached: as much as takes about as long as looking at
-    /// `records_max` records.
-    pub(super) fn come_down(&mut self, now: Tick, records_max: usize, counters: &mut Counters) {
+    /// `looks_max` records.
+    pub(super) fn come_down(&mut self, now: Tick, looks_max: usize, counters: &mut Counters) {
         self.is_stuck = false;
-        let mut left = records_max;
+        let mut left = looks_max;
         while self.bytes_max > self.bytes_wanted {
             self.index.trim();
             if self.index.len() == 0 {
@@ -64,9 +64,9 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             }
             if self.log.spare() > FREE_WANTED {
                 self.log.give_back();
-                left = left.saturating_sub(ITEMS_A_SEGMENT);
-            } else if self.win_back(now, counters).is_some() {
-                left -= 1;
+                left = left.saturating_sub(looks_for(self.geometry.segment_bytes()).max(1));
+            } else if let Some(bit) = self.win_back(now, counters) {
+                left = left.saturating_sub(bit.looks);
             } else {
                 self.is_stuck = true;
                 return;

@@ -19,12 +19,13 @@ const KEPT_TO_CARRY: usize = 1;
 /// With fewer free segments than this, stores begin to win room back.
 pub(super) const FREE_WANTED: usize = 3;
 
-/// How many records a small store looks at to win room, at most, as long as it need not wait.
-const RECORDS_A_STORE: usize = 24;
+/// How many records a small store looks at to win room, at most, as long as it need not wait. Large ones count as
+/// several.
+const LOOKS_A_STORE: usize = 24;
 
-/// To give a segment back to the system takes about as long as looking at so many items: the kernel
-/// takes its pages one by one.
-pub(super) const ITEMS_A_SEGMENT: usize = 128;
+/// To move, erase or give back to the system so many bytes takes about as long as to look at an item: the
+/// kernel takes pages one by one.
+const BYTES_A_LOOK: usize = 2 << 10;
 
 /// What is set aside grows by such parts of a segment.
 const STEPS_A_SEGMENT: usize = 4;
@@ -40,6 +41,38 @@ pub(super) const fn aside_bytes_min(limits: &Limits) -> usize {
     } else {
         limits.memory_bytes_max / ASIDE_SHARE
     }
+}
+
+/// A bit of work to win room back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bit {
+    /// What it has won, in bytes.
+    pub(super) won: usize,
+    /// As looking at how many items it counts: at least one.
+    pub(super) looks: usize,
+}
+
+impl Bit {
+    /// A look, and what it has won.
+    pub(super) const fn won(bytes: usize) -> Self {
+        Self {
+            won: bytes,
+            looks: 1 + looks_for(bytes),
+        }
+    }
+
+    /// A look at what was carried elsewhere.
+    pub(super) const fn carried(bytes: usize) -> Self {
+        Self {
+            won: 0,
+            looks: 1 + looks_for(bytes),
+        }
+    }
+}
+
+/// To move, erase or give back so many bytes counts as looking at so many items.
+pub(super) const fn looks_for(bytes: usize) -> usize {
+    bytes / BYTES_A_LOOK
 }
 
 /// What is about to be stored.
@@ -151,7 +184,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         if self.index.len() == 0 {
             self.ghost.clear();
         }
-        for _ in 0..items_max.div_ceil(ITEMS_A_SEGMENT) {
+        let looks = looks_for(self.geometry.segment_bytes()).max(1);
+        for _ in 0..items_max.div_ceil(looks) {
             if self.log.spare() <= 1 || self.free_segments() <= self.log.spare() + FREE_WANTED {
                 break;
             }
@@ -184,16 +218,16 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         let missing = FREE_WANTED.saturating_sub(self.free_segments());
         let needed = need.record_bytes + need.huge_bytes;
         let wanted = 2 * missing * needed;
-        let records_max = missing * (RECORDS_A_STORE + needed / 128);
-        let (mut won, mut records) = (0, 0);
-        while won < wanted && records < records_max {
-            let Some(bytes) = self.win_back(now, counters) else {
+        let looks_max = missing * (LOOKS_A_STORE + needed / 128);
+        let (mut won, mut looks) = (0, 0);
+        while won < wanted && looks < looks_max {
+            let Some(bit) = self.win_back(now, counters) else {
                 break;
             };
-            won += bytes;
-            records += 1;
+            won += bit.won;
+            looks += bit.looks;
         }
-        self.come_down(now, RECORDS_A_STORE + needed / 128, counters);
+        self.come_down(now, LOOKS_A_STORE + needed / 128, counters);
     }
 
     /// Whether there is room for all that is needed; opens a segment if that is what is missing.
@@ -252,26 +286,25 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         self.log.spare() > 0 || self.log.allocate_bytes().is_some_and(fits)
     }
 
-    /// Does the next bit of work to win room back. Returns how many bytes it won; `None` if there
-    /// is nothing to be won.
-    pub(super) fn win_back(&mut self, now: Tick, counters: &mut Counters) -> Option<usize> {
+    /// Does the next bit of work to win room back; `None` if there is nothing to be won.
+    pub(super) fn win_back(&mut self, now: Tick, counters: &mut Counters) -> Option<Bit> {
         if self.drain.is_some() {
-            let won = self.drain_record(now, counters).ok();
-            if won.is_none() {
+            let bit = self.drain_record(now, counters).ok();
+            if bit.is_none() {
                 self.abandon_drain();
             }
-            return won;
+            return bit;
         }
         // What is not there any more goes before what is; where little of it was found, only after
         // another segment was emptied, since there may be little of it in each.
         if self.sweep.is_some() {
-            return Some(self.sweep_record(now, counters).won());
+            return Some(Bit::won(self.sweep_record(now, counters).won()));
         }
         let is_flushed = self.oldest_flushed().is_some();
         if (is_flushed || !self.has_swept) && self.begin_sweep(now) {
-            return Some(0);
+            return Some(Bit::won(0));
         }
-        (self.begin_drain() || self.begin_sweep(now)).then_some(0)
+        (self.begin_drain() || self.begin_sweep(now)).then_some(Bit::won(0))
     }
 
     fn oldest_flushed(&self) -> Option<SegmentId> {

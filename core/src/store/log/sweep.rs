@@ -12,6 +12,7 @@ use super::block::Block;
 use super::geometry::{Address, SegmentId};
 use super::queues::Queue;
 use super::record::NEVER;
+use super::room::Bit;
 use super::segment::State;
 use super::{KeyHasher, LogStore};
 use crate::stats::Counters;
@@ -66,7 +67,7 @@ impl Swept {
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Looks at up to `items_max` records in segments that a flush has left behind, or that have an
-    /// item that has expired. Returns how many more it would have looked at.
+    /// item that has expired; large ones that go count as several. Returns how many more it would have looked at.
     pub(super) fn sweep_some(
         &mut self,
         now: Tick,
@@ -75,19 +76,17 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     ) -> usize {
         let mut left = items_max;
         while left > 0 && (self.sweep.is_some() || self.begin_sweep(now)) {
-            match self.sweep_record(now, counters) {
-                Swept::Gone { .. } => left -= 1,
+            let swept = self.sweep_record(now, counters);
+            match swept {
+                Swept::Ended => continue,
+                Swept::Gone { .. } => {}
                 Swept::Expired { .. } => {
                     counters.crawler_items_checked += 1;
                     counters.crawler_reclaimed += 1;
-                    left -= 1;
                 }
-                Swept::Left => {
-                    counters.crawler_items_checked += 1;
-                    left -= 1;
-                }
-                Swept::Ended => {}
+                Swept::Left => counters.crawler_items_checked += 1,
             }
+            left = left.saturating_sub(Bit::won(swept.won()).looks);
         }
         left
     }

@@ -518,6 +518,74 @@ fn a_flush_looks_at_no_item_and_a_tick_at_so_many() {
     assert!(ticks >= 200, "{ticks} ticks of 100 of 20,000");
 }
 
+/// To give large values back takes the system long: a tick counts them as many items (L4).
+#[test]
+fn a_tick_lets_go_of_so_many_bytes() {
+    const TICK_BYTES: usize = 1_000 * (2 << 10);
+    let value_bytes = 600_000;
+    for is_flushed in [false, true] {
+        let mut bench = Bench::new(64 << 20);
+        for number in 0..50 {
+            let value = vec![7; value_bytes];
+            bench.put(&name(number), expiring(20), &value).unwrap();
+        }
+        bench.pass_until(30);
+        if is_flushed {
+            bench.store.clear();
+        }
+        let mut ticks = 0;
+        while bench.store.wants_crawl(bench.now) {
+            let before = bench.store.huge.held_bytes();
+            bench.crawl();
+            let won = before - bench.store.huge.held_bytes();
+            assert!(won <= TICK_BYTES + 2 * value_bytes, "{won} bytes in a tick");
+            ticks += 1;
+        }
+        assert_eq!(bench.store.huge.used(), 0);
+        assert!(ticks >= 10, "{ticks} ticks for 30 MB");
+    }
+}
+
+/// What a tick carries together, so that segments can be given back, is bounded in bytes, too (L4).
+#[test]
+fn a_tick_carries_so_many_bytes() {
+    const TICK_BYTES: usize = 1_000 * (2 << 10);
+    let value = [7; 20_000];
+    let mut bench = Bench::new(64 << 20);
+    for number in 0..1_500 {
+        let header = if number % 4 == 0 {
+            header()
+        } else {
+            expiring(20)
+        };
+        bench.put(&name(number), header, &value).unwrap();
+    }
+    bench.pass_until(30);
+    while bench.store.wants_crawl(bench.now) {
+        bench
+            .store
+            .sweep_some(bench.now, 1_000, &mut bench.counters);
+    }
+    let before = bench.store.log.with_memory();
+    let mut ticks = 0;
+    loop {
+        let place = |number| bench.store.find(named(&name(number))).unwrap().address;
+        let places: Vec<_> = (0..1_500).step_by(4).map(place).collect();
+        bench.crawl();
+        let place = |number| bench.store.find(named(&name(number))).unwrap().address;
+        let moved = (0..1_500).step_by(4).zip(places);
+        let moved = moved.filter(|(number, old)| place(*number) != *old).count();
+        assert!(moved * value.len() <= TICK_BYTES + value.len(), "{moved}");
+        if moved == 0 {
+            break;
+        }
+        ticks += 1;
+    }
+    assert!(ticks >= 3, "{ticks} ticks for 7 MB");
+    assert!(bench.store.log.with_memory() < before / 2);
+    bench.store.check();
+}
+
 #[test]
 fn a_command_hashes_its_key_once() {
     let looked_at = Cell::new(0);
