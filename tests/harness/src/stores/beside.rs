@@ -1,6 +1,7 @@
 //! A store beside a list of what should be in it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use latchd_core::Limits;
 use latchd_core::command::ScanCursor;
@@ -36,6 +37,8 @@ pub struct Beside<S> {
     now: Tick,
     items: BTreeMap<Vec<u8>, Item>,
     counters: Counters,
+    /// How many items were struck from the list since they were gone for their time or for room (N5).
+    gone: u64,
     /// The page that comes next, and which items must have been shown at the end.
     scan: Option<Scan>,
     next_cas: u64,
@@ -100,6 +103,7 @@ impl<S: Store> Beside<S> {
             now: Tick::from_count(1_000),
             items: BTreeMap::new(),
             counters: Counters::default(),
+            gone: 0,
             scan: None,
             next_cas: 1,
             next_byte: 0,
@@ -123,16 +127,43 @@ impl<S: Store> Beside<S> {
         &self.store
     }
 
-    /// Makes a call of the store, and judges what has become of it.
+    /// Makes a call of the store, and judges what has become of it, and of everything else in the store.
     ///
     /// # Panics
     /// If one of the rules does not hold.
     pub fn call(&mut self, call: Call) {
+        self.ask(call);
+        self.look();
+    }
+
+    /// Makes a call of the store, and judges what has become of the item that it is about. What has become of
+    /// the others is judged by the next [`look`](Self::look).
+    ///
+    /// # Panics
+    /// If one of the rules does not hold.
+    pub fn ask(&mut self, call: Call) {
         let before = self.counters;
+        let key = call.key().map(key);
+        // An item that is gone is struck before another one has its key.
+        if let Some(key) = &key {
+            self.compare(key);
+        }
         let stored = self.enact(call);
         let expected = before.total_items + u64::from(stored);
         assert_eq!(self.counters.total_items, expected, "N5: {call:?}");
-        self.reconcile(&before);
+        if let Some(key) = &key {
+            self.compare(key);
+        }
+        let held_bytes = self.store.usage().held_bytes;
+        assert!(held_bytes <= self.bytes_max, "N4: over the limit");
+    }
+
+    /// Judges everything that is in the store, and the store's parts by its own rules.
+    ///
+    /// # Panics
+    /// If one of the rules does not hold.
+    pub fn look(&mut self) {
+        self.reconcile();
         self.store.check();
     }
 
@@ -154,7 +185,7 @@ impl<S: Store> Beside<S> {
             Call::Remove { key: number } => {
                 if let Ok(slot) = self.store.find(named(&key(number))) {
                     self.store.remove(slot);
-                    self.items.remove(&key(number));
+                    self.strike(&key(number));
                 }
             }
             Call::Touch { key: number, ttl } => self.change_header(&key(number), |header, now| {
@@ -178,8 +209,14 @@ impl<S: Store> Beside<S> {
                 }
             }
             Call::Clear => {
+                // Which of them were gone before for another reason can only be told now.
+                self.compare_all();
                 self.store.clear();
                 self.items.retain(|_, item| item.header.locked);
+                let items = &self.items;
+                if let Some(scan) = &mut self.scan {
+                    scan.wanted.retain(|key| items.contains_key(key));
+                }
                 self.seen.spared += self.items.len() as u64;
                 for item in self.items.values_mut() {
                     item.is_doomed = true;
@@ -312,7 +349,7 @@ impl<S: Store> Beside<S> {
         item.header = header;
         if item.is_doomed && !is_locked {
             self.store.remove(slot);
-            self.items.remove(key);
+            self.strike(key);
         }
     }
 
@@ -362,64 +399,80 @@ impl<S: Store> Beside<S> {
             scan.cursor = next;
             self.scan = Some(scan);
         } else {
-            let missing: Vec<_> = scan.wanted.difference(&scan.shown).collect();
+            let shown = mem::take(&mut scan.shown);
+            self.scan = Some(scan);
+            // What is gone by now need not have been shown.
+            self.compare_all();
+            let wanted = self.scan.take().map(|scan| scan.wanted).unwrap_or_default();
+            let missing: Vec<_> = wanted.difference(&shown).collect();
             assert!(missing.is_empty(), "N6: {missing:?}");
             self.seen.scans += 1;
         }
     }
 
-    /// Compares every item, and strikes what is gone with good reason.
-    fn reconcile(&mut self, before: &Counters) {
-        let (mut gone, mut bytes, mut locked_bytes) = (0, 0, 0);
-        for number in 0..KEYS {
-            let key = key(number);
-            let found = self.store.find(named(&key)).ok();
-            let item = self.items.get(&key);
-            match (found, item) {
-                (None, None) => {}
-                (Some(slot), Some(item)) => {
-                    assert_eq!(self.store.key(slot), named(&key), "N1");
-                    assert_eq!(self.store.header(slot), item.header, "N1: {key:?}");
-                    assert_eq!(self.store.value(slot), item.value, "N1: {key:?}");
-                    let shown = self.store.show(slot);
-                    assert_eq!(shown.key, named(&key), "N1");
-                    assert_eq!(&*shown.value, item.value, "N1");
-                    assert_eq!(shown.item_bytes, self.store.item_bytes(slot), "N1");
-                    bytes += self.store.item_bytes(slot);
-                    if item.header.locked {
-                        locked_bytes += self.store.item_bytes(slot);
-                    }
-                }
-                (Some(_), None) => panic!("N1: {key:?} is there, and should not be"),
-                (None, Some(item)) => {
-                    assert!(!item.header.locked, "N2: {key:?} was locked");
-                    let deadline = item.header.deadline;
-                    let is_past = deadline.is_some_and(|deadline| deadline.has_passed(self.now));
-                    assert!(
-                        is_past || self.room == Room::Scarce,
-                        "N2: {key:?} was evicted"
-                    );
-                    gone += 1;
-                    self.items.remove(&key);
-                    if let Some(scan) = &mut self.scan {
-                        scan.wanted.remove(&key);
-                    }
-                }
-            }
-            if let Some(scan) = &mut self.scan
-                && !self.items.contains_key(&key)
-            {
-                scan.wanted.remove(&key);
+    /// Compares every item, and what all of them take.
+    fn reconcile(&mut self) {
+        self.compare_all();
+        let (mut bytes, mut locked_bytes) = (0, 0);
+        for (key, item) in &self.items {
+            let slot = self.store.find(named(key)).ok();
+            let slot = slot.expect("N1: it was compared");
+            bytes += self.store.item_bytes(slot);
+            if item.header.locked {
+                locked_bytes += self.store.item_bytes(slot);
             }
         }
-        let told = |counters: &Counters| counters.evictions + counters.reclaimed;
-        assert_eq!(told(&self.counters) - told(before), gone, "N5: gone");
+        let told = self.counters.evictions + self.counters.reclaimed;
+        assert_eq!(told, self.gone, "N5: gone");
         let usage = self.store.usage();
         assert_eq!(usage.items, self.items.len(), "N4: items");
         assert_eq!(usage.bytes, bytes, "N4: bytes");
         assert_eq!(usage.locked_bytes, locked_bytes, "N4: locked bytes");
         assert!(usage.bytes <= usage.held_bytes, "N4: bytes");
         assert!(usage.held_bytes <= self.bytes_max, "N4: over the limit");
+    }
+
+    fn compare_all(&mut self) {
+        for number in 0..KEYS {
+            self.compare(&key(number));
+        }
+    }
+
+    /// Compares the item of a key, and strikes it from the list if it is gone with good reason.
+    fn compare(&mut self, key: &[u8]) {
+        let found = self.store.find(named(key)).ok();
+        match (found, self.items.get(key)) {
+            (None, None) => {}
+            (Some(slot), Some(item)) => {
+                assert_eq!(self.store.key(slot), named(key), "N1");
+                assert_eq!(self.store.header(slot), item.header, "N1: {key:?}");
+                assert_eq!(self.store.value(slot), item.value, "N1: {key:?}");
+                let shown = self.store.show(slot);
+                assert_eq!(shown.key, named(key), "N1");
+                assert_eq!(&*shown.value, item.value, "N1");
+                assert_eq!(shown.item_bytes, self.store.item_bytes(slot), "N1");
+            }
+            (Some(_), None) => panic!("N1: {key:?} is there, and should not be"),
+            (None, Some(item)) => {
+                assert!(!item.header.locked, "N2: {key:?} was locked");
+                let deadline = item.header.deadline;
+                let is_past = deadline.is_some_and(|deadline| deadline.has_passed(self.now));
+                assert!(
+                    is_past || self.room == Room::Scarce,
+                    "N2: {key:?} was evicted"
+                );
+                self.gone += 1;
+                self.strike(key);
+            }
+        }
+    }
+
+    /// Takes an item from the list; a scan need not show it any more.
+    fn strike(&mut self, key: &[u8]) {
+        self.items.remove(key);
+        if let Some(scan) = &mut self.scan {
+            scan.wanted.remove(key);
+        }
     }
 
     fn new_header(&mut self) -> ItemHeader {

@@ -95,6 +95,25 @@ pub struct Sizes {
 }
 
 impl Call {
+    /// Whose item it is about, if it is about one.
+    #[must_use]
+    pub const fn key(&self) -> Option<u8> {
+        match *self {
+            Self::Put { key, .. }
+            | Self::Extend { key, .. }
+            | Self::Remove { key }
+            | Self::Touch { key, .. }
+            | Self::Lock { key, .. }
+            | Self::Hit { key }
+            | Self::SetAside { kept: key, .. } => Some(key),
+            Self::Clear
+            | Self::Crawl { .. }
+            | Self::Scan { .. }
+            | Self::Limit { .. }
+            | Self::Pass { .. } => None,
+        }
+    }
+
     /// Draws a call. No bytes are left after a while: then all draws are the same.
     ///
     /// # Errors
