@@ -176,11 +176,21 @@ fn call_all<S: Store>(store: S, room: stores::Room, limits: &Limits, input: &[u8
     };
     let mut source = Unstructured::new(input);
     let mut beside = stores::Beside::new(store, room, limits);
+    let mut calls = 0_u32;
     while !source.is_empty() {
         let call = stores::Call::draw(&mut source, sizes).expect("drawing does not fail");
-        beside.call(call);
+        beside.ask(call);
+        calls += 1;
+        if calls % CALLS_A_LOOK == 0 {
+            beside.look();
+        }
     }
+    beside.look();
 }
+
+/// After so many calls everything in a store is looked at, and at the end; after each call the item that it was
+/// about. What is broken stays broken until then, and the suite for all stores looks after every call.
+const CALLS_A_LOOK: u32 = 64;
 
 const BINARY_MAGIC: u8 = 0x80;
 
