@@ -550,7 +550,7 @@ fn a_tick_lets_go_of_so_many_bytes() {
 #[test]
 fn a_tick_carries_so_many_bytes() {
     const TICK_BYTES: usize = 1_000 * (2 << 10);
-    let value = [7; 20_000];
+    let value = vec![7; 20_000];
     let mut bench = Bench::new(64 << 20);
     for number in 0..1_500 {
         let header = if number % 4 == 0 {
