@@ -15,7 +15,7 @@ use crate::load::{PATIENCE, Workload, read};
 use crate::wire::{Ask, Dialect, Reply, Requests, shown};
 
 /// How often it asks.
-const INTERVAL: Duration = Duration::from_micros(100);
+pub(super) const INTERVAL: Duration = Duration::from_micros(100);
 /// Its keys begin where no other client's are.
 const FIRST_KEY: u32 = 0x7000_0000;
 const KEYS: u32 = 100;
@@ -78,6 +78,17 @@ impl Innocent {
         self.sets = Latencies::new();
         self.misses = 0;
         self.due = Instant::now();
+    }
+
+    /// As [`turn`](Self::turn), but from `end` on it asks no more.
+    ///
+    /// # Errors
+    /// As [`turn`](Self::turn).
+    pub(crate) fn turn_until(&mut self, end: Instant) -> Result<()> {
+        if self.asked.is_none() && Instant::now() >= end {
+            return Ok(());
+        }
+        self.turn()
     }
 
     /// Asks if it is time to, takes the answer if it is there, and never waits.
@@ -143,6 +154,8 @@ impl Innocent {
 pub(crate) struct Beside<'a, W> {
     pub(crate) innocent: &'a mut Innocent,
     pub(crate) load: W,
+    /// Until then the innocent client asks: what the load has asked for is answered after it, if not before.
+    pub(crate) until: Instant,
 }
 
 impl<W: Workload> Workload for Beside<'_, W> {
@@ -157,6 +170,6 @@ impl<W: Workload> Workload for Beside<'_, W> {
     }
 
     fn share(&mut self) -> Result<()> {
-        self.innocent.turn()
+        self.innocent.turn_until(self.until)
     }
 }

@@ -221,6 +221,7 @@ fn an_innocent_client_is_served_beside_the_load() {
     let mut beside = Beside {
         innocent: &mut innocent,
         load: GetsSets::new(1, 100),
+        until: Instant::now() + Duration::from_secs(60),
     };
     let requests = requests(innocent::VALUE_BYTES);
     let stop = Stop::Requests(20_000);
@@ -235,4 +236,24 @@ fn an_innocent_client_is_served_beside_the_load() {
     assert!(innocent.sets.percentiles().max_us > 0.0);
     assert!(innocent.gets.percentiles().max_us > 0.0);
     assert_eq!(innocent.misses, 0);
+}
+
+/// A server that serves one connection as long as it asks would keep the load for ever.
+#[test]
+fn an_innocent_client_asks_no_more_when_its_time_is_over() {
+    let server = Scripted::start(innocent::VALUE_BYTES, 1_000, Flaw::None, 0);
+    let mut innocent = Innocent::new(server.address).expect("it listens");
+    let end = Instant::now() + Duration::from_millis(20);
+    while Instant::now() < end + Duration::from_millis(20) {
+        innocent.turn_until(end).expect("answered");
+    }
+    let heard = server.served();
+    for _ in 0..1_000 {
+        innocent.turn_until(end).expect("nothing is under way");
+    }
+    assert!(Instant::now() > end + innocent::INTERVAL);
+    assert_eq!(server.served(), heard, "it asked after its end");
+    innocent.turn().expect("sent");
+    innocent.settle().expect("answered");
+    assert_eq!(server.served(), heard + 1);
 }

@@ -106,6 +106,11 @@ impl Fill {
         }
     }
 
+    /// How many are still to be asked for.
+    pub(crate) fn left(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Past the limit of memory: what is refused is counted.
     pub(crate) fn past_the_limit(keys: Range<u32>) -> Self {
         Self {

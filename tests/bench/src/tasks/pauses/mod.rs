@@ -31,6 +31,14 @@ const ITEM_BYTES: Range<u64> = 160..400;
 /// What happens meanwhile, in this order.
 const PHASES: [&str; 6] = ["alone", "fill", "flush_all", "expiry", "evict", "evict hot"];
 
+/// A server that stores fewer than so many items a second beside the innocent client is not waited for.
+const SETS_A_SECOND_MIN: u32 = 20_000;
+/// But every server is waited for so long.
+const FILLING_MIN: Duration = Duration::from_secs(10);
+/// Whoever asks beside the innocent client and is not answered for so long is waited for without it: there are
+/// servers that answer one connection as long as that asks (yrmcds with one worker).
+const STARVED_AFTER: Duration = Duration::from_secs(2);
+
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
@@ -183,17 +191,24 @@ impl Stage {
         Ok(())
     }
 
-    /// The others store items.
+    /// The others store items: all of them, unless that takes too long.
     fn store(&mut self, fill: Fill) -> Result<String> {
         let started = Instant::now();
         let mut meter = Meter::new();
+        let items = fill.left();
+        let patience = filling_patience(items);
         let mut beside = Beside {
             innocent: &mut self.innocent,
             load: fill,
+            until: started + patience,
         };
-        self.load
-            .run(&requests(0), &mut beside, Stop::AtTheEnd, &mut meter)?;
-        let rate = meter.operations as f64 / started.elapsed().as_secs_f64();
+        let stop = Stop::After(patience);
+        self.load.run(&requests(0), &mut beside, stop, &mut meter)?;
+        let stored = meter.operations;
+        if beside.load.left() > 0 {
+            return Ok(format!("{stored} of {items} sets after {patience:?}"));
+        }
+        let rate = stored as f64 / started.elapsed().as_secs_f64();
         let refused = match beside.load.refused {
             0 => String::new(),
             refused => format!(", {refused} refused"),
@@ -216,8 +231,9 @@ impl Stage {
     /// Somebody asks, while the innocent client is served.
     fn ask(&mut self, control: &mut Control, question: Question) -> Result<Answer> {
         control.ask(question)?;
+        let starved_at = Instant::now() + STARVED_AFTER;
         loop {
-            self.innocent.turn()?;
+            self.innocent.turn_until(starved_at)?;
             if let Some(answer) = control.turn()? {
                 return Ok(answer);
             }
@@ -268,6 +284,12 @@ impl Stage {
             })
         })
     }
+}
+
+/// How long a server is waited for that is to store so many items.
+fn filling_patience(items: usize) -> Duration {
+    let seconds = items as f64 / f64::from(SETS_A_SECOND_MIN);
+    FILLING_MIN.max(Duration::from_secs_f64(seconds))
 }
 
 /// Gets a range of keys, which may or may not be there.
