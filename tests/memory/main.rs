@@ -4,6 +4,9 @@
 //!   locks and what they take included.
 //!   After the limit was lowered, so does it once the ticks have come that want to.
 //! - M2: when the system has no memory for a segment, that store is refused, and nothing else happens.
+//! - M3: no call allocates much, or gives much back: [`calls`].
+
+mod calls;
 
 use std::alloc::System;
 use std::sync::{Mutex, MutexGuard, PoisonError};
