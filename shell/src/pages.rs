@@ -1,4 +1,4 @@
-//! Memory for items: pages of the system's.
+//! Memory for items and their index: pages of the system's.
 //!
 //! From the allocator, what a store gives back can be cut up for something smaller and stay with the
 //! process; how much depends on sizes, on threads, and on what else was freed. Pages that are given

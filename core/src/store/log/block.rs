@@ -1,4 +1,4 @@
-//! Where the memory of a segment comes from.
+//! Where the memory of segments, and of the buckets of the index, comes from.
 //!
 //! A store allocates most of what it has in pieces of one size, and gives whole ones back. An
 //! allocator that also serves smaller things cuts up what it was given back, and then the process

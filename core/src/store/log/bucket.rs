@@ -12,6 +12,15 @@ use super::geometry::Address;
 /// How many entries fit.
 pub(super) const BUCKET_ENTRIES: usize = 10;
 
+/// What a bucket takes, in bytes: its addresses, then its tags, then where it goes on.
+pub(super) const BUCKET_BYTES: usize = 64;
+
+/// Where its tags begin.
+const TAGS_AT: usize = BUCKET_ENTRIES * size_of::<u32>();
+
+/// Where it says where it goes on.
+const OVERFLOW_AT: usize = TAGS_AT + BUCKET_ENTRIES * size_of::<u16>();
+
 /// The bits of a tag that are compared.
 const COMPARED: u16 = 0xFFF0;
 
@@ -31,7 +40,6 @@ pub(super) struct Tag(u16);
 
 /// A bucket.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
 pub(super) struct Bucket {
     addresses: [u32; BUCKET_ENTRIES],
     tags: [u16; BUCKET_ENTRIES],
@@ -89,9 +97,43 @@ impl Bucket {
         overflow: 0,
     };
 
+    /// The bucket that [`to_bytes`](Self::to_bytes) has written.
+    #[inline]
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut bucket = Self::EMPTY;
+        let (addresses, _) = bytes[..TAGS_AT].as_chunks();
+        for (address, bytes) in bucket.addresses.iter_mut().zip(addresses) {
+            *address = u32::from_le_bytes(*bytes);
+        }
+        let (tags, _) = bytes[TAGS_AT..OVERFLOW_AT].as_chunks();
+        for (tag, bytes) in bucket.tags.iter_mut().zip(tags) {
+            *tag = u16::from_le_bytes(*bytes);
+        }
+        let (overflow, _) = bytes[OVERFLOW_AT..].as_chunks();
+        bucket.overflow = u32::from_le_bytes(overflow[0]);
+        bucket
+    }
+
+    /// As it stands in memory.
+    #[inline]
+    pub(super) fn to_bytes(self) -> [u8; BUCKET_BYTES] {
+        let mut bytes = [0; BUCKET_BYTES];
+        let (addresses, _) = bytes[..TAGS_AT].as_chunks_mut();
+        for (bytes, address) in addresses.iter_mut().zip(self.addresses) {
+            *bytes = address.to_le_bytes();
+        }
+        let (tags, _) = bytes[TAGS_AT..OVERFLOW_AT].as_chunks_mut();
+        for (bytes, tag) in tags.iter_mut().zip(self.tags) {
+            *bytes = tag.to_le_bytes();
+        }
+        bytes[OVERFLOW_AT..].copy_from_slice(&self.overflow.to_le_bytes());
+        bytes
+    }
+
     /// The entries whose keys may have this hash.
     // The cast keeps the bits that are wanted.
     #[allow(clippy::cast_possible_truncation)]
+    #[inline]
     pub(super) fn candidates(&self, hash: u64) -> impl Iterator<Item = (usize, Address)> {
         let wanted = (hash >> 48) as u16 & COMPARED;
         // As in `position`.
@@ -158,6 +200,11 @@ impl Bucket {
         (0..self.len()).map(|at| self.entry(at))
     }
 
+    /// As [`entries`](Self::entries), of a bucket that is not looked at again.
+    pub(super) fn into_entries(self) -> impl Iterator<Item = Entry> {
+        (0..self.len()).map(move |at| self.entry(at))
+    }
+
     /// The bucket that goes on.
     pub(super) const fn overflow(&self) -> Option<u32> {
         self.overflow.checked_sub(1)
@@ -186,7 +233,25 @@ mod tests {
 
     #[test]
     fn a_bucket_is_a_line_of_the_cache() {
-        assert_eq!((size_of::<Bucket>(), align_of::<Bucket>()), (64, 64));
+        assert_eq!(OVERFLOW_AT + size_of::<u32>(), BUCKET_BYTES);
+    }
+
+    #[test]
+    fn a_bucket_is_what_was_written() {
+        let mut bucket = Bucket::EMPTY;
+        for at in 0..BUCKET_ENTRIES {
+            let entry = Entry {
+                address: Address::from_number(0x0102_0304 << at),
+                tag: Tag(0x8001 >> at),
+            };
+            bucket.set(at, entry);
+        }
+        bucket.set_overflow(Some(0xA0B0_C0D0));
+        let again = Bucket::from_bytes(&bucket.to_bytes());
+        assert_eq!(again.addresses, bucket.addresses);
+        assert_eq!(again.tags, bucket.tags);
+        assert_eq!(again.overflow(), Some(0xA0B0_C0D0));
+        assert_eq!(Bucket::from_bytes(&[0; BUCKET_BYTES]).len(), 0);
     }
 
     #[test]

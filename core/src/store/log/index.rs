@@ -16,7 +16,9 @@
 //! Source: Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980.
 
 use super::Full;
-use super::bucket::{BUCKET_ENTRIES, Bucket, Entry, Tag};
+use super::block::Block;
+use super::bucket::{BUCKET_BYTES, BUCKET_ENTRIES, Bucket, Entry, Tag};
+use super::buckets::Buckets;
 use super::chunks::Chunks;
 use super::geometry::{Address, Geometry};
 
@@ -29,9 +31,9 @@ const ENTRIES_SHRINK: usize = 3;
 
 /// The addresses of a store by the hash of their keys.
 #[derive(Debug)]
-pub(super) struct Index {
-    primary: Chunks<Bucket>,
-    overflow: Chunks<Bucket>,
+pub(super) struct Index<B> {
+    primary: Buckets<B>,
+    overflow: Buckets<B>,
     /// For each overflow bucket, the number of the primary one that its chain begins with.
     owners: Chunks<u32>,
     len: usize,
@@ -58,12 +60,12 @@ fn find_in<T>(
     candidates.find_map(|(_, address)| Some((address, look(address)?)))
 }
 
-impl Index {
+impl<B: Block> Index<B> {
     pub(super) const fn new(geometry: Geometry) -> Self {
-        let buckets = geometry.chunk_len(size_of::<Bucket>(), 2);
+        let buckets = geometry.chunk_len(BUCKET_BYTES, 2);
         Self {
-            primary: Chunks::new(buckets),
-            overflow: Chunks::new(buckets),
+            primary: Buckets::new(buckets),
+            overflow: Buckets::new(buckets),
             owners: Chunks::new(geometry.chunk_len(size_of::<u32>(), 2)),
             len: 0,
         }
@@ -119,8 +121,8 @@ impl Index {
         if self.primary.len() == 0 {
             return None;
         }
-        let bucket = &self.primary[self.bucket(hash)];
-        match find_in(bucket, hash, &look) {
+        let bucket = self.primary.get(self.bucket(hash));
+        match find_in(&bucket, hash, &look) {
             Some(found) => Some(found),
             None => self.find_behind(bucket.overflow()?, hash, &look),
         }
@@ -134,12 +136,12 @@ impl Index {
         hash: u64,
         look: &impl Fn(Address) -> Option<T>,
     ) -> Option<(Address, T)> {
-        let mut bucket = &self.overflow[first as usize];
+        let mut bucket = self.overflow.get(first as usize);
         loop {
-            if let Some(found) = find_in(bucket, hash, look) {
+            if let Some(found) = find_in(&bucket, hash, look) {
                 return Some(found);
             }
-            bucket = &self.overflow[bucket.overflow()? as usize];
+            bucket = self.overflow.get(bucket.overflow()? as usize);
         }
     }
 
@@ -149,7 +151,7 @@ impl Index {
         if self.primary.len() == 0 {
             return 0;
         }
-        self.primary[self.bucket(hash)].overflow().unwrap_or(0)
+        self.primary.get(self.bucket(hash)).overflow().unwrap_or(0)
     }
 
     /// What must be allocated before an entry of this hash can be inserted, in bytes.
@@ -171,7 +173,7 @@ impl Index {
     /// [`Full`] if the allocator refuses what [`insert_bytes`](Self::insert_bytes) said.
     pub(super) fn insert(&mut self, hash: u64, address: Address) -> Result<(), Full> {
         if self.primary.len() == 0 {
-            self.primary.push(Bucket::EMPTY)?;
+            self.primary.push(&Bucket::EMPTY)?;
         }
         let bucket = self.bucket(hash);
         let tag = Tag::new(hash, self.depth(bucket));
@@ -183,9 +185,10 @@ impl Index {
     /// The item at `old`, which is here, has moved to `new`.
     pub(super) fn replace(&mut self, hash: u64, old: Address, new: Address) {
         let (at, place) = self.position(hash, old);
-        let bucket = self.at_mut(at);
-        let tag = bucket.entry(place).tag;
-        bucket.set(place, Entry { address: new, tag });
+        self.edit(at, |bucket| {
+            let tag = bucket.entry(place).tag;
+            bucket.set(place, Entry { address: new, tag });
+        });
     }
 
     /// Takes out an entry that is here.
@@ -213,16 +216,17 @@ impl Index {
         let upper = self.primary.len();
         let lower = upper - (1 << upper.ilog2());
         let depth = self.depth(lower);
-        self.primary.push(Bucket::EMPTY)?;
+        self.primary.push(&Bucket::EMPTY)?;
         let upper_count = self.halve(lower, depth, hash_of);
         if upper_count == self.chain_len(lower) {
             // All of them: the chain changes hands as it is.
-            let bucket = core::mem::replace(&mut self.primary[lower], Bucket::EMPTY);
-            self.primary[upper] = bucket;
+            let bucket = self.primary.get(lower);
+            self.primary.set(lower, &Bucket::EMPTY);
+            self.primary.set(upper, &bucket);
             let mut next = bucket.overflow();
             while let Some(number) = next {
                 self.owners[number as usize] = number_of(upper);
-                next = self.overflow[number as usize].overflow();
+                next = self.overflow.get(number as usize).overflow();
             }
         } else if upper_count > 0 {
             self.part(lower, upper);
@@ -248,16 +252,18 @@ impl Index {
             // Later, when there are still fewer: then it takes no memory to give some back.
             return false;
         }
-        let upper_entries = self.primary[last];
-        let lower_entries = self.primary[lower];
+        let upper_entries = self.primary.get(last);
+        let lower_entries = self.primary.get(lower);
+        let mut merged = lower_entries;
         for (at, entry) in lower_entries.entries().enumerate() {
             let tag = entry.tag.merge(false);
-            self.primary[lower].set(at, Entry { tag, ..entry });
+            merged.set(at, Entry { tag, ..entry });
         }
         for (at, entry) in upper_entries.entries().enumerate() {
             let tag = entry.tag.merge(true);
-            self.primary[lower].set(below + at, Entry { tag, ..entry });
+            merged.set(below + at, Entry { tag, ..entry });
         }
+        self.primary.set(lower, &merged);
         self.primary.pop();
         self.primary.trim();
         true
@@ -271,9 +277,9 @@ impl Index {
             .checked_sub(1)
             .map(|_| At::primary(bucket));
         core::iter::from_fn(move || {
-            let at = next?;
-            next = self.at(at).overflow().map(At::Overflow);
-            Some(self.at(at).entries())
+            let bucket = self.at(next?);
+            next = bucket.overflow().map(At::Overflow);
+            Some(bucket.into_entries())
         })
         .flatten()
     }
@@ -293,7 +299,7 @@ impl Index {
                 let entry = self.at(at).entry(place);
                 let (is_upper, _) = entry.tag.split().unwrap_or_else(|| {
                     let tag = Tag::new(hash_of(entry.address), depth);
-                    self.at_mut(at).set(place, Entry { tag, ..entry });
+                    self.edit(at, |bucket| bucket.set(place, Entry { tag, ..entry }));
                     tag.split().expect("a new tag knows three splits")
                 });
                 upper_count += usize::from(is_upper);
@@ -335,13 +341,14 @@ impl Index {
     fn cut(&mut self, bucket: usize) {
         let mut next = Some(At::primary(bucket));
         while let Some(at) = next {
-            let bucket = self.at_mut(at);
-            for place in 0..bucket.len() {
-                let entry = bucket.entry(place);
-                let (_, tag) = entry.tag.split().expect("halve has seen to it");
-                bucket.set(place, Entry { tag, ..entry });
-            }
-            next = bucket.overflow().map(At::Overflow);
+            next = self.edit(at, |bucket| {
+                for place in 0..bucket.len() {
+                    let entry = bucket.entry(place);
+                    let (_, tag) = entry.tag.split().expect("halve has seen to it");
+                    bucket.set(place, Entry { tag, ..entry });
+                }
+                bucket.overflow().map(At::Overflow)
+            });
         }
     }
 
@@ -353,14 +360,13 @@ impl Index {
             self.owners.push(number_of(bucket))?;
             let mut added = Bucket::EMPTY;
             added.set(0, entry);
-            if let Err(full) = self.overflow.push(added) {
+            if let Err(full) = self.overflow.push(&added) {
                 self.owners.pop();
                 return Err(full);
             }
-            self.at_mut(last).set_overflow(Some(number));
+            self.edit(last, |bucket| bucket.set_overflow(Some(number)));
         } else {
-            let place = self.at(last).len();
-            self.at_mut(last).set(place, entry);
+            self.edit(last, |bucket| bucket.set(bucket.len(), entry));
         }
         Ok(())
     }
@@ -368,9 +374,9 @@ impl Index {
     /// Takes an entry out of a chain and fills its place with the last one (I2).
     fn take(&mut self, bucket: usize, at: At, place: usize) {
         let last = self.last_of(at);
-        let entry = self.at_mut(last).pop();
+        let entry = self.edit(last, Bucket::pop);
         if last != at || place < self.at(at).len() {
-            self.at_mut(at).set(place, entry);
+            self.edit(at, |bucket| bucket.set(place, entry));
         }
         if let At::Overflow(number) = last
             && self.at(last).len() == 0
@@ -383,13 +389,14 @@ impl Index {
     /// takes its place, so that the list has no gaps.
     fn unchain(&mut self, bucket: usize, number: u32) {
         let before = self.link_to(bucket, number);
-        self.at_mut(before).set_overflow(None);
+        self.edit(before, |bucket| bucket.set_overflow(None));
         let moved = number_of(self.overflow.len() - 1);
         if moved != number {
             let owner = self.owners[moved as usize];
             let before = self.link_to(owner as usize, moved);
-            self.at_mut(before).set_overflow(Some(number));
-            self.overflow[number as usize] = self.overflow[moved as usize];
+            self.edit(before, |bucket| bucket.set_overflow(Some(number)));
+            let bucket = self.overflow.get(moved as usize);
+            self.overflow.set(number as usize, &bucket);
             self.owners[number as usize] = owner;
         }
         self.overflow.pop();
@@ -426,18 +433,22 @@ impl Index {
         }
     }
 
-    fn at(&self, at: At) -> &Bucket {
+    fn at(&self, at: At) -> Bucket {
         match at {
-            At::Primary(number) => &self.primary[number as usize],
-            At::Overflow(number) => &self.overflow[number as usize],
+            At::Primary(number) => self.primary.get(number as usize),
+            At::Overflow(number) => self.overflow.get(number as usize),
         }
     }
 
-    fn at_mut(&mut self, at: At) -> &mut Bucket {
+    /// Changes a bucket.
+    fn edit<T>(&mut self, at: At, change: impl FnOnce(&mut Bucket) -> T) -> T {
+        let mut bucket = self.at(at);
+        let changed = change(&mut bucket);
         match at {
-            At::Primary(number) => &mut self.primary[number as usize],
-            At::Overflow(number) => &mut self.overflow[number as usize],
+            At::Primary(number) => self.primary.set(number as usize, &bucket),
+            At::Overflow(number) => self.overflow.set(number as usize, &bucket),
         }
+        changed
     }
 
     /// Gives back what is not needed any more.
@@ -496,11 +507,11 @@ mod tests {
 
     use super::*;
 
-    fn index() -> Index {
+    fn index() -> Index<Vec<u8>> {
         Index::new(Geometry::for_memory(1 << 20))
     }
 
-    fn insert(index: &mut Index, number: u32, hash_of: HashOf<'_>) {
+    fn insert(index: &mut Index<Vec<u8>>, number: u32, hash_of: HashOf<'_>) {
         let address = Address::from_number(number);
         let hash = hash_of(address);
         let expected = index.held_bytes() + index.insert_bytes(hash);
@@ -511,7 +522,7 @@ mod tests {
         }
     }
 
-    fn remove(index: &mut Index, number: u32, hash_of: HashOf<'_>) {
+    fn remove(index: &mut Index<Vec<u8>>, number: u32, hash_of: HashOf<'_>) {
         let address = Address::from_number(number);
         index.remove(hash_of(address), address);
         index.shrink();

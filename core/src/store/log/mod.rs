@@ -19,6 +19,7 @@
 mod ahead;
 mod block;
 mod bucket;
+mod buckets;
 #[cfg(any(test, feature = "verify"))]
 mod check;
 mod chunks;
@@ -83,7 +84,7 @@ pub struct LogStore<H = SipHash, B = Vec<u8>> {
     aside_bytes_min: usize,
     geometry: Geometry,
     log: Log<B>,
-    index: Index,
+    index: Index<B>,
     ghost: Ghost,
     huge: Huge,
     tally: Tally,
