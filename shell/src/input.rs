@@ -8,8 +8,14 @@
 //! - F2: it is given back as soon as it is not needed, and the worker's buffer never grows: one long
 //!   request is not paid for ever.
 //! - F3: room that the system does not give, or only as its last, is an error of this client, and nobody else's.
+//! - F4: once a server of this process zeroes dead values ([`erase`]), room that a client gives back is zeroed, also what it
+//!   had before it grew. So nothing is left of a large value that is not in the worker's buffer, where other requests
+//!   take its place.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
+use zeroize::Zeroize;
 
 use crate::headroom;
 use crate::socket::Socket;
@@ -26,6 +32,18 @@ pub(crate) const REQUEST_BYTES_SHARED_MAX: usize = INPUT_BYTES / 2;
 /// The least room for what is still to come of such a request, in bytes: how long a line will be is
 /// not known before its end.
 const COLLECTED_BYTES_MIN: usize = INPUT_BYTES / 4;
+
+/// Whether a server of this process zeroes dead values (F4).
+static ERASES: AtomicBool = AtomicBool::new(false);
+
+/// From now on what clients have sent is zeroed when they are done with it (F4).
+pub(crate) fn erase() {
+    ERASES.store(true, Ordering::Relaxed);
+}
+
+fn erases() -> bool {
+    ERASES.load(Ordering::Relaxed)
+}
 
 /// One client's input.
 #[derive(Debug)]
@@ -80,7 +98,7 @@ impl Input {
         buffer.extend_from_slice(&self.kept);
         let read = transport.read(buffer, records);
         if matches!(read, Ok(1..)) {
-            self.kept.clear();
+            forget(&mut self.kept);
         } else {
             buffer.clear();
         }
@@ -112,7 +130,7 @@ impl Input {
             return Ok(());
         }
         if buffer.is_empty() {
-            self.kept.drain(..consumed);
+            drop_front(&mut self.kept, consumed);
         } else {
             let rest = &buffer[consumed..];
             reserve(&mut self.kept, rest.len())?;
@@ -120,9 +138,10 @@ impl Input {
             buffer.clear();
         }
         if self.kept.is_empty() {
+            forget(&mut self.kept);
             self.kept = Vec::new();
         } else if consumed > 0 {
-            self.kept.shrink_to_fit();
+            shrink(&mut self.kept);
         }
         Ok(())
     }
@@ -150,15 +169,67 @@ impl Input {
     }
 }
 
+impl Drop for Input {
+    fn drop(&mut self) {
+        forget(&mut self.kept);
+    }
+}
+
 fn reserve(buffer: &mut Vec<u8>, bytes: usize) -> rustix::io::Result<()> {
     if buffer.capacity() - buffer.len() >= bytes {
         return Ok(());
     }
     // What was there may have to be there twice for a moment.
     let allocated = headroom::allocate(buffer.len() + bytes, || {
-        buffer.try_reserve_exact(bytes).ok()
+        if erases() {
+            // Each time as much again: what is there is copied, and may be long.
+            move_to(buffer, buffer.len() + bytes.max(buffer.len()))
+        } else {
+            buffer.try_reserve_exact(bytes).ok()
+        }
     });
     allocated.ok_or(Errno::NOMEM)
+}
+
+/// Moves what is in `buffer` to new room for `bytes`, and leaves nothing of it where it was (F4).
+fn move_to(buffer: &mut Vec<u8>, bytes: usize) -> Option<()> {
+    let mut moved = Vec::new();
+    moved.try_reserve_exact(bytes).ok()?;
+    moved.extend_from_slice(buffer);
+    forget(&mut std::mem::replace(buffer, moved));
+    Some(())
+}
+
+/// Empties `buffer`.
+fn forget(buffer: &mut Vec<u8>) {
+    if erases() {
+        // All of its room.
+        buffer.zeroize();
+    } else {
+        buffer.clear();
+    }
+}
+
+/// Takes the first `bytes` out.
+fn drop_front(buffer: &mut Vec<u8>, bytes: usize) {
+    let len = buffer.len() - bytes;
+    if erases() {
+        buffer.copy_within(bytes.., 0);
+        buffer[len..].zeroize();
+        buffer.truncate(len);
+    } else {
+        buffer.drain(..bytes);
+    }
+}
+
+/// Gives the room back that is not needed.
+fn shrink(buffer: &mut Vec<u8>) {
+    if erases() {
+        // What cannot be moved stays, and is zeroed later.
+        let _ = move_to(buffer, buffer.len());
+    } else {
+        buffer.shrink_to_fit();
+    }
 }
 
 #[cfg(test)]
