@@ -18,33 +18,35 @@
 
 mod hold;
 mod limit;
+mod look;
 mod saved;
+mod session;
 mod waits;
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use latchd_core::command::{Command, GlobalCommand, ItemCommand, Keys, ScanCursor, Set, Wait};
-use latchd_core::engine::{Config, Core, Event, Held, Holding, Numbers, Prefixes};
+use latchd_core::command::{Command, GlobalCommand, ItemCommand, Set, Wait};
+use latchd_core::engine::{Config, Core, Event, Held, Numbers};
 use latchd_core::key::Key;
-use latchd_core::reply::{KeysPage, Reply};
-use latchd_core::stats::{LOCK_LINES_MAX, Report, Stats, StatsLine, StatsTopic};
+use latchd_core::reply::Reply;
+use latchd_core::stats::{Report, StatsLine, StatsTopic};
 use latchd_core::store::{HashSeed, LogStore, SipHash};
 use latchd_core::value::{SHARED_VALUE_BYTES_MIN, Value};
-use latchd_core::watch::Evicted;
-use latchd_core::{ConnId, Instant, Limits};
+use latchd_core::{Instant, Limits};
 
 use self::hold::Hold;
-use crate::budget::Holder;
+use self::session::ShardSet;
 use crate::clock;
 use crate::headroom;
 use crate::pages::Pages;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::AtomicBool;
 use crate::waiters::Waiters;
+
+pub(crate) use self::session::ShardSession;
 
 /// The most shards: a [`ShardSet`] has a bit for each.
 const SHARDS_MAX: usize = 64;
@@ -55,15 +57,6 @@ const SHARDS_PER_THREAD: usize = 4;
 /// Values of the largest size that must fit into a shard, so that dividing the memory does not make
 /// large values crowd each other out.
 const LARGEST_VALUES_PER_SHARD: usize = 8;
-
-/// How many bits of a [`ScanCursor`] are the store's own; the shard stands above them.
-const CURSOR_BITS: u32 = 56;
-
-/// Whoever asks and is no client: clients are numbered from 1.
-const NOBODY: ConnId = ConnId::from_number(0);
-
-/// A key that is locked, by whom and since when, and by how many.
-pub(crate) type LockedKey = (Box<[u8]>, Holding, usize);
 
 /// A shard's core: its items are in pages of the system's.
 type ShardCore = Core<LogStore<SipHash, Pages>>;
@@ -82,65 +75,6 @@ pub(crate) struct Shards {
     waiters: Arc<Waiters>,
     /// The cores remember what they evict.
     watches_evictions: AtomicBool,
-}
-
-/// What the shards know of one connection: as long as it is there, it may hold locks.
-#[derive(Debug)]
-pub(crate) struct ShardSession {
-    conn: ConnId,
-    /// Where it is told that it waits no more.
-    seat: Holder,
-    opened: ShardSet,
-    /// What it holds in each shard, as it has last seen that (D4): another connection may have given
-    /// a lock back there in the right of its grant. Empty as long as it has asked for none.
-    held: Vec<Held>,
-}
-
-/// Some of the shards.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct ShardSet(u64);
-
-impl ShardSet {
-    fn contains(self, shard: usize) -> bool {
-        self.0 & (1 << shard) != 0
-    }
-
-    fn insert(&mut self, shard: usize) {
-        self.0 |= 1 << shard;
-    }
-
-    fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl ShardSession {
-    /// A connection that has no lock yet. Its id must be new.
-    pub(crate) fn new(conn: ConnId, seat: Holder) -> Self {
-        Self {
-            conn,
-            seat,
-            opened: ShardSet::default(),
-            held: Vec::new(),
-        }
-    }
-
-    /// Whose it is.
-    pub(crate) fn conn(&self) -> ConnId {
-        self.conn
-    }
-
-    /// What it holds in the shards but this one.
-    fn held_elsewhere(&self, shard: usize) -> Held {
-        let others = self.held.iter().enumerate();
-        let others = others.filter(|(other, _)| *other != shard);
-        others.fold(Held::default(), |sum, (_, held)| sum.with(*held))
-    }
-
-    /// Whether it has ever asked for a lock.
-    pub(crate) fn may_hold(&self) -> bool {
-        !self.opened.is_empty()
-    }
 }
 
 /// How many shards serve `threads` threads within these limits: a power of two.
@@ -401,45 +335,6 @@ impl Shards {
         wants_more
     }
 
-    /// What was evicted since the last call, one shard after the other, and how many more there were.
-    /// What is evicted from now on is remembered if it `is_watched`.
-    pub(crate) fn evicted(&self, is_watched: bool) -> (Vec<Evicted>, u64) {
-        if !is_watched && !self.watches_evictions.load(Ordering::Relaxed) {
-            return (Vec::new(), 0);
-        }
-        self.watches_evictions.store(is_watched, Ordering::Relaxed);
-        let (mut all, mut missed) = (Vec::new(), 0);
-        for shard in 0..self.cores.len() {
-            let mut core = self.core(shard);
-            let (mut evicted, more) = core.take_evicted();
-            core.watch_evictions(is_watched);
-            all.append(&mut evicted);
-            missed += more;
-        }
-        (all, missed)
-    }
-
-    /// What is counted, and the `locks_max` locks that have been held for longest, as far as
-    /// [`Core::locks_in_force`] tells: for whoever watches.
-    pub(crate) fn look(&self, now: Instant, locks_max: usize) -> (Stats, Vec<LockedKey>) {
-        let mut locks = Vec::new();
-        for shard in 0..self.cores.len() {
-            let mut core = self.core_at(now, shard);
-            core.pass(now);
-            let mut held: Vec<_> = core.locks_in_force().collect();
-            held.sort_unstable_by_key(|(_, holding)| holding.since);
-            let oldest = held.into_iter().take(locks_max);
-            locks.extend(oldest.map(|(key, holding)| {
-                let holders = core.locks().holders_of(key).count();
-                (key.as_bytes().into(), holding, holders)
-            }));
-            drop(core);
-            locks.sort_by_key(|(_, holding, _): &LockedKey| holding.since);
-            locks.truncate(locks_max);
-        }
-        (self.stats(now, NOBODY), locks)
-    }
-
     fn all(&self) -> ShardSet {
         ShardSet(u64::MAX >> (SHARDS_MAX - self.cores.len()))
     }
@@ -530,73 +425,6 @@ impl Shards {
             }
         }
     }
-
-    /// A page of one shard; after its last page comes the next shard.
-    fn keys(&self, now: Instant, conn: ConnId, keys: Keys<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
-        let shard = usize::try_from(keys.cursor.0 >> CURSOR_BITS).unwrap_or(usize::MAX);
-        if shard >= self.cores.len() {
-            return answer(&Reply::Keys(KeysPage {
-                items: Vec::new(),
-                next: None,
-            }));
-        }
-        let cursor = ScanCursor(keys.cursor.0 & ((1 << CURSOR_BITS) - 1));
-        let command = Command::Global(GlobalCommand::Keys(Keys { cursor, ..keys }));
-        let mut core = self.core_at(now, shard);
-        let mut reply = core.execute(now, conn, command);
-        if let Reply::Keys(page) = &mut reply {
-            page.next = match page.next {
-                Some(next) => Some(cursor_in(shard, next)),
-                None if shard + 1 < self.cores.len() => {
-                    Some(cursor_in(shard + 1, ScanCursor::default()))
-                }
-                None => None,
-            };
-        }
-        answer(&reply);
-    }
-
-    /// The locks of one shard after the other, up to the bound.
-    fn lock_lines(&self, now: Instant) -> Vec<StatsLine> {
-        let mut lines = Vec::new();
-        for shard in 0..self.cores.len() {
-            let mut core = self.core_at(now, shard);
-            core.pass(now);
-            lines.append(&mut core.lock_lines());
-            if lines.len() >= LOCK_LINES_MAX {
-                lines.truncate(LOCK_LINES_MAX);
-                break;
-            }
-        }
-        lines
-    }
-
-    /// What was counted by prefix, over all shards.
-    fn prefix_lines(&self) -> Vec<StatsLine> {
-        let mut sum = Prefixes::default();
-        for shard in 0..self.cores.len() {
-            sum.add(self.core(shard).prefixes());
-        }
-        sum.lines()
-    }
-
-    /// The sum over all shards, one after the other: counters of a busy server never stand still.
-    fn stats(&self, now: Instant, conn: ConnId) -> Stats {
-        let mut sum = Stats::default();
-        let mut holders = BTreeSet::new();
-        for shard in 0..self.cores.len() {
-            let mut core = self.core_at(now, shard);
-            holders.extend(core.locks().holding_connections());
-            let command = Command::Global(GlobalCommand::Stats(StatsTopic::General));
-            if let Reply::Stats(report) = core.execute(now, conn, command) {
-                sum.add(report.stats);
-            }
-        }
-        // What every shard counts of one and the same thing is not to be added up.
-        sum.counters.cmd_flush /= self.cores.len() as u64;
-        sum.gauges.lock_holders = holders.len() as u64;
-        sum
-    }
 }
 
 fn is_flush_due(core: &ShardCore, now: Instant) -> bool {
@@ -615,11 +443,6 @@ fn takes_lock(command: &ItemCommand<'_>) -> bool {
         | ItemCommand::Release(_)
         | ItemCommand::Unlock { .. } => false,
     }
-}
-
-fn cursor_in(shard: usize, cursor: ScanCursor) -> ScanCursor {
-    assert!(cursor.0 < 1 << CURSOR_BITS, "a store counts its slots");
-    ScanCursor(((shard as u64) << CURSOR_BITS) | cursor.0)
 }
 
 #[cfg(test)]

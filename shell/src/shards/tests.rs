@@ -4,7 +4,15 @@ use latchd_core::command::{Get, GlobalCommand, ItemCommand, Set};
 use latchd_core::limits::MemoryRefused;
 use latchd_core::time::Exptime;
 
+use std::collections::BTreeSet;
+
+use latchd_core::ConnId;
+use latchd_core::command::{Keys, ScanCursor};
+use latchd_core::reply::KeysPage;
+
+use super::look::NOBODY;
 use super::*;
+use crate::budget::Holder;
 use crate::mailbox::Mailbox;
 
 const NOW: Instant = Instant::from_millis(0);

@@ -1,0 +1,141 @@
+//! What concerns all shards and changes nothing in them: who looks goes from one to the next, and holds one at a time.
+
+use std::collections::BTreeSet;
+
+use latchd_core::command::{Command, GlobalCommand, Keys, ScanCursor};
+use latchd_core::engine::{Holding, Prefixes};
+use latchd_core::reply::{KeysPage, Reply};
+use latchd_core::stats::{LOCK_LINES_MAX, Stats, StatsLine, StatsTopic};
+use latchd_core::watch::Evicted;
+use latchd_core::{ConnId, Instant};
+
+use super::Shards;
+use crate::sync::atomic::Ordering;
+
+/// How many bits of a [`ScanCursor`] are the store's own; the shard stands above them.
+const CURSOR_BITS: u32 = 56;
+
+/// Whoever asks and is no client: clients are numbered from 1.
+pub(super) const NOBODY: ConnId = ConnId::from_number(0);
+
+/// A key that is locked, by whom and since when, and by how many.
+pub(crate) type LockedKey = (Box<[u8]>, Holding, usize);
+
+impl Shards {
+    /// What was evicted since the last call, one shard after the other, and how many more there were.
+    /// What is evicted from now on is remembered if it `is_watched`.
+    pub(crate) fn evicted(&self, is_watched: bool) -> (Vec<Evicted>, u64) {
+        if !is_watched && !self.watches_evictions.load(Ordering::Relaxed) {
+            return (Vec::new(), 0);
+        }
+        self.watches_evictions.store(is_watched, Ordering::Relaxed);
+        let (mut all, mut missed) = (Vec::new(), 0);
+        for shard in 0..self.cores.len() {
+            let mut core = self.core(shard);
+            let (mut evicted, more) = core.take_evicted();
+            core.watch_evictions(is_watched);
+            all.append(&mut evicted);
+            missed += more;
+        }
+        (all, missed)
+    }
+
+    /// What is counted, and the `locks_max` locks that have been held for longest, as far as
+    /// [`Core::locks_in_force`] tells: for whoever watches.
+    pub(crate) fn look(&self, now: Instant, locks_max: usize) -> (Stats, Vec<LockedKey>) {
+        let mut locks = Vec::new();
+        for shard in 0..self.cores.len() {
+            let mut core = self.core_at(now, shard);
+            core.pass(now);
+            let mut held: Vec<_> = core.locks_in_force().collect();
+            held.sort_unstable_by_key(|(_, holding)| holding.since);
+            let oldest = held.into_iter().take(locks_max);
+            locks.extend(oldest.map(|(key, holding)| {
+                let holders = core.locks().holders_of(key).count();
+                (key.as_bytes().into(), holding, holders)
+            }));
+            drop(core);
+            locks.sort_by_key(|(_, holding, _): &LockedKey| holding.since);
+            locks.truncate(locks_max);
+        }
+        (self.stats(now, NOBODY), locks)
+    }
+
+    /// A page of one shard; after its last page comes the next shard.
+    pub(super) fn keys(
+        &self,
+        now: Instant,
+        conn: ConnId,
+        keys: Keys<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let shard = usize::try_from(keys.cursor.0 >> CURSOR_BITS).unwrap_or(usize::MAX);
+        if shard >= self.cores.len() {
+            return answer(&Reply::Keys(KeysPage {
+                items: Vec::new(),
+                next: None,
+            }));
+        }
+        let cursor = ScanCursor(keys.cursor.0 & ((1 << CURSOR_BITS) - 1));
+        let command = Command::Global(GlobalCommand::Keys(Keys { cursor, ..keys }));
+        let mut core = self.core_at(now, shard);
+        let mut reply = core.execute(now, conn, command);
+        if let Reply::Keys(page) = &mut reply {
+            page.next = match page.next {
+                Some(next) => Some(cursor_in(shard, next)),
+                None if shard + 1 < self.cores.len() => {
+                    Some(cursor_in(shard + 1, ScanCursor::default()))
+                }
+                None => None,
+            };
+        }
+        answer(&reply);
+    }
+
+    /// The locks of one shard after the other, up to the bound.
+    pub(super) fn lock_lines(&self, now: Instant) -> Vec<StatsLine> {
+        let mut lines = Vec::new();
+        for shard in 0..self.cores.len() {
+            let mut core = self.core_at(now, shard);
+            core.pass(now);
+            lines.append(&mut core.lock_lines());
+            if lines.len() >= LOCK_LINES_MAX {
+                lines.truncate(LOCK_LINES_MAX);
+                break;
+            }
+        }
+        lines
+    }
+
+    /// What was counted by prefix, over all shards.
+    pub(super) fn prefix_lines(&self) -> Vec<StatsLine> {
+        let mut sum = Prefixes::default();
+        for shard in 0..self.cores.len() {
+            sum.add(self.core(shard).prefixes());
+        }
+        sum.lines()
+    }
+
+    /// The sum over all shards, one after the other: counters of a busy server never stand still.
+    pub(super) fn stats(&self, now: Instant, conn: ConnId) -> Stats {
+        let mut sum = Stats::default();
+        let mut holders = BTreeSet::new();
+        for shard in 0..self.cores.len() {
+            let mut core = self.core_at(now, shard);
+            holders.extend(core.locks().holding_connections());
+            let command = Command::Global(GlobalCommand::Stats(StatsTopic::General));
+            if let Reply::Stats(report) = core.execute(now, conn, command) {
+                sum.add(report.stats);
+            }
+        }
+        // What every shard counts of one and the same thing is not to be added up.
+        sum.counters.cmd_flush /= self.cores.len() as u64;
+        sum.gauges.lock_holders = holders.len() as u64;
+        sum
+    }
+}
+
+fn cursor_in(shard: usize, cursor: ScanCursor) -> ScanCursor {
+    assert!(cursor.0 < 1 << CURSOR_BITS, "a store counts its slots");
+    ScanCursor(((shard as u64) << CURSOR_BITS) | cursor.0)
+}

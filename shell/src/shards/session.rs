@@ -1,0 +1,65 @@
+//! What the shards know of a connection.
+
+use latchd_core::ConnId;
+use latchd_core::engine::Held;
+
+use crate::budget::Holder;
+
+/// What the shards know of one connection: as long as it is there, it may hold locks.
+#[derive(Debug)]
+pub(crate) struct ShardSession {
+    pub(super) conn: ConnId,
+    /// Where it is told that it waits no more.
+    pub(super) seat: Holder,
+    pub(super) opened: ShardSet,
+    /// What it holds in each shard, as it has last seen that (D4): another connection may have given
+    /// a lock back there in the right of its grant. Empty as long as it has asked for none.
+    pub(super) held: Vec<Held>,
+}
+
+/// Some of the shards.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct ShardSet(pub(super) u64);
+
+impl ShardSet {
+    pub(super) fn contains(self, shard: usize) -> bool {
+        self.0 & (1 << shard) != 0
+    }
+
+    pub(super) fn insert(&mut self, shard: usize) {
+        self.0 |= 1 << shard;
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl ShardSession {
+    /// A connection that has no lock yet. Its id must be new.
+    pub(crate) fn new(conn: ConnId, seat: Holder) -> Self {
+        Self {
+            conn,
+            seat,
+            opened: ShardSet::default(),
+            held: Vec::new(),
+        }
+    }
+
+    /// Whose it is.
+    pub(crate) fn conn(&self) -> ConnId {
+        self.conn
+    }
+
+    /// What it holds in the shards but this one.
+    pub(super) fn held_elsewhere(&self, shard: usize) -> Held {
+        let others = self.held.iter().enumerate();
+        let others = others.filter(|(other, _)| *other != shard);
+        others.fold(Held::default(), |sum, (_, held)| sum.with(*held))
+    }
+
+    /// Whether it has ever asked for a lock.
+    pub(crate) fn may_hold(&self) -> bool {
+        !self.opened.is_empty()
+    }
+}
