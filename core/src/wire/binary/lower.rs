@@ -16,6 +16,7 @@ use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, LockAfter,
     OnMissing, Set, SetMode, TtlStep, TtlSteps,
 };
+use crate::item::Cas;
 use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
@@ -38,9 +39,9 @@ pub fn lower<'a>(
         cas,
         extras,
         key,
-        value,
+        value: _,
     } = request;
-    let guard = cas.map_or(Guard::None, Guard::Match);
+    let guard = guard_of(cas);
     let success = StatusPacket::success(opcode.byte(), opaque);
     let error = |status| StatusPacket::error(opcode.byte(), opaque, status);
     let send = |packet| Step::Send {
@@ -54,87 +55,17 @@ pub fn lower<'a>(
             steps: touch(extras)?,
             ..Get::new(Key::new(key)?)
         }),
-        Verb::LockAndGet => {
-            let steps = if extras == Extras::None {
-                TtlSteps::NONE
-            } else {
-                touch(extras)?
-            };
-            Command::from(Get {
-                steps,
-                lock: true,
-                ..Get::new(Key::new(key)?)
-            })
-        }
-        verb @ (Verb::Set | Verb::Add | Verb::Replace | Verb::ReplaceAndUnlock) => {
-            let Extras::Store {
-                client_flags,
-                exptime,
-            } = extras
-            else {
-                return None;
-            };
-            let exptime = exptime_of(exptime);
-            let set = Set {
-                client_flags,
-                exptime,
-                guard,
-                ..Set::new(Key::new(key)?, value)
-            };
-            Command::from(match (verb, cas) {
-                (Verb::ReplaceAndUnlock, _) => Set {
-                    mode: SetMode::Replace,
-                    lock: LockAfter::Release,
-                    ..set
-                },
-                (Verb::Add, None) => Set {
-                    mode: SetMode::Add,
-                    ..set
-                },
-                (Verb::Replace, None) => Set {
-                    mode: SetMode::Replace,
-                    ..set
-                },
-                (_, _) => Set {
-                    mode: SetMode::Set,
-                    ..set
-                },
-            })
-        }
-        Verb::Append => {
-            let mode = SetMode::Append {
-                missing: OnMissing::Refuse,
-            };
-            Command::from(Set {
-                mode,
-                guard,
-                ..Set::new(Key::new(key)?, value)
-            })
-        }
-        Verb::Prepend => {
-            let mode = SetMode::Prepend {
-                missing: OnMissing::Refuse,
-            };
-            Command::from(Set {
-                mode,
-                guard,
-                ..Set::new(Key::new(key)?, value)
-            })
-        }
+        Verb::LockAndGet => lock_and_get(key, extras)?,
+        Verb::Set | Verb::Add | Verb::Replace | Verb::ReplaceAndUnlock => store(request)?,
+        Verb::Append => extend(request, |missing| SetMode::Append { missing })?,
+        Verb::Prepend => extend(request, |missing| SetMode::Prepend { missing })?,
         Verb::Delete => Command::from(Delete {
             guard,
             ..Delete::new(Key::new(key)?)
         }),
         Verb::Increment => arithmetic(key, Direction::Increment, extras, guard)?,
         Verb::Decrement => arithmetic(key, Direction::Decrement, extras, guard)?,
-        Verb::Flush => {
-            let at = match extras {
-                Extras::None => Exptime::Never,
-                Extras::Exptime(exptime) => exptime_of(exptime),
-                Extras::Store { .. } | Extras::Arithmetic { .. } | Extras::Level(_) => return None,
-            };
-            Command::Global(GlobalCommand::FlushAll { at })
-        }
+        Verb::Flush => flush(extras)?,
         Verb::Lock => Command::Item(ItemCommand::Lock {
             key: Key::new(key)?,
         }),
@@ -172,6 +103,69 @@ pub fn lower<'a>(
         command,
         envelope,
     })
+}
+
+fn guard_of(cas: Option<Cas>) -> Guard {
+    cas.map_or(Guard::None, Guard::Match)
+}
+
+fn lock_and_get(key: &[u8], extras: Extras) -> Option<Command<'_>> {
+    let steps = if extras == Extras::None {
+        TtlSteps::NONE
+    } else {
+        touch(extras)?
+    };
+    Some(Command::from(Get {
+        steps,
+        lock: true,
+        ..Get::new(Key::new(key)?)
+    }))
+}
+
+/// Set, Add and Replace, which are one with a CAS, and Replace and Unlock.
+fn store<'a>(request: &RequestPacket<'a>) -> Option<Command<'a>> {
+    let Extras::Store {
+        client_flags,
+        exptime,
+    } = request.extras
+    else {
+        return None;
+    };
+    let (mode, lock) = match (request.opcode.verb(), request.cas) {
+        (Verb::ReplaceAndUnlock, _) => (SetMode::Replace, LockAfter::Release),
+        (Verb::Add, None) => (SetMode::Add, LockAfter::Keep),
+        (Verb::Replace, None) => (SetMode::Replace, LockAfter::Keep),
+        (_, _) => (SetMode::Set, LockAfter::Keep),
+    };
+    Some(Command::from(Set {
+        client_flags,
+        exptime: exptime_of(exptime),
+        guard: guard_of(request.cas),
+        mode,
+        lock,
+        ..Set::new(Key::new(request.key)?, request.value)
+    }))
+}
+
+/// Append and Prepend, which make no item.
+fn extend<'a>(
+    request: &RequestPacket<'a>,
+    mode: impl Fn(OnMissing) -> SetMode,
+) -> Option<Command<'a>> {
+    Some(Command::from(Set {
+        mode: mode(OnMissing::Refuse),
+        guard: guard_of(request.cas),
+        ..Set::new(Key::new(request.key)?, request.value)
+    }))
+}
+
+fn flush(extras: Extras) -> Option<Command<'static>> {
+    let at = match extras {
+        Extras::None => Exptime::Never,
+        Extras::Exptime(exptime) => exptime_of(exptime),
+        Extras::Store { .. } | Extras::Arithmetic { .. } | Extras::Level(_) => return None,
+    };
+    Some(Command::Global(GlobalCommand::FlushAll { at }))
 }
 
 /// An exptime of the wire, which has no sign here.
@@ -242,314 +236,4 @@ pub(super) fn stats_topic(topic: &[u8]) -> Option<StatsTopic> {
 }
 
 #[cfg(test)]
-mod tests {
-    use alloc::vec::Vec;
-
-    use super::*;
-    use crate::command::{Keys, ScanCursor};
-    use crate::item::Cas;
-    use crate::reply::{KeysPage, Reply};
-    use crate::wire::binary::Opcode;
-    use crate::wire::binary::testing::AnyRequest;
-    use quickcheck::quickcheck;
-
-    const STORE: Extras = Extras::Store {
-        client_flags: 7,
-        exptime: 60,
-    };
-
-    /// How long the packets are that the requests are said to come from.
-    const PACKET_BYTES: usize = 100;
-
-    /// The step for a request in which the core has no part.
-    #[allow(clippy::unnecessary_wraps)]
-    fn sent(packet: StatusPacket) -> Option<Step<'static>> {
-        Some(Step::Send {
-            consumed: PACKET_BYTES,
-            response: LocalResponse::Packet(packet),
-        })
-    }
-
-    fn key() -> Key<'static> {
-        Key::new(b"k").unwrap()
-    }
-
-    fn with_key(opcode: Opcode, extras: Extras) -> RequestPacket<'static> {
-        RequestPacket {
-            key: b"k",
-            extras,
-            ..RequestPacket::new(opcode)
-        }
-    }
-
-    fn command<'a>(request: &RequestPacket<'a>) -> Command<'a> {
-        match lower(request, PACKET_BYTES, &mut Cursor::Start) {
-            Some(Step::Execute {
-                consumed,
-                command,
-                envelope,
-            }) => {
-                assert_eq!(consumed, PACKET_BYTES);
-                assert_eq!(envelope, Envelope::Binary(request.envelope()));
-                command
-            }
-            other => panic!("no command: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn the_loud_and_the_quiet_ask_the_same_of_the_core() {
-        for (loud, quiet, extras) in [
-            (Opcode::GetK, Opcode::GetQ, Extras::None),
-            (Opcode::Set, Opcode::SetQ, STORE),
-            (Opcode::Gat, Opcode::GatKQ, Extras::Exptime(9)),
-            (Opcode::LaG, Opcode::LaGKQ, Extras::None),
-            (Opcode::Unlock, Opcode::UnlockQ, Extras::None),
-        ] {
-            assert_eq!(
-                command(&with_key(loud, extras)),
-                command(&with_key(quiet, extras))
-            );
-        }
-    }
-
-    #[test]
-    fn with_a_cas_set_add_and_replace_are_one() {
-        let cas = Cas::new(5);
-        let expected = Command::from(Set {
-            client_flags: 7,
-            exptime: Exptime::In { seconds: 60 },
-            guard: Guard::Match(cas.unwrap()),
-            ..Set::new(key(), b"")
-        });
-        for opcode in [Opcode::Set, Opcode::Add, Opcode::ReplaceQ] {
-            assert_eq!(
-                command(&RequestPacket {
-                    cas,
-                    ..with_key(opcode, STORE)
-                }),
-                expected
-            );
-        }
-    }
-
-    #[test]
-    fn without_a_cas_add_and_replace_have_their_condition() {
-        let set = Set {
-            client_flags: 7,
-            exptime: Exptime::In { seconds: 60 },
-            ..Set::new(key(), b"")
-        };
-        for (opcode, mode) in [
-            (Opcode::Set, SetMode::Set),
-            (Opcode::Add, SetMode::Add),
-            (Opcode::Replace, SetMode::Replace),
-        ] {
-            assert_eq!(
-                command(&with_key(opcode, STORE)),
-                Command::from(Set { mode, ..set })
-            );
-        }
-    }
-
-    #[test]
-    fn replace_and_unlock_keeps_its_condition_with_a_cas() {
-        let cas = Cas::new(5);
-        let Command::Item(ItemCommand::Set(set)) = command(&RequestPacket {
-            cas,
-            ..with_key(Opcode::RaU, STORE)
-        }) else {
-            panic!("not a set")
-        };
-        assert_eq!(set.mode, SetMode::Replace);
-        assert_eq!(set.lock, LockAfter::Release);
-        assert_eq!(set.guard, Guard::Match(cas.unwrap()));
-    }
-
-    #[test]
-    fn arithmetic_makes_a_number_unless_told_not_to() {
-        for (exptime, steps) in [
-            (0, TtlSteps::one(TtlStep::Vivify(Exptime::Never))),
-            (
-                30,
-                TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 30 })),
-            ),
-            (
-                0xffff_fffe,
-                TtlSteps::one(TtlStep::Vivify(Exptime::At {
-                    unix_s: 0xffff_fffe,
-                })),
-            ),
-            (EXPTIME_DO_NOT_CREATE, TtlSteps::NONE),
-        ] {
-            let extras = Extras::Arithmetic {
-                delta: 2,
-                initial: 10,
-                exptime,
-            };
-            let expected = Arithmetic {
-                initial: 10,
-                steps,
-                ..Arithmetic::new(key(), Direction::Decrement, 2)
-            };
-            assert_eq!(
-                command(&with_key(Opcode::DecrementQ, extras)),
-                Command::Item(ItemCommand::Arithmetic(expected))
-            );
-        }
-    }
-
-    #[test]
-    fn an_exptime_is_never_negative() {
-        assert_eq!(
-            exptime_of(u32::MAX),
-            Exptime::At {
-                unix_s: 4_294_967_295
-            }
-        );
-        assert_eq!(
-            exptime_of(1 << 31),
-            Exptime::At {
-                unix_s: 2_147_483_648
-            }
-        );
-        assert_eq!(exptime_of(2_592_000), Exptime::In { seconds: 2_592_000 });
-    }
-
-    #[test]
-    fn lock_and_get_touches_only_with_extras() {
-        let get = Get {
-            lock: true,
-            ..Get::new(key())
-        };
-        assert_eq!(
-            command(&with_key(Opcode::LaG, Extras::None)),
-            Command::Item(ItemCommand::Get(get))
-        );
-        assert_eq!(
-            command(&with_key(Opcode::LaGK, Extras::Exptime(0))),
-            Command::from(Get {
-                steps: TtlSteps::one(TtlStep::Touch(Exptime::Never)),
-                ..get
-            })
-        );
-    }
-
-    #[test]
-    fn stat_knows_its_topics() {
-        let topic = |key| {
-            lower(
-                &RequestPacket {
-                    key,
-                    ..RequestPacket::new(Opcode::Stat)
-                },
-                PACKET_BYTES,
-                &mut Cursor::Start,
-            )
-        };
-        let envelope = |key| {
-            Envelope::Binary(
-                RequestPacket {
-                    key,
-                    ..RequestPacket::new(Opcode::Stat)
-                }
-                .envelope(),
-            )
-        };
-        let is = |key, command| {
-            Some(Step::Execute {
-                consumed: PACKET_BYTES,
-                command,
-                envelope: envelope(key),
-            })
-        };
-        assert_eq!(
-            topic(b""),
-            is(
-                b"",
-                Command::Global(GlobalCommand::Stats(StatsTopic::General))
-            )
-        );
-        assert_eq!(
-            topic(b"reset"),
-            is(b"reset", Command::Global(GlobalCommand::StatsReset))
-        );
-        assert_eq!(
-            topic(b"items"),
-            is(
-                b"items",
-                Command::Global(GlobalCommand::Stats(StatsTopic::Items))
-            )
-        );
-        assert_eq!(
-            topic(b"resets"),
-            is(b"resets", Command::Global(GlobalCommand::StatsReset))
-        );
-        assert_eq!(
-            topic(b"resets"),
-            is(b"resets", Command::Global(GlobalCommand::StatsReset))
-        );
-        let not_found = StatusPacket::error(Opcode::Stat.byte(), 0, Status::NOT_FOUND);
-        for unknown in [&b"foo"[..], b"conns", b"rese", b"detail", b"itemsx"] {
-            assert_eq!(topic(unknown), sent(not_found));
-        }
-    }
-
-    #[test]
-    fn what_the_core_has_no_part_in_is_answered() {
-        let step = |opcode| {
-            lower(
-                &RequestPacket::new(opcode),
-                PACKET_BYTES,
-                &mut Cursor::Start,
-            )
-        };
-        let noop = StatusPacket::success(Opcode::Noop.byte(), 0);
-        assert_eq!(step(Opcode::Noop), sent(noop));
-        let version = StatusPacket {
-            body: VERSION,
-            ..StatusPacket::success(Opcode::Version.byte(), 0)
-        };
-        assert_eq!(step(Opcode::Version), sent(version));
-        let quit = LocalResponse::Packet(StatusPacket::success(Opcode::Quit.byte(), 0));
-        assert_eq!(step(Opcode::Quit), Some(Step::Close { response: quit }));
-        let silent = LocalResponse::Farewell;
-        assert_eq!(step(Opcode::QuitQ), Some(Step::Close { response: silent }));
-    }
-
-    /// A listing is asked for page by page; its packet stays in the input until the last.
-    #[test]
-    fn keys_are_as_many_steps_as_there_are_pages() {
-        let request = with_key(Opcode::Keys, Extras::None);
-        let mut cursor = Cursor::Start;
-        let seventh = ScanCursor(7);
-        for (page, next) in [(ScanCursor::default(), Some(seventh)), (seventh, None)] {
-            let keys = Keys {
-                prefix: b"k",
-                cursor: page,
-            };
-            let expected = Step::Execute {
-                consumed: 0,
-                command: Command::Global(GlobalCommand::Keys(keys)),
-                envelope: Envelope::Binary(request.envelope()),
-            };
-            assert_eq!(lower(&request, PACKET_BYTES, &mut cursor), Some(expected));
-            let page = KeysPage {
-                items: Vec::new(),
-                next,
-            };
-            cursor.turn_page(&Reply::Keys(page), |page| (0, page.next.is_none()));
-        }
-        let consumed = PACKET_BYTES;
-        let end = Step::Skip { consumed };
-        assert_eq!(lower(&request, PACKET_BYTES, &mut cursor), Some(end));
-        assert_eq!(cursor, Cursor::Start);
-    }
-
-    quickcheck! {
-        /// What decoding lets through is never without a meaning.
-        fn a_well_formed_request_can_be_lowered(any: AnyRequest) -> bool {
-            lower(&any.request(), PACKET_BYTES, &mut Cursor::Start).is_some()
-        }
-    }
-}
+mod tests;
