@@ -170,6 +170,65 @@ impl Snapshot {
             cas_stride: _,
             flush_at,
         } = view;
+        let mut taken = Taking::default();
+        taken.items(store)?;
+        for (key, holding) in locks {
+            taken.lock(key.as_bytes(), holding, now.as_millis())?;
+        }
+        for (place, key) in ended.iter().enumerate() {
+            taken.ended(place, key.as_bytes())?;
+        }
+        let mut open = [None; CLIENTS_MAX];
+        for (number, (conn, keys, elsewhere)) in connections.iter().enumerate() {
+            if *elsewhere != Held::default() {
+                return Err(format!(
+                    "L5: {conn} holds something in a core that there is not"
+                ));
+            }
+            for key in keys {
+                taken.listed(*conn, key.as_bytes())?;
+            }
+            let place = open
+                .get_mut(number)
+                .ok_or("L4: more connections than clients")?;
+            *place = Some(*conn);
+        }
+        self.take_over(shard, shards, &taken)?;
+        self.shards[shard] = ShardSeen {
+            next_cas: next_cas.number(),
+            flush_at_ms: flush_at.map(latchd_core::Instant::as_millis),
+            connections: open,
+            now_ms: now.as_millis(),
+        };
+        Ok(())
+    }
+
+    /// What was found in a shard is that shard's, and nothing else is there.
+    fn take_over(&mut self, shard: usize, shards: usize, taken: &Taking) -> Result<(), String> {
+        for (number, seen) in taken.found.into_iter().enumerate() {
+            if number % shards == shard {
+                self.items[number] = seen;
+                self.locks[number] = taken.held[number];
+                self.lingering[number] = taken.lingering[number];
+            } else if seen.is_some() {
+                return Err(format!("M1: an item of another shard in shard {shard}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is found in one shard, by the places of the keys.
+#[derive(Default)]
+struct Taking {
+    found: [Option<Seen>; KEYS.len()],
+    lingering: [Option<Lingering>; KEYS.len()],
+    held: [Option<LockOf>; KEYS.len()],
+}
+
+impl Taking {
+    /// The items of the store.
+    fn items(&mut self, store: &MapView<'_>) -> Result<(), String> {
         let MapView {
             entries,
             // The same from beginning to end.
@@ -181,162 +240,143 @@ impl Snapshot {
             slots: _,
             crawled: _,
         } = store;
-        let mut found: [Option<Seen>; KEYS.len()] = [None; KEYS.len()];
-        let mut lingering: [Option<Lingering>; KEYS.len()] = [None; KEYS.len()];
-        let mut held: [Option<LockOf>; KEYS.len()] = [None; KEYS.len()];
         for (place, entry) in entries.iter().enumerate() {
-            let MapEntry {
-                key,
-                value,
-                header,
-                hits,
-            } = entry;
-            let ItemHeader {
-                cas,
-                deadline,
-                // Told to clients by `me`, `h` and `l`, and read by no rule.
-                last_access: _,
-                fetched: _,
-                // Kept for the clients, and always 0 and plain in a model.
-                client_flags: _,
-                key_form: _,
-                stale,
-                win,
-                locked,
-            } = **header;
-            let mut start = [0; 8];
-            for (to, from) in start.iter_mut().zip(value.iter()) {
-                *to = *from;
-            }
-            let seen = Seen {
-                cas: cas.number(),
-                value: (start, value.len()),
-                deadline: deadline.map(latchd_core::time::Deadline::tick),
-                stale,
-                win,
-                locked,
-                owner: None,
-                listed: None,
-                flush_pending: false,
-                // A held item stands in no queue.
-                place: if locked {
-                    0
-                } else {
-                    u8::try_from(place).map_err(|_| "S3: too many")?
-                },
-                hits: *hits,
-            };
-            let number = number_of(key.as_bytes())?;
-            if found[number].replace(seen).is_some() {
-                return Err(format!("M1: two items under {key:?}"));
+            let number = number_of(entry.key.as_bytes())?;
+            let seen = seen(place, entry)?;
+            if self.found[number].replace(seen).is_some() {
+                return Err(format!("M1: two items under {:?}", entry.key));
             }
         }
-        for (
-            key,
-            Holding {
-                owner,
-                // No request of the alphabet shares anything.
-                mode: _,
-                is_over,
-                // Whether it is by its lease is counted and reported, and read by no rule.
-                is_expired: _,
-                flush_pending,
-                fence,
-                // How long it has been held is shown, and decides nothing.
-                since: _,
-                lease_until,
-                taken,
-                has_item,
-                // No request of the alphabet waits.
-                is_waited: _,
-                is_untold: _,
-            },
-        ) in locks
-        {
-            let number = number_of(key.as_bytes())?;
-            let lease_until_ms = lease_until.map(latchd_core::Instant::as_millis);
-            if *is_over {
-                let lingering = lingering[number].get_or_insert_default();
-                lingering.is_over = true;
-                lingering.lease_until_ms = lease_until_ms;
-            } else {
-                held[number] = Some(LockOf {
-                    owner: *owner,
-                    listed: None,
-                    fence: fence.number(),
-                    lease_until_ms,
-                    is_of_key: *taken == Taken::ForKey,
-                });
-            }
-            let Some(seen) = found[number].as_mut() else {
-                if *has_item {
-                    return Err(format!("L3: a lock of {key:?}, which is not there"));
-                }
-                continue;
-            };
-            if *is_over {
-                // To everybody who asks, the lock has ended, with all that its end brings about.
-                seen.locked = false;
-                let stays = !*flush_pending && !seen.is_past(now.as_millis());
-                lingering[number].get_or_insert_default().stays = stays;
-                if !stays {
-                    found[number] = None;
-                }
-            } else {
-                seen.owner = Some(*owner);
-                seen.flush_pending = *flush_pending;
-            }
-        }
-        for (place, key) in ended.iter().enumerate() {
-            let place = 1_u8
-                .checked_shl(u32::try_from(place).unwrap_or(u32::MAX))
-                .ok_or("L9: a long line")?;
-            let number = number_of(key.as_bytes())?;
-            lingering[number].get_or_insert_default().places |= place;
-        }
-        for (conn, keys, elsewhere) in connections {
-            if *elsewhere != Held::default() {
-                return Err(format!(
-                    "L5: {conn} holds something in a core that there is not"
-                ));
-            }
-            for key in keys {
-                let number = number_of(key.as_bytes())?;
-                let lock = held[number].as_mut();
-                let lock =
-                    lock.ok_or_else(|| format!("L2: {conn} has {key:?}, which is not held"))?;
-                if lock.listed.replace(*conn).is_some() {
-                    return Err(format!("L2: {key:?} is in two lists"));
-                }
-                if let Some(seen) = &mut found[number] {
-                    seen.listed = Some(*conn);
-                }
-            }
-        }
-        for (number, seen) in found.into_iter().enumerate() {
-            if number % shards == shard {
-                self.items[number] = seen;
-                self.locks[number] = held[number];
-                self.lingering[number] = lingering[number];
-            } else if seen.is_some() {
-                return Err(format!("M1: an item of another shard in shard {shard}"));
-            }
-        }
-        let mut open = [None; CLIENTS_MAX];
-        for (number, (conn, _, _)) in connections.iter().enumerate() {
-            let place = open
-                .get_mut(number)
-                .ok_or("L4: more connections than clients")?;
-            *place = Some(*conn);
-        }
-        self.shards[shard] = ShardSeen {
-            next_cas: next_cas.number(),
-            flush_at_ms: flush_at.map(latchd_core::Instant::as_millis),
-            connections: open,
-            now_ms: now.as_millis(),
-        };
         Ok(())
     }
+
+    /// A lock, whether it is in force or over.
+    fn lock(&mut self, key: &[u8], holding: &Holding, now_ms: u64) -> Result<(), String> {
+        let Holding {
+            owner,
+            // No request of the alphabet shares anything.
+            mode: _,
+            is_over,
+            // Whether it is by its lease is counted and reported, and read by no rule.
+            is_expired: _,
+            flush_pending,
+            fence,
+            // How long it has been held is shown, and decides nothing.
+            since: _,
+            lease_until,
+            taken,
+            has_item,
+            // No request of the alphabet waits.
+            is_waited: _,
+            is_untold: _,
+        } = holding;
+        let number = number_of(key)?;
+        let lease_until_ms = lease_until.map(latchd_core::Instant::as_millis);
+        if *is_over {
+            let lingering = self.lingering[number].get_or_insert_default();
+            lingering.is_over = true;
+            lingering.lease_until_ms = lease_until_ms;
+        } else {
+            self.held[number] = Some(LockOf {
+                owner: *owner,
+                listed: None,
+                fence: fence.number(),
+                lease_until_ms,
+                is_of_key: *taken == Taken::ForKey,
+            });
+        }
+        let Some(seen) = self.found[number].as_mut() else {
+            if *has_item {
+                let key = key.escape_ascii();
+                return Err(format!("L3: a lock of {key}, which is not there"));
+            }
+            return Ok(());
+        };
+        if *is_over {
+            // To everybody who asks, the lock has ended, with all that its end brings about.
+            seen.locked = false;
+            let stays = !*flush_pending && !seen.is_past(now_ms);
+            self.lingering[number].get_or_insert_default().stays = stays;
+            if !stays {
+                self.found[number] = None;
+            }
+        } else {
+            seen.owner = Some(*owner);
+            seen.flush_pending = *flush_pending;
+        }
+        Ok(())
+    }
+
+    /// A place in the line of what is to be let go of.
+    fn ended(&mut self, place: usize, key: &[u8]) -> Result<(), String> {
+        let place = 1_u8
+            .checked_shl(u32::try_from(place).unwrap_or(u32::MAX))
+            .ok_or("L9: a long line")?;
+        let number = number_of(key)?;
+        self.lingering[number].get_or_insert_default().places |= place;
+        Ok(())
+    }
+
+    /// A lock, as the list of a connection tells.
+    fn listed(&mut self, conn: ConnId, key: &[u8]) -> Result<(), String> {
+        let number = number_of(key)?;
+        let key = key.escape_ascii();
+        let lock = self.held[number].as_mut();
+        let lock = lock.ok_or_else(|| format!("L2: {conn} has {key}, which is not held"))?;
+        if lock.listed.replace(conn).is_some() {
+            return Err(format!("L2: {key} is in two lists"));
+        }
+        if let Some(seen) = &mut self.found[number] {
+            seen.listed = Some(conn);
+        }
+        Ok(())
+    }
+}
+
+/// An item without its lock.
+fn seen(place: usize, entry: &MapEntry<'_>) -> Result<Seen, String> {
+    let MapEntry {
+        // Where it is put.
+        key: _,
+        value,
+        header,
+        hits,
+    } = entry;
+    let ItemHeader {
+        cas,
+        deadline,
+        // Told to clients by `me`, `h` and `l`, and read by no rule.
+        last_access: _,
+        fetched: _,
+        // Kept for the clients, and always 0 and plain in a model.
+        client_flags: _,
+        key_form: _,
+        stale,
+        win,
+        locked,
+    } = **header;
+    let mut start = [0; 8];
+    for (to, from) in start.iter_mut().zip(value.iter()) {
+        *to = *from;
+    }
+    Ok(Seen {
+        cas: cas.number(),
+        value: (start, value.len()),
+        deadline: deadline.map(latchd_core::time::Deadline::tick),
+        stale,
+        win,
+        locked,
+        owner: None,
+        listed: None,
+        flush_pending: false,
+        // A held item stands in no queue.
+        place: if locked {
+            0
+        } else {
+            u8::try_from(place).map_err(|_| "S3: too many")?
+        },
+        hits: *hits,
+    })
 }
 
 /// An item in words, or that there is none.

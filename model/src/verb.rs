@@ -215,24 +215,12 @@ impl Phrase {
             Kind::Delete | Kind::DeleteCas | Kind::DeleteFenced | Kind::DeleteAndUnlock => {
                 self.delete(kind, Removal::Remove)
             }
-            Kind::MarkStale | Kind::MarkStaleCas => {
-                let exptime = (self.manner == Manner::Expiring).then_some(self.ttl());
-                self.delete(kind, Removal::MarkStale { exptime })
-            }
-            Kind::Clear | Kind::ClearCas => self.delete(
-                kind,
-                Removal::Clear {
-                    exptime: self.exptime(),
-                    client_flags: 0,
-                },
-            ),
-            Kind::ClearAndMarkStale | Kind::ClearAndMarkStaleCas => self.delete(
-                kind,
-                Removal::ClearAndMarkStale {
-                    exptime: self.exptime(),
-                    client_flags: 0,
-                },
-            ),
+            Kind::MarkStale
+            | Kind::MarkStaleCas
+            | Kind::Clear
+            | Kind::ClearCas
+            | Kind::ClearAndMarkStale
+            | Kind::ClearAndMarkStaleCas => self.delete(kind, self.emptying(kind)),
             Kind::Increment | Kind::IncrementCas | Kind::CountFenced | Kind::CountAndUnlock => {
                 self.count(kind, Direction::Increment, TtlSteps::NONE)
             }
@@ -246,19 +234,7 @@ impl Phrase {
                 self.count(kind, Direction::Decrement, self.vivify())
             }
             Kind::Acquire | Kind::AcquireItem | Kind::AcquireLeased | Kind::TakeLeaseOff => {
-                SmallRequest::Acquire(SmallAcquire {
-                    needs_item: kind == Kind::AcquireItem,
-                    lease: if kind == Kind::AcquireLeased {
-                        Some(Lease::For {
-                            ms: u64::from(self.ttl_s) * 1000,
-                        })
-                    } else if kind == Kind::TakeLeaseOff {
-                        Some(Lease::Off)
-                    } else {
-                        None
-                    },
-                    ..SmallAcquire::new(key)
-                })
+                self.acquire(kind)
             }
             Kind::AcquireOrWait
             | Kind::Wait
@@ -272,28 +248,62 @@ impl Phrase {
                 key,
                 fence: fence(kind),
             },
-            Kind::SetFenced | Kind::SetAndUnlock => {
-                // Something must be refused for its mode.
-                let mode = if self.manner == Manner::Expiring {
-                    SetMode::Add
-                } else {
-                    SetMode::Set
-                };
-                self.store(kind, mode)
+            // Something must be refused for its mode.
+            Kind::SetFenced | Kind::SetAndUnlock if self.manner == Manner::Expiring => {
+                self.store(kind, SetMode::Add)
             }
+            Kind::SetFenced | Kind::SetAndUnlock => self.store(kind, SetMode::Set),
             Kind::Lock => SmallRequest::Lock { key },
             Kind::Unlock => SmallRequest::Unlock { key },
             Kind::UnlockAll => SmallRequest::UnlockAll,
             Kind::FlushAll => SmallRequest::FlushAll {
-                at: if self.manner == Manner::Later {
-                    Exptime::In { seconds: 1 }
-                } else {
-                    Exptime::Never
-                },
+                at: self.flush_at(),
             },
             Kind::Keys => SmallRequest::Keys { prefix: None },
             Kind::Stats => SmallRequest::Stats,
             Kind::StatsReset => SmallRequest::StatsReset,
+        }
+    }
+
+    fn acquire(self, kind: Kind) -> SmallRequest {
+        let ms = u64::from(self.ttl_s) * 1000;
+        SmallRequest::Acquire(SmallAcquire {
+            needs_item: kind == Kind::AcquireItem,
+            lease: if kind == Kind::AcquireLeased {
+                Some(Lease::For { ms })
+            } else if kind == Kind::TakeLeaseOff {
+                Some(Lease::Off)
+            } else {
+                None
+            },
+            ..SmallAcquire::new(self.key)
+        })
+    }
+
+    /// What a removal leaves of the item.
+    fn emptying(self, kind: Kind) -> Removal {
+        let (exptime, client_flags) = (self.exptime(), 0);
+        if matches!(kind, Kind::MarkStale | Kind::MarkStaleCas) {
+            let exptime = (self.manner == Manner::Expiring).then_some(self.ttl());
+            Removal::MarkStale { exptime }
+        } else if matches!(kind, Kind::Clear | Kind::ClearCas) {
+            Removal::Clear {
+                exptime,
+                client_flags,
+            }
+        } else {
+            Removal::ClearAndMarkStale {
+                exptime,
+                client_flags,
+            }
+        }
+    }
+
+    fn flush_at(self) -> Exptime {
+        if self.manner == Manner::Later {
+            Exptime::In { seconds: 1 }
+        } else {
+            Exptime::Never
         }
     }
 
