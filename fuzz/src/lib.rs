@@ -3,6 +3,7 @@
 //! Each takes whatever the fuzzer makes up and panics if the property does not hold. The tests call
 //! them with the corpus (`fuzz/corpus/`), so that what was found once stays found.
 
+mod file;
 pub mod tally;
 
 use arbitrary::Unstructured;
@@ -27,6 +28,7 @@ pub const PROPERTIES: &[(&str, Property)] = &[
     ("cuts", cuts),
     ("events", events),
     ("store", store),
+    ("saved", saved),
 ];
 
 /// Room for a few dozen items, in as few segments as the store can do with, so that eviction takes
@@ -191,6 +193,11 @@ fn call_all<S: Store>(store: S, room: stores::Room, limits: &Limits, input: &[u8
 /// After so many calls everything in a store is looked at, and at the end; after each call the item that it was
 /// about. What is broken stays broken until then, and the suite for all stores looks after every call.
 const CALLS_A_LOOK: u32 = 64;
+
+/// Whatever is taken for a file of items is refused whole or read as it was written, in memory that is bounded.
+pub fn saved(input: &[u8]) {
+    file::any(input);
+}
 
 const BINARY_MAGIC: u8 = 0x80;
 
