@@ -9,6 +9,7 @@ mod commands;
 mod expected;
 pub mod explore;
 pub mod fault;
+pub mod gets;
 pub mod invariants;
 pub mod lease;
 mod locks;

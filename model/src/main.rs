@@ -1,5 +1,6 @@
 //! `latchd-model`: checks the models and shows them.
 
+use std::fmt::Debug;
 use std::io::{IsTerminal, Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use latchd_harness::transcript::parse::parse;
 use latchd_model::report::{self, Outcome};
-use latchd_model::{Explored, Setup, all, lease, pairs, search, waits};
+use latchd_model::{Explored, Setup, all, gets, lease, pairs, search, waits};
 use stateright::Model;
 
 /// Every interleaving of locks and wins, within bounds, on the real core of latchd.
@@ -67,7 +68,7 @@ enum Task {
         #[arg(long)]
         renews: Option<bool>,
     },
-    /// Explores every state of the models of locks that are waited for.
+    /// Explores every state of the models of locks that are waited for, and of gets that wait.
     Waits {
         /// Only the models whose name begins with this.
         name: Option<String>,
@@ -184,7 +185,10 @@ fn check(setups: &[&'static Setup], threads: usize, save: &Path) -> bool {
 /// How it is said is what `model/mutants/src/layer.rs` reads.
 fn search(name: &str) -> bool {
     if let Some(bounds) = waits::ALL.iter().find(|bounds| bounds.name == name) {
-        return search_waits(bounds);
+        return show_way(name, waits::search(bounds));
+    }
+    if let Some(bounds) = gets::ALL.iter().find(|bounds| bounds.name == name) {
+        return show_way(name, gets::search(bounds));
     }
     let Some(setup) = all().find(|setup| setup.name == name) else {
         eprintln!("there is no model {name}");
@@ -210,10 +214,11 @@ fn search(name: &str) -> bool {
     }
 }
 
-fn search_waits(bounds: &waits::Bounds) -> bool {
-    match waits::search(bounds) {
+/// What a search of those who wait has come to.
+fn show_way<A: Debug>(name: &str, found: Result<usize, (Vec<A>, String)>) -> bool {
+    match found {
         Ok(states) => {
-            println!("{}: nothing is wrong in {states} states", bounds.name);
+            println!("{name}: nothing is wrong in {states} states");
             true
         }
         Err((way, fault)) => {
@@ -221,7 +226,7 @@ fn search_waits(bounds: &waits::Bounds) -> bool {
             let words = fault.split_whitespace();
             let mut rules = words.filter_map(|word| word.strip_suffix(':'));
             let rule = rules.find(|rule| rule.len() <= 3).unwrap_or("M");
-            println!("{}: {} steps break {rule}", bounds.name, way.len());
+            println!("{name}: {} steps break {rule}", way.len());
             for step in way {
                 println!("# {step:?}");
             }
@@ -232,20 +237,23 @@ fn search_waits(bounds: &waits::Bounds) -> bool {
 }
 
 fn waits(name: &str, threads: usize) -> bool {
-    let chosen = waits::ALL
+    let of_locks = waits::ALL
         .iter()
-        .filter(|bounds| bounds.name.starts_with(name));
+        .filter(|bounds| bounds.name.starts_with(name))
+        .map(|bounds| (bounds.name, waits::check(bounds, threads)));
+    let of_gets = gets::ALL
+        .iter()
+        .filter(|bounds| bounds.name.starts_with(name))
+        .map(|bounds| (bounds.name, gets::check(bounds, threads)));
     let mut complaints = String::new();
     let mut models = 0;
     println!(
         "{:20} {:>9} {:>12} {:>6} {:>8}",
         "model", "states", "transitions", "depth", "seconds"
     );
-    for bounds in chosen {
-        let outcome = waits::check(bounds, threads);
+    for (name, outcome) in of_locks.chain(of_gets) {
         println!(
-            "{:20} {:>9} {:>12} {:>6} {:>8.1}",
-            bounds.name,
+            "{name:20} {:>9} {:>12} {:>6} {:>8.1}",
             outcome.states,
             outcome.transitions,
             outcome.depth,

@@ -27,7 +27,8 @@ mod rules;
 mod view;
 mod world;
 
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant as StdInstant};
@@ -38,7 +39,9 @@ use crate::search;
 
 pub use bounds::{ALL, Asks, Bounds, Gives, Witness};
 use bounds::{ALWAYS_SEEN, SEEN_OF_TIME};
+pub(crate) use view::permute;
 pub use world::World;
+pub(crate) use world::{Judged, must};
 
 /// The most clients of a model.
 const CLIENTS_MAX: usize = 4;
@@ -152,7 +155,7 @@ impl Model for Waits {
 }
 
 /// What must always hold.
-const ALWAYS: &str = "every rule of waiting";
+pub(crate) const ALWAYS: &str = "every rule of waiting";
 
 /// What a check has come to.
 #[derive(Clone, Debug)]
@@ -169,6 +172,12 @@ pub struct Outcome {
     pub complaints: String,
 }
 
+impl Outcome {
+    fn complain(&mut self, name: &str, what: &str) {
+        let _ = writeln!(self.complaints, "  {name}: {what}");
+    }
+}
+
 /// Explores every state, and checks that it is as many as are pinned.
 #[must_use]
 pub fn check(bounds: &Bounds, threads: usize) -> Outcome {
@@ -177,36 +186,70 @@ pub fn check(bounds: &Bounds, threads: usize) -> Outcome {
         seen: Arc::default(),
     };
     let seen = Arc::clone(&model.seen);
+    let of_time = if bounds.has_time { SEEN_OF_TIME } else { &[] };
+    let all = bounds.witnesses.iter().chain(ALWAYS_SEEN).chain(of_time);
+    let pins = Pins {
+        name: bounds.name,
+        counts: bounds.pinned,
+        fault: |world: &World| world.fault.clone(),
+    };
+    exhaust(model, threads, &pins, || {
+        let unseen = |witness: &&Witness| seen.load(Ordering::Relaxed) & 1 << **witness as u32 == 0;
+        all.filter(unseen)
+            .map(|witness| format!("{witness:?}"))
+            .collect()
+    })
+}
+
+/// What is pinned of a model.
+pub(crate) struct Pins<S> {
+    pub(crate) name: &'static str,
+    /// States and transitions.
+    pub(crate) counts: (usize, usize),
+    /// What is wrong with a state.
+    pub(crate) fault: fn(&S) -> Option<String>,
+}
+
+/// Explores every state of a model, and says what is wrong, what of it was never seen, and whether there are as many as are
+/// pinned.
+pub(crate) fn exhaust<M>(
+    model: M,
+    threads: usize,
+    pins: &Pins<M::State>,
+    unseen: impl FnOnce() -> Vec<String>,
+) -> Outcome
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
     let start = StdInstant::now();
     let checker = model.checker().threads(threads).spawn_bfs().join();
-    let mut complaints = String::new();
-    if let Some(path) = checker.discovery(ALWAYS) {
-        let fault = path.last_state().fault.clone().unwrap_or_default();
-        let way = path.into_actions();
-        let _ = writeln!(complaints, "  {}: {fault}, after {way:?}", bounds.name);
-    }
-    let of_time = if bounds.has_time { SEEN_OF_TIME } else { &[] };
-    for witness in bounds.witnesses.iter().chain(ALWAYS_SEEN).chain(of_time) {
-        if seen.load(Ordering::Relaxed) & 1 << *witness as u32 == 0 {
-            let _ = writeln!(complaints, "  {}: never seen: {witness:?}", bounds.name);
-        }
-    }
-    let counts = (checker.unique_state_count(), checker.state_count() - 1);
-    if complaints.is_empty() && counts != bounds.pinned {
-        let _ = writeln!(
-            complaints,
-            "  {}: {counts:?} states and transitions, and pinned are {:?}: if the model or the core has \
-             changed on purpose, pin the new numbers",
-            bounds.name, bounds.pinned
-        );
-    }
-    Outcome {
-        states: counts.0,
-        transitions: counts.1,
+    let mut outcome = Outcome {
+        states: checker.unique_state_count(),
+        transitions: checker.state_count() - 1,
         depth: checker.max_depth() - 1,
         time: start.elapsed(),
-        complaints,
+        complaints: String::new(),
+    };
+    if let Some(path) = checker.discovery(ALWAYS) {
+        let fault = (pins.fault)(path.last_state()).unwrap_or_default();
+        let way = path.into_actions();
+        outcome.complain(pins.name, &format!("{fault}, after {way:?}"));
     }
+    for witness in unseen() {
+        outcome.complain(pins.name, &format!("never seen: {witness}"));
+    }
+    let counts = (outcome.states, outcome.transitions);
+    if outcome.complaints.is_empty() && counts != pins.counts {
+        let what = format!(
+            "{counts:?} states and transitions, and pinned are {:?}: if the model or the core has \
+             changed on purpose, pin the new numbers",
+            pins.counts
+        );
+        outcome.complain(pins.name, &what);
+    }
+    outcome
 }
 
 /// Looks for the shortest way to a state of one model that is wrong. Returns how many states there are if nothing is.

@@ -32,7 +32,11 @@ pub(super) fn of(bounds: &Bounds, world: &World) -> Vec<u8> {
 }
 
 /// Heap's algorithm, over the first so many.
-fn permute(names: &mut [u8; CLIENTS_MAX], count: usize, each: &mut impl FnMut([u8; CLIENTS_MAX])) {
+pub(crate) fn permute(
+    names: &mut [u8; CLIENTS_MAX],
+    count: usize,
+    each: &mut impl FnMut([u8; CLIENTS_MAX]),
+) {
     if count <= 1 {
         return each(*names);
     }

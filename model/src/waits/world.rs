@@ -99,9 +99,9 @@ pub(super) fn place_of(key: Key<'_>) -> usize {
 }
 
 /// What is wrong, if it is.
-pub(super) type Judged = Result<(), String>;
+pub(crate) type Judged = Result<(), String>;
 
-pub(super) fn must(holds: bool, what: &str) -> Judged {
+pub(crate) fn must(holds: bool, what: &str) -> Judged {
     if holds { Ok(()) } else { Err(what.to_owned()) }
 }
 
