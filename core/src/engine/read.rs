@@ -156,7 +156,10 @@ impl<S: Store> Core<S> {
             && let Some(slot) = slot
             && let Err(refusal) = self.bind(conn, get.key, slot, true)
         {
-            self.remove(get.key, slot);
+            // Looking for room, though in vain, may have moved it.
+            if let Ok(slot) = self.store.find(get.key) {
+                self.remove(get.key, slot);
+            }
             return Reply::Refused(refusal);
         }
         self.commit_cas(get.new_cas);
