@@ -221,7 +221,7 @@ pub(super) const SEEN_OF_THREE: &[Witness] = &[
 /// Three clients and a key; the others differ from it.
 const THREE: Bounds = Bounds {
     name: "gets-3x1",
-    pinned: (0, 0),
+    pinned: (31_154, 284_145),
     clients: 3,
     keys: 1,
     is_punctual: true,
@@ -247,18 +247,21 @@ const THREE: Bounds = Bounds {
 pub const ALL: &[Bounds] = &[
     Bounds {
         name: "gets-2x1",
+        pinned: (2821, 21_412),
         clients: 2,
         ..THREE
     },
     THREE,
     Bounds {
         name: "gets-3x1-late",
+        pinned: (131_617, 1_110_490),
         is_punctual: false,
         does: &[Does::Set, Does::Mark, Does::Delete, Does::FlushLater],
         ..THREE
     },
     Bounds {
         name: "gets-3x1-short",
+        pinned: (7256, 59_742),
         gets: &[
             Gets::Plain,
             Gets::MakesBound,
@@ -272,6 +275,7 @@ pub const ALL: &[Bounds] = &[
     },
     Bounds {
         name: "gets-3x1-held",
+        pinned: (7798, 84_190),
         gets: &[Gets::MakesBound, Gets::MakesWaitsBound],
         does: &[
             Does::Set,
@@ -290,14 +294,14 @@ pub const ALL: &[Bounds] = &[
     },
     Bounds {
         name: "gets-4x1",
+        pinned: (262_985, 2_523_334),
         clients: 4,
-        gets: &[Gets::Plain, Gets::MakesBound, Gets::MakesWaitsBound],
-        does: &[Does::Set, Does::Mark, Does::Delete],
-        witnesses: &[Witness::WonInTurn],
+        does: &[Does::Set, Does::Mark, Does::Delete, Does::Flush],
         ..THREE
     },
     Bounds {
         name: "gets-2x2",
+        pinned: (125_739, 866_710),
         clients: 2,
         keys: 2,
         gets: &[Gets::MakesBound, Gets::Waits, Gets::MakesWaitsBound],
@@ -307,6 +311,7 @@ pub const ALL: &[Bounds] = &[
     },
     Bounds {
         name: "gets-3x2-settled-1",
+        pinned: (96_248, 862_888),
         keys: 2,
         settled_max: 1,
         gets: &[Gets::MakesBound, Gets::MakesWaits],

@@ -464,7 +464,8 @@ impl World {
     fn judge_deadline(&self, bounds: &Bounds) -> Judged {
         let next = self.core.next_deadline();
         if !bounds.settles_together() && self.is_due() {
-            return Ok(());
+            let nobody_waits = self.keys.iter().all(|known| known.line.is_empty());
+            return must(!nobody_waits, "Z5: there is more to do, and nobody waits");
         }
         let waiting = self.keys.iter().filter(|known| !known.line.is_empty());
         let ends = waiting.filter(|known| known.holder.is_none());
