@@ -249,10 +249,10 @@ impl Phrase {
                 fence: fence(kind),
             },
             // Something must be refused for its mode.
-            Kind::SetFenced | Kind::SetAndUnlock if self.manner == Manner::Expiring => {
-                self.store(kind, SetMode::Add)
+            Kind::SetFenced | Kind::SetAndUnlock => {
+                let is_add = self.manner == Manner::Expiring;
+                self.store(kind, if is_add { SetMode::Add } else { SetMode::Set })
             }
-            Kind::SetFenced | Kind::SetAndUnlock => self.store(kind, SetMode::Set),
             Kind::Lock => SmallRequest::Lock { key },
             Kind::Unlock => SmallRequest::Unlock { key },
             Kind::UnlockAll => SmallRequest::UnlockAll,
