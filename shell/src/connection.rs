@@ -13,6 +13,8 @@
 //!   left, also when its last answer still waits to be sent.
 //! - B6: a client whose request waits for a lock is not read; only its end is looked for, and its locks and its
 //!   place in the line go with that.
+//! - B7: a small answer may be put off until the others have theirs ([`crate::outbox`]), of a client that may well ask for
+//!   more: what is told to somebody who has waited, or leaves, is sent at once.
 //! - B5: a handshake is nobody's request: a step of it comes when the others have had their turn, and
 //!   one at a time.
 
@@ -32,7 +34,7 @@ use crate::connection_stats::Traffic;
 use crate::headroom;
 use crate::input::Input;
 use crate::roster::{Entry, State};
-use crate::send::Sent;
+use crate::send::{self, Sent};
 use crate::shared::Shared;
 use crate::socket::Socket;
 use crate::tls::{Failure, Records};
@@ -173,6 +175,8 @@ pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
     number: u64,
     /// It has asked for a lock, and its peer's death is found out sooner.
     is_holder: bool,
+    /// An answer of its was put off (B7).
+    has_letter: bool,
     /// What it is told, if it watches.
     watcher: Option<Arc<Watcher>>,
 }
@@ -202,6 +206,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             entry,
             last_active: now,
             is_holder: false,
+            has_letter: false,
             watcher: None,
         }
     }
@@ -297,6 +302,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
 
     /// Does what can be done now that epoll has shown `ready`.
     pub(crate) fn advance(&mut self, ready: EventFlags, turn: &mut Turn<'_, B>) -> Next {
+        turn.puts_off = !is_ending(ready) && self.transport.plain().is_some();
         let next = if self.waits_for == EventFlags::OUT {
             self.resume(turn)
         } else if self.waits_for == IN_TURN {
@@ -522,7 +528,11 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             self.input.wait_for_nothing();
             Next::Turn
         };
-        let sent = self.send(turn);
+        let sent = if matches!(wanted, Next::Input) && self.put_off(turn) {
+            Ok(Sent::All)
+        } else {
+            self.send(turn)
+        };
         turn.output.clear();
         turn.output.shrink_to(OUTPUT_BYTES_KEPT);
         kept?;
@@ -546,6 +556,48 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             self.pending_bytes = self.pending_bytes.max(self.pending.len());
         }
         Ok(sent)
+    }
+
+    /// Leaves a small answer where it waits until the others have theirs, if it may and there is room (B7).
+    #[inline]
+    fn put_off(&mut self, turn: &mut Turn<'_, B>) -> bool {
+        if turn.puts_off
+            && let Some(answer @ [_, ..]) = turn.output.as_one_chunk()
+        {
+            self.has_letter = turn.outbox.put(turn.name, answer);
+        }
+        self.has_letter
+    }
+
+    /// Whether an answer was put off that is not sent yet: nothing else is to be done for it before.
+    pub(crate) fn has_letter(&self) -> bool {
+        self.has_letter
+    }
+
+    /// Sends the answer that was put off; what the socket does not take is pending.
+    #[inline]
+    pub(crate) fn send_letter(&mut self, letter: &[u8], traffic: &Traffic) -> Next {
+        self.has_letter = false;
+        let Some(socket) = self.transport.plain() else {
+            return Next::Input;
+        };
+        match send::send_letter(socket, letter, traffic) {
+            Ok(sent) if sent == letter.len() => Next::Input,
+            Ok(sent) => self.keep(&letter[sent..]),
+            Err(errno) => Next::End(errno.into()),
+        }
+    }
+
+    /// Keeps the rest of an answer that was put off until the socket takes it.
+    #[cold]
+    fn keep(&mut self, rest: &[u8]) -> Next {
+        let room = headroom::allocate(rest.len(), || self.pending.try_reserve(rest.len()).ok());
+        if room.is_none() {
+            return Next::End(Errno::NOMEM.into());
+        }
+        self.pending.extend_from_slice(rest);
+        self.pending_bytes = self.pending_bytes.max(self.pending.len());
+        Next::Output
     }
 
     /// Tells the client, if it still listens, that there is no room for its request. To be called

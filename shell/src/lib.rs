@@ -65,6 +65,8 @@ mod mailbox;
 #[cfg(feature = "server")]
 mod memory_file;
 #[cfg(feature = "server")]
+mod outbox;
+#[cfg(feature = "server")]
 mod pages;
 #[cfg(feature = "server")]
 mod passwords;

@@ -58,6 +58,26 @@ pub(crate) fn send(
     }
 }
 
+/// Sends a small answer; returns how many of its bytes the socket took, perhaps none.
+///
+/// # Errors
+/// The kernel's.
+#[inline]
+pub(crate) fn send_letter(
+    socket: &impl Socket,
+    letter: &[u8],
+    traffic: &Traffic,
+) -> rustix::io::Result<usize> {
+    match socket.send(letter) {
+        Ok(sent) => {
+            traffic.count_written(sent);
+            Ok(sent)
+        }
+        Err(Errno::AGAIN) => Ok(0),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Apart from the above, or every answer would clear the list of pieces on the stack.
 #[inline(never)]
 fn send_chunks(socket: &impl Socket, output: &Output) -> rustix::io::Result<usize> {

@@ -31,6 +31,7 @@ use crate::connection::{self, ClientConn, ENDING, IN_TURN, Next, READABLE};
 use crate::connection_stats::Traffic;
 use crate::input;
 use crate::listen::Address;
+use crate::outbox::Outbox;
 use crate::roster::Roster;
 use crate::socket::Socket;
 use crate::tls::Records;
@@ -352,6 +353,7 @@ pub struct Worker<M: StateMachine> {
     traffic: Traffic,
     input: Vec<u8>,
     output: Output,
+    outbox: Outbox,
     records: Records,
 }
 
@@ -376,6 +378,7 @@ impl<M: StateMachine> Worker<M> {
             traffic: Traffic::default(),
             input: Vec::with_capacity(INPUT_BYTES),
             output: Output::new(),
+            outbox: Outbox::new(),
             records: Records::default(),
         }
     }
@@ -454,10 +457,22 @@ impl<M: StateMachine> Worker<M> {
             now,
             input: &mut self.input,
             output: &mut self.output,
+            outbox: &mut self.outbox,
+            puts_off: false,
+            name: conn.number(),
             records: &mut self.records,
             work: Work::new(span.duration()),
         };
-        let next = advance(&mut client.conn, &mut turn);
+        let mut next = advance(&mut client.conn, &mut turn);
+        // Nobody else is ready here: what was put off is sent.
+        while let Some((_, letter)) = self.outbox.take() {
+            match client.conn.send_letter(letter, &self.traffic) {
+                Next::Input => {}
+                unsent @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {
+                    next = unsent;
+                }
+            }
+        }
         assert!(
             self.input.is_empty() && self.output.is_empty(),
             "what is the worker's is left as it was found"

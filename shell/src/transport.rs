@@ -78,6 +78,14 @@ impl<S: Socket> Transport<S> {
         }
     }
 
+    /// The socket, if what is sent is what goes through it.
+    pub(crate) fn plain(&self) -> Option<&S> {
+        match self {
+            Self::Plain(socket) => Some(socket),
+            Self::Tls(_) => None,
+        }
+    }
+
     /// Whether nothing of what the client asks for can be known yet.
     pub(crate) fn is_handshaking(&self) -> bool {
         match self {

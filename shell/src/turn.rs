@@ -11,6 +11,7 @@ use std::time::Duration;
 use latchd_core::{Instant, Output};
 
 use crate::connection_stats::Traffic;
+use crate::outbox::Outbox;
 use crate::shared::Shared;
 use crate::tls::Records;
 
@@ -37,6 +38,12 @@ pub(crate) struct Turn<'a, B = Shared> {
     pub(crate) input: &'a mut Vec<u8>,
     /// Room for output; empty.
     pub(crate) output: &'a mut Output,
+    /// Where a small answer may wait until the others have theirs.
+    pub(crate) outbox: &'a mut Outbox,
+    /// Whether it may.
+    pub(crate) puts_off: bool,
+    /// What the client is called there.
+    pub(crate) name: u64,
     /// Room for what input and output are under TLS.
     pub(crate) records: &'a mut Records,
     /// How much may be done.
@@ -51,6 +58,8 @@ pub(crate) struct Work {
     ends: Option<std::time::Instant>,
     /// Since the last look.
     weight: u32,
+    /// Before the last look.
+    weight_before: u32,
     has_executed: bool,
     meta_commands: u32,
 }
@@ -62,6 +71,7 @@ impl Work {
             span,
             ends: None,
             weight: 0,
+            weight_before: 0,
             has_executed: false,
             meta_commands: 0,
         }
@@ -92,11 +102,17 @@ impl Work {
         self.weight = self.weight.saturating_add(weight);
     }
 
+    /// What was done in this turn, as [`spend`](Self::spend) was told of it.
+    pub(crate) fn spent(&self) -> u32 {
+        self.weight_before.saturating_add(self.weight)
+    }
+
     /// Whether the turn goes on.
     pub(crate) fn is_left(&mut self) -> bool {
         if self.weight < HEAVY {
             return true;
         }
+        self.weight_before = self.spent();
         self.weight = 0;
         let now = std::time::Instant::now();
         now < *self.ends.get_or_insert(now + self.span)

@@ -15,6 +15,8 @@
 //!   is to stop is looked at each time.
 //! - V5: those whose handshake goes on stand in a row of their own, of which one has a turn each time as
 //!   well. However many knock, whoever is in waits for one step of one handshake.
+//! - V6: answers that were put off ([`Outbox`]) are sent before those who have more to do get on with it, and before
+//!   anything else is done for whoever one of them is for.
 
 use std::collections::VecDeque;
 use std::io;
@@ -39,6 +41,7 @@ use crate::connection::{
 };
 use crate::input::INPUT_BYTES;
 use crate::mailbox::{Arrival, Message};
+use crate::outbox::Outbox;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::tls::Records;
@@ -76,6 +79,8 @@ pub(crate) struct Worker {
     knocking: VecDeque<Name>,
     input: Vec<u8>,
     output: Output,
+    /// Answers that are sent when all have been served who have something new (V6).
+    outbox: Outbox,
     records: Records,
     /// Whose handshake goes on, perhaps, and since when; in the order of their coming.
     handshakes: VecDeque<(Instant, Name)>,
@@ -118,6 +123,7 @@ impl Worker {
             knocking: VecDeque::new(),
             input: Vec::with_capacity(INPUT_BYTES),
             output: Output::new(),
+            outbox: Outbox::new(),
             records: Records::default(),
             handshakes: VecDeque::new(),
             sampler: Sampler::default(),
@@ -158,7 +164,11 @@ impl Worker {
             }
             for event in events.iter().filter(|event| !is_ending(event.flags)) {
                 self.wake(*event);
+                if self.outbox.is_due() {
+                    self.send_letters();
+                }
             }
+            self.send_letters();
             if let Some(name) = self.waiting.pop_front() {
                 self.go_on(name);
             }
@@ -198,6 +208,12 @@ impl Worker {
         if !self.is_there(slot, name) {
             return;
         }
+        if self.clients[slot].has_letter() {
+            self.send_letters();
+            if !self.is_there(slot, name) {
+                return;
+            }
+        }
         let begun = self.sampler.begin();
         let client = &mut self.clients[slot];
         let mut turn = Turn {
@@ -206,6 +222,9 @@ impl Worker {
             now: self.now,
             input: &mut self.input,
             output: &mut self.output,
+            outbox: &mut self.outbox,
+            puts_off: false,
+            name: name.encode().u64(),
             records: &mut self.records,
             work: Work::new(span),
         };
@@ -213,6 +232,36 @@ impl Worker {
         if let Some(begun) = begun {
             turn.traffic.turns.note(begun.elapsed());
         }
+        turn.outbox.note(turn.work.spent());
+        self.see_to(slot, name, next);
+    }
+
+    /// Sends what was put off (V6).
+    fn send_letters(&mut self) {
+        while let Some((to, letter)) = self.outbox.take() {
+            let name = Name::decode(EventData::new_u64(to));
+            let Name::Client { slot, .. } = name else {
+                continue;
+            };
+            let is_meant = |client: &&mut ClientConn| Name::client(slot, client.number()) == name;
+            let Some(client) = self.clients.get_mut(slot).filter(is_meant) else {
+                continue;
+            };
+            let traffic = self.shared.connection_stats.traffic(self.index);
+            match client.send_letter(letter, traffic) {
+                // It waits for that already.
+                Next::Input => {}
+                next @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {
+                    self.see_to(slot, name, next);
+                }
+            }
+        }
+    }
+
+    /// Waits for what a client waits for, or ends it.
+    #[inline]
+    fn see_to(&mut self, slot: usize, name: Name, next: Next) {
+        let client = &mut self.clients[slot];
         let wanted = match next {
             Next::Input => READABLE,
             Next::Output => EventFlags::OUT,
@@ -302,6 +351,12 @@ impl Worker {
     fn end(&mut self, slot: usize, why: &End) {
         if !self.clients.contains(slot) {
             return;
+        }
+        if self.clients[slot].has_letter() {
+            self.send_letters();
+            if !self.clients.contains(slot) {
+                return;
+            }
         }
         if let End::NoRoom(kept) = why {
             self.shared.connection_stats.count_no_room(*kept);

@@ -164,6 +164,54 @@ fn a_client_that_does_not_read_is_not_read() {
 }
 
 #[test]
+fn small_answers_wait_for_a_client_that_does_not_read() {
+    const VALUE_BYTES: usize = 7_000;
+    const REQUESTS: usize = 2_000;
+    let server = start(|config| config.threads = NonZeroUsize::MIN);
+    let mut client = TestClient::connect(address(&server));
+    let mut other = TestClient::connect(address(&server));
+    let value = "v".repeat(VALUE_BYTES);
+    client.send(format!("set k 0 0 {VALUE_BYTES}\r\n{value}\r\n"));
+    assert_eq!(client.line(), "STORED");
+    for number in 0..REQUESTS {
+        client.send(format!("mg k v O{number}\r\n"));
+        // It has had its turn when the other is answered: there is one answer a turn.
+        assert_eq!(other.ask("mn"), "MN");
+    }
+    let written: usize = other.stat("bytes_written").parse().unwrap();
+    assert!(
+        written < REQUESTS * VALUE_BYTES,
+        "the sockets hold all of it"
+    );
+    for number in 0..REQUESTS {
+        assert_eq!(client.line(), format!("VA {VALUE_BYTES} O{number}"));
+        assert!(client.bytes(VALUE_BYTES) == value.as_bytes());
+        assert_eq!(client.line(), "");
+    }
+    assert_eq!(client.ask("mn"), "MN");
+}
+
+#[test]
+fn answers_that_leave_together_reach_who_has_asked() {
+    let server = start(|_| {});
+    let mut clients: Vec<_> = (0..100)
+        .map(|_| TestClient::connect(address(&server)))
+        .collect();
+    for round in 0..50 {
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.send(format!(
+                "mn\r\nmg none O{round}/{number} k\r\nmd none O{number}\r\n"
+            ));
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            assert_eq!(client.line(), "MN");
+            assert_eq!(client.line(), format!("EN O{round}/{number} knone"));
+            assert_eq!(client.line(), format!("NF O{number}"));
+        }
+    }
+}
+
+#[test]
 fn a_busy_client_does_not_hold_up_the_others() {
     let server = start(|_| {});
     let mut busy = TestClient::connect(address(&server));
