@@ -135,6 +135,12 @@ impl Pipe {
         self.0.borrow().read
     }
 
+    /// Whether the peer is gone.
+    #[must_use]
+    pub fn is_reset(&self) -> bool {
+        self.0.borrow().peer == Peer::Reset
+    }
+
     /// Whether the server has closed it.
     #[must_use]
     pub fn is_closed(&self) -> bool {

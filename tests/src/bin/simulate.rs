@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchd_harness::alphabet::Pairs;
-use latchd_tests::simulation::{Failure, Fault, Plan, Report, is_left_out, run};
+use latchd_tests::simulation::{Buffering, Failure, Fault, Plan, Report, is_left_out, run};
 
 const USAGE: &str = "usage: simulate --seed N --events M [--fault NAME] [-v]\n       \
                      simulate --seeds K --events M [--threads T] [--from N]";
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok((seeds, report)) => {
             print_report(seeds, &report, start.elapsed());
-            if are_pairs_right(seeds, &report.pairs) {
+            if are_pairs_right(seeds, &report.pairs) && are_buffers_met(seeds, &report.buffers) {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
@@ -93,7 +93,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// From how many seeds on every pair must have been seen: fewer may not come across the rare ones.
+/// From how many seeds on every pair must have been seen, and every state of the buffers: fewer may not come across
+/// the rare ones.
 const SEEDS_FOR_ALL_PAIRS: u64 = 500;
 
 /// Says which replies no request should have got, and which no request did get.
@@ -107,6 +108,17 @@ fn are_pairs_right(seeds: u64, pairs: &Pairs) -> bool {
         println!("never seen: {missing:?}");
     }
     impossible.is_empty() && (missing.is_empty() || seeds < SEEDS_FOR_ALL_PAIRS)
+}
+
+/// Says which states of a connection's buffers no seed has met.
+fn are_buffers_met(seeds: u64, buffers: &Buffering) -> bool {
+    let counts = buffers.counts();
+    let missing: Vec<_> = counts.iter().filter(|(_, count)| *count == 0).collect();
+    if seeds < SEEDS_FOR_ALL_PAIRS || missing.is_empty() {
+        return true;
+    }
+    println!("never met: {missing:?}");
+    false
 }
 
 fn play_many(arguments: &Arguments, seeds: u64) -> Result<Report, Box<Failure>> {
@@ -191,10 +203,12 @@ fn print_report(seeds: u64, report: &Report, elapsed: Duration) {
         commands,
         digest,
         tally,
+        buffers,
         pairs,
     } = report;
     println!("{pairs}");
     println!("{tally}");
+    println!("{buffers}");
     println!("{seeds} seeds, {events} events, {commands} of them commands");
     println!(
         "{:.1} s, {:.2} M events/s",

@@ -20,7 +20,8 @@
 //! - N5: what the core is asked is what the client said, whatever the bytes went through.
 //! - B1 to B7: the auditor's.
 //!
-//! Every eighth seed is of another kind: there clients speak of locks of keys, and wait for them (`crowd`, C1 to C5).
+//! Every eighth seed is of another kind: there clients speak of locks of keys, and wait for them (`crowd`, C1 to C5). Every
+//! eighth is of a third: there the connections are those of the server, with all their buffers (`edge`, E1 to E6).
 //!
 //! An event is one delivery of bytes, one command executed, one thing that happens to a connection,
 //! or one that happens to the server: a tick, a look at the clock, an item of nobody.
@@ -42,6 +43,7 @@ mod ask;
 mod auditor;
 mod caller;
 mod crowd;
+mod edge;
 mod encode;
 mod match_replies;
 mod names;
@@ -58,7 +60,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
 pub use server::Fault;
-pub use tally::Tally;
+pub use tally::{Buffering, Tally};
 
 use latchd_harness::alphabet::{Pairs, ReplyKind, RequestKind};
 use latchd_harness::lockstep::panic_words;
@@ -103,6 +105,8 @@ pub struct Report {
     pub digest: u64,
     /// What happened, counted.
     pub tally: Tally,
+    /// In which states the buffers of the server's own connections were.
+    pub buffers: Buffering,
     /// Which kinds of command got which kinds of reply.
     pub pairs: Box<Pairs>,
 }
@@ -115,12 +119,14 @@ impl Report {
             commands,
             digest,
             tally,
+            buffers,
             pairs,
         } = other;
         self.events += events;
         self.commands += commands;
         self.digest = self.digest.wrapping_add(*digest);
         self.tally.add(tally);
+        self.buffers.add(buffers);
         self.pairs.add(pairs);
     }
 }
@@ -235,6 +241,13 @@ pub fn run(plan: &Plan) -> Result<Report, Box<Failure>> {
     }
 }
 
+fn play_edge(plan: &Plan) -> Result<Report, Box<Failure>> {
+    let mut world = edge::World::new(plan);
+    let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let event = world.events();
+    unless_broken(plan, outcome, || (event, Vec::new()))
+}
+
 fn play_crowd(plan: &Plan) -> Result<Report, Box<Failure>> {
     let mut world = crowd::World::new(plan);
     let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
@@ -246,6 +259,9 @@ fn play(plan: &Plan, keeps: Keeps) -> Result<Report, Box<Failure>> {
     // Faults are planted before the other kind of core.
     if crowd::is_of_a_crowd(plan.seed) && plan.fault.is_none() {
         return play_crowd(plan);
+    }
+    if edge::is_at_the_edge(plan.seed) && plan.fault.is_none() {
+        return play_edge(plan);
     }
     let mut world = World::new(plan, keeps);
     let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));

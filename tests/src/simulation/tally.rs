@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-/// Declares the counts, each with what it counts.
+/// Declares counts, each with what it counts.
 macro_rules! tally {
-    ($($field:ident: $words:literal,)+) => {
-        /// How often what has happened.
+    ($(#[$attribute:meta])* $name:ident { $($field:ident: $words:literal,)+ }) => {
+        $(#[$attribute])*
         #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-        pub struct Tally {
+        pub struct $name {
             $(#[doc = $words] pub $field: u64,)+
         }
 
-        impl Tally {
+        impl $name {
             /// Each count, with what it counts.
             #[must_use]
             pub fn counts(&self) -> Vec<(&'static str, u64)> {
@@ -23,10 +23,22 @@ macro_rules! tally {
                 $(self.$field += other.$field;)+
             }
         }
+
+        /// A line for each count.
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                for (what, count) in self.counts() {
+                    writeln!(formatter, "{count:>12} {what}")?;
+                }
+                Ok(())
+            }
+        }
     };
 }
 
 tally! {
+/// How often what has happened.
+Tally {
     locks: "locks granted",
     contended: "locks contended",
     died: "locks that died with their connection",
@@ -39,13 +51,24 @@ tally! {
     waits: "readers told to wait",
     settled: "waits for a lock that ended",
 }
+}
 
-/// A line for each count.
-impl fmt::Display for Tally {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (what, count) in self.counts() {
-            writeln!(formatter, "{count:>12} {what}")?;
-        }
-        Ok(())
-    }
+tally! {
+/// How often a turn has left the buffers of the server's own connections in which state.
+Buffering {
+    begun: "requests that had begun and were kept",
+    collected: "long requests of which a part was collected",
+    sent_in_part: "answers of which the socket took a part",
+    not_sent: "answers of which the socket took nothing",
+    sent_enough: "answers that were more than one turn sends",
+    not_read: "clients that were not read, though there was something",
+    output_full: "turns that ended with a full output",
+    yielded: "turns that ended because they were long",
+    resumed: "turns that went on with requests when the answers before had gone",
+    waits_before_more: "requests that began to wait with others behind them",
+    waits_unsent: "requests that began to wait with answers unsent",
+    told_unsent: "waits that ended while answers were unsent",
+    left_unsent: "clients that had left with answers unsent",
+    gone_waiting: "clients that went while they waited",
+}
 }

@@ -19,7 +19,7 @@ use super::server::WatchedCore;
 use super::setting::Setting;
 use super::trace::{Keeps, Note, Trace};
 use super::workload::Taste;
-use super::{Plan, Report};
+use super::{Buffering, Plan, Report};
 use crate::generate::{Random, draw_op};
 
 /// How many events there are between two looks into the core.
@@ -135,6 +135,7 @@ impl World {
             commands: self.server.machine().executed,
             digest: self.digest,
             tally: self.auditor.tally,
+            buffers: Buffering::default(),
             pairs: self.server.machine_mut().pairs.take().unwrap_or_default(),
         })
     }
