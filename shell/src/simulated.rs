@@ -84,9 +84,12 @@ struct Ends {
 }
 
 impl Pipe {
-    /// What the peer sends arrives.
+    /// What the peer sends arrives, unless it is gone.
     pub fn arrive(&self, bytes: &[u8]) {
-        self.0.borrow_mut().arrived.extend(bytes);
+        let mut ends = self.0.borrow_mut();
+        if ends.peer != Peer::Reset {
+            ends.arrived.extend(bytes);
+        }
     }
 
     /// The peer sends nothing more.
@@ -540,6 +543,12 @@ impl<M: StateMachine> Worker<M> {
             wants,
             buffers: client.conn.buffers(),
         })
+    }
+
+    /// Whether a client's wait is over and it has not been told.
+    #[must_use]
+    pub fn is_to_be_told(&self, conn: ConnId) -> bool {
+        self.mail.iter().any(|notice| notice.conn == conn)
     }
 
     /// How far the wire came when it was last driven, if it was since this was asked last.

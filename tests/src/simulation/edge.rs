@@ -12,7 +12,8 @@
 //! - E2: what is kept of output is at most the server's bound and one reply; of input, one request and what one
 //!   read brings.
 //! - E3: a client for whom output is kept is not read.
-//! - E4: nothing behind a request that waits is executed before its wait is over, and the client is not read.
+//! - E4: nothing behind a request that waits is executed before its wait is over, and the client is not read; once it was
+//!   told that, it goes on.
 //! - E5: once everybody reads, everything that was asked is answered; when all have gone, nobody holds or waits.
 //! - E6: when the last request of a client has been executed its locks are free, whether or not it has read.
 

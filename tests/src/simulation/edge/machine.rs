@@ -98,6 +98,12 @@ impl Machine {
         self.lines.get(&conn).map_or(0, |line| line.executed)
     }
 
+    /// Whether its request waits, as far as the core knows.
+    pub(super) fn waits(&self, conn: ConnId) -> bool {
+        let line = self.lines.get(&conn);
+        line.is_some_and(|line| line.waiting == Waiting::Yes)
+    }
+
     /// Whether the core was told of its end.
     pub(super) fn has_ended(&self, conn: ConnId) -> bool {
         self.lines.get(&conn).is_some_and(|line| line.has_ended)
@@ -197,7 +203,13 @@ impl StateMachine for Machine {
             _ if waiting == Waiting::Yes => {
                 Some(("E4", format!("{conn} waits, and {command:?} is executed")))
             }
-            None => Some(("E1", format!("{conn} has not said {command:?}"))),
+            None => {
+                let first = line.said.front();
+                let what = format!(
+                    "{conn} has said {first:?} ({place} done, {waiting:?}), not {command:?}"
+                );
+                Some(("E1", what))
+            }
             Some(ask) => ask
                 .answer(place, &reply, &mut line.answers)
                 .err()

@@ -354,6 +354,7 @@ impl World {
         let machine = self.worker.machine_mut();
         let executed = machine.executed_for(conn);
         let has_ended = machine.has_ended(conn);
+        let is_waited_for = machine.waits(conn);
         if let Some(breach) = machine.breach.take() {
             return Err(breach);
         }
@@ -395,6 +396,9 @@ impl World {
             let (room, longest) = (kept.input_room, it.longest);
             let what = format!("{conn} has room for {room} bytes, and asked for {longest}");
             return broken("E2", what);
+        }
+        if look.wants == Wants::Lock && !is_waited_for && !self.worker.is_to_be_told(conn) {
+            return broken("E4", format!("{conn} waits for what is over"));
         }
         if kept.has_left && !has_ended {
             return broken("E6", format!("{conn} has left, and its locks are held"));
