@@ -4,7 +4,10 @@
 //! them with the corpus (`fuzz/corpus/`), so that what was found once stays found.
 
 mod file;
+mod client;
 pub mod tally;
+
+pub use client::client;
 
 use arbitrary::Unstructured;
 use latchd_core::engine::Core;
@@ -29,6 +32,7 @@ pub const PROPERTIES: &[(&str, Property)] = &[
     ("events", events),
     ("store", store),
     ("saved", saved),
+    ("client", client),
 ];
 
 /// Room for a few dozen items, in as few segments as the store can do with, so that eviction takes

@@ -1,0 +1,513 @@
+//! What must hold for the client, whatever a server answers.
+//!
+//! The first byte says who hears the answers: a session that has asked for this and that, the decoder of packets, or one
+//! of the machines; the second how the bytes are cut. The rest is what is asked, what happens and what is answered: the
+//! answers that servers give, and any bytes at all.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use arbitrary::Unstructured;
+use latchd_core::Instant;
+use latchd_core::client::{
+    Action, AnyRequest, Bound, BoundTerms, Flags, Lease, LeaseTerms, Leases, Losers, Machine, Mark,
+    MissingItem, Recompute, RecomputeTerms, Retry, Session, Terms, Token, TokenValue,
+};
+use latchd_core::command::{
+    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Mode, Set,
+};
+use latchd_core::key::Key;
+use latchd_core::stats::StatsTopic;
+use latchd_core::time::Exptime;
+use latchd_core::wire::binary::reply::decode as decode_packet;
+use latchd_core::wire::classic::ClassicEnvelope;
+use latchd_core::wire::meta::{Flag, Verb};
+
+/// More than a machine does in a row without waiting for anything.
+const POLLS_MAX: usize = 1_000;
+
+/// How many requests a session has asked at most.
+const REQUESTS_MAX: usize = 40;
+
+/// The longest body of a packet.
+const BODY_BYTES_MAX: usize = 1_000;
+
+/// The first byte of an answer in binary.
+const RESPONSE_MAGIC: u8 = 0x81;
+
+/// However the answers of a server are cut, whatever they are, a client understands the same: no bytes break it, and it
+/// keeps nothing of them that it was not asked to.
+pub fn client(input: &[u8]) {
+    let Some((&[who, cuts], rest)) = input.split_first_chunk() else {
+        return;
+    };
+    match who % 6 {
+        0 => same(cuts, |cut| listen(rest, cut)),
+        1 => {
+            // Made to begin as a packet does.
+            let packets = [&[RESPONSE_MAGIC], rest].concat();
+            same(cuts, |cut| unpack(&packets, cut));
+        }
+        2 => same(cuts, |cut| {
+            Talk::new(lease(rest), cut).play(rest, of_lease, is_leased)
+        }),
+        3 => same(cuts, |cut| {
+            Talk::new(leases(), cut).play(rest, of_leases, are_leased)
+        }),
+        4 => same(cuts, |cut| {
+            Talk::new(bound(rest), cut).play(rest, of_bound, is_bound)
+        }),
+        _ => same(cuts, |cut| {
+            Talk::new(recompute(rest), cut).play(rest, of_recompute, |_, _| false)
+        }),
+    }
+}
+
+/// What is heard is the same in one piece and in many.
+fn same(cuts: u8, mut hear: impl FnMut(Cut) -> Vec<String>) {
+    let whole = hear(Cut::whole());
+    let cut = hear(Cut::new(cuts));
+    assert_eq!(
+        whole, cut,
+        "what is understood depends on how the bytes are cut"
+    );
+}
+
+/// How long the pieces are.
+#[derive(Clone, Copy)]
+struct Cut {
+    state: u32,
+    most: Option<u8>,
+}
+
+impl Cut {
+    const fn whole() -> Self {
+        Self {
+            state: 0,
+            most: None,
+        }
+    }
+
+    const fn new(cuts: u8) -> Self {
+        Self {
+            state: cuts as u32,
+            most: Some(cuts),
+        }
+    }
+
+    /// The length of the next piece of so many bytes.
+    fn next(&mut self, bytes: usize) -> usize {
+        let Some(most) = self.most else {
+            return bytes;
+        };
+        // Any sequence will do that has short pieces and long ones.
+        self.state = self
+            .state
+            .wrapping_mul(1_664_525)
+            .wrapping_add(1_013_904_223);
+        (1 + (self.state >> 24) as usize % (1 + usize::from(most))).min(bytes)
+    }
+
+    /// Hands over bytes piece by piece, each behind those of which nobody has taken anything yet; `take` says of how many
+    /// bytes it is done, or that it wants no more.
+    fn deliver(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8]) -> Option<usize>) {
+        let (mut done, mut arrived) = (0, 0);
+        while arrived < bytes.len() {
+            arrived += self.next(bytes.len() - arrived);
+            let Some(taken) = take(&bytes[done..arrived]) else {
+                return;
+            };
+            done += taken;
+            assert!(done <= arrived, "nobody takes what has not arrived");
+        }
+    }
+}
+
+/// What a session hears that has asked for this and that.
+fn listen(input: &[u8], mut cut: Cut) -> Vec<String> {
+    let mut source = Unstructured::new(input);
+    let mut session = Session::new();
+    let mut bytes = Vec::new();
+    let requests = source.int_in_range(0..=REQUESTS_MAX).unwrap_or_default();
+    for _ in 0..requests {
+        let kind = source.arbitrary().unwrap_or_default();
+        let ticket = session.send(&request(kind), &mut bytes);
+        ticket.expect("all of these can be said");
+    }
+    let mut heard = Vec::new();
+    cut.deliver(source.take_rest(), |rest| {
+        let mut taken = 0;
+        loop {
+            let pending = session.pending();
+            match session.receive(&rest[taken..]) {
+                Ok(None) => return Some(taken),
+                Ok(Some(received)) => {
+                    // Each answer comes further, by its bytes or by its request.
+                    assert!(received.consumed > 0 || session.pending() < pending);
+                    assert_eq!(session.pending() + usize::from(received.last), pending);
+                    taken += received.consumed;
+                    heard.push(format!("{received:?}"));
+                }
+                Err(error) => {
+                    heard.push(format!("{error:?}"));
+                    return None;
+                }
+            }
+        }
+    });
+    heard
+}
+
+/// A request whose answer has another shape for each kind.
+fn request(kind: u8) -> AnyRequest<'static> {
+    let key = Key::new(b"k").expect("it is short");
+    let meta = |verb, flags: &[Flag<'static>]| AnyRequest::Meta {
+        verb,
+        key,
+        flags: Flags::new(flags).expect("they are few"),
+        value: b"",
+    };
+    let classic = |command: Command<'static>, envelope| AnyRequest::Classic { command, envelope };
+    let change = ClassicEnvelope::Change { noreply: false };
+    match kind % 12 {
+        0 => meta(Verb::Get, &[Flag::Value, Flag::ShowCas, Flag::ShowTtl]),
+        1 => meta(Verb::Get, &[Flag::Value, Flag::Quiet]),
+        2 => meta(Verb::Set, &[Flag::ShowCas]),
+        3 => meta(Verb::Delete, &[Flag::Quiet]),
+        4 => meta(Verb::Lock, &[]),
+        5 => AnyRequest::Noop,
+        6 => classic(
+            Get::new(key).into(),
+            ClassicEnvelope::Get {
+                with_cas: true,
+                last: true,
+            },
+        ),
+        7 => classic(Set::new(key, b"v").into(), change),
+        8 => classic(Delete::new(key).into(), change),
+        9 => classic(
+            ItemCommand::Arithmetic(Arithmetic::new(key, Direction::Increment, 1)).into(),
+            ClassicEnvelope::Arithmetic { noreply: false },
+        ),
+        10 => classic(
+            GlobalCommand::Stats(StatsTopic::General).into(),
+            ClassicEnvelope::Stats(StatsTopic::General),
+        ),
+        _ => classic(GlobalCommand::UnlockAll.into(), change),
+    }
+}
+
+/// The packets that are read off the front, one after the other.
+fn unpack(input: &[u8], mut cut: Cut) -> Vec<String> {
+    let mut heard = Vec::new();
+    cut.deliver(input, |rest| {
+        let mut taken = 0;
+        loop {
+            match decode_packet(&rest[taken..], BODY_BYTES_MAX) {
+                Ok(None) => return Some(taken),
+                Ok(Some((packet, bytes))) => {
+                    assert!(bytes > 0 && packet.value.len() <= BODY_BYTES_MAX);
+                    heard.push(format!("{packet:?} {:?}", packet.number()));
+                    taken += bytes;
+                }
+                Err(error) => {
+                    heard.push(format!("{error:?}"));
+                    return None;
+                }
+            }
+        }
+    });
+    heard
+}
+
+/// A machine, and a driver that does what it says.
+struct Talk<M> {
+    machine: M,
+    cut: Cut,
+    now: Instant,
+    /// The connection, if there is one.
+    session: Option<Session>,
+    /// The request that was sent last.
+    sent: Vec<u8>,
+    /// What was said and told, in order.
+    heard: Vec<String>,
+}
+
+impl<M: Machine<News: Debug>> Talk<M> {
+    const fn new(machine: M, cut: Cut) -> Self {
+        Self {
+            machine,
+            cut,
+            now: Instant::from_millis(0),
+            session: None,
+            sent: Vec::new(),
+            heard: Vec::new(),
+        }
+    }
+
+    /// Plays what the input says: the caller calls, time passes, the connection comes and breaks, the server answers.
+    /// Without a connection that has told so, nothing `is_held`.
+    fn play(
+        mut self,
+        input: &[u8],
+        call: fn(&mut M, u8, Instant),
+        is_held: fn(&M, Instant) -> bool,
+    ) -> Vec<String> {
+        let mut source = Unstructured::new(input);
+        self.connect();
+        call(&mut self.machine, 0, self.now);
+        self.settle();
+        while !source.is_empty() {
+            let what: u8 = source.arbitrary().unwrap_or_default();
+            match what % 8 {
+                0 => {
+                    let ms: u16 = source.arbitrary().unwrap_or_default();
+                    self.now = Instant::from_millis(self.now.as_millis() + u64::from(ms));
+                }
+                1 => self.connect(),
+                2 => self.fail("broken"),
+                3 | 4 => call(&mut self.machine, what / 8, self.now),
+                5 => {
+                    let bytes = source.int_in_range(0..=60).unwrap_or_default();
+                    let bytes = source.bytes(bytes.min(source.len())).unwrap_or_default();
+                    self.answer(bytes);
+                }
+                _ => {
+                    let number: u8 = source.arbitrary().unwrap_or_default();
+                    let bytes = likely(what / 8, number, &self.sent);
+                    self.answer(&bytes);
+                }
+            }
+            self.settle();
+            let believes = is_held(&self.machine, self.now);
+            assert!(
+                self.session.is_some() || !believes,
+                "nobody believes in what no connection has told"
+            );
+        }
+        self.heard
+    }
+
+    fn connect(&mut self) {
+        if self.session.is_none() {
+            self.session = Some(Session::new());
+            self.machine.connected(self.now);
+        }
+    }
+
+    /// Does what the machine says until it waits.
+    fn settle(&mut self) {
+        for _ in 0..POLLS_MAX {
+            match self.machine.poll(self.now) {
+                Action::Wait { .. } | Action::Connect { .. } => return,
+                Action::Tell(news) => self.heard.push(format!("{news:?}")),
+                Action::Disconnect => self.fail("closed"),
+                Action::Send(request) => {
+                    self.sent.clear();
+                    let sent = match &mut self.session {
+                        Some(session) => session.send(&request, &mut self.sent).is_ok(),
+                        None => false,
+                    };
+                    self.heard.push(self.sent.escape_ascii().to_string());
+                    if !sent {
+                        self.fail("not sent");
+                    }
+                }
+            }
+        }
+        panic!("it does not wait after {POLLS_MAX} steps");
+    }
+
+    /// The server says this: answer by answer, and the machine does what follows from each.
+    fn answer(&mut self, bytes: &[u8]) {
+        let mut cut = self.cut;
+        cut.deliver(bytes, |rest| {
+            let mut taken = 0;
+            loop {
+                self.settle();
+                match self.session.as_mut()?.receive(&rest[taken..]) {
+                    Ok(None) => return Some(taken),
+                    Ok(Some(received)) => {
+                        taken += received.consumed;
+                        self.machine.reply(self.now, &received.answer);
+                    }
+                    Err(_) => {
+                        self.fail("malformed");
+                        return None;
+                    }
+                }
+            }
+        });
+        self.cut = cut;
+    }
+
+    fn fail(&mut self, why: &str) {
+        if self.session.take().is_some() || why == "not sent" {
+            self.heard.push(why.to_owned());
+            self.machine.disconnected(self.now);
+        }
+    }
+}
+
+/// What servers answer: one of these lines. `sent` is the request that was sent last, whose value may come back.
+fn likely(which: u8, number: u8, sent: &[u8]) -> Vec<u8> {
+    let lines = sent.split(|byte| *byte == b'\n');
+    let value = lines.skip(1).find(|line| !line.is_empty());
+    let value = value.map_or(&b"other"[..], |line| {
+        line.strip_suffix(b"\r").unwrap_or(line)
+    });
+    let with = |head: String| [head.as_bytes(), b"\r\n", value, b"\r\n"].concat();
+    let bytes = value.len();
+    match which % 28 {
+        0 => format!("HD c{number}\r\n").into_bytes(),
+        1 => b"HD\r\n".to_vec(),
+        2 => b"NS\r\n".to_vec(),
+        3 => b"EX\r\n".to_vec(),
+        4 => b"NF\r\n".to_vec(),
+        5 => b"EN\r\n".to_vec(),
+        6 => with(format!("VA {bytes} c{number} t{number}")),
+        7 => with(format!("VA {bytes} c{number} t-1 W")),
+        8 => b"VA 0 c7 t9 W\r\n\r\n".to_vec(),
+        9 => b"VA 0 c7 t9 Z\r\n\r\n".to_vec(),
+        10 => with(format!("VA {bytes} c{number} t5 X Z")),
+        11 => format!("HD F{number}\r\n").into_bytes(),
+        12 => format!("LK h{number} a1 n0\r\n").into_bytes(),
+        13 => b"LK h1 a1 n0 d\r\n".to_vec(),
+        14 => b"OK\r\n".to_vec(),
+        15 => b"LOCKED\r\n".to_vec(),
+        16 => b"NOT_FOUND\r\n".to_vec(),
+        17 => b"STORED\r\n".to_vec(),
+        18 => b"NOT_STORED\r\n".to_vec(),
+        19 => b"DELETED\r\n".to_vec(),
+        20 => b"ERROR\r\n".to_vec(),
+        21 => b"CLIENT_ERROR object is not locked or not found\r\n".to_vec(),
+        22 => b"SERVER_ERROR out of memory storing object\r\n".to_vec(),
+        23 => with(format!("VALUE k 0 {bytes} {number}")),
+        24 => b"END\r\n".to_vec(),
+        25 => format!("STAT uptime {number}\r\nEND\r\n").into_bytes(),
+        26 => b"MN\r\n".to_vec(),
+        _ => b"TOUCHED\r\n".to_vec(),
+    }
+}
+
+const fn span(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn key() -> Key<'static> {
+    Key::new(b"k").expect("it is short")
+}
+
+fn value() -> TokenValue {
+    let token = Token::from_random([7; 16]);
+    TokenValue::new(token, b"note").expect("it is short")
+}
+
+/// Whether a bit of the first byte is set, which chooses among the terms.
+fn chooses(input: &[u8], bit: u8) -> bool {
+    input.first().is_some_and(|first| first >> bit & 1 != 0)
+}
+
+fn lease_terms() -> Terms {
+    let mut terms = Terms::new(span(3_000)).expect("a server can measure it");
+    terms.retry = Retry::linear(span(50)).limited(3);
+    terms
+}
+
+fn lease(input: &[u8]) -> Lease {
+    let mut terms = lease_terms();
+    terms.watchdog = chooses(input, 0);
+    terms.own_token = chooses(input, 1);
+    terms.hold_max = chooses(input, 2).then_some(span(10_000));
+    Lease::new(key(), value(), terms).expect("a server can measure it")
+}
+
+fn of_lease(lease: &mut Lease, call: u8, now: Instant) {
+    match call % 4 {
+        0 => lease.obtain(now),
+        1 => lease.refresh(now, span(2_000)).expect("it can be measured"),
+        2 => lease.measure(now),
+        _ => lease.release(now),
+    }
+}
+
+fn is_leased(lease: &Lease, now: Instant) -> bool {
+    lease.is_held(now)
+}
+
+fn leases() -> Leases {
+    let keys = [b"k", b"l", b"m"].map(|key| Key::new(key).expect("it is short"));
+    Leases::new(&keys, &value(), &lease_terms()).expect("they are few")
+}
+
+fn of_leases(leases: &mut Leases, call: u8, now: Instant) {
+    match call % 4 {
+        0 => leases.obtain(now),
+        1 => leases
+            .refresh(now, span(2_000))
+            .expect("it can be measured"),
+        2 => leases.measure(now),
+        _ => leases.release(now),
+    }
+}
+
+fn are_leased(leases: &Leases, now: Instant) -> bool {
+    leases.is_held(now)
+}
+
+fn bound(input: &[u8]) -> Bound {
+    let mut terms = BoundTerms::default();
+    terms.retry = Retry::linear(span(50)).limited(3);
+    if chooses(input, 0) {
+        terms.missing = MissingItem::Create(Exptime::Never);
+    }
+    if chooses(input, 1) {
+        terms.mark = Mark::Note(b"note"[..].into(), Exptime::Never);
+    } else if chooses(input, 2) {
+        terms.mark = Mark::Number;
+    }
+    if chooses(input, 3) {
+        terms.lease = Some(LeaseTerms {
+            ttl: span(500),
+            watchdog: chooses(input, 4),
+            hold_max: None,
+        });
+    }
+    if chooses(input, 5) {
+        terms.mode = Mode::Shared { among: None };
+    }
+    Bound::new(key(), terms)
+}
+
+fn of_bound(bound: &mut Bound, call: u8, now: Instant) {
+    match call % 6 {
+        0 => bound.obtain(now),
+        1 => bound.read(),
+        2 => bound.write(b"value", 1, Exptime::Never),
+        3 => bound.replace_and_unlock(b"value", 1, Exptime::Never),
+        4 => bound.check(),
+        _ => bound.release(),
+    }
+}
+
+fn is_bound(bound: &Bound, _: Instant) -> bool {
+    bound.is_held()
+}
+
+fn recompute(input: &[u8]) -> Recompute {
+    let mut terms = RecomputeTerms::new(span(60_000), span(5_000)).expect("it can be measured");
+    if chooses(input, 0) {
+        terms.losers = Losers::TakeStale;
+    }
+    terms.retry = Retry::linear(span(50)).limited(3);
+    Recompute::new(key(), terms)
+}
+
+fn of_recompute(recompute: &mut Recompute, call: u8, now: Instant) {
+    match call % 4 {
+        0 => recompute.read(now),
+        1 => recompute.computed(now, b"value"),
+        2 => recompute.give_back(now),
+        _ => recompute.abandon(now),
+    }
+}
