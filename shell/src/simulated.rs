@@ -92,9 +92,12 @@ impl Pipe {
         }
     }
 
-    /// The peer sends nothing more.
+    /// The peer sends nothing more, unless it is gone already.
     pub fn half_close(&self) {
-        self.0.borrow_mut().peer = Peer::HalfClosed;
+        let mut ends = self.0.borrow_mut();
+        if ends.peer == Peer::Open {
+            ends.peer = Peer::HalfClosed;
+        }
     }
 
     /// The peer is gone, and what has arrived is lost.
