@@ -88,8 +88,21 @@ impl Target {
     /// # Errors
     /// It cannot be started, or does not listen.
     pub fn start(kind: Kind, program: &Path, start: &Start<'_>) -> io::Result<Self> {
-        let port = free_port()?;
-        let address = SocketAddr::from((start.host, port));
+        let address = SocketAddr::from((start.host, free_port()?));
+        Self::start_at(kind, program, start, address)
+    }
+
+    /// The same where another has listened: one that is started again.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_at(
+        kind: Kind,
+        program: &Path,
+        start: &Start<'_>,
+        address: SocketAddr,
+    ) -> io::Result<Self> {
+        let port = address.port();
         let mut command = match start.ulimit {
             None => Command::new(program),
             Some(limit) => {

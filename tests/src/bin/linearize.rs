@@ -5,19 +5,26 @@
 //! (1,000,000) about so many keys a round (4), and judges what they were told. It prints the
 //! seed and what was seen. The exit code is 1 if no order explains an answer, if a history takes too much
 //! to be judged, or if something that should have been seen was not. See docs/VERIFICATION.md.
+//!
+//! `linearize --restarts N` kills the server N times and starts it again, under such clients and so many processes
+//! (`--processes`, 4) that use the client library: this program again, with `--believe ADDRESS`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use latchd_tests::abuse::target::{Kind, Start, Target};
-use latchd_tests::linear::{Failure, Setting, Tally, play};
+use latchd_tests::linear::believer::believe;
+use latchd_tests::linear::{Failure, Restarts, Setting, Survived, Tally, play, survive};
 
 const USAGE: &str = "usage: linearize [--latchd PATH] [--seed N] [--operations N] [--clients N] [--keys N] \
-                     [--threads N]";
+                     [--threads N] [--restarts N] [--processes N]";
 
 /// The most clients: each is a thread here.
 const CLIENTS_MAX: u64 = 256;
+
+/// The most processes beside this one.
+const PROCESSES_MAX: u64 = 64;
 
 /// The most keys a round.
 const KEYS_MAX: usize = 1024;
@@ -29,6 +36,9 @@ struct Arguments {
     clients: u64,
     keys: usize,
     threads: u16,
+    restarts: u64,
+    processes: u64,
+    believe: Option<String>,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
@@ -40,6 +50,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
         clients: 8,
         keys: 4,
         threads: 4,
+        restarts: 0,
+        processes: 4,
+        believe: None,
     };
     while let Some(word) = words.next() {
         let value = words.next()?;
@@ -50,11 +63,15 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
             "--clients" => arguments.clients = value.parse().ok()?,
             "--keys" => arguments.keys = value.parse().ok()?,
             "--threads" => arguments.threads = value.parse().ok()?,
+            "--restarts" => arguments.restarts = value.parse().ok()?,
+            "--processes" => arguments.processes = value.parse().ok()?,
+            "--believe" => arguments.believe = Some(value),
             _ => return None,
         }
     }
     let is_possible = (1..=CLIENTS_MAX).contains(&arguments.clients)
         && (1..=KEYS_MAX).contains(&arguments.keys)
+        && (1..=PROCESSES_MAX).contains(&arguments.processes)
         && arguments.operations > 0;
     is_possible.then_some(arguments)
 }
@@ -64,7 +81,19 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if let Some(address) = &arguments.believe {
+        return match believe(address, arguments.seed) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{address}: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     println!("seed {}", arguments.seed);
+    if arguments.restarts > 0 {
+        return survive_all(&arguments);
+    }
     let began = Instant::now();
     match run(&arguments) {
         Ok(tally) => {
@@ -73,6 +102,42 @@ fn main() -> ExitCode {
             let unseen = tally.unseen();
             if unseen.is_empty() {
                 println!("all of it is linearizable");
+                return ExitCode::SUCCESS;
+            }
+            println!("never seen: {}", unseen.join("; "));
+        }
+        Err(failure) => println!("seed {}: {failure}", arguments.seed),
+    }
+    ExitCode::FAILURE
+}
+
+fn survive_all(arguments: &Arguments) -> ExitCode {
+    let began = Instant::now();
+    let threads = arguments.threads.to_string();
+    let survived = survive(&Restarts {
+        latchd: &arguments.latchd,
+        flags: &["-t", &threads, "-m", "256"],
+        seed: arguments.seed,
+        kills: arguments.restarts,
+        clients: arguments.clients,
+        processes: arguments.processes,
+        keys: arguments.keys,
+    });
+    match survived {
+        Ok(survived) => {
+            let Survived {
+                tally,
+                beliefs,
+                cut_short,
+                again,
+            } = &survived;
+            print!("{tally}");
+            println!("sure: {beliefs:?}, until the server was killed: {cut_short:?}");
+            println!("{again} times it was somebody's after a restart that was somebody's before");
+            println!("took {:.1} s", began.elapsed().as_secs_f64());
+            let unseen = survived.unseen();
+            if unseen.is_empty() {
+                println!("all of it bears {} restarts", arguments.restarts);
                 return ExitCode::SUCCESS;
             }
             println!("never seen: {}", unseen.join("; "));

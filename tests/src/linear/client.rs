@@ -126,18 +126,19 @@ impl Client {
         keys: &[Vec<u8>],
         plan: Vec<Planned>,
     ) -> io::Result<Vec<Record>> {
-        let mut records = self.send(world, keys, plan)?;
+        let (mut records, sent) = self.send(world, keys, plan);
+        sent?;
         self.receive(world, keys, &mut records, usize::MAX)?;
         Ok(records)
     }
 
-    /// Asks all of it.
+    /// Asks all of it. If that does not succeed, some of it may have arrived.
     pub(super) fn send(
         &mut self,
         world: &World,
         keys: &[Vec<u8>],
         plan: Vec<Planned>,
-    ) -> io::Result<Vec<Record>> {
+    ) -> (Vec<Record>, io::Result<()>) {
         self.output.clear();
         let mut records = Vec::with_capacity(plan.len());
         for planned in plan {
@@ -159,8 +160,8 @@ impl Client {
         for record in &mut records {
             record.invoked = invoked;
         }
-        self.stream.write_all(&self.output)?;
-        Ok(records)
+        let sent = self.stream.write_all(&self.output);
+        (records, sent)
     }
 
     /// Reads the answers to the first `answers_max` of what was asked last.

@@ -21,7 +21,7 @@ use super::worker::{Board, Worker};
 use crate::generate::Random;
 
 /// How many operations a client does in a round.
-const OPERATIONS_A_ROUND: u64 = 64;
+pub(super) const OPERATIONS_A_ROUND: u64 = 64;
 
 /// How many keys such a step spans: with a few threads they are in most shards.
 const KEYS_A_STEP: usize = 16;
@@ -92,11 +92,11 @@ enum Done {
 }
 
 /// What is to be judged.
-struct Seen {
-    name: String,
-    keys: usize,
-    records: Vec<Record>,
-    looks: Vec<Look>,
+pub(super) struct Seen {
+    pub(super) name: String,
+    pub(super) keys: usize,
+    pub(super) records: Vec<Record>,
+    pub(super) looks: Vec<Look>,
 }
 
 /// A step that spans keys.
@@ -141,7 +141,11 @@ pub fn play(setting: &Setting) -> Result<Tally, Failure> {
 fn work(mut worker: Worker, jobs: &Receiver<Job>, results: &Sender<io::Result<Done>>) {
     for job in jobs {
         let done = match job {
-            Job::Mix(board) => worker.mix(&board, OPERATIONS_A_ROUND).map(Done::Mixed),
+            Job::Mix(board) => {
+                let mut records = Vec::new();
+                let mixed = worker.mix(&board, OPERATIONS_A_ROUND, &mut records);
+                mixed.map(|()| Done::Mixed(records))
+            }
             Job::Watch {
                 board,
                 holder,
@@ -358,7 +362,7 @@ fn judge_all(seen: &Receiver<Seen>) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-fn judge_one(seen: &Seen, tally: &mut Tally) -> Result<(), Failure> {
+pub(super) fn judge_one(seen: &Seen, tally: &mut Tally) -> Result<(), Failure> {
     let name = &seen.name;
     let violation = |what: String| Failure::Violation(format!("{name}: {what}"));
     for record in &seen.records {

@@ -85,6 +85,8 @@ pub(super) struct Worker {
     world: Arc<World>,
     client: Client,
     random: Random,
+    /// Others have items there, which a `flush_all` would take.
+    spares_others: bool,
 }
 
 impl Worker {
@@ -98,18 +100,30 @@ impl Worker {
             world,
             client,
             random,
+            spares_others: false,
         })
     }
 
-    /// Asks for `operations` things, and gives all locks back in the end.
-    pub(super) fn mix(&mut self, board: &Board, operations: u64) -> io::Result<Vec<Record>> {
-        let mut records = Vec::new();
+    /// The same beside others who have items there: it asks for no `flush_all`.
+    pub(super) fn sparing_others(mut self) -> Self {
+        self.spares_others = true;
+        self
+    }
+
+    /// Asks for `operations` things, and gives all locks back in the end. What was asked until then is in `records`, also
+    /// if the server goes.
+    pub(super) fn mix(
+        &mut self,
+        board: &Board,
+        operations: u64,
+        records: &mut Vec<Record>,
+    ) -> io::Result<()> {
         let mut left = operations;
         while left > 0 {
             let depth = (1 + self.random.below(DEPTH_MAX)).min(left);
             left -= depth;
             let plan: Vec<_> = (0..depth).map(|_| self.plan(board)).collect();
-            let mut batch = self.client.send(&self.world, &board.keys, plan)?;
+            let (mut batch, sent) = self.client.send(&self.world, &board.keys, plan);
             let is_last = self.random.chance(1, BATCHES_A_LIFE);
             let read = if is_last {
                 self.random.below(depth)
@@ -118,18 +132,20 @@ impl Worker {
             };
             let read = usize::try_from(read).expect("a batch is short");
             let world = &self.world;
-            self.client.receive(world, &board.keys, &mut batch, read)?;
+            let keys = &board.keys;
+            let heard = sent.and_then(|()| self.client.receive(world, keys, &mut batch, read));
             for record in &batch {
                 board.note(record);
             }
             records.append(&mut batch);
+            heard?;
             if is_last {
                 records.push(self.die()?);
             }
         }
         let unlock_all = Planned::new(None, self.words(), Operation::UnlockAll);
         records.extend(self.ask(&board.keys, vec![unlock_all])?);
-        Ok(records)
+        Ok(())
     }
 
     fn ask(&mut self, keys: &[Vec<u8>], plan: Vec<Planned>) -> io::Result<Vec<Record>> {
@@ -162,7 +178,8 @@ impl Worker {
         };
         let operation = loop {
             let drawn = self.draw(board, key);
-            if is_said(&drawn, protocol) {
+            let is_spared = self.spares_others && drawn == Operation::Flush;
+            if is_said(&drawn, protocol) && !is_spared {
                 break drawn;
             }
         };

@@ -1,0 +1,201 @@
+//! A process that believes: it holds locks and computes values by way of the client library, and says from when to when it
+//! was sure of each.
+//!
+//! Each line that it prints is a [`Belief`]. It ends with its standard input.
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use latchd::client::blocking::Client;
+use latchd::client::{BoundOptions, ClientOptions, ComputeOptions, Exptime, LockOptions, Retry};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::generate::Random;
+
+/// How long a leased lock is asked for.
+const TTL: Duration = Duration::from_secs(4);
+
+/// How long a computed value is good.
+const VALUE_TTL: Duration = Duration::from_secs(1);
+
+/// How many keys each is about.
+const KEYS: u64 = 4;
+
+/// How long a call may take.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Nanoseconds by the monotonic clock, which all processes of a machine have in common.
+#[must_use]
+pub fn monotonic() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let (seconds, nanos) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
+    seconds * 1_000_000_000 + nanos
+}
+
+/// What somebody can be sure of.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum What {
+    /// That it holds a leased lock.
+    Leased,
+    /// That it holds a lock that is bound to its connection.
+    Bound,
+    /// That it is the one to compute a value.
+    Computes,
+}
+
+/// Somebody was sure of something from a moment to a later one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Belief {
+    /// What.
+    pub what: What,
+    /// Of which key.
+    pub key: u64,
+    /// Nanoseconds, by [`monotonic`].
+    pub from: u64,
+    /// The last moment at which it was sure.
+    pub until: u64,
+}
+
+impl fmt::Display for Belief {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            what,
+            key,
+            from,
+            until,
+        } = self;
+        write!(formatter, "{what:?} {key} {from} {until}")
+    }
+}
+
+impl Belief {
+    /// Reads a line.
+    #[must_use]
+    pub fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let all = [What::Leased, What::Bound, What::Computes];
+        let word = words.next()?;
+        let what = all.into_iter().find(|what| format!("{what:?}") == word)?;
+        let mut number = || words.next()?.parse().ok();
+        Some(Self {
+            what,
+            key: number()?,
+            from: number()?,
+            until: number()?,
+        })
+    }
+}
+
+/// Believes until the standard input ends.
+///
+/// # Errors
+/// The address is none, or nobody reads what is printed.
+pub fn believe(address: &str, seed: u64) -> io::Result<()> {
+    let options = ClientOptions::new();
+    let client = Client::new(address, options).map_err(io::Error::other)?;
+    let is_over = AtomicBool::new(false);
+    let told = Mutex::new(Vec::new());
+    let tell = |belief: Belief| told.lock().expect("nobody panics").push(belief);
+    thread::scope(|scope| {
+        for (number, what) in [What::Leased, What::Bound, What::Computes]
+            .into_iter()
+            .enumerate()
+        {
+            let mut random = Random::new(seed.wrapping_mul(3) + number as u64);
+            let (client, is_over, tell) = (&client, &is_over, &tell);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let key = random.below(KEYS);
+                    // Some hold on for longer than nobody listens.
+                    let most = if random.chance(1, 8) { 900_000 } else { 30_000 };
+                    let span = Duration::from_micros(random.below(most));
+                    let believed = match what {
+                        What::Leased => hold_leased(client, key, span),
+                        What::Bound => hold_bound(client, key, span),
+                        What::Computes => compute(client, key, span),
+                    };
+                    match believed {
+                        Some((from, until)) => tell(Belief {
+                            what,
+                            key,
+                            from,
+                            until,
+                        }),
+                        None => thread::sleep(Duration::from_millis(1)),
+                    }
+                }
+            });
+        }
+        let ended = io::stdin().read_to_end(&mut Vec::new());
+        is_over.store(true, Ordering::SeqCst);
+        ended
+    })?;
+    let mut out = io::stdout().lock();
+    for belief in told.into_inner().expect("nobody panics") {
+        writeln!(out, "{belief}")?;
+    }
+    out.flush()
+}
+
+fn retry() -> Retry {
+    Retry::linear(Duration::from_millis(5))
+}
+
+/// Asks whether it is held until that is no more so or the span is over. Returns the last moment of which that is sure.
+fn sure_for(from: u64, span: Duration, is_held: impl Fn() -> bool) -> u64 {
+    let end = from + u64::try_from(span.as_nanos()).expect("it is short");
+    let mut until = from;
+    loop {
+        let now = monotonic();
+        if now > end || !is_held() {
+            return until;
+        }
+        until = now;
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn hold_leased(client: &Client, key: u64, span: Duration) -> Option<(u64, u64)> {
+    let options = LockOptions::new().retry(retry()).deadline(DEADLINE);
+    let lock = client.obtain(format!("leased-{key}"), TTL, &options).ok()?;
+    let from = monotonic();
+    let until = sure_for(from, span, || lock.is_held());
+    // Whether it is gone already or the server is, nothing is to be done about it.
+    let _ = lock.release();
+    Some((from, until))
+}
+
+fn hold_bound(client: &Client, key: u64, span: Duration) -> Option<(u64, u64)> {
+    // There is no item behind the lock.
+    let options = BoundOptions::new()
+        .create(Exptime::Never)
+        .retry(retry())
+        .deadline(DEADLINE);
+    let lock = client.lock(format!("bound-{key}"), &options).ok()?;
+    let from = monotonic();
+    let until = sure_for(from, span, || lock.is_held());
+    let _ = lock.release();
+    Some((from, until))
+}
+
+fn compute(client: &Client, key: u64, span: Duration) -> Option<(u64, u64)> {
+    let options = ComputeOptions::new().deadline(DEADLINE);
+    let mut computed = None;
+    let value = client.get_or_compute(
+        format!("value-{key}"),
+        VALUE_TTL,
+        Duration::ZERO,
+        &options,
+        |_| {
+            let from = monotonic();
+            thread::sleep(span);
+            computed = Some((from, monotonic()));
+            Ok::<_, io::Error>(b"computed".to_vec())
+        },
+    );
+    value.ok().and(computed)
+}
