@@ -111,7 +111,7 @@ pub fn believe(address: &str, seed: u64) -> io::Result<()> {
                 while !is_over.load(Ordering::SeqCst) {
                     let key = random.below(KEYS);
                     // Some hold on for longer than nobody listens.
-                    let most = if random.chance(1, 8) { 900_000 } else { 30_000 };
+                    let most = if random.chance(1, 4) { 900_000 } else { 30_000 };
                     let span = Duration::from_micros(random.below(most));
                     let believed = match what {
                         What::Leased => hold_leased(client, key, span),

@@ -39,7 +39,7 @@ const RUN_MS_MIN: u64 = 400;
 const RUN_MS_MORE: u64 = 600;
 
 /// How long nobody listens.
-const PAUSE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Who is sure as late as this before the server is killed was cut short by that.
 const SLACK: Duration = Duration::from_millis(20);
