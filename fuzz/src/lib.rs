@@ -3,8 +3,8 @@
 //! Each takes whatever the fuzzer makes up and panics if the property does not hold. The tests call
 //! them with the corpus (`fuzz/corpus/`), so that what was found once stays found.
 
-mod file;
 mod client;
+mod file;
 pub mod tally;
 
 pub use client::client;
