@@ -350,7 +350,9 @@ fn all_pages<S: Store>(
     Ok(OwnedReply::Keys(all))
 }
 
-const fn steps<'a>(command: &'a Command<'_>) -> &'a TtlSteps {
+/// The steps that a command takes, whose TTLs its reply shows.
+#[must_use]
+pub const fn steps<'a>(command: &'a Command<'_>) -> &'a TtlSteps {
     match command {
         Command::Item(ItemCommand::Get(get)) => &get.steps,
         Command::Item(ItemCommand::Arithmetic(arithmetic)) => &arithmetic.steps,

@@ -138,16 +138,13 @@ impl Report {
 /// corpus of the fuzzer has it.
 #[must_use]
 pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
-    is_of_key_locks(request)
+    is_left_out_of_crowds(request, reply)
         || matches!(request, RequestKind::ReplaceCas)
         || matches!(reply, ReplyKind::RefusedConnectionClosed)
         || matches!(
             (request, reply),
-            (RequestKind::GetBound | RequestKind::GetOrWait | RequestKind::GetWaited, _)
-                | (RequestKind::MetaGet, ReplyKind::HitWon)
-                | (RequestKind::DecrementCas, ReplyKind::RefusedOutOfMemory)
+            (RequestKind::DecrementCas, ReplyKind::RefusedOutOfMemory)
                 // Where somebody holds a key that has no item.
-                | (RequestKind::Vivify, ReplyKind::Miss)
                 | (RequestKind::ReplaceAndUnlock, ReplyKind::NotStored)
                 // Where somebody shares it.
                 | (
@@ -157,26 +154,16 @@ pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
         )
 }
 
-/// What `ml`, `mu`, `G` and `U` say: asked for in crowds, and not in every way there is.
-const fn is_of_key_locks(request: RequestKind) -> bool {
-    matches!(
-        request,
-        RequestKind::Acquire
-            | RequestKind::AcquireLeased
-            | RequestKind::TakeLeaseOff
-            | RequestKind::AcquireShared
-            | RequestKind::AcquireItem
-            | RequestKind::AcquireOrWait
-            | RequestKind::Wait
-            | RequestKind::Release
-            | RequestKind::ReleaseFenced
-            | RequestKind::SetFenced
-            | RequestKind::SetAndUnlock
-            | RequestKind::DeleteFenced
-            | RequestKind::DeleteAndUnlock
-            | RequestKind::CountFenced
-            | RequestKind::CountAndUnlock
-    )
+/// What is asked for in crowds alone, and not in every way there is: wins that are bound, gets that wait, locks of keys.
+const fn is_left_out_of_crowds(request: RequestKind, reply: ReplyKind) -> bool {
+    // There is room for everything, and no version is named.
+    request.is_of_wins()
+        && matches!(
+            reply,
+            ReplyKind::HitUnchanged
+                | ReplyKind::RefusedTooManyLocks
+                | ReplyKind::RefusedOutOfMemory
+        )
 }
 
 /// A promise that was broken.

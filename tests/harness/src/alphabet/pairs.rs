@@ -100,7 +100,9 @@ requests! {
     GetOrWait: Hit HitUnchanged HitWon HitStaleWon Miss Waits RefusedTooManyLocks RefusedConnectionClosed
         RefusedOutOfMemory;
     // What becomes of one who waits, as `Wait`; how its wait ends, that counts.
-    GetWaited: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss RefusedOutOfMemory;
+    // Of a win that is to be bound it can find no room then.
+    GetWaited: Hit HitUnchanged HitWon HitSent HitStaleWon HitStaleSent Miss RefusedTooManyLocks
+        RefusedOutOfMemory;
     Set: Stored RefusedLocked RefusedOutOfMemory;
     Cas (Set): Stored Exists NotFound RefusedLocked RefusedOutOfMemory;
     CasElseStale (Cas): Stored Exists NotFound RefusedLocked RefusedOutOfMemory;
@@ -236,14 +238,15 @@ impl RequestKind {
     #[must_use]
     pub fn of_asked(asked: &Asked) -> Self {
         if asked.has_waited {
-            if let SmallRequest::Get(_) = asked.request {
-                Self::GetWaited
-            } else {
-                Self::Wait
-            }
+            Self::of_waited(matches!(asked.request, SmallRequest::Get(_)))
         } else {
             Self::of(&asked.request)
         }
+    }
+
+    /// What kind a request is that has waited: a get, or one for a lock.
+    const fn of_waited(is_get: bool) -> Self {
+        if is_get { Self::GetWaited } else { Self::Wait }
     }
 
     /// What kind of request `command` is: of the alphabet or of a layer's own making.
@@ -442,6 +445,12 @@ impl Pairs {
     /// Notes a pair of a layer that has commands and no requests.
     pub fn note_command(&mut self, command: &Command<'_>, reply: &Reply<'_>) {
         self.note_kind(RequestKind::of_command(command), ReplyKind::of(reply));
+    }
+
+    /// The same of a request that is answered when its wait is over.
+    pub fn note_waited(&mut self, command: &Command<'_>, reply: &Reply<'_>) {
+        let kind = RequestKind::of_waited(matches!(command, Command::Item(ItemCommand::Get(_))));
+        self.note_kind(kind, ReplyKind::of(reply));
     }
 
     fn note_kind(&mut self, request: RequestKind, reply: ReplyKind) {

@@ -232,6 +232,12 @@ impl<'a> Flags<'a> {
         if !get.bump {
             self.put(b'u', None);
         }
+        if get.binds {
+            self.put(b'B', None);
+        }
+        if get.wait_ms > 0 {
+            self.put(b'w', Some(get.wait_ms));
+        }
     }
 
     fn put_lease(&mut self, lease: Lease) {
