@@ -154,16 +154,35 @@ pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
         )
 }
 
-/// What is asked for in crowds alone, and not in every way there is: wins that are bound, gets that wait, locks of keys.
+/// What is asked for in crowds alone, and not in every way there is: wins that are bound, gets that wait, locks of keys. There
+/// is room for everything there, and no request names a version or another mode than to set.
 const fn is_left_out_of_crowds(request: RequestKind, reply: ReplyKind) -> bool {
-    // There is room for everything, and no version is named.
-    request.is_of_wins()
-        && matches!(
-            reply,
-            ReplyKind::HitUnchanged
-                | ReplyKind::RefusedTooManyLocks
-                | ReplyKind::RefusedOutOfMemory
-        )
+    use ReplyKind as Got;
+    use RequestKind as Asked;
+    matches!(
+        (request, reply),
+        (
+            Asked::GetBound | Asked::GetOrWait | Asked::GetWaited,
+            Got::HitUnchanged | Got::RefusedTooManyLocks | Got::RefusedOutOfMemory
+        ) | (Asked::Wait, Got::RefusedTooManyLocks)
+            | (
+                Asked::SetFenced | Asked::SetAndUnlock,
+                Got::NotStored | Got::NotFound
+            )
+            | (
+                Asked::SetAndUnlock | Asked::DeleteAndUnlock | Asked::CountAndUnlock,
+                Got::Exists
+            )
+            | (
+                Asked::SetFenced
+                    | Asked::SetAndUnlock
+                    | Asked::DeleteFenced
+                    | Asked::DeleteAndUnlock
+                    | Asked::CountFenced
+                    | Asked::CountAndUnlock,
+                Got::RefusedOutOfMemory
+            )
+    )
 }
 
 /// A promise that was broken.
