@@ -9,14 +9,17 @@ pub mod tally;
 
 pub use client::client;
 
+use std::iter;
+
 use arbitrary::Unstructured;
 use latchd_core::engine::Core;
 use latchd_core::store::{LogStore, MapStore, SipHash, Store};
 use latchd_core::{Config, Instant, Limits, Progress, Server};
 use latchd_harness::alphabet::{
-    Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, limits,
-    needs_log,
+    Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, WaitingOp,
+    limits, needs_log,
 };
+use latchd_harness::lockstep::{Lockstep, Room};
 use latchd_harness::memory::exchange;
 use latchd_harness::stores;
 
@@ -90,24 +93,56 @@ pub fn events(input: &[u8]) {
     play(input, &mut Pairs::default());
 }
 
-/// The same, and notes which request got which reply. The first byte says how much room there is.
+/// The same, and notes which request got which reply. The first byte says how much room there is: where there is
+/// room for everything, the oracle judges each reply.
 ///
 /// # Panics
 /// If the property does not hold.
 pub fn play(input: &[u8], pairs: &mut Pairs) {
     let mut unstructured = Unstructured::new(input);
     let config = |limits| Config::new(limits, UNIX_S_AT_START);
-    let (of_reference, of_log) = match unstructured.arbitrary::<u8>().unwrap_or_default() % 3 {
-        0 => (limits::ample(), limits::ample()),
-        pinned => {
-            let pinned = pinned.into();
-            (limits::scarce(pinned), limits::scarce_for_log(pinned - 1))
-        }
-    };
+    let pinned = unstructured.arbitrary::<u8>().unwrap_or_default() % 3;
     let rest = unstructured.take_rest();
+    if pinned == 0 {
+        let mut limits = limits::ample();
+        // All that is due at a moment is done in one call: the oracle knows no bound.
+        limits.crawl_items_max = 16;
+        play_beside(Core::reference(config(limits)), rest, pairs);
+        return play_beside(Core::new(config(limits)), rest, pairs);
+    }
+    let of_reference = limits::scarce(pinned.into());
+    let of_log = limits::scarce_for_log(usize::from(pinned) - 1);
     let reference = Core::reference(config(of_reference));
     enter_all(reference, rest, pairs, |pair| !needs_log(pair.0, pair.1));
     enter_all(Core::new(config(of_log)), rest, pairs, |_| true);
+}
+
+/// Plays an input beside the oracle.
+fn play_beside<S: Store>(core: Core<S>, input: &[u8], pairs: &mut Pairs) {
+    let mut lockstep = Lockstep::new(core, Room::Ample);
+    let mut seen = Pairs::default();
+    for op in ops(input) {
+        if let Err(difference) = lockstep.step(&op, &mut seen) {
+            panic!("{op:?}: {difference}");
+        }
+    }
+    let impossible: Vec<_> = seen.impossible().collect();
+    assert!(impossible.is_empty(), "{impossible:?} cannot be");
+    pairs.add(&seen);
+}
+
+/// The ops that an input stands for.
+fn ops(input: &[u8]) -> impl Iterator<Item = Op> {
+    let mut unstructured = Unstructured::new(input);
+    let mut is_over = false;
+    iter::from_fn(move || {
+        if is_over {
+            return None;
+        }
+        let WaitingOp(op) = unstructured.arbitrary().ok()?;
+        is_over = unstructured.is_empty();
+        Some(op)
+    })
 }
 
 fn enter_all<S: Store>(
@@ -116,10 +151,9 @@ fn enter_all<S: Store>(
     pairs: &mut Pairs,
     can_be: impl Fn((RequestKind, ReplyKind)) -> bool,
 ) {
-    let mut unstructured = Unstructured::new(input);
     let memory_bytes = core.limits().memory_bytes_max;
     let mut environment = Environment::new().within(memory_bytes);
-    while let Ok(op) = unstructured.arbitrary::<Op>() {
+    for op in ops(input) {
         let asked = environment.asked(&op);
         if let Some(input) = environment.enact(&op) {
             let reply = input.enter(&mut core, environment.clock().now);
@@ -139,9 +173,6 @@ fn enter_all<S: Store>(
             }
         }
         core.check();
-        if unstructured.is_empty() {
-            break;
-        }
     }
 }
 

@@ -109,6 +109,27 @@ impl<'a> Arbitrary<'a> for Op {
     }
 }
 
+/// An op that may bind a win or wait for a value: for those who see to what is told later of gets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WaitingOp(pub Op);
+
+impl<'a> Arbitrary<'a> for WaitingOp {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let mut op = u.arbitrary()?;
+        if let Op::Request { request, .. } = &mut op
+            && let SmallRequest::Get(get) = request
+            && get.recaches
+        {
+            // One byte for both; nothing where there is none.
+            let bits: u8 = u.arbitrary()?;
+            get.binds = bits & 1 != 0;
+            let wait_ms = WAITS_MS.get(usize::from(bits >> 1) % WAITS_MS.len());
+            get.wait_ms = wait_ms.copied().flatten();
+        }
+        Ok(Self(op))
+    }
+}
+
 impl<'a> Arbitrary<'a> for SmallRequest {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let key = SmallKey::new(u.arbitrary()?);

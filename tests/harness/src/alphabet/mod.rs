@@ -24,6 +24,7 @@ mod request;
 mod shorten;
 mod words;
 
+pub use draw::WaitingOp;
 pub use environment::{Asked, Environment, pressure};
 pub use input::Input;
 pub use pairs::{Pairs, ReplyKind, RequestKind, needs_bound, needs_log, needs_sharing};
