@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod client;
+mod port;
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -19,10 +20,8 @@ fn temporary(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("latchd-operator-{}-{name}", std::process::id()))
 }
 
-/// A port that was free a moment ago.
 fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], port::free_port()))
 }
 
 fn latchd(flags: &[&str]) -> Command {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod client;
+mod port;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,6 +14,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use client::TestClient;
+use port::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
@@ -439,12 +441,6 @@ fn logging_to(log: impl Into<Stdio>, port: u16) -> (Child, TestClient<TcpStream>
         std::thread::sleep(Duration::from_millis(2));
     }
     (child, TestClient::connect(address))
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// More than any pipe and the program's own queue hold is logged; then it ends as always.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test program uses its part.
 
+#[path = "../port/mod.rs"]
+mod port;
 pub(crate) mod terminal;
 
 use std::io::{Read, Write};
@@ -13,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use latchd::{Address, Config, Server};
+pub(crate) use port::free_port;
 
 /// How long what is due may take, on a machine that does other things too.
 pub(crate) const DUE: Duration = Duration::from_secs(20);
@@ -192,12 +195,6 @@ fn memcached_program() -> Option<PathBuf> {
         "there is no memcached on PATH"
     );
     found
-}
-
-/// A port that nobody has now.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// Asks until there is an answer.
