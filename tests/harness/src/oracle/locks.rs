@@ -281,13 +281,15 @@ impl Oracle {
         }
     }
 
-    /// Who has waited long enough waits no more.
+    /// Who has waited long enough waits no more: all of them together, so that nobody is given what has come too late for
+    /// him; what they stood before is had in the order in which their times were over.
     pub(super) fn end_waits(&mut self) {
         let now_ms = self.now_ms;
-        let over: Vec<_> = self
+        let mut over: Vec<_> = self
             .waits
             .extract_if(.., |waiting| waiting.until_ms <= now_ms)
             .collect();
+        over.sort_by_key(|waiting| (waiting.until_ms, waiting.conn));
         for Waiting { conn, .. } in &over {
             let (conn, outcome) = (*conn, Outcome::TimedOut);
             self.notices.push(Notice { conn, outcome });
