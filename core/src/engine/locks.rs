@@ -375,9 +375,7 @@ impl<S: Store> Core<S> {
 
     pub(super) fn unlock_all(&mut self, conn: ConnId) -> Reply<'static> {
         self.stats.counters.lock_released += self.locks.end_term(conn) as u64;
-        if self.locks.has_handovers() || !self.win_waits.is_empty() {
-            self.settle(self.limits.locks_settled_max);
-        }
+        self.settle_what_is_waited_for();
         Reply::Unlocked
     }
 
@@ -389,8 +387,20 @@ impl<S: Store> Core<S> {
         if !self.bound_wins.is_empty() {
             self.reopen_wins(conn);
         }
+        self.settle_what_is_waited_for();
+    }
+
+    /// Many locks have ended at once: does some of what there is to do for those who wait for them or for their items, and
+    /// sees to it that the rest is done soon. Which of the items are waited for is not known here, so where more locks
+    /// have ended than are let go of now, all items that are waited for are looked at.
+    fn settle_what_is_waited_for(&mut self) {
+        let each_max = self.limits.locks_settled_max;
         if self.locks.has_handovers() || !self.win_waits.is_empty() {
-            self.settle(self.limits.locks_settled_max);
+            self.settle(each_max);
+        }
+        if self.locks.has_ended() && !self.win_waits.is_empty() {
+            self.win_waits.begin_round();
+            self.settle_wins(each_max);
         }
     }
 

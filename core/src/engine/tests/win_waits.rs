@@ -514,6 +514,46 @@ fn a_lock_does_not_keep_a_win_from_being_given() {
     assert_eq!(bench.win(D, again(patient("k"))), Win::Won);
 }
 
+/// More locks end than are let go of in one call; an item that is waited for may be behind all of them.
+#[test]
+fn an_item_that_many_locks_held_off_goes_on_time() {
+    type End = fn(&mut Bench);
+    let ends: [End; 2] = [
+        |bench| drop(bench.ask(B, GlobalCommand::UnlockAll)),
+        |bench| bench.close(B),
+    ];
+    for end in ends {
+        let mut bench = bench();
+        for number in 0..3 * Limits::default().locks_settled_max {
+            let name = alloc::format!("b{number}");
+            bench.set(A, &name, "1");
+            bench.ask(B, lock(&name));
+        }
+        assert_eq!(bench.win(A, vivifying("z")), Win::Won);
+        bench.ask(B, lock("z"));
+        bench.parks(
+            C,
+            Get {
+                wait_ms: 60_000,
+                ..meta_get("z")
+            },
+        );
+        end(&mut bench);
+        // Whoever drives the core comes back as long as there is something to do at once.
+        let now = Instant::from_millis(bench.now_ms);
+        while bench.core.next_deadline() == Some(now) {
+            bench.let_pass(0);
+        }
+        let next = bench.core.next_deadline().expect("somebody waits");
+        assert!(
+            next <= Instant::from_millis(bench.now_ms + 31_000),
+            "{next:?}"
+        );
+        bench.let_pass(next.as_millis() - bench.now_ms);
+        assert_eq!(bench.notices(), [(C, Outcome::NotFound)]);
+    }
+}
+
 #[test]
 fn who_waits_shares_the_memory_of_locks() {
     let mut config = config(1 << 20);
