@@ -138,16 +138,13 @@ impl Report {
 /// corpus of the fuzzer has it.
 #[must_use]
 pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
-    is_of_key_locks(request)
+    is_left_out_of_crowds(request, reply)
         || matches!(request, RequestKind::ReplaceCas)
         || matches!(reply, ReplyKind::RefusedConnectionClosed)
         || matches!(
             (request, reply),
-            (RequestKind::GetBound | RequestKind::GetOrWait | RequestKind::GetWaited, _)
-                | (RequestKind::MetaGet, ReplyKind::HitWon)
-                | (RequestKind::DecrementCas, ReplyKind::RefusedOutOfMemory)
+            (RequestKind::DecrementCas, ReplyKind::RefusedOutOfMemory)
                 // Where somebody holds a key that has no item.
-                | (RequestKind::Vivify, ReplyKind::Miss)
                 | (RequestKind::ReplaceAndUnlock, ReplyKind::NotStored)
                 // Where somebody shares it.
                 | (
@@ -157,25 +154,34 @@ pub const fn is_left_out(request: RequestKind, reply: ReplyKind) -> bool {
         )
 }
 
-/// What `ml`, `mu`, `G` and `U` say: asked for in crowds, and not in every way there is.
-const fn is_of_key_locks(request: RequestKind) -> bool {
+/// What is asked for in crowds alone, and not in every way there is: wins that are bound, gets that wait, locks of keys. There
+/// is room for everything there, and no request names a version or another mode than to set.
+const fn is_left_out_of_crowds(request: RequestKind, reply: ReplyKind) -> bool {
+    use ReplyKind as Got;
+    use RequestKind as Asked;
     matches!(
-        request,
-        RequestKind::Acquire
-            | RequestKind::AcquireLeased
-            | RequestKind::TakeLeaseOff
-            | RequestKind::AcquireShared
-            | RequestKind::AcquireItem
-            | RequestKind::AcquireOrWait
-            | RequestKind::Wait
-            | RequestKind::Release
-            | RequestKind::ReleaseFenced
-            | RequestKind::SetFenced
-            | RequestKind::SetAndUnlock
-            | RequestKind::DeleteFenced
-            | RequestKind::DeleteAndUnlock
-            | RequestKind::CountFenced
-            | RequestKind::CountAndUnlock
+        (request, reply),
+        (
+            Asked::GetBound | Asked::GetOrWait | Asked::GetWaited,
+            Got::HitUnchanged | Got::RefusedTooManyLocks | Got::RefusedOutOfMemory
+        ) | (Asked::Wait, Got::RefusedTooManyLocks)
+            | (
+                Asked::SetFenced | Asked::SetAndUnlock,
+                Got::NotStored | Got::NotFound
+            )
+            | (
+                Asked::SetAndUnlock | Asked::DeleteAndUnlock | Asked::CountAndUnlock,
+                Got::Exists
+            )
+            | (
+                Asked::SetFenced
+                    | Asked::SetAndUnlock
+                    | Asked::DeleteFenced
+                    | Asked::DeleteAndUnlock
+                    | Asked::CountFenced
+                    | Asked::CountAndUnlock,
+                Got::RefusedOutOfMemory
+            )
     )
 }
 

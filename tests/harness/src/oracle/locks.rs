@@ -258,6 +258,11 @@ impl Oracle {
         {
             let first = self.waits.remove(place);
             let conn = first.conn;
+            if first.until_ms <= self.now_ms {
+                // Too late for him (Q8).
+                self.time_out(conn);
+                continue;
+            }
             let is_missing = first.needs_item && !self.items.contains_key(key);
             let outcome = if is_missing {
                 Outcome::NotFound
@@ -281,23 +286,26 @@ impl Oracle {
         }
     }
 
-    /// Who has waited long enough waits no more: all of them together, so that nobody is given what has come too late for
-    /// him; what they stood before is had in the order in which their times were over.
+    /// Who has waited long enough waits no more: one after the other, in the order in which their times were over, and what
+    /// each stood before is had at once.
     pub(super) fn end_waits(&mut self) {
-        let now_ms = self.now_ms;
-        let mut over: Vec<_> = self
-            .waits
-            .extract_if(.., |waiting| waiting.until_ms <= now_ms)
-            .collect();
-        over.sort_by_key(|waiting| (waiting.until_ms, waiting.conn));
-        for Waiting { conn, .. } in &over {
-            let (conn, outcome) = (*conn, Outcome::TimedOut);
-            self.notices.push(Notice { conn, outcome });
-            self.counts.lock_wait_timeouts += 1;
+        let first = |oracle: &Self| {
+            let over = oracle
+                .waits
+                .iter()
+                .filter(|it| it.until_ms <= oracle.now_ms);
+            over.map(|it| (it.until_ms, it.conn)).min()
+        };
+        while let Some((_, conn)) = first(self) {
+            self.time_out(conn);
+            self.leave(conn);
         }
-        for waiting in over {
-            self.serve(&waiting.key);
-        }
+    }
+
+    fn time_out(&mut self, conn: ConnId) {
+        let outcome = Outcome::TimedOut;
+        self.notices.push(Notice { conn, outcome });
+        self.counts.lock_wait_timeouts += 1;
     }
 
     /// Leases that have passed end, the first to pass first.

@@ -2,7 +2,7 @@
 
 use latchd_core::command::{
     Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Lease,
-    LockAfter, Release, Set, Wait,
+    LockAfter, Mode, Release, Removal, Set, TtlStep, TtlSteps, Wait,
 };
 use latchd_core::fence::Fence;
 use latchd_core::key::Key;
@@ -14,6 +14,7 @@ use latchd_harness::wording::{Style, meta};
 pub(super) enum Verb {
     /// `ml`
     Lock {
+        mode: Mode,
         lease: Option<Lease>,
         wait: Wait,
         needs_item: bool,
@@ -26,16 +27,27 @@ pub(super) enum Verb {
         exptime: Exptime,
         value_bytes: u16,
     },
-    /// `md`
-    Delete { right: Right },
+    /// `md`, or `md I`
+    Delete { right: Right, marks: bool },
     /// `ma`
     Count { right: Right },
     /// `mg`
-    Get,
+    Get(Read),
     /// `unlock_all`, in classic text.
     UnlockAll,
     /// `flush_all`, in classic text.
     FlushAll { seconds: u32 },
+}
+
+/// What a get asks for besides the item.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Read {
+    /// `N` or `R`.
+    pub(super) step: Option<TtlStep>,
+    /// `B`.
+    pub(super) binds: bool,
+    /// `w`, in milliseconds; 0 is without.
+    pub(super) wait_ms: u64,
 }
 
 /// In whose right a change is made, and whether it gives the lock back: `G` and `U`.
@@ -71,10 +83,12 @@ impl Ask {
     pub(super) fn command<'a>(&self, key: Key<'a>, value: &'a [u8]) -> Command<'a> {
         match self.verb {
             Verb::Lock {
+                mode,
                 lease,
                 wait,
                 needs_item,
             } => ItemCommand::Acquire(Acquire {
+                mode,
                 lease,
                 needs_item,
                 looks: self.looks,
@@ -98,7 +112,12 @@ impl Ask {
                 ..Set::new(key, &value[..value_bytes.into()])
             }
             .into(),
-            Verb::Delete { right } => Delete {
+            Verb::Delete { right, marks } => Delete {
+                removal: if marks {
+                    Removal::MarkStale { exptime: None }
+                } else {
+                    Removal::Remove
+                },
                 fence: right.fence,
                 lock: right.after(),
                 ..Delete::new(key)
@@ -110,8 +129,11 @@ impl Ask {
                 ..Arithmetic::new(key, Direction::Increment, 1)
             })
             .into(),
-            Verb::Get => Get {
+            Verb::Get(read) => Get {
+                steps: read.step.map_or(TtlSteps::NONE, TtlSteps::one),
                 recaches: true,
+                binds: read.binds,
+                wait_ms: read.wait_ms,
                 ..Get::new(key)
             }
             .into(),
@@ -127,6 +149,9 @@ impl Ask {
     pub(super) fn without_wait(mut self) -> Self {
         if let Verb::Lock { wait, .. } = &mut self.verb {
             *wait = Wait::No;
+        }
+        if let Verb::Get(read) = &mut self.verb {
+            read.wait_ms = 0;
         }
         self
     }

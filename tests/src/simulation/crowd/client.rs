@@ -4,7 +4,7 @@ use latchd_core::ConnId;
 use latchd_core::fence::Fence;
 use latchd_core::reply::Refusal;
 use latchd_core::wire::meta::reply::{Code, MetaResponse};
-use latchd_harness::oracle::OwnedReply;
+use latchd_harness::oracle::{OwnedReply, Win};
 
 use super::ask::{Ask, Verb};
 
@@ -54,7 +54,7 @@ pub(super) fn read(
         {
             Some(&b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"[..])
         }
-        (Verb::Lock { .. }, OwnedReply::Refused(_)) => {
+        (Verb::Lock { .. } | Verb::Get(_), OwnedReply::Refused(_)) => {
             Some(&b"SERVER_ERROR too many locks\r\n"[..])
         }
         _ => None,
@@ -77,11 +77,18 @@ pub(super) fn read(
     {
         return Err(shown());
     }
-    if let OwnedReply::Hit(seen) = reply
-        && ask.looks
-        && response.value != seen.value
-    {
-        return Err(shown());
+    if let OwnedReply::Hit(seen) = reply {
+        let is_shown = [
+            (b'W', seen.win == Win::Won),
+            (b'Z', seen.win == Win::Sent),
+            (b'X', seen.stale),
+        ];
+        let is_marked = is_shown
+            .iter()
+            .all(|(letter, is_due)| response.flag(*letter).is_some() == *is_due);
+        if !is_marked || ask.looks && response.value != seen.value {
+            return Err(shown());
+        }
     }
     Ok((taken, fence))
 }

@@ -12,9 +12,10 @@ use latchd_core::store::LogStore;
 use latchd_core::wait::{Notice, Outcome};
 use latchd_core::{ConnId, Instant};
 use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
+use latchd_harness::lockstep::steps;
 use latchd_harness::oracle::{Oracle, OwnedReply};
 
-use super::ask::Ask;
+use super::ask::{Ask, Verb};
 use super::{Coarse, Setting, name};
 use crate::simulation::auditor::Breach;
 
@@ -163,12 +164,18 @@ impl StateMachine for Machine {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         self.executed += 1;
+        let line = self.lines.get(&conn);
+        let has_waited = line.is_some_and(|line| line.waits.is_some());
         let ask = self.recognise(conn, &command);
         let input = Input::Command(conn, command);
         let expected = self.oracle.enter(now.as_millis(), &input);
         let reply = self.core.execute(now, conn, command);
-        self.pairs.note_command(&command, &reply);
-        let told = OwnedReply::of(&reply, 0);
+        if has_waited {
+            self.pairs.note_waited(&command, &reply);
+        } else {
+            self.pairs.note_command(&command, &reply);
+        }
+        let told = OwnedReply::of(&reply, steps(&command).len());
         answer(&reply);
         drop(reply);
         if expected.as_ref() != Some(&told) {
@@ -204,7 +211,12 @@ impl StateMachine for Machine {
             && let Some(ask) = line.waits.take()
         {
             // Nobody need be asked again.
-            line.answered.push_back((ask, OwnedReply::NotFound));
+            let answer = if matches!(ask.verb, Verb::Get(_)) {
+                OwnedReply::Miss
+            } else {
+                OwnedReply::NotFound
+            };
+            line.answered.push_back((ask, answer));
         }
         Some(notice)
     }

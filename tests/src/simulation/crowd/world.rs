@@ -1,15 +1,16 @@
 //! The loop: who does what next, and what is compared.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
-use latchd_core::command::{LEASE_MS_MIN, Lease, Wait};
+use latchd_core::command::{LEASE_MS_MIN, Lease, Mode, TtlStep, Wait};
 use latchd_core::fence::Fence;
 use latchd_core::key::Key;
 use latchd_core::time::Exptime;
 use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Instant, Output, Progress, Server};
 
-use super::ask::{Ask, Right, Verb};
+use super::ask::{Ask, Read, Right, Verb};
 use super::client::{Client, read};
 use super::machine::{Machine, value};
 use super::{Setting, name};
@@ -214,6 +215,7 @@ impl World {
         let from = self.below(self.setting.keys - LOCKS_IN_A_ROW);
         for key in from..from + LOCKS_IN_A_ROW {
             let verb = Verb::Lock {
+                mode: Mode::Exclusive,
                 lease: None,
                 wait: Wait::No,
                 needs_item: false,
@@ -254,22 +256,42 @@ impl World {
                 },
                 value_bytes: 1 + u16::try_from(self.below(200)).expect("a few"),
             },
-            12 => Verb::Delete { right },
+            12 => Verb::Delete {
+                right,
+                marks: self.below(2) == 0,
+            },
             13 => Verb::Count { right },
             14 => match self.below(24) {
                 0 => Verb::UnlockAll,
                 1 if !self.setting.is_great => Verb::FlushAll {
                     seconds: 1 + u32::try_from(self.below(3)).expect("a few"),
                 },
-                _ => Verb::Get,
+                _ => self.draw_get(),
             },
-            _ => Verb::Get,
+            _ => self.draw_get(),
         };
         let looks = match verb {
-            Verb::Get | Verb::Lock { .. } => self.below(2) == 0,
+            Verb::Get(_) | Verb::Lock { .. } => self.below(2) == 0,
             _ => false,
         };
         (verb, key, looks)
+    }
+
+    fn draw_get(&mut self) -> Verb {
+        let seconds = 1 + u32::try_from(self.below(5)).expect("a few");
+        let exptime = Exptime::In { seconds };
+        Verb::Get(Read {
+            step: match self.below(8) {
+                0..4 => Some(TtlStep::Vivify(exptime)),
+                4 => Some(TtlStep::Recache(exptime)),
+                _ => None,
+            },
+            binds: self.below(2) == 0,
+            wait_ms: match self.below(2) {
+                0 => 1 + self.below(3_000) as u64,
+                _ => 0,
+            },
+        })
     }
 
     fn draw_lock(&mut self) -> Verb {
@@ -286,7 +308,16 @@ impl World {
             },
             _ => Wait::No,
         };
+        let mode = match self.below(6) {
+            0 => Mode::Shared { among: None },
+            // Among 1 to 3.
+            1 => Mode::Shared {
+                among: NonZeroU32::new(1 + u32::try_from(self.below(3)).expect("a few")),
+            },
+            _ => Mode::Exclusive,
+        };
         Verb::Lock {
+            mode,
             lease,
             wait,
             needs_item: self.below(6) == 0,
@@ -426,6 +457,10 @@ impl World {
         let machine = self.server.machine_mut();
         machine.core.check();
         let held = machine.core.locks_in_force().count();
+        let wins = machine.core.bound_wins().len();
+        if wins > 0 {
+            machine.break_rule("C5", format!("{wins} wins are bound to nobody"));
+        }
         if held > 0 || machine.core.has_waits() {
             machine.break_rule("C5", format!("{held} locks are held by nobody"));
         }
