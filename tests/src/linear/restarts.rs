@@ -127,11 +127,8 @@ pub fn survive(setting: &Restarts<'_>) -> Result<Survived, Failure> {
         let span = Duration::from_millis(RUN_MS_MIN + random.below(RUN_MS_MORE));
         let world = Arc::new(World::new(address));
         let seed = random.next();
-        let rounds = run(setting, &world, seed, span, server)?;
-        runs.push(Run {
-            began,
-            killed: monotonic(),
-        });
+        let (killed, rounds) = run(setting, &world, seed, span, server)?;
+        runs.push(Run { began, killed });
         for (round, records) in rounds.into_iter().enumerate() {
             let history = Seen {
                 name: format!("run {number}, round {round}"),
@@ -155,14 +152,14 @@ pub fn survive(setting: &Restarts<'_>) -> Result<Survived, Failure> {
     Ok(survived)
 }
 
-/// Clients ask until the server is killed. Returns what they saw, by round.
+/// Clients ask until the server is killed. Returns when that was, and what they saw, by round.
 fn run(
     setting: &Restarts<'_>,
     world: &Arc<World>,
     seed: u64,
     span: Duration,
     server: Target,
-) -> Result<Vec<Vec<Record>>, Failure> {
+) -> Result<(u64, Vec<Vec<Record>>), Failure> {
     let boards: Mutex<Vec<Arc<Board>>> = Mutex::default();
     let board = |round: usize| {
         let mut boards = boards.lock().expect("nobody panics");
@@ -179,7 +176,7 @@ fn run(
         Ok(worker.sparing_others())
     });
     let workers = workers.collect::<io::Result<Vec<_>>>()?;
-    let by_client = thread::scope(|scope| {
+    let (killed_at, by_client) = thread::scope(|scope| {
         let clients: Vec<_> = workers
             .into_iter()
             .map(|mut worker| {
@@ -201,10 +198,13 @@ fn run(
             .collect();
         thread::sleep(span);
         is_killed.store(true, Ordering::SeqCst);
+        // Not when the clients have ended: on a busy machine that is long after.
+        let killed_at = monotonic();
         // SIGKILL
         drop(server);
         let rounds = clients.into_iter().map(|it| it.join().expect("no panic"));
-        rounds.collect::<io::Result<Vec<_>>>()
+        let rounds = rounds.collect::<io::Result<Vec<_>>>()?;
+        Ok::<_, io::Error>((killed_at, rounds))
     })?;
     let killed = world.now();
     let mut rounds: Vec<Vec<Record>> = Vec::new();
@@ -222,7 +222,7 @@ fn run(
         }
         rounds[round].append(&mut records);
     }
-    Ok(rounds)
+    Ok((killed_at, rounds))
 }
 
 /// The processes that use the client library.
