@@ -81,8 +81,9 @@ impl Canonical {
             last_ended: _,
             snapshot,
             fault,
-            // What has just been seen, and the result of this function.
+            // What has just been seen and answered, and the result of this function.
             witnessed: _,
+            answered: _,
             canonical: _,
         } = world;
         let Snapshot {

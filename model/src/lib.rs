@@ -9,6 +9,7 @@ mod commands;
 mod expected;
 pub mod explore;
 pub mod fault;
+mod frame;
 pub mod gets;
 pub mod invariants;
 pub mod lease;
@@ -29,6 +30,7 @@ pub mod world;
 
 pub use action::Action;
 pub use explore::Explored;
+pub use frame::{Framed, Outcome};
 pub use setup::Setup;
 pub use verb::Verb;
 
@@ -37,4 +39,10 @@ pub fn all() -> impl Iterator<Item = &'static Setup> {
     [locks::ALL, stampede::ALL, commands::ALL, shards::ALL]
         .into_iter()
         .flatten()
+}
+
+/// Every model of those who wait: for locks, and for values.
+pub fn framed() -> impl Iterator<Item = &'static dyn Framed> {
+    let of_locks = waits::ALL.iter().map(|bounds| bounds as &dyn Framed);
+    of_locks.chain(gets::ALL.iter().map(|bounds| bounds as &dyn Framed))
 }

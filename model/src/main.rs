@@ -1,14 +1,17 @@
 //! `latchd-model`: checks the models and shows them.
 
-use std::fmt::Debug;
 use std::io::{IsTerminal, Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use latchd_harness::transcript::parse::parse;
 use latchd_model::report::{self, Outcome};
-use latchd_model::{Explored, Setup, all, gets, lease, pairs, search, waits};
+use latchd_model::search::Compared;
+use latchd_model::{Explored, Setup, all, framed, lease, pairs, search};
 use stateright::Model;
 
 /// Every interleaving of locks and wins, within bounds, on the real core of latchd.
@@ -43,11 +46,17 @@ enum Task {
         /// Only the models whose name begins with this.
         name: Option<String>,
     },
-    /// Puts the canonical view to the test: states that are taken for the same must lead to the
-    /// same states.
+    /// Puts the views to the test by which states are told apart: of two that are taken for the same each must
+    /// have the like of every step of the other, told by what is done, answered and shown, and to the same state.
     View {
-        /// Only the models whose name begins with this; the largest ones take long.
+        /// Only the models whose name begins with this.
         name: Option<String>,
+        /// How many models are looked at at a time.
+        #[arg(long, default_value_t = 2)]
+        threads: usize,
+        /// How many steps to take in each model at most; without it all, which takes hours in the largest ones.
+        #[arg(long)]
+        steps: Option<usize>,
     },
     /// Explores every state of the leases: two clients of the library against the core, over a
     /// network and by clocks that do their worst. Then falls into the traps of the usual recipes.
@@ -103,7 +112,15 @@ fn main() -> ExitCode {
             }
             true
         }
-        Task::View { name } => view(&chosen(name.as_deref())),
+        Task::View {
+            name,
+            threads,
+            steps,
+        } => view(
+            name.as_deref().unwrap_or_default(),
+            threads,
+            steps.unwrap_or(usize::MAX),
+        ),
         Task::Lease {
             threads,
             show,
@@ -184,11 +201,8 @@ fn check(setups: &[&'static Setup], threads: usize, save: &Path) -> bool {
 
 /// How it is said is what `model/mutants/src/layer.rs` reads.
 fn search(name: &str) -> bool {
-    if let Some(bounds) = waits::ALL.iter().find(|bounds| bounds.name == name) {
-        return show_way(name, waits::search(bounds));
-    }
-    if let Some(bounds) = gets::ALL.iter().find(|bounds| bounds.name == name) {
-        return show_way(name, gets::search(bounds));
+    if let Some(model) = framed().find(|model| model.name() == name) {
+        return show_way(name, model.search());
     }
     let Some(setup) = all().find(|setup| setup.name == name) else {
         eprintln!("there is no model {name}");
@@ -215,7 +229,7 @@ fn search(name: &str) -> bool {
 }
 
 /// What a search of those who wait has come to.
-fn show_way<A: Debug>(name: &str, found: Result<usize, (Vec<A>, String)>) -> bool {
+fn show_way(name: &str, found: Result<usize, (Vec<String>, String)>) -> bool {
     match found {
         Ok(states) => {
             println!("{name}: nothing is wrong in {states} states");
@@ -228,7 +242,7 @@ fn show_way<A: Debug>(name: &str, found: Result<usize, (Vec<A>, String)>) -> boo
             let rule = rules.find(|rule| rule.len() <= 3).unwrap_or("M");
             println!("{name}: {} steps break {rule}", way.len());
             for step in way {
-                println!("# {step:?}");
+                println!("# {step}");
             }
             println!("# {fault}");
             false
@@ -237,23 +251,17 @@ fn show_way<A: Debug>(name: &str, found: Result<usize, (Vec<A>, String)>) -> boo
 }
 
 fn waits(name: &str, threads: usize) -> bool {
-    let of_locks = waits::ALL
-        .iter()
-        .filter(|bounds| bounds.name.starts_with(name))
-        .map(|bounds| (bounds.name, waits::check(bounds, threads)));
-    let of_gets = gets::ALL
-        .iter()
-        .filter(|bounds| bounds.name.starts_with(name))
-        .map(|bounds| (bounds.name, gets::check(bounds, threads)));
     let mut complaints = String::new();
     let mut models = 0;
     println!(
         "{:20} {:>9} {:>12} {:>6} {:>8}",
         "model", "states", "transitions", "depth", "seconds"
     );
-    for (name, outcome) in of_locks.chain(of_gets) {
+    for model in framed().filter(|model| model.name().starts_with(name)) {
+        let outcome = model.check(threads);
         println!(
-            "{name:20} {:>9} {:>12} {:>6} {:>8.1}",
+            "{:20} {:>9} {:>12} {:>6} {:>8.1}",
+            model.name(),
             outcome.states,
             outcome.transitions,
             outcome.depth,
@@ -270,22 +278,62 @@ fn waits(name: &str, threads: usize) -> bool {
     complaints.is_empty() && models > 0
 }
 
-fn view(setups: &[&'static Setup]) -> bool {
-    setups.iter().all(
-        |setup| match search::twins(&Explored::new((*setup).clone())) {
-            Ok(pairs) => {
-                println!(
-                    "{:20} {pairs:>9} pairs taken for the same lead to the same",
-                    setup.name
-                );
-                true
+fn view(name: &str, threads: usize, steps_max: usize) -> bool {
+    type Look<'a> = Box<dyn FnOnce() -> Result<Compared, String> + Send + 'a>;
+    let of_setup = all().map(|setup| {
+        let look = move || {
+            let model = Explored::new(setup.clone());
+            search::twins_of(&model, steps_max).map_err(|twins| format!("{twins:#?}"))
+        };
+        (setup.name, Box::new(look) as Look<'_>)
+    });
+    let of_framed = framed().map(|model| {
+        let look = move || model.twins(steps_max);
+        (model.name(), Box::new(look) as Look<'_>)
+    });
+    let looks = of_setup.chain(of_framed);
+    let looks: Vec<_> = looks.filter(|(of, _)| of.starts_with(name)).collect();
+    let models = looks.len();
+    let looks = Mutex::new(looks.into_iter());
+    let (told, tells) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            let (looks, told) = (&looks, told.clone());
+            scope.spawn(move || {
+                let next = || looks.lock().expect("nobody panics with it").next();
+                while let Some((of, look)) = next() {
+                    let began = Instant::now();
+                    let found = look();
+                    told.send((of, found, began.elapsed().as_secs_f64()))
+                        .expect("somebody listens");
+                }
+            });
+        }
+        drop(told);
+        println!(
+            "{:20} {:>9} {:>5} {:>8}",
+            "model", "pairs", "all", "seconds"
+        );
+        let mut is_good = models > 0;
+        for (of, found, seconds) in tells {
+            match found {
+                Ok(Compared { pairs, is_all }) => {
+                    println!(
+                        "{of:20} {pairs:>9} {:>5} {seconds:>8.1}",
+                        if is_all { "yes" } else { "no" }
+                    );
+                }
+                Err(difference) => {
+                    println!("{of}: {difference}");
+                    is_good = false;
+                }
             }
-            Err(difference) => {
-                println!("{}: {difference:#?}", setup.name);
-                false
-            }
-        },
-    )
+        }
+        if is_good {
+            println!("\n{models} models, what is taken for the same leads to the same");
+        }
+        is_good
+    })
 }
 
 fn leases(

@@ -12,7 +12,7 @@ use latchd_core::engine::{Core, Event};
 use latchd_core::item::Cas;
 use latchd_core::store::MapStore;
 use latchd_core::{ConnId, Instant};
-use latchd_harness::alphabet::{Input, Op, SmallRequest};
+use latchd_harness::alphabet::{Input, Op, ReplyKind, SmallRequest};
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
 use crate::beliefs;
@@ -56,6 +56,8 @@ pub struct World {
     pub(crate) fault: Option<Fault>,
     /// What the last step has shown.
     pub(crate) witnessed: Witnesses,
+    /// What kind of reply the last step has brought.
+    pub(crate) answered: Option<ReplyKind>,
     pub(crate) canonical: Canonical,
 }
 
@@ -99,6 +101,7 @@ impl World {
             snapshot: Snapshot::empty(),
             fault: None,
             witnessed: Witnesses::default(),
+            answered: None,
             canonical: Canonical::default(),
         };
         for shard in 0..world.shards.len() {
@@ -118,6 +121,12 @@ impl World {
     #[must_use]
     pub const fn witnessed(&self) -> Witnesses {
         self.witnessed
+    }
+
+    /// What kind of reply the last step has brought; `None` if nobody asked for anything.
+    #[must_use]
+    pub const fn answered(&self) -> Option<ReplyKind> {
+        self.answered
     }
 
     /// The view by which states are told apart.
@@ -189,6 +198,7 @@ impl World {
     pub fn after(&self, setup: &Setup, action: Action) -> Self {
         let mut next = self.clone();
         next.witnessed = Witnesses::default();
+        next.answered = None;
         next.act(setup, action);
         if next.fault.is_none() {
             next.fault = beliefs::check(&next, setup).err();
@@ -401,9 +411,11 @@ impl World {
         let before = self.snapshot;
         let ghosts = self.ghosts;
         let core = &mut self.shards[shard];
+        let answered = &mut self.answered;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let now = Instant::from_millis(now_ms);
             let answer = input.enter(core, now).map(|reply| {
+                *answered = Some(ReplyKind::of(&reply));
                 if let Some(command) = input.command() {
                     pairs::note(command, &reply);
                 }

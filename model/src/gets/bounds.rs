@@ -38,7 +38,7 @@ impl Bounds {
 }
 
 /// How an item is asked for.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub enum Gets {
     /// `mg`.
@@ -192,6 +192,13 @@ pub enum Witness {
     HeldByAnother,
     /// A connection waits for the item that another computes, which waits for its own.
     Circle,
+}
+
+impl Witness {
+    /// Its bit among what a step has shown.
+    pub(super) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
 }
 
 /// What must be seen wherever somebody waits.

@@ -24,25 +24,19 @@ mod rules;
 mod view;
 mod world;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use latchd_harness::alphabet::ReplyKind;
 
-use stateright::{Model, Property};
-
-use crate::waits::{self, Outcome, Pins};
+use crate::frame::{Bounded, Judged};
 
 pub use bounds::{ALL, Bounds, Does, Gets, Witness};
 use bounds::{ALWAYS_SEEN, SEEN_OF_THREE};
 pub use world::World;
 
-/// The most clients of a model.
-const CLIENTS_MAX: usize = 4;
-
 /// The most keys.
 const KEYS_MAX: usize = 2;
 
 /// What can happen.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[allow(missing_docs)] // The names say it; the numbers are a client's and a key's.
 pub enum Happening {
     Open(usize),
@@ -128,133 +122,68 @@ const fn of_key(does: Does, client: usize, key: usize) -> Option<Happening> {
     })
 }
 
-/// Clients and keys, within bounds.
-#[derive(Clone, Debug)]
-pub struct Waiting {
-    bounds: Bounds,
-    /// What any step has shown, also one to a state that was known already.
-    seen: Arc<AtomicU32>,
-}
+impl Bounded for Bounds {
+    type World = World;
+    type Happening = Happening;
 
-impl Model for Waiting {
-    type State = World;
-    type Action = Happening;
-
-    fn init_states(&self) -> Vec<World> {
-        vec![World::new(&self.bounds)]
+    fn name(&self) -> &'static str {
+        self.name
     }
 
-    fn actions(&self, world: &World, actions: &mut Vec<Happening>) {
-        if world.fault.is_none() {
-            happenings(&self.bounds, world, actions);
+    fn pinned(&self) -> (usize, usize) {
+        self.pinned
+    }
+
+    fn first(&self) -> World {
+        World::new(self)
+    }
+
+    fn happenings(&self, world: &World, all: &mut Vec<Happening>) {
+        happenings(self, world, all);
+    }
+
+    fn happen(&self, world: &mut World, happening: Happening) -> Judged {
+        world.happen(self, happening)
+    }
+
+    fn view(&self, world: &World) -> Vec<u8> {
+        view::of(self, world)
+    }
+
+    fn by_anybody(happening: Happening) -> Happening {
+        match happening {
+            Happening::Open(_) => Happening::Open(0),
+            Happening::Close(_) => Happening::Close(0),
+            Happening::Get(_, key, gets) => Happening::Get(0, key, gets),
+            Happening::Hear(_) => Happening::Hear(0),
+            Happening::Set(_, key) => Happening::Set(0, key),
+            Happening::SetExpiring(_, key) => Happening::SetExpiring(0, key),
+            Happening::Mark(_, key) => Happening::Mark(0, key),
+            Happening::Delete(_, key) => Happening::Delete(0, key),
+            Happening::Touch(_, key) => Happening::Touch(0, key),
+            Happening::Lock(_, key) => Happening::Lock(0, key),
+            Happening::Release(_, key) => Happening::Release(0, key),
+            Happening::UnlockAll(_) => Happening::UnlockAll(0),
+            of_nobody @ (Happening::Time
+            | Happening::Pass
+            | Happening::Tick
+            | Happening::Flush
+            | Happening::FlushLater) => of_nobody,
         }
     }
 
-    fn next_state(&self, world: &World, happening: Happening) -> Option<World> {
-        let mut next = world.clone();
-        next.happen(&self.bounds, happening);
-        if next.seen & !self.seen.load(Ordering::Relaxed) != 0 {
-            self.seen.fetch_or(next.seen, Ordering::Relaxed);
-        }
-        Some(next)
+    fn answered(world: &World) -> Option<ReplyKind> {
+        world.answered
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always(waits::ALWAYS, |_, world: &World| {
-            world.fault.is_none()
-        })]
+    fn seen(world: &World) -> u32 {
+        world.seen
     }
-}
 
-impl Waiting {
-    fn new(bounds: &Bounds) -> Self {
-        Self {
-            bounds: *bounds,
-            seen: Arc::default(),
-        }
-    }
-}
-
-/// Explores every state, and checks that it is as many as are pinned.
-#[must_use]
-pub fn check(bounds: &Bounds, threads: usize) -> Outcome {
-    let model = Waiting::new(bounds);
-    let seen = Arc::clone(&model.seen);
-    let of_three = if bounds.clients > 2 {
-        SEEN_OF_THREE
-    } else {
-        &[]
-    };
-    let all = bounds.witnesses.iter().chain(ALWAYS_SEEN).chain(of_three);
-    let pins = Pins {
-        name: bounds.name,
-        counts: bounds.pinned,
-        fault: |world: &World| world.fault.clone(),
-    };
-    waits::exhaust(model, threads, &pins, || {
-        let unseen = |witness: &&Witness| seen.load(Ordering::Relaxed) & 1 << **witness as u32 == 0;
-        all.filter(unseen)
-            .map(|witness| format!("{witness:?}"))
+    fn must_see(&self) -> Vec<(u32, String)> {
+        let of_three = if self.clients > 2 { SEEN_OF_THREE } else { &[] };
+        let all = self.witnesses.iter().chain(ALWAYS_SEEN).chain(of_three);
+        all.map(|witness| (witness.bit(), format!("{witness:?}")))
             .collect()
-    })
-}
-
-/// Looks for the shortest way to a state of one model that is wrong. Returns how many states there are if nothing is.
-///
-/// # Errors
-/// The way there, and what is wrong.
-pub fn search(bounds: &Bounds) -> Result<usize, (Vec<Happening>, String)> {
-    crate::search::shortest(
-        &Waiting::new(bounds),
-        usize::MAX,
-        |world| world.view.clone(),
-        |world| world.fault.clone(),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-
-    fn small() -> impl Iterator<Item = &'static Bounds> {
-        ALL.iter().filter(|bounds| bounds.pinned.1 < 30_000)
-    }
-
-    fn successors(model: &Waiting, world: &World) -> Vec<Vec<u8>> {
-        let next = model.next_states(world);
-        let mut views: Vec<_> = next.into_iter().map(|next| next.view).collect();
-        views.sort_unstable();
-        views
-    }
-
-    #[test]
-    fn worlds_that_are_taken_for_the_same_lead_to_the_same() {
-        assert!(small().count() > 0);
-        for bounds in small() {
-            let model = Waiting::new(bounds);
-            let mut known: HashMap<Vec<u8>, World> = HashMap::new();
-            let mut open = model.init_states();
-            while let Some(world) = open.pop() {
-                for next in model.next_states(&world) {
-                    if let Some(first) = known.get(&next.view) {
-                        let (one, other) = (successors(&model, first), successors(&model, &next));
-                        assert_eq!(one, other, "{}: {first:?} {next:?}", bounds.name);
-                    } else {
-                        known.insert(next.view.clone(), next.clone());
-                        open.push(next);
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn in_the_small_ones_everything_holds_and_everything_is_seen() {
-        for bounds in small() {
-            let outcome = check(bounds, 2);
-            assert!(outcome.complaints.is_empty(), "{}", outcome.complaints);
-        }
     }
 }

@@ -8,7 +8,7 @@ use latchd_core::wait::{Notice, Outcome};
 
 use super::world::{Client, Item, Parked, SHORT_S, STEP_MS, TTL_S, WAIT_MS, Won, World, name_of};
 use super::{Bounds, Gets, Happening, KEYS_MAX, Witness};
-use crate::waits::{Judged, must};
+use crate::frame::{Judged, must};
 
 /// What a get is answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

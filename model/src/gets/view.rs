@@ -7,9 +7,9 @@ use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::time::Deadline;
 use latchd_core::wait::Outcome;
 
+use super::Bounds;
 use super::world::{Client, Known, World};
-use super::{Bounds, CLIENTS_MAX};
-use crate::waits::permute;
+use crate::frame::{CLIENTS_MAX, least_view};
 
 /// Who has gone.
 const GONE: u8 = 0xfe;
@@ -19,12 +19,7 @@ const NONE: u8 = 0xff;
 
 pub(super) fn of(bounds: &Bounds, world: &World) -> Vec<u8> {
     let core = world.core.view();
-    let mut least: Option<Vec<u8>> = None;
-    let mut names = [0; CLIENTS_MAX];
-    for (place, name) in (0..).zip(&mut names) {
-        *name = place;
-    }
-    permute(&mut names, bounds.clients, &mut |names| {
+    least_view(bounds.clients, |names| {
         let shown = Shown { world, names };
         let mut view = Vec::with_capacity(96);
         shown.clients(&mut view);
@@ -32,11 +27,8 @@ pub(super) fn of(bounds: &Bounds, world: &World) -> Vec<u8> {
             shown.known(known, &mut view);
         }
         shown.core(&core, &mut view);
-        if least.as_ref().is_none_or(|least| view < *least) {
-            least = Some(view);
-        }
-    });
-    least.expect("there is one order")
+        view
+    })
 }
 
 fn bits(marks: &[bool]) -> u8 {

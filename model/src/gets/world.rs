@@ -1,9 +1,7 @@
 //! One state: the core, who has won and who waits as far as answers and notices have said, and the time.
 
 use std::collections::VecDeque;
-use std::hash::{Hash, Hasher};
 use std::iter;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use latchd_core::command::{
     Acquire, Command, Delete, Get, GlobalCommand, ItemCommand, Release, Removal, Set, TtlStep,
@@ -16,11 +14,11 @@ use latchd_core::store::MapStore;
 use latchd_core::time::Exptime;
 use latchd_core::wait::{Notice, Outcome};
 use latchd_core::{ConnId, Instant, Limits};
-use latchd_harness::lockstep::panic_words;
+use latchd_harness::alphabet::ReplyKind;
 
-use super::{Bounds, CLIENTS_MAX, Gets, Happening, KEYS_MAX, Witness, view};
+use super::{Bounds, Gets, Happening, KEYS_MAX, Witness};
+use crate::frame::{CLIENTS_MAX, Judged, must};
 use crate::setup::UNIX_S_AT_START;
-use crate::waits::{Judged, must};
 
 /// Milliseconds in a step of time.
 pub(super) const STEP_MS: u64 = 1000;
@@ -116,23 +114,10 @@ pub struct World {
     connections: u64,
     /// How many were told a value in this step.
     pub(super) told_values: usize,
-    /// What is wrong.
-    pub(super) fault: Option<String>,
     /// What the last step has shown.
     pub(super) seen: u32,
-    pub(super) view: Vec<u8>,
-}
-
-impl PartialEq for World {
-    fn eq(&self, other: &Self) -> bool {
-        self.view == other.view
-    }
-}
-
-impl Hash for World {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.view.hash(hasher);
-    }
+    /// What kind of reply the last step has brought.
+    pub(super) answered: Option<ReplyKind>,
 }
 
 pub(super) fn name_of(number: usize) -> Key<'static> {
@@ -170,7 +155,7 @@ impl World {
         let mut limits = Limits::new(1 << 20, 16);
         limits.locks_settled_max = bounds.settled_max;
         limits.crawl_items_max = bounds.settled_max;
-        let mut world = Self {
+        Self {
             core: Core::reference(Config::new(limits, UNIX_S_AT_START)),
             clients: Default::default(),
             keys: Default::default(),
@@ -178,13 +163,9 @@ impl World {
             now_ms: 0,
             connections: 0,
             told_values: 0,
-            fault: None,
             seen: 0,
-            view: Vec::new(),
-        };
-        world.view = view::of(bounds, &world);
-        world.view.push(0);
-        world
+            answered: None,
+        }
     }
 
     pub(super) fn client_of(&self, conn: ConnId) -> Option<usize> {
@@ -197,7 +178,7 @@ impl World {
     }
 
     pub(super) fn witness(&mut self, witness: Witness) {
-        self.seen |= 1 << witness as u32;
+        self.seen |= witness.bit();
     }
 
     /// Whether the core has something to do by now.
@@ -206,24 +187,18 @@ impl World {
         next.is_some_and(|next| next <= self.now())
     }
 
-    pub(super) fn happen(&mut self, bounds: &Bounds, happening: Happening) {
+    pub(super) fn happen(&mut self, bounds: &Bounds, happening: Happening) -> Judged {
         self.seen = 0;
+        self.answered = None;
         self.told_values = 0;
         let distance = self.distance();
         let leads_on = self.leads_on(happening);
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            self.act(bounds, happening)?;
-            must(
-                !leads_on || self.distance() < distance,
-                "Z12: what a winner does, or who hears, does not lead on",
-            )?;
-            self.judge(bounds, happening)
-        }));
-        let judged = outcome.unwrap_or_else(|panic| Err(panic_words(&*panic)));
-        self.fault = judged.err();
-        self.view = view::of(bounds, self);
-        // What is wrong is no state that was known.
-        self.view.push(self.fault.is_some().into());
+        self.act(bounds, happening)?;
+        must(
+            !leads_on || self.distance() < distance,
+            "Z12: what a winner does, or who hears, does not lead on",
+        )?;
+        self.judge(bounds, happening)
     }
 
     fn act(&mut self, bounds: &Bounds, happening: Happening) -> Judged {
@@ -352,8 +327,14 @@ impl World {
         let conn = self.conn(client);
         let waits = matches!(&command, Command::Item(ItemCommand::Get(get)) if get.wait_ms > 0);
         self.call(
-            |core, now| super::rules::Got::of(&core.execute(now, conn, command)),
-            |world, got| world.judge_get(client, key, (gets, waits), got?),
+            |core, now| {
+                let reply = core.execute(now, conn, command);
+                (ReplyKind::of(&reply), super::rules::Got::of(&reply))
+            },
+            |world, (kind, got)| {
+                world.answered = Some(kind);
+                world.judge_get(client, key, (gets, waits), got?)
+            },
         )
     }
 
@@ -366,8 +347,14 @@ impl World {
     ) -> Judged {
         let conn = self.conn(client);
         self.call(
-            |core, now| Answer::of(&core.execute(now, conn, command)),
-            apply,
+            |core, now| {
+                let reply = core.execute(now, conn, command);
+                (ReplyKind::of(&reply), Answer::of(&reply))
+            },
+            |world, (kind, answer)| {
+                world.answered = Some(kind);
+                apply(world, answer)
+            },
         )
     }
 

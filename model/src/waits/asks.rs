@@ -4,8 +4,9 @@ use latchd_core::command::{Acquire, Command, ItemCommand, Lease, Wait};
 use latchd_core::reply::{Refusal, Reply};
 use latchd_core::wait::{Outcome, would_deadlock};
 
-use super::world::{Judged, LEASE_MS, Parked, WAIT_MS, World, key as name_of, must, place_of};
+use super::world::{LEASE_MS, Parked, WAIT_MS, World, key as name_of, place_of};
 use super::{Asks, Witness};
+use crate::frame::{Judged, must};
 
 impl World {
     pub(super) fn ask(&mut self, client: usize, key: usize, asks: Asks) -> Judged {

@@ -41,7 +41,7 @@ impl Bounds {
 }
 
 /// How a lock is asked for.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub enum Asks {
     /// `ml`.
@@ -188,6 +188,13 @@ pub enum Witness {
     DeadlockByOneOfTwo,
     /// A request waits although one of those who share the lock waits for it: another can make room.
     OtherMakesRoom,
+}
+
+impl Witness {
+    /// Its bit among what a step has shown.
+    pub(super) const fn bit(self) -> u32 {
+        1 << self as u32
+    }
 }
 
 /// What must be seen wherever time passes.

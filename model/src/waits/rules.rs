@@ -4,8 +4,9 @@ use std::iter;
 
 use latchd_core::wait::{Notice, Outcome};
 
-use super::world::{Client, Held, Judged, LEASE_MS, Parked, World, key, must};
-use super::{Asks, Bounds, CLIENTS_MAX, Happening, KEYS_MAX, Witness};
+use super::world::{Client, Held, LEASE_MS, Parked, World, key};
+use super::{Asks, Bounds, Happening, KEYS_MAX, Witness};
+use crate::frame::{CLIENTS_MAX, Judged, must};
 
 impl World {
     /// A client was answered that it holds a lock.

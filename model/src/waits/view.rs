@@ -6,8 +6,9 @@ use latchd_core::engine::{Core, Holding, Taken, View};
 use latchd_core::key::Key;
 use latchd_core::wait::Outcome;
 
+use super::Bounds;
 use super::world::{Client, Parked, World};
-use super::{Bounds, CLIENTS_MAX};
+use crate::frame::{CLIENTS_MAX, least_view};
 
 /// Who has gone.
 const GONE: u8 = 0xfe;
@@ -17,34 +18,7 @@ const NONE: u8 = 0xff;
 
 pub(super) fn of(bounds: &Bounds, world: &World) -> Vec<u8> {
     let cores: Vec<View<'_>> = world.cores.iter().map(Core::view).collect();
-    let mut least: Option<Vec<u8>> = None;
-    let mut names = [0; CLIENTS_MAX];
-    for (place, name) in (0..).zip(&mut names) {
-        *name = place;
-    }
-    permute(&mut names, bounds.clients, &mut |names| {
-        let view = under(world, &cores, names);
-        if least.as_ref().is_none_or(|least| view < *least) {
-            least = Some(view);
-        }
-    });
-    least.expect("there is one order")
-}
-
-/// Heap's algorithm, over the first so many.
-pub(crate) fn permute(
-    names: &mut [u8; CLIENTS_MAX],
-    count: usize,
-    each: &mut impl FnMut([u8; CLIENTS_MAX]),
-) {
-    if count <= 1 {
-        return each(*names);
-    }
-    for place in 0..count {
-        permute(names, count - 1, each);
-        let other = if count.is_multiple_of(2) { place } else { 0 };
-        names.swap(other, count - 1);
-    }
+    least_view(bounds.clients, |names| under(world, &cores, names))
 }
 
 /// Among how many; the models know few numbers.

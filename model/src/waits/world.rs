@@ -1,8 +1,5 @@
 //! One state: the cores, who waits as far as answers and notices have said, and the time.
 
-use std::hash::{Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use latchd_core::command::{Command, Delete, GlobalCommand, ItemCommand, LockAfter, Release, Set};
 use latchd_core::engine::{Config, Core, Event};
 use latchd_core::key::Key;
@@ -10,9 +7,10 @@ use latchd_core::reply::Reply;
 use latchd_core::store::MapStore;
 use latchd_core::wait::Outcome;
 use latchd_core::{ConnId, Instant, Limits};
-use latchd_harness::lockstep::panic_words;
+use latchd_harness::alphabet::ReplyKind;
 
-use super::{Asks, Bounds, CLIENTS_MAX, Happening, KEYS_MAX, Witness, view};
+use super::{Asks, Bounds, Happening, KEYS_MAX, Witness};
+use crate::frame::{CLIENTS_MAX, Judged, must};
 use crate::setup::UNIX_S_AT_START;
 
 /// Milliseconds in a step of time.
@@ -70,23 +68,10 @@ pub struct World {
     pub(super) fence_last: [u64; KEYS_MAX],
     /// Whose connection ends in this step.
     pub(super) closing: Option<ConnId>,
-    /// What is wrong.
-    pub(super) fault: Option<String>,
     /// What the last step has shown.
     pub(super) seen: u32,
-    pub(super) view: Vec<u8>,
-}
-
-impl PartialEq for World {
-    fn eq(&self, other: &Self) -> bool {
-        self.view == other.view
-    }
-}
-
-impl Hash for World {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.view.hash(hasher);
-    }
+    /// What kind of reply the last step has brought.
+    pub(super) answered: Option<ReplyKind>,
 }
 
 pub(super) fn key(number: usize) -> Key<'static> {
@@ -96,13 +81,6 @@ pub(super) fn key(number: usize) -> Key<'static> {
 pub(super) fn place_of(key: Key<'_>) -> usize {
     let place = KEYS.iter().position(|name| *name == key.as_bytes());
     place.expect("it is one of them")
-}
-
-/// What is wrong, if it is.
-pub(crate) type Judged = Result<(), String>;
-
-pub(crate) fn must(holds: bool, what: &str) -> Judged {
-    if holds { Ok(()) } else { Err(what.to_owned()) }
 }
 
 impl World {
@@ -115,7 +93,7 @@ impl World {
             let config = Config::new(limits, UNIX_S_AT_START);
             Core::reference(config.strided(shard, shards))
         };
-        let mut world = Self {
+        Self {
             cores: (0..).map(core).take(bounds.shards).collect(),
             clients: Default::default(),
             held: Default::default(),
@@ -124,13 +102,9 @@ impl World {
             connections: 0,
             fence_last: [0; KEYS_MAX],
             closing: None,
-            fault: None,
             seen: 0,
-            view: Vec::new(),
-        };
-        world.view = view::of(bounds, &world);
-        world.view.push(0);
-        world
+            answered: None,
+        }
     }
 
     pub(super) fn client_of(&self, conn: ConnId) -> Option<usize> {
@@ -145,23 +119,17 @@ impl World {
         self.held.iter().flatten().count() + of_parked.sum::<usize>()
     }
 
-    pub(super) fn happen(&mut self, bounds: &Bounds, happening: Happening) {
+    pub(super) fn happen(&mut self, bounds: &Bounds, happening: Happening) -> Judged {
         self.seen = 0;
+        self.answered = None;
         let distance = self.distance();
         let leads_on = self.leads_on(happening);
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            self.act(bounds, happening)?;
-            must(
-                !leads_on || self.distance() < distance,
-                "Q11: who gives back or hears does not lead on",
-            )?;
-            self.judge(bounds)
-        }));
-        let judged = outcome.unwrap_or_else(|panic| Err(panic_words(&*panic)));
-        self.fault = judged.err();
-        self.view = view::of(bounds, self);
-        // What is wrong is no state that was known.
-        self.view.push(self.fault.is_some().into());
+        self.act(bounds, happening)?;
+        must(
+            !leads_on || self.distance() < distance,
+            "Q11: who gives back or hears does not lead on",
+        )?;
+        self.judge(bounds)
     }
 
     /// Whether a core has something to do by now.
@@ -178,7 +146,7 @@ impl World {
     }
 
     pub(super) fn witness(&mut self, witness: Witness) {
-        self.seen |= 1 << witness as u32;
+        self.seen |= witness.bit();
     }
 
     pub(super) fn now(&self) -> Instant {
@@ -337,7 +305,9 @@ impl World {
     ) -> T {
         let conn = self.clients[client].conn.expect("it is open");
         let now = self.now();
-        read(&self.cores[shard].execute(now, conn, command))
+        let reply = self.cores[shard].execute(now, conn, command);
+        self.answered = Some(ReplyKind::of(&reply));
+        read(&reply)
     }
 
     /// Gives back, by one command or another.
