@@ -1,0 +1,229 @@
+//! Who may ask for what: what is not allowed, strangers and friends.
+
+use super::*;
+
+/// What a connection of these limits answers, and whether it goes on.
+fn answered(limits: WireLimits, input: &[u8]) -> (String, bool) {
+    let (answer, goes_on) = answer(limits, input);
+    (String::from_utf8_lossy(&answer).into_owned(), goes_on)
+}
+
+/// The same, byte for byte.
+fn answer(limits: WireLimits, input: &[u8]) -> (Vec<u8>, bool) {
+    struct Friend;
+    impl Execute for Friend {
+        fn execute(&mut self, _: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+            answer(&Reply::Ok);
+        }
+        fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
+            claim.is_some_and(|who| (who.name, who.password) == (b"fred", b"pass"))
+        }
+    }
+    let mut out = Output::new();
+    let (_, progress) = Connection::new(limits).drive(input, &mut Friend, &mut out, usize::MAX);
+    (Vec::from(out), progress != Progress::Close)
+}
+
+fn allowing(change: impl Fn(&mut Allowed)) -> WireLimits {
+    let mut limits = WireLimits::new(VALUE_BYTES_MAX);
+    change(&mut limits.allowed);
+    limits
+}
+
+#[test]
+fn what_is_not_allowed_is_said_and_not_done() {
+    let limits = allowing(|allowed| (allowed.flush_all, allowed.listing) = (false, false));
+    for (asked, refused) in [
+        ("flush_all", "CLIENT_ERROR flush_all not allowed\r\n"),
+        ("flush_all noreply", ""),
+        ("keys a", "CLIENT_ERROR keys not allowed\r\n"),
+        ("stats locks", "CLIENT_ERROR stats locks not allowed\r\n"),
+        ("stats detail", "CLIENT_ERROR stats detail not allowed\r\n"),
+        (
+            "stats cachedump 1 1",
+            "CLIENT_ERROR stats cachedump not allowed\r\n",
+        ),
+        ("lru_crawler metadump all", "ERROR metadump not allowed\r\n"),
+        ("lru_crawler mgdump all", "ERROR key dump not allowed\r\n"),
+    ] {
+        let asked = format!("{asked}\r\n");
+        assert_eq!(answered(limits, asked.as_bytes()), (refused.into(), true));
+    }
+    for (opcode, key) in [
+        (0x08, ""),
+        (0x18, ""),
+        (0x50, ""),
+        (0x10, "locks"),
+        (0x10, "detail on"),
+    ] {
+        let mut packet = std::vec![0; 24];
+        (packet[0], packet[1]) = (0x80, opcode);
+        // So short a key is its own length, and that of the body.
+        let key_bytes = u8::try_from(key.len()).unwrap();
+        (packet[3], packet[11]) = (key_bytes, key_bytes);
+        packet.extend_from_slice(key.as_bytes());
+        let (answer, goes_on) = answered(limits, &packet);
+        assert!(answer.ends_with("Auth failure.") && goes_on, "{answer}");
+    }
+}
+
+#[test]
+fn a_client_ends_the_server_only_where_that_is_allowed() {
+    let refused = ("SERVER_ERROR: shutdown not enabled\r\n".into(), true);
+    assert_eq!(answered(allowing(|_| {}), b"shutdown\r\n"), refused);
+    let limits = allowing(|allowed| allowed.shutdown = true);
+    assert_eq!(answered(limits, b"shutdown\r\n"), (String::new(), false));
+    assert_eq!(
+        answered(limits, b"shutdown graceful\r\n"),
+        (String::new(), false)
+    );
+    assert_eq!(
+        answered(limits, b"shutdown now\r\n"),
+        ("CLIENT_ERROR invalid shutdown mode\r\n".into(), true)
+    );
+}
+
+#[test]
+fn certificates_are_read_anew_where_there_are_any() {
+    let asked = b"refresh_certs\r\nrefresh_certs noreply\r\nmn\r\n";
+    let refused = "Error TLS not enabled\r\nMN\r\n";
+    assert_eq!(answered(allowing(|_| {}), asked), (refused.into(), true));
+}
+
+#[test]
+fn one_protocol_may_be_all_that_is_spoken() {
+    let version = [&[0x80, 0x0b][..], &[0; 22]].concat();
+    let text = allowing(|allowed| allowed.protocols = Protocols::Text);
+    assert_eq!(answered(text, b"mn\r\n"), ("MN\r\n".into(), true));
+    assert_eq!(answered(text, &version), (String::new(), true));
+    let binary = allowing(|allowed| allowed.protocols = Protocols::Binary);
+    assert!(answered(binary, &version).0.ends_with(VERSION));
+    // No packet begins like this.
+    let line = b"mn and more than there is in a header\r\n";
+    assert_eq!(answered(binary, line), (String::new(), false));
+}
+
+#[test]
+fn a_stranger_is_told_nothing_and_a_friend_everything() {
+    let limits = allowing(|allowed| allowed.admission = Admission::ByPassword);
+    let wrong = "set k 0 0 6\r\nfred x\r\n";
+    let (answer, goes_on) = answered(limits, format!("get k\r\n{wrong}mn aa\r\n").as_bytes());
+    assert_eq!(
+        answer,
+        "CLIENT_ERROR unauthenticated\r\nCLIENT_ERROR authentication failure\r\n\
+         CLIENT_ERROR unauthenticated\r\n"
+    );
+    assert!(goes_on);
+    let (answer, _) = answered(limits, b"set k 0 0 9\r\nfred pass\r\nmn\r\nflush_all\r\n");
+    assert_eq!(answer, "STORED\r\nMN\r\nOK\r\n");
+    let (answer, goes_on) = answered(limits, wrong.repeat(20).as_bytes());
+    assert_eq!((answer.lines().count(), goes_on), (8, false));
+}
+
+/// A packet of the binary protocol without extras.
+fn packet(opcode: u8, key: &str, value: &str) -> Vec<u8> {
+    let mut packet = Vec::new();
+    binary::header::RequestHeader {
+        opcode,
+        key_bytes: u16::try_from(key.len()).unwrap(),
+        extras_bytes: 0,
+        body_bytes: u32::try_from(key.len() + value.len()).unwrap(),
+        opaque: 0,
+        cas: 0,
+    }
+    .encode(&mut packet);
+    packet.extend_from_slice(key.as_bytes());
+    packet.extend_from_slice(value.as_bytes());
+    packet
+}
+
+/// The statuses of the answers to these packets, and whether the connection goes on.
+fn statuses(limits: WireLimits, packets: &[Vec<u8>]) -> (Vec<u16>, bool) {
+    let (mut statuses, mut goes_on) = (Vec::new(), true);
+    for count in 1..=packets.len() {
+        let (answer, is_open) = answer(limits, &packets[..count].concat());
+        // Each answer says how long it is: the last header is found by walking over all of them.
+        let mut bytes = &answer[..];
+        let mut last = None;
+        while let Some(status) = bytes.get(6..8) {
+            last = Some(u16::from(status[0]) << 8 | u16::from(status[1]));
+            let body = usize::from(bytes[10]) << 8 | usize::from(bytes[11]);
+            bytes = &bytes[24 + body..];
+        }
+        statuses.extend(last);
+        goes_on = is_open;
+        if !is_open {
+            break;
+        }
+    }
+    (statuses, goes_on)
+}
+
+#[test]
+fn sasl_lets_a_friend_in_and_nobody_else() {
+    let [list, auth, step, version, noop] = [0x20, 0x21, 0x22, 0x0b, 0x0a];
+    let limits = allowing(|allowed| allowed.admission = Admission::BySasl);
+    let begin_with = |token| packet(auth, "PLAIN", token);
+    let go_on_with = |token| packet(step, "PLAIN", token);
+    let said = |packets: &[Vec<u8>]| statuses(limits, packets);
+    let bare = |opcode| packet(opcode, "", "");
+    let (mechanisms, _) = answered(limits, &bare(list));
+    assert!(mechanisms.ends_with("PLAIN"), "{mechanisms}");
+    let friend = begin_with("\0fred\0pass");
+    assert_eq!(
+        said(&[bare(version), friend.clone(), bare(noop)]),
+        (vec![0, 0, 0], true)
+    );
+    assert!(answered(limits, &friend).0.ends_with("Authenticated"));
+    // A stranger who asks for anything else is closed, also for what nobody knows.
+    for opcode in [noop, 0x00, 0x01, 0x07, 0x08, 0x10, 0x50, 0x7f] {
+        assert_eq!(said(&[bare(opcode)]), (vec![0x20], false));
+    }
+    // What is wrong is said, and eight times.
+    for token in ["", "fred", "\0fred\0pass", "\0\0"] {
+        let (answers, goes_on) = said(&[go_on_with(token)]);
+        assert_eq!((answers, goes_on), (vec![0x20], true), "it has not begun");
+    }
+    for token in ["fred", "\0fred\0pas", "ann\0fred\0pass", "\0\0"] {
+        assert_eq!(said(&[begin_with(token)]), (vec![0x20], true), "{token}");
+    }
+    let other = packet(auth, "CRAM-MD5", "\0fred\0pass");
+    assert_eq!(said(&[other]), (vec![0x20], true));
+    let (answers, goes_on) = said(&vec![begin_with("\0fred\0x"); 20]);
+    assert_eq!((answers.len(), goes_on), (8, false));
+    // In two steps, the second right behind the first.
+    let second = go_on_with("\0fred\0pass");
+    assert_eq!(
+        said(&[begin_with(""), second.clone(), bare(noop)]),
+        (vec![0x21, 0, 0], true)
+    );
+    assert_eq!(
+        said(&[begin_with(""), friend.clone(), second]),
+        (vec![0x21, 0, 0x20], true)
+    );
+    // Who begins anew is a stranger until that has succeeded.
+    assert_eq!(
+        said(&[friend, begin_with("\0fred\0x"), bare(noop)]),
+        (vec![0, 0x20, 0x20], false)
+    );
+    let line = b"version\r\nand more than a header has\r\n";
+    assert_eq!(answered(limits, line), (String::new(), false));
+}
+
+#[test]
+fn both_protocols_may_ask_who_somebody_is() {
+    let limits = allowing(|allowed| allowed.admission = Admission::Either);
+    assert_eq!(
+        answered(limits, b"version\r\nset k 0 0 9\r\nfred pass\r\nmn\r\n").0,
+        "CLIENT_ERROR unauthenticated\r\nSTORED\r\nMN\r\n"
+    );
+    assert_eq!(
+        statuses(limits, &[packet(0x0a, "", "")]),
+        (vec![0x20], false)
+    );
+    let friend = packet(0x21, "PLAIN", "\0fred\0pass");
+    assert_eq!(
+        statuses(limits, &[friend, packet(0x0a, "", "")]),
+        (vec![0, 0], true)
+    );
+}
