@@ -154,3 +154,59 @@ impl<S: Store> Core<S> {
         &self.detail.prefixes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::command::{Delete, Get, Set};
+    use crate::key::Key;
+
+    fn counted(commands: &[ItemCommand<'_>]) -> Detail {
+        let mut detail = Detail::new(Some(b':'));
+        for command in commands {
+            detail.note(command);
+        }
+        detail
+    }
+
+    fn shown(prefixes: &Prefixes) -> Vec<std::string::String> {
+        let line = |line: StatsLine| format!("{} {}", line.name, line.value);
+        prefixes.lines().into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn what_two_cores_have_counted_is_added_up() {
+        let key = |name: &'static str| Key::new(name.as_bytes()).expect("it is one");
+        let get = |name| ItemCommand::Get(Get::new(key(name)));
+        let set = |name| ItemCommand::Set(Set::new(key(name), b"v"));
+        let delete = |name| ItemCommand::Delete(Delete::new(key(name)));
+        let mut one = counted(&[get("a:1"), get("a:2"), set("a:1"), set("none"), get("b:1")]);
+        one.note_hit(b"a:1");
+        let waits = ItemCommand::Get(Get {
+            wait_ms: 1,
+            ..Get::new(key("a:1"))
+        });
+        let mut other = counted(&[get("a:3"), set("a:3"), set("a:3"), delete("a:3"), waits]);
+        for _ in 0..2 {
+            other.note_hit(b"a:3");
+        }
+        let mut all = one.prefixes.clone();
+        all.add(&other.prefixes);
+        let expected = ["a get 3 hit 3 set 3 del 1", "b get 1 hit 0 set 0 del 0"];
+        assert_eq!(shown(&all), expected);
+        assert_eq!(shown(&one.prefixes)[0], "a get 2 hit 1 set 1 del 0");
+    }
+
+    #[test]
+    fn prefixes_past_the_bound_are_not_counted() {
+        let mut detail = Detail::new(Some(b':'));
+        for number in 0..=PREFIXES_MAX {
+            detail.note_get(format!("{number}:k").as_bytes());
+        }
+        detail.note_get(b"0:k");
+        assert_eq!(detail.prefixes.0.len(), PREFIXES_MAX);
+        assert_eq!(shown(&detail.prefixes)[0], "0 get 2 hit 0 set 0 del 0");
+    }
+}
