@@ -1,4 +1,4 @@
-//! Every row of the tables of docs/PROTOCOL.md and docs/OPERATIONS.md says what is so, and for each of
+//! Every row of the tables of docs/PROTOCOL.md, docs/OPERATIONS.md and docs/CLIENT.md says what is so, and for each of
 //! them a list says what checks that: scenarios, tests, allowed differences, attacks.
 //!
 //! - A row without an entry fails, and so does an entry without a row: who adds a row says what shows it.
@@ -6,7 +6,7 @@
 //! - That it shows what the row says, every part of it, is for people to judge. What nothing shows is
 //!   said there, with its reason, and counted here.
 //!
-//! The lists are `rows/protocol.txt` and `rows/operations.txt`; the head of the first has their form.
+//! The lists are `rows/protocol.txt`, `rows/operations.txt` and `rows/client.txt`; the head of the first has their form.
 
 mod check;
 mod document;
@@ -183,4 +183,9 @@ fn every_row_of_the_protocol_is_checked() {
 #[test]
 fn every_row_for_operators_is_checked() {
     every_row_is_checked("docs/OPERATIONS.md", "tests/suite/rows/operations.txt");
+}
+
+#[test]
+fn every_row_for_users_of_the_client_is_checked() {
+    every_row_is_checked("docs/CLIENT.md", "tests/suite/rows/client.txt");
 }
