@@ -177,3 +177,27 @@ fn keys_must_be_there_and_differ() {
         Err(TermsError::Keys)
     );
 }
+
+#[test]
+fn a_loss_that_is_told_while_all_are_given_back_is_no_answer_to_that() {
+    let terms = Terms {
+        on_disconnect: crate::client::OnDisconnect::Lost,
+        ..terms()
+    };
+    let mut both = leases(&["a", "b"], &terms);
+    both.obtain(at(0));
+    play(&mut both, 0, |_| "HD c5\r\n");
+    // Each has its loss to tell, and is given back before anybody has asked for that.
+    both.disconnected(at(1));
+    both.release(at(2));
+    both.connected(at(3));
+    let serve = |line: &str| match line {
+        _ if line.starts_with("mg") => "VA 2 c5 t3\r\nme\r\n",
+        _ => "HD\r\n",
+    };
+    assert_eq!(
+        play(&mut both, 3, serve),
+        ["mg b v c t", "md b C5", "mg a v c t", "md a C5", "Released"]
+    );
+    assert!(both.is_idle());
+}
