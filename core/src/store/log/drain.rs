@@ -5,14 +5,15 @@
 //! carried on, the others given up. If a quarter of a segment is slack, it is emptied before
 //! anything is given up, and everything that is there is carried on.
 //!
-//! - E1: a segment that is emptied gives a quarter of what it could give, however often its items
-//!   were hit: to make room for so many bytes is never more than a bounded amount of work.
+//! - E1: a segment that is emptied while room is short gives a quarter of what it could give, whichever queue it is
+//!   in and however often its items were hit: to make room for so many bytes is never more than a bounded amount of
+//!   work. Only as long as there is some, all that was hit in a segment of the small queue goes on.
 
 use super::block::Block;
 use super::geometry::{Address, SegmentId};
 use super::queues::Queue;
 use super::record::{HITS_MAX, NEVER, Record};
-use super::room::Bit;
+use super::room::{Bit, Haste, KEPT_TO_CARRY};
 use super::segment::State;
 use super::segments::SLACK_CLASSES;
 use super::{Full, KeyHasher, LogStore};
@@ -43,9 +44,9 @@ pub(super) struct Drain {
 enum Rule {
     /// It is carried on.
     Keep,
-    /// It is carried into the main queue if it was hit, else given up and remembered.
+    /// It is carried into the main queue if it was hit (E1), else given up and remembered.
     Promote,
-    /// It goes round once more if it has hits enough, for one of them; else it is given up.
+    /// It goes round once more if it has hits enough, for one of them (E1); else it is given up.
     Again,
 }
 
@@ -70,7 +71,7 @@ enum Fate {
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Chooses a segment to empty. Returns whether there was one.
-    pub(super) fn begin_drain(&mut self) -> bool {
+    pub(super) fn begin_drain(&mut self, haste: Haste) -> bool {
         let worth = if self.evict {
             SLACK_WORTH
         } else {
@@ -106,7 +107,11 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             if segment.locked_bytes > segment.live_bytes / 4 * 3 {
                 self.log.pin(oldest);
             } else if queue == Queue::Small {
+                let is_short = haste == Haste::Now || self.free_segments() <= KEPT_TO_CARRY;
                 self.drain_from(oldest, Rule::Promote);
+                if !is_short && let Some(drain) = &mut self.drain {
+                    drain.kept_bytes_max = usize::MAX;
+                }
             } else {
                 self.drain_from(oldest, Rule::Again);
             }
@@ -230,10 +235,10 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
         match drain.rule {
             Rule::Keep => Fate::Carry { queue: home, hits },
-            Rule::Promote if hits > 0 => Fate::Hit {
-                queue: Queue::Main,
-                hits: 0,
-            },
+            Rule::Promote if hits > 0 && drain.kept_bytes + bytes <= drain.kept_bytes_max => {
+                let queue = Queue::Main;
+                Fate::Hit { queue, hits: 0 }
+            }
             Rule::Promote => Fate::GiveUp { remember: true },
             Rule::Again => {
                 let is_hit = hits > self.hits_needed;

@@ -11,7 +11,7 @@
 //! few segments besides, is refused.
 
 use super::block::Block;
-use super::room::{self, FREE_WANTED, looks_for};
+use super::room::{self, FREE_WANTED, Haste, looks_for};
 use super::{KeyHasher, LogStore};
 use crate::limits::{Limits, MemoryRefused};
 use crate::stats::Counters;
@@ -65,7 +65,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             if self.log.spare() > FREE_WANTED {
                 self.log.give_back();
                 left = left.saturating_sub(looks_for(self.geometry.segment_bytes()).max(1));
-            } else if let Some(bit) = self.win_back(now, counters) {
+            } else if let Some(bit) = self.win_back(now, Haste::Ahead, counters) {
                 left = left.saturating_sub(bit.looks);
             } else {
                 self.is_stuck = true;

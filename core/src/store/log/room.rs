@@ -14,7 +14,7 @@ use crate::stats::Counters;
 use crate::time::Tick;
 
 /// Segments that are kept for carrying: what one segment holds fits into another.
-const KEPT_TO_CARRY: usize = 1;
+pub(super) const KEPT_TO_CARRY: usize = 1;
 
 /// With fewer free segments than this, stores begin to win room back.
 pub(super) const FREE_WANTED: usize = 3;
@@ -41,6 +41,15 @@ pub(super) const fn aside_bytes_min(limits: &Limits) -> usize {
     } else {
         limits.memory_bytes_max / ASIDE_SHARE
     }
+}
+
+/// Who wants room.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Haste {
+    /// Those who come later: nobody yet.
+    Ahead,
+    /// Somebody who waits for it.
+    Now,
 }
 
 /// A bit of work to win room back.
@@ -153,7 +162,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             if self.drain.is_none() && self.sweep.is_none() {
                 segments_left = segments_left.checked_sub(1).ok_or(Full)?;
             }
-            self.win_back(now, counters).ok_or(Full)?;
+            self.win_back(now, Haste::Now, counters).ok_or(Full)?;
         }
         Ok(())
     }
@@ -221,7 +230,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         let looks_max = missing * (LOOKS_A_STORE + needed / 128);
         let (mut won, mut looks) = (0, 0);
         while won < wanted && looks < looks_max {
-            let Some(bit) = self.win_back(now, counters) else {
+            let Some(bit) = self.win_back(now, Haste::Ahead, counters) else {
                 break;
             };
             won += bit.won;
@@ -287,7 +296,12 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 
     /// Does the next bit of work to win room back; `None` if there is nothing to be won.
-    pub(super) fn win_back(&mut self, now: Tick, counters: &mut Counters) -> Option<Bit> {
+    pub(super) fn win_back(
+        &mut self,
+        now: Tick,
+        haste: Haste,
+        counters: &mut Counters,
+    ) -> Option<Bit> {
         if self.drain.is_some() {
             let bit = self.drain_record(now, counters).ok();
             if bit.is_none() {
@@ -304,7 +318,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         if (is_flushed || !self.has_swept) && self.begin_sweep(now) {
             return Some(Bit::won(0));
         }
-        (self.begin_drain() || self.begin_sweep(now)).then_some(Bit::won(0))
+        (self.begin_drain(haste) || self.begin_sweep(now)).then_some(Bit::won(0))
     }
 
     fn oldest_flushed(&self) -> Option<SegmentId> {

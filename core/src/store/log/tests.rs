@@ -494,6 +494,30 @@ fn no_store_waits_for_the_whole_queue_however_often_all_of_it_was_hit() {
     assert!(most < 300, "{most}");
 }
 
+/// New items lie in the small queue until they come to its end: all of them, if none was asked for. Asked for only
+/// then, each of them belongs into the main queue, and no store may wait until all have been carried there.
+#[test]
+fn no_store_waits_for_the_small_queue_when_all_of_it_was_hit_only_now() {
+    let looked_at = Cell::new(0);
+    let hasher = Counting(&looked_at, SipHash::new([1, 2]));
+    let limits = limits(16 << 20);
+    let mut bench = Bench::of(LogStore::with_segments(&limits, hasher, 8 << 10));
+    for number in 0..200_000 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+    }
+    for number in 0..200_000 {
+        bench.hit(&name(number));
+    }
+    let mut most = 0;
+    for number in 200_000..400_000 {
+        looked_at.set(0);
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+        most = most.max(looked_at.get());
+    }
+    // A segment holds 60 of them, the store 120,000.
+    assert!(most < 100, "{most}");
+}
+
 /// A flush and what it costs later: nothing at once, and a bounded part with each tick.
 #[test]
 fn a_flush_looks_at_no_item_and_a_tick_at_so_many() {
