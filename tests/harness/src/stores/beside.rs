@@ -1,8 +1,5 @@
 //! A store beside a list of what should be in it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
-
 use latchd_core::Limits;
 use latchd_core::command::ScanCursor;
 use latchd_core::item::{Cas, ItemHeader, WinMark};
@@ -12,7 +9,8 @@ use latchd_core::store::{End, Full, Store};
 use latchd_core::time::{Deadline, Tick};
 use latchd_core::value::Value;
 
-use super::call::{Call, KEYS, key};
+use super::call::Call;
+use super::keys::{self, ByKey, KEYS, KeySet, key};
 
 /// Whether there is room for every item.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -35,7 +33,7 @@ pub struct Beside<S> {
     /// What it may hold, in bytes: the limit, or after that was lowered what it held then.
     bytes_max: usize,
     now: Tick,
-    items: BTreeMap<Vec<u8>, Item>,
+    items: ByKey<Item>,
     counters: Counters,
     /// How many items were struck from the list since they were gone for their time or for room (N5).
     gone: u64,
@@ -87,8 +85,8 @@ struct Item {
 struct Scan {
     cursor: ScanCursor,
     /// The keys that were there at the beginning and still are.
-    wanted: BTreeSet<Vec<u8>>,
-    shown: BTreeSet<Vec<u8>>,
+    wanted: KeySet,
+    shown: KeySet,
 }
 
 impl<S: Store> Beside<S> {
@@ -101,7 +99,7 @@ impl<S: Store> Beside<S> {
             limits: *limits,
             bytes_max: limits.memory_bytes_max,
             now: Tick::from_count(1_000),
-            items: BTreeMap::new(),
+            items: ByKey::new(),
             counters: Counters::default(),
             gone: 0,
             scan: None,
@@ -143,15 +141,15 @@ impl<S: Store> Beside<S> {
     /// If one of the rules does not hold.
     pub fn ask(&mut self, call: Call) {
         let before = self.counters;
-        let key = call.key().map(key);
+        let key = call.key();
         // An item that is gone is struck before another one has its key.
-        if let Some(key) = &key {
+        if let Some(key) = key {
             self.compare(key);
         }
         let stored = self.enact(call);
         let expected = before.total_items + u64::from(stored);
         assert_eq!(self.counters.total_items, expected, "N5: {call:?}");
-        if let Some(key) = &key {
+        if let Some(key) = key {
             self.compare(key);
         }
         let held_bytes = self.store.usage().held_bytes;
@@ -171,24 +169,24 @@ impl<S: Store> Beside<S> {
     fn enact(&mut self, call: Call) -> bool {
         match call {
             Call::Put {
-                key: number,
+                key,
                 bytes,
                 ttl,
                 has_flags,
                 is_locked,
-            } => return self.put(&key(number), bytes, ttl, has_flags, is_locked),
+            } => return self.put(key, bytes, ttl, has_flags, is_locked),
             Call::Extend {
-                key: number,
+                key,
                 bytes,
                 is_back,
-            } => return self.extend(&key(number), bytes, is_back),
-            Call::Remove { key: number } => {
-                if let Ok(slot) = self.store.find(named(&key(number))) {
+            } => return self.extend(key, bytes, is_back),
+            Call::Remove { key } => {
+                if let Ok(slot) = self.store.find(named(key)) {
                     self.store.remove(slot);
-                    self.strike(&key(number));
+                    self.strike(key);
                 }
             }
-            Call::Touch { key: number, ttl } => self.change_header(&key(number), |header, now| {
+            Call::Touch { key, ttl } => self.change_header(key, |header, now| {
                 header.deadline = deadline(now, ttl);
                 header.last_access = now;
                 header.fetched = true;
@@ -199,12 +197,9 @@ impl<S: Store> Beside<S> {
                     WinMark::Open
                 };
             }),
-            Call::Lock {
-                key: number,
-                is_locked,
-            } => self.lock(&key(number), is_locked),
-            Call::Hit { key: number } => {
-                if let Ok(slot) = self.store.find(named(&key(number))) {
+            Call::Lock { key, is_locked } => self.lock(key, is_locked),
+            Call::Hit { key } => {
+                if let Ok(slot) = self.store.find(named(key)) {
                     self.store.record_hit(slot);
                 }
             }
@@ -212,10 +207,9 @@ impl<S: Store> Beside<S> {
                 // Which of them were gone before for another reason can only be told now.
                 self.compare_all();
                 self.store.clear();
-                self.items.retain(|_, item| item.header.locked);
-                let items = &self.items;
+                self.items.retain(|item| item.header.locked);
                 if let Some(scan) = &mut self.scan {
-                    scan.wanted.retain(|key| items.contains_key(key));
+                    scan.wanted = scan.wanted.both(self.items.keys());
                 }
                 self.seen.spared += self.items.len() as u64;
                 for item in self.items.values_mut() {
@@ -229,10 +223,7 @@ impl<S: Store> Beside<S> {
                 assert!(looked_at <= items_max as u64, "{looked_at} of {items_max}");
             }
             Call::Scan { items_max } => self.page(items_max),
-            Call::SetAside {
-                kept: number,
-                bytes,
-            } => self.set_aside(&key(number), bytes),
+            Call::SetAside { kept, bytes } => self.set_aside(kept, bytes),
             Call::Limit { quarters } => self.limit(quarters),
             Call::Pass { ticks } => {
                 self.now = Tick::from_count(self.now.count() + u32::from(ticks));
@@ -241,7 +232,7 @@ impl<S: Store> Beside<S> {
         false
     }
 
-    fn put(&mut self, key: &[u8], bytes: usize, ttl: u8, has_flags: bool, is_locked: bool) -> bool {
+    fn put(&mut self, key: u8, bytes: usize, ttl: u8, has_flags: bool, is_locked: bool) -> bool {
         let value = self.value(bytes);
         let header = ItemHeader {
             deadline: deadline(self.now, ttl),
@@ -277,7 +268,7 @@ impl<S: Store> Beside<S> {
         self.settle(key, stored, header, value)
     }
 
-    fn extend(&mut self, key: &[u8], bytes: usize, is_back: bool) -> bool {
+    fn extend(&mut self, key: u8, bytes: usize, is_back: bool) -> bool {
         let Ok(slot) = self.store.find(named(key)) else {
             return false;
         };
@@ -302,7 +293,7 @@ impl<S: Store> Beside<S> {
     /// What was to be stored stands in the list, or the call was refused.
     fn settle(
         &mut self,
-        key: &[u8],
+        key: u8,
         stored: Result<S::Slot, Full>,
         header: ItemHeader,
         value: Vec<u8>,
@@ -320,11 +311,11 @@ impl<S: Store> Beside<S> {
             value,
             is_doomed: false,
         };
-        self.items.insert(key.to_vec(), item);
+        self.items.insert(key, item);
         true
     }
 
-    fn change_header(&mut self, key: &[u8], change: impl Fn(&mut ItemHeader, Tick)) {
+    fn change_header(&mut self, key: u8, change: impl Fn(&mut ItemHeader, Tick)) {
         if let Ok(slot) = self.store.find(named(key)) {
             let mut header = self.store.header(slot);
             change(&mut header, self.now);
@@ -336,7 +327,7 @@ impl<S: Store> Beside<S> {
     }
 
     /// Locks or unlocks an item; one that a flush has found locked goes when it is unlocked.
-    fn lock(&mut self, key: &[u8], is_locked: bool) {
+    fn lock(&mut self, key: u8, is_locked: bool) {
         let Ok(slot) = self.store.find(named(key)) else {
             return;
         };
@@ -354,7 +345,7 @@ impl<S: Store> Beside<S> {
     }
 
     /// Whether it is done or refused, the item that is kept is there.
-    fn set_aside(&mut self, key: &[u8], bytes: usize) {
+    fn set_aside(&mut self, key: u8, bytes: usize) {
         let kept = self.store.find(named(key)).ok();
         let (now, counters) = (self.now, &mut self.counters);
         if let Ok(slot) = self.store.set_aside(now, kept, bytes, counters) {
@@ -383,28 +374,28 @@ impl<S: Store> Beside<S> {
     fn page(&mut self, items_max: usize) {
         let mut scan = self.scan.take().unwrap_or_else(|| Scan {
             cursor: ScanCursor::default(),
-            wanted: self.items.keys().cloned().collect(),
-            shown: BTreeSet::new(),
+            wanted: self.items.keys(),
+            shown: KeySet::default(),
         });
         let items = &self.items;
         let next = self.store.scan(scan.cursor, items_max, &mut |shown| {
-            let key = shown.key.as_bytes();
+            let key = keys::number(shown.key.as_bytes()).expect("N1: a key that nobody has stored");
             let known = items.get(key).map(|item| (&item.header, &item.value[..]));
             let seen = Some((&shown.header, shown.value));
             assert_eq!(known, seen, "N1: what is shown is not there");
-            scan.shown.insert(key.to_vec());
+            scan.shown.insert(key);
         });
         if let Some(next) = next {
             assert_ne!(next, scan.cursor, "a page goes on");
             scan.cursor = next;
             self.scan = Some(scan);
         } else {
-            let shown = mem::take(&mut scan.shown);
+            let shown = scan.shown;
             self.scan = Some(scan);
             // What is gone by now need not have been shown.
             self.compare_all();
             let wanted = self.scan.take().map(|scan| scan.wanted).unwrap_or_default();
-            let missing: Vec<_> = wanted.difference(&shown).collect();
+            let missing: Vec<_> = wanted.without(shown).collect();
             assert!(missing.is_empty(), "N6: {missing:?}");
             self.seen.scans += 1;
         }
@@ -412,13 +403,13 @@ impl<S: Store> Beside<S> {
 
     /// Compares every item, and what all of them take.
     fn reconcile(&mut self) {
-        self.compare_all();
         let (mut bytes, mut locked_bytes) = (0, 0);
-        for (key, item) in &self.items {
-            let slot = self.store.find(named(key)).ok();
-            let slot = slot.expect("N1: it was compared");
+        for number in 0..KEYS {
+            let Some(slot) = self.compare(number) else {
+                continue;
+            };
             bytes += self.store.item_bytes(slot);
-            if item.header.locked {
+            if self.store.header(slot).locked {
                 locked_bytes += self.store.item_bytes(slot);
             }
         }
@@ -434,12 +425,12 @@ impl<S: Store> Beside<S> {
 
     fn compare_all(&mut self) {
         for number in 0..KEYS {
-            self.compare(&key(number));
+            self.compare(number);
         }
     }
 
-    /// Compares the item of a key, and strikes it from the list if it is gone with good reason.
-    fn compare(&mut self, key: &[u8]) {
+    /// Compares the item of a key, and strikes it from the list if it is gone with good reason. Returns where it is.
+    fn compare(&mut self, key: u8) -> Option<S::Slot> {
         let found = self.store.find(named(key)).ok();
         match (found, self.items.get(key)) {
             (None, None) => {}
@@ -465,10 +456,11 @@ impl<S: Store> Beside<S> {
                 self.strike(key);
             }
         }
+        found
     }
 
     /// Takes an item from the list; a scan need not show it any more.
-    fn strike(&mut self, key: &[u8]) {
+    fn strike(&mut self, key: u8) {
         self.items.remove(key);
         if let Some(scan) = &mut self.scan {
             scan.wanted.remove(key);
@@ -508,8 +500,8 @@ impl<S: Store> Beside<S> {
     }
 }
 
-fn named(key: &[u8]) -> Key<'_> {
-    Key::new(key).expect("1 to 250 bytes")
+fn named(number: u8) -> Key<'static> {
+    Key::new(key(number)).expect("1 to 250 bytes")
 }
 
 fn deadline(now: Tick, ttl: u8) -> Option<Deadline> {

@@ -2,8 +2,7 @@
 
 use arbitrary::{Result, Unstructured};
 
-/// How many keys there are: few, so that calls meet.
-pub(super) const KEYS: u8 = 48;
+use super::keys::KEYS;
 
 /// Something to ask of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -183,19 +182,4 @@ impl Sizes {
         };
         source.int_in_range(0..=bytes_max)
     }
-}
-
-/// The key with this number: keys of all lengths, up to the longest, and some that begin alike.
-pub(super) fn key(number: u8) -> Vec<u8> {
-    let length = match number % 4 {
-        0 => 1 + usize::from(number) / 4,
-        1 => 250,
-        2 => 32,
-        _ => 60 + usize::from(number),
-    };
-    let mut key = vec![b'k'; length];
-    if let Some(last) = key.last_mut() {
-        *last = number;
-    }
-    key
 }

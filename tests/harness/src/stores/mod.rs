@@ -17,6 +17,7 @@
 mod beside;
 mod call;
 mod hashes;
+mod keys;
 
 pub use beside::{Beside, Room, Seen};
 pub use call::{Call, Sizes};
