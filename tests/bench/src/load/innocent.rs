@@ -1,8 +1,8 @@
 //! A client that does little, at a steady pace, and remembers how long each answer took.
 //!
 //! It shares a thread with the load, which serves it between any two things that it does itself: what
-//! the load delays is some tens of microseconds, what is longer is the server's (or the machine's: see
-//! the phase in which it is alone).
+//! the load delays is some tens of microseconds, what is longer is the server's or the machine's: that is seen in
+//! the phase in which it is alone, and where this thread itself stood still.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -30,6 +30,7 @@ pub(crate) struct Innocent {
     sent: u32,
     asked: Option<(Ask, Instant)>,
     due: Instant,
+    turns: Turns,
     input: Vec<u8>,
     output: Vec<u8>,
     pub(crate) gets: Latencies,
@@ -50,6 +51,7 @@ impl Innocent {
             sent: 0,
             asked: None,
             due: Instant::now(),
+            turns: Turns::since(Instant::now()),
             input: Vec::new(),
             output: Vec::new(),
             gets: Latencies::new(),
@@ -62,6 +64,11 @@ impl Innocent {
         innocent.settle()?;
         innocent.forget();
         Ok(innocent)
+    }
+
+    /// For how long at most it stood still itself.
+    pub(crate) const fn stood(&self) -> Duration {
+        self.turns.longest
     }
 
     /// Takes the answer that is due, if one is: what happens next is not to be blamed for it.
@@ -78,6 +85,7 @@ impl Innocent {
         self.sets = Latencies::new();
         self.misses = 0;
         self.due = Instant::now();
+        self.turns = Turns::since(self.due);
     }
 
     /// As [`turn`](Self::turn), but from `end` on it asks no more.
@@ -85,7 +93,9 @@ impl Innocent {
     /// # Errors
     /// As [`turn`](Self::turn).
     pub(crate) fn turn_until(&mut self, end: Instant) -> Result<()> {
-        if self.asked.is_none() && Instant::now() >= end {
+        let now = Instant::now();
+        if self.asked.is_none() && now >= end {
+            self.turns.note(now);
             return Ok(());
         }
         self.turn()
@@ -97,6 +107,7 @@ impl Innocent {
     /// The answer is wrong, or does not come.
     pub(crate) fn turn(&mut self) -> Result<()> {
         let now = Instant::now();
+        self.turns.note(now);
         match self.asked {
             Some((ask, sent_at)) => self.hear(ask, sent_at),
             None if now >= self.due => {
@@ -149,6 +160,28 @@ impl Innocent {
     }
 }
 
+/// The time between a thread's turns, which follow on each other within microseconds, whether or not an answer is
+/// there: for longer it had no processor, or that stood still.
+#[derive(Debug)]
+struct Turns {
+    last: Instant,
+    longest: Duration,
+}
+
+impl Turns {
+    const fn since(last: Instant) -> Self {
+        Self {
+            last,
+            longest: Duration::ZERO,
+        }
+    }
+
+    fn note(&mut self, now: Instant) {
+        self.longest = self.longest.max(now - self.last);
+        self.last = now;
+    }
+}
+
 /// A workload that serves an innocent client too.
 #[derive(Debug)]
 pub(crate) struct Beside<'a, W> {
@@ -171,5 +204,20 @@ impl<W: Workload> Workload for Beside<'_, W> {
 
     fn share(&mut self) -> Result<()> {
         self.innocent.turn_until(self.until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_time_between_two_turns_is_kept() {
+        let began = Instant::now();
+        let mut turns = Turns::since(began);
+        for us in [20, 30, 7_030, 7_050] {
+            turns.note(began + Duration::from_micros(us));
+        }
+        assert_eq!(turns.longest, Duration::from_millis(7));
     }
 }

@@ -178,6 +178,7 @@ impl Stage {
             seconds,
             gets: self.innocent.gets.percentiles(),
             sets: self.innocent.sets.percentiles(),
+            stood_us: self.innocent.stood().as_secs_f64() * 1e6,
             waited: server.waited_ns.max(load.waited_ns) as f64 / 1e9 / seconds,
             note,
         })

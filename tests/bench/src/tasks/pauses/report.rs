@@ -32,6 +32,8 @@ pub(super) struct Phase {
     pub(super) seconds: f64,
     pub(super) gets: Percentiles,
     pub(super) sets: Percentiles,
+    /// The longest time for which the client itself was not running.
+    pub(super) stood_us: f64,
     /// How much of the time the server or the load was ready and had no processor.
     pub(super) waited: f64,
     /// What else is to be told.
@@ -68,13 +70,13 @@ impl fmt::Display for PausesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "pauses: µs that one client waits for a get and a set; {} items of {KEY_BYTES} + \
-             {VALUE_BYTES} B, 1 thread",
+            "pauses: µs that one client waits for a get and a set, and for which it stood still itself; {} items of \
+             {KEY_BYTES} + {VALUE_BYTES} B, 1 thread",
             self.items
         )?;
         let mut table = Table::new([
             "", "get p50", "p99.9", "p99.99", "most", "set p50", "p99.9", "p99.99", "most",
-            "waited %", "",
+            "stood", "waited %", "",
         ]);
         for (index, name) in PHASES.iter().enumerate() {
             for server in &self.servers {
@@ -86,6 +88,7 @@ impl fmt::Display for PausesReport {
                             .map(|us| format!("{us:.0}")),
                     );
                 }
+                cells.push(format!("{:.0}", phase.stood_us));
                 cells.push(format!("{:.1}", phase.waited * 100.0));
                 cells.push(phase.note.clone());
                 table.row(cells);
