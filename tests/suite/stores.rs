@@ -5,13 +5,35 @@
 
 use arbitrary::Unstructured;
 use latchd_core::Limits;
+use latchd_core::item::{Cas, ItemHeader, WinMark};
+use latchd_core::key::{Key, KeyForm};
+use latchd_core::stats::Counters;
 use latchd_core::store::{LogStore, MapStore, SipHash, Store};
-use latchd_harness::stores::{Beside, ByLength, Call, Room, Same, Seen, Sizes};
+use latchd_core::time::Tick;
+use latchd_core::value::Value;
+use latchd_harness::stores::{Beside, ByLength, Call, Charge, Room, Same, Seen, Sizes};
 
 use crate::number_from;
 
+/// When what is not about time happens.
+const NOW: Tick = Tick::from_count(1_000);
+
 /// How many calls are in a sequence, about.
 const CALLS: usize = 1_500;
+
+/// After so many calls all that has expired is crawled for.
+const CALLS_A_CRAWL: usize = 50;
+
+/// The reference charges an item so much beside key and value.
+const BY_ITEM: Charge = Charge::ByItem {
+    overhead_bytes: 144,
+};
+
+const BY_TINY: Charge = Charge::BySegment { segment_bytes: 512 };
+
+const BY_LARGE: Charge = Charge::BySegment {
+    segment_bytes: 256 << 10,
+};
 
 /// The calls that a seed makes.
 fn calls(seed: u64, sizes: Sizes) -> Vec<Call> {
@@ -33,14 +55,26 @@ fn calls(seed: u64, sizes: Sizes) -> Vec<Call> {
 }
 
 /// Plays sequences on a new store each; returns what has come about in all of them.
-fn play<S: Store>(limits: &Limits, room: Room, sizes: Sizes, new: impl Fn(&Limits) -> S) -> Seen {
+fn play<S: Store>(
+    limits: &Limits,
+    room: Room,
+    charge: Charge,
+    sizes: Sizes,
+    new: impl Fn(&Limits) -> S,
+) -> Seen {
     let sequences = number_from("LATCHD_STORE_SEQUENCES", 8);
     let seed = number_from("LATCHD_SEED", 1).wrapping_mul(1 << 32);
     let mut all = Seen::default();
     for sequence in 0..sequences {
-        let mut beside = Beside::new(new(limits), room, limits);
-        for call in calls(seed.wrapping_add(sequence), sizes) {
+        let mut beside = Beside::new(new(limits), room, limits).charging(charge);
+        for (number, call) in calls(seed.wrapping_add(sequence), sizes)
+            .into_iter()
+            .enumerate()
+        {
             beside.call(call);
+            if number % CALLS_A_CRAWL == 0 {
+                beside.crawl_all();
+            }
         }
         all.add(beside.seen());
     }
@@ -68,9 +102,14 @@ const LARGE: Sizes = Sizes {
     large_bytes_max: 200_000,
 };
 
-fn in_all_rooms<S: Store>(scarce_bytes: usize, sizes: Sizes, new: impl Fn(&Limits) -> S) {
+fn in_all_rooms<S: Store>(
+    scarce_bytes: usize,
+    charge: Charge,
+    sizes: Sizes,
+    new: impl Fn(&Limits) -> S,
+) {
     for room in [Room::Ample, Room::Scarce, Room::ScarceAndKept] {
-        let seen = play(&limits(room, scarce_bytes), room, sizes, &new);
+        let seen = play(&limits(room, scarce_bytes), room, charge, sizes, &new);
         assert!(
             seen.expiries > 0 && seen.spared > 0 && seen.scans > 0,
             "{seen:?}"
@@ -88,36 +127,110 @@ fn in_all_rooms<S: Store>(scarce_bytes: usize, sizes: Sizes, new: impl Fn(&Limit
 
 #[test]
 fn the_reference_store_does_what_every_store_must() {
-    in_all_rooms(6_000, TINY, MapStore::new);
+    in_all_rooms(6_000, BY_ITEM, TINY, MapStore::new);
 }
 
 #[test]
 fn a_log_of_tiny_segments_does_what_every_store_must() {
-    in_all_rooms(12 << 10, TINY, |limits| {
+    in_all_rooms(12 << 10, BY_TINY, TINY, |limits| {
         LogStore::with_segments(limits, SipHash::new([1, 2]), 512)
     });
 }
 
 #[test]
 fn a_log_of_a_few_tiny_segments_does_what_every_store_must() {
-    in_all_rooms(8 << 10, TINY, |limits| {
+    in_all_rooms(8 << 10, BY_TINY, TINY, |limits| {
         LogStore::with_segments(limits, SipHash::new([1, 2]), 512)
     });
 }
 
 #[test]
 fn a_log_of_large_segments_does_what_every_store_must() {
-    in_all_rooms(2 << 20, LARGE, |limits| {
+    in_all_rooms(2 << 20, BY_LARGE, LARGE, |limits| {
         LogStore::with_segments(limits, SipHash::new([1, 2]), 256 << 10)
     });
 }
 
 #[test]
 fn a_log_does_not_mind_that_whole_hashes_collide() {
-    in_all_rooms(12 << 10, TINY, |limits| {
+    in_all_rooms(12 << 10, BY_TINY, TINY, |limits| {
         LogStore::with_segments(limits, Same, 512)
     });
-    in_all_rooms(12 << 10, TINY, |limits| {
+    in_all_rooms(12 << 10, BY_TINY, TINY, |limits| {
         LogStore::with_segments(limits, ByLength, 512)
     });
+}
+
+/// How many items of 64 bytes are in a tiny segment.
+const IN_HAND: u64 = 8;
+
+/// A key of eight bytes.
+fn short_key(number: usize) -> [u8; 8] {
+    *format!("{number:08}")
+        .as_bytes()
+        .first_chunk()
+        .expect("eight digits")
+}
+
+/// Puts an item of 64 bytes, of which eight fill a tiny segment; whether there was room.
+fn put(store: &mut LogStore, number: usize, counters: &mut Counters) -> bool {
+    let name = short_key(number);
+    let key = Key::new(&name).expect("a legal key");
+    let header = ItemHeader {
+        cas: Cas::new(1).expect("not 0"),
+        deadline: None,
+        last_access: NOW,
+        client_flags: 0,
+        key_form: KeyForm::Plain,
+        fetched: false,
+        stale: false,
+        win: WinMark::None,
+        locked: false,
+    };
+    let vacancy = store.find(key).expect_err("each is put once");
+    let value = Value::Borrowed(&[0; 34]);
+    let stored = store.insert(NOW, vacancy, key, header, value, counters);
+    stored.is_ok()
+}
+
+/// Fills a store, takes every other item out, and puts others in the place of `again` parts of a hundred of what
+/// there was: they fit, so nothing is refused, and nothing evicted but what is left of a segment that was being emptied
+/// when there was no room yet.
+fn refills_what_was_freed(evict: bool, again: usize) {
+    let mut limits = Limits::new(64 << 10, 1 << 10);
+    limits.evict = evict;
+    let mut store = LogStore::with_segments(&limits, SipHash::new([1, 2]), 512);
+    let mut counters = Counters::default();
+    let mut items = 0;
+    while put(&mut store, items, &mut counters) && counters.evictions == 0 {
+        items += 1;
+    }
+    // Each takes 64 bytes. Lists of segments so small, and what finds items, take much of the rest.
+    assert!(items * 64 > limits.memory_bytes_max / 2, "{items} items");
+    let full = counters.evictions;
+    for number in (0..items).step_by(2) {
+        if let Ok(slot) = store.find(Key::new(&short_key(number)).expect("a legal key")) {
+            store.remove(slot);
+        }
+    }
+    for number in 1..=items * again / 100 {
+        let is_stored = put(&mut store, items + number, &mut counters);
+        assert!(is_stored, "N8: the {number}th of {items}");
+        let evicted = counters.evictions - full;
+        assert!(
+            evicted <= IN_HAND,
+            "N7: {evicted}, the {number}th of {items}"
+        );
+    }
+    store.check();
+}
+
+#[test]
+fn what_is_dead_makes_room_before_anything_is_evicted() {
+    refills_what_was_freed(true, 25);
+}
+
+#[test]
+fn what_is_dead_makes_room_before_anything_is_refused() {
+    refills_what_was_freed(false, 45);
 }

@@ -9,8 +9,13 @@ use latchd_core::store::{End, Full, Store};
 use latchd_core::time::{Deadline, Tick};
 use latchd_core::value::Value;
 
+use super::arithmetic::{Charge, Demand, Outcome};
 use super::call::Call;
 use super::keys::{self, ByKey, KEYS, KeySet, key};
+
+/// More crawls than it takes to pass all that a store of a few items can have, dead records and flushed ones
+/// included.
+const CRAWLS_MAX: usize = 10_000;
 
 /// Whether there is room for every item.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,11 +35,21 @@ pub struct Beside<S> {
     room: Room,
     /// The limits that it began with.
     limits: Limits,
+    /// The limit, in bytes.
+    limit_bytes: usize,
     /// What it may hold, in bytes: the limit, or after that was lowered what it held then.
     bytes_max: usize,
     now: Tick,
     items: ByKey<Item>,
     counters: Counters,
+    /// What the counters of what is gone should be.
+    due: Due,
+    /// How the store takes room, where that is known.
+    charge: Option<Charge>,
+    /// Of the items that were struck in the present call since they were gone, what the largest took, in bytes.
+    gone_bytes_max: usize,
+    /// All was looked at after each call, so that it is known of each item why it is gone.
+    is_watched: bool,
     /// How many items were struck from the list since they were gone for their time or for room (N5).
     gone: u64,
     /// The page that comes next, and which items must have been shown at the end.
@@ -73,10 +88,22 @@ impl Seen {
     }
 }
 
+/// What became of the items that are gone, counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Due {
+    evictions: u64,
+    evicted_unfetched: u64,
+    evicted_nonzero: u64,
+    reclaimed: u64,
+    expired_unfetched: u64,
+}
+
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Item {
     header: ItemHeader,
     value: Vec<u8>,
+    /// What it takes of the limit, as the store says, in bytes.
+    bytes: usize,
     /// A flush found it locked: whoever unlocks it takes it out, unless it was stored anew.
     is_doomed: bool,
 }
@@ -97,15 +124,29 @@ impl<S: Store> Beside<S> {
             store,
             room,
             limits: *limits,
+            limit_bytes: limits.memory_bytes_max,
             bytes_max: limits.memory_bytes_max,
             now: Tick::from_count(1_000),
             items: ByKey::new(),
             counters: Counters::default(),
+            due: Due::default(),
+            charge: None,
+            gone_bytes_max: 0,
+            is_watched: true,
             gone: 0,
             scan: None,
             next_cas: 1,
             next_byte: 0,
             seen: Seen::default(),
+        }
+    }
+
+    /// The same, where it is known how the store takes room: then it is judged when it evicts and refuses (N7, N8).
+    #[must_use]
+    pub fn charging(self, charge: Charge) -> Self {
+        Self {
+            charge: Some(charge),
+            ..self
         }
     }
 
@@ -130,8 +171,82 @@ impl<S: Store> Beside<S> {
     /// # Panics
     /// If one of the rules does not hold.
     pub fn call(&mut self, call: Call) {
-        self.ask(call);
+        let (before, refusals) = (self.counters, self.seen.refusals);
+        let demand = self.demand(call);
+        let comes_down = self.bytes_max > self.limit_bytes;
+        self.gone_bytes_max = 0;
+        self.make(call);
         self.look();
+        let counters = self.counters;
+        let outcome = Outcome {
+            is_refused: self.seen.refusals > refusals,
+            evicted: counters.evictions - before.evictions,
+            gone: counters.evictions + counters.reclaimed - before.evictions - before.reclaimed,
+            gone_bytes_max: self.gone_bytes_max,
+            all: self.store.usage().bytes,
+        };
+        if let (Some(charge), Some(demand), false) = (self.charge, demand, comes_down) {
+            charge.judge(&demand, &outcome, self.limit_bytes, self.limits.evict);
+        } else if !comes_down && !matches!(call, Call::Limit { .. }) {
+            assert_eq!(outcome.evicted, 0, "N7: {call:?} needs no room");
+        }
+    }
+
+    /// Crawls until all was passed, and judges what is left: nothing that has expired and is not locked (N9).
+    ///
+    /// # Panics
+    /// If there is.
+    pub fn crawl_all(&mut self) {
+        for _ in 0..CRAWLS_MAX {
+            self.call(Call::Crawl {
+                items_max: usize::from(KEYS),
+            });
+            if !self.store.wants_crawl(self.now) {
+                break;
+            }
+        }
+        for (key, item) in self.items.iter() {
+            let deadline = item.header.deadline;
+            let is_past = deadline.is_some_and(|deadline| deadline.has_passed(self.now));
+            assert!(!is_past || item.header.locked, "N9: {key:?} has expired");
+        }
+    }
+
+    /// What a call asks for; `None` if it needs no room.
+    fn demand(&self, call: Call) -> Option<Demand> {
+        let charge = self.charge?;
+        let mut demand = Demand {
+            held: self.store.usage().held_bytes,
+            ..Demand::default()
+        };
+        let own = call.key().and_then(|number| self.items.get(number));
+        let (key_bytes, value_bytes) = match call {
+            Call::Put {
+                key: number, bytes, ..
+            } => (key(number).len(), bytes),
+            Call::Extend {
+                key: number, bytes, ..
+            } => (key(number).len(), own?.value.len() + bytes),
+            // The reference sets nothing aside.
+            Call::SetAside { bytes, .. } => match charge {
+                Charge::ByItem { .. } => return None,
+                Charge::BySegment { .. } => (0, bytes),
+            },
+            _ => return None,
+        };
+        demand.need = match charge {
+            Charge::ByItem { overhead_bytes } => overhead_bytes + key_bytes + value_bytes,
+            Charge::BySegment { .. } => self.store.bytes_for(key_bytes, value_bytes),
+        };
+        demand.own = own.map_or(0, |item| item.bytes);
+        demand.own_is_kept = own.is_some_and(|item| item.header.locked || !self.limits.evict);
+        for (_, item) in self.items.iter() {
+            demand.all += item.bytes;
+            if item.header.locked || !self.limits.evict {
+                demand.kept += item.bytes;
+            }
+        }
+        Some(demand)
     }
 
     /// Makes a call of the store, and judges what has become of the item that it is about. What has become of
@@ -140,6 +255,11 @@ impl<S: Store> Beside<S> {
     /// # Panics
     /// If one of the rules does not hold.
     pub fn ask(&mut self, call: Call) {
+        self.is_watched = false;
+        self.make(call);
+    }
+
+    fn make(&mut self, call: Call) {
         let before = self.counters;
         let key = call.key();
         // An item that is gone is struck before another one has its key.
@@ -309,6 +429,7 @@ impl<S: Store> Beside<S> {
         let item = Item {
             header,
             value,
+            bytes: self.store.item_bytes(slot),
             is_doomed: false,
         };
         self.items.insert(key, item);
@@ -367,6 +488,7 @@ impl<S: Store> Beside<S> {
         if self.store.judge_memory(bytes).is_ok() {
             self.seen.lowered += u64::from(bytes < self.store.usage().held_bytes);
             self.store.set_memory(self.now, &limits, &mut self.counters);
+            self.limit_bytes = bytes;
             self.bytes_max = bytes.max(self.store.usage().held_bytes);
         }
     }
@@ -415,6 +537,17 @@ impl<S: Store> Beside<S> {
         }
         let told = self.counters.evictions + self.counters.reclaimed;
         assert_eq!(told, self.gone, "N5: gone");
+        if self.is_watched {
+            let counters = &self.counters;
+            let told = Due {
+                evictions: counters.evictions,
+                evicted_unfetched: counters.evicted_unfetched,
+                evicted_nonzero: counters.evicted_nonzero,
+                reclaimed: counters.reclaimed,
+                expired_unfetched: counters.expired_unfetched,
+            };
+            assert_eq!(told, self.due, "N5: why");
+        }
         let usage = self.store.usage();
         assert_eq!(usage.items, self.items.len(), "N4: items");
         assert_eq!(usage.bytes, bytes, "N4: bytes");
@@ -453,6 +586,16 @@ impl<S: Store> Beside<S> {
                     "N2: {key:?} was evicted"
                 );
                 self.gone += 1;
+                self.gone_bytes_max = self.gone_bytes_max.max(item.bytes);
+                let unfetched = u64::from(!item.header.fetched);
+                if is_past {
+                    self.due.reclaimed += 1;
+                    self.due.expired_unfetched += unfetched;
+                } else {
+                    self.due.evictions += 1;
+                    self.due.evicted_unfetched += unfetched;
+                    self.due.evicted_nonzero += u64::from(deadline.is_some());
+                }
                 self.strike(key);
             }
         }
