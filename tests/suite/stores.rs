@@ -8,10 +8,14 @@ use latchd_core::Limits;
 use latchd_core::item::{Cas, ItemHeader, WinMark};
 use latchd_core::key::{Key, KeyForm};
 use latchd_core::stats::Counters;
-use latchd_core::store::{LogStore, MapStore, SipHash, Store};
+use latchd_core::store::{KeyHasher, LogStore, MapStore, SipHash, Store};
 use latchd_core::time::Tick;
 use latchd_core::value::Value;
-use latchd_harness::stores::{Beside, ByLength, Call, Charge, Room, Same, Seen, Sizes};
+use latchd_harness::stores::{
+    Beside, ByLength, Call, Charge, Choices, Numbered, Policy, Room, Same, Seen, Sizes,
+};
+
+use latchd_tests::generate::Random;
 
 use crate::number_from;
 
@@ -161,6 +165,9 @@ fn a_log_does_not_mind_that_whole_hashes_collide() {
     });
 }
 
+/// How many items are stored, one after the other, to see which go.
+const ITEMS_A_RUN: usize = 20_000;
+
 /// How many items of 64 bytes are in a tiny segment.
 const IN_HAND: u64 = 8;
 
@@ -173,7 +180,7 @@ fn short_key(number: usize) -> [u8; 8] {
 }
 
 /// Puts an item of 64 bytes, of which eight fill a tiny segment; whether there was room.
-fn put(store: &mut LogStore, number: usize, counters: &mut Counters) -> bool {
+fn put<H: KeyHasher>(store: &mut LogStore<H>, number: usize, counters: &mut Counters) -> bool {
     let name = short_key(number);
     let key = Key::new(&name).expect("a legal key");
     let header = ItemHeader {
@@ -233,4 +240,68 @@ fn what_is_dead_makes_room_before_anything_is_evicted() {
 #[test]
 fn what_is_dead_makes_room_before_anything_is_refused() {
     refills_what_was_freed(false, 45);
+}
+
+/// Stores one new item after the other in a small log, and asks for some of those that are there in between; what
+/// goes is what the policy says.
+fn what_the_policy_chooses(seed: u64, asked_of_100: u64) -> Choices {
+    let limits = Limits::new(64 << 10, 1 << 10);
+    let mut store = LogStore::with_segments(&limits, Numbered, 512);
+    store.watch_evictions(true);
+    let mut policy = Policy::new(8);
+    let mut counters = Counters::default();
+    let mut random = Random::new(seed);
+    for number in 0..ITEMS_A_RUN {
+        assert!(put(&mut store, number, &mut counters), "N8");
+        let (evicted, missed) = store.take_evicted();
+        assert_eq!(missed, 0, "all are told");
+        for evicted in evicted {
+            let name = str::from_utf8(&evicted.key).expect("digits");
+            policy.evict(name.parse().expect("a number"));
+        }
+        policy.store(number);
+        if random.below(100) < asked_of_100 {
+            let asked = number
+                - usize::try_from(random.below(500))
+                    .expect("small")
+                    .min(number);
+            // Those that were asked for before are asked for more often.
+            let asked = if random.below(2) == 0 {
+                asked / 20 * 20
+            } else {
+                asked
+            };
+            let name = short_key(asked);
+            if policy.may_be_hit(asked)
+                && let Ok(slot) = store.find(Key::new(&name).expect("a legal key"))
+            {
+                store.record_hit(slot);
+                policy.hit(asked);
+            }
+        }
+    }
+    assert_eq!(counters.evicted_active, policy.evicted_active(), "N10");
+    let there = |number: &usize| {
+        store
+            .find(Key::new(&short_key(*number)).expect("a legal key"))
+            .is_ok()
+    };
+    let all: Vec<usize> = (0..ITEMS_A_RUN).filter(there).collect();
+    assert_eq!(all, policy.items(), "N10");
+    policy.seen()
+}
+
+#[test]
+fn a_log_evicts_what_the_policy_says() {
+    let seed = number_from("LATCHD_SEED", 1);
+    for asked_of_100 in [0, 5, 20, 50, 100] {
+        let choices = what_the_policy_chooses(seed, asked_of_100);
+        println!("{asked_of_100} of 100 are asked for: {choices:?}");
+        assert!(choices.unasked > 1_000, "{choices:?}");
+        assert!(
+            asked_of_100 == 0 || choices.promoted > 0 && choices.from_main > 0,
+            "{choices:?}"
+        );
+        assert!(asked_of_100 < 50 || choices.again > 0, "{choices:?}");
+    }
 }

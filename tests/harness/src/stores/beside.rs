@@ -232,7 +232,15 @@ impl<S: Store> Beside<S> {
                 Charge::ByItem { .. } => return None,
                 Charge::BySegment { .. } => (0, bytes),
             },
-            _ => return None,
+            Call::Remove { .. }
+            | Call::Touch { .. }
+            | Call::Lock { .. }
+            | Call::Hit { .. }
+            | Call::Clear
+            | Call::Crawl { .. }
+            | Call::Scan { .. }
+            | Call::Limit { .. }
+            | Call::Pass { .. } => return None,
         };
         demand.need = match charge {
             Charge::ByItem { overhead_bytes } => overhead_bytes + key_bytes + value_bytes,

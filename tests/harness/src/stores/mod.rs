@@ -18,14 +18,18 @@
 //!   unless the limit was lowered.
 //! - N8: a call is refused only if what may not go does not fit beside what it needs.
 //! - N9: when a store wants no crawl any more, nothing has expired in it but what is locked.
+//!
+//! Of items of one size it is said which of them goes next, too (N10, [`Policy`]).
 
 mod arithmetic;
 mod beside;
 mod call;
 mod hashes;
 mod keys;
+mod policy;
 
 pub use arithmetic::Charge;
 pub use beside::{Beside, Room, Seen};
 pub use call::{Call, Sizes};
-pub use hashes::{ByLength, Same};
+pub use hashes::{ByLength, Numbered, Same};
+pub use policy::{Choices, Policy};
