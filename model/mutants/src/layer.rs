@@ -16,6 +16,8 @@ pub(crate) enum Layer {
     Properties,
     /// Many clients on a network that does its worst.
     Simulation,
+    /// Stores beside lists of what should be in them.
+    Stores,
     /// The threads of the server, one order of events after the other.
     Scheduler,
 }
@@ -36,13 +38,14 @@ impl Layer {
             Self::Transcripts => "transcripts",
             Self::Properties => "properties",
             Self::Simulation => "simulation",
+            Self::Stores => "stores",
             Self::Scheduler => "scheduler",
         }
     }
 
     /// The layer with this name; `None` if there is none.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let others = [Self::Scheduler];
+        let others = [Self::Stores, Self::Scheduler];
         let mut all = Self::BESIDE.into_iter().chain(others);
         all.find(|layer| layer.name() == name)
     }
@@ -65,6 +68,10 @@ impl Layer {
             Self::Simulation => (
                 "build -p latchd-tests --bin simulate",
                 "run -p latchd-tests --bin simulate -- --seeds 16 --events 3200000",
+            ),
+            Self::Stores => (
+                "test -p latchd-tests --test suite --no-run",
+                "test -p latchd-tests --test suite stores::",
             ),
             Self::Scheduler => (
                 "test -p latchd --features scheduled --lib --no-run",
