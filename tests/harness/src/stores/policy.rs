@@ -10,9 +10,9 @@
 //! - N10: what is evicted is what this says, in this order, and counted as active if it was hit since it was last
 //!   kept.
 //!
-//! How far the store has come is seen when something goes. Whose turn it is may be chosen any time before that, so both
-//! are borne where it makes a difference. What the store may have come past already must not be hit meanwhile
-//! ([`may_be_hit`](Policy::may_be_hit)).
+//! Nothing is said of what is given up while somebody waits for room, when no more than three quarters of a segment stay in the
+//! small queue as well: a store that is asked for one small item at a time has some. How far the store has come is seen when
+//! something goes: what it may have come past already must not be hit meanwhile ([`may_be_hit`](Policy::may_be_hit)).
 
 use std::collections::VecDeque;
 
@@ -68,8 +68,6 @@ pub struct Policy {
     hits_needed: u8,
     /// The lengths of the main queue over the segments that the small one has given up since the main one did.
     main_waits: usize,
-    /// Whose turn it was when something last went.
-    turn_before: Option<Turn>,
     evicted_active: u64,
     seen: Choices,
 }
@@ -123,7 +121,6 @@ impl Policy {
             drain: None,
             hits_needed: 0,
             main_waits: 0,
-            turn_before: None,
             evicted_active: 0,
             seen: Choices::default(),
         }
@@ -163,22 +160,8 @@ impl Policy {
     /// # Panics
     /// N10.
     pub fn evict(&mut self, number: usize) {
-        let mut now = self.clone();
-        let next = now.next(None);
-        if next == Some(number) {
-            *self = now;
-        } else {
-            let mut before = self.clone();
-            let other = before.next(self.turn_before);
-            assert_eq!(
-                other,
-                Some(number),
-                "N10: or else {next:?}, {:?}",
-                self.drain
-            );
-            *self = before;
-        }
-        self.turn_before = self.turn_soon();
+        let next = self.next();
+        assert_eq!(next, Some(number), "N10: {:?}", self.drain);
     }
 
     /// Everything that should be there.
@@ -225,18 +208,7 @@ impl Policy {
         }
     }
 
-    /// Whose turn it would be if what is left of the segment that is being emptied, all of which stays, were looked at
-    /// at once.
-    fn turn_soon(&self) -> Option<Turn> {
-        let mut soon = self.clone();
-        if let Some(drain) = soon.drain.take() {
-            for item in drain.left {
-                soon.main.push(item, self.segment_items);
-            }
-        }
-        soon.turn()
-    }
-
+    /// Begins to empty a segment.
     fn begin(&mut self, turn: Turn) {
         let line = match turn {
             Turn::Small => {
@@ -249,7 +221,10 @@ impl Policy {
             }
         };
         let left: VecDeque<Item> = line.take().unwrap_or_default().into();
-        let kept_max = left.len() * 3;
+        let kept_max = match turn {
+            Turn::Small => usize::MAX,
+            Turn::Main => left.len() * 3,
+        };
         self.drain = Some(Drain {
             turn,
             left,
@@ -258,12 +233,11 @@ impl Policy {
         });
     }
 
-    /// Goes on to the next item that goes. `turn` says whose the first segment is that must be begun with; or else
-    /// the present state does.
-    fn next(&mut self, mut turn: Option<Turn>) -> Option<usize> {
+    /// Goes on to the next item that goes.
+    fn next(&mut self) -> Option<usize> {
         loop {
             let Some(mut drain) = self.drain.take() else {
-                let turn = turn.take().or_else(|| self.turn())?;
+                let turn = self.turn()?;
                 self.begin(turn);
                 continue;
             };
@@ -271,12 +245,10 @@ impl Policy {
                 self.end(&drain);
                 continue;
             };
+            let has_room = (drain.kept + 1).saturating_mul(4) <= drain.kept_max;
             let stays = match drain.turn {
-                Turn::Small => (item.hits > 0).then_some(0),
-                Turn::Main => {
-                    let has_room = (drain.kept + 1) * 4 <= drain.kept_max;
-                    (item.hits > self.hits_needed && has_room).then(|| item.hits - 1)
-                }
+                Turn::Small => (item.hits > 0 && has_room).then_some(0),
+                Turn::Main => (item.hits > self.hits_needed && has_room).then(|| item.hits - 1),
             };
             let turn = drain.turn;
             drain.kept += usize::from(stays.is_some());
