@@ -218,7 +218,8 @@ fn fingerprint(of: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// As [`twins`], in a model of locks and wins.
+/// Takes pairs of worlds that the search takes for the same, and compares what they lead to, for so many steps at most:
+/// every step of one must have its like at the other.
 ///
 /// # Errors
 /// Two worlds that are taken for the same, and do not lead to the same.
