@@ -234,8 +234,9 @@ fn key_word(
     word.push_bit(is_over);
     word.push_bit(stays);
     word.push(lease_until_ms.map_or(0, |at| 1 + ticks(at, now_ms)), 6);
-    // Where all are let go of together, before anything else, the order is that of nothing.
-    if !setup.settles_together() {
+    // Where all are let go of together, before anything else, the order is that of nothing but of the items that
+    // can be evicted again from then on.
+    if !setup.settles_together() || matches!(setup.room, Room::Items(_)) {
         word.push(u64::from(places), 8);
     }
     let Ghost {

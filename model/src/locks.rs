@@ -97,7 +97,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-4x2-room-1",
-        pinned: Counts::new(32_345, 3_953_001),
+        pinned: Counts::new(64_558, 7_892_394),
         about: "locks with room for one item",
         clients: 4,
         keys: 2,
@@ -107,7 +107,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-2x2-room-2",
-        pinned: Counts::new(16_007, 759_299),
+        pinned: Counts::new(16_904, 792_488),
         about: "locks with room for two items: eviction passes over what is held",
         keys: 2,
         room: Room::Items(2),

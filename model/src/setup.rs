@@ -136,9 +136,7 @@ impl Setup {
     /// order.
     #[must_use]
     pub const fn keys_alike(&self) -> bool {
-        self.shards == 1
-            && matches!(self.room, Room::Ample | Room::Items(1))
-            && self.settles_together()
+        self.shards == 1 && matches!(self.room, Room::Ample) && self.settles_together()
     }
 
     /// Whether everything that locks have left to be done is done by the next command.

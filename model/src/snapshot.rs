@@ -150,6 +150,7 @@ impl Snapshot {
             shares: _,
             locks,
             connections,
+            handovers,
             ended,
             // No request of the alphabet waits.
             waits: _,
@@ -174,6 +175,10 @@ impl Snapshot {
         taken.items(store)?;
         for (key, holding) in locks {
             taken.lock(key.as_bytes(), holding, now.as_millis())?;
+        }
+        if let Some(key) = handovers.first() {
+            let key = key.as_bytes().escape_ascii();
+            return Err(format!("L14: {key} is handed over, and nobody waits"));
         }
         for (place, key) in ended.iter().enumerate() {
             taken.ended(place, key.as_bytes())?;

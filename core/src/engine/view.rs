@@ -34,8 +34,11 @@ pub struct View<'a> {
     /// Every open connection, with the keys it holds as far as it knows, and what it is known to
     /// hold in other cores.
     pub connections: Vec<(ConnId, Vec<Key<'a>>, Held)>,
-    /// The keys of locks that have ended many at once, in the order in which their items are let
-    /// go of.
+    /// The keys of locks that have ended many at once and were waited for then, in the order in which they are
+    /// handed over.
+    pub handovers: Vec<Key<'a>>,
+    /// The keys of all locks that have ended many at once, those included, in the order in which their items are
+    /// let go of.
     pub ended: Vec<Key<'a>>,
     /// Those who wait, by key, the first to come first.
     pub waits: Vec<(Key<'a>, Vec<(ConnId, Waiter)>)>,
@@ -80,6 +83,7 @@ impl Core<MapStore> {
             stats: _,
             detail: _,
         } = self;
+        let (handovers, ended) = locks.in_line();
         View {
             store: store.view(),
             shares: locks.shared().collect(),
@@ -88,7 +92,8 @@ impl Core<MapStore> {
                 .connections()
                 .map(|(conn, keys, elsewhere)| (conn, keys.collect(), elsewhere))
                 .collect(),
-            ended: locks.in_line().collect(),
+            handovers: handovers.collect(),
+            ended: ended.collect(),
             waits: waits.laid_open().collect(),
             bound_wins: bound_wins.iter().collect(),
             win_waits: win_waits.laid_open().collect(),

@@ -120,6 +120,7 @@ impl Shown<'_> {
             shares: _,
             // Whoever is open is so in the core (`Client::conn`); what it holds the locks say.
             connections: _,
+            handovers,
             ended,
             // Nobody waits for a lock.
             waits: _,
@@ -156,6 +157,10 @@ impl Shown<'_> {
                 holding.has_item,
                 holding.flush_pending,
             ]));
+        }
+        out.push(NONE);
+        for key in handovers {
+            out.extend(key.as_bytes());
         }
         out.push(NONE);
         for key in ended {

@@ -316,7 +316,7 @@ pub const ALL: &[Bounds] = &[
     },
     Bounds {
         name: "waits-4x3-settled-1",
-        pinned: (664_435, 7_469_879),
+        pinned: (664_465, 7_470_073),
         clients: 4,
         keys: 3,
         has_time: false,
@@ -400,7 +400,7 @@ pub const ALL: &[Bounds] = &[
     },
     Bounds {
         name: "shares-3x2-settled-1",
-        pinned: (256_949, 2_777_397),
+        pinned: (257_032, 2_777_697),
         clients: 3,
         keys: 2,
         has_time: false,

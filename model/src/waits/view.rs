@@ -109,6 +109,7 @@ impl Shown<'_> {
             shares,
             locks,
             connections,
+            handovers,
             ended,
             waits,
             // Nobody gets anything.
@@ -151,6 +152,8 @@ impl Shown<'_> {
             out.push(conn);
             out.extend(keys.iter().flat_map(Key::as_bytes));
         }
+        out.push(NONE);
+        out.extend(handovers.iter().flat_map(Key::as_bytes));
         out.push(NONE);
         out.extend(ended.iter().flat_map(Key::as_bytes));
         out.push(NONE);

@@ -141,7 +141,10 @@ impl World {
 
     /// How many places locks that have ended have left over.
     pub(super) fn left_over(&self) -> usize {
-        let places = self.cores.iter().map(|core| core.view().ended.len());
+        let places = self.cores.iter().map(|core| {
+            let view = core.view();
+            view.handovers.len() + view.ended.len()
+        });
         places.max().unwrap_or_default()
     }
 

@@ -25,9 +25,10 @@ impl LockTable {
         })
     }
 
-    /// The keys in line to be taken out (L9), in their order, those that are waited for first and again
-    /// at their place.
-    pub(in crate::engine) fn in_line(&self) -> impl Iterator<Item = Key<'_>> {
+    /// The keys in line to be taken out (L9), in their order: those that are waited for (L14), and all.
+    pub(in crate::engine) fn in_line(
+        &self,
+    ) -> (impl Iterator<Item = Key<'_>>, impl Iterator<Item = Key<'_>>) {
         // V1: every field is shown, here, by `iter`, by `shared` and by `connections`, or is a sum (L10). Of
         // the flushes only the difference matters, which `iter` shows.
         let Self {
@@ -49,7 +50,7 @@ impl LockTable {
             table_bytes: _,
             flushes: _,
         } = self;
-        let first = handovers.iter().flatten();
-        first.chain(ended.iter().flatten()).map(|key| as_key(key))
+        let waited = handovers.iter().flatten().map(|key| as_key(key));
+        (waited, ended.iter().flatten().map(|key| as_key(key)))
     }
 }
