@@ -5,9 +5,9 @@
 //! carried on, the others given up. If a quarter of a segment is slack, it is emptied before
 //! anything is given up, and everything that is there is carried on.
 //!
-//! - E1: a segment that is emptied while room is short gives a quarter of what it could give, whichever queue it is
+//! - E1: a segment that is begun with while room is short gives a quarter of what it could give, whichever queue it is
 //!   in and however often its items were hit: to make room for so many bytes is never more than a bounded amount of
-//!   work. Only as long as there is some, all that was hit in a segment of the small queue goes on.
+//!   work. Of a segment of the small queue that is begun with while there is some, all that was hit goes on.
 
 use super::block::Block;
 use super::geometry::{Address, SegmentId};

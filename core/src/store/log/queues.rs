@@ -4,8 +4,8 @@
 //! was hit meanwhile: then it goes on into the main queue. What was given up is remembered for a
 //! while, and goes straight into the main queue if it comes again. At the end of the main queue an
 //! item goes round again for each hit, up to three. So what is asked for only once passes through a
-//! fifth of the memory, and never crowds out what is in use. Of one segment three quarters go on at
-//! most, in either queue (E1).
+//! fifth of the memory, and never crowds out what is in use. Where room is short, three quarters of a
+//! segment go on at most, in either queue (E1).
 //!
 //! - Q1: every segment that has records is in one queue, or being drained.
 //! - Q2: the weight of a queue is the sum of what its living items take.
