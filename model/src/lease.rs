@@ -26,11 +26,12 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Instant as StdInstant;
 
 use latchd_core::client::OnDisconnect;
 use stateright::{Checker, Model, Property};
 
+use crate::frame::Outcome;
 use crate::search;
 
 pub use trap::{TRAPS, Trap};
@@ -228,21 +229,6 @@ impl Model for Leases {
 
 /// What must always hold.
 const ALWAYS: &str = "N1, N2, N3";
-
-/// What a check has come to.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// States that differ.
-    pub states: usize,
-    /// Steps taken.
-    pub transitions: usize,
-    /// The longest way that had to be gone.
-    pub depth: usize,
-    /// How long it took.
-    pub time: Duration,
-    /// What does not hold, and what was never seen; empty if all is well.
-    pub complaints: String,
-}
 
 /// Explores every state within the bounds, and checks that it is as many as are pinned.
 #[must_use]
