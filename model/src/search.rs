@@ -1,5 +1,6 @@
 //! Searches: all states of a model, and the shortest way to one that is wrong.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
@@ -154,16 +155,16 @@ where
     M::State: Clone,
     M::Action: Copy,
 {
-    let mut steps = 0;
-    let mut next_of = |state: &M::State| {
+    let steps = Cell::new(0);
+    let next_of = |state: &M::State| {
         let mut actions = Vec::new();
         model.actions(state, &mut actions);
-        steps += actions.len();
+        steps.set(steps.get() + actions.len());
         let next = actions.into_iter().filter_map(|action| {
             let next = model.next_state(state, action)?;
             Some((label(&action, &next), next))
         });
-        (next.collect::<Vec<_>>(), steps)
+        next.collect::<Vec<_>>()
     };
     let outlook = |next: Vec<(L, M::State)>| {
         let mut outlook: Vec<_> = next
@@ -185,7 +186,7 @@ where
     let mut pairs = 0;
     while !open.is_empty() {
         let number = open.swap_remove(random.usize(..open.len()));
-        let (next, _) = next_of(&states[number].0);
+        let next = next_of(&states[number].0);
         for (_, next) in &next {
             let Some(&first) = known.get(&view(next)) else {
                 known.insert(view(next), states.len());
@@ -194,14 +195,12 @@ where
                 continue;
             };
             let (state, outlook_of_first) = &mut states[first];
-            let outlook_of_first =
-                *outlook_of_first.get_or_insert_with(|| outlook(next_of(state).0));
-            let (successors, steps) = next_of(next);
-            if outlook(successors) != outlook_of_first {
+            let outlook_of_first = *outlook_of_first.get_or_insert_with(|| outlook(next_of(state)));
+            if outlook(next_of(next)) != outlook_of_first {
                 return Err(Box::new((states[first].0.clone(), next.clone())));
             }
             pairs += 1;
-            if steps >= steps_max {
+            if steps.get() >= steps_max {
                 let is_all = false;
                 return Ok(Compared { pairs, is_all });
             }
