@@ -1,9 +1,10 @@
 //! Who judges histories is judged: those that can be have an order, those that cannot have none.
 
 use latchd_harness::wording::Protocol;
-use latchd_tests::linear::history::{Answer, Hit, NEVER, Operation, Record, Store};
+use latchd_tests::linear::history::{Answer, Hit, Marks, Mode, NEVER, Operation, Record, Store};
 use latchd_tests::linear::judge_numbers;
 use latchd_tests::linear::one_step::{self, Look};
+use latchd_tests::linear::packed;
 use latchd_tests::linear::search::{Verdict, judge, judge_within};
 
 /// A history as it is written: who, when until when, what, and what the answer was.
@@ -380,4 +381,119 @@ fn a_version_names_one_item_and_a_fence_one_grant() {
             Answer::Granted { fence: 4 },
         );
     assert!(judge_numbers(&fences.0).is_err());
+}
+
+/// One record of each kind of operation, with each kind of answer among them.
+fn all_kinds() -> Vec<Record> {
+    let store = Store {
+        mode: Mode::Prepend,
+        client_flags: u32::MAX,
+        guard: Some(u64::MAX),
+        else_stale: true,
+        fence: Some(0),
+        ..Store::new(b"\x00\xff")
+    };
+    let marked = |marks| {
+        Answer::Hit(Hit {
+            value: b"1".as_slice().into(),
+            client_flags: 128,
+            cas: Some(127),
+            marks,
+        })
+    };
+    let [stale, won, sent] = [
+        (true, false, false),
+        (false, true, false),
+        (false, false, true),
+    ]
+    .map(|(stale, won, sent)| marked(Some(Marks { stale, won, sent })));
+    let plain = [Mode::Set, Mode::Add, Mode::Replace, Mode::Append].map(|mode| {
+        Operation::Store(Store {
+            mode,
+            ..Store::new(b"")
+        })
+    });
+    let operations = plain.into_iter().chain([
+        Operation::Get,
+        Operation::Vivify,
+        Operation::Store(store.clone()),
+        Operation::ReplaceAndUnlock(store),
+        Operation::Delete { guard: Some(1) },
+        Operation::MarkStale { guard: None },
+        Operation::Count {
+            up: false,
+            delta: 9,
+        },
+        incr(),
+        Operation::Lock,
+        Operation::LockAndGet,
+        Operation::Unlock,
+        Operation::Acquire,
+        Operation::Release { fence: Some(3) },
+        Operation::UnlockAll,
+        Operation::Flush,
+        Operation::Death,
+    ]);
+    let answers = [
+        None,
+        Some(stale),
+        Some(won),
+        Some(sent),
+        Some(marked(None)),
+        Some(Answer::Missing),
+        Some(Answer::Stored { cas: Some(1 << 62) }),
+        Some(Answer::NotStored),
+        Some(Answer::Exists),
+        Some(Answer::Deleted),
+        Some(number(7)),
+        Some(Answer::Done),
+        Some(Answer::Granted { fence: 1 << 40 }),
+        Some(Answer::Locked),
+        Some(Answer::Held { by: 12 }),
+        Some(Answer::NotLocked),
+        Some(Answer::NonNumeric),
+    ];
+    let protocols = [Protocol::Classic, Protocol::Meta, Protocol::Binary];
+    let mut records = Vec::new();
+    for (place, operation) in operations.enumerate() {
+        for (at, answer) in answers.iter().enumerate() {
+            records.push(Record {
+                conn: (1 << 63) + at as u64,
+                place: place as u64,
+                key: at.checked_sub(1),
+                protocol: protocols[at % 3],
+                operation: operation.clone(),
+                invoked: 1_000_000_007 * at as u64,
+                answered: if at == 0 {
+                    NEVER
+                } else {
+                    1_000_000_007 * at as u64 + 300
+                },
+                answer: answer.clone(),
+            });
+        }
+    }
+    records
+}
+
+/// What another process has seen is what this one judges.
+#[test]
+fn a_record_that_was_packed_is_the_same() {
+    for record in all_kinds() {
+        let look = Look {
+            record,
+            is_done: true,
+        };
+        let mut bytes = Vec::new();
+        packed::encode_look(&look, &mut bytes);
+        for cut in 0..bytes.len() {
+            let is_nonsense = packed::decode_look(&mut &bytes[..cut]).is_err();
+            assert!(is_nonsense, "{} without its end", look.record);
+        }
+        bytes.push(7);
+        let mut rest = bytes.as_slice();
+        let unpacked = packed::decode_look(&mut rest).unwrap();
+        assert_eq!((unpacked.record, unpacked.is_done), (look.record, true));
+        assert_eq!(rest, [7], "nothing of what follows is taken");
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! `linearize [--latchd PATH] [--seed N] [--operations N] [--clients N] [--keys N] [--threads N]` starts a
 //! server with so many threads (4) on a port of its own, has so many clients (8) ask it for so many things
-//! (1,000,000) about so many keys a round (4), and judges what they were told. It prints the
+//! (1,000,000) about so many keys a round (4), and judges what they were told. The clients are threads of so many processes
+//! (`--processes`, 2; with 1, of this one): this program again, with `--record ADDRESS`. It prints the
 //! seed and what was seen. The exit code is 1 if no order explains an answer, if a history takes too much
 //! to be judged, or if something that should have been seen was not. See docs/VERIFICATION.md.
 //!
@@ -15,7 +16,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use latchd_tests::abuse::target::{Kind, Start, Target};
 use latchd_tests::linear::believer::believe;
-use latchd_tests::linear::{Failure, Restarts, Setting, Survived, Tally, play, survive};
+use latchd_tests::linear::{Failure, Restarts, Setting, Survived, Tally, play, record, survive};
 
 const USAGE: &str = "usage: linearize [--latchd PATH] [--seed N] [--operations N] [--clients N] [--keys N] \
                      [--threads N] [--restarts N] [--processes N]";
@@ -37,8 +38,9 @@ struct Arguments {
     keys: usize,
     threads: u16,
     restarts: u64,
-    processes: u64,
+    processes: Option<u64>,
     believe: Option<String>,
+    record: Option<String>,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
@@ -51,8 +53,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
         keys: 4,
         threads: 4,
         restarts: 0,
-        processes: 4,
+        processes: None,
         believe: None,
+        record: None,
     };
     while let Some(word) = words.next() {
         let value = words.next()?;
@@ -64,14 +67,17 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
             "--keys" => arguments.keys = value.parse().ok()?,
             "--threads" => arguments.threads = value.parse().ok()?,
             "--restarts" => arguments.restarts = value.parse().ok()?,
-            "--processes" => arguments.processes = value.parse().ok()?,
+            "--processes" => arguments.processes = Some(value.parse().ok()?),
             "--believe" => arguments.believe = Some(value),
+            "--record" => arguments.record = Some(value),
             _ => return None,
         }
     }
     let is_possible = (1..=CLIENTS_MAX).contains(&arguments.clients)
         && (1..=KEYS_MAX).contains(&arguments.keys)
-        && (1..=PROCESSES_MAX).contains(&arguments.processes)
+        && arguments
+            .processes
+            .is_none_or(|processes| (1..=PROCESSES_MAX).contains(&processes))
         && arguments.operations > 0;
     is_possible.then_some(arguments)
 }
@@ -81,8 +87,13 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    if let Some(address) = &arguments.believe {
-        return match believe(address, arguments.seed) {
+    let told = arguments.believe.as_ref().or(arguments.record.as_ref());
+    if let Some(address) = told {
+        let done = match arguments.believe {
+            Some(_) => believe(address, arguments.seed),
+            None => record(address),
+        };
+        return match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{address}: {error}");
@@ -120,7 +131,7 @@ fn survive_all(arguments: &Arguments) -> ExitCode {
         seed: arguments.seed,
         kills: arguments.restarts,
         clients: arguments.clients,
-        processes: arguments.processes,
+        processes: arguments.processes.unwrap_or(4),
         keys: arguments.keys,
     });
     match survived {
@@ -156,6 +167,7 @@ fn run(arguments: &Arguments) -> Result<Tally, Failure> {
         seed: arguments.seed,
         operations: arguments.operations,
         clients: arguments.clients,
+        processes: arguments.processes.unwrap_or(2).min(arguments.clients),
         keys: arguments.keys,
     })
 }

@@ -3,11 +3,12 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use latchd_harness::wording::Protocol;
 use socket2::SockRef;
 
+use super::believer::monotonic;
 use super::history::{ANONYMOUS, Answer, NEVER, Operation, Record};
 use super::wire::{Ask, decode, encode};
 
@@ -18,22 +19,28 @@ const DUE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) address: SocketAddr,
-    began: Instant,
+    /// The moment that all others are counted from, by the clock that processes have in common.
+    pub(super) began: u64,
     clients: AtomicU64,
 }
 
 impl World {
     pub(super) fn new(address: SocketAddr) -> Self {
+        Self::joined(address, monotonic(), 0)
+    }
+
+    /// The same world from another process, which numbers its clients from `first` on.
+    pub(super) const fn joined(address: SocketAddr, began: u64, first: u64) -> Self {
         Self {
             address,
-            began: Instant::now(),
-            clients: AtomicU64::new(0),
+            began,
+            clients: AtomicU64::new(first),
         }
     }
 
     /// Nanoseconds since the beginning, by the one monotonic clock of the machine.
     pub(super) fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_nanos()).expect("centuries have not passed")
+        monotonic().saturating_sub(self.began)
     }
 }
 

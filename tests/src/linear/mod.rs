@@ -4,7 +4,8 @@
 //! Clients send requests in batches, in all three protocols, about a few keys, and note when each was sent
 //! and answered ([`history`]). After a round every key's history is judged ([`search`]) by what a key does
 //! ([`specification`]); what spans keys is judged beside it ([`one_step`]). Each round has keys of its
-//! own, so that histories are short and begin with nothing. The same is played with a server that is killed and started
+//! own, so that histories are short and begin with nothing. The clients are threads of several processes ([`record`]), or
+//! of one. The same is played with a server that is killed and started
 //! again (`restarts`), beside processes that use the client library ([`believer`]).
 //!
 //! The seed chooses what is asked. In which order a server gets it is up to the machine: the same seed is
@@ -14,7 +15,9 @@ pub mod believer;
 mod client;
 pub mod history;
 pub mod one_step;
+pub mod packed;
 mod play;
+mod recorder;
 mod restarts;
 pub mod search;
 pub mod specification;
@@ -23,5 +26,6 @@ mod wire;
 mod worker;
 
 pub use play::{Failure, Setting, judge_numbers, play};
+pub use recorder::record;
 pub use restarts::{Restarts, Survived, survive};
 pub use tally::Tally;

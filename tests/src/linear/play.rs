@@ -15,6 +15,7 @@ use latchd_harness::wording::Protocol;
 use super::client::{Client, Kill, Planned, World};
 use super::history::{Answer, Operation, Record, Store};
 use super::one_step::{self, Look};
+use super::recorder::{Post, Recorder};
 use super::search::{self, Verdict};
 use super::tally::Tally;
 use super::worker::{Board, Worker};
@@ -43,6 +44,9 @@ pub struct Setting {
     pub operations: u64,
     /// How many clients there are at a time.
     pub clients: u64,
+    /// Of how many processes they are threads: with one of this, with more of this program again, which then has to
+    /// [`record`](super::record). No more than there are clients.
+    pub processes: u64,
     /// How many keys a round is about.
     pub keys: usize,
 }
@@ -97,6 +101,8 @@ pub(super) struct Seen {
     pub(super) keys: usize,
     pub(super) records: Vec<Record>,
     pub(super) looks: Vec<Look>,
+    /// How often a client was told that one of another process holds a lock.
+    pub(super) crossed: Option<u64>,
 }
 
 /// A step that spans keys.
@@ -115,14 +121,14 @@ pub fn play(setting: &Setting) -> Result<Tally, Failure> {
     let world = Arc::new(World::new(setting.address));
     thread::scope(|scope| {
         let (results, done) = mpsc::channel();
-        let jobs = (0..setting.clients).map(|number| {
+        let hands = hands(setting, &world)?;
+        let jobs = hands.into_iter().map(|hand| {
             let (sender, receiver) = mpsc::channel();
-            let worker = Worker::new(Arc::clone(&world), number, setting.seed)?;
             let results = results.clone();
-            scope.spawn(move || work(worker, &receiver, &results));
-            Ok(sender)
+            scope.spawn(move || work(hand, &receiver, &results));
+            sender
         });
-        let jobs = jobs.collect::<io::Result<Vec<_>>>()?;
+        let jobs = jobs.collect();
         let (to_judge, seen) = mpsc::sync_channel(ROUNDS_WAITING);
         let judge = scope.spawn(move || judge_all(&seen));
         let director = Director {
@@ -138,24 +144,96 @@ pub fn play(setting: &Setting) -> Result<Tally, Failure> {
     })
 }
 
-fn work(mut worker: Worker, jobs: &Receiver<Job>, results: &Sender<io::Result<Done>>) {
+/// Who does a job: a client of this process, or all of those of another one.
+enum Hand {
+    Client(Worker),
+    Process(Recorder, u64),
+}
+
+fn hands(setting: &Setting, world: &Arc<World>) -> io::Result<Vec<Hand>> {
+    let (clients, processes) = (setting.clients, setting.processes);
+    if processes <= 1 {
+        let worker = |number| Worker::new(Arc::clone(world), number, setting.seed);
+        return (0..clients)
+            .map(|number| worker(number).map(Hand::Client))
+            .collect();
+    }
+    let first = |process| clients * process / processes;
+    let hands = (0..processes).map(|process| {
+        let post = Post {
+            seed: setting.seed,
+            clients: first(process + 1) - first(process),
+            first: first(process),
+            process,
+            processes,
+            began: world.began,
+        };
+        Ok(Hand::Process(Recorder::start(world, &post)?, post.clients))
+    });
+    hands.collect()
+}
+
+impl Hand {
+    fn mix(&mut self, board: &Board) -> io::Result<Vec<Record>> {
+        match self {
+            Self::Client(worker) => {
+                let mut records = Vec::new();
+                worker.mix(board, OPERATIONS_A_ROUND, &mut records)?;
+                Ok(records)
+            }
+            Self::Process(recorder, _) => recorder.mix(&board.name, board.keys.len()),
+        }
+    }
+
+    fn watch(
+        &mut self,
+        board: &Board,
+        holder: Option<u64>,
+        begun: &AtomicU64,
+    ) -> io::Result<Vec<Look>> {
+        match self {
+            Self::Client(worker) => worker.watch(board, holder, begun),
+            Self::Process(recorder, clients) => {
+                recorder.watch(&board.name, board.keys.len(), holder, || {
+                    begun.fetch_add(*clients, Ordering::SeqCst);
+                })
+            }
+        }
+    }
+}
+
+fn work(mut hand: Hand, jobs: &Receiver<Job>, results: &Sender<io::Result<Done>>) {
     for job in jobs {
         let done = match job {
-            Job::Mix(board) => {
-                let mut records = Vec::new();
-                let mixed = worker.mix(&board, OPERATIONS_A_ROUND, &mut records);
-                mixed.map(|()| Done::Mixed(records))
-            }
+            Job::Mix(board) => hand.mix(&board).map(Done::Mixed),
             Job::Watch {
                 board,
                 holder,
                 begun,
-            } => worker.watch(&board, holder, &begun).map(Done::Watched),
+            } => hand.watch(&board, holder, &begun).map(Done::Watched),
         };
         if results.send(done).is_err() {
             return;
         }
     }
+}
+
+/// How often a client was told that somebody else's holds a lock: `by_hand` is what each hand's clients have seen.
+fn crossed(by_hand: &[Vec<Record>]) -> u64 {
+    let conns = by_hand
+        .iter()
+        .map(|records| records.iter().map(|record| record.conn).collect());
+    let conns: Vec<HashSet<u64>> = conns.collect();
+    let mut crossed = 0;
+    for (own, records) in conns.iter().zip(by_hand) {
+        let holders = records.iter().filter_map(|record| match record.answer {
+            Some(Answer::Held { by }) => Some(by),
+            _ => None,
+        });
+        let is_of_another = |by: &u64| !own.contains(by) && conns.iter().any(|of| of.contains(by));
+        crossed += holders.filter(is_of_another).count() as u64;
+    }
+    crossed
 }
 
 /// Who says what is next.
@@ -226,12 +304,14 @@ impl Director<'_> {
         let name = format!("round-{round}");
         let board = Arc::new(Board::new(&name, self.setting.keys));
         self.all_do(&Job::Mix(Arc::clone(&board)))?;
-        let mut records = Vec::new();
+        let mut by_hand = Vec::new();
         for done in self.gather()? {
-            if let Done::Mixed(mut seen) = done {
-                records.append(&mut seen);
+            if let Done::Mixed(seen) = done {
+                by_hand.push(seen);
             }
         }
+        let crossed = (self.setting.processes > 1).then(|| crossed(&by_hand));
+        let mut records = by_hand.concat();
         if records.iter().any(|r| r.operation == Operation::Death) {
             let noticed = self.wait_for_ends()?;
             for record in &mut records {
@@ -256,6 +336,7 @@ impl Director<'_> {
             keys: self.setting.keys,
             records,
             looks: Vec::new(),
+            crossed,
         })
     }
 
@@ -365,6 +446,9 @@ fn judge_all(seen: &Receiver<Seen>) -> Result<Tally, Failure> {
 pub(super) fn judge_one(seen: &Seen, tally: &mut Tally) -> Result<(), Failure> {
     let name = &seen.name;
     let violation = |what: String| Failure::Violation(format!("{name}: {what}"));
+    if let Some(crossed) = seen.crossed {
+        *tally.crossed.get_or_insert_default() += crossed;
+    }
     for record in &seen.records {
         tally.note(record);
     }

@@ -135,6 +135,7 @@ pub fn survive(setting: &Restarts<'_>) -> Result<Survived, Failure> {
                 keys: setting.keys,
                 records,
                 looks: Vec::new(),
+                crossed: None,
             };
             judge_one(&history, &mut survived.tally)?;
         }

@@ -20,6 +20,8 @@ pub struct Tally {
     pub steps: u64,
     /// Looks at keys during those.
     pub looks: u64,
+    /// How often a client was told that one of another process holds a lock; `None` if all are of one.
+    pub crossed: Option<u64>,
     /// The most pairs of a set of operations and a state that one history took.
     pub states_max: usize,
     /// The same in all.
@@ -85,6 +87,10 @@ impl Tally {
         let pairs = WITNESSES.iter().filter(is_unseen);
         let pairs = pairs.map(|(asked, told)| format!("{asked}: {told}"));
         let counts = [
+            (
+                self.crossed.unwrap_or(1),
+                "a lock that a client of another process holds",
+            ),
             (self.open, "an operation without an answer"),
             (self.deaths, "the end of a connection in the midst of it"),
             (self.looks, "a look during a step that spans keys"),
@@ -143,6 +149,12 @@ const fn told(answer: &Answer) -> &'static str {
 
 impl fmt::Display for Tally {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(crossed) = self.crossed {
+            write!(
+                formatter,
+                "{crossed} times a client of another process held the lock"
+            )?;
+        }
         let mut last = "";
         for ((asked, told), count) in &self.answers {
             if *asked != last {

@@ -28,23 +28,33 @@ const AT_ONCE: Duration = Duration::from_secs(10);
 /// The keys of a round, and the numbers that anybody was told last about each.
 #[derive(Debug)]
 pub(super) struct Board {
+    pub(super) name: String,
     pub(super) keys: Vec<Vec<u8>>,
     versions: Vec<AtomicU64>,
     fences: Vec<AtomicU64>,
     /// Values of different operations are different.
     values: AtomicU64,
+    /// How many processes draw values for these keys.
+    processes: u64,
 }
 
 impl Board {
     pub(super) fn new(name: &str, keys: usize) -> Self {
+        Self::shared(name, keys, 0, 1)
+    }
+
+    /// The part that one of several processes has: others know other numbers, and draw other values.
+    pub(super) fn shared(name: &str, keys: usize, process: u64, processes: u64) -> Self {
         let numbers = || (0..keys).map(|_| AtomicU64::new(0)).collect();
         Self {
+            name: name.to_owned(),
             keys: (0..keys)
                 .map(|key| format!("{name}-{key}").into_bytes())
                 .collect(),
             versions: numbers(),
             fences: numbers(),
-            values: AtomicU64::new(1000),
+            values: AtomicU64::new(1000 + process),
+            processes,
         }
     }
 
@@ -64,7 +74,7 @@ impl Board {
 
     /// A value that no other operation of the round stores.
     pub(super) fn value(&self) -> Vec<u8> {
-        let number = self.values.fetch_add(1, Ordering::Relaxed);
+        let number = self.values.fetch_add(self.processes, Ordering::Relaxed);
         number.to_string().into_bytes()
     }
 }
