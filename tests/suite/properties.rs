@@ -17,6 +17,7 @@ use latchd_harness::alphabet::{
     Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, needs_bound, needs_log,
 };
 use latchd_harness::lockstep::{Lockstep, Room, panic_words};
+use latchd_harness::oracle::{ByItem, Judged};
 use latchd_tests::generate::{DrawnOp, DrawnRead, DrawnTurn};
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
 
@@ -62,7 +63,7 @@ fn check_on_all_cores<P: Testable + Clone + Send + Sync>(property: &P) {
 }
 
 /// What a property has seen in all of its sequences.
-type Seen = Mutex<Option<Pairs>>;
+type Seen = Mutex<Option<(Pairs, Judged)>>;
 
 /// Plays a sequence beside the oracle. A panic of the core is a difference like any other.
 fn play<S: Store>(
@@ -73,11 +74,18 @@ fn play<S: Store>(
 ) -> TestResult {
     let ops: Vec<Op> = ops.collect();
     let mut pairs = Pairs::default();
+    let mut judged = Judged::default();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        Lockstep::new(core, room).play(&ops, &mut pairs)
+        let mut lockstep = Lockstep::new(core, room);
+        let outcome = lockstep.play(&ops, &mut pairs);
+        judged = lockstep.judged();
+        outcome
     }));
     let mut seen = seen.lock().expect("nobody panics here");
-    seen.get_or_insert_default().add(&pairs);
+    let (all_pairs, all_judged) = seen.get_or_insert_default();
+    all_pairs.add(&pairs);
+    all_judged.add(&judged);
+    drop(seen);
     let difference = match outcome {
         Ok(Ok(())) => return TestResult::passed(),
         Ok(Err(difference)) => difference,
@@ -119,7 +127,8 @@ fn the_engine_does_what_the_oracle_does() {
 }
 
 /// However scarce memory is, for any sequence of operations: a locked item does not vanish, an item
-/// that is there is the one that was stored last, and limits hold.
+/// that is there is the one that was stored last, limits hold, and what is refused for want of room is what does not
+/// fit.
 #[test]
 fn scarce_memory_breaks_no_promise() {
     static SEEN: Seen = Mutex::new(None);
@@ -130,14 +139,31 @@ fn scarce_memory_breaks_no_promise() {
         play(
             reference(limits),
             steps.iter().map(|step| step.0),
-            Room::Scarce,
+            Room::ByItem(ByItem {
+                overhead_bytes: MapStore::new(&limits).bytes_for(0, 0),
+            }),
             &SEEN,
         )
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
     let seen = SEEN.lock().expect("nobody panics here").clone();
-    let seen = seen.expect("something was played");
+    let (seen, judged) = seen.expect("something was played");
+    println!("{judged:?}");
+    let Judged {
+        out_of_memory,
+        too_much_pinned,
+        too_many_locks,
+        to_the_byte,
+    } = judged;
+    for (what, count) in [
+        ("out of memory", out_of_memory),
+        ("too much pinned", too_much_pinned),
+        ("too many locks", too_many_locks),
+        ("just enough", to_the_byte),
+    ] {
+        assert!(count > 20, "{what} was judged {count} times");
+    }
     let of_log = |(request, reply): &(RequestKind, ReplyKind)| needs_log(*request, *reply);
     let missing = seen.missing(|_, _| false).filter(of_log).count();
     assert_eq!(
@@ -240,7 +266,7 @@ fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {
 /// P1 and P2 of the table of pairs.
 fn assert_seen(seen: &Seen, left_out: impl Fn(RequestKind, ReplyKind) -> bool) {
     let seen = seen.lock().expect("nobody panics here").take();
-    let seen = seen.expect("something was played");
+    let (seen, _) = seen.expect("something was played");
     println!("{seen}");
     let impossible: Vec<_> = seen.impossible().collect();
     assert!(

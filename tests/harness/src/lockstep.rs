@@ -7,9 +7,10 @@
 //! - T4: both end the same waits in the same way, know the same of those who wait, and say the same of when the
 //!   next thing happens by itself.
 //!
-//! Where memory is scarce the core may do two things that the oracle does not: refuse what needs
-//! room (then nothing has changed), and evict an item that nobody holds and that it was not just
-//! told to keep.
+//! Where memory is scarce the core may evict what the oracle does not: an item that nobody holds and that it was not
+//! just told to keep. If the store takes room by the item, the oracle knows what is refused for want of it. Beside
+//! another one the core is believed when it refuses what needs room (then nothing has changed); so it is when the limit
+//! of memory has changed, which leaves tables of locks no room that the oracle would know.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ use latchd_core::store::Store;
 use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant};
 
-use crate::oracle::{Item, Oracle, OwnedReply, Waiting};
+use crate::oracle::{ByItem, Item, Judged, Oracle, OwnedReply, Waiting};
 
 /// A core and an oracle that have seen the same events.
 #[derive(Debug)]
@@ -43,7 +44,9 @@ pub struct Lockstep<S> {
 pub enum Room {
     /// There is: the core has no excuse.
     Ample,
-    /// There is not.
+    /// There is not, and it is known what an item takes: refused is what does not fit, and nothing else.
+    ByItem(ByItem),
+    /// There is not; the core is believed when it says so.
     Scarce,
 }
 
@@ -62,7 +65,10 @@ impl<S: Store> Lockstep<S> {
     /// `core`, to which nothing has happened, beside an oracle; every client is connected.
     #[must_use]
     pub fn new(core: Core<S>, room: Room) -> Self {
-        let oracle = Oracle::new(*core.limits(), core.clock().unix_s_at_start);
+        let mut oracle = Oracle::new(*core.limits(), core.clock().unix_s_at_start);
+        if let Room::ByItem(by_item) = room {
+            oracle = oracle.with_room(by_item);
+        }
         let bytes_max = core.limits().memory_bytes_max;
         let mut lockstep = Self {
             core,
@@ -77,6 +83,12 @@ impl<S: Store> Lockstep<S> {
             opened.expect("nothing has happened yet");
         }
         lockstep
+    }
+
+    /// How often the oracle was asked for room.
+    #[must_use]
+    pub const fn judged(&self) -> Judged {
+        self.oracle.judged()
     }
 
     /// Plays a sequence. Pairs of requests and replies are noted in `pairs`.
@@ -131,9 +143,12 @@ impl<S: Store> Lockstep<S> {
         match (before, &answer) {
             (
                 Some(before),
-                Some(OwnedReply::Refused(Refusal::OutOfMemory | Refusal::TooManyLocks)),
+                Some(OwnedReply::Refused(refusal @ (Refusal::OutOfMemory | Refusal::TooManyLocks))),
             ) if needs_room(&input) => {
                 self.oracle = before;
+                if *refusal == Refusal::OutOfMemory {
+                    self.oracle.count_out_of_memory();
+                }
             }
             _ if answer == expected => {}
             _ => return Err(format!("expected {expected:?}\n     got {answer:?}")),
@@ -146,6 +161,10 @@ impl<S: Store> Lockstep<S> {
             && bytes == limit
         {
             self.bytes_max = limit.max(used);
+            if let Room::ByItem(_) = self.room {
+                self.oracle.forget_room();
+                self.room = Room::Scarce;
+            }
         }
         if used > self.bytes_max {
             let limit = self.bytes_max;
@@ -211,7 +230,7 @@ impl<S: Store> Lockstep<S> {
         for (bytes, item) in self.oracle.items() {
             let key = Key::new(bytes).expect("it was made from a key");
             let holder = self.oracle.holder(bytes);
-            let may_be_gone = self.room == Room::Scarce && holder.is_none();
+            let may_be_gone = self.room != Room::Ample && holder.is_none();
             match self.core.peek(key) {
                 Some((header, value))
                     if is_same(&header, value, item)

@@ -3,7 +3,7 @@
 //!
 //! Items are a map with every property of an item spelled out; a lock is an entry in a second map;
 //! time is in milliseconds. It evicts nothing of itself; who compares it with a core that does
-//! tells it ([`Oracle::evict`]). It shares the types of commands with the core, and no code that
+//! tells it ([`Oracle::evict`]). Where it knows what items take, it says what there is room for ([`ByItem`]). It shares the types of commands with the core, and no code that
 //! decides anything.
 //!
 //! Source: the protocol page of latchd (docs/PROTOCOL.md), memcached's `doc/protocol.txt`, and the
@@ -11,6 +11,7 @@
 
 mod answer;
 mod locks;
+mod room;
 mod store;
 mod wins;
 
@@ -32,6 +33,7 @@ use crate::alphabet::Input;
 
 pub use answer::{Counts, OwnedReply, Seen, Win};
 pub use locks::{Lock, Waiting};
+pub use room::{ByItem, Judged};
 pub use wins::{Getting, Winner};
 
 /// Time is looked at in quarters of a second,
@@ -58,6 +60,9 @@ pub struct Oracle {
     cas_last: u64,
     flush_due_ms: Option<u64>,
     counts: Counts,
+    /// `None` if there is room for everything.
+    room: Option<ByItem>,
+    judged: Judged,
 }
 
 /// Everything there is to know of an item.
@@ -108,6 +113,8 @@ impl Oracle {
             cas_last: 0,
             flush_due_ms: None,
             counts: Counts::default(),
+            room: None,
+            judged: Judged::default(),
         }
     }
 
@@ -293,6 +300,9 @@ impl Oracle {
             }
             let (gone_at_ms, _, _) = self.walk(None, &get.steps, true);
             let is_kept = gone_at_ms.is_none_or(|at_ms| at_ms > self.now_ms);
+            if is_kept && !self.has_room_for(key, 0) {
+                return OwnedReply::Refused(Refusal::OutOfMemory);
+            }
             if get.binds && is_kept && !self.open.contains(&conn) {
                 return OwnedReply::Refused(Refusal::ConnectionClosed);
             }

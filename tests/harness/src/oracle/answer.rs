@@ -79,7 +79,7 @@ impl Seen {
 
 pub use latchd_core::reply::Win;
 
-/// The counters that say something about locks and wins.
+/// The counters that say something about locks and wins, and of stores for which there was no room.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs)] // As `Counters` and `Gauges` have them.
 pub struct Counts {
@@ -99,6 +99,7 @@ pub struct Counts {
     pub get_waits: u64,
     pub get_wait_timeouts: u64,
     pub stale_marks: u64,
+    pub store_no_memory: u64,
     pub locks_held: u64,
     pub lock_holders: u64,
     pub lock_waiting: u64,
@@ -164,6 +165,7 @@ impl OwnedReply {
                     get_waits: counters.get_waits,
                     get_wait_timeouts: counters.get_wait_timeouts,
                     stale_marks: counters.stale_marks,
+                    store_no_memory: counters.store_no_memory,
                     locks_held: gauges.locks_held,
                     lock_holders: gauges.lock_holders,
                     lock_waiting: gauges.lock_waiting,

@@ -264,8 +264,12 @@ impl Oracle {
                 continue;
             }
             let is_missing = first.needs_item && !self.items.contains_key(key);
+            // Who shares it has pinned it already.
+            let is_pinned = self.locks.contains_key(key);
             let outcome = if is_missing {
                 Outcome::NotFound
+            } else if !is_pinned && !self.may_be_pinned(key) {
+                Outcome::TooManyLocks
             } else {
                 self.grant(conn, key, true, first.mode);
                 let lease_until_ms = self.lease_end(first.lease);
@@ -403,7 +407,7 @@ impl Oracle {
             self.counts.lock_contended += 1;
             return Err(Refusal::Locked);
         }
-        if self.has_enough(conn) {
+        if self.has_enough(conn) || !self.may_be_pinned(key) {
             return Err(Refusal::TooManyLocks);
         }
         Ok(self.grant(conn, key, is_of_key, mode))
@@ -426,10 +430,12 @@ impl Oracle {
     }
 
     /// Whether `conn` holds as many locks as it may.
-    fn has_enough(&self, conn: ConnId) -> bool {
+    fn has_enough(&mut self, conn: ConnId) -> bool {
         let locks = self.locks.values().flatten();
         let held = locks.filter(|lock| lock.owner == conn);
-        held.count() >= self.limits.locks_per_connection_max
+        let has_enough = held.count() >= self.limits.locks_per_connection_max;
+        self.judged.too_many_locks += u64::from(has_enough);
+        has_enough
     }
 
     /// Ends what `owner` has of a lock; with the last, what it has held off happens; and the next has it.

@@ -56,6 +56,9 @@ impl Oracle {
         if value.len() > self.limits.value_bytes_max {
             return OwnedReply::NotStored;
         }
+        if !self.has_room_for(key, value.len()) {
+            return OwnedReply::Refused(Refusal::OutOfMemory);
+        }
 
         let cas = self.version(set.new_cas);
         let mut item = self.fresh(&value, set.client_flags, set.exptime, set.key_form, cas);
@@ -156,6 +159,9 @@ impl Oracle {
             None if !request.steps.vivifies() => return OwnedReply::NotFound,
             None => {
                 let digits = request.initial.to_string();
+                if !self.has_room_for(key, digits.len()) {
+                    return OwnedReply::Refused(Refusal::OutOfMemory);
+                }
                 let item = self.fresh(digits.as_bytes(), 0, Exptime::Never, request.key_form, 0);
                 let (gone_at_ms, ttls, _) = self.walk(None, &request.steps, true);
                 let cas = self.version(request.new_cas);
@@ -187,6 +193,9 @@ impl Oracle {
         };
         let width = item.value.len();
         item.value = format!("{value:<width$}").into_bytes();
+        if !self.has_room_for(key, item.value.len()) {
+            return OwnedReply::Refused(Refusal::OutOfMemory);
+        }
         item.cas = self.version(request.new_cas);
         item.accessed_ms = self.now_ms;
         let (gone_at_ms, ttls, _) = self.walk(item.gone_at_ms, &request.steps, false);

@@ -115,6 +115,10 @@ impl Oracle {
                 self.version(first.new_cas);
                 return Outcome::Granted;
             }
+            // That there is no room is the answer when it asks again.
+            if !self.has_room_for(key, 0) {
+                return Outcome::Granted;
+            }
             let cas = self.version(first.new_cas);
             let mut item = self.fresh(b"", 0, Exptime::Never, first.key_form, cas);
             item.gone_at_ms = gone_at_ms;

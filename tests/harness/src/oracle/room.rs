@@ -1,0 +1,121 @@
+//! What there is room for, in a store that takes each item for its key, its value, and so much besides.
+//!
+//! What nobody holds can be evicted, so only what is held is in the way: of the memory, and of what locks may pin.
+//! What takes no more than it took is always had. Of the tables of locks and waits it is not said what they take: there
+//! is room for them.
+
+use super::{Item, Oracle};
+
+/// How a store takes room of its limit, and how often that mattered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ByItem {
+    /// What an item takes besides its key and its value, in bytes.
+    pub overhead_bytes: usize,
+}
+
+/// How often it was asked whether there is room.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Judged {
+    /// Refused for want of memory.
+    pub out_of_memory: u64,
+    /// A lock was refused for what it would pin.
+    pub too_much_pinned: u64,
+    /// A lock was refused since its connection has as many as it may.
+    pub too_many_locks: u64,
+    /// What was asked for just fits: there is not a byte left of the memory, or of what locks may pin.
+    pub to_the_byte: u64,
+}
+
+impl Judged {
+    /// Adds what another has seen.
+    pub const fn add(&mut self, other: &Self) {
+        let Self {
+            out_of_memory,
+            too_much_pinned,
+            too_many_locks,
+            to_the_byte,
+        } = *other;
+        self.out_of_memory += out_of_memory;
+        self.too_much_pinned += too_much_pinned;
+        self.too_many_locks += too_many_locks;
+        self.to_the_byte += to_the_byte;
+    }
+}
+
+impl Oracle {
+    /// The same server with no more room than its limits say.
+    #[must_use]
+    pub const fn with_room(mut self, room: ByItem) -> Self {
+        self.room = Some(room);
+        self
+    }
+
+    /// There is room for everything from now on: of what is refused somebody else has to know.
+    pub const fn forget_room(&mut self) {
+        self.room = None;
+    }
+
+    /// How often room was asked for, and what came of it.
+    #[must_use]
+    pub const fn judged(&self) -> Judged {
+        self.judged
+    }
+
+    /// A store was refused, for want of memory.
+    pub const fn count_out_of_memory(&mut self) {
+        self.counts.store_no_memory += 1;
+    }
+
+    /// Whether there is room for a value of so many bytes under a key; if not, that is counted.
+    pub(super) fn has_room_for(&mut self, key: &[u8], value_bytes: usize) -> bool {
+        let Some(room) = self.room else {
+            return true;
+        };
+        let need = room.cost(key, value_bytes);
+        let old = self.items.get(key);
+        let own = old.map_or(0, |item| room.cost(key, item.value.len()));
+        let besides = self.held_bytes_besides(room, key);
+        let is_held = self.locks.contains_key(key);
+        let is_in_place = old.is_some() && need == own;
+        let is_growing = is_held && need > own;
+        let is_too_much = !is_in_place && besides + need > self.limits.memory_bytes_max
+            || is_growing && besides + need > self.limits.locked_bytes_max;
+        let is_just_enough = !is_in_place && besides + need == self.limits.memory_bytes_max
+            || is_growing && besides + need == self.limits.locked_bytes_max;
+        self.judged.out_of_memory += u64::from(is_too_much);
+        self.judged.to_the_byte += u64::from(is_just_enough && !is_too_much);
+        if is_too_much {
+            self.count_out_of_memory();
+        }
+        !is_too_much
+    }
+
+    /// Whether locks may pin the item of a key, if there is one, that none pins yet.
+    pub(super) fn may_be_pinned(&mut self, key: &[u8]) -> bool {
+        let Some((room, item)) = self.room.zip(self.items.get(key)) else {
+            return true;
+        };
+        let pinned = self.held_bytes_besides(room, key) + room.cost(key, item.value.len());
+        let may_be = pinned <= self.limits.locked_bytes_max;
+        self.judged.too_much_pinned += u64::from(!may_be);
+        self.judged.to_the_byte += u64::from(pinned == self.limits.locked_bytes_max);
+        may_be
+    }
+
+    /// What the items take whose keys are held, but for this one.
+    fn held_bytes_besides(&self, room: ByItem, key: &[u8]) -> usize {
+        let held = |(other, _): &(&Vec<u8>, &Item)| {
+            other.as_slice() != key && self.locks.contains_key(*other)
+        };
+        let items = self.items.iter().filter(held);
+        items
+            .map(|(key, item)| room.cost(key, item.value.len()))
+            .sum()
+    }
+}
+
+impl ByItem {
+    const fn cost(self, key: &[u8], value_bytes: usize) -> usize {
+        self.overhead_bytes + key.len() + value_bytes
+    }
+}
