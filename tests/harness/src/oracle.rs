@@ -10,6 +10,7 @@
 //! lock specification of yrmcds.
 
 mod answer;
+mod asked;
 mod locks;
 mod room;
 mod store;
@@ -32,6 +33,7 @@ use latchd_core::{ConnId, Limits};
 use crate::alphabet::Input;
 
 pub use answer::{Counts, OwnedReply, Seen, Win};
+pub use asked::Asked;
 pub use locks::{Lock, Waiting};
 pub use room::{ByItem, Judged};
 pub use wins::{Getting, Winner};
@@ -60,6 +62,7 @@ pub struct Oracle {
     cas_last: u64,
     flush_due_ms: Option<u64>,
     counts: Counts,
+    asked: Asked,
     /// `None` if there is room for everything.
     room: Option<ByItem>,
     judged: Judged,
@@ -113,6 +116,7 @@ impl Oracle {
             cas_last: 0,
             flush_due_ms: None,
             counts: Counts::default(),
+            asked: Asked::default(),
             room: None,
             judged: Judged::default(),
         }
@@ -197,6 +201,8 @@ impl Oracle {
             ItemCommand::Get(get) => self.get(conn, get),
             ItemCommand::Set(set) => self.set(conn, set),
             ItemCommand::SetTooLarge { .. } => {
+                self.asked.cmd_set += 1;
+                self.asked.store_too_large += 1;
                 if self.items.contains_key(key) && !self.refuses(conn, key) {
                     self.take_out(key);
                 }
@@ -204,7 +210,13 @@ impl Oracle {
             }
             ItemCommand::Delete(delete) => self.delete(conn, delete),
             ItemCommand::Arithmetic(arithmetic) => self.arithmetic(conn, arithmetic),
-            ItemCommand::Acquire(acquire) => self.acquire(conn, acquire),
+            ItemCommand::Acquire(acquire) => {
+                let reply = self.acquire(conn, acquire);
+                // Who waits has asked when it is answered.
+                self.asked.cmd_lock += u64::from(reply != OwnedReply::Waits);
+                self.asked.lock_misses += u64::from(reply == OwnedReply::NotFound);
+                reply
+            }
             ItemCommand::Release(release) => {
                 let asked = release.fence.map(Fence::number);
                 let is_meant = |lock: Lock| asked.is_none_or(|fence| fence == lock.fence);
@@ -216,7 +228,9 @@ impl Oracle {
                 OwnedReply::Unlocked
             }
             ItemCommand::Lock { .. } => {
+                self.asked.cmd_lock += 1;
                 if !self.items.contains_key(key) && !self.locks.contains_key(key) {
+                    self.asked.lock_misses += 1;
                     return OwnedReply::NotFound;
                 }
                 match self.lock(conn, key, false, Mode::Exclusive) {
@@ -245,6 +259,7 @@ impl Oracle {
                 OwnedReply::Unlocked
             }
             GlobalCommand::FlushAll { at } => {
+                self.asked.cmd_flush += 1;
                 match self.moment(*at) {
                     Some(at_ms) if at_ms > self.now_ms => self.flush_due_ms = Some(at_ms),
                     // "Never" and "already past" are both "at once" here.
@@ -262,21 +277,25 @@ impl Oracle {
                     .cloned()
                     .collect(),
             ),
-            GlobalCommand::Stats(_) => OwnedReply::Stats(Counts {
-                locks_held: self.locks.values().map(Vec::len).sum::<usize>() as u64,
-                lock_holders: self
-                    .locks
-                    .values()
-                    .flatten()
-                    .map(|lock| lock.owner)
-                    .collect::<BTreeSet<_>>()
-                    .len() as u64,
-                lock_waiting: self.waits.len() as u64,
-                get_waiting: self.gets.len() as u64,
-                ..self.counts
-            }),
+            GlobalCommand::Stats(_) => OwnedReply::Stats(Box::new((
+                self.asked,
+                Counts {
+                    locks_held: self.locks.values().map(Vec::len).sum::<usize>() as u64,
+                    lock_holders: self
+                        .locks
+                        .values()
+                        .flatten()
+                        .map(|lock| lock.owner)
+                        .collect::<BTreeSet<_>>()
+                        .len() as u64,
+                    lock_waiting: self.waits.len() as u64,
+                    get_waiting: self.gets.len() as u64,
+                    ..self.counts
+                },
+            ))),
             GlobalCommand::StatsReset => {
                 self.counts = Counts::default();
+                self.asked = Asked::default();
                 OwnedReply::Ok
             }
         }
@@ -285,6 +304,12 @@ impl Oracle {
     fn get(&mut self, conn: ConnId, get: &Get<'_>) -> OwnedReply {
         let key = get.key.as_bytes();
         let made = !self.items.contains_key(key);
+        let is_won = self.items.get(key).is_some_and(|item| item.won);
+        // One that waits for a value is counted when it is answered.
+        if get.wait_ms == 0 || !get.recaches || !is_won {
+            self.count_get(&get.steps, !made);
+            self.asked.cmd_lock += u64::from(get.lock && !made);
+        }
         if made {
             let holder = self.holder(key);
             if get.lock && holder.is_some() {
@@ -296,6 +321,7 @@ impl Oracle {
             let is_shared = self.lock_of(key).is_some_and(|it| it.mode.is_shared());
             let is_others = is_shared || holder.is_some_and(|holder| holder != conn);
             if get.lock || !get.steps.vivifies() || is_others {
+                self.asked.lock_misses += u64::from(get.lock);
                 return OwnedReply::Miss;
             }
             let (gone_at_ms, _, _) = self.walk(None, &get.steps, true);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::Asked;
 use latchd_core::key::KeyForm;
 use latchd_core::reply::{Hit, LockSeen, Refusal, Reply, TtlTrace};
 
@@ -35,7 +36,7 @@ pub enum OwnedReply {
     Unlocked,
     Ok,
     Keys(BTreeSet<Vec<u8>>),
-    Stats(Counts),
+    Stats(Box<(Asked, Counts)>),
     Refused(Refusal),
 }
 
@@ -79,7 +80,7 @@ impl Seen {
 
 pub use latchd_core::reply::Win;
 
-/// The counters that say something about locks and wins, and of stores for which there was no room.
+/// The counters that say something about locks and wins.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs)] // As `Counters` and `Gauges` have them.
 pub struct Counts {
@@ -99,7 +100,6 @@ pub struct Counts {
     pub get_waits: u64,
     pub get_wait_timeouts: u64,
     pub stale_marks: u64,
-    pub store_no_memory: u64,
     pub locks_held: u64,
     pub lock_holders: u64,
     pub lock_waiting: u64,
@@ -148,7 +148,7 @@ impl OwnedReply {
             Reply::Stats(report) => {
                 let counters = &report.stats.counters;
                 let gauges = &report.stats.gauges;
-                Self::Stats(Counts {
+                let counts = Counts {
                     lock_granted: counters.lock_granted,
                     lock_contended: counters.lock_contended,
                     lock_released: counters.lock_released,
@@ -165,12 +165,12 @@ impl OwnedReply {
                     get_waits: counters.get_waits,
                     get_wait_timeouts: counters.get_wait_timeouts,
                     stale_marks: counters.stale_marks,
-                    store_no_memory: counters.store_no_memory,
                     locks_held: gauges.locks_held,
                     lock_holders: gauges.lock_holders,
                     lock_waiting: gauges.lock_waiting,
                     get_waiting: gauges.get_waiting,
-                })
+                };
+                Self::Stats(Box::new((Asked::of(counters), counts)))
             }
             Reply::Refused(refusal) => Self::Refused(*refusal),
         }

@@ -267,8 +267,11 @@ impl Oracle {
             // Who shares it has pinned it already.
             let is_pinned = self.locks.contains_key(key);
             let outcome = if is_missing {
+                self.asked.cmd_lock += 1;
+                self.asked.lock_misses += 1;
                 Outcome::NotFound
             } else if !is_pinned && !self.may_be_pinned(key) {
+                self.asked.cmd_lock += 1;
                 Outcome::TooManyLocks
             } else {
                 self.grant(conn, key, true, first.mode);
@@ -361,7 +364,10 @@ impl Oracle {
             let mut locks = self.locks_of(key).iter();
             let is_in_force = locks.any(|lock| lock.fence == fence.number());
             return match (is_in_force, self.is_shared(key)) {
-                (false, _) => Some(OwnedReply::Exists),
+                (false, _) => {
+                    self.asked.fence_refusals += 1;
+                    Some(OwnedReply::Exists)
+                }
                 (true, true) => {
                     self.counts.lock_refusals += 1;
                     Some(locked)

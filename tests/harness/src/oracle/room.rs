@@ -61,13 +61,18 @@ impl Oracle {
         self.judged
     }
 
-    /// A store was refused, for want of memory.
-    pub const fn count_out_of_memory(&mut self) {
-        self.counts.store_no_memory += 1;
+    /// Whether there is room for a value of so many bytes under a key; either is counted.
+    pub(super) fn has_room_for(&mut self, key: &[u8], value_bytes: usize) -> bool {
+        let has_room = self.would_fit(key, value_bytes);
+        if has_room {
+            self.asked.total_items += 1;
+        } else {
+            self.asked.store_no_memory += 1;
+        }
+        has_room
     }
 
-    /// Whether there is room for a value of so many bytes under a key; if not, that is counted.
-    pub(super) fn has_room_for(&mut self, key: &[u8], value_bytes: usize) -> bool {
+    fn would_fit(&mut self, key: &[u8], value_bytes: usize) -> bool {
         let Some(room) = self.room else {
             return true;
         };
@@ -84,9 +89,6 @@ impl Oracle {
             || is_growing && besides + need == self.limits.locked_bytes_max;
         self.judged.out_of_memory += u64::from(is_too_much);
         self.judged.to_the_byte += u64::from(is_just_enough && !is_too_much);
-        if is_too_much {
-            self.count_out_of_memory();
-        }
         !is_too_much
     }
 

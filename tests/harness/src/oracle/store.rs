@@ -11,6 +11,7 @@ use super::{Item, Oracle, OwnedReply};
 
 impl Oracle {
     pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> OwnedReply {
+        self.asked.cmd_set += 1;
         let key = set.key.as_bytes();
         let in_force = self.lock_of(key).map(|lock| lock.fence);
         let old = self.items.get(key).cloned();
@@ -29,7 +30,10 @@ impl Oracle {
         let compares = set.guard != Guard::None;
         let mut stays_stale = false;
         match (&old, set.mode) {
-            (None, SetMode::Set | SetMode::Replace) if compares => return OwnedReply::NotFound,
+            (None, SetMode::Set | SetMode::Replace) if compares => {
+                self.asked.cas_misses += 1;
+                return OwnedReply::NotFound;
+            }
             (Some(_), SetMode::Add)
             | (
                 None,
@@ -48,10 +52,13 @@ impl Oracle {
                 Guard::MatchElseStale(cas) if cas.number() == old.cas => {}
                 Guard::MatchElseStale(cas) if cas.number() < old.cas && whole => stays_stale = true,
                 Guard::Match(_) | Guard::MatchElseStale(_) | Guard::Never => {
+                    self.asked.cas_badval += u64::from(whole);
                     return OwnedReply::Exists;
                 }
             },
         }
+        // What is put before or behind is compared, too, and not counted as that.
+        self.asked.cas_hits += u64::from(compares && whole && old.is_some());
         let value = old.as_ref().map_or(set.value.to_vec(), joined);
         if value.len() > self.limits.value_bytes_max {
             return OwnedReply::NotStored;
@@ -87,6 +94,7 @@ impl Oracle {
         let key = delete.key.as_bytes();
         let in_force = self.lock_of(key).map(|lock| lock.fence);
         let missing = Some(OwnedReply::NotFound);
+        self.asked.delete_misses += u64::from(!self.items.contains_key(key));
         if let Some(forbidden) = self.forbids(conn, key, (delete.fence, delete.lock), missing) {
             return forbidden;
         }
@@ -94,6 +102,7 @@ impl Oracle {
             return OwnedReply::NotFound;
         };
         if !passes(delete.guard, &old) {
+            self.asked.delete_misses += 1;
             return OwnedReply::Exists;
         }
         let emptied = |exptime: Exptime, client_flags: u32, oracle: &Self| Item {
@@ -106,6 +115,7 @@ impl Oracle {
         };
         let item = match delete.removal {
             Removal::Remove => {
+                self.asked.delete_hits += 1;
                 self.take_out(key);
                 self.changed(key, in_force, delete.lock);
                 return OwnedReply::Deleted;
@@ -123,6 +133,8 @@ impl Oracle {
                 exptime,
                 client_flags,
             } => {
+                self.asked.delete_hits += 1;
+                self.asked.total_items += 1;
                 let item = emptied(exptime, client_flags, self);
                 let cas = match delete.new_cas {
                     NewCas::Is(cas) => cas.number(),
@@ -133,14 +145,17 @@ impl Oracle {
             Removal::ClearAndMarkStale {
                 exptime,
                 client_flags,
-            } => Item {
-                stale: true,
-                won: false,
-                bound: None,
-                open: false,
-                cas: self.version(delete.new_cas),
-                ..emptied(exptime, client_flags, self)
-            },
+            } => {
+                self.asked.total_items += 1;
+                Item {
+                    stale: true,
+                    won: false,
+                    bound: None,
+                    open: false,
+                    cas: self.version(delete.new_cas),
+                    ..emptied(exptime, client_flags, self)
+                }
+            }
         };
         self.counts.stale_marks += u64::from(item.stale);
         self.items.insert(key.to_vec(), item);
@@ -153,10 +168,16 @@ impl Oracle {
         let in_force = self.lock_of(key).map(|lock| lock.fence);
         let missing = (!request.steps.vivifies()).then_some(OwnedReply::NotFound);
         if let Some(forbidden) = self.forbids(conn, key, (request.fence, request.lock), missing) {
+            if forbidden == OwnedReply::NotFound {
+                self.count_arithmetic(request.direction, false);
+            }
             return forbidden;
         }
         let (number, mut item) = match self.items.get(key).cloned() {
-            None if !request.steps.vivifies() => return OwnedReply::NotFound,
+            None if !request.steps.vivifies() => {
+                self.count_arithmetic(request.direction, false);
+                return OwnedReply::NotFound;
+            }
             None => {
                 let digits = request.initial.to_string();
                 if !self.has_room_for(key, digits.len()) {
@@ -196,6 +217,7 @@ impl Oracle {
         if !self.has_room_for(key, item.value.len()) {
             return OwnedReply::Refused(Refusal::OutOfMemory);
         }
+        self.count_arithmetic(request.direction, true);
         item.cas = self.version(request.new_cas);
         item.accessed_ms = self.now_ms;
         let (gone_at_ms, ttls, _) = self.walk(item.gone_at_ms, &request.steps, false);
