@@ -67,6 +67,7 @@ impl<S: Store> Core<S> {
             }
         }
         self.count_get(get, found.as_ref().err().copied());
+        self.stats.counters.cmd_lock += u64::from(get.lock);
         let (mut slot, header) = match found {
             Ok(found) => found,
             // Lock-and-get answers a miss as one, and makes nothing.
@@ -76,7 +77,6 @@ impl<S: Store> Core<S> {
         };
         if get.lock {
             // The one thing that can be refused, so it comes before anything has changed (E1).
-            self.stats.counters.cmd_lock += 1;
             slot = match self
                 .may_lock(conn, get.key, Some(slot), header.locked)
                 .and_then(|()| self.make_room_for_lock(LockTable::bytes_for(get.key), Some(slot)))

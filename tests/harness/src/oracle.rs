@@ -308,7 +308,7 @@ impl Oracle {
         // One that waits for a value is counted when it is answered.
         if get.wait_ms == 0 || !get.recaches || !is_won {
             self.count_get(&get.steps, !made);
-            self.asked.cmd_lock += u64::from(get.lock && !made);
+            self.asked.cmd_lock += u64::from(get.lock);
         }
         if made {
             let holder = self.holder(key);
