@@ -67,15 +67,18 @@ impl<S: Store> Core<S> {
             }
         }
         self.count_get(get, found.as_ref().err().copied());
-        self.stats.counters.cmd_lock += u64::from(get.lock);
         let (mut slot, header) = match found {
             Ok(found) => found,
             // Lock-and-get answers a miss as one, and makes nothing.
-            Err(_) if get.lock => return self.lock_of_nothing(conn, get.key, Reply::Miss),
+            Err(_) if get.lock => {
+                self.stats.counters.cmd_lock += 1;
+                return self.lock_of_nothing(conn, get.key, Reply::Miss);
+            }
             Err(vacancy) if get.steps.vivifies() => return self.vivify(conn, get, vacancy),
             Err(_) => return Reply::Miss,
         };
         if get.lock {
+            self.stats.counters.cmd_lock += 1;
             // The one thing that can be refused, so it comes before anything has changed (E1).
             slot = match self
                 .may_lock(conn, get.key, Some(slot), header.locked)
