@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd::client::{BoundOptions, Client, ClientOptions, Error, Exptime, LockOptions};
+use latchd::client::{BoundOptions, Client, ClientOptions, Error, Exptime, LockOptions, blocking};
 use smol::Executor;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -120,6 +120,21 @@ fn locks(client: &Client, kind: Kind, tasks: usize) -> Result<Duration, Error> {
     }))
 }
 
+/// How long a thread takes for [`PAIRS`] without futures.
+fn calls(client: &blocking::Client, kind: Kind) -> Result<Duration, Error> {
+    let begun = Instant::now();
+    for _ in 0..PAIRS {
+        match kind {
+            Kind::Leased => client.obtain("rate", TTL, &LockOptions::new())?.release()?,
+            Kind::Bound => {
+                let options = BoundOptions::new().create(Exptime::Never);
+                client.lock("rate", &options)?.release()?;
+            }
+        }
+    }
+    Ok(begun.elapsed())
+}
+
 /// Microseconds a pair, in the middle round.
 fn middle(mut took: Vec<Duration>) -> f64 {
     took.sort_unstable();
@@ -132,6 +147,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = std::env::args().nth(1);
     let server = server.unwrap_or_else(|| "127.0.0.1:11211".into());
     let client = Client::new(&server, ClientOptions::new())?;
+    let waiting = blocking::Client::new(&server, ClientOptions::new())?;
     let kinds: &[Kind] = match std::env::args().nth(2).as_deref() {
         Some("leased") => &[Kind::Leased],
         Some("bound") => &[Kind::Bound],
@@ -139,16 +155,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     for &kind in kinds {
         for at_a_time in [1, 64] {
-            let (mut bare, mut ours) = (Vec::new(), Vec::new());
+            let (mut bare, mut ours, mut blocked) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..ROUNDS {
                 bare.push(raws(&server, kind, at_a_time)?);
                 ours.push(locks(&client, kind, at_a_time)?);
+                if at_a_time == 1 {
+                    blocked.push(calls(&waiting, kind)?);
+                }
             }
             let (bare, ours) = (middle(bare), middle(ours));
             println!(
                 "{kind:?}, {at_a_time} at a time: two requests {bare:.1} us, obtain and release {ours:.1} us: {:.2}",
                 ours / bare
             );
+            if at_a_time == 1 {
+                let blocked = middle(blocked);
+                println!(
+                    "{kind:?}, without futures: obtain and release {blocked:.1} us: {:.2}",
+                    blocked / bare
+                );
+            }
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ mod support;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use latchd::client::{
@@ -154,6 +155,26 @@ fn the_watchdog_keeps_it_past_its_ttl_and_no_longer_than_allowed() {
         assert_eq!(lock.lost().await, Loss::HeldTooLong);
         assert!(!lock.is_held());
         drop(lock);
+    });
+}
+
+/// Whoever waits for an answer has the connection in hand: he is not waited for.
+#[test]
+fn a_lease_is_renewed_while_a_caller_stands_still() {
+    on_each(async |client, _| {
+        let options = LockOptions::new();
+        // Over one connection, so that the second caller has that of the first.
+        let one = ClientOptions::new().connections(1);
+        let client = Client::new(client.address(), one).unwrap();
+        let lock = client.obtain("k", secs(1), &options).await.unwrap();
+        let again = patient();
+        let waits = client.obtain("k", secs(1), &again);
+        let mut waits = std::pin::pin!(waits);
+        assert!(future::poll_once(waits.as_mut()).await.is_none());
+        thread::sleep(ms(2_500));
+        assert!(lock.is_held());
+        lock.release().await.unwrap();
+        waits.await.unwrap().release().await.unwrap();
     });
 }
 

@@ -1,97 +1,240 @@
-//! The thread on which held locks are kept, and what a process that ends still owes.
+//! The thread on which held locks are kept, and when it is woken.
 //!
 //! There is one thread for the whole process, started by the first lock. A task of an executor the
 //! caller chose would not do: it is just when the work under a lock is long, and blocks that executor,
-//! that the lock must be renewed and its loss be noticed.
+//! that the lock must be renewed and its loss be noticed. While a caller waits he [runs](super::task) himself what
+//! brings his answer, so that this thread sleeps, and looks only whether he does.
 //!
-//! What is dropped is given back by that thread. A process that ends right after a drop would not let
-//! it: so a thread that has used the client waits at its end, for [`FLUSH_MAX`] at most, until nothing
-//! is owed any more. Where the C library runs no destructors of the main thread's locals at exit (glibc
-//! and macOS do), nobody waits, and the server frees what was held after its ttl.
+//! - B1: an [`Alarm`] wakes the thread when it is time, and one that is set wakes it only if it is for sooner than the
+//!   thread would look anyway.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
-use smol::Executor;
+use super::debt;
+use super::task::Task;
 
-/// How long a thread that ends waits for what is owed.
-const FLUSH_MAX: Duration = Duration::from_millis(250);
+/// How often it is looked whether callers who were told of a task have come, while there are any.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-static EXECUTOR: OnceLock<&'static Executor<'static>> = OnceLock::new();
+/// Longer than anybody waits, and short enough to be added to the time.
+const WAIT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// How many tasks are to give something back whose holder is gone.
-static OWED: Mutex<usize> = Mutex::new(0);
-/// One of them has.
-static SETTLED: Condvar = Condvar::new();
+static STARTED: Once = Once::new();
+static DUTIES: Mutex<Duties> = Mutex::new(Duties {
+    tasks: VecDeque::new(),
+    alarms: BTreeMap::new(),
+    alarms_set: 0,
+    watched: Vec::new(),
+    look_at: None,
+    sleep: Sleep::Awake,
+});
+/// There is something to do for the thread.
+static WOKEN: Condvar = Condvar::new();
 
-thread_local! {
-    static FLUSH_AT_END: FlushAtEnd = const { FlushAtEnd };
+/// What the thread has to do. Each task is here once, and each caller waits for one alarm at a time, so there is no more of
+/// it than there are calls and locks.
+struct Duties {
+    /// To be run.
+    tasks: VecDeque<Arc<Task>>,
+    /// Who is to be woken when, and which of those who are at the same moment.
+    alarms: BTreeMap<(Instant, u64), Waker>,
+    alarms_set: u64,
+    /// Whose caller was told that they are due.
+    watched: Vec<Arc<Task>>,
+    /// When it is to be looked after them.
+    look_at: Option<Instant>,
+    sleep: Sleep,
 }
 
-struct FlushAtEnd;
+/// What the thread does.
+enum Sleep {
+    /// It looks at all its duties before it sleeps.
+    Awake,
+    /// It sleeps until this moment; for ever if there is none.
+    Until(Option<Instant>),
+}
 
-impl Drop for FlushAtEnd {
-    fn drop(&mut self) {
-        let owed = OWED.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whether all came in time is of no use to know any more.
-        let _ = SETTLED.wait_timeout_while(owed, FLUSH_MAX, |owed| *owed > 0);
-    }
+/// What is to be done next.
+enum Duty {
+    Run(Arc<Task>),
+    Wake(Waker),
+    Look(Vec<Arc<Task>>),
 }
 
 /// Runs `task` to its end in the background. The thread that calls this waits at its end for what is
 /// owed then.
-pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    // A thread whose locals are being destroyed has no end to wait at.
-    let _ = FLUSH_AT_END.try_with(|_| {});
-    executor().spawn(task).detach();
+pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Arc<Task> {
+    debt::flush_at_end();
+    let task = Task::new(work);
+    queue(Arc::clone(&task));
+    task
 }
 
-fn executor() -> &'static Executor<'static> {
-    EXECUTOR.get_or_init(|| {
-        // It lives as long as the process, so nothing is lost by never giving it back.
-        let executor: &'static Executor<'static> = Box::leak(Box::new(Executor::new()));
-        std::thread::Builder::new()
-            .name("latchd-locks".into())
-            .spawn(|| smol::block_on(executor.run(std::future::pending::<()>())))
-            .expect("a process that may not start a thread cannot keep a lock");
-        executor
-    })
+/// Has a task run, which is due.
+pub(super) fn queue(task: Arc<Task>) {
+    let mut duties = begin();
+    duties.tasks.push_back(task);
+    duties.wake(None);
 }
 
-/// What a task and its holder have in common: the task owes something from when the holder is gone
-/// until it has ended.
-pub(super) fn debt() -> (Holder, Debtor) {
-    let state = Arc::new(AtomicU8::new(HELD));
-    (Holder(Arc::clone(&state)), Debtor(state))
+/// Has it looked after whether the caller who was told comes.
+pub(super) fn watch(task: Arc<Task>) {
+    let mut duties = begin();
+    duties.watched.push(task);
+    if duties.look_at.is_none() {
+        let at = Instant::now() + LOOK_EVERY;
+        duties.look_at = Some(at);
+        duties.wake(Some(at));
+    }
 }
 
-/// Of the holder; its end begins the debt.
-pub(super) struct Holder(Arc<AtomicU8>);
+/// Ends at a moment.
+pub(super) struct Alarm {
+    at: Instant,
+    /// Which one it is, and who waits.
+    set: Option<(u64, Waker)>,
+}
 
-/// Of the task; its end settles the debt.
-pub(super) struct Debtor(Arc<AtomicU8>);
-
-const HELD: u8 = 0;
-const OWES: u8 = 1;
-const ENDED: u8 = 2;
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let mut owed = OWED.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.0.swap(OWES, Ordering::SeqCst) == HELD {
-            *owed += 1;
+impl Alarm {
+    /// Ends so long from now.
+    pub(super) fn after(wait: Duration) -> Self {
+        Self {
+            at: Instant::now() + wait.min(WAIT_MAX),
+            set: None,
         }
     }
 }
 
-impl Drop for Debtor {
-    fn drop(&mut self) {
-        let mut owed = OWED.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.0.swap(ENDED, Ordering::SeqCst) == OWES {
-            *owed -= 1;
-            SETTLED.notify_all();
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let alarm = &mut *self;
+        match &alarm.set {
+            Some((_, waker)) if waker.will_wake(context.waker()) => {}
+            Some(_) | None => {
+                alarm.unset();
+                alarm.set(context.waker());
+            }
         }
+        if Instant::now() < alarm.at {
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Alarm {
+    fn set(&mut self, waker: &Waker) {
+        let mut duties = begin();
+        duties.alarms_set += 1;
+        let number = duties.alarms_set;
+        duties.alarms.insert((self.at, number), waker.clone());
+        duties.wake(Some(self.at));
+        self.set = Some((number, waker.clone()));
+    }
+
+    fn unset(&mut self) {
+        if let Some((number, _)) = self.set.take() {
+            // It is dropped when the list is let go: what belongs to others may go with it.
+            let _waker = duties().alarms.remove(&(self.at, number));
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.unset();
+    }
+}
+
+fn duties() -> MutexGuard<'static, Duties> {
+    // Lists are whole whoever panicked.
+    DUTIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The duties of a thread that is there.
+fn begin() -> MutexGuard<'static, Duties> {
+    STARTED.call_once(|| {
+        std::thread::Builder::new()
+            .name("latchd-locks".into())
+            .spawn(keep)
+            .expect("a process that may not start a thread cannot keep a lock");
+    });
+    duties()
+}
+
+/// What the thread does, as long as the process lives.
+fn keep() {
+    loop {
+        match next() {
+            Duty::Run(task) => drop(task.run()),
+            Duty::Wake(waker) => waker.wake(),
+            Duty::Look(tasks) => tasks.iter().for_each(Task::look),
+        }
+    }
+}
+
+/// What there is to be done, once there is something: what is for a moment comes before what has no time.
+fn next() -> Duty {
+    let mut duties = duties();
+    loop {
+        duties.sleep = Sleep::Awake;
+        let now = Instant::now();
+        if let Some(duty) = duties.take(now) {
+            return duty;
+        }
+        let until = duties.next_moment();
+        duties.sleep = Sleep::Until(until);
+        let wait = until.map(|until| until.saturating_duration_since(now));
+        duties = match wait {
+            Some(wait) => {
+                let woken = WOKEN.wait_timeout(duties, wait);
+                woken.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => WOKEN.wait(duties).unwrap_or_else(PoisonError::into_inner),
+        };
+    }
+}
+
+impl Duties {
+    /// There is something to be done at this moment, or now (B1).
+    fn wake(&mut self, at: Option<Instant>) {
+        let Sleep::Until(until) = self.sleep else {
+            return;
+        };
+        let is_in_time = match (at, until) {
+            (Some(at), Some(until)) => until <= at,
+            (Some(_) | None, _) => false,
+        };
+        if !is_in_time {
+            self.sleep = Sleep::Awake;
+            WOKEN.notify_one();
+        }
+    }
+
+    fn take(&mut self, now: Instant) -> Option<Duty> {
+        if let Some(alarm) = self.alarms.first_entry()
+            && alarm.key().0 <= now
+        {
+            return Some(Duty::Wake(alarm.remove()));
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            let watched = std::mem::take(&mut self.watched);
+            self.look_at = (!watched.is_empty()).then(|| now + LOOK_EVERY);
+            return Some(Duty::Look(watched));
+        }
+        self.tasks.pop_front().map(Duty::Run)
+    }
+
+    fn next_moment(&self) -> Option<Instant> {
+        let alarm = self.alarms.first_key_value().map(|((at, _), _)| *at);
+        let moments = [alarm, self.look_at];
+        moments.into_iter().flatten().min()
     }
 }

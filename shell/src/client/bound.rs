@@ -14,7 +14,8 @@ use super::drive::{Heard, drive};
 use super::driver::Driver;
 use super::error::{Error, ErrorKind};
 use super::pool::Pool;
-use super::{background, clock};
+use super::task::{Crew, Task};
+use super::{clock, debt};
 
 /// A connection-bound lock that is held.
 ///
@@ -22,7 +23,7 @@ use super::{background, clock};
 /// it is dropped, its connection is closed, and the server frees it at once. So it does when the
 /// process dies.
 ///
-/// A thread of the process (see [`Lock`](super::Lock), "In the background") owns the connection and tries
+/// A thread of the process (see [`Lock`](super::Lock), "In the background") keeps the connection and tries
 /// it while it is silent. A server that cannot be reached any more may have given the lock away
 /// before we notice, at most the heartbeat and the reply timeout later. Where that matters, hand the
 /// [number](Self::number) to what is protected.
@@ -33,6 +34,8 @@ pub struct BoundLock {
     calls: Sender<BoundCall>,
     watch: Arc<BoundWatch>,
     pool: Pool,
+    /// Who brings the answers to our calls.
+    crew: Crew,
 }
 
 struct BoundWatch {
@@ -64,7 +67,7 @@ impl BoundLock {
         });
         let key = bound.key().into();
         let (answer, obtained) = bounded(1);
-        let task = BoundTask {
+        let work = BoundTask {
             driver: pool.driver().await,
             pool: pool.clone(),
             bound,
@@ -75,9 +78,11 @@ impl BoundLock {
             read: None,
             write: None,
         };
-        background::spawn(task.run(heard));
-        let number = obtained
-            .recv()
+        debt::flush_at_end();
+        let crew = Crew::of(Task::new(work.run(heard)));
+        let number = crew
+            .clone()
+            .while_waiting(obtained.recv())
             .await
             .map_err(|_| pool.error(ErrorKind::NotHeld(None)))??;
         Ok(Self {
@@ -86,6 +91,7 @@ impl BoundLock {
             calls,
             watch,
             pool: pool.clone(),
+            crew,
         })
     }
 
@@ -173,7 +179,14 @@ impl BoundLock {
     /// # Errors
     /// [`ErrorKind::NotHeld`] if it was not ours any more.
     pub async fn release(self) -> Result<(), Error> {
-        self.call(BoundCall::Release).await
+        let crew = self.crew.clone();
+        // Its end is the crew's concern as well: the connection is the next one's then.
+        let released = async move {
+            let released = self.ask(BoundCall::Release).await;
+            drop(self);
+            released
+        };
+        crew.while_waiting(released).await
     }
 
     async fn write(&self, value: Vec<u8>, exptime: Exptime, unlock: bool) -> Result<(), Error> {
@@ -187,6 +200,10 @@ impl BoundLock {
     }
 
     async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> BoundCall) -> Result<T, Error> {
+        self.crew.clone().while_waiting(self.ask(call)).await
+    }
+
+    async fn ask<T>(&self, call: impl FnOnce(Caller<T>) -> BoundCall) -> Result<T, Error> {
         calls::ask(&self.pool, &self.calls, &self.watch.loss, call).await
     }
 }

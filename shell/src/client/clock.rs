@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use latchd_core::Instant;
 use rustix::time::{ClockId, clock_gettime};
-use smol::{Timer, future};
+use smol::future;
+
+use super::background::Alarm;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
@@ -40,7 +42,7 @@ pub(super) fn since(moment: Instant) -> Duration {
 /// clock again: the timer's stands still while the machine sleeps and ours does not.
 pub(super) async fn sleep_until(moment: Option<Instant>) {
     match moment {
-        Some(moment) => drop(Timer::after(until(moment).min(LOOK_AGAIN)).await),
+        Some(moment) => Alarm::after(until(moment).min(LOOK_AGAIN)).await,
         None => future::pending().await,
     }
 }

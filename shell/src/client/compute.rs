@@ -6,7 +6,7 @@ use latchd_core::key::Key;
 use super::driver::Driver;
 use super::error::{ComputeError, Error, ErrorKind};
 use super::pool::Pool;
-use super::{background, clock};
+use super::{background, clock, debt};
 
 /// A value, and what is known of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -56,7 +56,7 @@ impl Reading {
         }
         let pool = self.pool.clone();
         // The holder is gone from the start.
-        let (_, debtor) = background::debt();
+        let (_, debtor) = debt::new();
         background::spawn(async move {
             while !machine.is_idle() {
                 // Whether it worked changes nothing for us: a win ends by time as well.

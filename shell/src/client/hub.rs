@@ -1,7 +1,7 @@
 //! One connection that many share: requests of all go out as they come, and each answer to whoever
 //! asked.
 //!
-//! A task in the background owns the socket. Whoever has something to ask puts it, encoded, behind what
+//! A [task](super::task) owns the socket, and is run by a user who waits for an answer, or in the background. Whoever has something to ask puts it, encoded, behind what
 //! others have asked, so that what comes together goes in one write; the task cuts what arrives into
 //! answers and hands them on. A [`Link`](super::link::Link) is one user's side of it.
 //!
@@ -21,11 +21,12 @@ use latchd_core::client::{AnyRequest, Received, Session};
 use slab::Slab;
 use smol::Timer;
 use smol::channel::{Receiver, Sender, bounded};
-use smol::future::{self, FutureExt};
+use smol::future::FutureExt;
 
-use super::background;
+use super::background::{self, Alarm};
 use super::door::Door;
 use super::socket::{INPUT_BYTES_MAX, Moved, Socket};
+use super::task::Task;
 
 /// What a server may say unasked, in bytes.
 const UNASKED_BYTES_MAX: usize = 4 << 10;
@@ -34,6 +35,9 @@ const UNASKED_BYTES_MAX: usize = 4 << 10;
 /// server, or what stands before it, that accepts and closes is not to be kept busy.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long those who wait for a connection may take to ask something over it, before it is read.
+const FIRST_REQUEST: Duration = Duration::from_millis(20);
+
 /// A shared connection, which may be opened, broken off and opened again. A copy is the same one; with
 /// the last copy it is closed.
 #[derive(Clone)]
@@ -41,6 +45,7 @@ pub(super) struct Hub {
     state: Arc<Mutex<HubState>>,
     /// Wakes the task.
     bell: Sender<()>,
+    task: Arc<Task>,
 }
 
 /// What the users of a hub are told.
@@ -100,8 +105,13 @@ impl Hub {
             state: Arc::clone(&state),
             rung,
         };
-        background::spawn(task.run());
-        Self { state, bell }
+        let task = background::spawn(task.run());
+        Self { state, bell, task }
+    }
+
+    /// The task that has the socket.
+    pub(super) const fn task(&self) -> &Arc<Task> {
+        &self.task
     }
 
     /// How much its users count together.
@@ -236,6 +246,18 @@ impl HubTask {
         (state.phase == Phase::Opening).then_some(state.attempt)
     }
 
+    /// Waits a moment until something is asked: what the server says unasked, as that it is full, is the answer to that.
+    async fn first_request(&self) {
+        let asked = async {
+            while lock(&self.state).session.pending() == 0 {
+                if self.rung.recv().await.is_err() {
+                    return;
+                }
+            }
+        };
+        asked.or(Alarm::after(FIRST_REQUEST)).await;
+    }
+
     /// Moves bytes until the connection is over, and says why; and whether anything has arrived over it.
     async fn serve(&self, attempt: u64, mut socket: Socket, is_of_use: &mut bool) -> io::Error {
         {
@@ -246,9 +268,7 @@ impl HubTask {
             state.phase = Phase::Open;
             state.tell(|| HubNews::Opened(attempt));
         }
-        // Those who wait for it are first: what the server says unasked, as that it is full, is the answer
-        // to what they ask.
-        future::yield_now().await;
+        self.first_request().await;
         let (mut input, mut output, mut sent) = (Vec::new(), Vec::new(), 0);
         loop {
             if sent == output.len() {

@@ -9,10 +9,12 @@ use smol::Timer;
 use smol::channel::{Receiver, Sender, unbounded};
 use smol::future::{self, FutureExt};
 
+use super::background::Alarm;
 use super::clock;
 use super::door::NotLetIn;
 use super::drive::Line;
 use super::hub::{Hub, HubNews, Seat};
+use super::task::{Crew, Task};
 
 /// How long what has come while the process was stopped may take to be read (V2 of
 /// [`drive`](super::drive)).
@@ -49,6 +51,11 @@ impl Link {
         }
     }
 
+    /// The task that has the socket.
+    pub(super) const fn task(&self) -> &Arc<Task> {
+        self.hub.task()
+    }
+
     /// Waits until there is a connection.
     ///
     /// # Errors
@@ -80,13 +87,24 @@ impl Link {
         within: Duration,
         each: impl FnMut(usize, &AnyResponse<'_>),
     ) -> io::Result<()> {
+        let crew = Crew::of(Arc::clone(self.hub.task()));
+        crew.while_waiting(self.ask_and_wait(requests, within, each))
+            .await
+    }
+
+    async fn ask_and_wait(
+        &mut self,
+        requests: &[AnyRequest<'_>],
+        within: Duration,
+        each: impl FnMut(usize, &AnyResponse<'_>),
+    ) -> io::Result<()> {
         self.connect().await?;
         for request in requests {
             self.send(request)?;
         }
         let answers = self.answers(requests.len(), each);
         let late = async {
-            Timer::after(within).await;
+            Alarm::after(within).await;
             Err(io::ErrorKind::TimedOut.into())
         };
         let answered = answers.or(late).await;

@@ -12,14 +12,16 @@ use smol::Timer;
 use smol::channel::{Receiver, Sender, bounded};
 use smol::future::FutureExt;
 
-use super::background::{self, Debtor, Holder};
+use super::background;
 use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::clock;
+use super::debt::{self, Debtor, Holder};
 use super::drive::{Heard, drive};
 use super::error::{Error, ErrorKind};
 use super::link::Link;
 use super::pool::Pool;
 use super::short;
+use super::task::{Crew, Task};
 
 /// A leased lock that is held.
 ///
@@ -29,10 +31,11 @@ use super::short;
 ///
 /// # In the background
 ///
-/// A thread of the process, shared by all its locks, owns the connections, each of which many leases share
+/// A thread of the process, shared by all its locks, keeps the connections, each of which many leases share
 /// ([`ClientOptions::connections`](super::ClientOptions::connections)): it renews at a third of
 /// the ttl, asks over a new connection when one breaks, and notices a failed renewal and the end of the
-/// ttl, whatever the caller's executor is doing. So a caller that hangs holds its lock for ever; where that can be, set
+/// ttl, whatever the caller's executor is doing. Whoever waits for an answer sends and reads himself meanwhile; if his
+/// executor does not let him, that thread does so, 20 ms later. So a caller that hangs holds its lock for ever; where that can be, set
 /// [`hold_max`](super::LockOptions::hold_max).
 ///
 /// # What it promises
@@ -56,6 +59,8 @@ pub struct Lock {
     calls: Sender<LockCall>,
     watch: Arc<LockWatch>,
     pool: Pool,
+    /// Those who bring the answers to our calls.
+    crew: Crew,
     /// From when this is dropped on, the task is to give the lock back.
     _holder: Holder,
 }
@@ -100,6 +105,7 @@ impl Lock {
     ) -> Result<Self, Error> {
         let keys: Vec<Box<[u8]>> = leases.keys().map(Box::from).collect();
         let link = pool.link(keys.len());
+        let connection = Arc::clone(link.task());
         Self::keep(pool, keys, value, |end| {
             let task = LockTask {
                 link,
@@ -113,7 +119,7 @@ impl Lock {
                 release: None,
                 _debtor: end.debtor,
             };
-            background::spawn(task.run(end.calls));
+            Crew::with(Task::new(task.run(end.calls)), connection)
         })
         .await
     }
@@ -128,6 +134,8 @@ impl Lock {
         let keys = vec![bound.key().into()];
         Self::keep(pool, keys, value, |end| {
             background::spawn(short::keep(pool.clone(), driver, bound, end));
+            // It may have to be renewed sooner than it is noticed that its caller does not come.
+            Crew::default()
         })
         .await
     }
@@ -137,7 +145,7 @@ impl Lock {
         pool: &Pool,
         keys: Vec<Box<[u8]>>,
         value: TokenValue,
-        begin: impl FnOnce(TaskEnd),
+        begin: impl FnOnce(TaskEnd) -> Crew,
     ) -> Result<Self, Error> {
         let (calls, heard) = bounded(CALLS_MAX);
         let (alive, lost) = bounded(1);
@@ -148,16 +156,18 @@ impl Lock {
             lost,
         });
         let (answer, obtained) = bounded(1);
-        let (holder, debtor) = background::debt();
-        begin(TaskEnd {
+        let (holder, debtor) = debt::new();
+        debt::flush_at_end();
+        let crew = begin(TaskEnd {
             calls: heard,
             watch: Arc::clone(&watch),
             alive,
             obtain: answer,
             debtor,
         });
-        let numbers = obtained
-            .recv()
+        let numbers = crew
+            .clone()
+            .while_waiting(obtained.recv())
             .await
             .map_err(|_| pool.error(ErrorKind::NotHeld(None)))??;
         Ok(Self {
@@ -167,6 +177,7 @@ impl Lock {
             calls,
             watch,
             pool: pool.clone(),
+            crew,
             _holder: holder,
         })
     }
@@ -246,7 +257,14 @@ impl Lock {
     /// [`ErrorKind::NotHeld`] if it was not ours any more: what it protected may have been done by
     /// another as well. Any other if the server does not say; it frees it after its ttl then.
     pub async fn release(self) -> Result<(), Error> {
-        self.try_release().await
+        let crew = self.crew.clone();
+        // Its end is the crew's concern as well.
+        let released = async move {
+            let released = self.ask(LockCall::Release).await;
+            drop(self);
+            released
+        };
+        crew.while_waiting(released).await
     }
 
     /// As [`release`](Self::release), and can be tried again if it fails: what the server was asked and
@@ -306,6 +324,10 @@ impl Lock {
     }
 
     async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> LockCall) -> Result<T, Error> {
+        self.crew.clone().while_waiting(self.ask(call)).await
+    }
+
+    async fn ask<T>(&self, call: impl FnOnce(Caller<T>) -> LockCall) -> Result<T, Error> {
         calls::ask(&self.pool, &self.calls, &self.watch.loss, call).await
     }
 }

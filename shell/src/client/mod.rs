@@ -42,7 +42,7 @@
 //!
 //! Whatever executor the caller uses, or none, is fine: sockets and timers are async-io's, which has
 //! a thread of its own, and what must go on while a lock is held is done by another thread of ours,
-//! one for the whole process (see [`Lock`], "In the background").
+//! one for the whole process (see [`Lock`], "In the background"). What a call asks is sent and read by whoever waits for it.
 //!
 //! Without an executor at all, [`blocking`] has the same calls as functions that return when they are done.
 //!
@@ -58,6 +58,7 @@ mod clock;
 mod cluster;
 mod compute;
 mod connection;
+mod debt;
 mod door;
 mod drive;
 mod driver;
@@ -72,6 +73,7 @@ mod pool;
 mod server;
 mod short;
 mod socket;
+mod task;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]

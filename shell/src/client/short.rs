@@ -7,9 +7,9 @@ use std::time::Duration;
 use latchd_core::client::{Bound, BoundNews, Failure, TermsError};
 use smol::channel::Sender;
 
-use super::background::Debtor;
 use super::calls::{Caller, reply};
 use super::clock;
+use super::debt::Debtor;
 use super::drive::{Heard, drive};
 use super::driver::Driver;
 use super::error::{Error, ErrorKind};

@@ -1,0 +1,200 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use smol::block_on;
+use smol::channel::{Receiver, Sender, bounded, unbounded};
+use smol::future::{self, FutureExt};
+
+use super::super::background::{self, Alarm};
+use super::*;
+
+/// More than what is due in the background takes, on a machine that does other things too.
+const DUE: Duration = Duration::from_secs(20);
+
+/// Answers each question with the thread on which it was heard.
+fn echo() -> (Arc<Task>, Sender<Sender<ThreadId>>) {
+    let (ask, asked) = unbounded::<Sender<ThreadId>>();
+    let work = async move {
+        while let Ok(answer) = asked.recv().await {
+            // The caller may have gone.
+            let _ = answer.try_send(thread::current().id());
+        }
+    };
+    (Task::new(work), ask)
+}
+
+fn question(ask: &Sender<Sender<ThreadId>>) -> Receiver<ThreadId> {
+    let (answer, answered) = bounded(1);
+    ask.try_send(answer).unwrap();
+    answered
+}
+
+/// On which thread it was heard; nobody waits for ever for what is lost.
+fn heard_by(answer: &Receiver<ThreadId>) -> ThreadId {
+    block_on(async { answer.recv().await.ok() }.or(async {
+        smol::Timer::after(DUE).await;
+        None
+    }))
+    .expect("the question is lost")
+}
+
+fn wait_for(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < DUE, "it is overdue");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Polls once, as an executor does that does not come again.
+fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_caller_who_waits_runs_the_task_himself() {
+    let (task, ask) = echo();
+    let here = thread::current().id();
+    for _ in 0..100 {
+        let crew = Crew::of(Arc::clone(&task));
+        let call = async { question(&ask).recv().await.unwrap() };
+        assert_eq!(block_on(crew.while_waiting(call)), here);
+    }
+}
+
+#[test]
+fn a_task_whose_caller_has_gone_is_run_in_the_background() {
+    let (task, ask) = echo();
+    let mut waits = Box::pin(Crew::of(Arc::clone(&task)).while_waiting(future::pending::<()>()));
+    assert!(poll_once(waits.as_mut()).is_pending());
+    drop(waits);
+    let answer = question(&ask);
+    assert_ne!(heard_by(&answer), thread::current().id());
+}
+
+#[test]
+fn a_task_that_nobody_has_begun_is_begun_in_the_background() {
+    let (task, ask) = echo();
+    let answer = question(&ask);
+    drop(Crew::of(task).while_waiting(future::pending::<()>()));
+    assert_ne!(heard_by(&answer), thread::current().id());
+}
+
+#[test]
+fn a_caller_who_does_not_come_holds_nobody_up() {
+    let (task, ask) = echo();
+    let mut waits = Box::pin(Crew::of(Arc::clone(&task)).while_waiting(future::pending::<()>()));
+    assert!(poll_once(waits.as_mut()).is_pending());
+    // He has it in hand still, and is told in vain.
+    let answer = question(&ask);
+    assert_ne!(heard_by(&answer), thread::current().id());
+    // From then on it is the background's, until somebody comes.
+    let answer = question(&ask);
+    assert_ne!(heard_by(&answer), thread::current().id());
+    // It may be at it still for a moment.
+    wait_for(|| {
+        let call = async { question(&ask).recv().await.unwrap() };
+        block_on(Crew::of(Arc::clone(&task)).while_waiting(call)) == thread::current().id()
+    });
+    drop(waits);
+}
+
+#[test]
+fn who_has_no_task_in_hand_is_told_by_it() {
+    let (task, ask) = echo();
+    let mut first = Box::pin(Crew::of(Arc::clone(&task)).while_waiting(future::pending::<()>()));
+    assert!(poll_once(first.as_mut()).is_pending());
+    let second = thread::spawn(move || {
+        let call = async { question(&ask).recv().await.unwrap() };
+        block_on(Crew::of(task).while_waiting(call))
+    });
+    let heard_by = second.join().unwrap();
+    assert_ne!(heard_by, thread::current().id(), "we do not come");
+}
+
+/// Every wake-up is followed by a run, whoever is there to run it.
+#[test]
+fn no_question_is_lost_between_callers_who_come_and_go() {
+    const CALLERS: usize = 4;
+    const QUESTIONS: usize = 2_000;
+    let (task, ask) = echo();
+    let answered = Arc::new(AtomicUsize::new(0));
+    let (done, ended) = mpsc::channel();
+    for caller in 0..CALLERS {
+        let (task, ask, done) = (Arc::clone(&task), ask.clone(), done.clone());
+        let answered = Arc::clone(&answered);
+        thread::spawn(move || {
+            for number in 0..QUESTIONS {
+                let crew = Crew::of(Arc::clone(&task));
+                let call = async { question(&ask).recv().await.is_ok() };
+                if (number + caller) % 3 == 0 {
+                    // One who looks once and leaves, and waits without the task.
+                    let answer = question(&ask);
+                    let mut leaves = Box::pin(crew.while_waiting(future::pending::<()>()));
+                    assert!(poll_once(leaves.as_mut()).is_pending());
+                    drop(leaves);
+                    let _ = heard_by(&answer);
+                } else {
+                    assert!(block_on(crew.while_waiting(call)));
+                }
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..CALLERS {
+        assert!(ended.recv_timeout(DUE).is_ok(), "a question is lost");
+    }
+    assert_eq!(answered.load(Ordering::Relaxed), CALLERS * QUESTIONS);
+}
+
+#[test]
+fn a_task_that_panics_has_ended() {
+    let (ask, asked) = bounded::<()>(1);
+    let task = Task::new(async move {
+        asked.recv().await.unwrap();
+        panic!("as it should");
+    });
+    let caller = thread::spawn({
+        let task = Arc::clone(&task);
+        move || {
+            ask.try_send(()).unwrap();
+            block_on(Crew::of(task).while_waiting(future::pending::<()>()));
+        }
+    });
+    assert!(caller.join().is_err());
+    assert!(lock(&task.work).is_none());
+}
+
+#[test]
+fn a_task_that_is_never_done_leaves_others_their_turn() {
+    let task = Task::new(async {
+        loop {
+            future::yield_now().await;
+        }
+    });
+    let other = async {
+        for _ in 0..10 {
+            future::yield_now().await;
+        }
+    };
+    let busy = Crew::of(task).while_waiting(future::pending::<()>());
+    block_on(busy.or(other));
+}
+
+#[test]
+fn alarms_ring_in_their_order_and_not_before() {
+    let rung = Arc::new(Mutex::new(Vec::new()));
+    let begun = Instant::now();
+    for ms in [60, 20, 40] {
+        let rung = Arc::clone(&rung);
+        background::spawn(async move {
+            Alarm::after(Duration::from_millis(ms)).await;
+            lock(&rung).push((ms, begun.elapsed() >= Duration::from_millis(ms)));
+        });
+    }
+    wait_for(|| lock(&rung).len() == 3);
+    assert_eq!(*lock(&rung), [(20, true), (40, true), (60, true)]);
+}
