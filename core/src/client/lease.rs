@@ -248,7 +248,7 @@ impl Lease {
     pub fn refresh(&mut self, now: Instant, ttl: Duration) -> Result<(), TermsError> {
         check_ttl(ttl)?;
         if !self.has_time(now) {
-            self.news.push_back(LeaseNews::NotHeld);
+            self.deny(now);
             return Ok(());
         }
         self.terms.ttl = ttl;
@@ -264,12 +264,32 @@ impl Lease {
     /// [`Undone`](LeaseNews::Undone).
     pub fn measure(&mut self, now: Instant) {
         if !self.has_time(now) {
-            return self.news.push_back(LeaseNews::NotHeld);
+            return self.deny(now);
         }
         self.measure_asked = true;
         if self.turn == Turn::Rest {
             self.begin(Query::Ask, now);
         }
+    }
+
+    /// There is nothing to refresh or to measure. If its time is over and that has not been noticed, that
+    /// is what is told.
+    fn deny(&mut self, now: Instant) {
+        if self.lost_by(now).is_none() {
+            self.news.push_back(LeaseNews::NotHeld);
+        }
+    }
+
+    /// Whether it is lost and that has not been told, or is lost by now.
+    pub(super) fn lost_by(&mut self, now: Instant) -> Option<Loss> {
+        self.pass_time(now);
+        self.news.iter().find_map(|news| {
+            if let LeaseNews::Lost(loss) = news {
+                Some(*loss)
+            } else {
+                None
+            }
+        })
     }
 
     /// Gives it back. Ends in [`Released`](LeaseNews::Released), [`NotHeld`](LeaseNews::NotHeld) or

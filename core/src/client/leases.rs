@@ -116,8 +116,9 @@ impl Leases {
     /// [`TermsError`] if the server cannot measure `ttl`.
     pub fn refresh(&mut self, now: Instant, ttl: Duration) -> Result<(), TermsError> {
         if !self.has_time(now) {
-            self.news.push_back(LeaseNews::NotHeld);
-            return super::terms::check_ttl(ttl);
+            super::terms::check_ttl(ttl)?;
+            self.deny(now);
+            return Ok(());
         }
         for lease in &mut self.all {
             lease.refresh(now, ttl)?;
@@ -130,13 +131,22 @@ impl Leases {
     /// Asks the server how long all of them last; see [`Lease::measure`].
     pub fn measure(&mut self, now: Instant) {
         if !self.has_time(now) {
-            return self.news.push_back(LeaseNews::NotHeld);
+            return self.deny(now);
         }
         for lease in &mut self.all {
             lease.measure(now);
         }
         self.measurements = self.all.len();
         (self.undone, self.least) = (None, None);
+    }
+
+    /// As that of one: if one is lost and that has not been told, that is what is told.
+    fn deny(&mut self, now: Instant) {
+        let mut all = self.all.iter_mut();
+        match all.find_map(|lease| lease.lost_by(now)) {
+            Some(loss) if self.goal == LeasesGoal::Hold => self.lose(loss),
+            _ => self.news.push_back(LeaseNews::NotHeld),
+        }
     }
 
     /// Gives all of them back, the last first; see [`Lease::release`].

@@ -202,6 +202,22 @@ fn a_refresh_for_less_is_believed_from_its_sending_on() {
     assert!(!lease.is_held(at(2_001)));
 }
 
+#[test]
+fn who_asks_before_the_end_was_noticed_is_told_of_it() {
+    let asks: [fn(&mut Lease); 2] = [
+        |lease| lease.refresh(at(9_000), Duration::from_secs(1)).unwrap(),
+        |lease| lease.measure(at(9_000)),
+    ];
+    for ask in asks {
+        let mut lease = held(terms());
+        ask(&mut lease);
+        assert_eq!(step(&mut lease, 9_000), "Tell(Lost(Expired))");
+        assert!(step(&mut lease, 9_000).starts_with("Wait"));
+        ask(&mut lease);
+        assert_eq!(step(&mut lease, 9_000), "Tell(NotHeld)");
+    }
+}
+
 impl Terms {
     /// `held` spells out the add of a 3 s lease.
     fn with_first_ttl(mut self) -> Self {

@@ -201,3 +201,21 @@ fn a_loss_that_is_told_while_all_are_given_back_is_no_answer_to_that() {
     );
     assert!(both.is_idle());
 }
+
+#[test]
+fn who_asks_before_the_end_was_noticed_is_told_of_it() {
+    let asks: [fn(&mut Leases); 2] = [
+        |both| both.refresh(at(9_000), Duration::from_secs(1)).unwrap(),
+        |both| both.measure(at(9_000)),
+    ];
+    for ask in asks {
+        let mut both = leases(&["a", "b"], &terms());
+        both.obtain(at(0));
+        play(&mut both, 0, |_| "HD c7\r\n");
+        assert!(both.is_held(at(0)));
+        ask(&mut both);
+        assert_eq!(play(&mut both, 9_000, |_| ""), ["Lost(Expired)"]);
+        ask(&mut both);
+        assert_eq!(play(&mut both, 9_000, |_| ""), ["NotHeld"]);
+    }
+}
