@@ -1,9 +1,10 @@
 //! One connection that many share: requests of all go out as they come, and each answer to whoever
 //! asked.
 //!
-//! A [task](super::task) owns the socket, and is run by a user who waits for an answer, or in the background. Whoever has something to ask puts it, encoded, behind what
-//! others have asked, so that what comes together goes in one write; the task cuts what arrives into
-//! answers and hands them on. A [`Link`](super::link::Link) is one user's side of it.
+//! A [task](super::task) owns the socket, and is run by a user who waits for an answer, or in the background. Whoever has
+//! something to ask puts it, encoded, behind what others have asked, so that what comes together goes in
+//! one write; the task cuts what arrives into answers and hands them on. A [`Link`](super::link::Link) is
+//! one user's side of it.
 //!
 //! - H1: answers are handed on in the order of the requests, each once, to whoever asked.
 //! - H2: a connection is an attempt with a number. Who has been told its number is told of its end,
