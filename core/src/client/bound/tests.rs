@@ -191,6 +191,10 @@ fn a_check_is_a_sign_of_life() {
     play(&mut bound, 0, &["OK\r\n"]);
     bound.check();
     assert_eq!(play(&mut bound, 1, &["MN\r\n"]), ["mn", "Checked"]);
+    // What is no answer to it is no sign of anything.
+    bound.check();
+    let done = play(&mut bound, 1, &["SERVER_ERROR out of memory\r\n"]);
+    assert!(done.last().unwrap().starts_with("Undone("), "{done:?}");
     bound.check();
     play(&mut bound, 2, &[]);
     bound.disconnected(at(3));

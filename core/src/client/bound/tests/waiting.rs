@@ -137,6 +137,11 @@ fn so_many_tries_are_waited_for_as_long_as_they_would_take() {
     assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F", "ml k F w300"]);
     bound.reply(at(301), &locked());
     assert_eq!(play(&mut bound, 301, &[]), ["NotObtained(Held)"]);
+    // A server that does not wait is asked as often as was said, however long that takes.
+    let mut polled = asked(terms.clone());
+    let answers = [HELD, "CLIENT_ERROR invalid flag\r\n"];
+    assert_eq!(play(&mut polled, 0, &answers).len(), 2);
+    assert_eq!(play(&mut polled, 350, &[HELD]), ["ml k F"]);
     // The deadline is the deadline.
     let mut short = asked(BoundTerms {
         deadline: Some(Duration::from_millis(200)),
