@@ -9,12 +9,13 @@
 
 mod builds;
 mod copy;
+mod drawn;
 mod layer;
 mod mutant;
 mod trial;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -23,12 +24,15 @@ use layer::Layer;
 use trial::Trial;
 
 const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--part=I/N] [NAME…]
+       latchd-mutants --drawn DIFF…
 
   NAME        the name of a patch in model/mutants, without `.patch`; all of them if none is given
   --builds    first of all applies each patch there is, and fails if the core cannot be built with it
   --layers    asks unit tests, transcripts, properties and simulation as well, and says which find it
   --show      prints the shortest way that the model has found, as a transcript
-  --part=I/N  every Nth of them, from the Ith on: with each I from 1 to N, each is asked once";
+  --part=I/N  every Nth of them, from the Ith on: with each I from 1 to N, each is asked once
+  --drawn     asks the layers one after the other, and no model, of each DIFF that cargo-mutants has left (mutants.out/diff),
+              until one finds it; fails if none does";
 
 #[derive(Debug, Default)]
 struct Arguments {
@@ -78,11 +82,18 @@ fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
 }
 
 fn main() -> ExitCode {
-    let Some(arguments) = parse(std::env::args().skip(1)) else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let complaints = match words.split_first() {
+        Some((option, diffs)) if option == "--drawn" && !diffs.is_empty() => ask_of_drawn(diffs),
+        _ => {
+            let Some(arguments) = parse(words.into_iter()) else {
+                eprintln!("{USAGE}");
+                return ExitCode::from(2);
+            };
+            run(&arguments)
+        }
     };
-    match run(&arguments) {
+    match complaints {
         Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,
         Ok(complaints) => {
             println!("\n{}", complaints.join("\n"));
@@ -95,15 +106,27 @@ fn main() -> ExitCode {
     }
 }
 
+/// Copies the checkout. Returns that, and the folder for what is said.
+fn checkout() -> Result<(Copy, PathBuf), String> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = package.ancestors().nth(2).expect("it is model/mutants");
+    let folder = root.join("target/mutants");
+    Ok((Copy::of(root, &folder)?, folder))
+}
+
+/// Asks the layers of what cargo-mutants has left. Returns what is said of those that none of them finds.
+fn ask_of_drawn(diffs: &[String]) -> Result<Vec<String>, String> {
+    let (copy, folder) = checkout()?;
+    let diffs: Vec<&Path> = diffs.iter().map(Path::new).collect();
+    drawn::complaints(&copy, &folder, &diffs)
+}
+
 /// Puts the bugs to the test. Returns what is not as the patches say.
 ///
 /// # Errors
 /// None of them could be put to the test.
 fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = package.ancestors().nth(2).expect("it is model/mutants");
-    let folder = root.join("target/mutants");
-    let copy = Copy::of(root, &folder)?;
+    let (copy, folder) = checkout()?;
     // The copy's own, so that whoever goes on working does not change what is asked.
     let mut mutants = mutant::all(&copy.path("model/mutants"))?;
     let is_there = |name: &&String| mutants.iter().any(|mutant| mutant.name == **name);
