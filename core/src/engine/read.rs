@@ -78,8 +78,8 @@ impl<S: Store> Core<S> {
             Err(_) => return Reply::Miss,
         };
         if get.lock {
-            self.stats.counters.cmd_lock += 1;
             // The one thing that can be refused, so it comes before anything has changed (E1).
+            self.stats.counters.cmd_lock += 1;
             slot = match self
                 .may_lock(conn, get.key, Some(slot), header.locked)
                 .and_then(|()| self.make_room_for_lock(LockTable::bytes_for(get.key), Some(slot)))
