@@ -3,8 +3,8 @@
 //!
 //! Items are a map with every property of an item spelled out; a lock is an entry in a second map;
 //! time is in milliseconds. It evicts nothing of itself; who compares it with a core that does
-//! tells it ([`Oracle::evict`]). Where it knows what items take, it says what there is room for ([`ByItem`]). It shares the types of commands with the core, and no code that
-//! decides anything.
+//! tells it ([`Oracle::evict`]). Where it knows what items take, it says what there is room for ([`ByItem`]).
+//! It shares the types of commands with the core, and no code that decides anything.
 //!
 //! Source: the protocol page of latchd (docs/PROTOCOL.md), memcached's `doc/protocol.txt`, and the
 //! lock specification of yrmcds.

@@ -17,7 +17,7 @@ use crate::store::Visited;
 const CURSOR_BITS: u32 = 56;
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
-    /// A page from `cursor` on; as [`Store::scan`](crate::Store::scan). At least one bucket is shown,
+    /// A page from `cursor` on; as [`Store::scan`](crate::store::Store::scan). At least one bucket is shown,
     /// whatever `items_max` says.
     pub(super) fn page<'a>(
         &'a self,
