@@ -219,3 +219,15 @@ fn who_asks_before_the_end_was_noticed_is_told_of_it() {
         assert_eq!(play(&mut both, 9_000, |_| ""), ["NotHeld"]);
     }
 }
+
+#[test]
+fn who_asks_of_what_is_being_given_back_is_told_that_it_is_not_held() {
+    let mut both = leases(&["a", "b"], &terms());
+    both.obtain(at(0));
+    play(&mut both, 0, |_| "HD c7\r\n");
+    // Their time is over as well, and nobody has looked.
+    both.release(at(9_000));
+    both.measure(at(9_000));
+    let done = play(&mut both, 9_000, |_| "HD\r\n");
+    assert_eq!(done, ["NotHeld", "md b C7", "md a C7", "Released"]);
+}
