@@ -34,8 +34,9 @@ use super::task::{Crew, Task};
 /// A thread of the process, shared by all its locks, keeps the connections, each of which many leases share
 /// ([`ClientOptions::connections`](super::ClientOptions::connections)): it renews at a third of
 /// the ttl, asks over a new connection when one breaks, and notices a failed renewal and the end of the
-/// ttl, whatever the caller's executor is doing. Whoever waits for an answer sends and reads himself meanwhile; if his
-/// executor does not let him, that thread does so, 20 ms later. So a caller that hangs holds its lock for ever; where that can be, set
+/// ttl, whatever the caller's executor is doing. Whoever waits for an answer sends and reads himself
+/// meanwhile; if his executor does not let him, that thread does so, 20 ms later. So a caller that hangs
+/// holds its lock for ever; where that can be, set
 /// [`hold_max`](super::LockOptions::hold_max).
 ///
 /// # What it promises

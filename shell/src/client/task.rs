@@ -1,12 +1,13 @@
 //! A task of ours, which is run by the thread in the [background], or by whoever waits for what it does.
 //!
-//! An answer that a caller waits for is brought by tasks: that which keeps his lock, and that which has the connection. While
-//! he waits he runs them himself, so that nothing of it goes from thread to thread and back. What he does not
-//! do is done by the thread in the background, which is there whatever the caller's executor does.
+//! An answer that a caller waits for is brought by tasks: that which keeps his lock, and that which has the
+//! connection. While he waits he runs them himself, so that nothing of it goes from thread to thread and
+//! back. What he does not do is done by the thread in the background, which is there whatever the caller's
+//! executor does.
 //!
 //! - T1: one thread at a time runs a task, and runs it again after each wake-up.
-//! - T2: a task that is woken is the concern of somebody who comes: of the caller who has it in hand, or, from when he has left, or
-//!   has not come for two looks of the background, of the background.
+//! - T2: a task that is woken is the concern of somebody who comes: of the caller who has it in hand, or,
+//!   from when he has left, or has not come for two looks of the background, of the background.
 //! - T3: one caller at a time has a task in hand. Whoever else waits for what it does is told by it.
 
 use std::future::Future;
