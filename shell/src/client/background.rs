@@ -7,9 +7,11 @@
 //!
 //! - B1: an [`Alarm`] wakes the thread when it is time, and one that is set wakes it only if it is for sooner than the
 //!   thread would look anyway.
+//! - B2: a duty that panics ends neither the thread nor another duty.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -172,11 +174,13 @@ fn begin() -> MutexGuard<'static, Duties> {
 /// What the thread does, as long as the process lives.
 fn keep() {
     loop {
-        match next() {
+        let duty = next();
+        // It keeps the locks of all: what panics, as a waker of some executor may, concerns nobody else (B2).
+        let _ = catch_unwind(AssertUnwindSafe(|| match duty {
             Duty::Run(task) => drop(task.run()),
             Duty::Wake(waker) => waker.wake(),
             Duty::Look(tasks) => tasks.iter().for_each(Task::look),
-        }
+        }));
     }
 }
 

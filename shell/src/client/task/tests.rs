@@ -169,6 +169,15 @@ fn a_task_that_panics_has_ended() {
 }
 
 #[test]
+fn a_panic_in_the_background_concerns_nobody_else() {
+    background::spawn(async { panic!("as it should") });
+    let (task, ask) = echo();
+    let answer = question(&ask);
+    background::queue(task);
+    assert_ne!(heard_by(&answer), thread::current().id());
+}
+
+#[test]
 fn a_task_that_is_never_done_leaves_others_their_turn() {
     let task = Task::new(async {
         loop {
