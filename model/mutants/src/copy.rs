@@ -141,7 +141,10 @@ impl Copy {
 }
 
 /// What a program has said if all went well.
-fn succeeded(program: &str, output: io::Result<Output>) -> Result<String, String> {
+///
+/// # Errors
+/// It is not there, or did not succeed: what it said of that.
+pub(crate) fn succeeded(program: &str, output: io::Result<Output>) -> Result<String, String> {
     let output = output.map_err(|error| format!("{program}: {error}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

@@ -12,18 +12,22 @@ mod copy;
 mod drawn;
 mod layer;
 mod mutant;
+mod switched;
 mod trial;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use copy::Copy;
 use layer::Layer;
+use switched::Choice;
 use trial::Trial;
 
 const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--part=I/N] [NAME…]
+       latchd-mutants --all | --since COMMIT | --again
        latchd-mutants --drawn DIFF…
 
   NAME        the name of a patch in model/mutants, without `.patch`; all of them if none is given
@@ -31,6 +35,10 @@ const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--par
   --layers    asks unit tests, transcripts, properties and simulation as well, and says which find it
   --show      prints the shortest way that the model has found, as a transcript
   --part=I/N  every Nth of them, from the Ith on: with each I from 1 to N, each is asked once
+  --all       asks the layers of every mutant of the core that cargo-mutants lists, in one build; fails for what none finds and
+              model/mutants/survivors.txt does not know, and for what that says and is not so
+  --since COMMIT  the same of what was changed in the core since a commit
+  --again     the same of what nothing has found the last time
   --drawn     asks the layers one after the other, and no model, of each DIFF that cargo-mutants has left (mutants.out/diff),
               until one finds it; fails if none does";
 
@@ -85,6 +93,9 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let complaints = match words.split_first() {
         Some((option, diffs)) if option == "--drawn" && !diffs.is_empty() => ask_of_drawn(diffs),
+        Some((option, [])) if option == "--all" => ask_of_listed(Listed::All),
+        Some((option, [])) if option == "--again" => ask_of_listed(Listed::Again),
+        Some((option, [commit])) if option == "--since" => ask_of_listed(Listed::Since(commit)),
         _ => {
             let Some(arguments) = parse(words.into_iter()) else {
                 eprintln!("{USAGE}");
@@ -106,12 +117,46 @@ fn main() -> ExitCode {
     }
 }
 
+/// Which of the mutants that cargo-mutants lists.
+#[derive(Clone, Copy, Debug)]
+enum Listed<'a> {
+    All,
+    Again,
+    /// In what was changed since a commit.
+    Since(&'a str),
+}
+
+/// The root of the checkout.
+fn root() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.ancestors().nth(2).expect("it is model/mutants")
+}
+
 /// Copies the checkout. Returns that, and the folder for what is said.
 fn checkout() -> Result<(Copy, PathBuf), String> {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = package.ancestors().nth(2).expect("it is model/mutants");
+    let root = root();
     let folder = root.join("target/mutants");
     Ok((Copy::of(root, &folder)?, folder))
+}
+
+/// Asks the layers of mutants that cargo-mutants lists. Returns what is said of those that none of them finds.
+fn ask_of_listed(choice: Listed<'_>) -> Result<Vec<String>, String> {
+    let root = root();
+    let folder = root.join("target/mutants/switched");
+    let copy = Copy::of(root, &folder)?;
+    let diff = folder.join("since.diff");
+    let choice = match choice {
+        Listed::All => Choice::All,
+        Listed::Again => Choice::Again,
+        Listed::Since(commit) => {
+            let words = ["diff", commit, "--", "core/src"];
+            let said = Command::new("git").args(words).current_dir(root).output();
+            let said = copy::succeeded("git diff", said)?;
+            fs::write(&diff, said).map_err(|error| format!("{}: {error}", diff.display()))?;
+            Choice::InDiff(&diff)
+        }
+    };
+    switched::complaints(&copy, &folder, choice)
 }
 
 /// Asks the layers of what cargo-mutants has left. Returns what is said of those that none of them finds.

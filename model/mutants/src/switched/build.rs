@@ -1,0 +1,248 @@
+//! The core with all its mutants in it, as far as they can be built.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde::Deserialize;
+
+use super::edit::{Blame, Number, Rendered};
+use super::list::Listed;
+use super::plant::planted;
+use crate::copy::Copy;
+
+/// What the core reads to know which mutant is switched on; the number of all of them comes at its end.
+const SWITCH: &str = include_str!("switch.rs.txt");
+
+/// How often what cannot be built is taken out. One error hides others, so it takes a few rounds.
+const ROUNDS: usize = 40;
+
+/// Why a mutant is not in the build.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Left {
+    /// Nobody could build it.
+    DoesNotCompile,
+    /// It can be built, but not beside what was written.
+    CannotBeSwitched,
+}
+
+/// A copy of the checkout in which mutants can be switched on.
+#[derive(Debug)]
+pub(crate) struct Switched<'a> {
+    copy: &'a Copy,
+    /// Those that are not in it.
+    pub(crate) left: BTreeMap<Number, Left>,
+}
+
+impl<'a> Switched<'a> {
+    /// Plants all mutants that can be built.
+    ///
+    /// # Errors
+    /// The core cannot be read or written, or cannot be built although nothing of what is wrong lies in a mutant.
+    pub(crate) fn of(copy: &'a Copy, mutants: &[Listed]) -> Result<Self, String> {
+        let mut switched = Self {
+            copy,
+            left: BTreeMap::new(),
+        };
+        let lib = copy.path("core/src/lib.rs");
+        let text = read(&lib)?;
+        let text = text.replacen(
+            "#![no_std]",
+            "#![no_std]\n#![allow(internal_features)]\n#![feature(core_intrinsics, const_eval_select)]",
+            1,
+        );
+        write(&lib, &(text + "\nmod switch;\n"))?;
+        let count = format!("\nconst COUNT: usize = {};\n", mutants.len());
+        write(
+            &copy.path("core/src/switch.rs"),
+            &format!("{SWITCH}{count}"),
+        )?;
+
+        let mut files: BTreeMap<&str, Vec<(Number, &Listed)>> = BTreeMap::new();
+        for (number, mutant) in mutants.iter().enumerate() {
+            files
+                .entry(&mutant.file)
+                .or_default()
+                .push((number, mutant));
+        }
+        let mut sources = BTreeMap::new();
+        for file in files.keys() {
+            sources.insert(*file, read(&copy.path(file))?);
+        }
+        for _ in 0..ROUNDS {
+            let mut rendered = BTreeMap::new();
+            for (file, mutants) in &files {
+                let text = switched.render(&sources[file], mutants)?;
+                write(&copy.path(file), &text.text)?;
+                rendered.insert(*file, text);
+            }
+            let wrong = switched.wrong(&rendered)?;
+            if wrong.is_empty() {
+                return Ok(switched);
+            }
+            for (number, left) in wrong {
+                switched.left.insert(number, left);
+            }
+        }
+        Err(format!(
+            "after {ROUNDS} rounds there are still mutants that do not compile"
+        ))
+    }
+
+    fn render(&mut self, text: &str, mutants: &[(Number, &Listed)]) -> Result<Rendered, String> {
+        let mut mutants = mutants.to_vec();
+        mutants.retain(|(number, _)| !self.left.contains_key(number));
+        let done = planted(text, &mutants).map_err(|error| format!("syn: {error}"))?;
+        for (number, _) in mutants {
+            if done.impossible.contains(&number) {
+                self.left.insert(number, Left::DoesNotCompile);
+            } else if !done.numbers.contains(&number) {
+                self.left.insert(number, Left::CannotBeSwitched);
+            }
+        }
+        Ok(Rendered::of(text, done.edits))
+    }
+
+    /// The mutants that the compiler complains of, in what was written last.
+    fn wrong(
+        &self,
+        rendered: &BTreeMap<&str, Rendered>,
+    ) -> Result<BTreeSet<(Number, Left)>, String> {
+        let output = self.cargo(&["check", "--package=latchd-core", "--all-features"])?;
+        if output.status.success() {
+            return Ok(BTreeSet::new());
+        }
+        let mut wrong = BTreeSet::new();
+        for error in messages(&output)?.filter_map(Message::error) {
+            let mut is_ours = false;
+            for span in error.spans.iter().filter(|span| span.is_primary) {
+                let text = rendered
+                    .iter()
+                    .find(|(file, _)| span.file_name.ends_with(**file));
+                match text.and_then(|(_, text)| text.blame(span.byte_start)) {
+                    Some(Blame::Mutant(number)) => {
+                        wrong.insert((*number, Left::DoesNotCompile));
+                    }
+                    Some(Blame::Arms(numbers)) => {
+                        wrong.extend(numbers.iter().map(|number| (*number, Left::DoesNotCompile)));
+                    }
+                    Some(Blame::Planting(numbers)) => {
+                        wrong.extend(
+                            numbers
+                                .iter()
+                                .map(|number| (*number, Left::CannotBeSwitched)),
+                        );
+                    }
+                    None => continue,
+                }
+                is_ours = true;
+            }
+            // What is said at the end, of how many errors there were, is nowhere.
+            if !is_ours && !error.spans.is_empty() {
+                return Err(error.rendered.unwrap_or_default());
+            }
+        }
+        if wrong.is_empty() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        Ok(wrong)
+    }
+
+    /// A folder of the copy.
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+        self.copy.path(name)
+    }
+
+    /// Builds a test program or a program, and says where it is.
+    ///
+    /// # Errors
+    /// It cannot be built.
+    pub(crate) fn program(&self, words: &[&str], name: &str) -> Result<PathBuf, String> {
+        let output = self.cargo(words)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !output.status.success() {
+            let errors = messages(&output)?.filter_map(Message::error);
+            let errors: Vec<_> = errors.filter_map(|error| error.rendered).collect();
+            return Err(errors.concat() + &said);
+        }
+        let mut built = messages(&output)?.filter_map(|message| {
+            let is_it = message.target.is_some_and(|target| target.name == name);
+            message.executable.filter(|_| is_it)
+        });
+        built
+            .next()
+            .ok_or(format!("cargo has built no program {name}: {said}"))
+    }
+
+    fn cargo(&self, words: &[&str]) -> Result<Output, String> {
+        Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
+            .args(words)
+            .args(["--quiet", "--message-format=json"])
+            .args([
+                "--config=profile.test.debug=0",
+                "--config=profile.dev.debug=0",
+            ])
+            .arg("--config=profile.dev.opt-level=1")
+            .current_dir(self.copy.path(""))
+            .env("CARGO_TARGET_DIR", self.copy.path("../build"))
+            // Whether something is evaluated while it is compiled cannot be asked otherwise.
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", "--cap-lints=allow")
+            .output()
+            .map_err(|error| format!("cargo: {error}"))
+    }
+}
+
+/// What cargo says of what it does, a line each.
+#[derive(Debug, Deserialize)]
+struct Message {
+    #[serde(rename = "message")]
+    said: Option<Diagnostic>,
+    target: Option<Target>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Diagnostic {
+    level: String,
+    rendered: Option<String>,
+    spans: Vec<Span>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Span {
+    file_name: String,
+    byte_start: usize,
+    is_primary: bool,
+}
+
+impl Message {
+    fn error(self) -> Option<Diagnostic> {
+        self.said.filter(|said| said.level == "error")
+    }
+}
+
+fn messages(output: &Output) -> Result<impl Iterator<Item = Message>, String> {
+    let said = String::from_utf8_lossy(&output.stdout);
+    let messages: Result<Vec<_>, _> = said.lines().map(serde_json::from_str).collect();
+    let messages: Vec<Message> = messages.map_err(|error| format!("cargo's messages: {error}"))?;
+    Ok(messages.into_iter())
+}
+
+fn read(path: &PathBuf) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Writes what is not there yet: cargo builds what was written.
+fn write(path: &PathBuf, text: &str) -> Result<(), String> {
+    if fs::read_to_string(path).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}

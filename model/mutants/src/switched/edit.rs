@@ -1,0 +1,158 @@
+//! A text with edits in it that may stand within each other, and what becomes of both.
+
+use std::ops::Range;
+
+/// The number of a mutant: its place in the list.
+pub(crate) type Number = usize;
+
+/// What comes in the place of a part of a text.
+#[derive(Debug)]
+pub(crate) struct Edit {
+    /// The part, in bytes. Where nothing is replaced, it is empty, and what is said comes before what starts there.
+    pub(crate) range: Range<usize>,
+    /// Who is to blame if it does not fit.
+    pub(crate) blame: Blame,
+    /// What comes there instead, one after the other.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A part of what comes of an edit.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// What is common to all of its mutants.
+    Text(String),
+    /// What is there for one mutant alone.
+    Mutant(Number, String),
+    /// What the text says here, with the edits in it.
+    Source(Range<usize>),
+}
+
+/// A text after its edits.
+#[derive(Debug, Default)]
+pub(crate) struct Rendered {
+    /// The text.
+    pub(crate) text: String,
+    /// What was written where: of two parts of which one is in the other, that one comes first.
+    parts: Vec<(Range<usize>, Blame)>,
+}
+
+/// Who is to blame for what is wrong somewhere.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Blame {
+    /// What a mutant says.
+    Mutant(Number),
+    /// How these are planted.
+    Planting(Vec<Number>),
+    /// A match from which these take arms, without which nothing is said of what they were for.
+    Arms(Vec<Number>),
+}
+
+impl Rendered {
+    /// The text with its edits. Two edits lie within each other or apart; of two of the same part the first is around the second.
+    pub(crate) fn of(text: &str, mut edits: Vec<Edit>) -> Self {
+        edits.sort_by_key(|edit| {
+            let Range { start, end } = edit.range;
+            // A stable order: what is around comes first, and what is put before something before that.
+            (start, !edit.range.is_empty(), usize::MAX - end)
+        });
+        let mut rendered = Self::default();
+        rendered.write(text, &edits, 0..text.len());
+        rendered
+    }
+
+    /// Who is to blame for what is wrong at a byte: the narrowest part around it; `None` if that was there before.
+    pub(crate) fn blame(&self, byte: usize) -> Option<&Blame> {
+        let part = self.parts.iter().find(|(part, _)| part.contains(&byte));
+        part.map(|(_, blame)| blame)
+    }
+
+    /// Writes a part of the text, with those of the edits that are in it.
+    fn write(&mut self, text: &str, mut edits: &[Edit], part: Range<usize>) {
+        let mut written = part.start;
+        while let Some((edit, rest)) = edits.split_first() {
+            edits = rest;
+            if edit.range.start < written {
+                continue;
+            }
+            if edit.range.start >= part.end {
+                break;
+            }
+            self.text.push_str(&text[written..edit.range.start]);
+            written = edit.range.end;
+            let start = self.text.len();
+            for piece in &edit.pieces {
+                let start = self.text.len();
+                match piece {
+                    Piece::Text(text) => self.text.push_str(text),
+                    Piece::Mutant(number, text) => {
+                        self.text.push_str(text);
+                        self.parts
+                            .push((start..self.text.len(), Blame::Mutant(*number)));
+                    }
+                    Piece::Source(inner) => self.write(text, rest, inner.clone()),
+                }
+            }
+            self.parts
+                .push((start..self.text.len(), edit.blame.clone()));
+        }
+        self.text.push_str(&text[written..part.end]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(range: Range<usize>, pieces: Vec<Piece>) -> Edit {
+        let mutants = pieces.iter().filter_map(|piece| match piece {
+            Piece::Mutant(number, _) => Some(*number),
+            Piece::Text(_) | Piece::Source(_) => None,
+        });
+        let blame = Blame::Planting(mutants.collect());
+        Edit {
+            range,
+            blame,
+            pieces,
+        }
+    }
+
+    fn text(text: &str) -> Piece {
+        Piece::Text(text.to_owned())
+    }
+
+    #[test]
+    fn edits_stand_within_each_other() {
+        let source = "a + b * c";
+        let rendered = Rendered::of(
+            source,
+            vec![
+                edit(
+                    4..9,
+                    vec![
+                        text("["),
+                        Piece::Source(4..5),
+                        text("]"),
+                        Piece::Mutant(2, "/".into()),
+                    ],
+                ),
+                edit(
+                    0..9,
+                    vec![
+                        Piece::Mutant(1, "-".into()),
+                        text("("),
+                        Piece::Source(0..9),
+                        text(")"),
+                    ],
+                ),
+                edit(8..8, vec![text("never seen: ")]),
+                edit(0..0, vec![text("let ")]),
+            ],
+        );
+        assert_eq!(rendered.text, "let -(a + [b]/)");
+        assert_eq!(rendered.blame(4), Some(&Blame::Mutant(1)));
+        assert_eq!(rendered.blame(13), Some(&Blame::Mutant(2)));
+        assert_eq!(rendered.blame(11), Some(&Blame::Planting(vec![2])));
+        assert_eq!(rendered.blame(6), Some(&Blame::Planting(vec![1])));
+        assert_eq!(rendered.blame(99), None);
+    }
+}

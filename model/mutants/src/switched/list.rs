@@ -1,0 +1,97 @@
+//! The mutants that cargo-mutants would make, as it lists them.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+
+/// A mutant of cargo-mutants (<https://mutants.rs>): what is replaced where, and with what.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Listed {
+    /// The file, from the root of the checkout.
+    pub(crate) file: String,
+    /// The function that it is in.
+    function: Option<Function>,
+    /// What is replaced.
+    pub(crate) genre: Genre,
+    /// Where it is and what it does, as cargo-mutants prints it.
+    pub(crate) name: String,
+    /// What comes in its place; empty if nothing does.
+    pub(crate) replacement: String,
+    /// Where that is.
+    span: Span,
+}
+
+/// What a mutant replaces.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq)]
+pub(crate) enum Genre {
+    /// All that a function does.
+    FnValue,
+    /// An operator between two expressions.
+    BinaryOperator,
+    /// An operator before one.
+    UnaryOperator,
+    /// An arm of a match, which is gone.
+    MatchArm,
+    /// The guard of an arm.
+    MatchArmGuard,
+    /// A field that is gone, where a base gives it.
+    StructField,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Function {
+    return_type: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Span {
+    start: Place,
+}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq)]
+pub(crate) struct Place {
+    /// Counted from 1.
+    pub(crate) line: usize,
+    /// In characters, counted from 1.
+    pub(crate) column: usize,
+}
+
+impl Listed {
+    /// Where what is replaced starts.
+    pub(crate) const fn place(&self) -> Place {
+        self.span.start
+    }
+
+    /// What the function gives, if that is a type that only its body names: a second `return` would be of another.
+    pub(crate) fn hidden_type(&self) -> Option<&str> {
+        let function = self
+            .function
+            .as_ref()
+            .filter(|_| self.genre == Genre::FnValue)?;
+        let gives = function.return_type.strip_prefix("-> ")?;
+        gives.contains("impl ").then_some(gives)
+    }
+}
+
+/// The mutants of the core in `tree`, in the lines that a diff has touched if there is one.
+///
+/// # Errors
+/// cargo-mutants is not there, or says that it cannot.
+pub(crate) fn listed(tree: &Path, diff: Option<&Path>) -> Result<Vec<Listed>, String> {
+    let mut command = Command::new("cargo");
+    command
+        .args(["mutants", "--list", "--json", "--package=latchd-core"])
+        .current_dir(tree);
+    if let Some(diff) = diff {
+        command.arg("--in-diff").arg(diff);
+    }
+    let listing = crate::copy::succeeded("cargo mutants", command.output())
+        .map_err(|error| format!("{error} (cargo install --locked cargo-mutants)"))?;
+    // Nothing at all is said of a diff that touches no code.
+    if listing.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    serde_json::from_str(&listing).map_err(|error| format!("cargo mutants --json: {error}"))
+}

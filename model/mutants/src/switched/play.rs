@@ -1,0 +1,381 @@
+//! Tests, which of the mutants each of them comes by, and whether they find one that is switched on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::build::Switched;
+use super::edit::Number;
+
+/// How many of the fastest tests are asked one by one, before all others at once.
+const ONE_BY_ONE: usize = 4;
+/// Tests that take longer than this, in seconds, are asked only of what no quick test of any layer finds.
+const QUICK: f64 = 1.0;
+/// Tests that take more of the processor's time than this, in seconds, are left out.
+const LONG: f64 = 60.0;
+/// How many times as much of the processor as without a mutant a test may take, and the seconds that it may in any case.
+const PATIENCE: f64 = 4.0;
+const SECONDS: f64 = 3.0;
+/// How long it may stand still beyond that, in seconds.
+const STANDING: f64 = 90.0;
+/// What a test may take of memory, in KiB.
+const MEMORY: u64 = 12 << 20;
+
+/// A layer of proof: one program with tests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layer {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// How cargo builds it.
+    build: &'static [&'static str],
+    /// The name of what it builds.
+    target: &'static str,
+    /// The folder that its tests run in.
+    folder: &'static str,
+    /// What it is given besides the names of tests; a program without any is one test.
+    tests: Tests,
+    /// How much is asked of it.
+    settings: &'static [(&'static str, &'static str)],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Tests {
+    /// Those whose names start so.
+    Named(&'static [&'static str]),
+    /// The whole program is one.
+    Program(&'static [&'static str]),
+}
+
+impl Layer {
+    /// All of them, in the order in which they are asked.
+    pub(crate) const ALL: [Self; 3] = [
+        Self {
+            name: "unit",
+            build: &[
+                "test",
+                "--package=latchd-core",
+                "--all-features",
+                "--lib",
+                "--no-run",
+            ],
+            target: "latchd_core",
+            folder: "core",
+            tests: Tests::Named(&[""]),
+            settings: &[],
+        },
+        Self {
+            name: "suite",
+            build: &["test", "--package=latchd-tests", "--test=suite", "--no-run"],
+            target: "suite",
+            folder: "tests",
+            tests: Tests::Named(&[
+                "transcripts::",
+                "properties::",
+                "stores::",
+                "corpus::",
+                "simulation::",
+            ]),
+            settings: &[
+                ("LATCHD_SEQUENCES", "5000"),
+                ("LATCHD_STORE_SEQUENCES", "2"),
+            ],
+        },
+        Self {
+            name: "simulation",
+            build: &["build", "--package=latchd-tests", "--bin=simulate"],
+            target: "simulate",
+            folder: "tests",
+            tests: Tests::Program(&["--seeds", "16", "--events", "800000", "--threads", "1"]),
+            settings: &[],
+        },
+    ];
+}
+
+/// What came of a mutant in a layer.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    /// No test comes by it.
+    NotReached,
+    /// Every test that comes by it passes.
+    Missed,
+    /// A test fails: its name.
+    Found(String),
+    /// A test does not end, or takes all memory that there is for it.
+    DoesNotEnd(String),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReached => to.write_str("does not come by it"),
+            Self::Missed => to.write_str("passes"),
+            Self::Found(test) => write!(to, "finds it: {test}"),
+            Self::DoesNotEnd(test) => write!(to, "does not end: {test}"),
+        }
+    }
+}
+
+impl Outcome {
+    /// Whether the layer has found it.
+    pub(crate) const fn is_found(&self) -> bool {
+        matches!(self, Self::Found(_) | Self::DoesNotEnd(_))
+    }
+}
+
+/// A layer that was built, with what was measured of its tests.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    layer: Layer,
+    program: PathBuf,
+    folder: PathBuf,
+    tests: Vec<Test>,
+}
+
+#[derive(Debug)]
+struct Test {
+    name: String,
+    seconds: f64,
+    reaches: Vec<Number>,
+}
+
+/// Which of the tests are asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Pace {
+    /// Those that take a second at most.
+    Quick,
+    /// Those that take longer.
+    Slow,
+}
+
+impl Test {
+    fn pace(&self) -> Pace {
+        if self.seconds > QUICK {
+            Pace::Slow
+        } else {
+            Pace::Quick
+        }
+    }
+}
+
+impl Stage {
+    /// Builds a layer and plays it once without any mutant, each test alone.
+    ///
+    /// # Errors
+    /// It cannot be built, or a test fails.
+    pub(crate) fn of(layer: Layer, switched: &Switched<'_>, logs: &Path) -> Result<Self, String> {
+        let program = switched.program(layer.build, layer.target)?;
+        let mut stage = Self {
+            layer,
+            program,
+            folder: switched.folder(layer.folder),
+            tests: Vec::new(),
+        };
+        let names = stage.names()?;
+        let measured = Mutex::new(Vec::new());
+        in_parallel(&names, |place, name| {
+            let trace = logs.join(format!("{}.{place}.trace", layer.name));
+            let _ = fs::remove_file(&trace);
+            let start = Instant::now();
+            let mut command = stage.command(&[name], LONG);
+            command
+                .env("LATCHD_SWITCH", "trace")
+                .env("LATCHD_REACHED", &trace);
+            match watch(&mut command)? {
+                Verdict::Passed => {}
+                Verdict::Killed => {
+                    println!("left out, since it takes too long: {name}");
+                    return Ok(());
+                }
+                Verdict::Failed(_) => return Err(format!("{name} fails without any mutant")),
+            }
+            let seconds = start.elapsed().as_secs_f64();
+            let trace = fs::read_to_string(&trace).unwrap_or_default();
+            let reaches = trace.lines().filter_map(|line| line.parse().ok()).collect();
+            let name = name.clone();
+            let test = Test {
+                name,
+                seconds,
+                reaches,
+            };
+            measured.lock().expect("nobody panics with it").push(test);
+            Ok(())
+        })?;
+        stage.tests = measured.into_inner().expect("nobody panics with it");
+        stage
+            .tests
+            .sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        Ok(stage)
+    }
+
+    /// The layer's name.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.layer.name
+    }
+
+    /// How many tests it has, and how many seconds they take one after the other.
+    pub(crate) fn size(&self) -> (usize, f64) {
+        (
+            self.tests.len(),
+            self.tests.iter().map(|test| test.seconds).sum(),
+        )
+    }
+
+    fn names(&self) -> Result<Vec<String>, String> {
+        let starts = match self.layer.tests {
+            Tests::Named(starts) => starts,
+            Tests::Program(words) => return Ok(vec![words.join(" ")]),
+        };
+        let listing = Command::new(&self.program)
+            .args(["--list", "--format=terse"])
+            .output();
+        let listing = crate::copy::succeeded(self.layer.name, listing)?;
+        let names = listing
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"));
+        let names = names.filter(|name| starts.iter().any(|start| name.starts_with(start)));
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// What plays some of the tests, which must be over in some seconds of the processor's time.
+    fn command(&self, names: &[&String], seconds: f64) -> Command {
+        let mut command = Command::new("sh");
+        let script = format!(
+            "ulimit -t {seconds:.0}; ulimit -v {MEMORY}; exec timeout -s KILL {:.0} \"$@\"",
+            seconds * 4.0 + STANDING,
+        );
+        command.args(["-c", &script, "sh"]).arg(&self.program);
+        match self.layer.tests {
+            Tests::Named(_) => command.args(["--exact", "--test-threads=1"]).args(names),
+            Tests::Program(words) => command.args(words),
+        };
+        command
+            .current_dir(&self.folder)
+            .envs(self.layer.settings.iter().copied());
+        command
+    }
+
+    /// Asks the tests that come by a mutant, until one finds it.
+    ///
+    /// # Errors
+    /// A test cannot be run.
+    fn ask(&self, number: Number, pace: Pace) -> Result<Outcome, String> {
+        let tests = self.tests.iter().filter(|test| test.pace() == pace);
+        let reach: Vec<&Test> = tests
+            .filter(|test| test.reaches.contains(&number))
+            .collect();
+        if reach.is_empty() {
+            return Ok(Outcome::NotReached);
+        }
+        let (first, rest) = reach.split_at(reach.len().min(ONE_BY_ONE));
+        let groups = first.iter().map(|test| vec![*test]).chain([rest.to_vec()]);
+        for group in groups.filter(|group| !group.is_empty()) {
+            let seconds: f64 = group.iter().map(|test| test.seconds).sum();
+            let names: Vec<_> = group.iter().map(|test| &test.name).collect();
+            let mut command = self.command(&names, seconds * PATIENCE + SECONDS);
+            let verdict = watch(command.env("LATCHD_SWITCH", number.to_string()))?;
+            let name = || match &names[..] {
+                [name] => (*name).clone(),
+                names => format!("one of {} tests", names.len()),
+            };
+            match verdict {
+                Verdict::Passed => {}
+                Verdict::Failed(test) => return Ok(Outcome::Found(test.unwrap_or_else(name))),
+                Verdict::Killed => return Ok(Outcome::DoesNotEnd(name())),
+            }
+        }
+        Ok(Outcome::Missed)
+    }
+
+    /// Asks of each of these mutants whether the layer finds it.
+    ///
+    /// # Errors
+    /// A test cannot be run.
+    pub(crate) fn play(
+        &self,
+        numbers: &[Number],
+        pace: Pace,
+    ) -> Result<BTreeMap<Number, Outcome>, String> {
+        let outcomes = Mutex::new(BTreeMap::new());
+        in_parallel(numbers, |_, number| {
+            let outcome = self.ask(*number, pace)?;
+            outcomes
+                .lock()
+                .expect("nobody panics with it")
+                .insert(*number, outcome);
+            Ok(())
+        })?;
+        Ok(outcomes.into_inner().expect("nobody panics with it"))
+    }
+}
+
+/// How a program ended.
+#[derive(Debug, Eq, PartialEq)]
+enum Verdict {
+    Passed,
+    /// With the name of a test, if it said one.
+    Failed(Option<String>),
+    Killed,
+}
+
+/// Runs a program until it ends or a test of it fails.
+fn watch(command: &mut Command) -> Result<Verdict, String> {
+    let failed = |error: std::io::Error| format!("sh: {error}");
+    let command = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().map_err(failed)?;
+    let said = child.stdout.take().expect("it is piped");
+    for line in BufReader::new(said).split(b'\n') {
+        let line = line.map_err(failed)?;
+        let line = String::from_utf8_lossy(&line);
+        let test = line
+            .strip_prefix("test ")
+            .and_then(|line| line.strip_suffix(" ... FAILED"));
+        if let Some(test) = test {
+            end(&mut child);
+            return Ok(Verdict::Failed(Some(test.to_owned())));
+        }
+    }
+    let status = child.wait().map_err(failed)?;
+    Ok(match status.code() {
+        Some(0) => Verdict::Passed,
+        // `timeout` kills with itself; and so does a limit on the processor's time.
+        None | Some(124 | 128..) => Verdict::Killed,
+        Some(_) => Verdict::Failed(None),
+    })
+}
+
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Does something with each of some things, on as many threads as there are processors.
+fn in_parallel<T: Sync>(
+    things: &[T],
+    act: impl Fn(usize, &T) -> Result<(), String> + Sync,
+) -> Result<(), String> {
+    let next = Mutex::new(things.iter().enumerate());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let work = || {
+            loop {
+                let thing = next.lock().expect("nobody panics with it").next();
+                let Some((place, thing)) = thing else {
+                    return Ok(());
+                };
+                act(place, thing)?;
+            }
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().expect("nobody panics"))
+    })
+}
