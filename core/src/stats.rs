@@ -481,22 +481,114 @@ impl<'a> Report<'a> {
 mod tests {
     use super::*;
 
+    /// Gauges of which no two are alike, in the order in which they are shown.
+    fn gauges(last_eviction: Option<Eviction>) -> Gauges {
+        Gauges {
+            curr_items: 10,
+            bytes: 11,
+            limit_maxbytes: 12,
+            locks_held: 13,
+            lock_holders: 14,
+            lock_waiting: 15,
+            wins_bound: 16,
+            get_waiting: 17,
+            locked_bytes: 18,
+            hash_bytes: 19,
+            oldest_s: 20,
+            last_eviction,
+            counts_prefixes: false,
+        }
+    }
+
     #[test]
     fn two_cores_add_up() {
-        let mut sum = Stats::default();
-        let one = Stats {
-            counters: Counters {
-                cmd_get: 2,
-                ..Counters::default()
-            },
+        let counters = Counters {
+            cmd_get: 2,
+            ..Counters::default()
+        };
+        let at = |count, idle_s| {
+            let at = Tick::from_count(count);
+            Some(Eviction { at, idle_s })
+        };
+        let mut sum = Stats {
+            counters,
+            gauges: gauges(at(3, 1)),
+        };
+        sum.add(&Stats {
+            counters,
             gauges: Gauges {
-                bytes: 5,
+                oldest_s: 4,
+                counts_prefixes: true,
+                ..gauges(at(7, 2))
+            },
+        });
+        sum.add(&Stats {
+            counters: Counters::default(),
+            gauges: Gauges {
+                curr_items: 1,
                 ..Gauges::default()
             },
+        });
+        assert_eq!(sum.counters.cmd_get, 4);
+        let expected = Gauges {
+            curr_items: 21,
+            bytes: 22,
+            limit_maxbytes: 24,
+            locks_held: 26,
+            lock_holders: 28,
+            lock_waiting: 30,
+            wins_bound: 32,
+            get_waiting: 34,
+            locked_bytes: 36,
+            hash_bytes: 38,
+            // The oldest of all, and the last that was evicted anywhere.
+            oldest_s: 20,
+            last_eviction: at(7, 2),
+            counts_prefixes: true,
         };
-        sum.add(&one);
-        sum.add(&one);
-        assert_eq!((sum.counters.cmd_get, sum.gauges.bytes), (4, 10));
+        assert_eq!(sum.gauges, expected);
+    }
+
+    #[test]
+    fn only_what_memcached_refuses_without_listing_tells_keys() {
+        let tells = [
+            StatsTopic::Locks,
+            StatsTopic::Detail,
+            StatsTopic::DetailOn,
+            StatsTopic::DetailOff,
+        ];
+        let others = [
+            StatsTopic::General,
+            StatsTopic::Settings,
+            StatsTopic::Items,
+            StatsTopic::Slabs,
+            StatsTopic::Sizes,
+            StatsTopic::Conns,
+        ];
+        assert!(tells.into_iter().all(StatsTopic::tells_keys));
+        assert!(!others.into_iter().any(StatsTopic::tells_keys));
+    }
+
+    #[test]
+    fn the_level_of_the_hash_is_that_of_so_many_pointers() {
+        let level = |hash_bytes| {
+            let stats = Stats {
+                gauges: Gauges {
+                    hash_bytes,
+                    ..Gauges::default()
+                },
+                ..Stats::default()
+            };
+            let mut level = None;
+            Report::new(&stats).each(StatsTopic::General, |name, value| {
+                if name == "hash_power_level" {
+                    level = value.parse().ok();
+                }
+            });
+            level
+        };
+        let levels = [0, 8, 31, 32, 64 << 20].map(level);
+        assert_eq!(levels, [0, 0, 1, 2, 23].map(Some));
     }
 
     #[test]
