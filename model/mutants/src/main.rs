@@ -27,7 +27,7 @@ use switched::Choice;
 use trial::Trial;
 
 const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--part=I/N] [NAME…]
-       latchd-mutants --all | --since COMMIT | --again
+       latchd-mutants --all | --since COMMIT | --again [LAYER…]
        latchd-mutants --drawn DIFF…
 
   NAME        the name of a patch in model/mutants, without `.patch`; all of them if none is given
@@ -38,7 +38,7 @@ const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--par
   --all       asks the layers of every mutant of the core that cargo-mutants lists, in one build; fails for what none finds and
               model/mutants/survivors.txt does not know, and for what that says and is not so
   --since COMMIT  the same of what was changed in the core since a commit
-  --again     the same of what nothing has found the last time
+  --again     the same of what nothing has found the last time; asks these of the layers unit, suite and simulation, or all
   --drawn     asks the layers one after the other, and no model, of each DIFF that cargo-mutants has left (mutants.out/diff),
               until one finds it; fails if none does";
 
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     let complaints = match words.split_first() {
         Some((option, diffs)) if option == "--drawn" && !diffs.is_empty() => ask_of_drawn(diffs),
         Some((option, [])) if option == "--all" => ask_of_listed(Listed::All),
-        Some((option, [])) if option == "--again" => ask_of_listed(Listed::Again),
+        Some((option, layers)) if option == "--again" => ask_of_listed(Listed::Again(layers)),
         Some((option, [commit])) if option == "--since" => ask_of_listed(Listed::Since(commit)),
         _ => {
             let Some(arguments) = parse(words.into_iter()) else {
@@ -121,7 +121,8 @@ fn main() -> ExitCode {
 #[derive(Clone, Copy, Debug)]
 enum Listed<'a> {
     All,
-    Again,
+    /// What nothing has found the last time, of these layers; of all if none is named.
+    Again(&'a [String]),
     /// In what was changed since a commit.
     Since(&'a str),
 }
@@ -147,7 +148,7 @@ fn ask_of_listed(choice: Listed<'_>) -> Result<Vec<String>, String> {
     let diff = folder.join("since.diff");
     let choice = match choice {
         Listed::All => Choice::All,
-        Listed::Again => Choice::Again,
+        Listed::Again(layers) => Choice::Again(layers),
         Listed::Since(commit) => {
             let words = ["diff", commit, "--", "core/src"];
             let said = Command::new("git").args(words).current_dir(root).output();

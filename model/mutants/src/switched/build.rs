@@ -92,7 +92,12 @@ impl<'a> Switched<'a> {
 
     fn render(&mut self, text: &str, mutants: &[(Number, &Listed)]) -> Result<Rendered, String> {
         let mut mutants = mutants.to_vec();
-        mutants.retain(|(number, _)| !self.left.contains_key(number));
+        mutants.retain(|(number, mutant)| {
+            if !mutant.is_in_function() {
+                self.left.insert(*number, Left::CannotBeSwitched);
+            }
+            !self.left.contains_key(number)
+        });
         let done = planted(text, &mutants).map_err(|error| format!("syn: {error}"))?;
         for (number, _) in mutants {
             if done.impossible.contains(&number) {

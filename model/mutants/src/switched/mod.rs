@@ -28,8 +28,8 @@ pub(crate) enum Choice<'a> {
     All,
     /// Those in the lines that a diff has touched.
     InDiff(&'a Path),
-    /// Those that nothing has found the last time.
-    Again,
+    /// Those that nothing has found the last time, of these layers; of all if none is named.
+    Again(&'a [String]),
 }
 
 /// Asks the layers of mutants, one layer after the other until one finds it. Returns what is said of those that none finds and
@@ -46,11 +46,11 @@ pub(crate) fn complaints(
     let log = folder.join("switched.txt");
     let diff = match choice {
         Choice::InDiff(diff) => Some(diff),
-        Choice::All | Choice::Again => None,
+        Choice::All | Choice::Again(_) => None,
     };
     let mut mutants = list::listed(&copy.path(""), diff)?;
     let mut names = known::names(&mutants);
-    if let Choice::Again = choice {
+    if let Choice::Again(_) = choice {
         let open = report::left_open(&log)?;
         let mut keep = names.iter().map(|name| open.contains(name));
         mutants.retain(|_| keep.next().unwrap_or_default());
@@ -69,7 +69,12 @@ pub(crate) fn complaints(
     );
     let mut report = Report::new(&names, &switched, log);
     let mut stages = Vec::new();
-    for layer in Layer::ALL {
+    let asked = match choice {
+        Choice::Again(layers) => layers,
+        Choice::All | Choice::InDiff(_) => &[],
+    };
+    let is_asked = |layer: &Layer| asked.is_empty() || asked.iter().any(|name| name == layer.name);
+    for layer in Layer::ALL.into_iter().filter(is_asked) {
         if report.open.is_empty() {
             break;
         }

@@ -14,8 +14,10 @@ use super::edit::Number;
 
 /// How many of the fastest tests are asked one by one, before all others at once.
 const ONE_BY_ONE: usize = 4;
+/// After how many mutants it is said how far it has come.
+const PROGRESS: usize = 50;
 /// Tests that take longer than this, in seconds, are asked only of what no quick test of any layer finds.
-const QUICK: f64 = 1.0;
+const QUICK: f64 = 3.0;
 /// Tests that take more of the processor's time than this, in seconds, are left out.
 const LONG: f64 = 60.0;
 /// How many times as much of the processor as without a mutant a test may take, and the seconds that it may in any case.
@@ -81,8 +83,8 @@ impl Layer {
                 "simulation::",
             ]),
             settings: &[
-                ("LATCHD_SEQUENCES", "5000"),
-                ("LATCHD_STORE_SEQUENCES", "2"),
+                ("LATCHD_SEQUENCES", "10000"),
+                ("LATCHD_STORE_SEQUENCES", "4"),
             ],
         },
         Self {
@@ -90,7 +92,7 @@ impl Layer {
             build: &["build", "--package=latchd-tests", "--bin=simulate"],
             target: "simulate",
             folder: "tests",
-            tests: Tests::Program(&["--seeds", "16", "--events", "800000", "--threads", "1"]),
+            tests: Tests::Program(&["--seeds", "16", "--events", "1600000", "--threads", "1"]),
             settings: &[],
         },
     ];
@@ -303,10 +305,16 @@ impl Stage {
         let outcomes = Mutex::new(BTreeMap::new());
         in_parallel(numbers, |_, number| {
             let outcome = self.ask(*number, pace)?;
-            outcomes
-                .lock()
-                .expect("nobody panics with it")
-                .insert(*number, outcome);
+            let mut outcomes = outcomes.lock().expect("nobody panics with it");
+            outcomes.insert(*number, outcome);
+            if outcomes.len() % PROGRESS == 0 {
+                eprintln!(
+                    "{}: {} of {}",
+                    self.layer.name,
+                    outcomes.len(),
+                    numbers.len()
+                );
+            }
             Ok(())
         })?;
         Ok(outcomes.into_inner().expect("nobody panics with it"))
