@@ -365,4 +365,56 @@ mod tests {
         out.shrink_to(100);
         assert!(out.copied.capacity() < 1000);
     }
+
+    #[test]
+    fn what_is_in_one_piece_is_told_so() {
+        let mut out = Output::from(b"abc".to_vec());
+        assert_eq!(out.as_one_chunk(), Some(b"abc".as_slice()));
+        out.advance(1);
+        assert_eq!(out.as_one_chunk(), Some(b"bc".as_slice()));
+        out.push_shared(Bytes::from_static(&[b'v'; SHARED_VALUE_BYTES_MIN]));
+        assert_eq!(out.as_one_chunk(), None);
+        out.clear();
+        assert_eq!(out.as_one_chunk(), Some(b"".as_slice()));
+    }
+
+    /// What stands around a value, and the value if it is copied: not a byte more is asked for than that.
+    #[test]
+    fn room_is_made_for_what_is_copied() {
+        let (small, large) = (
+            [b'v'; SHARED_VALUE_BYTES_MIN - 1],
+            [b'v'; SHARED_VALUE_BYTES_MIN],
+        );
+        let (small, large) = (
+            Bytes::copy_from_slice(&small),
+            Bytes::copy_from_slice(&large),
+        );
+        let room_for = |value: Value<'_>| {
+            let mut out = Output::new();
+            out.reserve(100, value);
+            out.copied.capacity()
+        };
+        let copied = 100 + small.len();
+        assert_eq!(room_for(Value::Shared(&small)), copied);
+        assert_eq!(room_for(Value::Borrowed(&small)), copied);
+        assert_eq!(room_for(Value::Borrowed(&large)), copied + 1);
+        assert_eq!(room_for(Value::Shared(&large)), 100);
+    }
+
+    #[test]
+    fn what_finds_no_room_stays_where_it_is() {
+        let mut out = Output::from(b"ab".to_vec());
+        assert!(out.try_reserve(usize::MAX).is_err());
+        assert!(out.try_reserve(10).is_ok());
+        assert!(out.copied.capacity() >= 12);
+        let mut other = Output::from(b"12345".to_vec());
+        other.advance(2);
+        assert!(out.try_append(&mut other).is_ok());
+        assert!(other.is_empty());
+        assert_eq!(Vec::from(out), b"ab345");
+        let (mut out, mut other) = (Output::new(), Output::from(vec![b'x'; 40]));
+        other.advance(30);
+        out.try_append(&mut other).unwrap();
+        assert_eq!(out.copied.capacity(), 10, "what was sent needs no room");
+    }
 }

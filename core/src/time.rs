@@ -428,4 +428,45 @@ mod tests {
             assert_eq!(Exptime::from_wire(wire).to_wire(), wire);
         }
     }
+
+    /// Where ticks become whole seconds, and where they end: to the tick.
+    #[test]
+    fn ticks_and_quarters_fit_together_at_both_ends_of_the_seconds() {
+        const COARSE: u64 = COARSE_FROM as u64;
+        let before = |quarters| Tick::at_or_before(quarters).count();
+        let after = |quarters| Tick::at_or_after(quarters).count();
+        let count = |quarters| u32::try_from(quarters).unwrap();
+        for quarters in [0, 1, COARSE - 1, COARSE] {
+            assert_eq!(before(quarters), count(quarters));
+            assert_eq!(after(quarters), count(quarters));
+            assert_eq!(Tick::from_count(count(quarters)).quarters(), quarters);
+        }
+        assert_eq!(
+            [1, 3, 4].map(|more| before(COARSE + more)),
+            [COARSE, COARSE, COARSE + 1].map(count)
+        );
+        assert_eq!(
+            [1, 4, 5].map(|more| after(COARSE + more)),
+            [COARSE + 1, COARSE + 1, COARSE + 2].map(count)
+        );
+        let last = COARSE + (u64::from(u32::MAX) - COARSE) * 4;
+        assert_eq!(Tick::from_count(u32::MAX).quarters(), last);
+        assert_eq!(
+            [last - 1, last, last + 4, u64::MAX].map(before),
+            [u32::MAX - 1, u32::MAX, u32::MAX, u32::MAX]
+        );
+        assert_eq!(saturating_seconds(u64::from(u32::MAX) * 4), u32::MAX);
+        assert_eq!(
+            saturating_seconds(u64::from(u32::MAX) * 4 - 1),
+            u32::MAX - 1
+        );
+        assert_eq!(saturating_seconds(u64::MAX), u32::MAX);
+    }
+
+    #[test]
+    fn a_span_is_a_moment_of_whole_milliseconds() {
+        let span = Duration::from_micros(1_234_567);
+        assert_eq!(Instant::from(span), Instant::from_millis(1_234));
+        assert_eq!(Instant::from(Duration::MAX), Instant::from_millis(u64::MAX));
+    }
 }

@@ -140,4 +140,34 @@ mod tests {
         assert!(matches!(small.share(&mut unused), Value::Borrowed(_)));
         assert_eq!(unused, None);
     }
+
+    #[test]
+    fn values_are_equal_by_their_bytes_wherever_these_lie() {
+        let hash = |value: Value<'_>| {
+            let mut hasher = siphasher::sip::SipHasher13::new();
+            value.hash(&mut hasher);
+            hasher.finish()
+        };
+        let shared = Bytes::from_static(b"abc");
+        let (one, same, other) = (
+            Value::from(&shared),
+            Value::Borrowed(b"abc"),
+            Value::Borrowed(b"abd"),
+        );
+        assert!(matches!(one, Value::Shared(_)));
+        assert!(one == same && one != other);
+        assert!(one == b"abc".as_slice() && one != b"abd".as_slice());
+        assert_eq!(hash(one), hash(same));
+        assert_ne!(hash(one), hash(other));
+    }
+
+    #[test]
+    fn what_is_shared_to_be_erased_says_the_same() {
+        let bytes = vec![7; SHARED_VALUE_BYTES_MIN];
+        let mut room = None;
+        let Value::Shared(shared) = Value::Borrowed(&bytes).share_to_erase(&mut room) else {
+            panic!("it is large enough")
+        };
+        assert_eq!(shared, &bytes);
+    }
 }

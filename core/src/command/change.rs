@@ -255,3 +255,29 @@ pub enum Direction {
     /// Down; it stops at 0.
     Decrement,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_append_and_prepend_extend_and_only_some_of_them_create() {
+        let (refuse, create) = (OnMissing::Refuse, OnMissing::Create);
+        let modes = [
+            (SetMode::Set, false, false),
+            (SetMode::Add, false, false),
+            (SetMode::Replace, false, false),
+            (SetMode::Append { missing: refuse }, true, false),
+            (SetMode::Prepend { missing: refuse }, true, false),
+            (SetMode::Append { missing: create }, true, true),
+            (SetMode::Prepend { missing: create }, true, true),
+        ];
+        for (mode, extends, creates) in modes {
+            assert_eq!(
+                (mode.extends(), mode.creates()),
+                (extends, creates),
+                "{mode:?}"
+            );
+        }
+    }
+}

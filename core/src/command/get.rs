@@ -123,3 +123,21 @@ impl TtlSteps {
         self.iter().any(|step| matches!(step, TtlStep::Vivify(_)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_keep_their_order_and_have_an_end() {
+        let [one, two, three] =
+            [TtlStep::Touch, TtlStep::Vivify, TtlStep::Recache].map(|step| step(Exptime::Never));
+        assert!(TtlSteps::NONE.is_empty() && TtlSteps::NONE.len() == 0);
+        let steps = TtlSteps::one(two).then(one).unwrap().then(three).unwrap();
+        assert!(!steps.is_empty() && steps.vivifies());
+        assert_eq!(steps.len(), TTL_STEPS_MAX);
+        assert!(steps.iter().eq([two, one, three]));
+        assert_eq!(steps.then(one), None);
+        assert!(!TtlSteps::one(one).vivifies());
+    }
+}

@@ -270,3 +270,40 @@ fn what_is_not_watched_is_not_told() {
         2
     );
 }
+
+#[test]
+fn topics_are_sets() {
+    assert!(Topics::NONE.is_none() && !Topics::of(Topic::Fetchers).is_none());
+    let locks = Topics::of(Topic::Locks);
+    assert_eq!(locks.and(locks), locks);
+    let some = locks.and(Topics::of(Topic::Deletions));
+    assert_eq!(Topics::from_bits(some.bits()), some);
+    assert!(some.contain(Topic::Locks) && !some.contain(Topic::Mutations));
+    let words =
+        |words: &[&'static str]| Topics::from_words(words.iter().map(|word| word.as_bytes()));
+    assert_eq!(words(&["locks"]), Some(locks), "one word is not none");
+}
+
+#[test]
+fn an_eviction_is_told_with_what_the_item_was() {
+    let evicted = Evicted {
+        key: b"a,b".to_vec(),
+        fetched: true,
+        ttl_s: None,
+        idle_s: 7,
+        value_bytes: 300,
+    };
+    assert_eq!(
+        evicted.line(),
+        "type=eviction key=a%2Cb fetch=yes ttl=-1 la=7 clsid=1 size=300"
+    );
+    let unread = Evicted {
+        fetched: false,
+        ttl_s: Some(9),
+        ..evicted
+    };
+    assert_eq!(
+        unread.line(),
+        "type=eviction key=a%2Cb fetch=no ttl=9 la=7 clsid=1 size=300"
+    );
+}
