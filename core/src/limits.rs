@@ -135,3 +135,23 @@ impl Default for Limits {
         Self::new(64 << 20, 1 << 20)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/OPERATIONS.md: half of the memory for items that are locked, a quarter for locks, an eighth for those of one.
+    #[test]
+    fn locks_have_their_shares_of_the_memory() {
+        let limits = Limits::default().with_memory(800);
+        let shares = (
+            limits.memory_bytes_max,
+            limits.locked_bytes_max,
+            limits.lock_table_bytes_max,
+            limits.lock_bytes_per_connection_max,
+        );
+        assert_eq!(shares, (800, 400, 200, 100));
+        assert_eq!(Limits::default().memory_bytes_max, 64 * 1024 * 1024);
+        assert_eq!(Limits::default().value_bytes_max, 1024 * 1024);
+    }
+}

@@ -132,7 +132,8 @@ mod tests {
     fn steps_keep_their_order_and_have_an_end() {
         let [one, two, three] =
             [TtlStep::Touch, TtlStep::Vivify, TtlStep::Recache].map(|step| step(Exptime::Never));
-        assert!(TtlSteps::NONE.is_empty() && TtlSteps::NONE.len() == 0);
+        assert!(TtlSteps::NONE.is_empty());
+        assert_eq!(TtlSteps::NONE.len(), 0);
         let steps = TtlSteps::one(two).then(one).unwrap().then(three).unwrap();
         assert!(!steps.is_empty() && steps.vivifies());
         assert_eq!(steps.len(), TTL_STEPS_MAX);

@@ -27,7 +27,7 @@ fn fill(bench: &mut Bench, items: usize) {
     }
 }
 
-fn store(bench: &mut Bench, name: &str) {
+fn store<S: Store>(bench: &mut Bench<S>, name: &str) {
     let set = Set::new(key(name), VALUE);
     bench.core.execute(Instant::default(), A, set.into());
 }
@@ -156,4 +156,40 @@ fn without_eviction_items_stay() {
     }
     assert!(usage(&bench).held_bytes <= 4 * MIB, "{:?}", usage(&bench));
     assert_eq!(usage(&bench).items, 1_000);
+}
+
+/// What is held fits into bounds of just its size, and into none that is a byte smaller.
+#[test]
+fn bounds_may_be_as_small_as_what_is_held() {
+    let mut bench = Bench::with_memory(MIB);
+    store(&mut bench, "k");
+    let lock = lock("k");
+    bench.core.execute(Instant::default(), A, lock.into());
+    let core = &bench.core;
+    let held = Limits {
+        locked_bytes_max: core.pinned_bytes(),
+        lock_table_bytes_max: core.lock_memory_bytes(),
+        lock_bytes_per_connection_max: core.locks.held_here(A).bytes,
+        value_bytes_max: MIB / 2,
+        ..*core.limits()
+    };
+    assert_eq!(core.judge_limits(&held), Ok(()));
+    let smaller = |bound: fn(&mut Limits) -> &mut usize| {
+        let mut limits = held;
+        assert!(*bound(&mut limits) > 0);
+        *bound(&mut limits) -= 1;
+        core.judge_limits(&limits)
+    };
+    let refused = Err(MemoryRefused::Locked);
+    assert_eq!(smaller(|limits| &mut limits.locked_bytes_max), refused);
+    assert_eq!(smaller(|limits| &mut limits.lock_table_bytes_max), refused);
+    assert_eq!(
+        smaller(|limits| &mut limits.lock_bytes_per_connection_max),
+        refused
+    );
+    let larger = Limits {
+        value_bytes_max: MIB / 2 + 1,
+        ..held
+    };
+    assert_eq!(core.judge_limits(&larger), Err(MemoryRefused::TooSmall));
 }
