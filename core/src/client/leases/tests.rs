@@ -231,3 +231,79 @@ fn who_asks_of_what_is_being_given_back_is_told_that_it_is_not_held() {
     let done = play(&mut both, 9_000, |_| "HD\r\n");
     assert_eq!(done, ["NotHeld", "md b C7", "md a C7", "Released"]);
 }
+
+#[test]
+fn what_all_of_them_are_is_known_while_they_are_held() {
+    let mut both = leases(&["b", "a"], &terms());
+    assert!(both.keys().eq([b"a".as_slice(), b"b"]));
+    assert_eq!(both.token(), Some(&Token::new(b"me").unwrap()));
+    assert_eq!((both.deadline(), both.number(0)), (None, None));
+    both.obtain(at(0));
+    let serve = |line: &str| {
+        if line.starts_with("ms a") {
+            "HD c5\r\n"
+        } else {
+            "HD c6\r\n"
+        }
+    };
+    play(&mut both, 0, serve);
+    let numbers = [0, 1, 2].map(|place| both.number(place).map(Cas::number));
+    assert_eq!(numbers, [Some(5), Some(6), None]);
+    assert_eq!(both.deadline(), Some(at(3_000)));
+    assert!(both.is_held(at(2_999)) && !both.is_held(at(3_000)));
+    both.disconnected(at(1));
+    assert!(both.is_in_doubt() && !both.is_held(at(1)));
+    assert_eq!(
+        both.deadline(),
+        Some(at(3_000)),
+        "they are not lost for that"
+    );
+    both.release(at(2));
+    assert_eq!(both.deadline(), None);
+}
+
+#[test]
+fn what_one_does_not_answer_well_is_undone_for_all() {
+    let mut both = leases(&["a", "b"], &terms());
+    both.obtain(at(0));
+    play(&mut both, 0, |_| "HD c7\r\n");
+    let busy = |line: &str| match line.split(' ').nth(1) {
+        Some("a") => "SERVER_ERROR busy\r\n",
+        _ if line.starts_with("mg") => "VA 2 c8 t3\r\nme\r\n",
+        _ => "HD c8\r\n",
+    };
+    let undone = "Undone(Refused(\"SERVER_ERROR busy\"))";
+    both.refresh(at(1), Duration::from_secs(9)).unwrap();
+    assert_eq!(
+        play(&mut both, 1, busy),
+        ["ms a 2 C7 T11 c", "mg a v c t", "ms b 2 C7 T11 c", undone]
+    );
+    both.measure(at(1));
+    assert_eq!(
+        play(&mut both, 1, busy),
+        ["mg a v c t", "mg b v c t", undone]
+    );
+    // What was undone once is not undone for ever.
+    both.refresh(at(1), Duration::from_secs(9)).unwrap();
+    let done = play(&mut both, 1, |_| "HD c8\r\n");
+    assert_eq!(done, ["ms a 2 C7 T11 c", "ms b 2 C8 T11 c", "Refreshed"]);
+}
+
+#[test]
+fn all_last_as_long_as_the_one_that_lasts_shortest() {
+    let mut three = leases(&["a", "b", "c"], &terms());
+    three.obtain(at(0));
+    play(&mut three, 0, |_| "HD c7\r\n");
+    let serve = |line: &str| match line.split(' ').nth(1) {
+        Some("b") => "VA 2 c7 t2\r\nme\r\n",
+        _ => "VA 2 c7 t4\r\nme\r\n",
+    };
+    for _ in 0..2 {
+        three.measure(at(1));
+        let done = play(&mut three, 1, serve);
+        assert_eq!(
+            done,
+            ["mg a v c t", "mg b v c t", "mg c v c t", "Lasts(2s)"]
+        );
+    }
+}
