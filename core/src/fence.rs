@@ -66,4 +66,16 @@ mod tests {
         assert!(Fence::first_at(u64::MAX).number() < u64::MAX);
         assert_eq!(Fence::first_at(0), Fence::FIRST.step(0));
     }
+
+    #[test]
+    fn a_clock_past_the_last_number_begins_in_the_middle() {
+        let last = u64::MAX >> GRANTS_PER_MS_BITS;
+        assert_eq!(
+            Fence::first_at(last).number(),
+            (last << GRANTS_PER_MS_BITS) + 1
+        );
+        for beyond in [last + 1, u64::MAX] {
+            assert_eq!(Fence::first_at(beyond).number(), u64::MAX / 2 + 1);
+        }
+    }
 }

@@ -124,4 +124,36 @@ mod tests {
         let open: alloc::vec::Vec<u8> = (0..=u8::MAX).filter(|op| is_for_strangers(*op)).collect();
         assert_eq!(open, [0x0b, 0x20, 0x21, 0x22]);
     }
+
+    /// What is longer than it may be is refused by its lengths, before any of it is there.
+    #[test]
+    fn a_mechanism_and_a_token_are_as_long_as_they_may_be() {
+        let said = |key_bytes, body_bytes| {
+            let header = RequestHeader {
+                key_bytes,
+                body_bytes,
+                opcode: 0x21,
+                extras_bytes: 0,
+                opaque: 0,
+                cas: 0,
+            };
+            decode(Verb::SaslAuth, &header, &[0; HEADER_BYTES], &mut None)
+        };
+        let status = |step| {
+            let Step::Send {
+                response: LocalResponse::Packet(packet),
+                ..
+            } = step
+            else {
+                panic!("{step:?}")
+            };
+            packet.status
+        };
+        let waits = Step::Incomplete {
+            at_least: HEADER_BYTES + TOKEN_BYTES_MAX as usize,
+        };
+        assert_eq!(said(MECHANISM_BYTES_MAX, TOKEN_BYTES_MAX), waits);
+        assert_eq!(status(said(MECHANISM_BYTES_MAX + 1, 40)), Status::INVALID);
+        assert_eq!(status(said(0, TOKEN_BYTES_MAX + 1)), Status::AUTH_FAILURE);
+    }
 }

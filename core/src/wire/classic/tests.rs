@@ -20,6 +20,7 @@ use crate::output::Output;
 use crate::reply::{Refusal, Reply, Stored};
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
+use crate::watch::{Topic, Topics};
 use crate::wire::line::Line;
 use crate::wire::{Cursor, Envelope, Malformed, Step, WireLimits};
 
@@ -433,4 +434,70 @@ fn a_reply_that_does_not_fit_is_said_to_be_one() {
     };
     super::reply::encode(ClassicEnvelope::Keys, &Reply::Stored(stored), &mut out);
     assert_eq!(Vec::from(out), b"STORED\r\n");
+}
+
+/// Who may not list keys may not watch what tells of them; who may do neither is told so first.
+#[test]
+fn what_tells_of_keys_is_watched_by_those_who_may_list_them() {
+    let watched = |words: &str, watching, listing| {
+        let mut limits = WireLimits::default();
+        (limits.allowed.watching, limits.allowed.listing) = (watching, listing);
+        let bytes = format!("watch{words}\r\n").into_bytes();
+        let line = Line::new(&bytes, bytes.len()).unwrap();
+        let step = decode(line, &limits, &mut Cursor::Start);
+        if let Step::Watch { consumed, topics } = step {
+            assert_eq!(consumed, bytes.len());
+            return Ok(topics);
+        }
+        let Step::Send { response, .. } = step else {
+            panic!("{step:?}")
+        };
+        Err(format!("{response:?}"))
+    };
+    let fetchers = Ok(Topics::of(Topic::Fetchers));
+    assert_eq!(watched("", true, true), fetchers);
+    let connections = Ok(Topics::of(Topic::Connections));
+    assert_eq!(watched(" connevents", true, false), connections);
+    let not_allowed = watched("", false, true).unwrap_err();
+    assert!(not_allowed.contains("watch commands not allowed"));
+    for words in ["", " connevents locks", " mutations"] {
+        assert_eq!(
+            watched(words, true, false),
+            Err(not_allowed.clone()),
+            "{words}"
+        );
+    }
+    assert_eq!(watched(" connevents", false, false), Err(not_allowed));
+    assert!(
+        watched(" nonsense", true, true)
+            .unwrap_err()
+            .contains("ERROR")
+    );
+}
+
+#[test]
+fn a_delete_may_be_given_a_zero_and_nothing_else() {
+    const USAGE: &str = "bad command line format.  Usage: delete <key> [noreply]";
+    for line in [
+        "delete k",
+        "delete k 0",
+        "delete k noreply",
+        "delete k 0 noreply",
+    ] {
+        let bytes = format!("{line}\r\n").into_bytes();
+        assert!(matches!(decoded(&bytes), Step::Execute { .. }), "{line}");
+    }
+    for (line, is_answered) in [
+        ("delete k 1", true),
+        ("delete k 0 0", true),
+        ("delete k 1 noreply", false),
+    ] {
+        let bytes = format!("{line}\r\n").into_bytes();
+        let step = decoded(&bytes);
+        let Step::Send { response, .. } = step else {
+            panic!("{line}: {step:?}")
+        };
+        let is_told = format!("{response:?}").contains(USAGE);
+        assert_eq!(is_told, is_answered, "{line}");
+    }
 }
