@@ -341,3 +341,52 @@ fn what_a_share_holds_off_happens_when_the_last_one_ends() {
     bench.gives_back(B, "k");
     assert_eq!(bench.value("k"), None);
 }
+
+/// What a wait adds to the table of locks is reckoned before, and is what comes to be there; who comes next adds nothing.
+#[test]
+fn a_wait_adds_what_was_reckoned_for_each_who_holds() {
+    let mut bench = bench();
+    for conn in [A, B, C] {
+        bench.shares(conn, "shared", 3);
+    }
+    let long = "k".repeat(250);
+    bench.take(A, acquire(&long, Mode::Exclusive));
+    let mut added = Vec::new();
+    for (conn, name) in [(D, "shared"), (B, &*long)] {
+        let before = bench.core.locks().table_bytes();
+        let reckoned = bench.core.locks.bytes_for_waited(key(name));
+        bench.waits_for(conn, name, Mode::Exclusive);
+        assert_eq!(bench.core.locks().table_bytes() - before, reckoned);
+        assert_eq!(bench.core.locks.bytes_for_waited(key(name)), 0);
+        added.push(reckoned);
+    }
+    let (names, for_one) = (added[0] / 3, added[1]);
+    assert_eq!(added[0] % 3, 0, "as much for each of three");
+    assert_eq!(for_one - names, 250 - "shared".len());
+    assert!(names > "shared".len());
+}
+
+/// Every byte of a key is reckoned as often as it is kept.
+#[test]
+fn what_waits_and_wins_take_grows_with_the_key() {
+    let (short, long) = ("k".repeat(10), "k".repeat(110));
+    let (short, long) = (key(&short), key(&long));
+    let grows = |bytes_for: fn(Key<'_>) -> usize| {
+        assert!(bytes_for(short) > size_of::<usize>() * 8);
+        bytes_for(long) - bytes_for(short)
+    };
+    assert_eq!(grows(LockTable::bytes_for), 100);
+    assert_eq!(grows(BoundWins::bytes_for), 100);
+    assert_eq!(grows(WaitTable::bytes_for), 300);
+    assert_eq!(grows(WinWaits::bytes_for), 300);
+    let apart = WaitTable::bytes_for(short) - LockTable::bytes_for_share(short);
+    assert!(
+        apart > 20,
+        "a wait takes more than the lock that is given to it"
+    );
+    let apart = WinWaits::bytes_for(short) - BoundWins::bytes_for(short);
+    assert!(
+        apart > 20,
+        "a wait takes more than the win that is given to it"
+    );
+}
