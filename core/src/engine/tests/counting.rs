@@ -113,3 +113,33 @@ fn what_is_evicted_is_told_apart() {
     assert_eq!(stats(&mut bench).1.oldest_s, 7);
     assert!(stats(&mut bench).1.hash_bytes > 0);
 }
+
+#[test]
+fn an_item_that_is_found_expired_is_counted_as_such() {
+    let mut bench = Bench::new();
+    for name in ["read", "unread", "other"] {
+        bench.ask(A, expiring(name, 1));
+    }
+    bench.value("read");
+    bench.now_ms = 2_000;
+    assert_eq!((bench.value("read"), bench.value("unread")), (None, None));
+    bench.set(A, "other", "v");
+    let (seen, _) = stats(&mut bench);
+    assert_eq!(
+        (seen.get_expired, seen.reclaimed, seen.expired_unfetched),
+        (3, 3, 2)
+    );
+}
+
+#[test]
+fn a_value_that_is_too_large_is_counted_where_it_is_refused() {
+    let mut bench = Bench::new();
+    let value = [b'v'; 1_025];
+    for _ in 0..2 {
+        let reply = bench.ask(A, Set::new(key("k"), &value));
+        assert_eq!(reply, Reply::Refused(Refusal::TooLarge));
+    }
+    bench.ask(A, Set::new(key("k"), &value[1..]));
+    let (seen, _) = stats(&mut bench);
+    assert_eq!((seen.store_too_large, seen.cmd_set), (2, 3));
+}

@@ -562,3 +562,65 @@ fn what_is_seen_of_those_who_wait() {
     assert_eq!((gauges.lock_waiting, counters.lock_waits), (2, 2));
     assert_eq!((counters.cmd_lock, counters.lock_contended), (1, 0));
 }
+
+#[test]
+fn a_line_tells_for_how_long_a_lock_was_held_and_is_leased() {
+    let mut bench = bench();
+    bench.ask(
+        A,
+        waiting("k", |acquire| {
+            acquire.lease = Some(Lease::For { ms: 10_000 });
+        }),
+    );
+    let line = |bench: &Bench| bench.core.lock_lines().remove(0).value;
+    bench.passes(2_999);
+    assert_eq!(
+        line(&bench),
+        "mode=x,conn=1,held=2,waiting=0,fence=1,lease=8,holders=1"
+    );
+    bench.passes(3_001);
+    assert_eq!(
+        line(&bench),
+        "mode=x,conn=1,held=6,waiting=0,fence=1,lease=4,holders=1"
+    );
+}
+
+#[test]
+fn cores_that_start_together_have_fences_of_their_own() {
+    let start = |index| {
+        let config = config(1 << 20).strided(index, 3).started_at(5);
+        let mut bench = Bench::of(Core::new(config));
+        bench.holds(A, "k").number()
+    };
+    let first = Fence::first_at(5).number();
+    assert_eq!([0, 1, 2].map(start), [first, first + 1, first + 2]);
+}
+
+/// What a shard is asked before a wait is begun elsewhere for it.
+#[test]
+fn only_who_would_be_kept_from_a_lock_would_contend() {
+    let mut bench = bench();
+    bench.holds(A, "k");
+    bench.ask(
+        A,
+        waiting("leased", |acquire| {
+            acquire.lease = Some(Lease::For { ms: 100 });
+        }),
+    );
+    let mut contends = |ms, conn, name| {
+        let now = Instant::from_millis(ms);
+        bench
+            .core
+            .would_contend(now, conn, &Acquire::new(key(name)))
+    };
+    assert!(contends(0, B, "k") && contends(0, B, "leased"));
+    assert!(!contends(0, A, "k") && !contends(0, B, "free"));
+    assert!(!contends(100, B, "leased"), "its lease is over");
+    bench.close(A);
+    let acquire = Acquire::new(key("k"));
+    assert!(
+        !bench
+            .core
+            .would_contend(Instant::from_millis(100), B, &acquire)
+    );
+}
