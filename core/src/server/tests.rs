@@ -281,3 +281,30 @@ fn the_conversation_has_answers() {
 }
 
 mod waits;
+
+/// As with `cache_memlimit`, and what is not made for that says so.
+#[test]
+fn a_machine_limits_its_memory_or_says_that_it_does_not() {
+    #[derive(Debug)]
+    struct Fixed;
+    impl StateMachine for Fixed {
+        fn handle(&mut self, _: Instant, _: Event) {}
+        fn execute(
+            &mut self,
+            _: Instant,
+            _: ConnId,
+            _: Command<'_>,
+            answer: &mut dyn FnMut(&Reply<'_>),
+        ) {
+            answer(&Reply::Ok);
+        }
+    }
+    let limited = b"cache_memlimit 8\r\n";
+    let mut server = server();
+    let conn = server.open(NOW);
+    assert_eq!(answers(&mut server, conn, limited), "OK\r\n");
+    assert_eq!(server.machine().limits().memory_bytes_max, 8 << 20);
+    let mut fixed = Fixed;
+    assert_eq!(fixed.limit_memory(NOW, 8 << 20), Err(MemoryRefused::Fixed));
+    assert_eq!((fixed.next_notice(), fixed.next_deadline()), (None, None));
+}

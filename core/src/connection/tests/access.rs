@@ -227,3 +227,28 @@ fn both_protocols_may_ask_who_somebody_is() {
         (vec![0, 0], true)
     );
 }
+
+#[test]
+fn who_has_left_and_who_is_admitted_is_known() {
+    struct Nobody;
+    impl Execute for Nobody {
+        fn execute(&mut self, _: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+            answer(&Reply::Ok);
+        }
+    }
+    let after = |limits: WireLimits, input: &[u8]| {
+        let mut wire = Connection::new(limits);
+        let _ = wire.drive(input, &mut Nobody, &mut Output::new(), usize::MAX);
+        (wire.is_admitted(), wire.has_left())
+    };
+    let open = allowing(|_| {});
+    assert_eq!(after(open, b"mn\r\n"), (true, false));
+    assert_eq!(after(open, b"mn\r\nquit\r\n"), (true, true));
+    let guarded = allowing(|allowed| allowed.admission = Admission::ByPassword);
+    // By default nobody is anybody's friend, and the memory is what it is.
+    assert_eq!(
+        after(guarded, b"set k 0 0 9\r\nfred pass\r\n"),
+        (false, false)
+    );
+    assert_eq!(Nobody.limit_memory(1 << 30), Err(MemoryRefused::Fixed));
+}

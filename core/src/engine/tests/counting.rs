@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::stats::{Counters, Gauges, StatsTopic};
+use crate::store::EVICTED_MAX;
 
 fn stats<S: Store>(bench: &mut Bench<S>) -> (Counters, Gauges) {
     match bench.ask(A, GlobalCommand::Stats(StatsTopic::General)) {
@@ -142,4 +143,53 @@ fn a_value_that_is_too_large_is_counted_where_it_is_refused() {
     bench.ask(A, Set::new(key("k"), &value[1..]));
     let (seen, _) = stats(&mut bench);
     assert_eq!((seen.store_too_large, seen.cmd_set), (2, 3));
+}
+
+/// Up to so many between two looks, and how many more there were.
+#[test]
+fn what_is_evicted_is_told_to_whoever_watches() {
+    let mut bench = Bench::of(Core::new(config(1 << 20)));
+    let fill = |core: &mut Core, from: usize| {
+        for number in from..from + 4_000 {
+            let name = alloc::format!("k{number}");
+            let set = Set::new(Key::new(name.as_bytes()).unwrap(), &[b'x'; 1_000]);
+            core.execute(Instant::default(), A, set.into());
+        }
+    };
+    fill(&mut bench.core, 0);
+    assert_eq!(bench.core.take_evicted(), (Vec::new(), 0), "nobody watches");
+    bench.core.watch_evictions(true);
+    let (before, _) = stats(&mut bench);
+    fill(&mut bench.core, 4_000);
+    let (after, _) = stats(&mut bench);
+    let (told, more) = bench.core.take_evicted();
+    let evicted = after.evictions - before.evictions;
+    assert_eq!(told.len(), EVICTED_MAX);
+    assert_eq!(told.len() as u64 + more, evicted);
+    assert!(
+        told.iter()
+            .all(|item| item.value_bytes == 1_000 && !item.fetched)
+    );
+    assert_eq!(
+        bench.core.take_evicted(),
+        (Vec::new(), 0),
+        "it is told once"
+    );
+}
+
+#[test]
+fn a_flush_that_is_due_is_so_until_it_was() {
+    let mut bench = Bench::new();
+    bench.set(A, "k", "x");
+    bench.core.flush_now(Instant::from_millis(1_000));
+    assert!(bench.value("k").is_some(), "none was asked for");
+    bench.now_ms = 1_000;
+    let at = Exptime::In { seconds: 60 };
+    bench.ask(A, GlobalCommand::FlushAll { at });
+    assert_eq!(bench.core.flush_at(), Some(Instant::from_millis(61_000)));
+    assert!(bench.value("k").is_some());
+    // Another core was first.
+    bench.core.flush_now(Instant::from_millis(1_000));
+    assert_eq!(bench.core.flush_at(), None);
+    assert!(bench.value("k").is_none());
 }
