@@ -290,6 +290,27 @@ mod tests {
         }
     }
 
+    /// Two at the same place of two groups are not taken for none.
+    #[test]
+    fn two_control_bytes_are_seen_as_one_is() {
+        for length in [16, 23, 24, 31] {
+            for (one, other) in [
+                (0, 8),
+                (7, length - 1),
+                (0, length - 8),
+                (length - 8, length - 1),
+            ] {
+                let mut word = [b'a'; 31];
+                (word[one], word[other]) = (b'\r', b'\r');
+                assert_eq!(
+                    text_key(&word[..length]),
+                    None,
+                    "{one} and {other} of {length}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn one_cr_belongs_to_the_line_end() {
         assert_eq!(without_line_end(b"get a\r\n"), b"get a");

@@ -23,7 +23,7 @@ const ROUNDS: usize = 40;
 pub(crate) enum Left {
     /// Nobody could build it.
     DoesNotCompile,
-    /// It can be built, but not beside what was written.
+    /// It can be built, but not beside what was written, or is computed while the core is compiled.
     CannotBeSwitched,
 }
 
@@ -92,12 +92,7 @@ impl<'a> Switched<'a> {
 
     fn render(&mut self, text: &str, mutants: &[(Number, &Listed)]) -> Result<Rendered, String> {
         let mut mutants = mutants.to_vec();
-        mutants.retain(|(number, mutant)| {
-            if !mutant.is_in_function() {
-                self.left.insert(*number, Left::CannotBeSwitched);
-            }
-            !self.left.contains_key(number)
-        });
+        mutants.retain(|(number, _)| !self.left.contains_key(number));
         let done = planted(text, &mutants).map_err(|error| format!("syn: {error}"))?;
         for (number, _) in mutants {
             if done.impossible.contains(&number) {

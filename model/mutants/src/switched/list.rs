@@ -64,11 +64,6 @@ impl Listed {
         self.span.start
     }
 
-    /// Whether it is in a function: what is computed while it is compiled cannot be switched.
-    pub(crate) const fn is_in_function(&self) -> bool {
-        self.function.is_some()
-    }
-
     /// What the function gives, if that is a type that only its body names: a second `return` would be of another.
     pub(crate) fn hidden_type(&self) -> Option<&str> {
         let function = self

@@ -309,6 +309,23 @@ impl<'ast> Visit<'ast> for Planter<'_> {
         visit::visit_trait_item_fn(self, function);
     }
 
+    // What is computed while it is compiled has no switch.
+    fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
+
+    fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
+
+    fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
+
+    fn visit_trait_item_const(&mut self, _: &'ast syn::TraitItemConst) {}
+
+    fn visit_type_array(&mut self, _: &'ast syn::TypeArray) {}
+
+    fn visit_generic_argument(&mut self, _: &'ast syn::GenericArgument) {}
+
+    fn visit_expr_repeat(&mut self, repeat: &'ast syn::ExprRepeat) {
+        self.visit_expr(&repeat.expr);
+    }
+
     fn visit_expr_binary(&mut self, expr: &'ast ExprBinary) {
         self.binary(expr);
         visit::visit_expr_binary(self, expr);
@@ -426,6 +443,25 @@ mod tests {
 
     fn planted_alone(text: &str, listed: &Listed) -> Planted {
         planted(text, &[(0, listed)]).unwrap()
+    }
+
+    #[test]
+    fn what_is_computed_while_it_is_compiled_has_no_switch() {
+        let listed = r#"{"file":"","genre":"BinaryOperator","name":"","replacement":"-",
+            "span":{"start":{"line":1,"column":COLUMN}}}"#;
+        for text in [
+            "const A: usize = 1 + 2;",
+            "fn f() { const A: usize = 1 + 2; }",
+            "impl A { const A: usize = 1 + 2; }",
+            "fn f() -> [u8; 1 + 2] { [0; 1 + 2] }",
+            "fn f() { g::<{ 1 + 2 }>() }",
+        ] {
+            for (at, _) in text.match_indices('+') {
+                let listed = listed.replace("COLUMN", &(at + 1).to_string());
+                let listed: Listed = serde_json::from_str(&listed).unwrap();
+                assert!(planted_alone(text, &listed).numbers.is_empty(), "{text}");
+            }
+        }
     }
 
     #[test]
