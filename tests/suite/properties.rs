@@ -12,7 +12,7 @@ use std::thread;
 use latchd_core::Limits;
 use latchd_core::engine::{Config, Core};
 use latchd_core::store::{MapStore, Store};
-use latchd_harness::alphabet::limits::{ample, scarce, scarce_for_log};
+use latchd_harness::alphabet::limits::{LOG_SEGMENT_BYTES, ample, scarce, scarce_for_log};
 use latchd_harness::alphabet::{
     Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, needs_bound, needs_log,
 };
@@ -28,6 +28,19 @@ use crate::number_from;
 fn needs_scarcity(request: RequestKind, reply: ReplyKind) -> bool {
     reply == ReplyKind::RefusedOutOfMemory
         || request == RequestKind::Wait && reply == ReplyKind::RefusedTooManyLocks
+}
+
+/// The store that the program uses, where memory is scarce.
+const BY_TINY: Room = Room::BySegment {
+    segment_bytes: LOG_SEGMENT_BYTES,
+};
+
+/// How many segments a log has besides those that it needs: few, or so many that it must have room at first.
+const fn segments_more(choice: usize) -> usize {
+    match choice % 4 {
+        3 => 10,
+        few => few,
+    }
 }
 
 /// The longest sequence.
@@ -62,8 +75,8 @@ fn check_on_all_cores<P: Testable + Clone + Send + Sync>(property: &P) {
     });
 }
 
-/// What a property has seen in all of its sequences.
-type Seen = Mutex<Option<(Pairs, Judged)>>;
+/// What a property has seen in all of its sequences, and how often a log was asked for room that it had to have.
+type Seen = Mutex<Option<(Pairs, Judged, u64)>>;
 
 /// Plays a sequence beside the oracle. A panic of the core is a difference like any other.
 fn play<S: Store>(
@@ -75,16 +88,19 @@ fn play<S: Store>(
     let ops: Vec<Op> = ops.collect();
     let mut pairs = Pairs::default();
     let mut judged = Judged::default();
+    let mut had_idle = 0;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut lockstep = Lockstep::new(core, room);
         let outcome = lockstep.play(&ops, &mut pairs);
         judged = lockstep.judged();
+        had_idle = lockstep.had_idle();
         outcome
     }));
     let mut seen = seen.lock().expect("nobody panics here");
-    let (all_pairs, all_judged) = seen.get_or_insert_default();
+    let (all_pairs, all_judged, all_had_idle) = seen.get_or_insert_default();
     all_pairs.add(&pairs);
     all_judged.add(&judged);
+    *all_had_idle += had_idle;
     drop(seen);
     let difference = match outcome {
         Ok(Ok(())) => return TestResult::passed(),
@@ -148,22 +164,8 @@ fn scarce_memory_breaks_no_promise() {
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
     let seen = SEEN.lock().expect("nobody panics here").clone();
-    let (seen, judged) = seen.expect("something was played");
-    println!("{judged:?}");
-    let Judged {
-        out_of_memory,
-        too_much_pinned,
-        too_many_locks,
-        to_the_byte,
-    } = judged;
-    for (what, count) in [
-        ("out of memory", out_of_memory),
-        ("too much pinned", too_much_pinned),
-        ("too many locks", too_many_locks),
-        ("just enough", to_the_byte),
-    ] {
-        assert!(count > 20, "{what} was judged {count} times");
-    }
+    let (seen, judged, _) = seen.expect("something was played");
+    assert_judged(&judged, true);
     let of_log = |(request, reply): &(RequestKind, ReplyKind)| needs_log(*request, *reply);
     let missing = seen.missing(|_, _| false).filter(of_log).count();
     assert_eq!(
@@ -173,6 +175,69 @@ fn scarce_memory_breaks_no_promise() {
     assert_seen(&SEEN, |request, reply| {
         needs_bound(request, reply) || needs_log(request, reply)
     });
+}
+
+/// Where nothing is evicted, nothing goes but what has expired, and what is refused is what does not fit beside
+/// everything that is there.
+#[test]
+fn without_eviction_everything_stays() {
+    static SEEN: Seen = Mutex::new(None);
+
+    #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
+    fn property(steps: Vec<DrawnOp>) -> TestResult {
+        let mut limits = scarce(1 + steps.len() % 2);
+        limits.evict = false;
+        // What has expired is in the way until it is taken out, and when that is depends on the store and on locks that
+        // are over: so there is a tick before anything is asked, which looks at everything.
+        limits.crawl_items_max = 64;
+        play(
+            reference(limits),
+            steps.iter().flat_map(|step| [Op::Tick, step.0]),
+            Room::ByItem(ByItem {
+                overhead_bytes: MapStore::new(&limits).bytes_for(0, 0),
+            }),
+            &SEEN,
+        )
+    }
+
+    check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
+    let seen = SEEN.lock().expect("nobody panics here").take();
+    let (seen, judged, _) = seen.expect("something was played");
+    assert_judged(&judged, false);
+    let impossible: Vec<_> = seen.impossible().collect();
+    assert!(impossible.is_empty(), "not in the table: {impossible:?}");
+}
+
+/// The same on the store that the program uses, in a few segments.
+#[test]
+fn without_eviction_everything_stays_in_the_log() {
+    static SEEN: Seen = Mutex::new(None);
+
+    #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
+    fn property(steps: Vec<DrawnOp>) -> TestResult {
+        let mut limits = scarce_for_log(segments_more(steps.len()));
+        limits.evict = false;
+        play(
+            in_log(limits),
+            steps.iter().map(|step| step.0),
+            BY_TINY,
+            &SEEN,
+        )
+    }
+
+    check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
+    let seen = SEEN.lock().expect("nobody panics here").take();
+    let (seen, judged, had_idle) = seen.expect("something was played");
+    println!("{judged:?}, idle {had_idle}");
+    assert_eq!(judged.evicted, 0);
+    assert!(had_idle > 1_000, "there was room {had_idle} times");
+    let refused = (RequestKind::Set, ReplyKind::RefusedOutOfMemory);
+    assert!(
+        seen.missing(|_, _| false).all(|pair| pair != refused),
+        "nothing was refused"
+    );
+    let impossible: Vec<_> = seen.impossible().collect();
+    assert!(impossible.is_empty(), "not in the table: {impossible:?}");
 }
 
 /// The same on the store that the program uses.
@@ -203,16 +268,21 @@ fn scarce_memory_breaks_no_promise_on_the_log() {
 
     #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
     fn property(steps: Vec<DrawnOp>) -> TestResult {
-        let limits = scarce_for_log(steps.len() % 4);
+        let limits = scarce_for_log(segments_more(steps.len()));
         play(
             in_log(limits),
             steps.iter().map(|step| step.0),
-            Room::Scarce,
+            BY_TINY,
             &SEEN,
         )
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
+    let seen = SEEN.lock().expect("nobody panics here").clone();
+    let (_, judged, had_idle) = seen.expect("something was played");
+    println!("{judged:?}, idle {had_idle}");
+    assert!(judged.evicted > 1_000, "{} were evicted", judged.evicted);
+    assert!(had_idle > 1_000, "there was room {had_idle} times");
     // A locked number that a flush has come over is written elsewhere, and a wait that is over finds a lock free
     // and no room for it: too rare to wait for here, so the fuzzer's corpus has one of each.
     assert_seen(&SEEN, |request, reply| {
@@ -263,10 +333,36 @@ fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {
     });
 }
 
+/// Everything that the oracle says of room was asked for often enough, what is evicted where that is on included.
+fn assert_judged(judged: &Judged, evicts: bool) {
+    println!("{judged:?}");
+    let Judged {
+        out_of_memory,
+        too_much_pinned,
+        too_many_locks,
+        to_the_byte,
+        evicted,
+        limited,
+        limit_refused,
+    } = *judged;
+    for (what, count) in [
+        ("out of memory", out_of_memory),
+        ("too much pinned", too_much_pinned),
+        ("too many locks", too_many_locks),
+        ("just enough", to_the_byte),
+        ("another limit", limited),
+        ("a limit that is too small", limit_refused),
+    ] {
+        assert!(count > 20, "{what} was judged {count} times");
+    }
+    assert_eq!(evicted > 20, evicts, "{evicted} items were evicted");
+    assert!(evicts || evicted == 0, "{evicted} items were evicted");
+}
+
 /// P1 and P2 of the table of pairs.
 fn assert_seen(seen: &Seen, left_out: impl Fn(RequestKind, ReplyKind) -> bool) {
     let seen = seen.lock().expect("nobody panics here").take();
-    let (seen, _) = seen.expect("something was played");
+    let (seen, ..) = seen.expect("something was played");
     println!("{seen}");
     let impossible: Vec<_> = seen.impossible().collect();
     assert!(

@@ -18,7 +18,8 @@ use crate::conn_id::ConnId;
 use crate::item::Cas;
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::store::{MapStore, MapView};
+use crate::stats::Counters;
+use crate::store::{MapStore, MapView, Store};
 use crate::time::{Clock, Instant};
 use crate::wait::Notice;
 
@@ -104,5 +105,13 @@ impl Core<MapStore> {
             cas_stride: *cas_stride,
             flush_at: *flush_at,
         }
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// What it has counted since it began, or since its counters were reset.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.stats.counters
     }
 }

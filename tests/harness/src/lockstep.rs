@@ -8,9 +8,12 @@
 //!   next thing happens by itself.
 //!
 //! Where memory is scarce the core may evict what the oracle does not: an item that nobody holds and that it was not
-//! just told to keep. If the store takes room by the item, the oracle knows what is refused for want of it. Beside
-//! another one the core is believed when it refuses what needs room (then nothing has changed); so it is when the limit
-//! of memory has changed, which leaves tables of locks no room that the oracle would know.
+//! just told to keep; what the core counts of those is compared. If the store takes room by the item, the oracle knows what
+//! is refused for want of it, also when the limit of memory has changed. Beside a log the core is believed when it refuses
+//! what needs room (then nothing has changed), unless so much of the limit is not even allocated that there must be room: then
+//! it refuses what locks would pin too much of, and nothing else, and evicts nothing.
+
+mod idle;
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -26,7 +29,9 @@ use latchd_core::store::Store;
 use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant};
 
-use crate::oracle::{Asked, ByItem, Item, Judged, Oracle, OwnedReply, Waiting};
+use idle::needs_room;
+
+use crate::oracle::{Asked, ByItem, Evicted, Item, Judged, Oracle, OwnedReply, Waiting};
 
 /// A core and an oracle that have seen the same events.
 #[derive(Debug)]
@@ -37,6 +42,8 @@ pub struct Lockstep<S> {
     room: Room,
     /// What may be used, in bytes: the limit, or after it was lowered what was used then.
     bytes_max: usize,
+    /// How often a log was asked for room that there had to be.
+    had_idle: u64,
 }
 
 /// Whether there is room for every item.
@@ -46,8 +53,12 @@ pub enum Room {
     Ample,
     /// There is not, and it is known what an item takes: refused is what does not fit, and nothing else.
     ByItem(ByItem),
-    /// There is not; the core is believed when it says so.
-    Scarce,
+    /// There is not, and items stand in segments of this many bytes: the core is believed when it says so, unless there
+    /// must be room.
+    BySegment {
+        /// In bytes.
+        segment_bytes: usize,
+    },
 }
 
 /// Where the two part, in words.
@@ -76,6 +87,7 @@ impl<S: Store> Lockstep<S> {
             environment: Environment::new().within(bytes_max),
             room,
             bytes_max,
+            had_idle: 0,
         };
         for number in 0..CLIENTS {
             let client = ClientNumber::new(u8::try_from(number).expect("a few"));
@@ -89,6 +101,12 @@ impl<S: Store> Lockstep<S> {
     #[must_use]
     pub const fn judged(&self) -> Judged {
         self.oracle.judged()
+    }
+
+    /// How often a log was asked for room while so much was idle that it had to have it.
+    #[must_use]
+    pub const fn had_idle(&self) -> u64 {
+        self.had_idle
     }
 
     /// Plays a sequence. Pairs of requests and replies are noted in `pairs`.
@@ -114,12 +132,14 @@ impl<S: Store> Lockstep<S> {
         };
         let now = self.environment.clock().now;
         let mut before = None;
-        if self.room == Room::Scarce {
+        if let Room::BySegment { .. } = self.room {
             // Up to now, and not up to the input.
             let tick = Input::Event(Event::Tick);
             self.oracle.enter(now.as_millis(), &tick);
             before = Some(self.oracle.clone());
         }
+        let has_idle = needs_room(&input) && self.has_idle();
+        let evicted_before = self.oracle.judged().evicted;
         let expected = self.oracle.enter(now.as_millis(), &input);
         let reply = input.enter(&mut self.core, now);
         if let (Some(asked), Some(reply)) = (&asked, &reply) {
@@ -143,7 +163,7 @@ impl<S: Store> Lockstep<S> {
         let (expected, answer) = match (expected, answer) {
             // What was believed has been counted by the core alone.
             (Some(OwnedReply::Stats(due)), Some(OwnedReply::Stats(got)))
-                if self.room == Room::Scarce =>
+                if matches!(self.room, Room::BySegment { .. }) =>
             {
                 let without =
                     |counts| Some(OwnedReply::Stats(Box::new((Asked::default(), counts))));
@@ -155,7 +175,7 @@ impl<S: Store> Lockstep<S> {
             (
                 Some(before),
                 Some(OwnedReply::Refused(Refusal::OutOfMemory | Refusal::TooManyLocks)),
-            ) if needs_room(&input) => {
+            ) if needs_room(&input) && !has_idle => {
                 self.oracle = before;
             }
             _ if answer == expected => {}
@@ -163,16 +183,20 @@ impl<S: Store> Lockstep<S> {
         }
         self.compare_notices(pairs)?;
         self.compare_items(&input)?;
+        self.had_idle += u64::from(has_idle);
+        if has_idle && self.oracle.judged().evicted > evicted_before {
+            return Err("something was evicted, and there was room".into());
+        }
         let used = self.core.store().usage().held_bytes;
         let limit = self.core.limits().memory_bytes_max;
         if let Input::Memory { bytes } = input
             && bytes == limit
         {
             self.bytes_max = limit.max(used);
-            if let Room::ByItem(_) = self.room {
-                self.oracle.forget_room();
-                self.room = Room::Scarce;
-            }
+        }
+        let due = self.oracle.memory_bytes_max();
+        if matches!(self.room, Room::ByItem(_)) && limit != due {
+            return Err(format!("the limit is {limit} bytes, and should be {due}"));
         }
         if used > self.bytes_max {
             let limit = self.bytes_max;
@@ -180,6 +204,11 @@ impl<S: Store> Lockstep<S> {
         }
         self.core.check();
         Ok(())
+    }
+
+    /// Whether an item that nobody holds may go for want of room.
+    fn evicts(&self) -> bool {
+        self.room != Room::Ample && self.core.limits().evict
     }
 
     /// T4, and tells the clients.
@@ -238,7 +267,7 @@ impl<S: Store> Lockstep<S> {
         for (bytes, item) in self.oracle.items() {
             let key = Key::new(bytes).expect("it was made from a key");
             let holder = self.oracle.holder(bytes);
-            let may_be_gone = self.room != Room::Ample && holder.is_none();
+            let may_be_gone = self.evicts() && holder.is_none();
             match self.core.peek(key) {
                 Some((header, value))
                     if is_same(&header, value, item)
@@ -255,6 +284,17 @@ impl<S: Store> Lockstep<S> {
         }
         for key in evicted {
             self.oracle.evict(&key);
+        }
+        if !self.core.limits().evict {
+            // When that is depends on the store, and what it has not taken out is in the way.
+            let store = self.core.store();
+            let is_there =
+                |bytes: &[u8]| Key::new(bytes).is_some_and(|key| store.find(key).is_ok());
+            self.oracle.strike_expired(is_there);
+        }
+        let (due, told) = (self.oracle.evicted(), Evicted::of(self.core.counters()));
+        if told != due {
+            return Err(format!("evicted: expected {due:?}\n         got {told:?}"));
         }
         for bytes in KEYS {
             let key = Key::new(bytes).expect("a legal key");
@@ -299,29 +339,6 @@ impl<S: Store> Lockstep<S> {
             }
         }
         Ok(())
-    }
-}
-
-/// Whether a request may be refused for want of room: it stores, or makes a lock pin an item.
-fn needs_room(input: &Input<'_>) -> bool {
-    match input {
-        Input::Command(_, command) => match command {
-            Command::Item(ItemCommand::Get(get)) => get.lock || get.steps.vivifies(),
-            Command::Item(
-                ItemCommand::Set(_)
-                | ItemCommand::Delete(_)
-                | ItemCommand::Arithmetic(_)
-                | ItemCommand::Acquire(_)
-                | ItemCommand::Lock { .. },
-            ) => true,
-            Command::Item(
-                ItemCommand::SetTooLarge { .. }
-                | ItemCommand::Release(_)
-                | ItemCommand::Unlock { .. },
-            )
-            | Command::Global(_) => false,
-        },
-        Input::Event(_) | Input::Due | Input::Memory { .. } => false,
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod answer;
 mod asked;
+mod evicted;
 mod locks;
 mod room;
 mod store;
@@ -34,6 +35,7 @@ use crate::alphabet::Input;
 
 pub use answer::{Counts, OwnedReply, Seen, Win};
 pub use asked::Asked;
+pub use evicted::Evicted;
 pub use locks::{Lock, Waiting};
 pub use room::{ByItem, Judged};
 pub use wins::{Getting, Winner};
@@ -63,6 +65,7 @@ pub struct Oracle {
     flush_due_ms: Option<u64>,
     counts: Counts,
     asked: Asked,
+    evicted: Evicted,
     /// `None` if there is room for everything.
     room: Option<ByItem>,
     judged: Judged,
@@ -117,6 +120,7 @@ impl Oracle {
             flush_due_ms: None,
             counts: Counts::default(),
             asked: Asked::default(),
+            evicted: Evicted::default(),
             room: None,
             judged: Judged::default(),
         }
@@ -146,9 +150,11 @@ impl Oracle {
                 None
             }
             // It knows of no other core, and nobody says that there is one.
-            Input::Event(Event::Tick | Event::HoldsElsewhere(..))
-            | Input::Due
-            | Input::Memory { .. } => None,
+            Input::Event(Event::Tick | Event::HoldsElsewhere(..)) | Input::Due => None,
+            Input::Memory { bytes } => {
+                self.limit_memory(*bytes);
+                None
+            }
             Input::Event(Event::WallClock { unix_s_at_start }) => {
                 self.unix_ms_at_start = unix_s_at_start * 1000;
                 None
@@ -172,9 +178,13 @@ impl Oracle {
             .filter_map(|key| Some((key.as_slice(), self.visible(key)?)))
     }
 
-    /// The item was evicted for room.
-    pub fn evict(&mut self, key: &[u8]) {
-        self.items.remove(key);
+    /// The time of an item was over, and it was taken out.
+    pub fn strike_expired(&mut self, is_there: impl Fn(&[u8]) -> bool) {
+        let (locks, now_ms) = (&self.locks, self.now_ms);
+        self.items.retain(|key, item| {
+            let is_past = item.gone_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+            !is_past || locks.contains_key(key) || is_there(key)
+        });
     }
 
     fn answer(&mut self, conn: ConnId, command: &Command<'_>) -> OwnedReply {
@@ -296,6 +306,7 @@ impl Oracle {
             GlobalCommand::StatsReset => {
                 self.counts = Counts::default();
                 self.asked = Asked::default();
+                self.evicted = Evicted::default();
                 OwnedReply::Ok
             }
         }

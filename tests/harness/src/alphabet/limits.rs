@@ -5,8 +5,8 @@ use latchd_core::store::{MapStore, Store as _};
 
 use super::VALUE_BYTES_MAX;
 
-/// The smallest segment of a log.
-const LOG_SEGMENT_BYTES: usize = 512;
+/// The smallest segment of a log, in bytes.
+pub const LOG_SEGMENT_BYTES: usize = 512;
 
 /// Three of them, and what a log needs to find things.
 const LOG_BYTES_MIN: usize = 3 * LOG_SEGMENT_BYTES + 1_100;

@@ -1,6 +1,7 @@
 //! What there is room for, in a store that takes each item for its key, its value, and so much besides.
 //!
-//! What nobody holds can be evicted, so only what is held is in the way: of the memory, and of what locks may pin.
+//! What nobody holds can be evicted, so only what is held is in the way: of the memory, and of what locks may pin. Where
+//! nothing is evicted all items are, those included that have expired and were not taken out yet.
 //! What takes no more than it took is always had. Of the tables of locks and waits it is not said what they take: there
 //! is room for them.
 
@@ -24,6 +25,12 @@ pub struct Judged {
     pub too_many_locks: u64,
     /// What was asked for just fits: there is not a byte left of the memory, or of what locks may pin.
     pub to_the_byte: u64,
+    /// Items were evicted, and counted as what they were.
+    pub evicted: u64,
+    /// There is another limit of memory.
+    pub limited: u64,
+    /// A limit was not taken, since what may not be evicted takes more, or two of the largest values do.
+    pub limit_refused: u64,
 }
 
 impl Judged {
@@ -34,11 +41,17 @@ impl Judged {
             too_much_pinned,
             too_many_locks,
             to_the_byte,
+            evicted,
+            limited,
+            limit_refused,
         } = *other;
         self.out_of_memory += out_of_memory;
         self.too_much_pinned += too_much_pinned;
         self.too_many_locks += too_many_locks;
         self.to_the_byte += to_the_byte;
+        self.evicted += evicted;
+        self.limited += limited;
+        self.limit_refused += limit_refused;
     }
 }
 
@@ -50,9 +63,26 @@ impl Oracle {
         self
     }
 
-    /// There is room for everything from now on: of what is refused somebody else has to know.
-    pub const fn forget_room(&mut self) {
-        self.room = None;
+    /// The limit of memory, in bytes.
+    #[must_use]
+    pub const fn memory_bytes_max(&self) -> usize {
+        self.limits.memory_bytes_max
+    }
+
+    /// The limit of memory is another one, if what may not be evicted is within it and two of the largest values are.
+    /// What locks may pin, and what their table may take, is as it was.
+    pub(super) fn limit_memory(&mut self, bytes: usize) {
+        let Some(room) = self.room else {
+            return;
+        };
+        // No key is empty.
+        let kept = self.kept_bytes_besides(room, b"");
+        if kept <= bytes && 2 * self.limits.value_bytes_max <= bytes {
+            self.judged.limited += u64::from(bytes != self.limits.memory_bytes_max);
+            self.limits.memory_bytes_max = bytes;
+        } else {
+            self.judged.limit_refused += 1;
+        }
     }
 
     /// How often room was asked for, and what came of it.
@@ -79,14 +109,15 @@ impl Oracle {
         let need = room.cost(key, value_bytes);
         let old = self.items.get(key);
         let own = old.map_or(0, |item| room.cost(key, item.value.len()));
-        let besides = self.held_bytes_besides(room, key);
+        let kept = self.kept_bytes_besides(room, key);
+        let pinned = self.held_bytes_besides(room, key);
         let is_held = self.locks.contains_key(key);
         let is_in_place = old.is_some() && need == own;
         let is_growing = is_held && need > own;
-        let is_too_much = !is_in_place && besides + need > self.limits.memory_bytes_max
-            || is_growing && besides + need > self.limits.locked_bytes_max;
-        let is_just_enough = !is_in_place && besides + need == self.limits.memory_bytes_max
-            || is_growing && besides + need == self.limits.locked_bytes_max;
+        let is_too_much = !is_in_place && kept + need > self.limits.memory_bytes_max
+            || is_growing && pinned + need > self.limits.locked_bytes_max;
+        let is_just_enough = !is_in_place && kept + need == self.limits.memory_bytes_max
+            || is_growing && pinned + need == self.limits.locked_bytes_max;
         self.judged.out_of_memory += u64::from(is_too_much);
         self.judged.to_the_byte += u64::from(is_just_enough && !is_too_much);
         !is_too_much
@@ -102,6 +133,18 @@ impl Oracle {
         self.judged.too_much_pinned += u64::from(!may_be);
         self.judged.to_the_byte += u64::from(pinned == self.limits.locked_bytes_max);
         may_be
+    }
+
+    /// What the items take that may not be evicted, but for this one.
+    fn kept_bytes_besides(&self, room: ByItem, key: &[u8]) -> usize {
+        if self.limits.evict {
+            return self.held_bytes_besides(room, key);
+        }
+        let items = self.items.iter();
+        items
+            .filter(|(other, _)| other.as_slice() != key)
+            .map(|(key, item)| room.cost(key, item.value.len()))
+            .sum()
     }
 
     /// What the items take whose keys are held, but for this one.

@@ -57,7 +57,7 @@ pub(super) struct Outcome {
 
 /// Three segments that a log keeps free, one that it opens, and two for what its lists and its index may grow by, which
 /// is much where segments are tiny.
-const SEGMENTS_IDLE_MAX: usize = 6;
+pub const SEGMENTS_IDLE_MAX: usize = 6;
 
 impl Charge {
     /// Judges a call by what it asked for and what has become of it, in a store of `limit` bytes.

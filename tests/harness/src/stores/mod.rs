@@ -28,7 +28,7 @@ mod hashes;
 mod keys;
 mod policy;
 
-pub use arithmetic::Charge;
+pub use arithmetic::{Charge, SEGMENTS_IDLE_MAX};
 pub use beside::{Beside, Room, Seen};
 pub use call::{Call, Sizes};
 pub use hashes::{ByLength, Numbered, Same};

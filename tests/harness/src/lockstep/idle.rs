@@ -1,0 +1,60 @@
+//! When a log must have room: N7 and N8 of the stores, asked of a core.
+//!
+//! What a log holds depends on how records lie in segments. But while so much of the limit is not even allocated as it
+//! keeps free, as its lists and its index may grow by, and as the largest item takes and the tables of locks and waits
+//! may grow by with one request, it evicts nothing and refuses nothing but what locks would pin too much of; and here they
+//! may pin all keys that they can hold.
+
+use latchd_core::command::{Command, ItemCommand};
+use latchd_core::store::Store;
+
+use super::{Lockstep, Room};
+use crate::alphabet::{Input, KEYS};
+use crate::stores::SEGMENTS_IDLE_MAX;
+
+/// More than one request adds to the tables of locks, waits and wins, in bytes.
+const TABLES_GROW_MAX: usize = 1024;
+
+impl<S: Store> Lockstep<S> {
+    /// Whether items stand in segments, and whatever is asked for next has room.
+    pub(super) fn has_idle(&self) -> bool {
+        let Room::BySegment { segment_bytes } = self.room else {
+            return false;
+        };
+        let (store, limits) = (self.core.store(), self.core.limits());
+        let item_bytes = KEYS
+            .iter()
+            .map(|key| store.bytes_for(key.len(), limits.value_bytes_max))
+            .max()
+            .unwrap_or(0);
+        let idle = limits
+            .memory_bytes_max
+            .saturating_sub(store.usage().held_bytes);
+        self.bytes_max <= limits.memory_bytes_max
+            && KEYS.len() * item_bytes <= limits.locked_bytes_max
+            && idle >= SEGMENTS_IDLE_MAX * segment_bytes + item_bytes + TABLES_GROW_MAX
+    }
+}
+
+/// Whether a request may be refused for want of room: it stores, or makes a lock pin an item.
+pub(super) fn needs_room(input: &Input<'_>) -> bool {
+    match input {
+        Input::Command(_, command) => match command {
+            Command::Item(ItemCommand::Get(get)) => get.lock || get.steps.vivifies(),
+            Command::Item(
+                ItemCommand::Set(_)
+                | ItemCommand::Delete(_)
+                | ItemCommand::Arithmetic(_)
+                | ItemCommand::Acquire(_)
+                | ItemCommand::Lock { .. },
+            ) => true,
+            Command::Item(
+                ItemCommand::SetTooLarge { .. }
+                | ItemCommand::Release(_)
+                | ItemCommand::Unlock { .. },
+            )
+            | Command::Global(_) => false,
+        },
+        Input::Event(_) | Input::Due | Input::Memory { .. } => false,
+    }
+}
