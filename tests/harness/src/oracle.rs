@@ -178,7 +178,7 @@ impl Oracle {
             .filter_map(|key| Some((key.as_slice(), self.visible(key)?)))
     }
 
-    /// The time of an item was over, and it was taken out.
+    /// Items whose time is over, and that nobody holds, are struck unless they are still in the way.
     pub fn strike_expired(&mut self, is_there: impl Fn(&[u8]) -> bool) {
         let (locks, now_ms) = (&self.locks, self.now_ms);
         self.items.retain(|key, item| {
