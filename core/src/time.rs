@@ -460,6 +460,7 @@ mod tests {
             saturating_seconds(u64::from(u32::MAX) * 4 - 1),
             u32::MAX - 1
         );
+        assert_eq!(saturating_seconds((u64::from(u32::MAX) + 1) * 4), u32::MAX);
         assert_eq!(saturating_seconds(u64::MAX), u32::MAX);
     }
 

@@ -183,6 +183,9 @@ mod tests {
         assert_eq!(terms(999), Err(TermsError::TtlTooShort));
         assert_eq!(terms(0), Err(TermsError::TtlTooShort));
         assert!(terms(1_000).is_ok());
+        assert_eq!(Terms::new(TTL_MAX).map(|terms| terms.ttl), Ok(TTL_MAX));
+        let longer = TTL_MAX + Duration::from_millis(1);
+        assert_eq!(Terms::new(longer).map(|_| ()), Err(TermsError::TtlTooLong));
         assert_eq!(terms(u64::MAX), Err(TermsError::TtlTooLong));
     }
 }

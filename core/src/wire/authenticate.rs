@@ -127,6 +127,10 @@ mod tests {
         assert_eq!(said(b"get foo\r\n"), "CLIENT_ERROR unauthenticated");
         assert_eq!(said(b"set a 0 0 x\r\n"), "CLIENT_ERROR unauthenticated");
         assert_eq!(said(b"add a 0 0 3\r\n"), "CLIENT_ERROR unauthenticated");
+        assert!(matches!(
+            step(b"set a 0 0 16384\r\n"),
+            Step::Incomplete { at_least: 16_403 }
+        ));
         assert_eq!(
             said(b"set a 0 0 16385\r\n"),
             "CLIENT_ERROR auth token too long"

@@ -338,6 +338,7 @@ mod tests {
         assert_eq!(u64_from(b""), Some(0));
         assert_eq!(u32_from(b"4294967295"), Some(u32::MAX));
         assert_eq!(u32_from(b"4294967296"), None);
+        assert_eq!(u32_from(b"00000000001"), Some(1));
         assert_eq!(u32_from(b"000000000001"), None);
         assert_eq!(i32_from(b"2147483647"), Some(i32::MAX));
         assert_eq!(i32_from(b"2147483648"), None);

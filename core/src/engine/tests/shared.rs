@@ -390,3 +390,21 @@ fn what_waits_and_wins_take_grows_with_the_key() {
         "a wait takes more than the win that is given to it"
     );
 }
+
+#[test]
+fn who_holds_something_is_known() {
+    let mut bench = bench();
+    assert!(bench.core.locks().is_empty());
+    bench.shares(A, "k", 2);
+    bench.shares(C, "k", 2);
+    bench.take(C, acquire("other", Mode::Exclusive));
+    let locks = bench.core.locks();
+    assert!(!locks.is_empty());
+    assert_eq!((locks.len(), locks.holders()), (3, 2));
+    assert!(locks.holding_connections().eq([A, C]));
+    assert!(locks.open_connections().eq([A, B, C, D]));
+    bench.gives_back(A, "k");
+    assert!(bench.core.locks().holding_connections().eq([C]));
+    bench.close(C);
+    assert!(bench.core.locks().is_empty());
+}

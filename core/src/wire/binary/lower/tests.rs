@@ -308,3 +308,25 @@ quickcheck! {
         lower(&any.request(), PACKET_BYTES, &mut Cursor::Start).is_some()
     }
 }
+
+#[test]
+fn topics_of_stat_are_those_of_text_but_for_connections() {
+    let topics = [
+        (&b""[..], Some(StatsTopic::General)),
+        (b"items", Some(StatsTopic::Items)),
+        (b"slabs", Some(StatsTopic::Slabs)),
+        (b"sizes", Some(StatsTopic::Sizes)),
+        (b"locks", Some(StatsTopic::Locks)),
+        (b"detail on", Some(StatsTopic::DetailOn)),
+        (b"detail off", Some(StatsTopic::DetailOff)),
+        (b"detail dump", Some(StatsTopic::Detail)),
+        (b"settings", Some(StatsTopic::Settings)),
+        (b"settings2", Some(StatsTopic::Settings)),
+        (b"conns", None),
+        (b"detail", None),
+        (b"item", None),
+    ];
+    for (topic, is) in topics {
+        assert_eq!(stats_topic(topic), is, "{}", topic.escape_ascii());
+    }
+}
