@@ -69,11 +69,12 @@ fn play(bound: &mut Bound, ms: u64, answers: &[&str]) -> Vec<String> {
 fn lock_and_unlock() {
     let mut bound = bound(BoundTerms::default());
     assert_eq!(play(&mut bound, 0, &["OK\r\n"]), ["lock k", "Obtained"]);
-    assert!(bound.is_held());
+    assert!(bound.is_held() && !bound.is_idle());
     bound.release();
     assert_eq!(play(&mut bound, 1, &["OK\r\n"]), ["unlock k", "Released"]);
     assert!(bound.is_idle());
     bound.release();
+    assert!(!bound.is_idle(), "there is something to tell");
     assert_eq!(play(&mut bound, 1, &[]), ["NotHeld"]);
 }
 

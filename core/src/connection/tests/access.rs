@@ -250,5 +250,7 @@ fn who_has_left_and_who_is_admitted_is_known() {
         after(guarded, b"set k 0 0 9\r\nfred pass\r\n"),
         (false, false)
     );
+    // A line that is none ends the connection of a stranger, and was no farewell.
+    assert_eq!(after(guarded, b"a\r\n"), (false, false));
     assert_eq!(Nobody.limit_memory(1 << 30), Err(MemoryRefused::Fixed));
 }

@@ -566,6 +566,7 @@ fn what_is_seen_of_those_who_wait() {
 #[test]
 fn a_line_tells_for_how_long_a_lock_was_held_and_is_leased() {
     let mut bench = bench();
+    bench.passes(500);
     bench.ask(
         A,
         waiting("k", |acquire| {

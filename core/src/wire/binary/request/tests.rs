@@ -314,3 +314,22 @@ quickcheck! {
             && (step(&behind_magic, LIMIT) != SILENT || quits)
     }
 }
+
+/// What no server would take is not written: nothing of it.
+#[test]
+fn a_request_with_too_long_a_key_is_not_written() {
+    let key = [b'k'; 251];
+    let mut out = Vec::new();
+    let request = |key| RequestPacket {
+        opcode: Opcode::Get,
+        extras: Extras::None,
+        key,
+        value: b"",
+        opaque: 0,
+        cas: None,
+    };
+    assert_eq!(request(&key).encode(&mut out), Err(TooLong));
+    assert!(out.is_empty());
+    assert_eq!(request(&key[1..]).encode(&mut out), Ok(()));
+    assert_eq!(out.len(), HEADER_BYTES + 250);
+}
