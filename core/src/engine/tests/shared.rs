@@ -408,3 +408,22 @@ fn who_holds_something_is_known() {
     bench.close(C);
     assert!(bench.core.locks().is_empty());
 }
+
+#[test]
+fn shares_whose_leases_end_together_are_counted_each() {
+    let mut bench = bench();
+    bench.set(A, "k", "v");
+    for conn in [A, C, D] {
+        let leased = Acquire {
+            lease: Some(Lease::For { ms: 100 }),
+            ..acquire("k", shared(3))
+        };
+        assert!(matches!(bench.take(conn, leased), Reply::Granted(_)));
+    }
+    bench.now_ms = 200;
+    assert!(bench.value("k").is_some());
+    let Reply::Stats(report) = bench.ask(A, GlobalCommand::Stats(StatsTopic::General)) else {
+        panic!("these are numbers");
+    };
+    assert_eq!(report.stats.counters.lock_expired, 3);
+}
