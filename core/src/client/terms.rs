@@ -174,6 +174,7 @@ mod tests {
 
     #[test]
     fn the_longest_ttl_is_still_a_span_on_the_wire() {
+        assert_eq!(TTL_MAX, Duration::from_secs(2_505_600), "29 days");
         assert!(exptime_for(TTL_MAX).to_wire() <= RELATIVE_EXPTIME_MAX_S);
     }
 
