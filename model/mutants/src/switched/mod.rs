@@ -11,11 +11,13 @@ mod plant;
 mod play;
 mod report;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
-use build::Switched;
+use build::{Left, Switched};
 use known::Known;
+use list::Listed;
 use play::{Layer, Pace, Stage};
 use report::Report;
 
@@ -44,18 +46,7 @@ pub(crate) fn complaints(
 ) -> Result<Vec<String>, String> {
     let known = Known::read(&copy.path("model/mutants/survivors.txt"))?;
     let log = folder.join("switched.txt");
-    let diff = match choice {
-        Choice::InDiff(diff) => Some(diff),
-        Choice::All | Choice::Again(_) => None,
-    };
-    let mut mutants = list::listed(&copy.path(""), diff)?;
-    let mut names = known::names(&mutants);
-    if let Choice::Again(_) = choice {
-        let open = report::left_open(&log)?;
-        let mut keep = names.iter().map(|name| open.contains(name));
-        mutants.retain(|_| keep.next().unwrap_or_default());
-        names.retain(|name| open.contains(name));
-    }
+    let (mutants, names) = chosen(copy, choice, &log)?;
     println!("{} mutants", mutants.len());
     if mutants.is_empty() {
         return Ok(Vec::new());
@@ -92,6 +83,11 @@ pub(crate) fn complaints(
     for stage in &stages {
         report.play(stage, Pace::Slow)?;
     }
+    for (number, left) in &switched.left {
+        if *left == Left::CannotBeSwitched {
+            println!("not asked, since it cannot be switched: {}", names[*number]);
+        }
+    }
     println!("{}", report.sum());
     let unknown = known.unknown(&names, &report.open).into_iter();
     let mut complaints: Vec<_> = unknown
@@ -104,4 +100,33 @@ pub(crate) fn complaints(
         );
     }
     Ok(complaints)
+}
+
+/// The mutants that are asked of, and what they are called.
+fn chosen(
+    copy: &Copy,
+    choice: Choice<'_>,
+    log: &Path,
+) -> Result<(Vec<Listed>, Vec<String>), String> {
+    let mut mutants = list::listed(&copy.path(""), None)?;
+    // Of all of them: which one of several of the same name it is depends on the others.
+    let mut names = known::names(&mutants);
+    let is_asked: Vec<bool> = match choice {
+        Choice::All => vec![true; mutants.len()],
+        Choice::InDiff(diff) => {
+            let touched = list::listed(&copy.path(""), Some(diff))?;
+            let touched: BTreeSet<_> = touched.iter().map(|mutant| &mutant.name).collect();
+            let is_touched = |mutant: &Listed| touched.contains(&mutant.name);
+            mutants.iter().map(is_touched).collect()
+        }
+        Choice::Again(_) => {
+            let open = report::left_open(log)?;
+            names.iter().map(|name| open.contains(name)).collect()
+        }
+    };
+    let mut keep = is_asked.iter();
+    mutants.retain(|_| keep.next() == Some(&true));
+    let mut keep = is_asked.iter();
+    names.retain(|_| keep.next() == Some(&true));
+    Ok((mutants, names))
 }
