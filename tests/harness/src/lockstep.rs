@@ -139,6 +139,8 @@ impl<S: Store> Lockstep<S> {
             before = Some(self.oracle.clone());
         }
         let has_idle = needs_room(&input) && self.has_idle();
+        let (limit_before, has_dead_locks) =
+            (self.core.limits().memory_bytes_max, self.has_dead_locks());
         let evicted_before = self.oracle.judged().evicted;
         let expected = self.oracle.enter(now.as_millis(), &input);
         let reply = input.enter(&mut self.core, now);
@@ -194,6 +196,10 @@ impl<S: Store> Lockstep<S> {
         {
             self.bytes_max = limit.max(used);
         }
+        if has_dead_locks && limit == limit_before {
+            // What they have pinned is in the way until they are taken out.
+            self.oracle.keep_limit(limit);
+        }
         let due = self.oracle.memory_bytes_max();
         if matches!(self.room, Room::ByItem(_)) && limit != due {
             return Err(format!("the limit is {limit} bytes, and should be {due}"));
@@ -204,6 +210,16 @@ impl<S: Store> Lockstep<S> {
         }
         self.core.check();
         Ok(())
+    }
+
+    /// Whether an item still looks held whose lock is over (L9).
+    fn has_dead_locks(&self) -> bool {
+        let (store, locks) = (self.core.store(), self.core.locks());
+        KEYS.iter().any(|bytes| {
+            let key = Key::new(bytes).expect("a legal key");
+            let found = store.find(key).ok();
+            found.is_some_and(|slot| store.header(slot).locked && locks.owner(key).is_none())
+        })
     }
 
     /// Whether an item that nobody holds may go for want of room.

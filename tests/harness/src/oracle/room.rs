@@ -85,6 +85,11 @@ impl Oracle {
         }
     }
 
+    /// The limit of memory stays, since items of locks that are over are still in the way.
+    pub const fn keep_limit(&mut self, bytes: usize) {
+        self.limits.memory_bytes_max = bytes;
+    }
+
     /// How often room was asked for, and what came of it.
     #[must_use]
     pub const fn judged(&self) -> Judged {
