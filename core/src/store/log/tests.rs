@@ -1,6 +1,7 @@
 //! The store as a whole, by example. What every store must do is asked of this one, too, in
 //! `tests/suite/stores.rs`.
 
+mod course;
 mod erase;
 
 use alloc::format;
