@@ -349,6 +349,7 @@ fn assert_judged(judged: &Judged, evicts: bool) {
         evicted,
         limited,
         limit_refused,
+        told_full,
     } = *judged;
     for (what, count) in [
         ("out of memory", out_of_memory),
@@ -360,6 +361,7 @@ fn assert_judged(judged: &Judged, evicts: bool) {
     ] {
         assert!(count > 20, "{what} was judged {count} times");
     }
+    assert_eq!(told_full, 0, "the oracle knows what fits");
     assert_eq!(evicted > 20, evicts, "{evicted} items were evicted");
     assert!(evicts || evicted == 0, "{evicted} items were evicted");
 }

@@ -68,6 +68,8 @@ pub struct Oracle {
     evicted: Evicted,
     /// `None` if there is room for everything.
     room: Option<ByItem>,
+    /// What is asked for now finds no room.
+    is_full: bool,
     judged: Judged,
 }
 
@@ -122,12 +124,19 @@ impl Oracle {
             asked: Asked::default(),
             evicted: Evicted::default(),
             room: None,
+            is_full: false,
             judged: Judged::default(),
         }
     }
 
     /// What comes of `input` at `now_ms`; the answer, if it is a command.
     pub fn enter(&mut self, now_ms: u64, input: &Input<'_>) -> Option<OwnedReply> {
+        self.come_to(now_ms);
+        self.take(input)
+    }
+
+    /// It is `now_ms`, and what was due up to then has happened.
+    fn come_to(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
         let is_flushed = self.flush_due_ms.is_some_and(|due| due <= self.now_ms);
         if is_flushed {
@@ -136,6 +145,9 @@ impl Oracle {
         self.end_waits();
         self.end_leases();
         self.end_gets();
+    }
+
+    fn take(&mut self, input: &Input<'_>) -> Option<OwnedReply> {
         match input {
             Input::Event(Event::Opened(conn)) => {
                 self.open.insert(*conn);

@@ -4,8 +4,12 @@
 //! nothing is evicted all items are, those included that have expired and were not taken out yet.
 //! What takes no more than it took is always had. Of the tables of locks and waits it is not said what they take: there
 //! is room for them.
+//!
+//! Of a store that it does not know so well it can be told that there is no room just now, by one who has seen a refusal
+//! ([`Oracle::enter_without_room`]): then it says whether this could be the answer, and what else came of the request.
 
-use super::{Item, Oracle};
+use super::{Item, Oracle, OwnedReply};
+use crate::alphabet::Input;
 
 /// How a store takes room of its limit, and how often that mattered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -31,6 +35,8 @@ pub struct Judged {
     pub limited: u64,
     /// A limit was not taken, since what may not be evicted takes more, or two of the largest values do.
     pub limit_refused: u64,
+    /// Room was asked for where the oracle was told that there is none.
+    pub told_full: u64,
 }
 
 impl Judged {
@@ -44,6 +50,7 @@ impl Judged {
             evicted,
             limited,
             limit_refused,
+            told_full,
         } = *other;
         self.out_of_memory += out_of_memory;
         self.too_much_pinned += too_much_pinned;
@@ -52,6 +59,7 @@ impl Judged {
         self.evicted += evicted;
         self.limited += limited;
         self.limit_refused += limit_refused;
+        self.told_full += told_full;
     }
 }
 
@@ -90,6 +98,17 @@ impl Oracle {
         self.limits.memory_bytes_max = bytes;
     }
 
+    /// What comes of `input` at `now_ms` if it finds no room for anything: no memory for what it would store, however small,
+    /// and none that another lock may pin. What needs no room is as ever.
+    pub fn enter_without_room(&mut self, now_ms: u64, input: &Input<'_>) -> Option<OwnedReply> {
+        // What was due before has nothing to do with that.
+        self.come_to(now_ms);
+        self.is_full = true;
+        let answer = self.take(input);
+        self.is_full = false;
+        answer
+    }
+
     /// How often room was asked for, and what came of it.
     #[must_use]
     pub const fn judged(&self) -> Judged {
@@ -98,13 +117,26 @@ impl Oracle {
 
     /// Whether there is room for a value of so many bytes under a key; either is counted.
     pub(super) fn has_room_for(&mut self, key: &[u8], value_bytes: usize) -> bool {
-        let has_room = self.would_fit(key, value_bytes);
+        let has_room = !self.is_told_full() && self.would_fit(key, value_bytes);
         if has_room {
             self.asked.total_items += 1;
         } else {
             self.asked.store_no_memory += 1;
         }
         has_room
+    }
+
+    /// Whether there is room to write anew what takes no more than it took: a store may have to write it elsewhere, and
+    /// have no room there. Counted is that there is none.
+    pub(super) fn may_be_written_anew(&mut self) -> bool {
+        let is_full = self.is_told_full();
+        self.asked.store_no_memory += u64::from(is_full);
+        !is_full
+    }
+
+    fn is_told_full(&mut self) -> bool {
+        self.judged.told_full += u64::from(self.is_full);
+        self.is_full
     }
 
     fn would_fit(&mut self, key: &[u8], value_bytes: usize) -> bool {
@@ -130,6 +162,9 @@ impl Oracle {
 
     /// Whether locks may pin the item of a key, if there is one, that none pins yet.
     pub(super) fn may_be_pinned(&mut self, key: &[u8]) -> bool {
+        if self.is_told_full() {
+            return false;
+        }
         let Some((room, item)) = self.room.zip(self.items.get(key)) else {
             return true;
         };

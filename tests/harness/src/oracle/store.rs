@@ -105,6 +105,13 @@ impl Oracle {
             self.asked.delete_misses += 1;
             return OwnedReply::Exists;
         }
+        let is_emptied = matches!(
+            delete.removal,
+            Removal::Clear { .. } | Removal::ClearAndMarkStale { .. }
+        );
+        if is_emptied && !self.may_be_written_anew() {
+            return OwnedReply::Refused(Refusal::OutOfMemory);
+        }
         let emptied = |exptime: Exptime, client_flags: u32, oracle: &Self| Item {
             // Nobody has replaced the value, so whoever was told to still may.
             won: old.won,
