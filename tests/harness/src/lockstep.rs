@@ -358,7 +358,9 @@ impl<S: Store> Lockstep<S> {
     }
 }
 
-fn is_same(header: &ItemHeader, value: &[u8], item: &Item) -> bool {
+/// Whether what a core has of an item is what the oracle has of it, but for its lock.
+#[must_use]
+pub fn is_same(header: &ItemHeader, value: &[u8], item: &Item) -> bool {
     let ItemHeader {
         cas,
         deadline,

@@ -38,6 +38,15 @@ pub fn pressure(key: u8) -> Input<'static> {
     Input::Command(nobody, Command::from(Set::new(key, PRESSURE_VALUE)))
 }
 
+/// The keys that [`Op::Pressure`] stores.
+///
+/// # Panics
+/// Never: each has two letters.
+pub fn pressure_keys() -> impl Iterator<Item = Key<'static>> {
+    let key = |name| Key::new(name).expect("each has two letters");
+    PRESSURE.into_iter().map(key)
+}
+
 /// The world around a core, as far as ops can change it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Environment {
