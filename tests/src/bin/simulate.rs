@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchd_harness::alphabet::Pairs;
-use latchd_tests::simulation::{Buffering, Failure, Fault, Plan, Report, is_left_out, run};
+use latchd_tests::simulation::{Buffering, Failure, Fault, Plan, Report, Tally, is_left_out, run};
 
 const USAGE: &str = "usage: simulate --seed N --events M [--fault NAME] [-v]\n       \
                      simulate --seeds K --events M [--threads T] [--from N]";
@@ -80,7 +80,9 @@ fn main() -> ExitCode {
     match outcome {
         Ok((seeds, report)) => {
             print_report(seeds, &report, start.elapsed());
-            if are_pairs_right(seeds, &report.pairs) && are_buffers_met(seeds, &report.buffers) {
+            let is_enough =
+                are_buffers_met(seeds, &report.buffers) && is_scarcity_judged(seeds, &report.tally);
+            if are_pairs_right(seeds, &report.pairs) && is_enough {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
@@ -119,6 +121,26 @@ fn are_buffers_met(seeds: u64, buffers: &Buffering) -> bool {
     }
     println!("never met: {missing:?}");
     false
+}
+
+/// How many seeds have one of every kind among them.
+const SEEDS_OF_ALL_KINDS: u64 = 8;
+
+/// Says whether the oracle had nothing to say where memory is scarce, and nothing to follow there.
+fn is_scarcity_judged(seeds: u64, tally: &Tally) -> bool {
+    let counts = [
+        (SEEDS_OF_ALL_KINDS, "commands", tally.judged_scarce),
+        (SEEDS_FOR_ALL_PAIRS, "evictions", tally.followed),
+        (SEEDS_FOR_ALL_PAIRS, "refusals", tally.believed),
+    ];
+    let missing = counts
+        .iter()
+        .filter(|(from, _, count)| seeds >= *from && *count == 0);
+    let missing: Vec<_> = missing.map(|(_, what, _)| what).collect();
+    if !missing.is_empty() {
+        println!("never judged where memory is scarce: {missing:?}");
+    }
+    missing.is_empty()
 }
 
 fn play_many(arguments: &Arguments, seeds: u64) -> Result<Report, Box<Failure>> {

@@ -41,6 +41,7 @@
 
 mod ask;
 mod auditor;
+mod beside;
 mod caller;
 mod crowd;
 mod edge;

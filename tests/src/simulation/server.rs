@@ -7,9 +7,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use latchd_core::command::{
-    Command, Delete, GlobalCommand, ItemCommand, ScanCursor, SetMode, TtlSteps,
-};
+use latchd_core::command::{Command, Delete, GlobalCommand, ItemCommand, ScanCursor, SetMode};
 use latchd_core::engine::{Config, Core, Event};
 use latchd_core::item::Cas;
 use latchd_core::reply::{Refusal, Reply, Stored, Win};
@@ -20,9 +18,9 @@ use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
 
 use super::ask::{Ask, What};
 use super::auditor::Breach;
+use super::beside::{Answer, Beside};
 use super::names::Names;
 use super::workload::intent::{Intent, intended};
-use latchd_harness::oracle::{Oracle, OwnedReply};
 
 /// How many commands are executed for one on which an occasional fault falls.
 const FAULT_EVERY: u64 = 97;
@@ -89,7 +87,8 @@ impl Fault {
 #[derive(Debug)]
 pub(super) struct WatchedCore {
     pub(super) core: Core,
-    oracle: Option<Oracle>,
+    /// Who says what it should answer.
+    pub(super) beside: Option<Beside>,
     fault: Option<Fault>,
     /// Commands that were executed.
     pub(super) executed: u64,
@@ -109,13 +108,13 @@ pub(super) struct WatchedCore {
 impl WatchedCore {
     pub(super) fn new(
         limits: Limits,
-        with_oracle: bool,
+        beside: Option<Beside>,
         fault: Option<Fault>,
         names: Rc<Names>,
     ) -> Self {
         Self {
             core: Core::new(Config::new(limits, UNIX_S_AT_START)),
-            oracle: with_oracle.then(|| Oracle::new(limits, UNIX_S_AT_START)),
+            beside,
             fault,
             executed: 0,
             pairs: Some(Box::default()),
@@ -133,10 +132,12 @@ impl WatchedCore {
             return;
         }
         let now = self.instant(now_ms);
-        input.enter(&mut self.core, now);
-        if let Some(oracle) = &mut self.oracle {
-            oracle.enter(now_ms, &input);
-        }
+        let reply = input.enter(&mut self.core, now);
+        let answer = input
+            .command()
+            .zip(reply)
+            .map(|(command, reply)| Answer::of(command, &reply));
+        self.compare(now_ms, &input, answer.as_ref());
     }
 
     /// The time that the core is told.
@@ -147,20 +148,12 @@ impl WatchedCore {
         }
     }
 
-    fn compare(&mut self, now_ms: u64, conn: ConnId, command: &Command<'_>, answer: &OwnedReply) {
-        let Some(oracle) = &mut self.oracle else {
+    fn compare(&mut self, now_ms: u64, input: &Input<'_>, answer: Option<&Answer>) {
+        let Some(beside) = &mut self.beside else {
             return;
         };
-        let expected = oracle.enter(now_ms, &Input::Command(conn, *command));
-        if expected.as_ref() != Some(answer) && self.breach.is_none() {
-            let what = format!(
-                "{command:?}: the oracle expected {expected:?}, the core answered {answer:?}"
-            );
-            self.breach = Some(Breach {
-                rule: "the oracle's word",
-                what,
-            });
-        }
+        let compared = beside.compare(&self.core, now_ms, input, answer);
+        self.breach = self.breach.take().or(compared.err());
     }
 }
 
@@ -183,17 +176,19 @@ impl StateMachine for WatchedCore {
         // Out of here while the core is at work.
         let mut pairs = self.pairs.take();
         let mut answered = None;
-        let steps = self.oracle.as_ref().map(|_| steps(&command));
+        let is_judged = self.beside.is_some();
         self.execute_one(now_ms, conn, command, &mut |reply| {
             if let Some(pairs) = &mut pairs {
                 pairs.note_command(&command, reply);
             }
-            answered = steps.map(|steps| OwnedReply::of(reply, steps));
+            answered = is_judged.then(|| Answer::of(&command, reply));
             answer(reply);
         });
         self.pairs = pairs;
-        if let Some(answered) = answered {
-            self.compare(now_ms, conn, &command, &answered);
+        // One whose answer was lost by a fault is not seen by the oracle, either.
+        if answered.is_some() {
+            let input = Input::Command(conn, command);
+            self.compare(now_ms, &input, answered.as_ref());
         }
     }
 }
@@ -258,15 +253,6 @@ fn is_same(intended: &Command<'_>, command: &Command<'_>) -> bool {
         ) => intended.prefix == keys.prefix,
         _ => intended == command,
     }
-}
-
-fn steps(command: &Command<'_>) -> usize {
-    let steps: &TtlSteps = match command {
-        Command::Item(ItemCommand::Get(get)) => &get.steps,
-        Command::Item(ItemCommand::Arithmetic(arithmetic)) => &arithmetic.steps,
-        _ => return 0,
-    };
-    steps.len()
 }
 
 impl WatchedCore {

@@ -20,7 +20,6 @@ pub(super) struct Setting {
     pub(super) limits: Limits,
     /// There is room for every item, also while all are held.
     pub(super) is_ample: bool,
-    pub(super) with_oracle: bool,
     pub(super) now_ms: u64,
 }
 
@@ -28,7 +27,7 @@ pub(super) struct Setting {
 const LOCK_BYTES_MAX: usize = 256;
 
 impl Setting {
-    /// Every fourth seed has room for all, and an oracle.
+    /// Every fourth seed has room for all.
     pub(super) fn draw(seed: u64, random: &mut Random) -> Self {
         let mut pick = |from: u64, to: u64| {
             usize::try_from(from + random.below(to - from + 1)).expect("a small number")
@@ -37,8 +36,6 @@ impl Setting {
         let keys = pick(2, 40);
         let value_bytes_max = pick(100, 700);
         let is_ample = seed % 4 == 3;
-        // Of what goes for want of room it knows nothing.
-        let with_oracle = is_ample;
         // From a few items to nearly all.
         let scarce = STORE_BYTES_MIN + 60 * pick(1, keys as u64);
         let mut limits = Limits::new(scarce, value_bytes_max);
@@ -57,15 +54,14 @@ impl Setting {
         limits.evict = is_ample || pick(0, 7) != 0;
         limits.locks_per_connection_max = pick(1, 6);
         limits.crawl_items_max = pick(1, 16);
-        // The oracle lists all keys at once.
-        limits.scan_items_max = if with_oracle { 1000 } else { pick(1, 30) };
+        // All keys at once, or a few.
+        limits.scan_items_max = if is_ample { 1000 } else { pick(1, 30) };
         let now_ms = random.below(1 << 20);
         Self {
             clients,
             keys,
             limits,
             is_ample,
-            with_oracle,
             now_ms,
         }
     }

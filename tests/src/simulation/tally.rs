@@ -50,6 +50,9 @@ Tally {
     wins: "wins given",
     waits: "readers told to wait",
     settled: "waits for a lock that ended",
+    judged_scarce: "commands judged by the oracle where memory is scarce",
+    followed: "evictions that the oracle has followed",
+    believed: "refusals for want of room that it has believed",
 }
 }
 

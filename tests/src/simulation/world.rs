@@ -9,9 +9,10 @@ use latchd_core::store::Store as _;
 use latchd_core::wire::WireLimits;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
 use latchd_core::{ConnId, Instant, Limits, Output, Progress, Server};
-use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
+use latchd_harness::alphabet::{Input, UNIX_S_AT_START, pressure_keys};
 
 use super::auditor::{AuditLimits, Auditor, Breach};
+use super::beside::Beside;
 use super::caller::{Caller, State};
 use super::match_replies::ReplyMatcher;
 use super::names::Names;
@@ -67,7 +68,6 @@ impl World {
             keys,
             limits,
             is_ample,
-            with_oracle,
             now_ms,
         } = Setting::draw(plan.seed, &mut random);
         let value_bytes_max = limits.value_bytes_max;
@@ -77,7 +77,10 @@ impl World {
             locks_per_connection_max: limits.locks_per_connection_max,
         };
         let names = Rc::new(Names::new(keys));
-        let machine = WatchedCore::new(limits, with_oracle, plan.fault, Rc::clone(&names));
+        // What is planted is there for the clients to find.
+        let has_oracle = is_ample || plan.fault.is_none();
+        let beside = has_oracle.then(|| Beside::new(limits, !is_ample));
+        let machine = WatchedCore::new(limits, beside, plan.fault, Rc::clone(&names));
         Self {
             events_max: plan.events,
             events: 0,
@@ -130,11 +133,18 @@ impl World {
             self.reset(client);
         }
         self.look_inside()?;
+        let mut tally = self.auditor.tally;
+        if let Some(beside) = &self.server.machine().beside {
+            let judged = beside.judged();
+            tally.judged_scarce = judged.scarce;
+            tally.followed = judged.followed;
+            tally.believed = judged.believed;
+        }
         Ok(Report {
             events: self.events,
             commands: self.server.machine().executed,
             digest: self.digest,
-            tally: self.auditor.tally,
+            tally,
             buffers: Buffering::default(),
             pairs: self.server.machine_mut().pairs.take().unwrap_or_default(),
         })
@@ -412,12 +422,23 @@ impl World {
 
     /// N4.
     fn look_inside(&mut self) -> Result<(), Breach> {
-        let core = &self.server.machine().core;
+        // Of what came from no client.
+        self.server
+            .machine_mut()
+            .breach
+            .take()
+            .map_or(Ok(()), Err)?;
+        let WatchedCore { core, beside, .. } = self.server.machine();
         core.check();
         let usage = core.store().usage();
         let broken = |what| Err(Breach { rule: "N4", what });
         if usage.bytes > self.limits.memory_bytes_max {
             return broken(format!("{} bytes of items are kept", usage.bytes));
+        }
+        if let Some(beside) = beside {
+            let of_clients = (0..self.names.count()).map(|key| self.names.key(key));
+            beside.compare_items(core, of_clients)?;
+            beside.compare_items(core, pressure_keys())?;
         }
         let locks = core.locks();
         for (key, holding) in locks.iter().filter(|(_, holding)| !holding.is_over) {

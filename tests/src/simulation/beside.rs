@@ -1,0 +1,248 @@
+//! The oracle beside the core: each reply compared, and where memory is scarce what the oracle cannot know followed.
+//!
+//! What a log evicts, and when it has no room, depends on how records lie in its segments. So the core is asked first:
+//!
+//! - What it evicts is looked for whenever its counters of that have moved. It must be as many items as it counts, which
+//!   were fetched or not and would have expired or not as it counts; nobody holds them, and none is the one that was asked
+//!   for. Where nothing may be evicted, or there is room for all, nothing is.
+//! - It is believed that there is no room, if room is what the request needs: then the answer, and all that came of the
+//!   request, must be what they are in a server without room. A request that needs none, or that something else
+//!   forbids, is not refused so.
+//! - A page of a listing shows nothing that is not there; pages between which nothing happens show all that is.
+//!
+//! Not judged: which item is evicted, and whether a refusal could have been avoided. That is asked of the stores
+//! themselves, and of the engine beside the reference store, which takes room by the item.
+
+use std::collections::BTreeSet;
+
+use latchd_core::command::{Command, GlobalCommand, ScanCursor};
+use latchd_core::engine::Core;
+use latchd_core::key::Key;
+use latchd_core::reply::{Refusal, Reply};
+use latchd_core::{ConnId, Limits};
+use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
+use latchd_harness::lockstep::{is_same, steps};
+use latchd_harness::oracle::{Evicted, Oracle, OwnedReply};
+
+use super::auditor::Breach;
+
+/// An oracle, and what was seen of the core beside it.
+#[derive(Debug)]
+pub(super) struct Beside {
+    oracle: Oracle,
+    /// There is not room for all.
+    is_scarce: bool,
+    evicts: bool,
+    /// How many inputs there were.
+    inputs: u64,
+    /// The pages that came last, if nothing has happened since.
+    listing: Option<Listing>,
+    /// Commands that were judged.
+    judged: u64,
+}
+
+/// The first pages of a listing.
+#[derive(Debug)]
+struct Listing {
+    conn: ConnId,
+    /// Which input asked for the last of them.
+    input: u64,
+    shown: BTreeSet<Vec<u8>>,
+}
+
+/// What the core has answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    reply: OwnedReply,
+    /// It is a page of a listing, and not the last.
+    has_more: bool,
+}
+
+impl Answer {
+    pub(super) fn of(command: &Command<'_>, reply: &Reply<'_>) -> Self {
+        Self {
+            reply: OwnedReply::of(reply, steps(command).len()),
+            has_more: matches!(reply, Reply::Keys(page) if page.next.is_some()),
+        }
+    }
+
+    /// Whether it says that there is no room, for an item or for a lock.
+    const fn is_for_want_of_room(&self) -> bool {
+        matches!(
+            self.reply,
+            OwnedReply::Refused(Refusal::OutOfMemory | Refusal::TooManyLocks)
+        )
+    }
+}
+
+/// What was judged beside a core.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Judged {
+    /// Commands, where memory is scarce.
+    pub(super) scarce: u64,
+    /// Items that were evicted, and were found to be gone.
+    pub(super) followed: u64,
+    /// Times that something was to have room, and there was none.
+    pub(super) believed: u64,
+}
+
+impl Beside {
+    pub(super) fn new(limits: Limits, is_scarce: bool) -> Self {
+        Self {
+            oracle: Oracle::new(limits, UNIX_S_AT_START),
+            is_scarce,
+            evicts: is_scarce && limits.evict,
+            inputs: 0,
+            listing: None,
+            judged: 0,
+        }
+    }
+
+    pub(super) const fn judged(&self) -> Judged {
+        let judged = self.oracle.judged();
+        Judged {
+            scarce: if self.is_scarce { self.judged } else { 0 },
+            followed: judged.evicted,
+            believed: judged.told_full,
+        }
+    }
+
+    /// Holds what `core` has made of an input, and answered if it is a command, against what the oracle makes of it.
+    ///
+    /// # Errors
+    /// Where the two part.
+    pub(super) fn compare(
+        &mut self,
+        core: &Core,
+        now_ms: u64,
+        input: &Input<'_>,
+        answer: Option<&Answer>,
+    ) -> Result<(), Breach> {
+        self.inputs += 1;
+        let expected = if self.is_scarce && answer.is_some_and(Answer::is_for_want_of_room) {
+            self.oracle.enter_without_room(now_ms, input)
+        } else {
+            self.oracle.enter(now_ms, input)
+        };
+        if let (Input::Command(conn, command), Some(answer)) = (input, answer) {
+            self.judged += 1;
+            if !self.is_answer(*conn, command, answer, expected.as_ref()) {
+                let Answer { reply, .. } = answer;
+                return broken(format!(
+                    "{command:?}: the oracle expected {expected:?}, the core answered {reply:?}"
+                ));
+            }
+        }
+        let asked_for = input.command().and_then(Command::key);
+        self.follow(core, asked_for)
+    }
+
+    fn is_answer(
+        &mut self,
+        conn: ConnId,
+        command: &Command<'_>,
+        answer: &Answer,
+        expected: Option<&OwnedReply>,
+    ) -> bool {
+        match (command, &answer.reply, expected) {
+            (
+                Command::Global(GlobalCommand::Keys(keys)),
+                OwnedReply::Keys(page),
+                Some(OwnedReply::Keys(all)),
+            ) => {
+                let is_first = keys.cursor == ScanCursor::default();
+                self.is_page(conn, (is_first, !answer.has_more), page, all)
+            }
+            (_, reply, expected) => Some(reply) == expected,
+        }
+    }
+
+    /// Whether a page, the first or the last or both or neither, shows what it should of all that is there.
+    fn is_page(
+        &mut self,
+        conn: ConnId,
+        (is_first, is_last): (bool, bool),
+        page: &BTreeSet<Vec<u8>>,
+        all: &BTreeSet<Vec<u8>>,
+    ) -> bool {
+        let input = self.inputs;
+        let before = self.listing.take();
+        let is_next = |before: &Listing| before.conn == conn && before.input + 1 == input;
+        let before = match before.filter(is_next) {
+            _ if is_first => Some(BTreeSet::new()),
+            before => before.map(|before| before.shown),
+        };
+        let is_right = page.is_subset(all);
+        let Some(mut shown) = before else {
+            return is_right;
+        };
+        shown.extend(page.iter().cloned());
+        if is_last {
+            return is_right && all.is_subset(&shown);
+        }
+        self.listing = Some(Listing { conn, input, shown });
+        is_right
+    }
+
+    /// Finds what the core has evicted, if it says that it has, and counts it too.
+    fn follow(&mut self, core: &Core, asked_for: Option<Key<'_>>) -> Result<(), Breach> {
+        let told = Evicted::of(core.counters());
+        if told == self.oracle.evicted() {
+            return Ok(());
+        }
+        if self.evicts {
+            let may_go = |bytes: &[u8]| {
+                let key = Key::new(bytes).expect("it was made from a key");
+                asked_for != Some(key)
+                    && self.oracle.holder(bytes).is_none()
+                    && core.peek(key).is_none()
+            };
+            let items = self.oracle.items().map(|(key, _)| key);
+            let gone: Vec<Vec<u8>> = items
+                .filter(|key| may_go(key))
+                .map(<[u8]>::to_vec)
+                .collect();
+            for key in gone {
+                self.oracle.evict(&key);
+            }
+        }
+        let due = self.oracle.evicted();
+        if told == due {
+            return Ok(());
+        }
+        broken(format!(
+            "evicted by what is gone: {due:?}, as the core counts: {told:?}"
+        ))
+    }
+
+    /// Holds every item that one of them has against what the other has, of all keys that there are.
+    ///
+    /// # Errors
+    /// The first that is not the same.
+    pub(super) fn compare_items<'a>(
+        &self,
+        core: &Core,
+        keys: impl Iterator<Item = Key<'a>>,
+    ) -> Result<(), Breach> {
+        for key in keys {
+            let (there, due) = (core.peek(key), self.oracle.visible(key.as_bytes()));
+            let are_same = match (&there, due) {
+                (Some((header, value)), Some(item)) => is_same(header, value, item),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            let (owner, holder) = (core.locks().owner(key), self.oracle.holder(key.as_bytes()));
+            if !are_same || owner != holder {
+                return broken(format!(
+                    "{key:?}: the oracle has {due:?}, held by {holder:?}, the core {there:?}, held by {owner:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn broken(what: String) -> Result<(), Breach> {
+    let rule = "the oracle's word";
+    Err(Breach { rule, what })
+}
