@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         Ok((seeds, report)) => {
             print_report(seeds, &report, start.elapsed());
             let is_enough =
-                are_buffers_met(seeds, &report.buffers) && is_scarcity_judged(seeds, &report.tally);
+                are_buffers_met(seeds, &report.buffers) && is_all_judged(seeds, &report.tally);
             if are_pairs_right(seeds, &report.pairs) && is_enough {
                 ExitCode::SUCCESS
             } else {
@@ -126,19 +126,24 @@ fn are_buffers_met(seeds: u64, buffers: &Buffering) -> bool {
 /// How many seeds have one of every kind among them.
 const SEEDS_OF_ALL_KINDS: u64 = 8;
 
-/// Says whether the oracle had nothing to say where memory is scarce, and nothing to follow there.
-fn is_scarcity_judged(seeds: u64, tally: &Tally) -> bool {
+/// Says where the oracle had nothing to judge, and what it had not to follow.
+fn is_all_judged(seeds: u64, tally: &Tally) -> bool {
     let counts = [
-        (SEEDS_OF_ALL_KINDS, "commands", tally.judged_scarce),
-        (SEEDS_FOR_ALL_PAIRS, "evictions", tally.followed),
-        (SEEDS_FOR_ALL_PAIRS, "refusals", tally.believed),
+        (
+            SEEDS_OF_ALL_KINDS,
+            "where memory is scarce",
+            tally.judged_scarce,
+        ),
+        (SEEDS_OF_ALL_KINDS, "at the edge", tally.judged_edge),
+        (SEEDS_FOR_ALL_PAIRS, "an eviction", tally.followed),
+        (SEEDS_FOR_ALL_PAIRS, "a refusal", tally.believed),
     ];
     let missing = counts
         .iter()
         .filter(|(from, _, count)| seeds >= *from && *count == 0);
     let missing: Vec<_> = missing.map(|(_, what, _)| what).collect();
     if !missing.is_empty() {
-        println!("never judged where memory is scarce: {missing:?}");
+        println!("never judged: {missing:?}");
     }
     missing.is_empty()
 }

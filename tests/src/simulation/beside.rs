@@ -14,12 +14,14 @@
 //! themselves, and of the engine beside the reference store, which takes room by the item.
 
 use std::collections::BTreeSet;
+use std::iter;
 
 use latchd_core::command::{Command, GlobalCommand, ScanCursor};
 use latchd_core::engine::Core;
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
-use latchd_core::{ConnId, Limits};
+use latchd_core::wait::Notice;
+use latchd_core::{ConnId, Instant, Limits};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 use latchd_harness::lockstep::{is_same, steps};
 use latchd_harness::oracle::{Evicted, Oracle, OwnedReply};
@@ -78,8 +80,8 @@ impl Answer {
 /// What was judged beside a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Judged {
-    /// Commands, where memory is scarce.
-    pub(super) scarce: u64,
+    /// Commands.
+    pub(super) all: u64,
     /// Items that were evicted, and were found to be gone.
     pub(super) followed: u64,
     /// Times that something was to have room, and there was none.
@@ -98,10 +100,15 @@ impl Beside {
         }
     }
 
+    /// Whether there is not room for all.
+    pub(super) const fn is_scarce(&self) -> bool {
+        self.is_scarce
+    }
+
     pub(super) const fn judged(&self) -> Judged {
         let judged = self.oracle.judged();
         Judged {
-            scarce: if self.is_scarce { self.judged } else { 0 },
+            all: self.judged,
             followed: judged.evicted,
             believed: judged.told_full,
         }
@@ -184,6 +191,32 @@ impl Beside {
         is_right
     }
 
+    /// Takes from `core` who is to be told that a wait is over, and holds that against whom the oracle tells; so with when
+    /// the next thing happens by itself.
+    ///
+    /// # Errors
+    /// Where the two part.
+    pub(super) fn take_notices(&mut self, core: &mut Core) -> Result<Vec<Notice>, Breach> {
+        let told: Vec<Notice> = iter::from_fn(|| core.next_notice()).collect();
+        let by_conn = |mut notices: Vec<Notice>| {
+            notices.sort_by_key(|notice| notice.conn);
+            notices
+        };
+        let due = by_conn(self.oracle.take_notices());
+        let in_order = by_conn(told.clone());
+        if in_order != due {
+            return broken(format!("told are {in_order:?}, and should be {due:?}"));
+        }
+        let next = core.next_deadline().map(Instant::as_millis);
+        let due = self.oracle.next_deadline_ms();
+        if next != due {
+            return broken(format!(
+                "the next moment is {next:?} ms, and should be {due:?}"
+            ));
+        }
+        Ok(told)
+    }
+
     /// Finds what the core has evicted, if it says that it has, and counts it too.
     fn follow(&mut self, core: &Core, asked_for: Option<Key<'_>>) -> Result<(), Breach> {
         let told = Evicted::of(core.counters());
@@ -242,7 +275,7 @@ impl Beside {
     }
 }
 
-fn broken(what: String) -> Result<(), Breach> {
+fn broken<T>(what: String) -> Result<T, Breach> {
     let rule = "the oracle's word";
     Err(Breach { rule, what })
 }

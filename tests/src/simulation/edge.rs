@@ -16,6 +16,7 @@
 //!   told that, it goes on.
 //! - E5: once everybody reads, everything that was asked is answered; when all have gone, nobody holds or waits.
 //! - E6: when the last request of a client has been executed its locks are free, whether or not it has read.
+//! - E7: what the core replies, whom it tells that a wait is over and when it is to be asked again is what an oracle says.
 
 mod ask;
 mod draw;
@@ -48,6 +49,9 @@ const VALUE_BYTES_MAX: usize = 300 << 10;
 /// Room for all of them, however often they are replaced.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
 
+/// The most locks that are asked for in a seed.
+const LOCKS_MAX: usize = 6;
+
 /// What a seed decides before anything happens.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
@@ -62,7 +66,7 @@ impl Setting {
         };
         Self {
             clients: pick(2, 12),
-            locks: pick(1, 6),
+            locks: pick(1, LOCKS_MAX as u64),
         }
     }
 }

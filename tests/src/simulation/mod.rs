@@ -21,7 +21,7 @@
 //! - B1 to B7: the auditor's.
 //!
 //! Every eighth seed is of another kind: there clients speak of locks of keys, and wait for them (`crowd`, C1 to C5). Every
-//! eighth is of a third: there the connections are those of the server, with all their buffers (`edge`, E1 to E6).
+//! eighth is of a third: there the connections are those of the server, with all their buffers (`edge`, E1 to E7).
 //!
 //! An event is one delivery of bytes, one command executed, one thing that happens to a connection,
 //! or one that happens to the server: a tick, a look at the clock, an item of nobody.

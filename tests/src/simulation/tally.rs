@@ -51,6 +51,7 @@ Tally {
     waits: "readers told to wait",
     settled: "waits for a lock that ended",
     judged_scarce: "commands judged by the oracle where memory is scarce",
+    judged_edge: "commands judged by the oracle at the edge of the server",
     followed: "evictions that the oracle has followed",
     believed: "refusals for want of room that it has believed",
 }

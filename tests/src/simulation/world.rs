@@ -134,9 +134,10 @@ impl World {
         }
         self.look_inside()?;
         let mut tally = self.auditor.tally;
-        if let Some(beside) = &self.server.machine().beside {
+        let beside = self.server.machine().beside.as_ref();
+        if let Some(beside) = beside.filter(|beside| beside.is_scarce()) {
             let judged = beside.judged();
-            tally.judged_scarce = judged.scarce;
+            tally.judged_scarce = judged.all;
             tally.followed = judged.followed;
             tally.believed = judged.believed;
         }

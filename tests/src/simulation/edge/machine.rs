@@ -1,17 +1,21 @@
 //! The core, and what its clients have said and are to read.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::iter;
 
 use latchd_core::command::Command;
 use latchd_core::engine::{Config, Core, Event};
+use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::server::StateMachine;
 use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant, Limits};
-use latchd_harness::alphabet::{Pairs, UNIX_S_AT_START};
+use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
 
-use super::ask::Ask;
+use super::ask::{Ask, item, lock};
+use super::{KEYS, LOCKS_MAX};
 use crate::simulation::auditor::Breach;
+use crate::simulation::beside::{Answer, Beside};
 
 /// How far the request has come that was executed last.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -65,6 +69,9 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) core: Core,
+    beside: Beside,
+    /// Taken from the core, and not told.
+    notices: VecDeque<Notice>,
     lines: BTreeMap<ConnId, Line>,
     pub(super) executed: u64,
     pub(super) pairs: Box<Pairs>,
@@ -76,6 +83,8 @@ impl Machine {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             core: Core::new(Config::new(limits, UNIX_S_AT_START)),
+            beside: Beside::new(limits, false),
+            notices: VecDeque::new(),
             lines: BTreeMap::new(),
             executed: 0,
             pairs: Box::default(),
@@ -169,6 +178,45 @@ impl Machine {
     fn break_rule(&mut self, rule: &'static str, what: String) {
         self.breach.get_or_insert(Breach { rule, what });
     }
+
+    /// Looks at everything that the core has (E7).
+    pub(super) fn look_inside(&mut self) -> Result<(), Breach> {
+        // Of what came from no client.
+        self.breach.take().map_or(Ok(()), Err)?;
+        self.core.check();
+        let items = (0..KEYS).map(item);
+        let locks = (0..LOCKS_MAX).map(lock);
+        for name in items.chain(locks) {
+            let key = Key::new(name.as_bytes()).expect("names are keys");
+            self.beside.compare_items(&self.core, iter::once(key))?;
+        }
+        Ok(())
+    }
+
+    /// How many commands the oracle has judged.
+    pub(super) const fn judged(&self) -> u64 {
+        self.beside.judged().all
+    }
+
+    /// E7.
+    fn compare(&mut self, now: Instant, input: &Input<'_>, answer: Option<&Answer>) {
+        let Self { core, beside, .. } = self;
+        let compared = beside.compare(core, now.as_millis(), input, answer);
+        let breach = match compared.and_then(|()| beside.take_notices(core)) {
+            Ok(told) => {
+                self.notices.extend(told);
+                return;
+            }
+            Err(breach) => breach,
+        };
+        self.breach.get_or_insert(breach);
+    }
+
+    /// Something that has no reply.
+    fn enter(&mut self, now: Instant, input: Input<'_>) {
+        input.enter(&mut self.core, now);
+        self.compare(now, &input, None);
+    }
 }
 
 impl StateMachine for Machine {
@@ -178,7 +226,7 @@ impl StateMachine for Machine {
         {
             line.has_ended = true;
         }
-        self.core.handle(now, event);
+        self.enter(now, Input::Event(event));
     }
 
     fn execute(
@@ -225,18 +273,20 @@ impl StateMachine for Machine {
             }
         }
         answer(&reply);
+        let answered = Answer::of(&command, &reply);
         drop(reply);
+        self.compare(now, &Input::Command(conn, command), Some(&answered));
         if let Some((rule, what)) = wrong {
             self.break_rule(rule, what);
         }
     }
 
     fn pass(&mut self, now: Instant) {
-        self.core.pass(now);
+        self.enter(now, Input::Due);
     }
 
     fn next_notice(&mut self) -> Option<Notice> {
-        let notice = self.core.next_notice()?;
+        let notice = self.notices.pop_front()?;
         self.pairs.note_outcome(notice.outcome);
         if let Some(line) = self.lines.get_mut(&notice.conn) {
             line.waiting = Waiting::Over;

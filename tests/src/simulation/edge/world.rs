@@ -13,7 +13,7 @@ use super::machine::Machine;
 use super::{LARGEST_KEY, MEMORY_BYTES_MAX, Setting, VALUE_BYTES_MAX};
 use crate::generate::Random;
 use crate::simulation::auditor::Breach;
-use crate::simulation::tally::Buffering;
+use crate::simulation::tally::{Buffering, Tally};
 use crate::simulation::{Plan, Report};
 
 /// How many events there are between two looks into the core.
@@ -125,20 +125,25 @@ impl World {
             self.serve(client)?;
             if self.events >= next_check {
                 next_check = self.events + CHECK_EVERY;
-                self.worker.machine_mut().core.check();
+                self.worker.machine_mut().look_inside()?;
             }
         }
         self.leave()?;
+        self.worker.machine_mut().look_inside()?;
         let machine = self.worker.machine_mut();
         let commands = machine.executed;
         let pairs = std::mem::take(&mut machine.pairs);
+        let tally = Tally {
+            judged_edge: machine.judged(),
+            ..Tally::default()
+        };
         Ok(Report {
             events: self.events,
             commands,
             digest: self.digest,
             buffers: self.buffers,
+            tally,
             pairs,
-            ..Report::default()
         })
     }
 
