@@ -68,8 +68,8 @@ pub struct Oracle {
     evicted: Evicted,
     /// `None` if there is room for everything.
     room: Option<ByItem>,
-    /// What is asked for now finds no room.
-    is_full: bool,
+    /// What asks for room now is refused so.
+    lack: Option<Refusal>,
     judged: Judged,
 }
 
@@ -124,7 +124,7 @@ impl Oracle {
             asked: Asked::default(),
             evicted: Evicted::default(),
             room: None,
-            is_full: false,
+            lack: None,
             judged: Judged::default(),
         }
     }
@@ -355,6 +355,9 @@ impl Oracle {
             if get.binds && is_kept && !self.open.contains(&conn) {
                 return OwnedReply::Refused(Refusal::ConnectionClosed);
             }
+            if get.binds && is_kept && !self.has_room_in_tables() {
+                return OwnedReply::Refused(Refusal::TooManyLocks);
+            }
             let cas = self.version(get.new_cas);
             self.items.insert(
                 key.to_vec(),
@@ -384,6 +387,9 @@ impl Oracle {
         let is_bound = get.binds && !made && win == Win::Won && !before.won;
         if is_bound && !self.open.contains(&conn) {
             return OwnedReply::Refused(Refusal::ConnectionClosed);
+        }
+        if is_bound && !self.has_room_in_tables() {
+            return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         match win {
             Win::Won => self.counts.win_sent += 1,

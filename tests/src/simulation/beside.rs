@@ -68,12 +68,14 @@ impl Answer {
         }
     }
 
-    /// Whether it says that there is no room, for an item or for a lock.
-    const fn is_for_want_of_room(&self) -> bool {
-        matches!(
-            self.reply,
-            OwnedReply::Refused(Refusal::OutOfMemory | Refusal::TooManyLocks)
-        )
+    /// The room that there was not, for an item or for a lock, if it says so.
+    const fn lack(&self) -> Option<Refusal> {
+        match self.reply {
+            OwnedReply::Refused(lack @ (Refusal::OutOfMemory | Refusal::TooManyLocks)) => {
+                Some(lack)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -126,10 +128,10 @@ impl Beside {
         answer: Option<&Answer>,
     ) -> Result<(), Breach> {
         self.inputs += 1;
-        let expected = if self.is_scarce && answer.is_some_and(Answer::is_for_want_of_room) {
-            self.oracle.enter_without_room(now_ms, input)
-        } else {
-            self.oracle.enter(now_ms, input)
+        let lack = answer.filter(|_| self.is_scarce).and_then(Answer::lack);
+        let expected = match lack {
+            Some(lack) => self.oracle.enter_without_room(now_ms, input, lack),
+            None => self.oracle.enter(now_ms, input),
         };
         if let (Input::Command(conn, command), Some(answer)) = (input, answer) {
             self.judged += 1;

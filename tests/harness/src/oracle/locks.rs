@@ -145,7 +145,7 @@ impl Oracle {
             return self.join(conn, acquire, ms);
         }
         if joins && is_free {
-            if self.has_enough(conn) {
+            if self.has_enough(conn) || !self.has_room_in_tables() {
                 return OwnedReply::Refused(Refusal::TooManyLocks);
             }
             let fence = self.grant(conn, key, true, acquire.mode);
@@ -207,7 +207,7 @@ impl Oracle {
             self.counts.lock_deadlocks += 1;
             return OwnedReply::WouldDeadlock(self.lock_seen(key).expect("it is held"));
         }
-        if self.has_enough(conn) {
+        if self.has_enough(conn) || !self.has_room_in_tables() {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         self.counts.lock_waits += 1;

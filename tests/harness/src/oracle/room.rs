@@ -10,6 +10,7 @@
 
 use super::{Item, Oracle, OwnedReply};
 use crate::alphabet::Input;
+use latchd_core::reply::Refusal;
 
 /// How a store takes room of its limit, and how often that mattered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -98,14 +99,20 @@ impl Oracle {
         self.limits.memory_bytes_max = bytes;
     }
 
-    /// What comes of `input` at `now_ms` if it finds no room for anything: no memory for what it would store, however small,
-    /// and none that another lock may pin. What needs no room is as ever.
-    pub fn enter_without_room(&mut self, now_ms: u64, input: &Input<'_>) -> Option<OwnedReply> {
+    /// What comes of `input` at `now_ms` if it finds no room: with [`Refusal::OutOfMemory`] none for what it would store,
+    /// however small, with [`Refusal::TooManyLocks`] none for another lock, wait or win, or for what a lock would pin. What needs
+    /// no room is as ever.
+    pub fn enter_without_room(
+        &mut self,
+        now_ms: u64,
+        input: &Input<'_>,
+        lack: Refusal,
+    ) -> Option<OwnedReply> {
         // What was due before has nothing to do with that.
         self.come_to(now_ms);
-        self.is_full = true;
+        self.lack = Some(lack);
         let answer = self.take(input);
-        self.is_full = false;
+        self.lack = None;
         answer
     }
 
@@ -117,7 +124,7 @@ impl Oracle {
 
     /// Whether there is room for a value of so many bytes under a key; either is counted.
     pub(super) fn has_room_for(&mut self, key: &[u8], value_bytes: usize) -> bool {
-        let has_room = !self.is_told_full() && self.would_fit(key, value_bytes);
+        let has_room = !self.lacks(Refusal::OutOfMemory) && self.would_fit(key, value_bytes);
         if has_room {
             self.asked.total_items += 1;
         } else {
@@ -129,14 +136,20 @@ impl Oracle {
     /// Whether there is room to write anew what takes no more than it took: a store may have to write it elsewhere, and
     /// have no room there. Counted is that there is none.
     pub(super) fn may_be_written_anew(&mut self) -> bool {
-        let is_full = self.is_told_full();
+        let is_full = self.lacks(Refusal::OutOfMemory);
         self.asked.store_no_memory += u64::from(is_full);
         !is_full
     }
 
-    fn is_told_full(&mut self) -> bool {
-        self.judged.told_full += u64::from(self.is_full);
-        self.is_full
+    /// Whether a lock, a wait or a win has room in the tables.
+    pub(super) fn has_room_in_tables(&mut self) -> bool {
+        !self.lacks(Refusal::TooManyLocks)
+    }
+
+    fn lacks(&mut self, what: Refusal) -> bool {
+        let is_lacking = self.lack == Some(what);
+        self.judged.told_full += u64::from(is_lacking);
+        is_lacking
     }
 
     fn would_fit(&mut self, key: &[u8], value_bytes: usize) -> bool {
@@ -162,7 +175,7 @@ impl Oracle {
 
     /// Whether locks may pin the item of a key, if there is one, that none pins yet.
     pub(super) fn may_be_pinned(&mut self, key: &[u8]) -> bool {
-        if self.is_told_full() {
+        if !self.has_room_in_tables() {
             return false;
         }
         let Some((room, item)) = self.room.zip(self.items.get(key)) else {

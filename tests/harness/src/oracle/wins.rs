@@ -63,6 +63,9 @@ impl Oracle {
         if !self.open.contains(&conn) {
             return OwnedReply::Refused(Refusal::ConnectionClosed);
         }
+        if !self.has_room_in_tables() {
+            return OwnedReply::Refused(Refusal::TooManyLocks);
+        }
         self.counts.get_waits += 1;
         self.gets.push(Getting {
             conn,
