@@ -422,3 +422,20 @@ impl Store for MapStore {
         assert!(self.bytes <= self.bytes_max, "S3: over the limit");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is cleared is gone at once: nothing is left of which it could be told.
+    #[test]
+    fn nothing_is_known_of_what_was_flushed() {
+        let mut store = MapStore::new(&Limits::new(1 << 20, 1 << 10));
+        store.clear();
+        let key = Key::new(b"k").unwrap();
+        let Err(vacancy) = store.find(key) else {
+            panic!("nothing is there");
+        };
+        assert!(!store.was_flushed(key, vacancy));
+    }
+}

@@ -161,6 +161,21 @@ mod tests {
         ghost.check(701);
     }
 
+    /// What was never noted, or forgotten, is 0 in the table, and that is nobody's mark.
+    #[test]
+    fn every_hash_leaves_a_mark() {
+        let mut ghost = ghost();
+        ghost.note(7 << 32, 0);
+        for bits in 0..4_u64 {
+            let hash = bits << 35;
+            assert!(!ghost.remembers(hash, 0), "{bits}");
+            ghost.note(hash, 0);
+            assert!(ghost.remembers(hash, 0), "{bits}");
+            ghost.forget(hash, 0);
+            assert!(!ghost.remembers(hash, 0), "{bits}");
+        }
+    }
+
     #[test]
     fn a_note_allocates_what_it_said() {
         let mut ghost = ghost();

@@ -114,3 +114,67 @@ impl Queues {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::super::chunks::Chunks;
+    use super::super::segment::Segment;
+    use super::*;
+
+    /// Queues of so many segments, and of so much that is alive in them.
+    fn queues(small: (u32, usize), main: (u32, usize)) -> Queues {
+        let mut segments = Chunks::new(4);
+        let mut queues = Queues::new();
+        let mut number = 0;
+        for (queue, (count, weight)) in [(Queue::Small, small), (Queue::Main, main)] {
+            for _ in 0..count {
+                segments.push(Segment::<Vec<u8>>::default()).unwrap();
+                let line = queues.line_mut(queue);
+                line.segments.push(&mut segments, number);
+                number += 1;
+            }
+            queues.line_mut(queue).weight = weight;
+        }
+        queues
+    }
+
+    #[test]
+    fn it_is_the_turn_of_the_small_queue_if_it_has_more_than_a_fifth() {
+        for (small, main, turn) in [
+            ((0, 0), (0, 0), None),
+            ((3, 201), (5, 799), Some(Queue::Small)),
+            ((3, 200), (5, 800), Some(Queue::Main)),
+            // It may be that nothing in a segment is alive any more.
+            ((1, 0), (0, 0), Some(Queue::Small)),
+            ((0, 0), (1, 0), Some(Queue::Main)),
+            ((1, 0), (1, 0), Some(Queue::Main)),
+        ] {
+            assert_eq!(queues(small, main).turn(), turn, "{small:?} {main:?}");
+        }
+    }
+
+    #[test]
+    fn the_main_queue_is_asked_though_it_is_small_when_it_has_waited_for_eight_fills() {
+        let mut queues = queues((6, 900), (2, 100));
+        for turn in 0..32 {
+            assert_eq!(queues.turn(), Some(Queue::Small), "{turn}");
+            queues.took_turn(Queue::Small);
+        }
+        assert_eq!(queues.turn(), Some(Queue::Main));
+        queues.took_turn(Queue::Main);
+        assert_eq!(queues.turn(), Some(Queue::Small));
+    }
+
+    /// However long it has waited: it has nothing to give.
+    #[test]
+    fn a_main_queue_of_no_segments_is_not_asked() {
+        let mut queues = queues((6, 900), (2, 100));
+        for _ in 0..40 {
+            queues.took_turn(Queue::Small);
+        }
+        queues.line_mut(Queue::Main).segments = List::new(Row::Queue);
+        assert_eq!(queues.turn(), Some(Queue::Small));
+    }
+}

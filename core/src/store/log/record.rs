@@ -399,6 +399,22 @@ mod tests {
         }
     }
 
+    /// The last tick that there is means that there is no deadline: one so late is a tick sooner.
+    #[test]
+    fn the_latest_deadline_is_one() {
+        let numbers = (1, None, 0, 0);
+        let deadline = Some(Deadline::at(Tick::from_count(NEVER)));
+        let header = ItemHeader {
+            deadline,
+            ..header(0, numbers)
+        };
+        let bytes = record(&header, Key::new(b"k").unwrap(), b"v", 0);
+        let written = Record::new(&bytes).header().deadline;
+        let due = Deadline::at(Tick::from_count(NEVER - 1));
+        assert_eq!(written, Some(due));
+        assert_eq!(deadline_count(&header), NEVER - 1);
+    }
+
     fn record(header: &ItemHeader, key: Key<'_>, value: &[u8], hits: u8) -> Vec<u8> {
         let (head, length) = head(header, key, value.len(), false, hits);
         [&head[..length], key.as_bytes(), value].concat()

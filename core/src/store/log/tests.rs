@@ -3,6 +3,7 @@
 
 mod course;
 mod erase;
+mod refusing;
 
 use alloc::format;
 use alloc::string::String;
@@ -714,4 +715,99 @@ fn a_full_store_that_keeps_everything_has_something_set_aside() {
     assert_eq!(refused, Err(Full));
     assert_eq!(bench.counters.evictions, 0);
     bench.store.check();
+}
+
+/// Four records fill a segment. With three of them locked, the fourth is what of any segment may go: it is evicted in its
+/// turn, and remembered.
+#[test]
+fn a_quarter_that_is_not_locked_goes_in_its_turn() {
+    let limits = limits(64 << 10);
+    let hasher = SipHash::new([3, 4]);
+    let mut bench = Bench::of(LogStore::with_segments(&limits, hasher, 512));
+    // A record takes 128 bytes.
+    let value = [7; 92];
+    for number in 0..64 {
+        let header = if number % 4 == 3 { header() } else { locked() };
+        bench.put(&name(number), header, &value).unwrap();
+    }
+    assert_eq!(bench.store.log.with_memory(), 16);
+    let mut number = 64;
+    while (0..64).any(|number| number % 4 == 3 && bench.has(&name(number))) {
+        bench.put(&name(number), header(), &value).unwrap();
+        number += 1;
+        assert!(number < 1_000, "they go");
+    }
+    let mut back = 0;
+    for number in (3..64).step_by(4) {
+        bench.put(&name(number), header(), &value).unwrap();
+        let slot = bench.store.find(named(&name(number))).unwrap();
+        let (segment, _) = bench.store.geometry.place(slot.address);
+        back += usize::from(bench.store.log.queue(segment) == queues::Queue::Main);
+    }
+    // Another may have left its mark over one.
+    assert!(back > 8, "{back} of 16 are known again");
+    bench.store.check();
+}
+
+/// Who has set aside what he asks for needs nothing, though the store is past a limit that was lowered.
+#[test]
+fn what_is_set_aside_already_is_not_made_room_for() {
+    let mut bench = Bench::new(1 << 20);
+    for number in 0..4_000 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+    }
+    assert_eq!(bench.store.log.spare(), 0);
+    let lower = limits(1 << 20).with_memory(256 << 10);
+    let (now, counters) = (bench.now, &mut bench.counters);
+    bench.store.set_memory(now, &lower, counters);
+    assert_eq!(bench.store.set_aside(now, None, 0, counters), Ok(None));
+    assert_eq!(counters.evictions, 0);
+}
+
+#[test]
+fn nothing_is_remembered_when_nothing_is_left() {
+    let mut bench = Bench::new(256 << 10);
+    for number in 0..5_000 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+    }
+    assert!(bench.store.ghost.held_bytes() > 0, "some were evicted");
+    for number in 0..5_000 {
+        if bench.has(&name(number)) {
+            bench.remove(&name(number));
+        }
+    }
+    bench.crawl();
+    assert_eq!(bench.store.ghost.held_bytes(), 0);
+}
+
+/// What is there all the time is listed once, also if the index shrinks between two pages and the next one begins in the
+/// middle of a bucket.
+#[test]
+fn no_item_is_listed_twice_when_the_index_has_shrunk() {
+    let is_kept = |number: usize| number.is_multiple_of(20);
+    for pages in 1..40 {
+        let mut bench = Bench::new(16 << 20);
+        for number in 0..4_000 {
+            bench.put(&name(number), header(), b"v").unwrap();
+        }
+        let mut seen = Vec::new();
+        let mut cursor = Some(ScanCursor::default());
+        let mut page = 0;
+        while let Some(from) = cursor {
+            cursor = bench.store.scan(from, 30, &mut |item| {
+                seen.push(item.key.as_bytes().to_vec());
+            });
+            page += 1;
+            if page == pages {
+                for number in (0..4_000).filter(|number| !is_kept(*number)) {
+                    bench.remove(&name(number));
+                }
+            }
+        }
+        for number in (0..4_000).filter(|number| is_kept(*number)) {
+            let name = name(number);
+            let times = seen.iter().filter(|key| *key == name.as_bytes()).count();
+            assert_eq!(times, 1, "{name}, after {pages} pages");
+        }
+    }
 }

@@ -25,6 +25,7 @@ enum Call {
     Aside,
     Memory,
     Page,
+    Whole,
 }
 
 /// A long run.
@@ -45,7 +46,7 @@ struct Run {
     often: &'static [(Call, usize)],
 }
 
-const RUNS: [Run; 9] = [
+const RUNS: [Run; 10] = [
     Run {
         name: "mixed",
         memory_bytes: 1 << 20,
@@ -191,6 +192,17 @@ const RUNS: [Run; 9] = [
         value_bytes: [0, 3, 8, 20],
         often: &[(Call::Page, 5), (Call::Crawl, 5), (Call::Read, 200)],
     },
+    Run {
+        name: "whole",
+        memory_bytes: 256 << 10,
+        segment_bytes: 2 << 10,
+        evict: true,
+        calls: 60_000,
+        wave: 0,
+        keys: 2_500,
+        value_bytes: [100, 100, 100, 100],
+        often: &[(Call::Whole, 1), (Call::Read, 800)],
+    },
 ];
 
 /// How many lines a run has.
@@ -330,7 +342,7 @@ impl<'a> Played<'a> {
         );
         counters.each(|name, count| {
             if count > 0 {
-                line += &format!(", {name} {count}");
+                line.extend([", ", name, " ", &format!("{count}")]);
             }
         });
         line + &format!("; {:016x}", self.digest)
@@ -370,6 +382,7 @@ impl<'a> Played<'a> {
             Call::Aside => self.aside(),
             Call::Memory => self.change_memory(),
             Call::Page => self.page(),
+            Call::Whole => self.take_the_whole(),
         }
     }
 
@@ -407,6 +420,17 @@ impl<'a> Played<'a> {
         }
         let done = self.bench.put(&name, header, &value);
         self.note(done.is_ok());
+    }
+
+    /// A value for which nearly all must go.
+    fn take_the_whole(&mut self) {
+        let most = self.run.memory_bytes;
+        let value = vec![b'w'; most / 2 + self.draw(most / 2)];
+        let done = self.bench.put("whole", header(), &value);
+        self.note(done.is_ok());
+        if self.bench.has("whole") {
+            self.bench.remove("whole");
+        }
     }
 
     fn read(&mut self) {
