@@ -391,7 +391,7 @@ impl Bound {
             Turn::Awaiting { query, sent, .. } => Some(self.silence_end(query, sent)),
             Turn::Rest if self.is_held() => {
                 let ping = self.terms.heartbeat.map(|every| after(self.heard, every));
-                earlier(ping, self.renewal_due())
+                earlier(ping, self.renew_at)
             }
             Turn::Rest => None,
         };
@@ -412,7 +412,7 @@ impl Bound {
         let quiet_since = after(self.heard, self.terms.heartbeat.unwrap_or(Duration::MAX));
         if !self.jobs.is_empty() {
             self.begin(Query::Job, now);
-        } else if self.renewal_due().is_some_and(|at| now >= at) {
+        } else if self.renew_at.is_some_and(|at| now >= at) {
             self.begin(Query::Renew, now);
         } else if self.terms.heartbeat.is_some() && now >= quiet_since {
             self.begin(Query::Ping, now);

@@ -32,9 +32,7 @@ const TELL_WITHIN: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum LeasesGoal {
     None,
-    /// Those before `next` are held.
     Obtain {
-        next: usize,
         until: Instant,
     },
     Hold,
@@ -103,7 +101,7 @@ impl Leases {
     pub fn obtain(&mut self, now: Instant) {
         if self.goal == LeasesGoal::None {
             let until = after(now, self.patience);
-            self.goal = LeasesGoal::Obtain { next: 0, until };
+            self.goal = LeasesGoal::Obtain { until };
             if let Some(first) = self.all.first_mut() {
                 first.obtain_until(now, until);
             }
@@ -218,8 +216,7 @@ impl Leases {
     /// One of them has something to tell.
     fn hear(&mut self, now: Instant, place: usize, news: LeaseNews) {
         match (&mut self.goal, news) {
-            (LeasesGoal::Obtain { next, until }, LeaseNews::Obtained) => {
-                *next += 1;
+            (LeasesGoal::Obtain { until }, LeaseNews::Obtained) => {
                 let until = *until;
                 if let Some(lease) = self.all.get_mut(place + 1) {
                     return lease.obtain_until(now, until);

@@ -225,6 +225,19 @@ mod tests {
         );
     }
 
+    /// Who says more than he was asked has not waited for what we say.
+    #[test]
+    fn nothing_stands_behind_an_answer() {
+        let (step, sent) = play(&[b"CLIENT_ERROR unauthenticated\r\n"]);
+        assert_eq!((step, sent.len()), (LoginStep::Send, 43));
+        let (credentials, mut out) = (fred(), Vec::new());
+        let mut login = Login::new(&credentials, &mut out);
+        assert_eq!(
+            login.receive(b"VERSION 1.6.45\r\nSTORED\r\n", &mut out),
+            LoginStep::Unexpected(None)
+        );
+    }
+
     #[test]
     fn names_and_passwords_are_what_servers_can_know() {
         assert_eq!(Credentials::new("", "p"), Err(CredentialsError::Name));

@@ -10,7 +10,7 @@
 
 use core::time::Duration;
 
-use super::{Belief, Bound, BoundGoal, BoundNews, Query, Turn};
+use super::{Belief, Bound, BoundGoal, BoundNews, Query};
 use crate::client::machine::{Failure, Feature, Loss};
 use crate::client::moment::{after, millis};
 use crate::client::session::AnyResponse;
@@ -149,12 +149,6 @@ impl Bound {
     fn lose(&mut self, loss: Loss) {
         self.link = super::Link::Unwanted;
         self.end(BoundNews::Lost(loss));
-    }
-
-    /// When the watchdog next renews, if nothing else is under way.
-    pub(super) fn renewal_due(&self) -> Option<Instant> {
-        self.renew_at
-            .filter(|_| self.turn == Turn::Rest && self.is_held())
     }
 
     /// For how long it is asked for now.

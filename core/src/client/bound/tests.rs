@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 mod leased;
+mod rare;
 mod waiting;
 
 use super::*;

@@ -5,6 +5,8 @@ extern crate std;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod rare;
+
 use super::*;
 use crate::client::{Retry, Session};
 

@@ -307,3 +307,28 @@ fn all_last_as_long_as_the_one_that_lasts_shortest() {
         );
     }
 }
+
+#[test]
+fn what_lacks_one_of_them_has_no_deadline() {
+    let mut both = leases(&["a", "b"], &terms());
+    both.obtain(at(0));
+    play(&mut both, 0, |_| "HD c5\r\n");
+    assert_eq!(both.deadline(), Some(at(3_000)));
+    both.refresh(at(100), Duration::from_secs(3)).unwrap();
+    let mut say = |answer: &str| {
+        let Action::Send(request) = both.poll(at(100)) else {
+            panic!("it asks");
+        };
+        let mut session = Session::new();
+        session.send(&request, &mut Vec::new()).unwrap();
+        let received = session.receive(answer.as_bytes()).unwrap().unwrap();
+        both.reply(at(100), &received.answer);
+    };
+    say("HD c6\r\n");
+    say("NF\r\n");
+    // It asks whose the item is; there is none.
+    say("EN\r\n");
+    assert_eq!((both.deadline(), both.is_held(at(100))), (None, false));
+    let lost = LeaseNews::Lost(Loss::Taken);
+    assert_eq!(both.poll(at(100)), Action::Tell(lost));
+}

@@ -5,6 +5,7 @@ extern crate std;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod rare;
 mod waiting;
 
 use super::*;

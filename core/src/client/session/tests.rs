@@ -217,3 +217,22 @@ fn what_another_session_has_encoded_is_answered_as_ones_own() {
     }
     assert_eq!(reader.expect(&AnyRequest::Noop), Err(SendError::TooMany));
 }
+
+/// `MN` answers `mn` alone, and a number that is over is nobody's.
+#[test]
+fn an_answer_of_another_kind_or_of_a_request_before_breaks_the_session() {
+    let mut session = Session::new();
+    let get = AnyRequest::meta(Verb::Get, key(), Flags::new(&[Flag::Value]).unwrap());
+    session.send(&get, &mut Vec::new()).unwrap();
+    assert_eq!(session.receive(b"MN\r\n"), Err(Malformed));
+    let mut session = Session::new();
+    for request in [quiet_get(), AnyRequest::Noop, quiet_get(), AnyRequest::Noop] {
+        session.send(&request, &mut Vec::new()).unwrap();
+    }
+    for _ in 0..2 {
+        session.receive(b"MN\r\n").unwrap();
+    }
+    assert_eq!(session.pending(), 2);
+    assert_eq!(session.receive(b"HD O0\r\n"), Err(Malformed));
+    assert!(session.receive(b"HD O2\r\n").is_ok());
+}
