@@ -4,6 +4,7 @@
 //! docs/PROTOCOL.md, "Meta text".
 
 use super::*;
+use crate::wire::limits::TOKENS_MAX;
 
 #[test]
 fn what_is_asked_for_is_shown_in_the_order_it_was_asked_for() {
@@ -222,6 +223,10 @@ fn what_is_wrong_is_told_before_anything_happens() {
         ("mg a t t {\r\n", BAD_LINE),
         ("mg a [\r\n", INVALID),
         ("mg a 5\r\n", INVALID),
+        // Only what changes an item gives a lock back with that.
+        ("mg a U\r\n", INVALID),
+        ("ml a U\r\n", INVALID),
+        ("mu a U\r\n", INVALID),
         ("mg a y t t\r\n", INVALID),
         ("mg a t t y\r\n", DUPLICATE),
         ("mg a Tx\r\n", BAD_TOKEN),
@@ -261,5 +266,39 @@ fn what_is_wrong_is_told_before_anything_happens() {
         ("ms a 1 noreply\r\nx\r\n", INVALID),
         ("ms a 4 Tx q\r\nmn\r\n\r\n", BAD_TOKEN),
         ("mg a\r\n", "EN\r\n"),
+    ]);
+}
+
+/// A line is cut into so many words; what stands behind them is not looked at, whatever it is.
+#[test]
+fn what_is_behind_the_last_word_is_not_looked_at() {
+    const BAD_FLAG: &str = "CLIENT_ERROR invalid or duplicate flag\r\n";
+    let long = "k".repeat(251);
+    let words = " q".repeat(TOKENS_MAX - 2);
+    let one_less = " q".repeat(TOKENS_MAX - 3);
+    check(&[
+        (&format!("me k{words} !\r\n"), "EN\r\n"),
+        (&format!("me k{one_less} !\r\n"), BAD_LINE),
+        // Of a key that is too long, `ma` tells apart whether the rest was words.
+        (&format!("ma {long}{words} !\r\n"), BAD_FLAG),
+        (&format!("ma {long}{one_less} !\r\n"), BAD_LINE),
+    ]);
+}
+
+#[test]
+fn all_that_a_get_can_show_is_shown_at_once() {
+    check(&[
+        ("set a 5 90 2\r\nhi\r\n", "STORED\r\n"),
+        ("mg a c f h k l s t\r\n", "HD c1 f5 h0 ka l0 s2 t90\r\n"),
+    ]);
+}
+
+/// With `q` and `v`, only a value is news.
+#[test]
+fn a_lock_that_is_taken_quietly_says_nothing_but_the_value() {
+    check(&[
+        ("ml a q v F\r\nmn\r\n", "MN\r\n"),
+        ("mu a\r\nset a 0 0 2\r\nhi\r\n", "HD\r\nSTORED\r\n"),
+        ("ml a q v k\r\nmn\r\n", "VA 2 ka\r\nhi\r\nMN\r\n"),
     ]);
 }

@@ -220,15 +220,12 @@ impl<'a> RequestPacket<'a> {
     /// nothing is appended.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), TooLong> {
         let extras_bytes = self.extras.bytes();
-        let body_bytes = usize::from(extras_bytes) + self.key.len() + self.value.len();
-        if self.key.len() > KEY_BYTES_MAX || body_bytes > BODY_BYTES_MAX {
-            return Err(TooLong);
-        }
+        let (key_bytes, body_bytes) = lengths(extras_bytes, self.key.len(), self.value.len())?;
         RequestHeader {
             opcode: self.opcode.byte(),
-            key_bytes: u16::try_from(self.key.len()).map_err(|_| TooLong)?,
+            key_bytes,
             extras_bytes,
-            body_bytes: u32::try_from(body_bytes).map_err(|_| TooLong)?,
+            body_bytes,
             opaque: self.opaque,
             cas: self.cas.map_or(0, Cas::number),
         }
@@ -238,6 +235,17 @@ impl<'a> RequestPacket<'a> {
         out.extend_from_slice(self.value);
         Ok(())
     }
+}
+
+/// What the header says of the key and of the body, given how long its parts are.
+fn lengths(extras_bytes: u8, key_bytes: usize, value_bytes: usize) -> Result<(u16, u32), TooLong> {
+    let body_bytes = usize::from(extras_bytes) + key_bytes + value_bytes;
+    if key_bytes > KEY_BYTES_MAX || body_bytes > BODY_BYTES_MAX {
+        return Err(TooLong);
+    }
+    let key_bytes = u16::try_from(key_bytes).map_err(|_| TooLong)?;
+    let body_bytes = u32::try_from(body_bytes).map_err(|_| TooLong)?;
+    Ok((key_bytes, body_bytes))
 }
 
 #[cfg(test)]

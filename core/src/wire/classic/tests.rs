@@ -272,6 +272,14 @@ fn a_request_is_the_line_a_person_would_type() {
         line(Command::Item(ItemCommand::Set(set)), change),
         b"cas k 5 0 3 9\r\nabc\r\n"
     );
+    let never = Set {
+        guard: Guard::Never,
+        ..set
+    };
+    assert_eq!(
+        line(Command::Item(ItemCommand::Set(never)), change),
+        b"cas k 5 0 3 0\r\nabc\r\n"
+    );
     let steps = TtlSteps::one(TtlStep::Touch(Exptime::In { seconds: 30 }));
     let get = Command::from(Get {
         steps,
@@ -345,6 +353,11 @@ fn what_the_protocol_cannot_say_is_not_written() {
         ClassicEnvelope::Change { noreply: true },
     );
     refused(Command::Item(ItemCommand::Lock { key }), get);
+    // The answer would be shown as that to another.
+    refused(
+        Command::Global(GlobalCommand::Stats(StatsTopic::Items)),
+        ClassicEnvelope::Stats(StatsTopic::Slabs),
+    );
 }
 
 #[test]

@@ -123,6 +123,10 @@ mod tests {
         assert_eq!(decoded(b"!!!"), None);
         assert_eq!(decoded(b"a==="), None);
         assert_eq!(decoded(b"===="), None);
+        // What is wrong behind whole groups is wrong with all of it.
+        assert_eq!(decoded(b"Zm9vYmF"), None);
+        assert_eq!(decoded(b"Zm9va==="), None);
+        assert_eq!(decoded(b"Zm9v===="), None);
         assert_eq!(decoded(b""), None);
     }
 

@@ -20,7 +20,7 @@ use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
 use crate::output::Output;
-use crate::reply::{Hit, Reply, TtlTrace, Win};
+use crate::reply::{Hit, Refusal, Reply, TtlTrace, Win};
 use crate::time::Exptime;
 use crate::value::Value;
 use crate::wire::line::Line;
@@ -521,4 +521,30 @@ fn a_lock_is_shared_among_as_many_as_the_flag_says() {
         assert!(Flag::decode(Verb::Lock, word.as_bytes()).is_err(), "{word}");
     }
     assert!(Flag::decode(Verb::Unlock, b"S").is_err());
+}
+
+/// As memcached, each verb has its words for that.
+#[test]
+fn that_there_is_no_memory_is_said_in_the_words_of_the_verb() {
+    let said = |verb| {
+        let envelope = MetaEnvelope {
+            verb,
+            key: Key::new(b"k").unwrap(),
+            key_form: KeyForm::Plain,
+            flags: b"",
+            quiet: true,
+            with_value: false,
+            value_bytes: 0,
+        };
+        let mut out = Output::new();
+        encode(&envelope, &Reply::Refused(Refusal::OutOfMemory), &mut out);
+        Vec::from(out)
+    };
+    for verb in [Verb::Arithmetic, Verb::Delete] {
+        assert_eq!(said(verb), b"SERVER_ERROR out of memory\r\n");
+    }
+    for verb in [Verb::Set, Verb::Get] {
+        let storing = b"SERVER_ERROR out of memory storing object\r\n";
+        assert_eq!(said(verb), storing);
+    }
 }

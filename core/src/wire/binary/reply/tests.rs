@@ -5,7 +5,7 @@ use crate::command::ScanCursor;
 use crate::item::Cas;
 use crate::key::KeyForm;
 use crate::reply::{Listed, Number, Stored, TtlTrace, Win};
-use crate::stats::Stats;
+use crate::stats::{Stats, StatsLine};
 use crate::wire::binary::Opcode;
 use alloc::vec;
 
@@ -345,4 +345,40 @@ fn stats_end_with_an_empty_packet() {
         rest = &rest[consumed..];
     }
     assert_eq!((seen, last), (true, Some(true)));
+}
+
+/// What is counted by prefix comes in one packet, with the text that a text client is told.
+#[test]
+fn counts_by_prefix_are_one_text_in_one_packet() {
+    let stats = Stats::default();
+    let line = |name: &'static str, value: &str| StatsLine {
+        name: name.into(),
+        value: value.into(),
+    };
+    let lines = [
+        line("a", "get 2 hit 1 set 1 del 0"),
+        line("b", "get 0 hit 0 set 3 del 0"),
+    ];
+    let report = Report {
+        stats: &stats,
+        lines: &lines,
+    };
+    let envelope = BinaryEnvelope {
+        opcode: Opcode::Stat,
+        opaque: OPAQUE,
+        key: b"detail dump",
+    };
+    let mut out = Output::new();
+    encode(&envelope, &Reply::Stats(report), &mut out);
+    let out = Vec::from(out);
+    let (detail, consumed) = decode(&out, usize::MAX).unwrap().unwrap();
+    let expected = ResponsePacket {
+        key: b"detailed",
+        value: b"PREFIX a get 2 hit 1 set 1 del 0\r\nPREFIX b get 0 hit 0 set 3 del 0\r\nEND\r\n",
+        ..packet(Opcode::Stat)
+    };
+    assert_eq!(detail, expected);
+    let behind = decode(&out[consumed..], usize::MAX).unwrap();
+    assert_eq!(behind, Some((packet(Opcode::Stat), HEADER_BYTES)));
+    assert_eq!(out.len(), consumed + HEADER_BYTES);
 }

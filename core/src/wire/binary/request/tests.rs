@@ -333,3 +333,11 @@ fn a_request_with_too_long_a_key_is_not_written() {
     assert_eq!(request(&key[1..]).encode(&mut out), Ok(()));
     assert_eq!(out.len(), HEADER_BYTES + 250);
 }
+
+#[test]
+fn a_body_is_written_that_is_as_long_as_any_may_be() {
+    assert_eq!(BODY_BYTES_MAX, 1 << 30);
+    assert_eq!(lengths(8, 2, (1 << 30) - 10), Ok((2, 1 << 30)));
+    assert_eq!(lengths(8, 2, (1 << 30) - 9), Err(TooLong));
+    assert_eq!(lengths(0, 1, 1 << 32), Err(TooLong));
+}
