@@ -85,9 +85,10 @@ fn a_client_ends_the_server_only_where_that_is_allowed() {
 
 #[test]
 fn certificates_are_read_anew_where_there_are_any() {
-    let asked = b"refresh_certs\r\nrefresh_certs noreply\r\nmn\r\n";
-    let refused = "Error TLS not enabled\r\nMN\r\n";
-    assert_eq!(answered(allowing(|_| {}), asked), (refused.into(), true));
+    let said = |asked| answered(allowing(|_| {}), asked);
+    let refused = "Error TLS not enabled\r\n";
+    assert_eq!(said(b"refresh_certs\r\n"), (refused.into(), true));
+    assert_eq!(said(b"refresh_certs noreply\r\n"), (String::new(), true));
 }
 
 #[test]
@@ -198,8 +199,15 @@ fn sasl_lets_a_friend_in_and_nobody_else() {
         (vec![0x21, 0, 0], true)
     );
     assert_eq!(
-        said(&[begin_with(""), friend.clone(), second]),
+        said(&[begin_with(""), friend.clone(), second.clone()]),
         (vec![0x21, 0, 0x20], true)
+    );
+    // It goes on with what it has begun with, and that once.
+    let other = packet(auth, "CRAM-MD5", "");
+    assert_eq!(said(&[other, second.clone()]), (vec![0x20, 0x20], true));
+    assert_eq!(
+        said(&[begin_with(""), go_on_with(""), second]),
+        (vec![0x21, 0x20, 0x20], true)
     );
     // Who begins anew is a stranger until that has succeeded.
     assert_eq!(

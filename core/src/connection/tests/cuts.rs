@@ -142,6 +142,26 @@ fn converse(bytes: &[u8], pieces: &[u8], out_bytes_max: usize, steps_max: usize)
     all
 }
 
+/// Others have their turn where something is left to do, and not before the peer is waited for.
+#[test]
+fn who_does_not_go_on_yields_while_input_is_left() {
+    let mut bench = Bench::new(1, false);
+    let Client {
+        conn, connection, ..
+    } = &mut bench.clients[0];
+    let mut turn = |input: &[u8], steps_left| {
+        let mut core = Impatient {
+            executor: bench.core.at(Instant::default(), *conn),
+            steps_left,
+        };
+        connection.drive(input, &mut core, &mut Output::new(), usize::MAX)
+    };
+    assert_eq!(turn(b"mn\r\nmn\r\nmn\r\n", 2), (8, Progress::Yielded));
+    let reads_on = Progress::NeedsInput { at_least: 1 };
+    assert_eq!(turn(b"mn\r\n", 1), (4, reads_on));
+    assert_eq!(turn(b"mn\r\nmn\r\n", 3), (8, reads_on));
+}
+
 quickcheck! {
     /// However the network cuts the bytes, and however small the output, the answers are the same.
     fn cuts_do_not_matter(script: Script, pieces: Vec<u8>) -> bool {
