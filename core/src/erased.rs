@@ -5,26 +5,11 @@
 use alloc::vec::Vec;
 
 use bytes::Bytes;
-use zeroize::Zeroize;
-
-/// The bytes of a value, to be zeroed at their end.
-struct Erased(Vec<u8>);
-
-impl AsRef<[u8]> for Erased {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Drop for Erased {
-    fn drop(&mut self) {
-        zero(&mut self.0);
-    }
-}
+use zeroize::{Zeroize, Zeroizing};
 
 /// Shares `value`; it is zeroed at its end (Z2).
 pub(crate) fn erased(value: Vec<u8>) -> Bytes {
-    Bytes::from_owner(Erased(value))
+    Bytes::from_owner(Zeroizing::new(value))
 }
 
 /// Zeroes `bytes`, also if nobody reads them any more.

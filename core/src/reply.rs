@@ -191,11 +191,7 @@ impl TtlTrace {
     /// The TTL after `steps` steps; after the last one it does not change any more.
     #[must_use]
     pub fn after(&self, steps: usize) -> TtlSeconds {
-        self.0[if steps < TTL_STEPS_MAX {
-            steps
-        } else {
-            TTL_STEPS_MAX
-        }]
+        self.0[steps.min(TTL_STEPS_MAX)]
     }
 }
 
