@@ -160,3 +160,15 @@ quickcheck! {
         true
     }
 }
+
+/// Once enough of those who share it can go, nobody looks at the others, whatever these wait for.
+#[test]
+fn those_who_need_not_go_are_not_looked_at() {
+    let mut locks = Locks::default();
+    locks.holders[0] = vec![(1, 2), (2, 2)];
+    locks.holders[1] = vec![(5, 9), (6, 9), (7, 9)];
+    locks.waits[2] = Some((1, 1));
+    assert_eq!(locks.ask(0, (0, 2), 2), Chain::Ends);
+    assert_eq!(locks.ask(0, (0, 1), 2), Chain::TooLong);
+    assert_eq!(locks.ask(0, (0, 1), 5), Chain::Ends);
+}
