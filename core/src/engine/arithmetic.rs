@@ -213,6 +213,9 @@ mod tests {
             b"+ 1",
             b"++1",
             b"1a",
+            // The bytes before and behind the digits.
+            b"1/",
+            b"1:",
             b"18446744073709551616",
         ] {
             assert_eq!(parse(not_a_number), None, "{not_a_number:?}");

@@ -455,8 +455,7 @@ impl LockTable {
             return;
         };
         match entry.hold {
-            Hold::Alone(tenure) if tenure.owner == owner => entry.is_untold = is_untold,
-            Hold::Alone(_) => {}
+            Hold::Alone(_) => entry.is_untold = is_untold,
             Hold::Shared => self.set_share_untold(key, owner, is_untold),
         }
     }

@@ -240,9 +240,7 @@ impl<S: Store> Core<S> {
             Event::HoldsElsewhere(conn, held) => self.locks.note_elsewhere(conn, held),
             Event::Closed(conn) => self.close(conn),
             Event::Tick => {
-                if self.has_wins() {
-                    self.tend_some();
-                }
+                self.tend_some();
                 self.settle_all(self.limits.crawl_items_max);
                 let tick = self.clock.tick();
                 // The table may have become smaller: then this gives room back, and needs none.

@@ -53,15 +53,13 @@ impl WinWaiter {
         }
     }
 
-    /// The get, which does not wait any more.
+    /// The get as far as it makes an item.
     pub(super) const fn get(self, key: Key<'_>) -> Get<'_> {
         Get {
             key_form: self.key_form,
             steps: self.steps,
             bump: self.bump,
             new_cas: self.new_cas,
-            recaches: true,
-            binds: self.binds,
             ..Get::new(key)
         }
     }
@@ -261,6 +259,7 @@ mod tests {
         join(&mut table, b"a", 1, 50);
         table.set_end(key(b"a"), Some(at(20)));
         assert_eq!(table.next(), Some(at(20)));
+        assert_eq!([19, 20].map(|ms| table.is_due(at(ms))), [false, true]);
         assert_eq!(table.next_end(at(19)), None);
         assert_eq!(table.next_end(at(20)), Some(b"a"[..].into()));
         assert_eq!(table.next_end(at(20)), None);

@@ -318,3 +318,22 @@ fn a_lease_of_one_who_has_gone_ends_nothing_else() {
     bench.event(Event::Tick);
     assert_eq!(bench.core.locks().len(), 2);
 }
+
+/// L9: of many locks of no item that have ended, the last is taken again before its turn to be taken out has come.
+#[test]
+fn a_key_without_an_item_is_taken_before_its_old_lock_is_let_go_of() {
+    let mut bench = Bench::new();
+    bench.core.limits.locks_settled_max = 1;
+    for name in ["a", "b", "c"] {
+        bench.granted(A, name);
+    }
+    bench.close(A);
+    bench.granted(B, "c");
+    let keys = |bench: &Bench| bench.core.locks().iter().count();
+    assert_eq!(keys(&bench), 2, "b is over, and still to be taken out");
+    bench.event(Event::Tick);
+    assert_eq!(keys(&bench), 1);
+    assert_eq!(bench.ask(B, release("c")), Reply::Unlocked);
+    assert_eq!(bench.core.locks().table_bytes(), 0);
+    bench.core.check();
+}

@@ -112,6 +112,12 @@ fn what_does_not_belong_here_is_refused_and_changes_nothing() {
         ..item
     };
     assert_eq!(core.restore(now, &large), Restored::Refused);
+    let largest = SavedItem {
+        key: key("largest"),
+        value: &[0; 1024],
+        ..item
+    };
+    assert_eq!(core.restore(now, &largest), Restored::Kept);
     assert_eq!(core.restore(now, &item), Restored::Kept);
     assert_eq!(core.restore(now, &item), Restored::Refused, "twice");
     core.check();

@@ -310,6 +310,7 @@ fn a_lock_is_not_given_to_one_whose_time_is_over() {
     bench.ask(A, give_back("k"));
     let both = [notice(B, Outcome::TimedOut), notice(C, Outcome::Granted)];
     assert_eq!(bench.told(), both);
+    assert_eq!(bench.core.stats.counters.lock_wait_timeouts, 1);
     let Reply::Contended(seen) = bench.ask(B, now_or_never("k")) else {
         panic!("it is C's");
     };
@@ -443,12 +444,15 @@ fn who_may_not_hold_it_is_passed_over() {
         bytes: bench.core.limits.lock_bytes_per_connection_max,
     };
     bench.event(Event::HoldsElsewhere(B, elsewhere));
+    assert_eq!(bench.core.stats.counters.cmd_lock, 1);
     bench.ask(A, give_back("k"));
     let told = [
         notice(B, Outcome::TooManyLocks),
         notice(C, Outcome::Granted),
     ];
     assert_eq!(bench.told(), told);
+    // B's is answered with that; C's is counted when it asks again.
+    assert_eq!(bench.core.stats.counters.cmd_lock, 2);
 }
 
 /// L14: of very many locks that end at once, those that somebody waits for come first, and nobody gets in
@@ -624,4 +628,39 @@ fn only_who_would_be_kept_from_a_lock_would_contend() {
             .core
             .would_contend(Instant::from_millis(100), B, &acquire)
     );
+}
+
+#[test]
+fn somebody_waits_until_the_last_is_told() {
+    let mut bench = bench();
+    bench.holds(A, "k");
+    assert!(!bench.core.has_waits(), "who holds it does not wait");
+    bench.waits(B, "k");
+    assert!(bench.core.has_waits());
+    bench.ask(A, give_back("k"));
+    assert!(bench.core.has_waits(), "it is not told");
+    bench.is_given(B, "k");
+    assert!(!bench.core.has_waits());
+}
+
+/// A wait needs room for all that it takes, with what the lock takes for being waited for, and no more.
+#[test]
+fn a_wait_has_room_to_the_byte() {
+    let held = || {
+        let mut bench = bench();
+        bench.holds(A, "k");
+        let bytes = bench.core.lock_memory_bytes();
+        (bench, bytes)
+    };
+    let (mut bench, before) = held();
+    bench.waits(B, "k");
+    let after = bench.core.lock_memory_bytes();
+    assert!(after > before + WaitTable::bytes_for(key("k")));
+    for (table_bytes_max, is_refused) in [(after - 1, true), (after, false)] {
+        let (mut bench, _) = held();
+        bench.core.limits.lock_table_bytes_max = table_bytes_max;
+        let reply = bench.ask(B, waiting("k", |_| {}));
+        assert_eq!(reply == Reply::Refused(Refusal::TooManyLocks), is_refused);
+        assert_eq!(reply == Reply::Waits, !is_refused);
+    }
 }

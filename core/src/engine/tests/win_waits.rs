@@ -240,9 +240,11 @@ fn who_is_nobody_binds_nothing_and_does_not_wait() {
 fn a_store_answers_all_who_wait() {
     let mut bench = bench();
     bench.win(A, bound("k"));
+    assert!(!bench.core.has_waits());
     for conn in [C, B, D] {
         bench.parks(conn, patient("k"));
     }
+    assert!(bench.core.has_waits());
     assert_eq!(bench.notices(), []);
     bench.set(A, "k", "1");
     let all = [C, B, D].map(|conn| (conn, GRANTED));
@@ -583,4 +585,88 @@ fn a_winner_that_held_its_expired_item_takes_no_win_from_its_heir() {
     assert_eq!(bench.notices(), [(B, GRANTED)]);
     assert_eq!(bench.win(C, vivifying("k")), Win::Sent);
     assert_eq!(bench.win(B, again(patient("k"))), Win::Won);
+}
+
+/// `mg <name> w60000`: makes nothing.
+fn plain(name: &str) -> Get<'_> {
+    Get {
+        wait_ms: 60_000,
+        ..meta_get(name)
+    }
+}
+
+/// An item that is looked at because somebody waits for it is counted like one that the crawler comes by.
+#[test]
+fn an_item_that_goes_while_somebody_waits_is_counted() {
+    for is_fetched in [false, true] {
+        let mut bench = bench();
+        let made = Get {
+            bump: is_fetched,
+            ..vivifying("k")
+        };
+        assert_eq!(bench.win(A, made), Win::Won);
+        bench.parks(B, plain("k"));
+        bench.let_pass(31_000);
+        assert_eq!(bench.notices(), [(B, Outcome::NotFound)]);
+        let counters = &bench.core.stats.counters;
+        assert_eq!(
+            (counters.reclaimed, counters.expired_unfetched),
+            (1, u64::from(!is_fetched))
+        );
+    }
+}
+
+#[test]
+fn an_item_is_found_expired_as_ever_while_another_is_won() {
+    let mut bench = bench();
+    assert_eq!(bench.win(A, bound("won")), Win::Won);
+    bench.parks(C, patient("won"));
+    bench.ask(A, expiring("k", 1));
+    bench.now_ms = 2_000;
+    assert_eq!(bench.value("k"), None);
+    let counters = &bench.core.stats.counters;
+    assert_eq!((counters.get_expired, counters.reclaimed), (1, 1));
+}
+
+/// Nobody is told when an item is evicted: the next tick looks after all that are waited for.
+#[test]
+fn an_item_that_was_evicted_is_missed_by_the_next_tick() {
+    let mut bench = Bench::with_memory(8 << 10).of_four_getters();
+    bench.core.limits.lock_table_bytes_max = 4 << 10;
+    assert_eq!(bench.win(A, vivifying("k")), Win::Won);
+    bench.parks(B, plain("k"));
+    let mut names = (0..100).map(|number| alloc::format!("{number}"));
+    while bench.core.peek(key("k")).is_some() {
+        let name = names.next().expect("it is not held");
+        bench.set(C, &name, &"v".repeat(250));
+    }
+    assert_eq!(bench.notices(), []);
+    bench.event(Event::Tick);
+    assert_eq!(bench.notices(), [(B, Outcome::NotFound)]);
+}
+
+/// A few with every call: as long as there are more, there is something to do at once. What ends with nothing to
+/// let go of is no reason to look.
+#[test]
+fn a_round_is_gone_on_with_until_all_were_looked_at() {
+    let mut bench = bench();
+    bench.core.limits.crawl_items_max = 1;
+    bench.core.limits.locks_settled_max = 1;
+    let names = ["a", "b", "c"];
+    for (name, conn) in names.into_iter().zip([B, C, D]) {
+        assert_eq!(bench.win(A, vivifying(name)), Win::Won);
+        bench.parks(conn, patient(name));
+    }
+    let now = Some(Instant::default());
+    let first_end = Some(Instant::from_millis(10_000));
+    let nobody = ConnId::from_number(9);
+    bench.event(Event::Opened(nobody));
+    bench.close(nobody);
+    assert_eq!(bench.core.next_deadline(), first_end);
+    bench.event(Event::Tick);
+    for due in [now, now, first_end] {
+        assert_eq!(bench.core.next_deadline(), due);
+        bench.let_pass(0);
+    }
+    assert_eq!(bench.notices(), []);
 }
