@@ -5,14 +5,16 @@
 //! then, or when new items have filled the memory eight times meanwhile. From the small queue an item goes that
 //! nobody has asked for, and the others go into the main one. In the main queue an item stays for another round
 //! for a hit, if it has more than the fewest that are asked for just now and no more than three quarters of its segment
-//! have stayed; that number goes up when nearly all of those were used, and down when less than half were.
+//! have stayed; that number goes up when nearly all of those were used, and down when less than half were. A locked item
+//! that is come across leaves its queue for a place where nothing comes across it again, and is none of those that may
+//! stay, nor of those that three quarters are taken of.
 //!
 //! - N10: what is evicted is what this says, in this order, and counted as active if it was hit since it was last
 //!   kept.
 //!
 //! Nothing is said of what is given up while somebody waits for room, when no more than three quarters of a segment stay in the
 //! small queue as well: a store that is asked for one small item at a time has some. How far the store has come is seen when
-//! something goes: what it may have come past already must not be hit meanwhile ([`may_be_hit`](Policy::may_be_hit)).
+//! something goes: what it may have come past already must not be hit or locked meanwhile ([`may_be_changed`](Policy::may_be_changed)).
 
 use std::collections::VecDeque;
 
@@ -30,6 +32,7 @@ const FILLS_A_TURN: usize = 8;
 struct Item {
     number: usize,
     hits: u8,
+    is_locked: bool,
 }
 
 /// Whose turn it is.
@@ -64,6 +67,8 @@ pub struct Policy {
     small: Line,
     main: Line,
     drain: Option<Drain>,
+    /// What was locked when its turn came.
+    pinned: Vec<usize>,
     /// How many hits an item must have more than, to stay in the main queue.
     hits_needed: u8,
     /// The lengths of the main queue over the segments that the small one has given up since the main one did.
@@ -85,6 +90,8 @@ pub struct Choices {
     pub from_main: u64,
     /// Segments after which an item needed more hits.
     pub raised: u64,
+    /// Locked items that were passed over.
+    pub passed: u64,
 }
 
 impl Line {
@@ -119,6 +126,7 @@ impl Policy {
             small: Line::default(),
             main: Line::default(),
             drain: None,
+            pinned: Vec::new(),
             hits_needed: 0,
             main_waits: 0,
             evicted_active: 0,
@@ -128,26 +136,36 @@ impl Policy {
 
     /// A new item was stored, behind what went for it.
     pub fn store(&mut self, number: usize) {
-        self.small
-            .push(Item { number, hits: 0 }, self.segment_items);
+        let item = Item {
+            number,
+            hits: 0,
+            is_locked: false,
+        };
+        self.small.push(item, self.segment_items);
     }
 
     /// An item was asked for.
     pub fn hit(&mut self, number: usize) {
+        self.change(number, |item| item.hits = (item.hits + 1).min(HITS_MAX));
+    }
+
+    /// An item was locked, and stays so.
+    pub fn lock(&mut self, number: usize) {
+        self.change(number, |item| item.is_locked = true);
+    }
+
+    fn change(&mut self, number: usize, change: impl Fn(&mut Item)) {
         let lines = [&mut self.small, &mut self.main];
-        for item in lines
+        lines
             .into_iter()
             .flat_map(|line| line.segments.iter_mut().flatten())
-        {
-            if item.number == number {
-                item.hits = (item.hits + 1).min(HITS_MAX);
-            }
-        }
+            .filter(|item| item.number == number)
+            .for_each(change);
     }
 
     /// Whether the store cannot have come to an item yet: neither its segment nor one before it may be the next.
     #[must_use]
-    pub fn may_be_hit(&self, number: usize) -> bool {
+    pub fn may_be_changed(&self, number: usize) -> bool {
         let behind = |line: &Line| {
             let mut later = line.segments.iter().skip(2).flatten();
             later.any(|item| item.number == number)
@@ -172,7 +190,8 @@ impl Policy {
             .into_iter()
             .flat_map(|line| line.segments.iter().flatten());
         let left = self.drain.iter().flat_map(|drain| &drain.left);
-        let mut all: Vec<_> = queued.chain(left).map(|item| item.number).collect();
+        let in_line = queued.chain(left).map(|item| item.number);
+        let mut all: Vec<_> = in_line.chain(self.pinned.iter().copied()).collect();
         all.sort_unstable();
         all
     }
@@ -221,9 +240,14 @@ impl Policy {
             }
         };
         let left: VecDeque<Item> = line.take().unwrap_or_default().into();
+        let locked = left.iter().filter(|item| item.is_locked).count();
+        assert!(
+            locked * 4 <= left.len() * 3,
+            "such a segment is pinned whole"
+        );
         let kept_max = match turn {
             Turn::Small => usize::MAX,
-            Turn::Main => left.len() * 3,
+            Turn::Main => (left.len() - locked) * 3,
         };
         self.drain = Some(Drain {
             turn,
@@ -245,6 +269,12 @@ impl Policy {
                 self.end(&drain);
                 continue;
             };
+            if item.is_locked {
+                self.drain = Some(drain);
+                self.pinned.push(item.number);
+                self.seen.passed += 1;
+                continue;
+            }
             let has_room = (drain.kept + 1).saturating_mul(4) <= drain.kept_max;
             let stays = match drain.turn {
                 Turn::Small => (item.hits > 0 && has_room).then_some(0),
