@@ -628,9 +628,9 @@ fn an_item_is_found_expired_as_ever_while_another_is_won() {
     assert_eq!((counters.get_expired, counters.reclaimed), (1, 1));
 }
 
-/// Nobody is told when an item is evicted: the next tick looks after all that are waited for.
+/// Also where no win is bound, so that nothing but the queue of those who wait knows of the key.
 #[test]
-fn an_item_that_was_evicted_is_missed_by_the_next_tick() {
+fn an_eviction_is_noticed_by_the_next_tick_for_those_who_only_wait() {
     let mut bench = Bench::with_memory(8 << 10).of_four_getters();
     bench.core.limits.lock_table_bytes_max = 4 << 10;
     assert_eq!(bench.win(A, vivifying("k")), Win::Won);
