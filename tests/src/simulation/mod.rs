@@ -19,6 +19,8 @@
 //! - N4: the core's own invariants hold, and its table of locks is what the answers have said.
 //! - N5: what the core is asked is what the client said, whatever the bytes went through.
 //! - B1 to B7: the auditor's.
+//! - The oracle's word: the core answers as an oracle does that knows of no client; where memory is scarce, what it evicts is
+//!   followed and when it has no room believed (`beside`).
 //!
 //! Every eighth seed is of another kind: there clients speak of locks of keys, and wait for them (`crowd`, C1 to C5). Every
 //! eighth is of a third: there the connections are those of the server, with all their buffers (`edge`, E1 to E7).
