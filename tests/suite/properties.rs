@@ -236,6 +236,8 @@ fn without_eviction_everything_stays_in_the_log() {
     println!("{judged:?}, idle {had_idle}");
     assert_eq!(judged.evicted, 0);
     assert!(had_idle > 1_000, "there was room {had_idle} times");
+    let full = judged.told_full;
+    assert!(full > 1_000, "there was no room {full} times");
     let refused = (RequestKind::Set, ReplyKind::RefusedOutOfMemory);
     assert!(
         seen.missing(|_, _| false).all(|pair| pair != refused),
@@ -288,6 +290,8 @@ fn scarce_memory_breaks_no_promise_on_the_log() {
     println!("{judged:?}, idle {had_idle}");
     assert!(judged.evicted > 1_000, "{} were evicted", judged.evicted);
     assert!(had_idle > 1_000, "there was room {had_idle} times");
+    let full = judged.told_full;
+    assert!(full > 1_000, "there was no room {full} times");
     // A locked number that a flush has come over is written elsewhere, and a wait that is over finds a lock free
     // and no room for it: too rare to wait for here, so the fuzzer's corpus has one of each.
     assert_seen(&SEEN, |request, reply| {
