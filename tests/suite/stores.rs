@@ -247,23 +247,40 @@ const LOCKED_MAX: u64 = 100;
 
 /// Stores one new item after the other in a small log, and asks for some of those that are there in between, and locks
 /// some; what goes is what the policy says.
-fn what_the_policy_chooses(seed: u64, asked_of_100: u64, locked_of_1000: u64) -> Choices {
-    let limits = Limits::new(64 << 10, 1 << 10);
-    let mut store = LogStore::with_segments(&limits, Numbered, 512);
+fn what_the_policy_chooses(
+    seed: u64,
+    asked_of_100: u64,
+    locked_of_1000: u64,
+    again_of_100: u64,
+) -> Choices {
+    // What goes is remembered where that takes no memory from anything else: a few segments of the larger size are enough.
+    let (memory_bytes, segment_bytes, segment_items) = if again_of_100 > 0 {
+        (256 << 10, 4 << 10, 63)
+    } else {
+        (64 << 10, 512, 8)
+    };
+    let limits = Limits::new(memory_bytes, 1 << 10);
+    let mut store = LogStore::with_segments(&limits, Numbered, segment_bytes);
     store.watch_evictions(true);
-    let mut policy = Policy::new(8);
+    let mut policy = Policy::new(segment_items);
     let mut counters = Counters::default();
     let mut random = Random::new(seed);
     let mut locked = 0;
-    for number in 0..ITEMS_A_RUN {
-        assert!(put(&mut store, number, &mut counters), "N8");
+    let mut number = 0;
+    while number < ITEMS_A_RUN {
+        let back = policy
+            .given_up()
+            .filter(|_| random.below(100) < again_of_100);
+        let stored = back.unwrap_or(number);
+        number += usize::from(back.is_none());
+        assert!(put(&mut store, stored, &mut counters), "N8");
         let (evicted, missed) = store.take_evicted();
         assert_eq!(missed, 0, "all are told");
         for evicted in evicted {
             let name = str::from_utf8(&evicted.key).expect("digits");
             policy.evict(name.parse().expect("a number"));
         }
-        policy.store(number);
+        policy.store(stored, back.is_some());
         if random.below(100) < asked_of_100 {
             let asked = number
                 - usize::try_from(random.below(500))
@@ -321,13 +338,13 @@ fn a_log_evicts_what_the_policy_says() {
     for asked_of_100 in [0, 5, 20, 50, 100] {
         // With locks only where fewer are asked for: else the main queue's turn for having waited long comes once in
         // a while a segment later than is said, and it is not known why.
-        for locked_of_1000 in if asked_of_100 < 50 {
+        for locked_of_1000 in if asked_of_100 < 20 {
             &[0, 10][..]
         } else {
             &[0]
         } {
             let locked_of_1000 = *locked_of_1000;
-            let choices = what_the_policy_chooses(seed, asked_of_100, locked_of_1000);
+            let choices = what_the_policy_chooses(seed, asked_of_100, locked_of_1000, 0);
             println!(
                 "{asked_of_100} of 100 are asked for, {locked_of_1000} of 1000 locked: {choices:?}"
             );
@@ -339,6 +356,20 @@ fn a_log_evicts_what_the_policy_says() {
             assert!(asked_of_100 < 50 || choices.again > 0, "{choices:?}");
             let is_passed = choices.passed * 2 > LOCKED_MAX;
             assert_eq!(is_passed, locked_of_1000 > 0, "{choices:?}");
+        }
+    }
+}
+
+#[test]
+fn a_log_knows_what_it_has_just_given_up() {
+    let seed = number_from("LATCHD_SEED", 1);
+    for asked_of_100 in [0, 5, 20] {
+        for again_of_100 in [1, 5] {
+            let choices = what_the_policy_chooses(seed, asked_of_100, 0, again_of_100);
+            println!(
+                "{asked_of_100} of 100 are asked for, {again_of_100} of 100 come again: {choices:?}"
+            );
+            assert!(choices.known > 100 && choices.from_main > 0, "{choices:?}");
         }
     }
 }

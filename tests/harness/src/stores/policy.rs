@@ -7,7 +7,8 @@
 //! for a hit, if it has more than the fewest that are asked for just now and no more than three quarters of its segment
 //! have stayed; that number goes up when nearly all of those were used, and down when less than half were. A locked item
 //! that is come across leaves its queue for a place where nothing comes across it again, and is none of those that may
-//! stay, nor of those that three quarters are taken of.
+//! stay, nor of those that three quarters are taken of. What went from the small queue and comes again at once is known, and
+//! stands in the main queue from the beginning.
 //!
 //! - N10: what is evicted is what this says, in this order, and counted as active if it was hit since it was last
 //!   kept.
@@ -74,6 +75,8 @@ pub struct Policy {
     /// The lengths of the main queue over the segments that the small one has given up since the main one did.
     main_waits: usize,
     evicted_active: u64,
+    /// What went last, if it went from the small queue.
+    given_up: Option<usize>,
     seen: Choices,
 }
 
@@ -92,6 +95,8 @@ pub struct Choices {
     pub raised: u64,
     /// Locked items that were passed over.
     pub passed: u64,
+    /// Items that came again, and were known.
+    pub known: u64,
 }
 
 impl Line {
@@ -130,18 +135,32 @@ impl Policy {
             hits_needed: 0,
             main_waits: 0,
             evicted_active: 0,
+            given_up: None,
             seen: Choices::default(),
         }
     }
 
-    /// A new item was stored, behind what went for it.
-    pub fn store(&mut self, number: usize) {
+    /// An item was stored, behind what went for it; `is_known` if it is what was [given up](Self::given_up) before that.
+    pub fn store(&mut self, number: usize, is_known: bool) {
         let item = Item {
             number,
             hits: 0,
             is_locked: false,
         };
-        self.small.push(item, self.segment_items);
+        self.given_up = self.given_up.filter(|given_up| *given_up != number);
+        let line = if is_known {
+            self.seen.known += 1;
+            &mut self.main
+        } else {
+            &mut self.small
+        };
+        line.push(item, self.segment_items);
+    }
+
+    /// What went last, if that was from the small queue.
+    #[must_use]
+    pub const fn given_up(&self) -> Option<usize> {
+        self.given_up
     }
 
     /// An item was asked for.
@@ -296,6 +315,7 @@ impl Policy {
                 Turn::Main => &mut self.seen.from_main,
             } += 1;
             self.evicted_active += u64::from(item.hits > 0);
+            self.given_up = (turn == Turn::Small).then_some(item.number);
             return Some(item.number);
         }
     }
