@@ -336,8 +336,8 @@ fn what_the_policy_chooses(
 fn a_log_evicts_what_the_policy_says() {
     let seed = number_from("LATCHD_SEED", 1);
     for asked_of_100 in [0, 5, 20, 50, 100] {
-        // With locks only where fewer are asked for: else the main queue's turn for having waited long comes once in
-        // a while a segment later than is said, and it is not known why.
+        // With locks only where fewer are asked for: else no segment is free once in a while when a locked item is come
+        // across, and it goes into the main queue instead, where it is come across again.
         for locked_of_1000 in if asked_of_100 < 20 {
             &[0, 10][..]
         } else {
