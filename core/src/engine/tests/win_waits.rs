@@ -1,6 +1,7 @@
 //! Wins that are bound to their winners, and gets that wait for a value or a win, by example.
 
 use super::*;
+use crate::key::KeyForm;
 use crate::wait::{Notice, Outcome};
 
 const C: ConnId = ConnId::from_number(3);
@@ -337,6 +338,35 @@ fn an_item_that_expires_is_made_anew_for_the_first_who_vivifies() {
     assert_eq!(bench.win(C, again(patient("k"))), Win::Won);
     bench.close(C);
     assert_eq!(bench.notices(), [(D, GRANTED)]);
+}
+
+/// What is made for one who has waited is what would have been made for it at once.
+#[test]
+fn what_is_made_for_one_who_waits_is_as_it_was_asked_for() {
+    for bump in [false, true] {
+        let mut bench = bench();
+        let short = Get {
+            steps: TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 2 })),
+            ..bound("k")
+        };
+        bench.win(A, short);
+        let chosen = Cas::new(1 << 40).expect("not 0");
+        let waiting = Get {
+            key_form: KeyForm::Binary,
+            new_cas: NewCas::Is(chosen),
+            bump,
+            ..patient("k")
+        };
+        bench.parks(B, waiting);
+        let end = bench.core.next_deadline().expect("the end of the item");
+        bench.let_pass(end.as_millis());
+        assert_eq!(bench.notices(), [(B, GRANTED)]);
+        let (made, _) = bench.core.peek(key("k")).expect("it was made");
+        assert_eq!(
+            (made.key_form, made.cas, made.fetched),
+            (KeyForm::Binary, chosen, bump)
+        );
+    }
 }
 
 #[test]
