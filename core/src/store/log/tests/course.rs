@@ -579,8 +579,10 @@ fn the_store_goes_the_way_it_went() {
         std::fs::write(path, &course).unwrap();
         return;
     }
-    for (due, got) in include_str!("course.txt").lines().zip(course.lines()) {
+    let written: Vec<_> = include_str!("course.txt").lines().collect();
+    assert_eq!(written.len(), RUNS.len() * LINES, "every run is there");
+    assert_eq!(course.lines().count(), written.len());
+    for (due, got) in written.into_iter().zip(course.lines()) {
         assert_eq!(got, due, "what the store does has changed: on purpose?");
     }
-    assert_eq!(course.lines().count(), RUNS.len() * LINES);
 }
