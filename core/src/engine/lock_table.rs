@@ -455,7 +455,8 @@ impl LockTable {
             return;
         };
         match entry.hold {
-            Hold::Alone(_) => entry.is_untold = is_untold,
+            Hold::Alone(tenure) if tenure.owner == owner => entry.is_untold = is_untold,
+            Hold::Alone(_) => {}
             Hold::Shared => self.set_share_untold(key, owner, is_untold),
         }
     }

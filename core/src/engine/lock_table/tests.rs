@@ -146,3 +146,17 @@ fn when_everything_is_taken_out_nothing_is_counted() {
     assert_eq!((table.table_bytes(), table.ended_pinned_bytes()), (0, 0));
     table.check(|_| 0);
 }
+
+#[test]
+fn only_who_has_it_is_told_of_it() {
+    let mut table = table();
+    let is_untold = |table: &LockTable| table.get(key(b"a")).map(|it| it.is_untold);
+    table.acquire(key(b"a"), grant(ALICE, 1), Some(10));
+    table.set_untold(key(b"a"), BOB, true);
+    assert_eq!(is_untold(&table), Some(false));
+    table.set_untold(key(b"a"), ALICE, true);
+    table.set_untold(key(b"a"), BOB, false);
+    assert_eq!(is_untold(&table), Some(true));
+    table.set_untold(key(b"a"), ALICE, false);
+    assert_eq!(is_untold(&table), Some(false));
+}
