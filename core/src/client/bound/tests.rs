@@ -12,6 +12,7 @@ mod waiting;
 
 use super::*;
 use crate::client::{Retry, Session};
+use crate::wire::meta::reply::MetaResponse;
 
 const fn at(ms: u64) -> Instant {
     Instant::from_millis(ms)
@@ -24,6 +25,20 @@ fn bound(terms: BoundTerms) -> Bound {
     bound.knows(LockWords::Classic);
     bound.obtain(at(0));
     bound
+}
+
+/// Of a server that nothing is known of.
+fn asked(terms: BoundTerms) -> Bound {
+    let mut bound = Bound::new(Key::new(b"k").unwrap(), terms);
+    bound.connected(at(0));
+    bound.obtain(at(0));
+    bound
+}
+
+/// What a server says, in the words of `ml`.
+fn answer(line: &'static [u8]) -> AnyResponse<'static> {
+    let read = MetaResponse::decode(line).unwrap();
+    AnyResponse::Meta(read.unwrap().0)
 }
 
 /// Answers what it sends, until the answers are used up or it waits. Returns what it did.

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::client::{Feature, LeaseTerms};
-use crate::wire::meta::reply::MetaResponse;
 
 fn leased(lease: LeaseTerms, retry: Retry) -> Bound {
     let mut bound = Bound::new(
@@ -115,8 +114,7 @@ fn a_lock_that_was_waited_for_is_renewed_before_it_is_believed() {
         ["ml k F T0.263 s", "ml k F T0.263 s w10000"]
     );
     // It was given at some moment since.
-    let given = MetaResponse::decode(b"HD F7\r\n").unwrap().unwrap();
-    bound.reply(at(5_000), &AnyResponse::Meta(given.0));
+    bound.reply(at(5_000), &answer(b"HD F7\r\n"));
     assert_eq!(
         play(&mut bound, 5_000, &["HD F9\r\n"]),
         ["ml k F T0.263", "Obtained"]

@@ -5,17 +5,8 @@ use core::num::NonZero;
 use super::*;
 use crate::client::LeaseTerms;
 use crate::command::Mode;
-use crate::wire::meta::reply::MetaResponse;
 
 const HELD: &str = "LK h7 a0 n0\r\n";
-
-/// Of a server that has `ml`.
-fn asked(terms: BoundTerms) -> Bound {
-    let mut bound = Bound::new(Key::new(b"k").unwrap(), terms);
-    bound.connected(at(0));
-    bound.obtain(at(0));
-    bound
-}
 
 fn made() -> BoundTerms {
     BoundTerms {
@@ -45,8 +36,7 @@ fn leased() -> BoundTerms {
 }
 
 fn say(bound: &mut Bound, ms: u64, line: &'static [u8]) {
-    let (answer, _) = MetaResponse::decode(line).unwrap().unwrap();
-    bound.reply(at(ms), &AnyResponse::Meta(answer));
+    bound.reply(at(ms), &answer(line));
 }
 
 #[test]

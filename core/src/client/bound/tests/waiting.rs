@@ -2,14 +2,6 @@
 
 use super::*;
 
-/// Of a server that nothing is known of.
-fn asked(terms: BoundTerms) -> Bound {
-    let mut bound = Bound::new(Key::new(b"k").unwrap(), terms);
-    bound.connected(at(0));
-    bound.obtain(at(0));
-    bound
-}
-
 fn patient() -> BoundTerms {
     BoundTerms {
         retry: Retry::linear(Duration::from_millis(100)),
@@ -87,11 +79,6 @@ fn locked() -> AnyResponse<'static> {
 
 fn granted() -> AnyResponse<'static> {
     answer(b"HD F78\r\n")
-}
-
-fn answer(line: &'static [u8]) -> AnyResponse<'static> {
-    let read = crate::wire::meta::reply::MetaResponse::decode(line).unwrap();
-    AnyResponse::Meta(read.unwrap().0)
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Moments that hardly ever meet.
 
 use super::*;
+use crate::client::session::{AnyRequest, Flags};
+use crate::wire::meta::{Flag, Verb};
 
 const BUSY: &str = "VA 0 c7 Z\r\n\r\n";
 const WON: &str = "VA 0 c7 W\r\n\r\n";
@@ -18,12 +20,8 @@ fn thrice() -> RecomputeTerms {
 fn answer(read: &mut Recompute, ms: u64, bytes: &str) {
     let mut session = Session::new();
     let key = Key::new(b"k").unwrap();
-    let any = crate::client::session::AnyRequest::meta(
-        crate::wire::meta::Verb::Get,
-        key,
-        crate::client::session::Flags::of([crate::wire::meta::Flag::Value]),
-    );
-    session.send(&any, &mut Vec::new()).unwrap();
+    let read_it = AnyRequest::meta(Verb::Get, key, Flags::of([Flag::Value]));
+    session.send(&read_it, &mut Vec::new()).unwrap();
     let received = session.receive(bytes.as_bytes()).unwrap().unwrap();
     read.reply(at(ms), &received.answer);
 }
