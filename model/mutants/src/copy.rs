@@ -136,6 +136,8 @@ impl Copy {
             .args(words)
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.build)
+            // It would have the last word over the profile's, and each bug would take three times as long to build.
+            .env_remove("CARGO_INCREMENTAL")
             .output()
     }
 }
