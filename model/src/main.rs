@@ -12,7 +12,13 @@ use latchd_harness::transcript::parse::parse;
 use latchd_model::report::{self, Outcome};
 use latchd_model::search::Compared;
 use latchd_model::{Explored, Setup, all, framed, lease, pairs, search};
+use mimalloc::MiMalloc;
 use stateright::Model;
+
+/// A state is a few dozen small allocations, which one thread makes and another gives back: the system's allocator takes
+/// a lock for each.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Every interleaving of locks and wins, within bounds, on the real core of latchd.
 #[derive(Parser)]
