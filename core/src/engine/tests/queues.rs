@@ -5,7 +5,7 @@ mod lines;
 use alloc::vec;
 use core::num::NonZeroU32;
 
-use lines::{Holds, Lines, Waits};
+use lines::{Bounds, Holds, Lines, Met, Waits};
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
 use super::*;
@@ -73,12 +73,84 @@ impl Arbitrary for Happens {
     }
 }
 
-/// Plays what happens, a few locks let go of at a time, and compares after each.
-fn play(all: &[Happens], settled_max: usize) {
+/// What is asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    at: usize,
+    mode: Mode,
+    lease_ms: Option<u64>,
+    wait_ms: u64,
+}
+
+/// Asks, and compares the answer.
+fn ask(core: &mut Core, lines: &mut Lines, conn: ConnId, asked: Asked) {
+    let Asked {
+        at,
+        mode,
+        lease_ms,
+        wait_ms,
+    } = asked;
+    let acquire = Acquire {
+        mode,
+        lease: lease_ms.map(|ms| Lease::For { ms }),
+        wait: Wait::UpTo { ms: wait_ms },
+        ..Acquire::new(key(KEYS[at]))
+    };
+    let now = Instant::from_millis(lines.now_ms);
+    let reply = core.execute(now, conn, ItemCommand::Acquire(acquire).into());
+    let until = lease_ms.map(|ms| lines.now_ms + ms);
+    let own = lines.by_key[at].of(conn).copied();
+    if let Some(own) = own
+        && own.mode.is_shared() == mode.is_shared()
+        && until.is_some()
+    {
+        assert!(matches!(reply, Reply::Granted(_)), "it renews");
+        let mut held = lines.by_key[at].held.iter_mut();
+        held.find(|it| it.conn == conn).unwrap().until = until;
+    } else if own.is_none() && lines.by_key[at].waits.is_empty() && lines.by_key[at].fits(mode) {
+        if lines.may_have(conn, at) {
+            assert!(matches!(reply, Reply::Granted(_)), "it is free");
+            let line = &mut lines.by_key[at];
+            line.held.push(Holds { conn, mode, until });
+        } else {
+            assert_eq!(reply, Reply::Refused(Refusal::TooManyLocks));
+        }
+    } else if wait_ms == 0 {
+        let Reply::Contended(seen) = reply else {
+            panic!("{reply:?}");
+        };
+        assert_eq!(seen.holder, lines.by_key[at].held[0].conn);
+        assert_eq!(seen.waiting, lines.by_key[at].waits.len());
+    } else if own.is_some() || lines.is_in_vain(conn, at, mode) {
+        let Reply::WouldDeadlock(seen) = reply else {
+            panic!("{reply:?}");
+        };
+        assert_eq!(seen.holder, lines.by_key[at].held[0].conn);
+    } else if lines.may_wait(conn, at) {
+        assert_eq!(reply, Reply::Waits);
+        let until = lines.now_ms + lines.wait_ms(wait_ms);
+        lines.by_key[at].waits.push_back(Waits {
+            conn,
+            mode,
+            lease_ms,
+            until,
+        });
+    } else {
+        assert_eq!(reply, Reply::Refused(Refusal::TooManyLocks));
+    }
+}
+
+/// Plays what happens, a few locks let go of at a time, and compares after each. Returns which bounds were met.
+fn play(all: &[Happens], settled_max: usize, bounds: Bounds) -> Met {
     let mut core = Core::new(config(1 << 20));
     core.limits.locks_settled_max = settled_max;
+    core.limits.locks_per_connection_max = bounds.locks;
+    core.limits.sharers_per_key_max = bounds.sharers;
+    core.limits.waits_per_key_max = bounds.waits_of_key;
+    core.limits.waits_max = bounds.waits;
+    core.limits.wait_ms_max = bounds.wait_ms;
     let mut conns: Vec<ConnId> = (0..CONNS).map(ConnId::from_number).collect();
-    let mut lines = Lines::default();
+    let mut lines = Lines::new(bounds);
     for conn in &conns {
         core.handle(Instant::default(), Event::Opened(*conn));
     }
@@ -93,56 +165,14 @@ fn play(all: &[Happens], settled_max: usize) {
                 wait_ms,
             } => {
                 let conn = conns[usize::try_from(conn).unwrap()];
-                if lines.waits_for(conn).is_some() {
-                    continue;
-                }
-                let acquire = Acquire {
+                let asked = Asked {
+                    at,
                     mode,
-                    lease: lease_ms.map(|ms| Lease::For { ms }),
-                    wait: Wait::UpTo { ms: wait_ms },
-                    ..Acquire::new(key(KEYS[at]))
+                    lease_ms,
+                    wait_ms,
                 };
-                let reply = core.execute(now, conn, ItemCommand::Acquire(acquire).into());
-                let until = lease_ms.map(|ms| lines.now_ms + ms);
-                let line = &mut lines.by_key[at];
-                let own = line.of(conn).copied();
-                if let Some(own) = own
-                    && own.mode.is_shared() == mode.is_shared()
-                    && until.is_some()
-                {
-                    assert!(matches!(reply, Reply::Granted(_)), "it renews");
-                    let mut held = line.held.iter_mut();
-                    held.find(|it| it.conn == conn).unwrap().until = until;
-                } else if own.is_none() && line.waits.is_empty() && line.fits(mode) {
-                    assert!(matches!(reply, Reply::Granted(_)), "it is free");
-                    line.held.push(Holds { conn, mode, until });
-                } else {
-                    let holder = line.held[0].conn;
-                    let would_wait = wait_ms > 0;
-                    match reply {
-                        Reply::Waits => {
-                            assert!(own.is_none() && would_wait);
-                            assert!(!lines.is_in_vain(conn, at, mode), "it is a deadlock");
-                            lines.by_key[at].waits.push_back(Waits {
-                                conn,
-                                mode,
-                                lease_ms,
-                                until: lines.now_ms + wait_ms,
-                            });
-                        }
-                        Reply::WouldDeadlock(seen) => {
-                            assert!(would_wait);
-                            let is_due = own.is_some() || lines.is_in_vain(conn, at, mode);
-                            assert!(is_due, "it is none");
-                            assert_eq!(seen.holder, holder);
-                        }
-                        Reply::Contended(seen) => {
-                            assert!(!would_wait);
-                            assert_eq!(seen.holder, holder);
-                            assert_eq!(seen.waiting, line.waits.len());
-                        }
-                        other => panic!("{other:?}"),
-                    }
+                if lines.waits_for(conn).is_none() {
+                    ask(&mut core, &mut lines, conn, asked);
                 }
             }
             Happens::GivesBack { conn, key: at } => {
@@ -190,6 +220,7 @@ fn play(all: &[Happens], settled_max: usize) {
         core.check();
         compare(&mut core, &mut lines);
     }
+    lines.met
 }
 
 /// Both must say the same, once all is handed over that there is to.
@@ -229,9 +260,42 @@ fn compare(core: &mut Core, lines: &mut Lines) {
 }
 
 quickcheck! {
-    /// Q2, Q6 to Q10: whatever happens, and however few locks are let go of at a time.
-    fn locks_go_to_who_has_waited_for_longest(all: Vec<Happens>, settles_few: bool) -> bool {
-        play(&all, if settles_few { 1 } else { 16 });
+    /// Q2, Q6 to Q10: whatever happens, within whatever bounds, and however few locks are let go of at a time.
+    fn locks_go_to_who_has_waited_for_longest(all: Vec<Happens>, settles_few: bool, bounds: Bounds) -> bool {
+        play(&all, if settles_few { 1 } else { 16 }, bounds);
         true
     }
+}
+
+#[test]
+fn each_bound_of_those_who_wait_is_met() {
+    let mut met = Met::default();
+    for seed in 0..200 {
+        let mut random = Gen::from_size_and_seed(100, seed);
+        let bounds = Bounds::arbitrary(&mut random);
+        let more = play(&Vec::arbitrary(&mut random), 16, bounds);
+        met.locks += more.locks;
+        met.sharers += more.sharers;
+        met.waits_of_key += more.waits_of_key;
+        met.waits += more.waits;
+        met.locks_of_who_waits += more.locks_of_who_waits;
+        met.wait_ms += more.wait_ms;
+    }
+    let Met {
+        locks,
+        sharers,
+        waits_of_key,
+        waits,
+        locks_of_who_waits,
+        wait_ms,
+    } = met;
+    let all = [
+        locks,
+        sharers,
+        waits_of_key,
+        waits,
+        locks_of_who_waits,
+        wait_ms,
+    ];
+    assert!(all.iter().all(|times| *times >= 10), "{met:?}");
 }

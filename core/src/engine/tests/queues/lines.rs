@@ -3,10 +3,54 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use quickcheck::{Arbitrary, Gen};
+
 use super::KEYS;
 use crate::command::Mode;
 use crate::conn_id::ConnId;
 use crate::wait::Outcome;
+
+/// How much of everything there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) locks: usize,
+    pub(super) sharers: u32,
+    pub(super) waits_of_key: usize,
+    pub(super) waits: usize,
+    pub(super) wait_ms: u64,
+}
+
+impl Arbitrary for Bounds {
+    /// Each small enough to be met, or none at all.
+    fn arbitrary(g: &mut Gen) -> Self {
+        fn up_to<T: TryFrom<u8>>(g: &mut Gen, most: u8, none: T) -> T {
+            let bound = T::try_from(1 + u8::arbitrary(g) % most);
+            if bool::arbitrary(g) {
+                none
+            } else {
+                bound.ok().expect("it is small")
+            }
+        }
+        Self {
+            locks: up_to(g, 2, usize::MAX),
+            sharers: up_to(g, 3, u32::MAX),
+            waits_of_key: up_to(g, 3, usize::MAX),
+            waits: up_to(g, 4, usize::MAX),
+            wait_ms: up_to(g, 50, u64::MAX),
+        }
+    }
+}
+
+/// How often each bound was met: what was refused was refused for that alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Met {
+    pub(super) locks: u32,
+    pub(super) sharers: u32,
+    pub(super) waits_of_key: u32,
+    pub(super) waits: u32,
+    pub(super) locks_of_who_waits: u32,
+    pub(super) wait_ms: u32,
+}
 
 /// Who holds a key: in which mode, until when.
 #[derive(Clone, Copy, Debug)]
@@ -26,14 +70,21 @@ pub(super) struct Waits {
 }
 
 /// Who holds a key, in the order of the grants, and who waits for it, in that of arrival.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) held: Vec<Holds>,
     pub(super) waits: VecDeque<Waits>,
 }
 
 impl Line {
-    /// Whether the lock can be had in this mode, by one whose turn it is.
+    const fn new() -> Self {
+        Self {
+            held: Vec::new(),
+            waits: VecDeque::new(),
+        }
+    }
+
+    /// Whether the lock can be had in this mode, by one whose turn it is, as far as those go who hold it.
     pub(super) fn fits(&self, mode: Mode) -> bool {
         let modes = self.held.iter().map(|it| it.mode);
         let among = modes.map(Mode::among).fold(mode.among(), u32::min);
@@ -47,14 +98,66 @@ impl Line {
 }
 
 /// What should be, by the rules and nothing else.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Lines {
+    bounds: Bounds,
+    pub(super) met: Met,
     pub(super) now_ms: u64,
     pub(super) by_key: [Line; KEYS.len()],
     pub(super) told: Vec<(ConnId, Outcome)>,
 }
 
 impl Lines {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            met: Met::default(),
+            now_ms: 0,
+            by_key: [const { Line::new() }; KEYS.len()],
+            told: Vec::new(),
+        }
+    }
+
+    /// Whether one more may share `key`.
+    pub(super) fn may_share(&self, key: usize) -> bool {
+        let held = &self.by_key[key].held;
+        held.is_empty() || held.len() < self.bounds.sharers as usize
+    }
+
+    /// Whether `conn` may hold one more lock.
+    fn may_hold(&self, conn: ConnId) -> bool {
+        let held = self.by_key.iter().filter(|line| line.of(conn).is_some());
+        held.count() < self.bounds.locks
+    }
+
+    /// Whether `conn` may be given `key`, which fits.
+    pub(super) fn may_have(&mut self, conn: ConnId, key: usize) -> bool {
+        let checks = [self.may_hold(conn), self.may_share(key)];
+        self.met.locks += u32::from(checks == [false, true]);
+        self.met.sharers += u32::from(checks == [true, false]);
+        checks == [true; 2]
+    }
+
+    /// Whether `conn` may wait for `key`, which it does not close a circle with.
+    pub(super) fn may_wait(&mut self, conn: ConnId, key: usize) -> bool {
+        let in_all: usize = self.by_key.iter().map(|line| line.waits.len()).sum();
+        let checks = [
+            self.may_hold(conn),
+            self.by_key[key].waits.len() < self.bounds.waits_of_key,
+            in_all < self.bounds.waits,
+        ];
+        self.met.locks_of_who_waits += u32::from(checks == [false, true, true]);
+        self.met.waits_of_key += u32::from(checks == [true, false, true]);
+        self.met.waits += u32::from(checks == [true, true, false]);
+        checks == [true; 3]
+    }
+
+    /// How long `conn` waits that would for `ms`.
+    pub(super) fn wait_ms(&mut self, ms: u64) -> u64 {
+        self.met.wait_ms += u32::from(ms > self.bounds.wait_ms);
+        ms.min(self.bounds.wait_ms)
+    }
+
     /// What time ends, moment by moment, as if somebody looked at each.
     pub(super) fn pass(&mut self, until_ms: u64) {
         while self.now_ms < until_ms {
@@ -75,10 +178,12 @@ impl Lines {
 
     /// Whoever comes first is given what he can have.
     pub(super) fn hands_over(&mut self, key: usize) {
-        let line = &mut self.by_key[key];
-        while let Some(first) = line.waits.front().copied()
-            && line.fits(first.mode)
+        while let Some(first) = self.by_key[key].waits.front().copied()
+            && self.by_key[key].fits(first.mode)
+            && self.may_share(key)
         {
+            assert!(self.may_hold(first.conn), "who waits asks for nothing more");
+            let line = &mut self.by_key[key];
             line.waits.pop_front();
             line.held.push(Holds {
                 conn: first.conn,
@@ -109,6 +214,8 @@ impl Lines {
     /// could.
     pub(super) fn is_in_vain(&self, conn: ConnId, key: usize, mode: Mode) -> bool {
         let mut lines = self.clone();
+        // Circles are looked for before that.
+        lines.bounds.locks = usize::MAX;
         lines.by_key[key].waits.push_back(Waits {
             conn,
             mode,
