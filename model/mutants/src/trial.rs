@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::thread;
 use std::time::Duration;
 
 use crate::copy::Copy;
@@ -40,21 +43,18 @@ impl Trial {
     /// # Errors
     /// Something is found, or cannot be built or run.
     pub(crate) fn ask_without_bug(&self, finders: &[Finder]) -> Result<(), String> {
-        let mut asked = BTreeSet::new();
+        let mut models = BTreeSet::new();
         let mut layers = self.layers.to_vec();
         for finder in finders {
-            let is_new = asked.insert(finder.name());
             match finder {
-                Finder::Layer(layer) if !layers.contains(layer) => layers.push(*layer),
-                Finder::Model { name, .. } if is_new => {
-                    if let Some(found) = search(&self.copy, name)? {
-                        let Found { invariant, .. } = found;
-                        return Err(format!("{name} breaks {invariant} without any bug"));
-                    }
+                Finder::Model { name, .. } => {
+                    models.insert(name.as_str());
                 }
-                Finder::Layer(_) | Finder::Model { .. } => {}
+                Finder::Layer(layer) if !layers.contains(layer) => layers.push(*layer),
+                Finder::Layer(_) => {}
             }
         }
+        self.search_without_bug(&models)?;
         for layer in &layers {
             if layer.finds(&self.copy, &self.log("no-bug", *layer))? {
                 let log = self.log("no-bug", *layer);
@@ -65,6 +65,26 @@ impl Trial {
             }
         }
         Ok(())
+    }
+
+    /// Searches models of the copy as it is, as many at a time as there are processors: a search has one thread.
+    fn search_without_bug(&self, models: &BTreeSet<&str>) -> Result<(), String> {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let left = Mutex::new(models.iter());
+        let search_all = || {
+            let next = || left.lock().expect("nobody panics with it").next();
+            while let Some(name) = next() {
+                if let Some(Found { invariant, .. }) = search(&self.copy, name)? {
+                    return Err(format!("{name} breaks {invariant} without any bug"));
+                }
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let searches: Vec<_> = (0..processors).map(|_| scope.spawn(search_all)).collect();
+            let mut searches = searches.into_iter();
+            searches.try_for_each(|search| search.join().expect("it says what is wrong"))
+        })
     }
 
     /// Plants a bug and asks the model and the layers.

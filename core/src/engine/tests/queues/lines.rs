@@ -119,7 +119,7 @@ impl Lines {
     }
 
     /// Whether one more may share `key`.
-    pub(super) fn may_share(&self, key: usize) -> bool {
+    fn may_share(&self, key: usize) -> bool {
         let held = &self.by_key[key].held;
         held.is_empty() || held.len() < self.bounds.sharers as usize
     }
