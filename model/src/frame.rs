@@ -178,11 +178,12 @@ pub trait Framed: Sync {
     /// Explores every state on so many threads, and checks that it is as many as are pinned.
     fn check(&self, threads: usize) -> Outcome;
 
-    /// Looks for the shortest way to a state that is wrong. Returns how many states there are if nothing is.
+    /// Looks for the shortest way to a state that is wrong, of at most so many steps. Returns how many states are so near
+    /// if nothing is.
     ///
     /// # Errors
     /// The steps of the way there, and what is wrong.
-    fn search(&self) -> Result<usize, (Vec<String>, String)>;
+    fn search(&self, steps_max: usize) -> Result<usize, (Vec<String>, String)>;
 
     /// Compares what the states lead to that are taken for the same, for so many steps at most.
     ///
@@ -233,10 +234,10 @@ impl<B: Bounded> Framed for B {
         outcome
     }
 
-    fn search(&self) -> Result<usize, (Vec<String>, String)> {
+    fn search(&self, steps_max: usize) -> Result<usize, (Vec<String>, String)> {
         search::shortest(
             &Frame::new(self),
-            usize::MAX,
+            steps_max,
             |state| state.view.clone(),
             |state| state.fault.clone(),
         )

@@ -46,6 +46,9 @@ enum Task {
     Search {
         /// Which model.
         name: String,
+        /// How many steps the way may have at most.
+        #[arg(long)]
+        steps: Option<usize>,
     },
     /// Says what each model is about: its alphabet, what must always hold, and what must be seen.
     List {
@@ -111,7 +114,7 @@ fn main() -> ExitCode {
             threads,
             save,
         } => check(&chosen(name.as_deref()), threads, &save),
-        Task::Search { name } => search(&name),
+        Task::Search { name, steps } => search(&name, steps.unwrap_or(usize::MAX)),
         Task::List { name } => {
             for setup in chosen(name.as_deref()) {
                 println!("{}", report::details(setup));
@@ -206,16 +209,16 @@ fn check(setups: &[&'static Setup], threads: usize, save: &Path) -> bool {
 }
 
 /// How it is said is what `model/mutants/src/layer.rs` reads.
-fn search(name: &str) -> bool {
+fn search(name: &str, steps_max: usize) -> bool {
     if let Some(model) = framed().find(|model| model.name() == name) {
-        return show_way(name, model.search());
+        return show_way(name, model.search(steps_max));
     }
     let Some(setup) = all().find(|setup| setup.name == name) else {
         eprintln!("there is no model {name}");
         std::process::exit(2);
     };
     let model = Explored::new(setup.clone());
-    match search::shortest_offence(&model, usize::MAX) {
+    match search::shortest_offence(&model, steps_max) {
         Ok(states) => {
             println!("{name}: nothing is wrong in {states} states");
             true

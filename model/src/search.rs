@@ -68,21 +68,21 @@ pub struct Offence {
     pub fault: Fault,
 }
 
-/// Looks for the shortest way to a state that is wrong among at most `states_max` states. Returns how
-/// many there are if nothing is wrong.
+/// Looks for the shortest way to a state that is wrong, of at most `steps_max` steps. Returns how many states are so
+/// near if nothing is wrong.
 ///
 /// # Errors
 /// The shortest way to a state that is wrong.
-pub fn shortest_offence(model: &Explored, states_max: usize) -> Result<usize, Offence> {
+pub fn shortest_offence(model: &Explored, steps_max: usize) -> Result<usize, Offence> {
     let fault = |world: &World| model.fault(world);
-    shortest(model, states_max, |world| *world.canonical(), fault)
+    shortest(model, steps_max, |world| *world.canonical(), fault)
         .map_err(|(steps, fault)| Offence { steps, fault })
 }
 
 /// As [`shortest_offence`], in any model: layer by layer, states told apart by `key`.
 pub(crate) fn shortest<M: Model, K: Eq + Hash, F>(
     model: &M,
-    states_max: usize,
+    steps_max: usize,
     key: impl Fn(&M::State) -> K,
     fault: impl Fn(&M::State) -> Option<F>,
 ) -> Result<usize, (Vec<M::Action>, F)>
@@ -99,11 +99,15 @@ where
         layer.push((0, state));
     }
     let mut actions = Vec::new();
-    while !layer.is_empty() && reached.len() < states_max {
+    let mut steps = 0;
+    while !layer.is_empty() {
         let mut next_layer = Vec::new();
         for (number, state) in layer {
             if let Some(fault) = fault(&state) {
                 return Err((way_to(&reached, number), fault));
+            }
+            if steps == steps_max {
+                continue;
             }
             model.actions(&state, &mut actions);
             for action in actions.drain(..) {
@@ -117,6 +121,7 @@ where
             }
         }
         layer = next_layer;
+        steps += 1;
     }
     Ok(reached.len())
 }

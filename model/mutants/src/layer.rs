@@ -105,14 +105,19 @@ pub(crate) struct Found {
     pub(crate) transcript: String,
 }
 
-/// What a model finds wrong with the copy; `None` if nothing is.
+/// What a model finds wrong with the copy, within so many steps if that is said; `None` if nothing is.
 ///
 /// # Errors
 /// The model cannot be built or run, or does not say what it should.
-pub(crate) fn search(copy: &Copy, model: &str) -> Result<Option<Found>, String> {
+pub(crate) fn search(
+    copy: &Copy,
+    model: &str,
+    steps_max: Option<usize>,
+) -> Result<Option<Found>, String> {
     copy.build("build -p latchd-model")?;
+    let steps_max = steps_max.map_or_else(String::new, |steps| format!(" --steps {steps}"));
     let output = copy
-        .cargo(&format!("run -p latchd-model -- search {model}"))
+        .cargo(&format!("run -p latchd-model -- search {model}{steps_max}"))
         .map_err(|error| format!("cargo: {error}"))?;
     if output.status.success() {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! One bug put to the test: what finds it, and whether that is what its patch says.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -43,12 +43,13 @@ impl Trial {
     /// # Errors
     /// Something is found, or cannot be built or run.
     pub(crate) fn ask_without_bug(&self, finders: &[Finder]) -> Result<(), String> {
-        let mut models = BTreeSet::new();
+        let mut models: BTreeMap<&str, usize> = BTreeMap::new();
         let mut layers = self.layers.to_vec();
         for finder in finders {
             match finder {
-                Finder::Model { name, .. } => {
-                    models.insert(name.as_str());
+                Finder::Model { name, steps } => {
+                    let most = models.entry(name).or_default();
+                    *most = (*most).max(*steps);
                 }
                 Finder::Layer(layer) if !layers.contains(layer) => layers.push(*layer),
                 Finder::Layer(_) => {}
@@ -67,14 +68,15 @@ impl Trial {
         Ok(())
     }
 
-    /// Searches models of the copy as it is, as many at a time as there are processors: a search has one thread.
-    fn search_without_bug(&self, models: &BTreeSet<&str>) -> Result<(), String> {
+    /// Searches models of the copy as it is, each for as many steps as the farthest of its bugs takes to be found: what is
+    /// found no nearer is not taken for a bug. As many at a time as there are processors: a search has one thread.
+    fn search_without_bug(&self, models: &BTreeMap<&str, usize>) -> Result<(), String> {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
         let left = Mutex::new(models.iter());
         let search_all = || {
             let next = || left.lock().expect("nobody panics with it").next();
-            while let Some(name) = next() {
-                if let Some(Found { invariant, .. }) = search(&self.copy, name)? {
+            while let Some((name, steps)) = next() {
+                if let Some(Found { invariant, .. }) = search(&self.copy, name, Some(*steps))? {
                     return Err(format!("{name} breaks {invariant} without any bug"));
                 }
             }
@@ -111,7 +113,7 @@ impl Trial {
                     found_by.push(*layer);
                 }
             }
-            let found = search(&self.copy, model)?;
+            let found = search(&self.copy, model, None)?;
             Ok(Outcome {
                 is_found: found.is_some(),
                 found,
