@@ -5,7 +5,8 @@
 //! least, or which layer where no model looks. Here each is applied to a copy of the checkout, what finds it is built
 //! and asked there, and what it finds is compared with the head. With `--layers` the other layers are asked as well.
 //!
-//! Before any of them the same is asked of the copy as it is, in which there must be nothing to find.
+//! Before any of them the same is asked of the copy as it is, in which there must be nothing to find: of a model as far as the
+//! farthest of its bugs is (all of it is what `latchd-model check` looks at).
 
 mod builds;
 mod copy;
