@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use latchd_harness::alphabet::Pairs;
 
 /// How many sequences are played between two tables.
-const WRITE_EVERY: u64 = 4096;
+const WRITE_EVERY: u64 = 512;
 
 static SEEN: Mutex<Option<Seen>> = Mutex::new(None);
 
