@@ -41,15 +41,26 @@ impl Arbitrary for Bounds {
     }
 }
 
-/// How often each bound was met: what was refused was refused for that alone.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Met {
-    pub(super) locks: u32,
-    pub(super) sharers: u32,
-    pub(super) waits_of_key: u32,
-    pub(super) waits: u32,
-    pub(super) locks_of_who_waits: u32,
-    pub(super) wait_ms: u32,
+/// One of them that was met: it alone stood against what was asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Bound {
+    Locks,
+    Sharers,
+    LocksOfWhoWaits,
+    WaitsOfKey,
+    Waits,
+    WaitMs,
+}
+
+impl Bound {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Locks,
+        Self::Sharers,
+        Self::LocksOfWhoWaits,
+        Self::WaitsOfKey,
+        Self::Waits,
+        Self::WaitMs,
+    ];
 }
 
 /// Who holds a key: in which mode, until when.
@@ -101,7 +112,7 @@ impl Line {
 #[derive(Clone)]
 pub(super) struct Lines {
     bounds: Bounds,
-    pub(super) met: Met,
+    pub(super) met: Vec<Bound>,
     pub(super) now_ms: u64,
     pub(super) by_key: [Line; KEYS.len()],
     pub(super) told: Vec<(ConnId, Outcome)>,
@@ -111,7 +122,7 @@ impl Lines {
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
-            met: Met::default(),
+            met: Vec::new(),
             now_ms: 0,
             by_key: [const { Line::new() }; KEYS.len()],
             told: Vec::new(),
@@ -132,29 +143,41 @@ impl Lines {
 
     /// Whether `conn` may be given `key`, which fits.
     pub(super) fn may_have(&mut self, conn: ConnId, key: usize) -> bool {
-        let checks = [self.may_hold(conn), self.may_share(key)];
-        self.met.locks += u32::from(checks == [false, true]);
-        self.met.sharers += u32::from(checks == [true, false]);
-        checks == [true; 2]
+        self.keeps([
+            (Bound::Locks, self.may_hold(conn)),
+            (Bound::Sharers, self.may_share(key)),
+        ])
     }
 
     /// Whether `conn` may wait for `key`, which it does not close a circle with.
     pub(super) fn may_wait(&mut self, conn: ConnId, key: usize) -> bool {
         let in_all: usize = self.by_key.iter().map(|line| line.waits.len()).sum();
-        let checks = [
-            self.may_hold(conn),
-            self.by_key[key].waits.len() < self.bounds.waits_of_key,
-            in_all < self.bounds.waits,
-        ];
-        self.met.locks_of_who_waits += u32::from(checks == [false, true, true]);
-        self.met.waits_of_key += u32::from(checks == [true, false, true]);
-        self.met.waits += u32::from(checks == [true, true, false]);
-        checks == [true; 3]
+        let of_key = self.by_key[key].waits.len();
+        self.keeps([
+            (Bound::LocksOfWhoWaits, self.may_hold(conn)),
+            (Bound::WaitsOfKey, of_key < self.bounds.waits_of_key),
+            (Bound::Waits, in_all < self.bounds.waits),
+        ])
+    }
+
+    /// Whether all bounds are kept.
+    fn keeps<const N: usize>(&mut self, bounds: [(Bound, bool); N]) -> bool {
+        let mut met = bounds.iter().filter(|(_, is_kept)| !is_kept);
+        match (met.next(), met.next()) {
+            (None, _) => true,
+            (Some((bound, _)), None) => {
+                self.met.push(*bound);
+                false
+            }
+            (Some(_), Some(_)) => false,
+        }
     }
 
     /// How long `conn` waits that would for `ms`.
     pub(super) fn wait_ms(&mut self, ms: u64) -> u64 {
-        self.met.wait_ms += u32::from(ms > self.bounds.wait_ms);
+        if ms > self.bounds.wait_ms {
+            self.met.push(Bound::WaitMs);
+        }
         ms.min(self.bounds.wait_ms)
     }
 
