@@ -245,3 +245,40 @@ fn way_to<A: Copy>(reached: &[(usize, Option<A>)], mut number: usize) -> Vec<A> 
     steps.reverse();
     steps
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts, for ever.
+    struct Counting;
+
+    impl Model for Counting {
+        type State = u64;
+        type Action = u64;
+
+        fn init_states(&self) -> Vec<u64> {
+            vec![0]
+        }
+
+        fn actions(&self, _: &u64, actions: &mut Vec<u64>) {
+            actions.push(1);
+        }
+
+        fn next_state(&self, state: &u64, more: u64) -> Option<u64> {
+            Some(state + more)
+        }
+    }
+
+    #[test]
+    fn a_search_goes_as_many_steps_as_it_may() {
+        let search = |steps_max| {
+            let fault = |state: &u64| (*state == 5).then_some("five");
+            shortest(&Counting, steps_max, |state| *state, fault)
+        };
+        assert_eq!(search(0), Ok(1));
+        assert_eq!(search(4), Ok(5));
+        assert_eq!(search(5), Err((vec![1; 5], "five")));
+        assert_eq!(search(usize::MAX), Err((vec![1; 5], "five")));
+    }
+}
