@@ -136,7 +136,7 @@ impl Copy {
             .args(words)
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.build)
-            // It would have the last word over the profile's, and each bug would take three times as long to build.
+            // It would have the last word over the profile's, and the core be built whole for each bug.
             .env_remove("CARGO_INCREMENTAL")
             .output()
     }
