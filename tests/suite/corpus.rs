@@ -24,7 +24,7 @@ fn the_corpus_breaks_nothing() {
 }
 
 /// Every run of the fuzzer begins with the corpus, so it sees every pair of a request and a reply.
-/// If this fails, `cargo run -p latchd-tests --bin corpus` adds what is missing.
+/// If this fails, `cargo run -p latchd-tests --example corpus` adds what is missing.
 #[test]
 fn the_corpus_sees_every_pair() {
     let mut seen = Pairs::default();
