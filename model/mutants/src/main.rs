@@ -9,10 +9,12 @@
 //! farthest of its bugs is (all of it is what `latchd-model check` looks at).
 
 mod builds;
+mod cargo;
 mod copy;
 mod drawn;
 mod layer;
 mod mutant;
+mod parallel;
 mod switched;
 mod trial;
 

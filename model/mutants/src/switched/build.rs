@@ -5,11 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use serde::Deserialize;
-
 use super::edit::{Blame, Number, Rendered};
 use super::list::Listed;
 use super::plant::planted;
+use crate::cargo::{self, Message, messages};
 use crate::copy::Copy;
 
 /// What the core reads to know which mutant is switched on; the number of all of them comes at its end.
@@ -159,20 +158,7 @@ impl<'a> Switched<'a> {
     /// # Errors
     /// It cannot be built.
     pub(crate) fn program(&self, words: &[&str], name: &str) -> Result<PathBuf, String> {
-        let output = self.cargo(words)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        if !output.status.success() {
-            let errors = messages(&output)?.filter_map(Message::error);
-            let errors: Vec<_> = errors.filter_map(|error| error.rendered).collect();
-            return Err(errors.concat() + &said);
-        }
-        let mut built = messages(&output)?.filter_map(|message| {
-            let is_it = message.target.is_some_and(|target| target.name == name);
-            message.executable.filter(|_| is_it)
-        });
-        built
-            .next()
-            .ok_or(format!("cargo has built no program {name}: {said}"))
+        cargo::program(&self.cargo(words)?, name)
     }
 
     fn cargo(&self, words: &[&str]) -> Result<Output, String> {
@@ -192,47 +178,6 @@ impl<'a> Switched<'a> {
             .output()
             .map_err(|error| format!("cargo: {error}"))
     }
-}
-
-/// What cargo says of what it does, a line each.
-#[derive(Debug, Deserialize)]
-struct Message {
-    #[serde(rename = "message")]
-    said: Option<Diagnostic>,
-    target: Option<Target>,
-    executable: Option<PathBuf>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Target {
-    name: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Diagnostic {
-    level: String,
-    rendered: Option<String>,
-    spans: Vec<Span>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Span {
-    file_name: String,
-    byte_start: usize,
-    is_primary: bool,
-}
-
-impl Message {
-    fn error(self) -> Option<Diagnostic> {
-        self.said.filter(|said| said.level == "error")
-    }
-}
-
-fn messages(output: &Output) -> Result<impl Iterator<Item = Message>, String> {
-    let said = String::from_utf8_lossy(&output.stdout);
-    let messages: Result<Vec<_>, _> = said.lines().map(serde_json::from_str).collect();
-    let messages: Vec<Message> = messages.map_err(|error| format!("cargo's messages: {error}"))?;
-    Ok(messages.into_iter())
 }
 
 fn read(path: &PathBuf) -> Result<String, String> {

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use super::build::Switched;
 use super::edit::Number;
+use crate::parallel::in_parallel;
 
 /// How many of the fastest tests are asked one by one, before all others at once.
 const ONE_BY_ONE: usize = 4;
@@ -364,28 +365,4 @@ fn watch(command: &mut Command) -> Result<Verdict, String> {
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
-}
-
-/// Does something with each of some things, on as many threads as there are processors.
-fn in_parallel<T: Sync>(
-    things: &[T],
-    act: impl Fn(usize, &T) -> Result<(), String> + Sync,
-) -> Result<(), String> {
-    let next = Mutex::new(things.iter().enumerate());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let work = || {
-            loop {
-                let thing = next.lock().expect("nobody panics with it").next();
-                let Some((place, thing)) = thing else {
-                    return Ok(());
-                };
-                act(place, thing)?;
-            }
-        };
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().expect("nobody panics"))
-    })
 }

@@ -1,0 +1,77 @@
+//! What cargo says of what it builds.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use serde::Deserialize;
+
+/// What cargo says of what it does, a line each.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Message {
+    /// What the compiler says.
+    #[serde(rename = "message")]
+    pub(crate) said: Option<Diagnostic>,
+    target: Option<Target>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+}
+
+/// Something that the compiler has to say.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Diagnostic {
+    level: String,
+    /// As it would have been printed.
+    pub(crate) rendered: Option<String>,
+    /// The places that it speaks of.
+    pub(crate) spans: Vec<Span>,
+}
+
+/// A part of a file.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Span {
+    pub(crate) file_name: String,
+    pub(crate) byte_start: usize,
+    pub(crate) is_primary: bool,
+}
+
+impl Message {
+    /// The error, if it is one.
+    pub(crate) fn error(self) -> Option<Diagnostic> {
+        self.said.filter(|said| said.level == "error")
+    }
+}
+
+/// What cargo has said.
+///
+/// # Errors
+/// It was not asked for messages in JSON.
+pub(crate) fn messages(output: &Output) -> Result<impl Iterator<Item = Message>, String> {
+    let said = String::from_utf8_lossy(&output.stdout);
+    let messages: Result<Vec<_>, _> = said.lines().map(serde_json::from_str).collect();
+    let messages: Vec<Message> = messages.map_err(|error| format!("cargo's messages: {error}"))?;
+    Ok(messages.into_iter())
+}
+
+/// The program of this name that cargo has built.
+///
+/// # Errors
+/// It has built none: what it said of that.
+pub(crate) fn program(output: &Output, name: &str) -> Result<PathBuf, String> {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        let errors = messages(output)?.filter_map(Message::error);
+        let errors: Vec<_> = errors.filter_map(|error| error.rendered).collect();
+        return Err(errors.concat() + &said);
+    }
+    let mut built = messages(output)?.filter_map(|message| {
+        let is_it = message.target.is_some_and(|target| target.name == name);
+        message.executable.filter(|_| is_it)
+    });
+    built
+        .next()
+        .ok_or(format!("cargo has built no program {name}: {said}"))
+}
