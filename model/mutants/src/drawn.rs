@@ -35,7 +35,7 @@ pub(crate) fn complaints(
         let finder = copy.with(&[&planted], || {
             for layer in CASCADE {
                 let log = folder.join(format!("drawn.{}.txt", layer.name()));
-                if layer.finds(copy, &log)? {
+                if layer.build(copy, log)?.finds()? {
                     return Ok(Some(layer));
                 }
             }

@@ -1,9 +1,10 @@
-//! What looks for a bug: the model, and the layers of proof beside it, each as commands in the copy.
+//! What looks for a bug: the model, and the layers of proof beside it, each a program built from the copy.
 
-use std::path::Path;
-use std::{fs, io};
+use std::fs;
+use std::path::PathBuf;
 
 use crate::copy::Copy;
+use crate::program::{Program, Recipe};
 
 /// A layer of proof beside the model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,46 +51,75 @@ impl Layer {
         all.find(|layer| layer.name() == name)
     }
 
-    /// How cargo builds it and how it runs it. It fails if something is wrong.
-    const fn commands(self) -> (&'static str, &'static str) {
+    /// How it is built, and the words that it is asked with. It fails if something is wrong.
+    const fn way(self) -> (Recipe, &'static [&'static str]) {
+        const SUITE: Recipe = Recipe {
+            words: "test -p latchd-tests --test suite --no-run",
+            target: "suite",
+            folder: "tests",
+        };
         match self {
             Self::Unit => (
-                "test -p latchd-core --all-features --lib --no-run",
-                "test -p latchd-core --all-features --lib",
+                Recipe {
+                    words: "test -p latchd-core --all-features --lib --no-run",
+                    target: "latchd_core",
+                    folder: "core",
+                },
+                &[],
             ),
-            Self::Transcripts => (
-                "test -p latchd-tests --test suite --no-run",
-                "test -p latchd-tests --test suite the_core_answers_as_the_transcripts_say",
-            ),
-            Self::Properties => (
-                "test -p latchd-tests --test suite --no-run",
-                "test -p latchd-tests --test suite properties::",
-            ),
+            Self::Transcripts => (SUITE, &["the_core_answers_as_the_transcripts_say"]),
+            Self::Properties => (SUITE, &["properties::"]),
             Self::Simulation => (
-                "build -p latchd-tests --bin simulate",
-                "run -p latchd-tests --bin simulate -- --seeds 16 --events 3200000",
+                Recipe {
+                    words: "build -p latchd-tests --bin simulate",
+                    target: "simulate",
+                    folder: "",
+                },
+                &["--seeds", "16", "--events", "3200000"],
             ),
-            Self::Stores => (
-                "test -p latchd-tests --test suite --no-run",
-                "test -p latchd-tests --test suite stores::",
-            ),
+            Self::Stores => (SUITE, &["stores::"]),
             Self::Scheduler => (
-                "test -p latchd --features scheduled --lib --no-run",
-                "test -p latchd --features scheduled --lib scheduled::",
+                Recipe {
+                    words: "test -p latchd --features scheduled --lib --no-run",
+                    target: "latchd",
+                    folder: "shell",
+                },
+                &["scheduled::"],
             ),
         }
     }
 
-    /// Whether it finds that something is wrong with the copy. What it says of it goes to `log`.
+    /// Has it built from the copy, as it is now. What it will say goes to `log`.
     ///
     /// # Errors
-    /// It cannot be built, or not be run.
-    pub(crate) fn finds(self, copy: &Copy, log: &Path) -> Result<bool, String> {
-        let (build, run) = self.commands();
-        copy.build(build)?;
-        let failed = |error: io::Error| format!("{}: {error}", self.name());
-        let output = copy.cargo(run).map_err(failed)?;
-        fs::write(log, [output.stdout, output.stderr].concat()).map_err(failed)?;
+    /// It cannot be built.
+    pub(crate) fn build(self, copy: &Copy, log: PathBuf) -> Result<Asked, String> {
+        let program = Program::build(copy, &self.way().0, log.with_extension(""))?;
+        Ok(Asked {
+            layer: self,
+            program,
+            log,
+        })
+    }
+}
+
+/// A layer that was built.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) layer: Layer,
+    program: Program,
+    log: PathBuf,
+}
+
+impl Asked {
+    /// Whether it finds that something is wrong with what it was built from.
+    ///
+    /// # Errors
+    /// It cannot be run, or what it says not be written.
+    pub(crate) fn finds(&self) -> Result<bool, String> {
+        let output = self.program.run(self.layer.way().1)?;
+        let failed = |error| format!("{}: {error}", self.log.display());
+        fs::write(&self.log, [output.stdout, output.stderr].concat()).map_err(failed)?;
         Ok(!output.status.success())
     }
 }
@@ -105,20 +135,34 @@ pub(crate) struct Found {
     pub(crate) transcript: String,
 }
 
-/// What a model finds wrong with the copy, within so many steps if that is said; `None` if nothing is.
+/// The models, built from the copy, as it is now.
 ///
 /// # Errors
-/// The model cannot be built or run, or does not say what it should.
+/// They cannot be built.
+pub(crate) fn models(copy: &Copy, path: PathBuf) -> Result<Program, String> {
+    let recipe = Recipe {
+        words: "build -p latchd-model",
+        target: "latchd-model",
+        folder: "",
+    };
+    Program::build(copy, &recipe, path)
+}
+
+/// What a model finds wrong with what it was built from, within so many steps if that is said; `None` if nothing is.
+///
+/// # Errors
+/// It cannot be run, or does not say what it should.
 pub(crate) fn search(
-    copy: &Copy,
+    models: &Program,
     model: &str,
     steps_max: Option<usize>,
 ) -> Result<Option<Found>, String> {
-    copy.build("build -p latchd-model")?;
-    let steps_max = steps_max.map_or_else(String::new, |steps| format!(" --steps {steps}"));
-    let output = copy
-        .cargo(&format!("run -p latchd-model -- search {model}{steps_max}"))
-        .map_err(|error| format!("cargo: {error}"))?;
+    let steps_max = steps_max.map(|steps| steps.to_string());
+    let mut words = vec!["search", model];
+    if let Some(steps_max) = &steps_max {
+        words.extend(["--steps", steps_max]);
+    }
+    let output = models.run(&words)?;
     if output.status.success() {
         return Ok(None);
     }

@@ -15,6 +15,7 @@ mod drawn;
 mod layer;
 mod mutant;
 mod parallel;
+mod program;
 mod switched;
 mod trial;
 
@@ -218,22 +219,19 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
         start.elapsed().as_secs_f64()
     );
     println!("{}", trial.head());
-    for mutant in &mutants {
-        let start = Instant::now();
-        match trial.ask_with(mutant) {
-            Ok(outcome) => {
-                println!("{}", outcome.line(mutant, start.elapsed()));
-                complaints.extend(outcome.complaints(mutant));
-                if let Some(found) = outcome.found.filter(|_| arguments.show) {
-                    println!("\n# {}\n{}", mutant.bug, found.transcript);
-                }
-            }
-            Err(error) => {
-                println!("{:26} FAILED", mutant.name);
-                complaints.push(format!("{}: {error}", mutant.name));
+    trial.ask_with_each(&mutants, |mutant, outcome, time| match outcome {
+        Ok(outcome) => {
+            println!("{}", outcome.line(mutant, time));
+            complaints.extend(outcome.complaints(mutant));
+            if let Some(found) = outcome.found.filter(|_| arguments.show) {
+                println!("\n# {}\n{}", mutant.bug, found.transcript);
             }
         }
-    }
+        Err(error) => {
+            println!("{:26} FAILED", mutant.name);
+            complaints.push(format!("{}: {error}", mutant.name));
+        }
+    });
     println!(
         "\n{} mutants, {} complaints, {:.1} s",
         mutants.len(),

@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::num::NonZero;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::copy::Copy;
-use crate::layer::{Found, Layer, search};
+use crate::layer::{Asked, Found, Layer, models, search};
 use crate::mutant::{Finder, Mutant};
+use crate::parallel::in_parallel;
+use crate::program::Program;
+
+/// How many bugs may be built and not yet asked of.
+const BUILT_MAX: usize = 1;
 
 /// What is asked, and of what.
 #[derive(Debug)]
@@ -21,6 +25,45 @@ pub(crate) struct Trial {
     pub(crate) layers: &'static [Layer],
     /// The folder for what they say.
     pub(crate) logs: PathBuf,
+}
+
+/// What was built with a bug.
+#[derive(Debug)]
+struct Planted {
+    /// The models, if one of them is asked.
+    models: Option<Program>,
+    /// The layers that are asked.
+    layers: Vec<Asked>,
+}
+
+impl Planted {
+    /// Asks the model and the layers.
+    ///
+    /// # Errors
+    /// One of them cannot be run.
+    fn ask(&self, mutant: &Mutant, layers: &'static [Layer]) -> Result<Outcome, String> {
+        let mut found_by = Vec::new();
+        for asked in &self.layers {
+            if asked.finds()? {
+                found_by.push(asked.layer);
+            }
+        }
+        let (Some(models), Finder::Model { name, .. }) = (&self.models, &mutant.finder) else {
+            return Ok(Outcome {
+                found: None,
+                is_found: !found_by.is_empty(),
+                found_by: Vec::new(),
+                asked: &[],
+            });
+        };
+        let found = search(models, name, None)?;
+        Ok(Outcome {
+            is_found: found.is_some(),
+            found,
+            found_by,
+            asked: layers,
+        })
+    }
 }
 
 /// What the model and the layers have said of a bug.
@@ -57,8 +100,8 @@ impl Trial {
         }
         self.search_without_bug(&models)?;
         for layer in &layers {
-            if layer.finds(&self.copy, &self.log("no-bug", *layer))? {
-                let log = self.log("no-bug", *layer);
+            let log = self.log("no-bug", *layer);
+            if layer.build(&self.copy, log.clone())?.finds()? {
                 return Err(format!(
                     "something is wrong without any bug: {}",
                     log.display()
@@ -70,56 +113,62 @@ impl Trial {
 
     /// Searches models of the copy as it is, each for as many steps as the farthest of its bugs takes to be found: what is
     /// found no nearer is not taken for a bug. As many at a time as there are processors: a search has one thread.
-    fn search_without_bug(&self, models: &BTreeMap<&str, usize>) -> Result<(), String> {
-        let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let left = Mutex::new(models.iter());
-        let search_all = || {
-            let next = || left.lock().expect("nobody panics with it").next();
-            while let Some((name, steps)) = next() {
-                if let Some(Found { invariant, .. }) = search(&self.copy, name, Some(*steps))? {
-                    return Err(format!("{name} breaks {invariant} without any bug"));
+    fn search_without_bug(&self, steps: &BTreeMap<&str, usize>) -> Result<(), String> {
+        let program = models(&self.copy, self.logs.join("no-bug.model"))?;
+        let steps: Vec<_> = steps.iter().collect();
+        in_parallel(&steps, |_, (name, steps)| {
+            match search(&program, name, Some(**steps))? {
+                Some(Found { invariant, .. }) => {
+                    Err(format!("{name} breaks {invariant} without any bug"))
                 }
+                None => Ok(()),
             }
-            Ok(())
-        };
-        thread::scope(|scope| {
-            let searches: Vec<_> = (0..processors).map(|_| scope.spawn(search_all)).collect();
-            let mut searches = searches.into_iter();
-            searches.try_for_each(|search| search.join().expect("it says what is wrong"))
         })
     }
 
-    /// Plants a bug and asks the model and the layers.
+    /// Plants bugs and asks the model and the layers of each; while those are asked, the next is built. Gives `say` what came
+    /// of each, and how long that took.
+    pub(crate) fn ask_with_each(
+        &self,
+        mutants: &[Mutant],
+        mut say: impl FnMut(&Mutant, Result<Outcome, String>, Duration),
+    ) {
+        let (sender, built) = mpsc::sync_channel(BUILT_MAX);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for mutant in mutants {
+                    let start = Instant::now();
+                    let planted = self.plant(mutant);
+                    let sent = sender.send((mutant, planted, start.elapsed()));
+                    sent.expect("they are asked until there are none left");
+                }
+            });
+            for (mutant, planted, time) in built {
+                let start = Instant::now();
+                let outcome = planted.and_then(|planted| planted.ask(mutant, self.layers));
+                say(mutant, outcome, time + start.elapsed());
+            }
+        });
+    }
+
+    /// Plants a bug and has built what is asked of it.
     ///
     /// # Errors
-    /// The patch does not apply, or something cannot be built or run.
-    pub(crate) fn ask_with(&self, mutant: &Mutant) -> Result<Outcome, String> {
-        self.copy.with(&[&mutant.patch], || {
-            let model = match &mutant.finder {
-                Finder::Model { name, .. } => name,
-                Finder::Layer(layer) => {
-                    let log = self.log(&mutant.name, *layer);
-                    return Ok(Outcome {
-                        found: None,
-                        is_found: layer.finds(&self.copy, &log)?,
-                        found_by: Vec::new(),
-                        asked: &[],
-                    });
-                }
-            };
-            let mut found_by = Vec::new();
-            for layer in self.layers {
-                if layer.finds(&self.copy, &self.log(&mutant.name, *layer))? {
-                    found_by.push(*layer);
-                }
-            }
-            let found = search(&self.copy, model, None)?;
-            Ok(Outcome {
-                is_found: found.is_some(),
-                found,
-                found_by,
-                asked: self.layers,
-            })
+    /// The patch does not apply, or something cannot be built.
+    fn plant(&self, mutant: &Mutant) -> Result<Planted, String> {
+        let build = |layer: &Layer| layer.build(&self.copy, self.log(&mutant.name, *layer));
+        self.copy.with(&[&mutant.patch], || match &mutant.finder {
+            Finder::Layer(layer) => Ok(Planted {
+                models: None,
+                layers: vec![build(layer)?],
+            }),
+            Finder::Model { .. } => Ok(Planted {
+                layers: self.layers.iter().map(build).collect::<Result<_, _>>()?,
+                models: Some(models(
+                    &self.copy,
+                    self.logs.join(format!("{}.model", mutant.name)),
+                )?),
+            }),
         })
     }
 
