@@ -178,7 +178,7 @@ impl<S: Store> Core<S> {
         match &command {
             Command::Item(command) => self.execute_item(now, conn, command),
             Command::Global(command) => {
-                self.take_in(now, None);
+                self.take_in(now, conn, None);
                 self.execute_global(conn, *command)
             }
         }
@@ -191,7 +191,7 @@ impl<S: Store> Core<S> {
         conn: ConnId,
         command: &ItemCommand<'a>,
     ) -> Reply<'a> {
-        self.take_in(now, Some(command));
+        self.take_in(now, conn, Some(command));
         let reply = match command {
             // What these two change, they tend to themselves: what they answer refers to the item.
             ItemCommand::Get(get) => return self.get(conn, get),
@@ -212,14 +212,17 @@ impl<S: Store> Core<S> {
 
     /// What comes before every command, about this item or none.
     #[inline]
-    fn take_in(&mut self, now: Instant, command: Option<&ItemCommand<'_>>) {
+    fn take_in(&mut self, now: Instant, conn: ConnId, command: Option<&ItemCommand<'_>>) {
         if self.advance(now) || self.locks.has_ended() {
             self.catch_up(command.map(ItemCommand::key));
         }
         if self.has_wins()
-            && let Some(key) = command.map(ItemCommand::key)
+            && let Some(command) = command
         {
-            self.tend(key);
+            if let ItemCommand::Get(get) = command {
+                self.spare_win(conn, get);
+            }
+            self.tend(command.key());
         }
         if self.detail.is_on()
             && let Some(command) = command

@@ -216,9 +216,8 @@ impl<S: Store> Core<S> {
         slot: S::Slot,
     ) -> Result<(), Refusal> {
         self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
-        let wins = self.bound_wins.won_by(conn);
         if self.is_waiting(conn)
-            || wins >= self.limits.bound_wins_per_connection_max
+            || self.has_won_enough(conn)
             || self.win_waits.waiting(key) >= self.limits.waits_per_key_max
             || self.waiting_in_all() >= self.limits.waits_max
         {
@@ -250,10 +249,7 @@ impl<S: Store> Core<S> {
         is_made: bool,
     ) -> Result<S::Slot, Refusal> {
         self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
-        if self.bound_wins.won_by(conn) >= self.limits.bound_wins_per_connection_max {
-            self.forget_some(conn, key);
-        }
-        if self.bound_wins.won_by(conn) >= self.limits.bound_wins_per_connection_max {
+        if self.has_won_enough(conn) {
             return Err(Refusal::TooManyLocks);
         }
         let slot = self.make_room(BoundWins::bytes_for(key), slot)?;
@@ -284,10 +280,20 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Looks after a few of the wins of `conn`: their items may be gone unseen.
-    fn forget_some(&mut self, conn: ConnId, key: Key<'_>) {
+    fn has_won_enough(&self, conn: ConnId) -> bool {
+        self.bound_wins.won_by(conn) >= self.limits.bound_wins_per_connection_max
+    }
+
+    /// Before a get that may bind a win or wait for one: if `conn` has as many as it may, looks after a few of them, since their
+    /// items may be gone unseen. Items are made anew then for those who wait, which may move any other or take its room: so
+    /// this comes before the item of the get is looked for.
+    pub(super) fn spare_win(&mut self, conn: ConnId, get: &Get<'_>) {
+        let may_win = get.recaches && (get.binds || get.wait_ms > 0);
+        if !may_win || !self.has_won_enough(conn) {
+            return;
+        }
         let keys_max = self.limits.locks_settled_max;
-        for key in self.bound_wins.some_of(conn, key, keys_max) {
+        for key in self.bound_wins.some_of(conn, get.key, keys_max) {
             self.tend(as_key(&key));
         }
     }

@@ -1,6 +1,7 @@
 //! Wins that are bound to their winners, and gets that wait for a value or a win, by example.
 
 use super::*;
+use crate::item::WinMark;
 use crate::key::KeyForm;
 use crate::wait::{Notice, Outcome};
 
@@ -225,6 +226,26 @@ fn only_so_many_wins_are_bound_to_a_connection() {
     assert_eq!(bench.win(A, vivifying("c")), Win::Won);
     bench.now_ms += 31_000;
     assert_eq!(bench.win(A, bound("d")), Win::Won);
+}
+
+/// Also for one who waits: who has as many as he may is refused, but not for those that are gone unseen.
+#[test]
+fn who_waits_has_a_win_to_spare() {
+    let mut config = config(1 << 20);
+    config.limits.bound_wins_per_connection_max = 1;
+    let mut bench = Bench::of(Core::new(config));
+    assert_eq!(bench.win(A, bound("a")), Win::Won);
+    let forever = Get {
+        steps: TtlSteps::one(TtlStep::Vivify(Exptime::Never)),
+        ..bound("k")
+    };
+    assert_eq!(bench.win(B, forever), Win::Won);
+    assert_eq!(
+        bench.ask(A, patient("k")),
+        Reply::Refused(Refusal::TooManyLocks)
+    );
+    bench.now_ms += 31_000;
+    bench.parks(A, patient("k"));
 }
 
 #[test]
@@ -699,4 +720,44 @@ fn a_round_is_gone_on_with_until_all_were_looked_at() {
         bench.let_pass(0);
     }
     assert_eq!(bench.notices(), []);
+}
+
+/// What is looked after to see whether one more win may be bound is made anew for those who wait for it. That may take the room
+/// of anything, of the item too that is asked for: then that is made anew as well.
+#[test]
+fn a_win_is_spared_before_the_item_is_looked_for() {
+    let names: Vec<_> = (0..8)
+        .map(|number| alloc::format!("{number:0>200}"))
+        .collect();
+    let (mut has_moved_on, mut was_won) = (0, 0);
+    for fillers in 0..100 {
+        let mut bench = Bench::with_memory(8 << 10);
+        bench.core.limits.lock_table_bytes_max = 1 << 20;
+        bench.core.limits.bound_wins_per_connection_max = names.len();
+        for (name, number) in names.iter().zip(10..) {
+            let waiting = ConnId::from_number(number);
+            bench.event(Event::Opened(waiting));
+            assert_eq!(bench.win(A, bound(name)), Win::Won);
+            bench.parks(waiting, patient(name));
+        }
+        bench.set(B, "k", "value");
+        bench.ask(B, mark_stale("k"));
+        for filler in 0..fillers {
+            bench.set(B, &alloc::format!("f{filler}"), "filler");
+        }
+        let was_there = bench.core.peek(key("k")).is_some();
+        if let Reply::Hit(hit) = bench.ask(A, bound("k")) {
+            assert_eq!((hit.win, hit.stale), (Win::Won, !hit.value.is_empty()));
+            was_won += 1;
+            has_moved_on += u32::from(was_there && hit.value.is_empty());
+        }
+        bench.core.check();
+        for filler in 0..fillers {
+            if let Some((header, value)) = bench.core.peek(key(&alloc::format!("f{filler}"))) {
+                assert_eq!((header.win, value), (WinMark::None, &b"filler"[..]));
+            }
+        }
+    }
+    assert!(was_won > 20, "{was_won}");
+    assert!(has_moved_on > 0);
 }
