@@ -355,7 +355,7 @@ impl Oracle {
             if get.binds && is_kept && !self.open.contains(&conn) {
                 return OwnedReply::Refused(Refusal::ConnectionClosed);
             }
-            if get.binds && is_kept && !self.has_room_in_tables() {
+            if get.binds && is_kept && (self.has_won_enough(conn) || !self.has_room_in_tables()) {
                 return OwnedReply::Refused(Refusal::TooManyLocks);
             }
             let cas = self.version(get.new_cas);
@@ -388,7 +388,7 @@ impl Oracle {
         if is_bound && !self.open.contains(&conn) {
             return OwnedReply::Refused(Refusal::ConnectionClosed);
         }
-        if is_bound && !self.has_room_in_tables() {
+        if is_bound && (self.has_won_enough(conn) || !self.has_room_in_tables()) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         match win {

@@ -11,11 +11,12 @@ pub const LOG_SEGMENT_BYTES: usize = 512;
 /// Three of them, and what a log needs to find things.
 const LOG_BYTES_MIN: usize = 3 * LOG_SEGMENT_BYTES + 1_100;
 
-/// Limits that leave room for every item, and can be reached by locks and by appends.
+/// Limits that leave room for every item, and can be reached by locks, by wins that are bound and by appends.
 #[must_use]
 pub const fn ample() -> Limits {
     let mut limits = Limits::new(1 << 20, VALUE_BYTES_MAX);
     limits.locks_per_connection_max = 2;
+    limits.bound_wins_per_connection_max = 2;
     limits.scan_items_max = 2;
     limits.crawl_items_max = 2;
     limits

@@ -28,6 +28,8 @@ pub struct Judged {
     pub too_much_pinned: u64,
     /// A lock was refused since its connection has as many as it may.
     pub too_many_locks: u64,
+    /// A win was not bound, or not waited for, since its connection has as many as it may.
+    pub too_many_wins: u64,
     /// What was asked for just fits: there is not a byte left of the memory, or of what locks may pin.
     pub to_the_byte: u64,
     /// Items were evicted, and counted as what they were.
@@ -47,6 +49,7 @@ impl Judged {
             out_of_memory,
             too_much_pinned,
             too_many_locks,
+            too_many_wins,
             to_the_byte,
             evicted,
             limited,
@@ -56,6 +59,7 @@ impl Judged {
         self.out_of_memory += out_of_memory;
         self.too_much_pinned += too_much_pinned;
         self.too_many_locks += too_many_locks;
+        self.too_many_wins += too_many_wins;
         self.to_the_byte += to_the_byte;
         self.evicted += evicted;
         self.limited += limited;

@@ -63,7 +63,7 @@ impl Oracle {
         if !self.open.contains(&conn) {
             return OwnedReply::Refused(Refusal::ConnectionClosed);
         }
-        if !self.has_room_in_tables() {
+        if self.has_won_enough(conn) || !self.has_room_in_tables() {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         self.counts.get_waits += 1;
@@ -78,6 +78,16 @@ impl Oracle {
             binds: get.binds,
         });
         OwnedReply::Waits
+    }
+
+    /// Whether as many wins are bound to `conn` as may be.
+    pub(super) fn has_won_enough(&mut self, conn: ConnId) -> bool {
+        let is_its = |winner: &Winner| winner.conn == conn;
+        let there = self.items.keys().filter_map(|key| self.visible(key));
+        let wins = there.filter(|item| item.bound.as_ref().is_some_and(is_its));
+        let has_enough = wins.count() >= self.limits.bound_wins_per_connection_max;
+        self.judged.too_many_wins += u64::from(has_enough);
+        has_enough
     }
 
     /// Gives those who wait for a key what is there.
