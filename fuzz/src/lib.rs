@@ -22,6 +22,7 @@ use latchd_harness::alphabet::{
 use latchd_harness::lockstep::{Lockstep, Room};
 use latchd_harness::memory::exchange;
 use latchd_harness::stores;
+use latchd_harness::strict;
 
 /// Panics if it does not hold for an input.
 pub type Property = fn(&[u8]);
@@ -107,14 +108,14 @@ pub fn play(input: &[u8], pairs: &mut Pairs) {
         let mut limits = limits::ample();
         // All that is due at a moment is done in one call: the oracle knows no bound.
         limits.crawl_items_max = 16;
-        play_beside(Core::reference(config(limits)), rest, pairs);
-        return play_beside(Core::new(config(limits)), rest, pairs);
+        play_beside(strict::reference(config(limits)), rest, pairs);
+        return play_beside(strict::in_log(config(limits)), rest, pairs);
     }
     let of_reference = limits::scarce(pinned.into());
     let of_log = limits::scarce_for_log(usize::from(pinned) - 1);
-    let reference = Core::reference(config(of_reference));
+    let reference = strict::reference(config(of_reference));
     enter_all(reference, rest, pairs, |pair| !needs_log(pair.0, pair.1));
-    enter_all(Core::new(config(of_log)), rest, pairs, |_| true);
+    enter_all(strict::in_log(config(of_log)), rest, pairs, |_| true);
 }
 
 /// Plays an input beside the oracle.

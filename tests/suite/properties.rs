@@ -11,13 +11,14 @@ use std::thread;
 
 use latchd_core::Limits;
 use latchd_core::engine::{Config, Core};
-use latchd_core::store::{MapStore, Store};
+use latchd_core::store::{LogStore, MapStore, Store};
 use latchd_harness::alphabet::limits::{LOG_SEGMENT_BYTES, ample, scarce, scarce_for_log};
 use latchd_harness::alphabet::{
     Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, needs_bound, needs_log,
 };
 use latchd_harness::lockstep::{Lockstep, Room, panic_words};
 use latchd_harness::oracle::{ByItem, Judged};
+use latchd_harness::strict::{self, Strict};
 use latchd_tests::generate::{DrawnOp, DrawnRead, DrawnTurn};
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
 
@@ -116,12 +117,12 @@ fn play<S: Store>(
     TestResult::error(format!("after\n{}{difference}\n", lines.concat()))
 }
 
-fn reference(limits: Limits) -> Core<MapStore> {
-    Core::reference(Config::new(limits, UNIX_S_AT_START))
+fn reference(limits: Limits) -> Core<Strict<MapStore>> {
+    strict::reference(Config::new(limits, UNIX_S_AT_START))
 }
 
-fn in_log(limits: Limits) -> Core {
-    Core::new(Config::new(limits, UNIX_S_AT_START))
+fn in_log(limits: Limits) -> Core<Strict<LogStore>> {
+    strict::in_log(Config::new(limits, UNIX_S_AT_START))
 }
 
 /// For any sequence of operations, the engine answers what the oracle answers, and keeps what the

@@ -16,5 +16,6 @@ pub mod oracle;
 pub mod peer;
 pub mod socket;
 pub mod stores;
+pub mod strict;
 pub mod transcript;
 pub mod wording;

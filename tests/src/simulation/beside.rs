@@ -17,7 +17,6 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use latchd_core::command::{Command, GlobalCommand, ScanCursor};
-use latchd_core::engine::Core;
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
 use latchd_core::wait::Notice;
@@ -25,6 +24,7 @@ use latchd_core::{ConnId, Instant, Limits};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 use latchd_harness::lockstep::{is_same, steps};
 use latchd_harness::oracle::{Evicted, Oracle, OwnedReply};
+use latchd_harness::strict::StrictCore;
 
 use super::auditor::Breach;
 
@@ -122,7 +122,7 @@ impl Beside {
     /// Where the two part.
     pub(super) fn compare(
         &mut self,
-        core: &Core,
+        core: &StrictCore,
         now_ms: u64,
         input: &Input<'_>,
         answer: Option<&Answer>,
@@ -198,7 +198,7 @@ impl Beside {
     ///
     /// # Errors
     /// Where the two part.
-    pub(super) fn take_notices(&mut self, core: &mut Core) -> Result<Vec<Notice>, Breach> {
+    pub(super) fn take_notices(&mut self, core: &mut StrictCore) -> Result<Vec<Notice>, Breach> {
         let told: Vec<Notice> = iter::from_fn(|| core.next_notice()).collect();
         let by_conn = |mut notices: Vec<Notice>| {
             notices.sort_by_key(|notice| notice.conn);
@@ -220,7 +220,7 @@ impl Beside {
     }
 
     /// Finds what the core has evicted, if it says that it has, and counts it too.
-    fn follow(&mut self, core: &Core, asked_for: Option<Key<'_>>) -> Result<(), Breach> {
+    fn follow(&mut self, core: &StrictCore, asked_for: Option<Key<'_>>) -> Result<(), Breach> {
         let told = Evicted::of(core.counters());
         if told == self.oracle.evicted() {
             return Ok(());
@@ -256,7 +256,7 @@ impl Beside {
     /// The first that is not the same.
     pub(super) fn compare_items<'a>(
         &self,
-        core: &Core,
+        core: &StrictCore,
         keys: impl Iterator<Item = Key<'a>>,
     ) -> Result<(), Breach> {
         for key in keys {

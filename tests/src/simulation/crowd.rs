@@ -78,6 +78,8 @@ impl Setting {
         limits.locks_per_connection_max = if is_great { 8_192 } else { pick(1, 6) };
         // Everybody's wait can end in one call: the oracle leaves nothing for the next.
         limits.locks_settled_max = clients + pick(0, 15);
+        // So few that all of one client can be looked after in one call.
+        limits.bound_wins_per_connection_max = pick(1, 3);
         let turn = TURNS_MS[pick(0, 2)];
         let hash = [random.next(), random.next()];
         Self {

@@ -8,13 +8,14 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use latchd_core::command::{Command, Delete, GlobalCommand, ItemCommand, ScanCursor, SetMode};
-use latchd_core::engine::{Config, Core, Event};
+use latchd_core::engine::{Config, Event};
 use latchd_core::item::Cas;
 use latchd_core::reply::{Refusal, Reply, Stored, Win};
 use latchd_core::server::StateMachine;
 use latchd_core::time::Exptime;
 use latchd_core::{ConnId, Instant, Limits};
 use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
+use latchd_harness::strict::{self, StrictCore};
 
 use super::ask::{Ask, What};
 use super::auditor::Breach;
@@ -86,7 +87,7 @@ impl Fault {
 /// A core that is watched: asked for nothing but what clients have said.
 #[derive(Debug)]
 pub(super) struct WatchedCore {
-    pub(super) core: Core,
+    pub(super) core: StrictCore,
     /// Who says what it should answer.
     pub(super) beside: Option<Beside>,
     fault: Option<Fault>,
@@ -113,7 +114,7 @@ impl WatchedCore {
         names: Rc<Names>,
     ) -> Self {
         Self {
-            core: Core::new(Config::new(limits, UNIX_S_AT_START)),
+            core: strict::in_log(Config::new(limits, UNIX_S_AT_START)),
             beside,
             fault,
             executed: 0,

@@ -83,8 +83,9 @@ impl Oracle {
     /// Whether as many wins are bound to `conn` as may be.
     pub(super) fn has_won_enough(&mut self, conn: ConnId) -> bool {
         let is_its = |winner: &Winner| winner.conn == conn;
-        let there = self.items.keys().filter_map(|key| self.visible(key));
-        let wins = there.filter(|item| item.bound.as_ref().is_some_and(is_its));
+        let items = self.items.iter();
+        let wins = items.filter(|(_, item)| item.bound.as_ref().is_some_and(is_its));
+        let wins = wins.filter(|(key, _)| self.visible(key).is_some());
         let has_enough = wins.count() >= self.limits.bound_wins_per_connection_max;
         self.judged.too_many_wins += u64::from(has_enough);
         has_enough

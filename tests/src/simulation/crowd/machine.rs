@@ -14,6 +14,7 @@ use latchd_core::{ConnId, Instant};
 use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
 use latchd_harness::lockstep::steps;
 use latchd_harness::oracle::{Oracle, OwnedReply};
+use latchd_harness::strict::Strict;
 
 use super::ask::{Ask, Verb};
 use super::{Coarse, Setting, name};
@@ -33,7 +34,7 @@ struct Line {
 /// A core that is watched.
 #[derive(Debug)]
 pub(super) struct Machine {
-    pub(super) core: Core<LogStore<Coarse>>,
+    pub(super) core: Core<Strict<LogStore<Coarse>>>,
     oracle: Oracle,
     is_great: bool,
     lines: BTreeMap<ConnId, Line>,
@@ -53,7 +54,7 @@ impl Machine {
         let config = Config::new(setting.limits, UNIX_S_AT_START);
         let store = LogStore::with_hasher(&setting.limits, setting.hasher);
         let mut machine = Self {
-            core: Core::with_store(config, store),
+            core: Core::with_store(config, Strict::new(store)),
             oracle: Oracle::new(setting.limits, UNIX_S_AT_START),
             is_great: setting.is_great,
             lines: BTreeMap::new(),

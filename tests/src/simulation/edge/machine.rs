@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
 use latchd_core::command::Command;
-use latchd_core::engine::{Config, Core, Event};
+use latchd_core::engine::{Config, Event};
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::server::StateMachine;
 use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant, Limits};
 use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
+use latchd_harness::strict::{self, StrictCore};
 
 use super::ask::{Ask, item, lock};
 use super::{KEYS, LOCKS_MAX};
@@ -68,7 +69,7 @@ impl Line {
 /// A core that is watched.
 #[derive(Debug)]
 pub(super) struct Machine {
-    pub(super) core: Core,
+    pub(super) core: StrictCore,
     beside: Beside,
     /// Taken from the core, and not told.
     notices: VecDeque<Notice>,
@@ -82,7 +83,7 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            core: Core::new(Config::new(limits, UNIX_S_AT_START)),
+            core: strict::in_log(Config::new(limits, UNIX_S_AT_START)),
             beside: Beside::new(limits, false),
             notices: VecDeque::new(),
             lines: BTreeMap::new(),
