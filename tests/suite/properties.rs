@@ -349,6 +349,54 @@ fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {
     });
 }
 
+/// Limits that leave room for every item, and not for every lock, wait and win.
+const fn with_small_tables(choice: usize) -> Limits {
+    let mut limits = ample();
+    limits.lock_table_bytes_max = 512 * (1 + choice % 8);
+    limits
+}
+
+/// The same where the tables of locks, waits and wins have little room: what they have none for is refused, and nothing else.
+#[test]
+fn small_tables_refuse_and_break_no_promise() {
+    static SEEN: Seen = Mutex::new(None);
+
+    #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
+    fn of_wins(steps: Vec<DrawnRead>) -> TestResult {
+        let mut limits = with_small_tables(steps.len());
+        // All that is due at a moment is done in one call: the oracle knows no bound.
+        limits.crawl_items_max = 16;
+        let ops = steps.iter().map(|step| step.0);
+        play(in_log(limits), ops, BY_TINY, &SEEN)
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
+    fn of_locks(steps: Vec<DrawnTurn>) -> TestResult {
+        let ops = steps.iter().map(|step| step.0);
+        play(in_log(with_small_tables(steps.len())), ops, BY_TINY, &SEEN)
+    }
+
+    check_with_fewer(&(of_wins as fn(Vec<DrawnRead>) -> TestResult), 4);
+    check_with_fewer(&(of_locks as fn(Vec<DrawnTurn>) -> TestResult), 4);
+    let seen = SEEN.lock().expect("nobody panics here").take();
+    let (seen, judged, had_idle) = seen.expect("something was played");
+    println!("{judged:?}, idle {had_idle}\n{seen}");
+    assert_eq!(judged.evicted, 0);
+    let full = judged.told_full;
+    assert!(full > 1_000, "there was no room {full} times");
+    assert!(had_idle > 1_000, "there was room {had_idle} times");
+    for refused in [
+        RequestKind::AcquireOrWait,
+        RequestKind::GetBound,
+        RequestKind::GetOrWait,
+    ] {
+        let times = seen.count(refused, ReplyKind::RefusedTooManyLocks);
+        assert!(times > 20, "{refused:?} was refused {times} times");
+    }
+    let impossible: Vec<_> = seen.impossible().collect();
+    assert!(impossible.is_empty(), "not in the table: {impossible:?}");
+}
+
 /// Everything that the oracle says of room was asked for often enough, what is evicted where that is on included.
 fn assert_judged(judged: &Judged, evicts: bool) {
     println!("{judged:?}");

@@ -155,8 +155,9 @@ impl<S: Store> Core<S> {
             .map_err(|Full| Refusal::TooManyLocks)
     }
 
-    /// What the tables of locks, waits and wins take of the memory limit.
-    pub(super) const fn lock_memory_bytes(&self) -> usize {
+    /// What the tables of locks, waits and wins take of the memory limit, in bytes.
+    #[must_use]
+    pub const fn lock_memory_bytes(&self) -> usize {
         self.locks.table_bytes()
             + self.waits.table_bytes()
             + self.bound_wins.table_bytes()

@@ -13,7 +13,7 @@ use crate::alphabet::{Input, KEYS};
 use crate::stores::SEGMENTS_IDLE_MAX;
 
 /// More than one request adds to the tables of locks, waits and wins, in bytes.
-const TABLES_GROW_MAX: usize = 1024;
+const TABLES_GROW_MAX: usize = 2048;
 
 impl<S: Store> Lockstep<S> {
     /// Whether items stand in segments, and whatever is asked for next has room.
@@ -30,17 +30,22 @@ impl<S: Store> Lockstep<S> {
         let idle = limits
             .memory_bytes_max
             .saturating_sub(store.usage().held_bytes);
+        let tables = self.core.lock_memory_bytes() + TABLES_GROW_MAX;
         self.bytes_max <= limits.memory_bytes_max
+            && tables <= limits.lock_table_bytes_max
             && KEYS.len() * item_bytes <= limits.locked_bytes_max
             && idle >= SEGMENTS_IDLE_MAX * segment_bytes + item_bytes + TABLES_GROW_MAX
     }
 }
 
-/// Whether a request may be refused for want of room: it stores, or makes a lock pin an item.
+/// Whether a request may be refused for want of room: it stores, makes a lock pin an item, or needs a place in the tables.
 pub(super) fn needs_room(input: &Input<'_>) -> bool {
     match input {
         Input::Command(_, command) => match command {
-            Command::Item(ItemCommand::Get(get)) => get.lock || get.steps.vivifies(),
+            Command::Item(ItemCommand::Get(get)) => {
+                let may_win = get.recaches && (get.binds || get.wait_ms > 0);
+                get.lock || may_win || get.steps.vivifies()
+            }
             Command::Item(
                 ItemCommand::Set(_)
                 | ItemCommand::Delete(_)
