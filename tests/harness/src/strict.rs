@@ -248,3 +248,66 @@ impl<S: Store> Store for Strict<S> {
         self.store.check();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use latchd_core::item::Cas;
+    use latchd_core::item::WinMark;
+    use latchd_core::key::KeyForm;
+
+    use super::*;
+    use crate::alphabet::limits::ample;
+
+    const KEY: &[u8] = b"k";
+
+    fn key() -> Key<'static> {
+        Key::new(KEY).expect("a legal key")
+    }
+
+    /// A store with one item, and what a look-up says of that.
+    fn store() -> (Strict<MapStore>, Said<<MapStore as Store>::Slot>) {
+        let mut store = Strict::new(MapStore::new(&ample()));
+        let header = ItemHeader {
+            cas: Cas::FIRST,
+            deadline: None,
+            last_access: Tick::from_count(0),
+            client_flags: 0,
+            key_form: KeyForm::Plain,
+            fetched: false,
+            stale: false,
+            win: WinMark::None,
+            locked: false,
+        };
+        let vacancy = store.find(key()).expect_err("it is empty");
+        let (value, mut counters) = (Value::default(), Counters::default());
+        let stored = store.insert(
+            Tick::from_count(0),
+            vacancy,
+            key(),
+            header,
+            value,
+            &mut counters,
+        );
+        stored.expect("there is room");
+        let slot = store.find(key()).expect("it is there");
+        (store, slot)
+    }
+
+    #[test]
+    fn what_was_said_outlives_what_moves_nothing() {
+        let (mut store, slot) = store();
+        let header = store.header(slot);
+        store.set_header(slot, header);
+        store.record_hit(slot);
+        store.read(slot, &header, &header, true);
+        assert_eq!(store.key(slot).as_bytes(), KEY);
+    }
+
+    #[test]
+    #[should_panic(expected = "calls since the look-up that may have moved things")]
+    fn what_was_said_does_not_outlive_what_may_move_things() {
+        let (mut store, slot) = store();
+        store.crawl(Tick::from_count(0), 1, &mut Counters::default());
+        store.header(slot);
+    }
+}
