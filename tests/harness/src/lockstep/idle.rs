@@ -12,8 +12,11 @@ use super::{Lockstep, Room};
 use crate::alphabet::{Input, KEYS};
 use crate::stores::SEGMENTS_IDLE_MAX;
 
-/// More than one request adds to the tables of locks, waits and wins, in bytes.
+/// More than one request adds to the tables of locks, waits and wins, in bytes: a wait adds the most, 1,350 and more.
 const TABLES_GROW_MAX: usize = 2048;
+
+/// What of that must be idle besides the segments, which are more than a log needs, in bytes.
+const TABLES_IDLE_MAX: usize = 1024;
 
 impl<S: Store> Lockstep<S> {
     /// Whether items stand in segments, and whatever is asked for next has room.
@@ -34,7 +37,7 @@ impl<S: Store> Lockstep<S> {
         self.bytes_max <= limits.memory_bytes_max
             && tables <= limits.lock_table_bytes_max
             && KEYS.len() * item_bytes <= limits.locked_bytes_max
-            && idle >= SEGMENTS_IDLE_MAX * segment_bytes + item_bytes + TABLES_GROW_MAX
+            && idle >= SEGMENTS_IDLE_MAX * segment_bytes + item_bytes + TABLES_IDLE_MAX
     }
 }
 
