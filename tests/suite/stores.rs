@@ -5,14 +5,15 @@
 
 use arbitrary::Unstructured;
 use latchd_core::Limits;
-use latchd_core::item::{Cas, ItemHeader, WinMark};
-use latchd_core::key::{Key, KeyForm};
+use latchd_core::item::ItemHeader;
+use latchd_core::key::Key;
 use latchd_core::stats::Counters;
 use latchd_core::store::{KeyHasher, LogStore, MapStore, SipHash, Store};
 use latchd_core::time::Tick;
 use latchd_core::value::Value;
 use latchd_harness::stores::{
     Beside, ByLength, Call, Charge, Choices, Numbered, Policy, Room, Same, Seen, Sizes,
+    plain_header,
 };
 
 use latchd_tests::generate::Random;
@@ -183,17 +184,7 @@ fn short_key(number: usize) -> [u8; 8] {
 fn put<H: KeyHasher>(store: &mut LogStore<H>, number: usize, counters: &mut Counters) -> bool {
     let name = short_key(number);
     let key = Key::new(&name).expect("a legal key");
-    let header = ItemHeader {
-        cas: Cas::new(1).expect("not 0"),
-        deadline: None,
-        last_access: NOW,
-        client_flags: 0,
-        key_form: KeyForm::Plain,
-        fetched: false,
-        stale: false,
-        win: WinMark::None,
-        locked: false,
-    };
+    let header = plain_header(NOW);
     let vacancy = store.find(key).expect_err("each is put once");
     let value = Value::Borrowed(&[0; 34]);
     let stored = store.insert(NOW, vacancy, key, header, value, counters);

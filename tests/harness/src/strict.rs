@@ -31,14 +31,14 @@ pub struct Said<T> {
     moves: u64,
 }
 
-/// Nothing has happened to it yet.
+/// A core on the store that the program uses, held to the contract of stores; nothing has happened to it.
 #[must_use]
 pub fn in_log(config: Config) -> StrictCore {
     let store = LogStore::new(&config.limits, config.hash_seed);
     Core::with_store(config, Strict::new(store))
 }
 
-/// A core on the reference store, held to the contract of stores.
+/// A core on the reference store, held to the contract of stores; nothing has happened to it.
 #[must_use]
 pub fn reference(config: Config) -> Core<Strict<MapStore>> {
     let store = MapStore::new(&config.limits);
@@ -251,12 +251,9 @@ impl<S: Store> Store for Strict<S> {
 
 #[cfg(test)]
 mod tests {
-    use latchd_core::item::Cas;
-    use latchd_core::item::WinMark;
-    use latchd_core::key::KeyForm;
-
     use super::*;
     use crate::alphabet::limits::ample;
+    use crate::stores::plain_header;
 
     const KEY: &[u8] = b"k";
 
@@ -267,17 +264,7 @@ mod tests {
     /// A store with one item, and what a look-up says of that.
     fn store() -> (Strict<MapStore>, Said<<MapStore as Store>::Slot>) {
         let mut store = Strict::new(MapStore::new(&ample()));
-        let header = ItemHeader {
-            cas: Cas::FIRST,
-            deadline: None,
-            last_access: Tick::from_count(0),
-            client_flags: 0,
-            key_form: KeyForm::Plain,
-            fetched: false,
-            stale: false,
-            win: WinMark::None,
-            locked: false,
-        };
+        let header = plain_header(Tick::from_count(0));
         let vacancy = store.find(key()).expect_err("it is empty");
         let (value, mut counters) = (Value::default(), Counters::default());
         let stored = store.insert(
