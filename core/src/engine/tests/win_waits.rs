@@ -4,7 +4,6 @@ mod bound;
 mod gone;
 
 use super::*;
-use crate::item::WinMark;
 use crate::key::KeyForm;
 use crate::wait::{Notice, Outcome};
 
