@@ -14,6 +14,7 @@ use std::iter;
 use arbitrary::Unstructured;
 use latchd_core::engine::Core;
 use latchd_core::store::{LogStore, MapStore, SipHash, Store};
+use latchd_core::wire::WireLimits;
 use latchd_core::{Config, Instant, Limits, Progress, Server};
 use latchd_harness::alphabet::{
     Environment, Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, VALUE_BYTES_MAX, WaitingOp,
@@ -241,7 +242,8 @@ const BINARY_MAGIC: u8 = 0x80;
 /// everything it answers.
 fn converse(bytes: &[u8], mut piece: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
     let limits = Limits::new(MEMORY_BYTES_MAX, VALUE_BYTES_MAX);
-    let server = Server::new(Config::new(limits, UNIX_S_AT_START));
+    let core = strict::in_log(Config::new(limits, UNIX_S_AT_START));
+    let server = Server::with_machine(core, WireLimits::from(&limits));
     let mut server = server.with_out_bytes_max(OUT_BYTES_MAX);
     let now = Instant::from_millis(0);
     let conn = server.open(now);
