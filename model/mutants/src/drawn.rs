@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::copy::Copy;
 use crate::layer::Layer;
+use crate::watch::Until;
 
 /// The layers that are asked, in this order, until one finds it.
 const CASCADE: [Layer; 5] = [
@@ -35,7 +36,7 @@ pub(crate) fn complaints(
         let finder = copy.with(&[&planted], || {
             for layer in CASCADE {
                 let log = folder.join(format!("drawn.{}.txt", layer.name()));
-                if layer.build(copy, log)?.finds()? {
+                if layer.build(copy, log)?.finds(Until::Failure)? {
                     return Ok(Some(layer));
                 }
             }

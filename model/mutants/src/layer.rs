@@ -1,10 +1,12 @@
 //! What looks for a bug: the model, and the layers of proof beside it, each a program built from the copy.
 
-use std::fs;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use crate::copy::Copy;
 use crate::program::{Program, Recipe};
+use crate::watch::{Until, Verdict, watch};
 
 /// A layer of proof beside the model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -116,11 +118,15 @@ impl Asked {
     ///
     /// # Errors
     /// It cannot be run, or what it says not be written.
-    pub(crate) fn finds(&self) -> Result<bool, String> {
-        let output = self.program.run(self.layer.way().1)?;
+    pub(crate) fn finds(&self, until: Until) -> Result<bool, String> {
         let failed = |error| format!("{}: {error}", self.log.display());
-        fs::write(&self.log, [output.stdout, output.stderr].concat()).map_err(failed)?;
-        Ok(!output.status.success())
+        let mut log = File::create(&self.log).map_err(failed)?;
+        let mut command = self.program.command(self.layer.way().1);
+        command.stderr(log.try_clone().map_err(failed)?);
+        let verdict = watch(&mut command, until, |line| {
+            log.write_all(&[line, b"\n"].concat())
+        })?;
+        Ok(verdict != Verdict::Passed)
     }
 }
 

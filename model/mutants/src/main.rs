@@ -18,6 +18,7 @@ mod parallel;
 mod program;
 mod switched;
 mod trial;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,6 +30,7 @@ use copy::Copy;
 use layer::Layer;
 use switched::Choice;
 use trial::Trial;
+use watch::Until;
 
 const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--part=I/N] [NAME…]
        latchd-mutants --all | --since COMMIT | --again [LAYER…]
@@ -37,7 +39,8 @@ const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--par
   NAME        the name of a patch in model/mutants, without `.patch`; all of them if none is given
   --builds    first of all applies each patch there is, and fails if the core cannot be built with it
   --layers    asks unit tests, transcripts, properties and simulation as well, and says which find it
-  --show      prints the shortest way that the model has found, as a transcript
+  --show      prints the shortest way that the model has found, as a transcript; a layer that finds a bug is heard to its end
+              (target/mutants/NAME.LAYER.txt), and not ended at the first test that fails
   --part=I/N  every Nth of them, from the Ith on: with each I from 1 to N, each is asked once
   --all       asks the layers of every mutant of the core that cargo-mutants lists, in one build; fails for what none finds and
               model/mutants/survivors.txt does not know, and for what that says and is not so
@@ -207,6 +210,11 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
             &Layer::BESIDE
         } else {
             &[]
+        },
+        until: if arguments.show {
+            Until::End
+        } else {
+            Until::Failure
         },
         logs: folder,
     };

@@ -43,15 +43,19 @@ impl Program {
         })
     }
 
+    /// What runs it.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(words).current_dir(&self.folder);
+        command
+    }
+
     /// Runs it to its end.
     ///
     /// # Errors
     /// It cannot be run.
     pub(crate) fn run(&self, words: &[&str]) -> Result<Output, String> {
-        let output = Command::new(&self.path)
-            .args(words)
-            .current_dir(&self.folder)
-            .output();
+        let output = self.command(words).output();
         output.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 }

@@ -12,6 +12,7 @@ use crate::layer::{Asked, Found, Layer, models, search};
 use crate::mutant::{Finder, Mutant};
 use crate::parallel::in_parallel;
 use crate::program::Program;
+use crate::watch::Until;
 
 /// How many bugs may be built and not yet asked of.
 const BUILT_MAX: usize = 1;
@@ -23,6 +24,8 @@ pub(crate) struct Trial {
     pub(crate) copy: Copy,
     /// The layers that are asked besides the model.
     pub(crate) layers: &'static [Layer],
+    /// How long a layer is heard that has found a bug.
+    pub(crate) until: Until,
     /// The folder for what they say.
     pub(crate) logs: PathBuf,
 }
@@ -41,10 +44,10 @@ impl Planted {
     ///
     /// # Errors
     /// One of them cannot be run.
-    fn ask(&self, mutant: &Mutant, layers: &'static [Layer]) -> Result<Outcome, String> {
+    fn ask(&self, mutant: &Mutant, trial: &Trial) -> Result<Outcome, String> {
         let mut found_by = Vec::new();
         for asked in &self.layers {
-            if asked.finds()? {
+            if asked.finds(trial.until)? {
                 found_by.push(asked.layer);
             }
         }
@@ -61,7 +64,7 @@ impl Planted {
             is_found: found.is_some(),
             found,
             found_by,
-            asked: layers,
+            asked: trial.layers,
         })
     }
 }
@@ -98,31 +101,28 @@ impl Trial {
                 Finder::Layer(_) => {}
             }
         }
-        self.search_without_bug(&models)?;
-        for layer in &layers {
-            let log = self.log("no-bug", *layer);
-            if layer.build(&self.copy, log.clone())?.finds()? {
-                return Err(format!(
-                    "something is wrong without any bug: {}",
-                    log.display()
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Searches models of the copy as it is, each for as many steps as the farthest of its bugs takes to be found: what is
-    /// found no nearer is not taken for a bug. As many at a time as there are processors: a search has one thread.
-    fn search_without_bug(&self, steps: &BTreeMap<&str, usize>) -> Result<(), String> {
-        let program = models(&self.copy, self.logs.join("no-bug.model"))?;
-        let steps: Vec<_> = steps.iter().collect();
-        in_parallel(&steps, |_, (name, steps)| {
-            match search(&program, name, Some(**steps))? {
-                Some(Found { invariant, .. }) => {
-                    Err(format!("{name} breaks {invariant} without any bug"))
+        let program = self.models("no-bug")?;
+        let (sender, built) = mpsc::sync_channel(BUILT_MAX);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for layer in layers {
+                    let asked = layer.build(&self.copy, self.log("no-bug", layer));
+                    if sender.send(asked).is_err() {
+                        // Something was found, and nobody asks any more.
+                        return;
+                    }
                 }
-                None => Ok(()),
+            });
+            search_without_bug(&program, &models)?;
+            for asked in built {
+                let asked = asked?;
+                if asked.finds(Until::End)? {
+                    let log = self.log("no-bug", asked.layer);
+                    let log = log.display();
+                    return Err(format!("something is wrong without any bug: {log}"));
+                }
             }
+            Ok(())
         })
     }
 
@@ -145,7 +145,7 @@ impl Trial {
             });
             for (mutant, planted, time) in built {
                 let start = Instant::now();
-                let outcome = planted.and_then(|planted| planted.ask(mutant, self.layers));
+                let outcome = planted.and_then(|planted| planted.ask(mutant, self));
                 say(mutant, outcome, time + start.elapsed());
             }
         });
@@ -164,12 +164,14 @@ impl Trial {
             }),
             Finder::Model { .. } => Ok(Planted {
                 layers: self.layers.iter().map(build).collect::<Result<_, _>>()?,
-                models: Some(models(
-                    &self.copy,
-                    self.logs.join(format!("{}.model", mutant.name)),
-                )?),
+                models: Some(self.models(&mutant.name)?),
             }),
         })
+    }
+
+    /// The models, built from the copy, as it is now.
+    fn models(&self, name: &str) -> Result<Program, String> {
+        models(&self.copy, self.logs.join(format!("{name}.model")))
     }
 
     fn log(&self, name: &str, layer: Layer) -> PathBuf {
@@ -187,6 +189,20 @@ impl Trial {
         }
         line.trim_end().to_owned()
     }
+}
+
+/// Searches models without any bug, each for as many steps as the farthest of its bugs takes to be found: what is found no
+/// nearer is not taken for a bug. As many at a time as there are processors: a search has one thread.
+fn search_without_bug(program: &Program, steps: &BTreeMap<&str, usize>) -> Result<(), String> {
+    let steps: Vec<_> = steps.iter().collect();
+    in_parallel(&steps, |_, (name, steps)| {
+        match search(program, name, Some(**steps))? {
+            Some(Found { invariant, .. }) => {
+                Err(format!("{name} breaks {invariant} without any bug"))
+            }
+            None => Ok(()),
+        }
+    })
 }
 
 impl Outcome {

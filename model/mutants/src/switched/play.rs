@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
 use super::build::Switched;
 use super::edit::Number;
 use crate::parallel::in_parallel;
+use crate::watch::{Until, Verdict, watch};
 
 /// How many of the fastest tests are asked one by one, before all others at once.
 const ONE_BY_ONE: usize = 4;
@@ -190,7 +190,7 @@ impl Stage {
             command
                 .env("LATCHD_SWITCH", "trace")
                 .env("LATCHD_REACHED", &trace);
-            match watch(&mut command)? {
+            match judge(&mut command)? {
                 Verdict::Passed => {}
                 Verdict::Killed => {
                     println!("left out, since it takes too long: {name}");
@@ -282,7 +282,7 @@ impl Stage {
             let seconds: f64 = group.iter().map(|test| test.seconds).sum();
             let names: Vec<_> = group.iter().map(|test| &test.name).collect();
             let mut command = self.command(&names, seconds * PATIENCE + SECONDS);
-            let verdict = watch(command.env("LATCHD_SWITCH", number.to_string()))?;
+            let verdict = judge(command.env("LATCHD_SWITCH", number.to_string()))?;
             let name = || match &names[..] {
                 [name] => (*name).clone(),
                 names => format!("one of {} tests", names.len()),
@@ -324,45 +324,7 @@ impl Stage {
     }
 }
 
-/// How a program ended.
-#[derive(Debug, Eq, PartialEq)]
-enum Verdict {
-    Passed,
-    /// With the name of a test, if it said one.
-    Failed(Option<String>),
-    Killed,
-}
-
-/// Runs a program until it ends or a test of it fails.
-fn watch(command: &mut Command) -> Result<Verdict, String> {
-    let failed = |error: std::io::Error| format!("sh: {error}");
-    let command = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut child = command.spawn().map_err(failed)?;
-    let said = child.stdout.take().expect("it is piped");
-    for line in BufReader::new(said).split(b'\n') {
-        let line = line.map_err(failed)?;
-        let line = String::from_utf8_lossy(&line);
-        let test = line
-            .strip_prefix("test ")
-            .and_then(|line| line.strip_suffix(" ... FAILED"));
-        if let Some(test) = test {
-            end(&mut child);
-            return Ok(Verdict::Failed(Some(test.to_owned())));
-        }
-    }
-    let status = child.wait().map_err(failed)?;
-    Ok(match status.code() {
-        Some(0) => Verdict::Passed,
-        // `timeout` kills with itself; and so does a limit on the processor's time.
-        None | Some(124 | 128..) => Verdict::Killed,
-        Some(_) => Verdict::Failed(None),
-    })
-}
-
-fn end(child: &mut Child) {
-    let _ = child.kill();
-    let _ = child.wait();
+/// Runs tests until one fails, and hears nothing else of them.
+fn judge(command: &mut Command) -> Result<Verdict, String> {
+    watch(command.stderr(Stdio::null()), Until::Failure, |_| Ok(()))
 }
