@@ -60,6 +60,8 @@ pub struct Oracle {
     gets: Vec<Getting>,
     notices: Vec<Notice>,
     fence_last: u64,
+    /// Until then there is no lease to look for: there may be ten thousand locks, and time passes with each request.
+    no_lease_ends_before_ms: u64,
     open: BTreeSet<ConnId>,
     cas_last: u64,
     flush_due_ms: Option<u64>,
@@ -117,6 +119,7 @@ impl Oracle {
             gets: Vec::new(),
             notices: Vec::new(),
             fence_last: 0,
+            no_lease_ends_before_ms: u64::MAX,
             open: BTreeSet::new(),
             cas_last: 0,
             flush_due_ms: None,

@@ -317,11 +317,19 @@ impl Oracle {
 
     /// Leases that have passed end, the first to pass first.
     pub(super) fn end_leases(&mut self) {
-        let until = |lock: &Lock| lock.lease_until_ms.filter(|until| *until <= self.now_ms);
-        let over = self.locks.iter().flat_map(|(key, locks)| {
-            let over = locks.iter().filter(|lock| until(lock).is_some());
-            over.map(move |lock| (lock.lease_until_ms, key.clone(), lock.owner))
+        if self.no_lease_ends_before_ms > self.now_ms {
+            return;
+        }
+        let leases = self.locks.iter().flat_map(|(key, locks)| {
+            let of_lock = |lock: &Lock| Some((lock.lease_until_ms?, lock.owner));
+            let leases = locks.iter().filter_map(of_lock);
+            leases.map(move |(until_ms, owner)| (until_ms, key, owner))
         });
+        let later = |&(until_ms, ..): &(u64, _, _)| until_ms > self.now_ms;
+        let next = leases.clone().filter(later).map(|(until_ms, ..)| until_ms);
+        self.no_lease_ends_before_ms = next.min().unwrap_or(u64::MAX);
+        let over = leases.filter(|lease| !later(lease));
+        let over = over.map(|(until_ms, key, owner)| (until_ms, key.clone(), owner));
         let mut over: Vec<_> = over.collect();
         over.sort();
         // All at once: nobody is given what another has lost at the same moment.
@@ -335,11 +343,13 @@ impl Oracle {
     }
 
     /// When a lease that begins now ends.
-    fn lease_end(&self, lease: Option<Lease>) -> Option<u64> {
-        match lease {
-            Some(Lease::For { ms }) => Some(self.now_ms + ms),
-            Some(Lease::Off) | None => None,
-        }
+    fn lease_end(&mut self, lease: Option<Lease>) -> Option<u64> {
+        let Some(Lease::For { ms }) = lease else {
+            return None;
+        };
+        let until_ms = self.now_ms + ms;
+        self.no_lease_ends_before_ms = self.no_lease_ends_before_ms.min(until_ms);
+        Some(until_ms)
     }
 
     /// Whether `conn` may not change the item of `key`, because another one holds it.
