@@ -159,7 +159,7 @@ impl<S: Store> Lockstep<S> {
             (
                 Room::BySegment { .. },
                 Some(OwnedReply::Refused(lack @ (Refusal::OutOfMemory | Refusal::TooManyLocks))),
-            ) if !has_idle => Some(*lack),
+            ) if !has_idle || self.may_be_too_long(&input) => Some(*lack),
             _ => None,
         };
         let expected = match lack {

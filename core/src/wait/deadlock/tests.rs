@@ -2,6 +2,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use quickcheck::quickcheck;
 
@@ -30,18 +31,27 @@ struct Locks {
 
 impl Locks {
     fn ask(&self, asks: usize, wanted: (usize, u32), looks_max: usize) -> Chain {
+        self.ask_and_count(asks, wanted, looks_max).0
+    }
+
+    /// The answer, and how many holders were looked at for it.
+    fn ask_and_count(&self, asks: usize, wanted: (usize, u32), looks_max: usize) -> (Chain, usize) {
+        let looks = Cell::new(0);
         let (key_number, among) = wanted;
         let sought = Sought {
             key: key(key_number),
             among,
         };
-        would_deadlock(
+        let chain = would_deadlock(
             conn(asks),
             sought,
             looks_max,
             |key| {
                 let holders = self.holders[number(key)].iter();
-                holders.map(|(holder, among)| (conn(*holder), *among))
+                let look = |_: &_| looks.set(looks.get() + 1);
+                holders
+                    .inspect(look)
+                    .map(|(holder, among)| (conn(*holder), *among))
             },
             |conn| {
                 let place = self.waits.get(usize::try_from(conn.number()).unwrap());
@@ -51,7 +61,8 @@ impl Locks {
                     among,
                 })
             },
-        )
+        );
+        (chain, looks.get())
     }
 
     /// Whether the wait of `asks` is answered in the end, if all give back who can.
@@ -153,8 +164,17 @@ quickcheck! {
             };
             let mut before = locks.clone();
             before.waits[asks] = None;
-            if before.ask(asks, (wanted, among), 10_000) != due {
+            let (chain, looks) = before.ask_and_count(asks, (wanted, among), 10_000);
+            if chain != due {
                 return false;
+            }
+            // As many are enough, and one less is not; and no more than one beyond the bound is looked at.
+            let bounded = (0..=looks).map(|max| before.ask_and_count(asks, (wanted, among), max));
+            for (max, (chain, looked)) in bounded.enumerate() {
+                let due = if max < looks { Chain::TooLong } else { due };
+                if chain != due || looked > max + 1 {
+                    return false;
+                }
             }
         }
         true

@@ -202,6 +202,9 @@ impl Oracle {
     /// A request for a lock that another holds, or the same: it waits, unless that would be for ever.
     fn join(&mut self, conn: ConnId, acquire: &Acquire<'_>, ms: u64) -> OwnedReply {
         let key = acquire.key.as_bytes();
+        if self.takes_too_long_to_tell(key) {
+            return OwnedReply::Refused(Refusal::TooManyLocks);
+        }
         if self.own(key, conn).is_some() || self.waits_in_vain(conn, key, acquire.mode) {
             self.counts.lock_contended += 1;
             self.counts.lock_deadlocks += 1;
@@ -220,6 +223,21 @@ impl Oracle {
             needs_item: acquire.needs_item,
         });
         OwnedReply::Waits
+    }
+
+    /// Whether it takes more than may be looked at to find out if a wait for this key would be in vain. More holders than that
+    /// are too many by themselves; how far those lead who wait themselves depends on how one goes, and is believed.
+    fn takes_too_long_to_tell(&mut self, key: &[u8]) -> bool {
+        let are_too_many = self.locks_of(key).len() > self.limits.wait_chain_max;
+        self.judged.too_long_to_tell += u64::from(are_too_many);
+        are_too_many || self.leads_on(key) && !self.has_room_in_tables()
+    }
+
+    /// Whether somebody holds this key who waits for another.
+    #[must_use]
+    pub fn leads_on(&self, key: &[u8]) -> bool {
+        let mut holders = self.locks_of(key).iter();
+        holders.any(|lock| self.waits.iter().any(|it| it.conn == lock.owner))
     }
 
     /// Whether `conn` would never be answered if it waited for this key: those who can give back what they have become

@@ -30,6 +30,8 @@ pub struct Judged {
     pub too_many_locks: u64,
     /// A win was not bound, or not waited for, since its connection has as many as it may.
     pub too_many_wins: u64,
+    /// A wait was refused, since more hold the lock than are looked at to find out whether it would be in vain.
+    pub too_long_to_tell: u64,
     /// What was asked for just fits: there is not a byte left of the memory, or of what locks may pin.
     pub to_the_byte: u64,
     /// Items were evicted, and counted as what they were.
@@ -50,6 +52,7 @@ impl Judged {
             too_much_pinned,
             too_many_locks,
             too_many_wins,
+            too_long_to_tell,
             to_the_byte,
             evicted,
             limited,
@@ -60,6 +63,7 @@ impl Judged {
         self.too_much_pinned += too_much_pinned;
         self.too_many_locks += too_many_locks;
         self.too_many_wins += too_many_wins;
+        self.too_long_to_tell += too_long_to_tell;
         self.to_the_byte += to_the_byte;
         self.evicted += evicted;
         self.limited += limited;
