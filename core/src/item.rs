@@ -63,6 +63,25 @@ pub struct ItemHeader {
     pub locked: bool,
 }
 
+impl ItemHeader {
+    /// That of an item which was stored at `last_access` and of which no more is said: it never expires,
+    /// has no client flags and no mark, and nobody holds its lock.
+    #[must_use]
+    pub const fn new(cas: Cas, last_access: Tick) -> Self {
+        Self {
+            cas,
+            deadline: None,
+            last_access,
+            client_flags: 0,
+            key_form: KeyForm::Plain,
+            fetched: false,
+            stale: false,
+            win: WinMark::None,
+            locked: false,
+        }
+    }
+}
+
 /// Whether a client has been told to recache an item, as the item itself knows.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum WinMark {

@@ -5,7 +5,7 @@
 
 use arbitrary::Unstructured;
 use latchd_core::Limits;
-use latchd_core::item::ItemHeader;
+use latchd_core::item::{Cas, ItemHeader};
 use latchd_core::key::Key;
 use latchd_core::stats::Counters;
 use latchd_core::store::{KeyHasher, LogStore, MapStore, SipHash, Store};
@@ -13,7 +13,6 @@ use latchd_core::time::Tick;
 use latchd_core::value::Value;
 use latchd_harness::stores::{
     Beside, ByLength, Call, Charge, Choices, Numbered, Policy, Room, Same, Seen, Sizes,
-    plain_header,
 };
 
 use latchd_tests::generate::Random;
@@ -184,7 +183,7 @@ fn short_key(number: usize) -> [u8; 8] {
 fn put<H: KeyHasher>(store: &mut LogStore<H>, number: usize, counters: &mut Counters) -> bool {
     let name = short_key(number);
     let key = Key::new(&name).expect("a legal key");
-    let header = plain_header(NOW);
+    let header = ItemHeader::new(Cas::FIRST, NOW);
     let vacancy = store.find(key).expect_err("each is put once");
     let value = Value::Borrowed(&[0; 34]);
     let stored = store.insert(NOW, vacancy, key, header, value, counters);

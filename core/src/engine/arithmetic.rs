@@ -15,7 +15,7 @@ use super::guard::Guarded;
 use super::recache::{self, Origin};
 use crate::command::{Arithmetic, Direction};
 use crate::conn_id::ConnId;
-use crate::item::{ItemHeader, WinMark};
+use crate::item::ItemHeader;
 use crate::reply::{Number, Refusal, Reply};
 use crate::store::Store;
 
@@ -112,15 +112,9 @@ impl<S: Store> Core<S> {
             recache::walk(&self.clock, None, &request.steps, Origin::Made, |_, _| {});
         let now = self.clock.tick();
         let header = ItemHeader {
-            cas: self.peek_cas(request.new_cas),
             deadline,
-            last_access: now,
-            client_flags: 0,
             key_form: request.key_form,
-            fetched: false,
-            stale: false,
-            win: WinMark::None,
-            locked: false,
+            ..ItemHeader::new(self.peek_cas(request.new_cas), now)
         };
         let mut digits = itoa::Buffer::new();
         let value = digits.format(request.initial).as_bytes();

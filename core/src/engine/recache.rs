@@ -127,7 +127,6 @@ fn is_short(clock: &Clock, deadline: Option<Deadline>, threshold: Exptime) -> bo
 mod tests {
     use super::*;
     use crate::item::Cas;
-    use crate::key::KeyForm;
     use crate::time::{Instant, Tick};
 
     fn clock() -> Clock {
@@ -139,19 +138,14 @@ mod tests {
 
     fn header(ttl_s: Option<u32>, stale: bool, win_sent: bool) -> ItemHeader {
         ItemHeader {
-            cas: Cas::FIRST,
             deadline: ttl_s.and_then(|seconds| clock().deadline(Exptime::In { seconds })),
-            last_access: Tick::default(),
-            client_flags: 0,
-            key_form: KeyForm::Plain,
-            fetched: false,
             stale,
             win: if win_sent {
                 WinMark::Sent
             } else {
                 WinMark::None
             },
-            locked: false,
+            ..ItemHeader::new(Cas::FIRST, Tick::default())
         }
     }
 

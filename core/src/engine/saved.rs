@@ -130,15 +130,12 @@ impl<S: Store> Core<S> {
             return Restored::Refused;
         };
         let header = ItemHeader {
-            cas: item.cas,
             deadline,
-            last_access: tick,
             client_flags: item.client_flags,
             key_form: item.key_form,
             fetched: item.fetched,
             stale: item.stale,
-            win: WinMark::None,
-            locked: false,
+            ..ItemHeader::new(item.cas, tick)
         };
         let value = Value::Borrowed(item.value);
         let counters = &mut self.stats.counters;

@@ -118,15 +118,10 @@ impl<S: Store> Core<S> {
     /// The header of an item that `set` makes.
     fn new_header(&self, set: &Set<'_>) -> ItemHeader {
         ItemHeader {
-            cas: self.peek_cas(set.new_cas),
             deadline: self.clock.deadline(set.exptime),
-            last_access: self.clock.tick(),
             client_flags: set.client_flags,
             key_form: set.key_form,
-            fetched: false,
-            stale: false,
-            win: WinMark::None,
-            locked: false,
+            ..ItemHeader::new(self.peek_cas(set.new_cas), self.clock.tick())
         }
     }
 

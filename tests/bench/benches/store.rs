@@ -12,8 +12,8 @@ use std::hint::black_box;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use latchd_core::Limits;
-use latchd_core::item::{Cas, ItemHeader, WinMark};
-use latchd_core::key::{Key, KeyForm};
+use latchd_core::item::{Cas, ItemHeader};
+use latchd_core::key::Key;
 use latchd_core::stats::Counters;
 use latchd_core::store::{LogStore, MapStore, Store};
 use latchd_core::time::Tick;
@@ -149,17 +149,7 @@ impl<S: Subject> Bench<S> {
 }
 
 fn header() -> ItemHeader {
-    ItemHeader {
-        cas: Cas::FIRST,
-        deadline: None,
-        last_access: NOW,
-        client_flags: 0,
-        key_form: KeyForm::Plain,
-        fetched: false,
-        stale: false,
-        win: WinMark::None,
-        locked: false,
-    }
+    ItemHeader::new(Cas::FIRST, NOW)
 }
 
 /// The name of a number: its digits, behind a prefix as applications have it.

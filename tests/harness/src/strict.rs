@@ -251,9 +251,10 @@ impl<S: Store> Store for Strict<S> {
 
 #[cfg(test)]
 mod tests {
+    use latchd_core::item::Cas;
+
     use super::*;
     use crate::alphabet::limits::ample;
-    use crate::stores::plain_header;
 
     const KEY: &[u8] = b"k";
 
@@ -264,7 +265,7 @@ mod tests {
     /// A store with one item, and what a look-up says of that.
     fn store() -> (Strict<MapStore>, Said<<MapStore as Store>::Slot>) {
         let mut store = Strict::new(MapStore::new(&ample()));
-        let header = plain_header(Tick::from_count(0));
+        let header = ItemHeader::new(Cas::FIRST, Tick::from_count(0));
         let vacancy = store.find(key()).expect_err("it is empty");
         let (value, mut counters) = (Value::default(), Counters::default());
         let stored = store.insert(

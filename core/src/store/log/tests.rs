@@ -16,8 +16,7 @@ use core::cell::Cell;
 use bytes::Bytes;
 
 use super::*;
-use crate::item::{Cas, WinMark};
-use crate::key::KeyForm;
+use crate::item::Cas;
 use crate::time::Deadline;
 
 /// A store, the time by hand, and what it has counted.
@@ -32,17 +31,7 @@ fn limits(memory_bytes: usize) -> Limits {
 }
 
 fn header() -> ItemHeader {
-    ItemHeader {
-        cas: Cas::FIRST,
-        deadline: None,
-        last_access: Tick::from_count(0),
-        client_flags: 0,
-        key_form: KeyForm::Plain,
-        fetched: false,
-        stale: false,
-        win: WinMark::None,
-        locked: false,
-    }
+    ItemHeader::new(Cas::FIRST, Tick::from_count(0))
 }
 
 fn locked() -> ItemHeader {

@@ -33,23 +33,3 @@ pub use beside::{Beside, Room, Seen};
 pub use call::{Call, Sizes};
 pub use hashes::{ByLength, Numbered, Same};
 pub use policy::{Choices, Policy};
-
-use latchd_core::item::{Cas, ItemHeader, WinMark};
-use latchd_core::key::KeyForm;
-use latchd_core::time::Tick;
-
-/// What an item is of which no more is said than that it was stored at `now`.
-#[must_use]
-pub const fn plain_header(now: Tick) -> ItemHeader {
-    ItemHeader {
-        cas: Cas::FIRST,
-        deadline: None,
-        last_access: now,
-        client_flags: 0,
-        key_form: KeyForm::Plain,
-        fetched: false,
-        stale: false,
-        win: WinMark::None,
-        locked: false,
-    }
-}

@@ -254,19 +254,12 @@ impl<S: Store> Beside<S> {
         let cas = Cas::new(self.next_cas).expect("it begins at 1");
         self.next_cas += 1;
         ItemHeader {
-            cas,
-            deadline: None,
-            last_access: self.now,
-            client_flags: 0,
             key_form: if self.next_cas.is_multiple_of(5) {
                 KeyForm::Binary
             } else {
                 KeyForm::Plain
             },
-            fetched: false,
-            stale: false,
-            win: WinMark::None,
-            locked: false,
+            ..ItemHeader::new(cas, self.now)
         }
     }
 
