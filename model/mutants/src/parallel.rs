@@ -1,7 +1,32 @@
 //! Several things at a time.
 
 use std::sync::Mutex;
-use std::thread;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, Scope};
+
+/// How many things may be built and not yet asked of.
+const BUILT_MAX: usize = 1;
+
+/// Builds something of each of some things, in their order and on a thread of its own: while one is looked at, the next is
+/// built. Who drops what is returned ends it.
+pub(crate) fn ahead<'scope, T, U>(
+    scope: &'scope Scope<'scope, '_>,
+    things: impl IntoIterator<Item = T> + Send + 'scope,
+    build: impl Fn(T) -> U + Send + 'scope,
+) -> Receiver<U>
+where
+    U: Send + 'scope,
+{
+    let (sender, receiver) = mpsc::sync_channel(BUILT_MAX);
+    scope.spawn(move || {
+        for thing in things {
+            if sender.send(build(thing)).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
 
 /// Does something with each of some things, on as many threads as there are processors.
 ///

@@ -3,19 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::copy::Copy;
 use crate::layer::{Asked, Found, Layer, models, search};
 use crate::mutant::{Finder, Mutant};
-use crate::parallel::in_parallel;
+use crate::parallel::{ahead, in_parallel};
 use crate::program::Program;
 use crate::watch::Until;
-
-/// How many bugs may be built and not yet asked of.
-const BUILT_MAX: usize = 1;
 
 /// What is asked, and of what.
 #[derive(Debug)]
@@ -102,16 +98,9 @@ impl Trial {
             }
         }
         let program = self.models("no-bug")?;
-        let (sender, built) = mpsc::sync_channel(BUILT_MAX);
         thread::scope(|scope| {
-            scope.spawn(move || {
-                for layer in layers {
-                    let asked = layer.build(&self.copy, self.log("no-bug", layer));
-                    if sender.send(asked).is_err() {
-                        // Something was found, and nobody asks any more.
-                        return;
-                    }
-                }
+            let built = ahead(scope, layers, |layer| {
+                layer.build(&self.copy, self.log("no-bug", layer))
             });
             search_without_bug(&program, &models)?;
             for asked in built {
@@ -133,15 +122,11 @@ impl Trial {
         mutants: &[Mutant],
         mut say: impl FnMut(&Mutant, Result<Outcome, String>, Duration),
     ) {
-        let (sender, built) = mpsc::sync_channel(BUILT_MAX);
         thread::scope(|scope| {
-            scope.spawn(move || {
-                for mutant in mutants {
-                    let start = Instant::now();
-                    let planted = self.plant(mutant);
-                    let sent = sender.send((mutant, planted, start.elapsed()));
-                    sent.expect("they are asked until there are none left");
-                }
+            let built = ahead(scope, mutants, |mutant| {
+                let start = Instant::now();
+                let planted = self.plant(mutant);
+                (mutant, planted, start.elapsed())
             });
             for (mutant, planted, time) in built {
                 let start = Instant::now();
