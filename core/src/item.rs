@@ -64,8 +64,8 @@ pub struct ItemHeader {
 }
 
 impl ItemHeader {
-    /// That of an item which was stored at `last_access` and of which no more is said: it never expires,
-    /// has no client flags and no mark, and nobody holds its lock.
+    /// That of an item which was stored at `last_access` and of which no more is said: its key is [plain](KeyForm::Plain),
+    /// it never expires, has no client flags and no mark, and nobody holds its lock.
     #[must_use]
     pub const fn new(cas: Cas, last_access: Tick) -> Self {
         Self {
