@@ -14,8 +14,10 @@ use support::{Started, eventually};
 
 /// `latchd lock` with these arguments.
 fn lock(server: &Started, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
+    // Who runs the tests in the background has Ctrl-C ignored, and so would the program.
+    let mut command = Command::new("env");
     command
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_latchd")])
         .args(["lock", "--server", &server.address()])
         .args(arguments)
         .stdin(Stdio::null())
