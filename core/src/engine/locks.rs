@@ -20,8 +20,10 @@
 //!
 //! Source: yrmcds `docs/locking.md`. Where we differ: docs/PROTOCOL.md, "Locks".
 
+use alloc::vec::Vec;
+
 use super::Core;
-use super::lock_table::{Grant, Held, Holding, LockTable, Taken};
+use super::lock_table::{Grant, Held, Holding, LockTable, Taken, as_key};
 use crate::command::{Acquire, Lease, Mode, Release};
 use crate::conn_id::ConnId;
 use crate::fence::Fence;
@@ -179,15 +181,27 @@ impl<S: Store> Core<S> {
     }
 
     /// Takes up to `locks_max` locks whose leases have passed out of the table, and lets go of their
-    /// items.
+    /// items. Only then are those given away that are waited for: what somebody has lost is not in the way of what he is
+    /// given (L13).
     pub(super) fn settle_leases(&mut self, locks_max: usize) {
+        let mut waited = Vec::new();
         for _ in 0..locks_max {
             let Some(key) = self.locks.next_expired() else {
-                return;
+                break;
             };
-            let key = Key::new(&key).expect("it was made from a key");
-            let holding = self.locks.get(key).expect("L13: a lease is a lock's");
-            self.let_go(key, holding);
+            let holding = self.locks.get(as_key(&key));
+            let holding = holding.expect("L13: a lease is a lock's");
+            let slot = self.end_what_is_over(as_key(&key), holding);
+            if holding.is_waited {
+                waited.push((key, slot.is_some()));
+            } else {
+                self.pass_on(as_key(&key), slot);
+            }
+        }
+        for (key, has_item) in waited {
+            // It may have moved since, or gone.
+            let found = self.store.find(as_key(&key)).ok();
+            self.pass_on(as_key(&key), found.filter(|_| has_item));
         }
     }
 
@@ -457,12 +471,19 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Takes a lock that is over out of the table, and lets go of its item; of one that is shared what is over.
+    /// Takes a lock that is over out of the table, and lets go of its item; of one that is shared what is over. Who waits for
+    /// it is given it.
     pub(super) fn let_go(&mut self, key: Key<'_>, holding: Holding) {
+        let slot = self.end_what_is_over(key, holding);
+        self.pass_on(key, slot);
+    }
+
+    /// The same, but that it is given to nobody yet. Says where the item is, if it stays.
+    fn end_what_is_over(&mut self, key: Key<'_>, holding: Holding) -> Option<S::Slot> {
         let slot = holding.has_item.then(|| self.slot_of_held(key));
         match holding.mode {
-            Mode::Exclusive => self.free(key, slot),
-            Mode::Shared { .. } => self.let_go_of_shares(key, slot),
+            Mode::Exclusive => self.end(key, slot),
+            Mode::Shared { .. } => self.end_shares_that_are_over(key, slot),
         }
     }
 
@@ -474,11 +495,22 @@ impl<S: Store> Core<S> {
     /// Ends the lock of `key`, whose item, if there is one, is in `slot`; whether this stays is told to nobody.
     /// Who waits for the lock is given it (Q6).
     pub(super) fn free(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
+        let stays = self.end(key, slot);
+        self.pass_on(key, stays);
+    }
+
+    /// The same, but that it is given to nobody yet. Says where the item is, if it stays.
+    pub(super) fn end(&mut self, key: Key<'_>, slot: Option<S::Slot>) -> Option<S::Slot> {
         if slot.is_none() {
             self.take_out(key, 0);
         }
-        let stays = slot.filter(|slot| self.release(key, *slot).is_ok());
-        self.hand_over(key, stays);
+        slot.filter(|slot| self.release(key, *slot).is_ok())
+    }
+
+    /// The lock of `key` has ended, or a share of it has, and its item, if there is one, is in `slot`: whoever waits for one or the
+    /// other is seen to.
+    fn pass_on(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
+        self.hand_over(key, slot);
         if self.has_wins() {
             self.tend(key);
         }

@@ -118,16 +118,20 @@ impl<S: Store> Core<S> {
         self.hand_over(key, slot);
     }
 
-    /// Takes out the shares of `key` that are over, and gives to those who wait what has become free.
-    pub(super) fn let_go_of_shares(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
+    /// Takes out the shares of `key` that are over. Says where the item is, if there is one and it stays.
+    pub(super) fn end_shares_that_are_over(
+        &mut self,
+        key: Key<'_>,
+        slot: Option<S::Slot>,
+    ) -> Option<S::Slot> {
         let over = self.locks.over_shares(key);
         if over.len() == self.locks.share_count(key) as usize {
-            return self.free(key, slot);
+            return self.end(key, slot);
         }
         for conn in over {
             self.take_share_out(key, conn, slot);
         }
-        self.hand_over(key, slot);
+        slot
     }
 
     fn take_share_out(&mut self, key: Key<'_>, conn: ConnId, slot: Option<S::Slot>) {

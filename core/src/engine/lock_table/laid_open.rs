@@ -3,6 +3,16 @@
 use super::{ConnId, Held, Holder, Key, LockTable, as_key};
 
 impl LockTable {
+    /// Whether everything in it is in force: nothing that is over waits to be taken out, and nothing that was taken out has left
+    /// its place behind.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let passed = self.leases_passed;
+        let leases = self.leases.first().into_iter();
+        let mut leases = leases.chain(self.waited_leases.first());
+        self.ended.is_empty() && leases.all(|(until, ..)| *until > passed)
+    }
+
     /// Every open connection that was announced, with the keys it holds and what it is known to
     /// hold elsewhere.
     pub(in crate::engine) fn connections(

@@ -664,3 +664,32 @@ fn a_wait_has_room_to_the_byte() {
         assert_eq!(reply == Reply::Waits, !is_refused);
     }
 }
+
+/// L13: what a connection has lost with its lease is not in the way of what it is given at that moment, though it is the lock that
+/// is waited for which is let go of first.
+#[test]
+fn a_lease_that_is_over_leaves_room_in_the_share() {
+    let of_a_second = |acquire: &mut Acquire<'_>| acquire.lease = Some(Lease::For { ms: 1_000 });
+    for with_item in [false, true] {
+        let mut bench = bench();
+        let mut share = LockTable::bytes_for(key("b"));
+        if with_item {
+            bench.set(C, "a", "1");
+            bench.set(C, "b", "1");
+            let slot = bench.core.store().find(key("b")).unwrap();
+            share += bench.core.store().item_bytes(slot);
+        }
+        bench.core.limits.lock_bytes_per_connection_max = share;
+        for (conn, name) in [(A, "a"), (B, "b")] {
+            let reply = bench.ask(conn, waiting(name, of_a_second));
+            assert!(matches!(reply, Reply::Granted(_)), "{reply:?}");
+        }
+        bench.waits(A, "b");
+        bench.passes(1_000);
+        bench.is_given(A, "b");
+        assert_eq!(bench.core.locks().owner(key("a")), None);
+        // It has its share now, and no more.
+        let refused = Reply::Refused(Refusal::TooManyLocks);
+        assert_eq!(bench.ask(A, now_or_never("a")), refused);
+    }
+}
