@@ -14,7 +14,8 @@ use latchd_core::engine::{Config, Core};
 use latchd_core::store::{LogStore, MapStore, Store};
 use latchd_harness::alphabet::limits::{LOG_SEGMENT_BYTES, ample, scarce, scarce_for_log};
 use latchd_harness::alphabet::{
-    Op, Pairs, ReplyKind, RequestKind, UNIX_S_AT_START, needs_bound, needs_log,
+    ClientNumber, Op, Pairs, ReplyKind, RequestKind, SmallKey, SmallRequest, SmallSet, SmallValue,
+    UNIX_S_AT_START, needs_bound, needs_log,
 };
 use latchd_harness::lockstep::{Lockstep, Room, panic_words};
 use latchd_harness::oracle::{ByItem, Judged};
@@ -348,14 +349,27 @@ fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {
     });
 }
 
+/// What the tables may take where that is little. Two locks, a lock and a share, a wait beside a lock, and one or two wins of keys
+/// of one byte fit to the byte into some of them.
+const SMALL_TABLES_BYTES: [usize; 8] = [482, 818, 1_024, 1_653, 2_048, 193, 386, 3_072];
+
 /// Limits that leave room for every item, and not for every lock, wait and win, or that let the search for deadlocks go less far
 /// than those who are there lead.
 const fn with_small_tables(choice: usize) -> Limits {
     let mut limits = ample();
     match choice % 9 {
         8 => limits.wait_chain_max = choice / 9 % 3,
-        tables => limits.lock_table_bytes_max = 512 * (1 + tables),
+        tables => limits.lock_table_bytes_max = SMALL_TABLES_BYTES[tables],
     }
+    limits
+}
+
+/// Limits that leave room for every item and every lock, and a connection not for every lock that it may hold.
+const fn with_small_shares(choice: usize) -> Limits {
+    let mut limits = ample();
+    // A lock of a key of one byte takes 241, a share 577, its item 145 and its value. So there is room for a lock, with an item or
+    // without, for a share, for a share and an item, and for a lock besides, but not if it is to be to the byte.
+    limits.lock_bytes_per_connection_max = [241, 386, 389, 577, 723, 726, 900, 964][choice % 8];
     limits
 }
 
@@ -386,12 +400,18 @@ fn small_tables_refuse_and_break_no_promise() {
     let (seen, judged, had_idle) = seen.expect("something was played");
     println!("{judged:?}, idle {had_idle}\n{seen}");
     assert_eq!(judged.evicted, 0);
-    let full = judged.told_full;
-    assert!(full > 200, "there was no room {full} times");
-    let too_long = judged.too_long_to_tell;
+    for (what, count) in [
+        ("no place in the tables", judged.tables_full),
+        ("the last place in the tables", judged.tables_just_enough),
+        ("too long to tell a deadlock", judged.too_long_to_tell),
+    ] {
+        assert!(count > 20, "{what} was judged {count} times");
+    }
+    let unsettled = judged.tables_unsettled;
     assert!(
-        too_long > 20,
-        "it took too long to tell a deadlock {too_long} times"
+        unsettled * 10 < judged.tables_full,
+        "what is over was in the way {unsettled} times, and {} times it was not",
+        judged.tables_full
     );
     assert!(had_idle > 1_000, "there was room {had_idle} times");
     for refused in [
@@ -402,6 +422,78 @@ fn small_tables_refuse_and_break_no_promise() {
         let times = seen.count(refused, ReplyKind::RefusedTooManyLocks);
         assert!(times > 2, "{refused:?} was refused {times} times");
     }
+    assert_possible(&seen);
+}
+
+/// The same where a connection may have little of the tables, and of what locks pin.
+#[test]
+fn small_shares_refuse_and_break_no_promise() {
+    static SEEN: Seen = Mutex::new(None);
+
+    fn room(limits: &Limits) -> Room {
+        Room::ByItem(ByItem {
+            overhead_bytes: MapStore::new(limits).bytes_for(0, 0),
+        })
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
+    fn of_all(steps: Vec<DrawnOp>) -> TestResult {
+        let limits = with_small_shares(steps.len());
+        let ops = steps.iter().map(|step| step.0);
+        play(reference(limits), ops, room(&limits), &SEEN)
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // Quickcheck wants it so.
+    fn of_locks(steps: Vec<DrawnTurn>) -> TestResult {
+        let limits = with_small_shares(steps.len());
+        // They pin something, but where it was deleted.
+        let items = (0..3).map(|key| {
+            let set = SmallSet::new(SmallKey::new(key), SmallValue::Word);
+            let client = ClientNumber::new(0);
+            let request = SmallRequest::Set(set);
+            Op::Request { client, request }
+        });
+        let items = items.take(steps.len() / 8 % 4);
+        // In every second sequence time passes in leaps: all leases end at once.
+        let leaps = (steps.len() / 32).is_multiple_of(2);
+        let leap = |op| {
+            let passes = leaps && matches!(op, Op::Advance { .. });
+            if passes {
+                Op::Advance { ms: 2_000 }
+            } else {
+                op
+            }
+        };
+        let steps = steps.iter().map(|step| leap(step.0));
+        let ops = items.chain(steps);
+        play(reference(limits), ops, room(&limits), &SEEN)
+    }
+
+    check_with_fewer(&(of_all as fn(Vec<DrawnOp>) -> TestResult), 4);
+    check_with_fewer(&(of_locks as fn(Vec<DrawnTurn>) -> TestResult), 4);
+    let seen = SEEN.lock().expect("nobody panics here").take();
+    let (seen, judged, _) = seen.expect("something was played");
+    println!("{judged:?}\n{seen}");
+    for (what, count) in [
+        ("past its share", judged.past_share),
+        ("all of its share", judged.share_just_enough),
+    ] {
+        assert!(count > 20, "{what} was judged {count} times");
+    }
+    for (refused, how) in [
+        (RequestKind::Lock, ReplyKind::RefusedTooManyLocks),
+        (RequestKind::AcquireOrWait, ReplyKind::RefusedTooManyLocks),
+        (RequestKind::Wait, ReplyKind::RefusedTooManyLocks),
+        (RequestKind::Set, ReplyKind::RefusedOutOfMemory),
+    ] {
+        let times = seen.count(refused, how);
+        assert!(times > 2, "{refused:?}: {how:?} {times} times");
+    }
+    assert_possible(&seen);
+}
+
+/// P1 of the table of pairs, where bounds are small that are large otherwise.
+fn assert_possible(seen: &Pairs) {
     // As limits are otherwise, all who may share a lock may be looked at.
     let by_chain = (RequestKind::TakeLeaseOff, ReplyKind::RefusedTooManyLocks);
     let impossible = seen.impossible().filter(|pair| *pair != by_chain);
@@ -420,6 +512,12 @@ fn assert_judged(judged: &Judged, evicts: bool) {
         too_many_wins: _,
         // `small_tables_refuse_and_break_no_promise`.
         too_long_to_tell: _,
+        tables_full: _,
+        tables_just_enough: _,
+        tables_unsettled: _,
+        // `small_shares_refuse_and_break_no_promise`.
+        past_share: _,
+        share_just_enough: _,
         to_the_byte,
         evicted,
         limited,

@@ -6,6 +6,8 @@
 //! - T3: the core's own invariants hold ([`Core::check`]), and its memory limit does.
 //! - T4: both end the same waits in the same way, know the same of those who wait, and say the same of when the
 //!   next thing happens by itself.
+//! - T5: the tables of locks, waits and wins take what those take that there are, and more only for what is over; never more than
+//!   they may.
 //!
 //! Where memory is scarce the core may evict what the oracle does not: an item that nobody holds and that it was not
 //! just told to keep; what the core counts of those is compared. If the store takes room by the item, the oracle knows what
@@ -136,6 +138,7 @@ impl<S: Store> Lockstep<S> {
         let (limit_before, has_dead_locks) =
             (self.core.limits().memory_bytes_max, self.has_dead_locks());
         let evicted_before = self.oracle.judged().evicted;
+        let tables_before = self.core.lock_memory_bytes();
         let reply = input.enter(&mut self.core, now);
         if let (Some(asked), Some(reply)) = (&asked, &reply) {
             pairs.note(asked, reply);
@@ -155,6 +158,8 @@ impl<S: Store> Lockstep<S> {
             }
             (_, reply) => reply.map(|reply| OwnedReply::of(&reply, 0)),
         };
+        let has_no_place = answer == Some(OwnedReply::Refused(Refusal::TooManyLocks));
+        self.oracle.see_tables(tables_before, has_no_place);
         let lack = match (self.room, &answer) {
             (
                 Room::BySegment { .. },
@@ -173,6 +178,7 @@ impl<S: Store> Lockstep<S> {
         }
         self.compare_notices(pairs)?;
         self.compare_items(&input)?;
+        self.compare_tables()?;
         self.had_idle += u64::from(has_idle);
         if has_idle && self.oracle.judged().evicted > evicted_before {
             return Err("something was evicted, and there was room".into());
@@ -197,6 +203,20 @@ impl<S: Store> Lockstep<S> {
             return Err(format!("{used} bytes are used, and {limit} may be"));
         }
         self.core.check();
+        Ok(())
+    }
+
+    /// T5.
+    fn compare_tables(&self) -> Result<(), Difference> {
+        let (due, told) = (self.oracle.tables_bytes(), self.core.lock_memory_bytes());
+        let max = self.core.limits().lock_table_bytes_max;
+        let has_all_wins = self.core.bound_wins().len() == self.oracle.bound_win_count();
+        let is_settled = self.core.locks().is_settled() && has_all_wins;
+        if told > max || told < due || is_settled && told != due {
+            return Err(format!(
+                "tables: expected {due} bytes of {max}\n         got {told}, settled: {is_settled}"
+            ));
+        }
         Ok(())
     }
 

@@ -15,6 +15,7 @@ mod evicted;
 mod locks;
 mod room;
 mod store;
+mod tables;
 mod wins;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,8 @@ pub use locks::{Lock, Waiting};
 pub use room::{ByItem, Judged};
 pub use wins::{Getting, Winner};
 
+use tables::{Place, Tables};
+
 /// Time is looked at in quarters of a second,
 const QUARTER_MS: u64 = 250;
 
@@ -53,7 +56,11 @@ pub struct Oracle {
     now_ms: u64,
     unix_ms_at_start: u64,
     items: BTreeMap<Vec<u8>, Item>,
+    /// The keys of all items that have a winner, and of some that have none any more: there may be seventy thousand items.
+    with_winners: BTreeSet<Vec<u8>>,
     locks: BTreeMap<Vec<u8>, Vec<Lock>>,
+    /// How many of them each connection has: there may be ten thousand, and who asks for one more is asked that.
+    lock_counts: BTreeMap<ConnId, usize>,
     /// In the order in which they came.
     waits: Vec<Waiting>,
     /// So do the gets that wait.
@@ -72,6 +79,8 @@ pub struct Oracle {
     room: Option<ByItem>,
     /// What asks for room now is refused so.
     lack: Option<Refusal>,
+    /// `None` if nobody looks at what the tables take.
+    tables: Option<Tables>,
     judged: Judged,
 }
 
@@ -114,7 +123,9 @@ impl Oracle {
             now_ms: 0,
             unix_ms_at_start: unix_s_at_start * 1000,
             items: BTreeMap::new(),
+            with_winners: BTreeSet::new(),
             locks: BTreeMap::new(),
+            lock_counts: BTreeMap::new(),
             waits: Vec::new(),
             gets: Vec::new(),
             notices: Vec::new(),
@@ -128,6 +139,7 @@ impl Oracle {
             evicted: Evicted::default(),
             room: None,
             lack: None,
+            tables: None,
             judged: Judged::default(),
         }
     }
@@ -358,7 +370,7 @@ impl Oracle {
             if get.binds && is_kept && !self.open.contains(&conn) {
                 return OwnedReply::Refused(Refusal::ConnectionClosed);
             }
-            if get.binds && is_kept && (self.has_won_enough(conn) || !self.has_room_in_tables()) {
+            if get.binds && is_kept && !self.may_be_bound(conn, Place::Win, key) {
                 return OwnedReply::Refused(Refusal::TooManyLocks);
             }
             let cas = self.version(get.new_cas);
@@ -391,7 +403,7 @@ impl Oracle {
         if is_bound && !self.open.contains(&conn) {
             return OwnedReply::Refused(Refusal::ConnectionClosed);
         }
-        if is_bound && (self.has_won_enough(conn) || !self.has_room_in_tables()) {
+        if is_bound && !self.may_be_bound(conn, Place::Win, key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         match win {
@@ -418,6 +430,9 @@ impl Oracle {
                 Some(_) => None,
                 None => get.binds.then_some(own),
             };
+            if item.bound.is_some() {
+                self.with_winners.insert(key.to_vec());
+            }
         }
         if get.bump {
             item.fetched = true;

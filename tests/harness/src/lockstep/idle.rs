@@ -14,10 +14,8 @@ use super::{Lockstep, Room};
 use crate::alphabet::{Input, KEYS};
 use crate::stores::SEGMENTS_IDLE_MAX;
 
-/// More than one request adds to the tables of locks, waits and wins, in bytes: a wait adds the most, 1,350 and more.
-const TABLES_GROW_MAX: usize = 2048;
-
-/// What of that must be idle besides the segments, which are more than a log needs, in bytes.
+/// What must be idle for the tables of locks, waits and wins besides the segments, in bytes. A wait adds the most to them, 1,350 and
+/// more; but the segments are more than a log needs.
 const TABLES_IDLE_MAX: usize = 1024;
 
 impl<S: Store> Lockstep<S> {
@@ -35,9 +33,7 @@ impl<S: Store> Lockstep<S> {
         let idle = limits
             .memory_bytes_max
             .saturating_sub(store.usage().held_bytes);
-        let tables = self.core.lock_memory_bytes() + TABLES_GROW_MAX;
         self.bytes_max <= limits.memory_bytes_max
-            && tables <= limits.lock_table_bytes_max
             && KEYS.len() * item_bytes <= limits.locked_bytes_max
             && idle >= SEGMENTS_IDLE_MAX * segment_bytes + item_bytes + TABLES_IDLE_MAX
     }

@@ -12,6 +12,7 @@ use latchd_core::fence::Fence;
 use latchd_core::reply::{LockSeen, Refusal};
 use latchd_core::wait::{Notice, Outcome};
 
+use super::tables::Place;
 use super::{Item, Oracle, OwnedReply, Win};
 
 /// Everything there is to know of a lock.
@@ -145,7 +146,10 @@ impl Oracle {
             return self.join(conn, acquire, ms);
         }
         if joins && is_free {
-            if self.has_enough(conn) || !self.has_room_in_tables() {
+            if self.has_enough(conn)
+                || !self.has_room_in_tables(Place::Lock(acquire.mode), key)
+                || !self.may_be_pinned(conn, key, acquire.mode)
+            {
                 return OwnedReply::Refused(Refusal::TooManyLocks);
             }
             let fence = self.grant(conn, key, true, acquire.mode);
@@ -210,7 +214,7 @@ impl Oracle {
             self.counts.lock_deadlocks += 1;
             return OwnedReply::WouldDeadlock(self.lock_seen(key).expect("it is held"));
         }
-        if self.has_enough(conn) || !self.has_room_in_tables() {
+        if self.has_enough(conn) || !self.has_room_in_tables(Place::Wait, key) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         self.counts.lock_waits += 1;
@@ -230,7 +234,7 @@ impl Oracle {
     fn takes_too_long_to_tell(&mut self, key: &[u8]) -> bool {
         let are_too_many = self.locks_of(key).len() > self.limits.wait_chain_max;
         self.judged.too_long_to_tell += u64::from(are_too_many);
-        are_too_many || self.leads_on(key) && !self.has_room_in_tables()
+        are_too_many || self.leads_on(key) && self.lacks(Refusal::TooManyLocks)
     }
 
     /// Whether somebody holds this key who waits for another.
@@ -288,7 +292,9 @@ impl Oracle {
                 self.asked.cmd_lock += 1;
                 self.asked.lock_misses += 1;
                 Outcome::NotFound
-            } else if !is_pinned && !self.may_be_pinned(key) {
+            } else if !is_pinned && self.lacks(Refusal::TooManyLocks)
+                || !self.may_be_pinned(conn, key, first.mode)
+            {
                 self.asked.cmd_lock += 1;
                 Outcome::TooManyLocks
             } else {
@@ -441,7 +447,10 @@ impl Oracle {
             self.counts.lock_contended += 1;
             return Err(Refusal::Locked);
         }
-        if self.has_enough(conn) || !self.may_be_pinned(key) {
+        if self.has_enough(conn)
+            || !self.has_room_in_tables(Place::Lock(mode), key)
+            || !self.may_be_pinned(conn, key, mode)
+        {
             return Err(Refusal::TooManyLocks);
         }
         Ok(self.grant(conn, key, is_of_key, mode))
@@ -459,15 +468,15 @@ impl Oracle {
             is_unheard: false,
         };
         self.locks.entry(key.to_vec()).or_default().push(lock);
+        *self.lock_counts.entry(conn).or_default() += 1;
         self.counts.lock_granted += 1;
         lock.fence
     }
 
     /// Whether `conn` holds as many locks as it may.
     fn has_enough(&mut self, conn: ConnId) -> bool {
-        let locks = self.locks.values().flatten();
-        let held = locks.filter(|lock| lock.owner == conn);
-        let has_enough = held.count() >= self.limits.locks_per_connection_max;
+        let held = self.lock_counts.get(&conn).copied().unwrap_or(0);
+        let has_enough = held >= self.limits.locks_per_connection_max;
         self.judged.too_many_locks += u64::from(has_enough);
         has_enough
     }
@@ -480,7 +489,11 @@ impl Oracle {
 
     fn take_lock(&mut self, key: &[u8], owner: ConnId) {
         if let Some(locks) = self.locks.get_mut(key) {
+            let before = locks.len();
             locks.retain(|lock| lock.owner != owner);
+            if let Some(count) = self.lock_counts.get_mut(&owner) {
+                *count -= before - locks.len();
+            }
             if locks.is_empty() {
                 self.locks.remove(key);
             }

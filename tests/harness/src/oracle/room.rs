@@ -2,14 +2,17 @@
 //!
 //! What nobody holds can be evicted, so only what is held is in the way: of the memory, and of what locks may pin. Where
 //! nothing is evicted all items are, those included that have expired and were not taken out yet.
-//! What takes no more than it took is always had. Of the tables of locks and waits it is not said what they take: there
-//! is room for them.
+//! What takes no more than it took is always had. What the tables of locks and waits take stands in [`super::tables`]; here
+//! there is room for it.
 //!
 //! Of a store that it does not know so well it can be told that there is no room just now, by one who has seen a refusal
 //! ([`Oracle::enter_without_room`]): then it says whether this could be the answer, and what else came of the request.
 
+use super::tables::{Place, own_bytes};
 use super::{Item, Oracle, OwnedReply};
 use crate::alphabet::Input;
+use latchd_core::ConnId;
+use latchd_core::command::Mode;
 use latchd_core::reply::Refusal;
 
 /// How a store takes room of its limit, and how often that mattered.
@@ -32,6 +35,16 @@ pub struct Judged {
     pub too_many_wins: u64,
     /// A wait was refused, since more hold the lock than are looked at to find out whether it would be in vain.
     pub too_long_to_tell: u64,
+    /// A place in the tables was refused, since all of it is taken.
+    pub tables_full: u64,
+    /// A place took the last byte of the tables.
+    pub tables_just_enough: u64,
+    /// Whether the tables had a place turned on something that is over and may still have stood in them.
+    pub tables_unsettled: u64,
+    /// A lock, or more of a held item, was refused since its connection would have more than its share.
+    pub past_share: u64,
+    /// A connection came to have all of its share.
+    pub share_just_enough: u64,
     /// What was asked for just fits: there is not a byte left of the memory, or of what locks may pin.
     pub to_the_byte: u64,
     /// Items were evicted, and counted as what they were.
@@ -53,6 +66,11 @@ impl Judged {
             too_many_locks,
             too_many_wins,
             too_long_to_tell,
+            tables_full,
+            tables_just_enough,
+            tables_unsettled,
+            past_share,
+            share_just_enough,
             to_the_byte,
             evicted,
             limited,
@@ -64,6 +82,11 @@ impl Judged {
         self.too_many_locks += too_many_locks;
         self.too_many_wins += too_many_wins;
         self.too_long_to_tell += too_long_to_tell;
+        self.tables_full += tables_full;
+        self.tables_just_enough += tables_just_enough;
+        self.tables_unsettled += tables_unsettled;
+        self.past_share += past_share;
+        self.share_just_enough += share_just_enough;
         self.to_the_byte += to_the_byte;
         self.evicted += evicted;
         self.limited += limited;
@@ -150,11 +173,11 @@ impl Oracle {
     }
 
     /// Whether a lock, a wait or a win has room in the tables.
-    pub(super) fn has_room_in_tables(&mut self) -> bool {
-        !self.lacks(Refusal::TooManyLocks)
+    pub(super) fn has_room_in_tables(&mut self, place: Place, key: &[u8]) -> bool {
+        !self.lacks(Refusal::TooManyLocks) && self.has_place(place, key)
     }
 
-    fn lacks(&mut self, what: Refusal) -> bool {
+    pub(super) fn lacks(&mut self, what: Refusal) -> bool {
         let is_lacking = self.lack == Some(what);
         self.judged.told_full += u64::from(is_lacking);
         is_lacking
@@ -172,8 +195,12 @@ impl Oracle {
         let is_held = self.locks.contains_key(key);
         let is_in_place = old.is_some() && need == own;
         let is_growing = is_held && need > own;
+        let holder = self.holder(key).filter(|_| is_growing);
+        let is_past_share =
+            holder.is_some_and(|holder| !self.is_within_share(room, holder, need - own, 0));
         let is_too_much = !is_in_place && kept + need > self.limits.memory_bytes_max
-            || is_growing && pinned + need > self.limits.locked_bytes_max;
+            || is_growing && pinned + need > self.limits.locked_bytes_max
+            || is_past_share;
         let is_just_enough = !is_in_place && kept + need == self.limits.memory_bytes_max
             || is_growing && pinned + need == self.limits.locked_bytes_max;
         self.judged.out_of_memory += u64::from(is_too_much);
@@ -181,15 +208,21 @@ impl Oracle {
         !is_too_much
     }
 
-    /// Whether locks may pin the item of a key, if there is one, that none pins yet.
-    pub(super) fn may_be_pinned(&mut self, key: &[u8]) -> bool {
-        if !self.has_room_in_tables() {
-            return false;
-        }
-        let Some((room, item)) = self.room.zip(self.items.get(key)) else {
+    /// Whether `conn` may have a lock of a key, in this mode: what all locks pin is within its bound, and what its own take
+    /// within its share. Who shares a lock pins nothing anew, and is charged for the whole.
+    pub(super) fn may_be_pinned(&mut self, conn: ConnId, key: &[u8], mode: Mode) -> bool {
+        let Some(room) = self.room else {
             return true;
         };
-        let pinned = self.held_bytes_besides(room, key) + room.cost(key, item.value.len());
+        let item = self.items.get(key);
+        let item_bytes = item.map_or(0, |item| room.cost(key, item.value.len()));
+        if !self.is_within_share(room, conn, item_bytes, own_bytes(mode, key)) {
+            return false;
+        }
+        if item_bytes == 0 || self.locks.contains_key(key) {
+            return true;
+        }
+        let pinned = self.held_bytes_besides(room, key) + item_bytes;
         let may_be = pinned <= self.limits.locked_bytes_max;
         self.judged.too_much_pinned += u64::from(!may_be);
         self.judged.to_the_byte += u64::from(pinned == self.limits.locked_bytes_max);
@@ -221,7 +254,7 @@ impl Oracle {
 }
 
 impl ByItem {
-    const fn cost(self, key: &[u8], value_bytes: usize) -> usize {
+    pub(super) const fn cost(self, key: &[u8], value_bytes: usize) -> usize {
         self.overhead_bytes + key.len() + value_bytes
     }
 }

@@ -10,6 +10,7 @@ use latchd_core::reply::Refusal;
 use latchd_core::time::Exptime;
 use latchd_core::wait::{Notice, Outcome};
 
+use super::tables::Place;
 use super::{Oracle, OwnedReply};
 
 /// Whose a win is, if it ends with its winner.
@@ -63,7 +64,7 @@ impl Oracle {
         if !self.open.contains(&conn) {
             return OwnedReply::Refused(Refusal::ConnectionClosed);
         }
-        if self.has_won_enough(conn) || !self.has_room_in_tables() {
+        if !self.may_be_bound(conn, Place::Get, get.key.as_bytes()) {
             return OwnedReply::Refused(Refusal::TooManyLocks);
         }
         self.counts.get_waits += 1;
@@ -80,11 +81,30 @@ impl Oracle {
         OwnedReply::Waits
     }
 
+    /// Whether the win of `key` may be bound to `conn`, or waited for by it.
+    pub(super) fn may_be_bound(&mut self, conn: ConnId, place: Place, key: &[u8]) -> bool {
+        !self.has_won_enough(conn) && self.has_room_in_tables(place, key)
+    }
+
+    /// Every win that ends with its winner, of items that are gone as well.
+    pub(super) fn winners(&self) -> impl Iterator<Item = (&Vec<u8>, Winner)> {
+        let winner = |key| self.items.get(key).and_then(|item| item.bound);
+        self.with_winners
+            .iter()
+            .filter_map(move |key| Some((key, winner(key)?)))
+    }
+
     /// Whether as many wins are bound to `conn` as may be.
-    pub(super) fn has_won_enough(&mut self, conn: ConnId) -> bool {
-        let is_its = |winner: &Winner| winner.conn == conn;
-        let items = self.items.iter();
-        let wins = items.filter(|(_, item)| item.bound.as_ref().is_some_and(is_its));
+    fn has_won_enough(&mut self, conn: ConnId) -> bool {
+        let items = &self.items;
+        let has_winner = |key: &Vec<u8>| {
+            items
+                .get(key)
+                .and_then(|item| item.bound.as_ref())
+                .is_some()
+        };
+        self.with_winners.retain(has_winner);
+        let wins = self.winners().filter(|(_, winner)| winner.conn == conn);
         let wins = wins.filter(|(key, _)| self.visible(key).is_some());
         let has_enough = wins.count() >= self.limits.bound_wins_per_connection_max;
         self.judged.too_many_wins += u64::from(has_enough);
@@ -150,6 +170,7 @@ impl Oracle {
                 is_unheard: true,
                 stays: first.binds,
             });
+            self.with_winners.insert(key.to_vec());
             (item.won, item.open) = (true, false);
         }
         Outcome::Granted
@@ -189,9 +210,7 @@ impl Oracle {
 
     /// The connection has ended: its place is gone, and its wins are open, the locks of their keys being free.
     pub(super) fn end_wins(&mut self, conn: ConnId) {
-        let is_its = |winner: &Winner| winner.conn == conn;
-        let items = self.items.iter();
-        let won = items.filter(|(_, item)| item.bound.as_ref().is_some_and(is_its));
+        let won = self.winners().filter(|(_, winner)| winner.conn == conn);
         let keys: Vec<Vec<u8>> = won.map(|(key, _)| key.clone()).collect();
         for key in keys {
             if self.own(&key, conn).is_some() {

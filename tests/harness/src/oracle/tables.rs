@@ -1,0 +1,181 @@
+//! What the tables of locks, waits and wins take, and who may have one more place in them.
+//!
+//! Each place takes so many bytes besides its key, however many there are, and of a wait also what it may become: so whoever
+//! has waited finds room. All of it together is within its bound, and what one connection has of locks, with the items that
+//! they pin, within its share: one place more is had if and only if that stays so.
+//!
+//! What is over may stand in the tables a while longer; whoever sees what the tables take says so
+//! ([`Oracle::see_tables`]). As long as it only fits without that, who asks is believed to have it or not. Where nobody looks
+//! there is a place for everything: everything would have to be counted with each request.
+//!
+//! Source: docs/OPERATIONS.md, "Bounds".
+
+use std::collections::BTreeSet;
+
+use latchd_core::ConnId;
+use latchd_core::command::Mode;
+
+use super::Oracle;
+use super::room::ByItem;
+
+/// A lock that nobody shares, in bytes: itself, and its place in the list of its holder.
+const LOCK_BYTES: usize = 176 + 64;
+
+/// A lock that is shared, whoever shares it, in bytes.
+const SHARED_BYTES: usize = 176;
+
+/// The part of one of those, and its place in the list of its holder, in bytes.
+const SHARE_BYTES: usize = 336 + 64;
+
+/// The place that a holder has besides when somebody waits for it, in bytes.
+const AWAITED_BYTES: usize = 64;
+
+/// One who waits for a lock, in bytes; and its key, twice.
+const WAIT_BYTES: usize = 768;
+
+/// A win that ends with its winner, in bytes.
+const WIN_BYTES: usize = 192;
+
+/// A get that waits, in bytes; and its key, twice.
+const GET_BYTES: usize = 640;
+
+/// What wants a place in the tables.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// A lock, or a part in one.
+    Lock(Mode),
+    /// One who waits for a lock.
+    Wait,
+    /// A win that is bound.
+    Win,
+    /// A get that waits for a value, or for a win.
+    Get,
+}
+
+/// What was seen of the tables when something was asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Tables {
+    /// What they took, that included which was over, in bytes.
+    bytes: usize,
+    /// There was no place.
+    is_refused: bool,
+}
+
+impl Oracle {
+    /// Before `input` comes, the tables take so many bytes, and what is asked for is refused a place or not.
+    pub const fn see_tables(&mut self, bytes: usize, is_refused: bool) {
+        self.tables = Some(Tables { bytes, is_refused });
+    }
+
+    /// What the tables take if nothing that is over stands in them, in bytes.
+    #[must_use]
+    pub fn tables_bytes(&self) -> usize {
+        let locks = self.locks.iter().map(|(key, locks)| {
+            let shared = match locks.first() {
+                Some(first) if first.mode.is_shared() => SHARED_BYTES,
+                Some(_) | None => 0,
+            };
+            let own: usize = locks.iter().map(|lock| own_bytes(lock.mode, key)).sum();
+            // Each who shares is charged for the whole of what is shared, which is there once.
+            own - (locks.len() * shared - shared)
+        });
+        let awaited: BTreeSet<_> = self.waits.iter().map(|it| it.key.as_slice()).collect();
+        let awaited = awaited.into_iter().map(|key| self.awaited_bytes(key));
+        let waits = self.waits.iter().map(|it| wait_bytes(&it.key));
+        let gets = self.gets.iter().map(|it| get_bytes(&it.key));
+        let wins = self.bound_wins().map(win_bytes);
+        locks
+            .chain(awaited)
+            .chain(waits)
+            .chain(gets)
+            .chain(wins)
+            .sum()
+    }
+
+    /// How many wins are bound of items that are there.
+    #[must_use]
+    pub fn bound_win_count(&self) -> usize {
+        self.bound_wins().count()
+    }
+
+    fn bound_wins(&self) -> impl Iterator<Item = &[u8]> {
+        let keys = self.winners().map(|(key, _)| key.as_slice());
+        keys.filter(|key| self.visible(key).is_some())
+    }
+
+    /// Whether the tables have a place for one more thing, of this key.
+    pub(super) fn has_place(&mut self, place: Place, key: &[u8]) -> bool {
+        let Some(tables) = self.tables else {
+            return true;
+        };
+        let need = match place {
+            Place::Lock(mode) => own_bytes(mode, key),
+            Place::Wait if self.queue(key).next().is_some() => wait_bytes(key),
+            Place::Wait => wait_bytes(key) + self.awaited_bytes(key),
+            Place::Win => win_bytes(key),
+            Place::Get => get_bytes(key),
+        };
+        let max = self.limits.lock_table_bytes_max;
+        let least = self.tables_bytes() + need;
+        if least > max {
+            self.judged.tables_full += 1;
+            return false;
+        }
+        if tables.bytes + need > max {
+            self.judged.tables_unsettled += 1;
+            return !tables.is_refused;
+        }
+        self.judged.tables_just_enough += u64::from(least == max);
+        true
+    }
+
+    /// Whether `conn` may have `table_bytes` more of the tables, and pin `pinned_bytes` more.
+    pub(super) fn is_within_share(
+        &mut self,
+        room: ByItem,
+        conn: ConnId,
+        pinned_bytes: usize,
+        table_bytes: usize,
+    ) -> bool {
+        let locks = self.locks.iter();
+        let own = locks.filter_map(|(key, locks)| {
+            let own = locks.iter().find(|lock| lock.owner == conn)?;
+            let item = self.items.get(key);
+            let pinned = item.map_or(0, |item| room.cost(key, item.value.len()));
+            Some(pinned + own_bytes(own.mode, key))
+        });
+        let all = own.sum::<usize>() + pinned_bytes + table_bytes;
+        let max = self.limits.lock_bytes_per_connection_max;
+        self.judged.past_share += u64::from(all > max);
+        self.judged.share_just_enough += u64::from(all == max);
+        all <= max
+    }
+
+    /// What the holders of a key have of the tables since somebody waits for it, in bytes.
+    fn awaited_bytes(&self, key: &[u8]) -> usize {
+        self.locks_of(key).len() * (AWAITED_BYTES + key.len())
+    }
+}
+
+/// What a lock takes for which its holder is charged, in bytes.
+pub(super) const fn own_bytes(mode: Mode, key: &[u8]) -> usize {
+    let of_mode = match mode {
+        Mode::Exclusive => LOCK_BYTES,
+        Mode::Shared { .. } => SHARED_BYTES + SHARE_BYTES,
+    };
+    of_mode + key.len()
+}
+
+/// What one who waits for a lock takes, with the largest that it may become, in bytes.
+const fn wait_bytes(key: &[u8]) -> usize {
+    WAIT_BYTES + 2 * key.len() + SHARED_BYTES + SHARE_BYTES + key.len()
+}
+
+const fn win_bytes(key: &[u8]) -> usize {
+    WIN_BYTES + key.len()
+}
+
+/// What a get takes that waits, with the win that it may become, in bytes.
+const fn get_bytes(key: &[u8]) -> usize {
+    GET_BYTES + 2 * key.len() + win_bytes(key)
+}
