@@ -3,6 +3,8 @@
 //! `LATCHD_STORE_SEQUENCES` says how many sequences of calls each store hears (8 if it is not set),
 //! and `LATCHD_SEED` where their random numbers start.
 
+mod refusals;
+
 use arbitrary::Unstructured;
 use latchd_core::Limits;
 use latchd_core::item::{Cas, ItemHeader};

@@ -50,6 +50,8 @@ pub(super) struct Segment<B> {
     pub(super) epoch: u64,
     pub(super) queue: Queue,
     pub(super) state: State,
+    /// It was sealed before a record did not fit into it.
+    pub(super) is_short: bool,
     /// Which list of [`Row::Slack`] it is in.
     pub(super) slack_class: u8,
     links: [Links; 2],
@@ -68,6 +70,7 @@ impl<B: Block> Default for Segment<B> {
             epoch: 0,
             queue: Queue::Small,
             state: State::Bare,
+            is_short: false,
             slack_class: 0,
             links: [Links::default(); 2],
         }
@@ -143,6 +146,7 @@ impl<B: Block> Segment<B> {
         self.block.clear();
         self.live_bytes = 0;
         self.locked_bytes = 0;
+        self.is_short = false;
     }
 
     /// What its living items take, in bytes, huge values included.
@@ -150,14 +154,15 @@ impl<B: Block> Segment<B> {
         self.live_bytes as usize + self.huge_bytes
     }
 
-    /// What could be won back by carrying away what must stay, in bytes. The end that no record
-    /// fitted into is not counted: carrying the records elsewhere would not win it.
-    pub(super) fn slack_bytes(&self) -> usize {
+    /// What could be won back by carrying away what must stay, in bytes, of a segment that has `room` bytes. The end that no
+    /// record fitted into is not counted: carrying the records elsewhere would not win it. That of a short one is.
+    pub(super) fn slack_bytes(&self, room: usize) -> usize {
         let staying = match self.queue {
             Queue::Pinned => self.locked_bytes,
             Queue::Small | Queue::Main | Queue::Flushed => self.live_bytes,
         };
-        self.len() - staying as usize
+        let filled = if self.is_short { room } else { self.len() };
+        filled - staying as usize
     }
 
     #[cfg(test)]

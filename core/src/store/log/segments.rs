@@ -150,7 +150,7 @@ impl<B: Block> Log<B> {
 
     /// Opens a spare segment, of which there is one, for `queue`.
     pub(super) fn open(&mut self, queue: Queue) {
-        self.seal(queue);
+        self.seal_full(queue);
         let id = self.spare.oldest().expect("the caller has seen one");
         self.spare.unlink(&mut self.segments, id);
         self.serial += 1;
@@ -164,11 +164,19 @@ impl<B: Block> Log<B> {
         line.open = Some(id);
     }
 
-    /// Ends the open segment of `queue`, if there is one.
-    pub(super) fn seal(&mut self, queue: Queue) {
+    /// Ends the open segment of `queue`, if there is one, since the next record does not fit into it.
+    fn seal_full(&mut self, queue: Queue) {
         if let Some(id) = self.queues.line_mut(queue).open.take() {
             self.enlist(id);
         }
+    }
+
+    /// Ends the open segment of `queue`, if there is one, though it is not full: what it leaves unused is slack.
+    pub(super) fn seal(&mut self, queue: Queue) {
+        if let Some(id) = self.queues.line(queue).open {
+            self.segments[id as usize].is_short = true;
+        }
+        self.seal_full(queue);
     }
 
     fn enlist(&mut self, id: SegmentId) {
@@ -428,7 +436,8 @@ impl<B: Block> Log<B> {
     }
 
     fn slack_class(&self, id: SegmentId) -> u8 {
-        let slack = self.segments[id as usize].slack_bytes();
+        let room = self.geometry.segment_room();
+        let slack = self.segments[id as usize].slack_bytes(room);
         let class = self.geometry.segments_in(slack * SLACK_CLASSES);
         u8::try_from(class).expect("a segment has no more slack than bytes")
     }

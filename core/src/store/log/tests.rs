@@ -802,3 +802,33 @@ fn no_item_is_listed_twice_when_the_index_has_shrunk() {
         }
     }
 }
+
+/// A segment that was not full when it was sealed has room that can be won: with one locked item in each, there was none left
+/// for anything, and there stayed none when nothing was locked any more.
+#[test]
+fn what_was_locked_alone_in_a_segment_makes_room_again() {
+    let mut limits = limits(128 << 10);
+    limits.value_bytes_max = 1 << 10;
+    let mut bench = Bench::of(LogStore::with_segments(
+        &limits,
+        SipHash::new([3, 4]),
+        4 << 10,
+    ));
+    let mut number = 0;
+    for round in 0..20 {
+        let first = number;
+        while bench.put(&name(number), locked(), &[0; 700]).is_ok() {
+            number += 1;
+        }
+        // Five of them fill a segment, and of 32 segments some are always free.
+        assert!(
+            number - first > 5 * 16,
+            "{} in round {round}",
+            number - first
+        );
+        for locked in first..number {
+            bench.unlock(&name(locked));
+        }
+        bench.store.check();
+    }
+}
