@@ -303,11 +303,12 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         counters: &mut Counters,
     ) -> Option<Bit> {
         if self.drain.is_some() {
-            let bit = self.drain_record(now, counters).ok();
-            if bit.is_none() {
-                self.abandon_drain();
+            if let Ok(bit) = self.drain_record(now, counters) {
+                return Some(bit);
             }
-            return bit;
+            // There is nowhere to carry to. A flush may have ended what there was: then a sweep gives room.
+            self.abandon_drain();
+            self.oldest_flushed()?;
         }
         // What is not there any more goes before what is; where little of it was found, only after
         // another segment was emptied, since there may be little of it in each.

@@ -380,6 +380,26 @@ impl<B: Block> Log<B> {
         line.segments.push(&mut self.segments, id);
         line.weight += weight;
         self.settle(id);
+        self.reopen(id);
+    }
+
+    /// Opens a sealed segment again that is the newest of the pinned ones, if it is short and has more room than the one that is
+    /// open there: a flush has ended the one that was there to carry to, and there may be no other.
+    fn reopen(&mut self, id: SegmentId) {
+        let line = self.queues.line(Queue::Pinned);
+        let segment = &self.segments[id as usize];
+        let len_of = |open: SegmentId| self.segments[open as usize].len();
+        let is_roomier = line.open.is_none_or(|open| segment.len() < len_of(open));
+        if segment.state != State::Sealed || !segment.is_short || !is_roomier {
+            return;
+        }
+        self.seal(Queue::Pinned);
+        let segment = &mut self.segments[id as usize];
+        segment.state = State::Open;
+        segment.is_short = false;
+        let class = segment.slack_class;
+        self.slack[usize::from(class)].unlink(&mut self.segments, id);
+        self.queues.line_mut(Queue::Pinned).open = Some(id);
     }
 
     /// The segment with the most slack, if that is at least `class` parts of [`SLACK_CLASSES`].
