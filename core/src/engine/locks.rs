@@ -437,8 +437,10 @@ impl<S: Store> Core<S> {
         self.store.set_header(slot, header);
         if self.outlives(holding, &header) {
             Ok(header)
-        } else {
+        } else if holding.flush_pending {
             Err(self.store.remove(slot))
+        } else {
+            Err(self.reclaim(slot, &header))
         }
     }
 

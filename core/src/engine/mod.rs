@@ -445,13 +445,18 @@ impl<S: Store> Core<S> {
             };
         }
         if self.is_past(&header) {
-            let counters = &mut self.stats.counters;
-            counters.get_expired += 1;
-            counters.reclaimed += 1;
-            counters.expired_unfetched += u64::from(!header.fetched);
-            return Err(self.store.remove(slot));
+            self.stats.counters.get_expired += 1;
+            return Err(self.reclaim(slot, &header));
         }
         Ok((slot, header))
+    }
+
+    /// Takes out an item whose TTL has passed.
+    fn reclaim(&mut self, slot: S::Slot, header: &ItemHeader) -> S::Vacancy {
+        let counters = &mut self.stats.counters;
+        counters.reclaimed += 1;
+        counters.expired_unfetched += u64::from(!header.fetched);
+        self.store.remove(slot)
     }
 
     /// Whether the TTL of an item has passed.

@@ -335,10 +335,7 @@ impl<S: Store> Core<S> {
             return self.look_up(key);
         }
         if !header.locked && self.is_past(&header) {
-            let counters = &mut self.stats.counters;
-            counters.reclaimed += 1;
-            counters.expired_unfetched += u64::from(!header.fetched);
-            self.store.remove(slot);
+            self.reclaim(slot, &header);
             return None;
         }
         Some((slot, header))

@@ -132,6 +132,25 @@ fn an_item_that_is_found_expired_is_counted_as_such() {
     );
 }
 
+/// However the lock ends: its item goes because its time is over, unless a flush has come over it.
+#[test]
+fn an_item_that_goes_with_its_lock_is_counted_as_expired() {
+    for (is_flushed, reclaimed) in [(false, 1), (true, 0)] {
+        let mut bench = Bench::new();
+        bench.ask(A, expiring("k", 1));
+        bench.ask(A, lock("k"));
+        if is_flushed {
+            bench.ask(B, GlobalCommand::FlushAll { at: Exptime::Never });
+        }
+        bench.now_ms = 2_000;
+        assert_eq!(stats(&mut bench).0.reclaimed, 0);
+        assert_eq!(bench.ask(A, unlock("k")), Reply::Unlocked);
+        let (seen, gauges) = stats(&mut bench);
+        let counted = (seen.reclaimed, seen.expired_unfetched);
+        assert_eq!((counted, gauges.curr_items), ((reclaimed, reclaimed), 0));
+    }
+}
+
 #[test]
 fn a_value_that_is_too_large_is_counted_where_it_is_refused() {
     let mut bench = Bench::new();
