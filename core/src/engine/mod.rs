@@ -219,6 +219,7 @@ impl<S: Store> Core<S> {
         if self.has_wins()
             && let Some(command) = command
         {
+            self.note_expired(command.key());
             if let ItemCommand::Get(get) = command {
                 self.spare_win(conn, get);
             }

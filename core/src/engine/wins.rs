@@ -67,6 +67,20 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// A request asks for `key`. If its item has expired and had a bound win, the request has found it so, though
+    /// whoever looks after the win takes it out first.
+    #[cold]
+    pub(super) fn note_expired(&mut self, key: Key<'_>) {
+        if self.bound_wins.get(key).is_some()
+            && self.win_waits.waiting(key) == 0
+            && let Ok((_, header)) = self.store.find_item(key)
+            && !header.locked
+            && self.is_past(&header)
+        {
+            self.stats.counters.get_expired += 1;
+        }
+    }
+
     /// Gives those who wait for `key` what there is, in their order: until one of them has the win, or another has it
     /// already.
     fn serve(&mut self, key: Key<'_>, item: Option<Item<S>>) {

@@ -187,6 +187,16 @@ fn an_item_is_found_expired_as_ever_while_another_is_won() {
     assert_eq!((counters.get_expired, counters.reclaimed), (1, 1));
 }
 
+#[test]
+fn an_item_whose_win_is_bound_is_found_expired_as_ever() {
+    let mut bench = bench();
+    assert_eq!(bench.win(A, bound("k")), Win::Won);
+    bench.let_pass(31_000);
+    assert_eq!(bench.value("k"), None);
+    let counters = &bench.core.stats.counters;
+    assert_eq!((counters.get_expired, counters.reclaimed), (1, 1));
+}
+
 /// Also where no win is bound, so that nothing but the queue of those who wait knows of the key.
 #[test]
 fn an_eviction_is_noticed_by_the_next_tick_for_those_who_only_wait() {
