@@ -143,6 +143,7 @@ fn the_engine_does_what_the_oracle_does() {
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
+    assert_gone(&SEEN, &["found_expired", "shown_expired"]);
     // The oracle evicts nothing, so it is played with room enough.
     assert_seen(&SEEN, |request, reply| {
         needs_bound(request, reply) || needs_scarcity(request, reply)
@@ -170,6 +171,7 @@ fn scarce_memory_breaks_no_promise() {
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
+    assert_gone(&SEEN, &["found_expired", "shown_expired", "shown_eviction"]);
     let seen = SEEN.lock().expect("nobody panics here").clone();
     let (seen, judged, _) = seen.expect("something was played");
     assert_judged(&judged, true);
@@ -208,6 +210,7 @@ fn without_eviction_everything_stays() {
     }
 
     check_with_fewer(&(property as fn(Vec<DrawnOp>) -> TestResult), 4);
+    assert_gone(&SEEN, &["crawled_all"]);
     let seen = SEEN.lock().expect("nobody panics here").take();
     let (seen, judged, _) = seen.expect("something was played");
     assert_judged(&judged, false);
@@ -233,6 +236,15 @@ fn without_eviction_everything_stays_in_the_log() {
     }
 
     check_with_fewer(&(property as fn(Vec<DrawnOp>) -> TestResult), 4);
+    assert_gone(
+        &SEEN,
+        &[
+            "found_expired",
+            "found_flushed",
+            "crawled_all",
+            "shown_expired",
+        ],
+    );
     let seen = SEEN.lock().expect("nobody panics here").take();
     let (seen, judged, had_idle) = seen.expect("something was played");
     println!("{judged:?}, idle {had_idle}");
@@ -265,6 +277,7 @@ fn the_engine_does_what_the_oracle_does_on_the_log() {
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
+    assert_gone(&SEEN, &["found_expired", "found_flushed", "shown_expired"]);
     assert_seen(&SEEN, |request, reply| {
         needs_bound(request, reply) || needs_scarcity(request, reply)
     });
@@ -287,6 +300,17 @@ fn scarce_memory_breaks_no_promise_on_the_log() {
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnOp>) -> TestResult));
+    assert_gone(
+        &SEEN,
+        &[
+            "found_expired",
+            "found_flushed",
+            "crawled_all",
+            "active",
+            "shown_expired",
+            "shown_eviction",
+        ],
+    );
     let seen = SEEN.lock().expect("nobody panics here").clone();
     let (_, judged, had_idle) = seen.expect("something was played");
     println!("{judged:?}, idle {had_idle}");
@@ -337,6 +361,7 @@ fn who_wins_and_who_waits_for_it_is_as_the_oracle_says() {
     }
 
     check_on_all_cores(&(property as fn(Vec<DrawnRead>) -> TestResult));
+    assert_gone(&SEEN, &["found_expired", "shown_expired", "shown_wins"]);
     let judged = SEEN.lock().expect("nobody panics here").clone();
     let refused = judged.expect("something was played").1.too_many_wins;
     println!("{refused} had as many wins as they may");
@@ -523,6 +548,8 @@ fn assert_judged(judged: &Judged, evicts: bool) {
         limited,
         limit_refused,
         told_full,
+        // `assert_gone`.
+        gone: _,
     } = *judged;
     for (what, count) in [
         ("out of memory", out_of_memory),
@@ -537,6 +564,27 @@ fn assert_judged(judged: &Judged, evicts: bool) {
     assert_eq!(told_full, 0, "the oracle knows what fits");
     assert_eq!(evicted > 20, evicts, "{evicted} items were evicted");
     assert!(evicts || evicted == 0, "{evicted} items were evicted");
+}
+
+/// What becomes of items was counted and shown often enough: this, and what can become of them everywhere.
+fn assert_gone(seen: &Seen, also: &[&str]) {
+    const ALWAYS: [&str; 7] = [
+        "reclaimed",
+        "unfetched",
+        "with_lock",
+        "crawled",
+        "shown",
+        "shown_locked",
+        "shown_oldest",
+    ];
+    let seen = seen.lock().expect("nobody panics here");
+    let (_, judged, _) = seen.as_ref().expect("something was played");
+    let gone = judged.gone.each();
+    println!("{gone:?}");
+    for (what, count) in gone {
+        let is_needed = ALWAYS.contains(&what) || also.contains(&what);
+        assert!(count > 10 || !is_needed, "{what} was judged {count} times");
+    }
 }
 
 /// P1 and P2 of the table of pairs.

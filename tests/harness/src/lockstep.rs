@@ -10,12 +10,14 @@
 //!   they may.
 //!
 //! Where memory is scarce the core may evict what the oracle does not: an item that nobody holds and that it was not
-//! just told to keep; what the core counts of those is compared. If the store takes room by the item, the oracle knows what
+//! just told to keep. What the core counts of that, and of what has expired, is compared as well ([`gone`]). If the store takes room by the item, the oracle knows what
 //! is refused for want of it, also when the limit of memory has changed. Beside a log the core is believed when it refuses
 //! what needs room and is forbidden by nothing else: then all is as in a server without room, counters included. It is not
 //! believed while so much of the limit is not even allocated that there must be room: then it refuses nothing for want of it
 //! and evicts nothing.
 
+mod gauges;
+mod gone;
 mod idle;
 
 use std::any::Any;
@@ -32,9 +34,11 @@ use latchd_core::store::Store;
 use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant};
 
+pub use gauges::Sizes;
+pub use gone::{is_reset, there};
 use idle::needs_room;
 
-use crate::oracle::{ByItem, Evicted, Item, Judged, Oracle, OwnedReply, Waiting};
+use crate::oracle::{ByItem, Gone, Item, Judged, Oracle, OwnedReply, Waiting};
 
 /// A core and an oracle that have seen the same events.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub struct Lockstep<S> {
     bytes_max: usize,
     /// How often a log was asked for room that there had to be.
     had_idle: u64,
+    before: gone::Before,
+    gone: Gone,
 }
 
 /// Whether there is room for every item.
@@ -91,6 +97,8 @@ impl<S: Store> Lockstep<S> {
             room,
             bytes_max,
             had_idle: 0,
+            before: gone::Before::default(),
+            gone: Gone::default(),
         };
         for number in 0..CLIENTS {
             let client = ClientNumber::new(u8::try_from(number).expect("a few"));
@@ -100,10 +108,12 @@ impl<S: Store> Lockstep<S> {
         lockstep
     }
 
-    /// How often the oracle was asked for room.
+    /// How often the oracle was asked for room, and what has become of items.
     #[must_use]
     pub const fn judged(&self) -> Judged {
-        self.oracle.judged()
+        let mut judged = self.oracle.judged();
+        judged.gone.add(&self.gone);
+        judged
     }
 
     /// How often a log was asked for room while so much was idle that it had to have it.
@@ -140,6 +150,7 @@ impl<S: Store> Lockstep<S> {
         let evicted_before = self.oracle.judged().evicted;
         let tables_before = self.core.lock_memory_bytes();
         let reply = input.enter(&mut self.core, now);
+        let shown = gauges::shown(reply.as_ref());
         if let (Some(asked), Some(reply)) = (&asked, &reply) {
             pairs.note(asked, reply);
             self.environment.learn(asked, reply);
@@ -179,12 +190,18 @@ impl<S: Store> Lockstep<S> {
         self.compare_notices(pairs)?;
         self.compare_items(&input)?;
         self.compare_tables()?;
+        self.compare_gauges(shown)?;
         self.had_idle += u64::from(has_idle);
         if has_idle && self.oracle.judged().evicted > evicted_before {
             return Err("something was evicted, and there was room".into());
         }
         let used = self.core.store().usage().held_bytes;
         let limit = self.core.limits().memory_bytes_max;
+        if limit != limit_before && !matches!(input, Input::Memory { bytes } if bytes == limit) {
+            return Err(format!(
+                "the limit is {limit} bytes, and nobody asked for that"
+            ));
+        }
         if let Input::Memory { bytes } = input
             && bytes == limit
         {
@@ -306,20 +323,7 @@ impl<S: Store> Lockstep<S> {
                 }
             }
         }
-        for key in evicted {
-            self.oracle.evict(&key);
-        }
-        if !self.core.limits().evict {
-            // When that is depends on the store, and what it has not taken out is in the way.
-            let store = self.core.store();
-            let is_there =
-                |bytes: &[u8]| Key::new(bytes).is_some_and(|key| store.find(key).is_ok());
-            self.oracle.strike_expired(is_there);
-        }
-        let (due, told) = (self.oracle.evicted(), Evicted::of(self.core.counters()));
-        if told != due {
-            return Err(format!("evicted: expected {due:?}\n         got {told:?}"));
-        }
+        self.compare_gone(input, &evicted)?;
         for bytes in KEYS {
             let key = Key::new(bytes).expect("a legal key");
             let locks = self.core.locks();

@@ -11,7 +11,10 @@
 
 mod answer;
 mod asked;
+mod crawled;
 mod evicted;
+mod expired;
+mod gone;
 mod locks;
 mod room;
 mod store;
@@ -34,9 +37,15 @@ use latchd_core::{ConnId, Limits};
 
 use crate::alphabet::Input;
 
+use evicted::LastEvicted;
+use expired::Remains;
+
 pub use answer::{Counts, OwnedReply, Seen, Win};
 pub use asked::Asked;
+pub use crawled::{Between, Crawled};
 pub use evicted::Evicted;
+pub use expired::{Expired, There};
+pub use gone::Gone;
 pub use locks::{Lock, Waiting};
 pub use room::{ByItem, Judged};
 pub use wins::{Getting, Winner};
@@ -75,6 +84,8 @@ pub struct Oracle {
     counts: Counts,
     asked: Asked,
     evicted: Evicted,
+    last_evicted: LastEvicted,
+    remains: Remains,
     /// `None` if there is room for everything.
     room: Option<ByItem>,
     /// What asks for room now is refused so.
@@ -100,6 +111,8 @@ pub struct Item {
     pub accessed_ms: u64,
     /// Somebody fetched it since it was stored.
     pub fetched: bool,
+    /// Somebody has used what is under its key since there is something, whatever was stored there meanwhile.
+    pub used: bool,
     /// Marked out of date.
     pub stale: bool,
     /// Somebody was told to recache it.
@@ -137,6 +150,8 @@ impl Oracle {
             counts: Counts::default(),
             asked: Asked::default(),
             evicted: Evicted::default(),
+            last_evicted: LastEvicted::default(),
+            remains: Remains::default(),
             room: None,
             lack: None,
             tables: None,
@@ -153,6 +168,7 @@ impl Oracle {
     /// It is `now_ms`, and what was due up to then has happened.
     fn come_to(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
+        self.end_doubt();
         let is_flushed = self.flush_due_ms.is_some_and(|due| due <= self.now_ms);
         if is_flushed {
             self.flush();
@@ -205,19 +221,11 @@ impl Oracle {
             .filter_map(|key| Some((key.as_slice(), self.visible(key)?)))
     }
 
-    /// Items whose time is over, and that nobody holds, are struck unless they are still in the way.
-    pub fn strike_expired(&mut self, is_there: impl Fn(&[u8]) -> bool) {
-        let (locks, now_ms) = (&self.locks, self.now_ms);
-        self.items.retain(|key, item| {
-            let is_past = item.gone_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
-            !is_past || locks.contains_key(key) || is_there(key)
-        });
-    }
-
     fn answer(&mut self, conn: ConnId, command: &Command<'_>) -> OwnedReply {
         match command {
             Command::Item(command) => {
                 let reply = self.answer_item(conn, command);
+                self.came_for(command.key().as_bytes());
                 // What a get does to a TTL is noticed with the next event.
                 if !matches!(command, ItemCommand::Get(_)) {
                     self.serve_gets(command.key().as_bytes());
@@ -231,9 +239,7 @@ impl Oracle {
     fn answer_item(&mut self, conn: ConnId, command: &ItemCommand<'_>) -> OwnedReply {
         let key = command.key().as_bytes();
         // An item that is gone and not held might as well never have been.
-        if self.visible(key).is_none() {
-            self.items.remove(key);
-        }
+        self.come_for(key);
         match command {
             ItemCommand::Get(get) => self.get(conn, get),
             ItemCommand::Set(set) => self.set(conn, set),
@@ -333,7 +339,6 @@ impl Oracle {
             GlobalCommand::StatsReset => {
                 self.counts = Counts::default();
                 self.asked = Asked::default();
-                self.evicted = Evicted::default();
                 OwnedReply::Ok
             }
         }
@@ -347,6 +352,9 @@ impl Oracle {
         if get.wait_ms == 0 || !get.recaches || !is_won {
             self.count_get(&get.steps, !made);
             self.asked.cmd_lock += u64::from(get.lock);
+            if made {
+                self.miss(key);
+            }
         }
         if made {
             let holder = self.holder(key);
@@ -435,7 +443,7 @@ impl Oracle {
             }
         }
         if get.bump {
-            item.fetched = true;
+            (item.fetched, item.used) = (true, true);
             item.accessed_ms = now_ms;
         }
         // What is made and gone at once is shown and not kept, whoever holds the key.
@@ -509,8 +517,7 @@ impl Oracle {
 
     fn flush(&mut self) {
         self.flush_due_ms = None;
-        let locks = &self.locks;
-        self.items.retain(|key, _| locks.contains_key(key));
+        self.take_unheld();
         for item in self.items.values_mut() {
             item.flush_pending = true;
         }
@@ -531,6 +538,7 @@ impl Oracle {
             gone_at_ms: self.gone_at(exptime),
             accessed_ms: self.now_ms,
             fetched: false,
+            used: false,
             stale: false,
             won: false,
             bound: None,

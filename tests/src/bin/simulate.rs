@@ -135,6 +135,7 @@ fn is_all_judged(seeds: u64, tally: &Tally) -> bool {
             tally.judged_scarce,
         ),
         (SEEDS_OF_ALL_KINDS, "at the edge", tally.judged_edge),
+        (SEEDS_OF_ALL_KINDS, "an item that expired", tally.reclaimed),
         (SEEDS_FOR_ALL_PAIRS, "an eviction", tally.followed),
         (SEEDS_FOR_ALL_PAIRS, "a refusal", tally.believed),
     ];

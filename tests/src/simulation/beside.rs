@@ -17,13 +17,15 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use latchd_core::command::{Command, GlobalCommand, ScanCursor};
+use latchd_core::engine::Event;
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
+use latchd_core::store::Store;
 use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant, Limits};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
-use latchd_harness::lockstep::{is_same, steps};
-use latchd_harness::oracle::{Evicted, Oracle, OwnedReply};
+use latchd_harness::lockstep::{Sizes, is_reset, is_same, steps, there};
+use latchd_harness::oracle::{Between, Crawled, Evicted, Expired, Oracle, OwnedReply};
 use latchd_harness::strict::StrictCore;
 
 use super::auditor::Breach;
@@ -41,6 +43,10 @@ pub(super) struct Beside {
     listing: Option<Listing>,
     /// Commands that were judged.
     judged: u64,
+    /// What the core had counted of its crawl before.
+    crawled: Crawled,
+    /// How many items it had reclaimed before.
+    reclaimed: u64,
 }
 
 /// The first pages of a listing.
@@ -58,6 +64,8 @@ pub(super) struct Answer {
     reply: OwnedReply,
     /// It is a page of a listing, and not the last.
     has_more: bool,
+    /// It shows all gauges.
+    shows: bool,
 }
 
 impl Answer {
@@ -65,6 +73,7 @@ impl Answer {
         Self {
             reply: OwnedReply::of(reply, steps(command).len()),
             has_more: matches!(reply, Reply::Keys(page) if page.next.is_some()),
+            shows: matches!(reply, Reply::Stats(_)),
         }
     }
 
@@ -86,6 +95,8 @@ pub(super) struct Judged {
     pub(super) all: u64,
     /// Items that were evicted, and were found to be gone.
     pub(super) followed: u64,
+    /// Items that were reclaimed.
+    pub(super) reclaimed: u64,
     /// Times that something was to have room, and there was none.
     pub(super) believed: u64,
 }
@@ -99,6 +110,8 @@ impl Beside {
             inputs: 0,
             listing: None,
             judged: 0,
+            crawled: Crawled::default(),
+            reclaimed: 0,
         }
     }
 
@@ -112,6 +125,7 @@ impl Beside {
         Judged {
             all: self.judged,
             followed: judged.evicted,
+            reclaimed: judged.gone.reclaimed,
             believed: judged.told_full,
         }
     }
@@ -143,7 +157,11 @@ impl Beside {
             }
         }
         let asked_for = input.command().and_then(Command::key);
-        self.follow(core, asked_for)
+        self.follow(core, input, asked_for)?;
+        if answer.is_some_and(|answer| answer.shows) {
+            self.compare_sizes(core)?;
+        }
+        Ok(())
     }
 
     fn is_answer(
@@ -219,35 +237,77 @@ impl Beside {
         Ok(told)
     }
 
-    /// Finds what the core has evicted, if it says that it has, and counts it too.
-    fn follow(&mut self, core: &StrictCore, asked_for: Option<Key<'_>>) -> Result<(), Breach> {
-        let told = Evicted::of(core.counters());
-        if told == self.oracle.evicted() {
-            return Ok(());
-        }
-        if self.evicts {
-            let may_go = |bytes: &[u8]| {
-                let key = Key::new(bytes).expect("it was made from a key");
-                asked_for != Some(key)
-                    && self.oracle.holder(bytes).is_none()
-                    && core.peek(key).is_none()
-            };
-            let items = self.oracle.items().map(|(key, _)| key);
-            let gone: Vec<Vec<u8>> = items
-                .filter(|key| may_go(key))
-                .map(<[u8]>::to_vec)
-                .collect();
-            for key in gone {
-                self.oracle.evict(&key);
+    /// Finds what the core has evicted, and what it has come across whose time is over, if it says that it has, and counts
+    /// it too.
+    fn follow(
+        &mut self,
+        core: &StrictCore,
+        input: &Input<'_>,
+        asked_for: Option<Key<'_>>,
+    ) -> Result<(), Breach> {
+        let counters = core.counters();
+        let told = (Evicted::of(counters), Expired::of(counters));
+        let is_reset = is_reset(input);
+        if is_reset || self.due(&told) != told {
+            if self.evicts {
+                self.follow_evicted(core, asked_for);
+            }
+            self.oracle.follow_expired(|key| there(core, key));
+            if is_reset {
+                self.oracle.forget_followed();
+            }
+            let due = self.due(&told);
+            if told != due {
+                return broken(format!(
+                    "evicted and expired by what is gone: {due:?}, as the core counts: {told:?}"
+                ));
             }
         }
-        let due = self.oracle.evicted();
+        let between = match input {
+            Input::Event(Event::Tick) => Between::Tick {
+                reclaimed: told.1.reclaimed - self.reclaimed,
+                items_max: core.limits().crawl_items_max as u64,
+            },
+            _ if is_reset => Between::Reset,
+            _ => Between::Nothing,
+        };
+        self.reclaimed = told.1.reclaimed;
+        let crawled = Crawled::of(counters);
+        let before = std::mem::replace(&mut self.crawled, crawled);
+        if crawled != before && crawled.since(before, between).is_none() {
+            return broken(format!(
+                "crawled: {before:?} before {between:?}, then {crawled:?}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many items there are and what they take, those that are there for nobody included.
+    fn compare_sizes(&mut self, core: &StrictCore) -> Result<(), Breach> {
+        self.oracle.follow_expired(|key| there(core, key));
+        let told = Sizes::of(core.store().usage());
+        let due = Sizes::of_all(core, &self.oracle);
         if told == due {
             return Ok(());
         }
-        broken(format!(
-            "evicted by what is gone: {due:?}, as the core counts: {told:?}"
-        ))
+        broken(format!("{due:?} by what is there, the core has {told:?}"))
+    }
+
+    fn due(&mut self, told: &(Evicted, Expired)) -> (Evicted, Expired) {
+        (self.oracle.evicted(&told.0), self.oracle.expired(&told.1))
+    }
+
+    fn follow_evicted(&mut self, core: &StrictCore, asked_for: Option<Key<'_>>) {
+        let may_go = |bytes: &[u8]| {
+            let key = Key::new(bytes).expect("it was made from a key");
+            asked_for != Some(key)
+                && self.oracle.holder(bytes).is_none()
+                && core.peek(key).is_none()
+        };
+        let items = self.oracle.items().map(|(key, _)| key);
+        let gone = items.filter(|key| may_go(key));
+        let gone: Vec<Vec<u8>> = gone.map(<[u8]>::to_vec).collect();
+        self.oracle.evict(&gone);
     }
 
     /// Holds every item that one of them has against what the other has, of all keys that there are.

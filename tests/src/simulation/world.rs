@@ -135,6 +135,9 @@ impl World {
         self.look_inside()?;
         let mut tally = self.auditor.tally;
         let beside = self.server.machine().beside.as_ref();
+        if let Some(beside) = beside {
+            tally.reclaimed = beside.judged().reclaimed;
+        }
         if let Some(beside) = beside.filter(|beside| beside.is_scarce()) {
             let judged = beside.judged();
             tally.judged_scarce = judged.all;

@@ -1,19 +1,33 @@
 //! What is counted of items that were evicted.
 //!
-//! Which they are, whoever compares has seen; that each was there, whether somebody had fetched it, and whether it would
-//! have expired some day, is known here.
+//! Which they are, whoever compares has seen; that each was there and its time was not over, whether somebody had fetched
+//! it, and whether it would have expired some day, is known here. That one was used, and not often enough, is believed
+//! of those that somebody has used at all.
 
-use latchd_core::stats::Counters;
+use latchd_core::stats::{Counters, Eviction};
+use latchd_core::time::TICK_MS;
 
-use super::Oracle;
+use super::{Oracle, quarter};
 
-/// The counters of what is evicted, but for those that say how a store came to choose it.
+/// The counters of what is evicted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[allow(missing_docs)] // As `Counters` has them.
 pub struct Evicted {
     pub evictions: u64,
     pub evicted_unfetched: u64,
+    pub evicted_active: u64,
     pub evicted_nonzero: u64,
+}
+
+/// What was evicted last: one of some that went with the same call.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastEvicted {
+    /// When.
+    at_ms: u64,
+    /// For how long each had not been asked for, in seconds.
+    idle_s: Vec<u64>,
+    /// How many of them somebody had used, unless they are counted as that already.
+    used: u64,
 }
 
 impl Evicted {
@@ -23,26 +37,59 @@ impl Evicted {
         Self {
             evictions: counters.evictions,
             evicted_unfetched: counters.evicted_unfetched,
+            evicted_active: counters.evicted_active,
             evicted_nonzero: counters.evicted_nonzero,
         }
     }
 }
 
 impl Oracle {
-    /// The item was evicted for room.
-    pub fn evict(&mut self, key: &[u8]) {
-        let Some(item) = self.items.remove(key) else {
+    /// These items were evicted for room, with one call.
+    pub fn evict(&mut self, keys: &[Vec<u8>]) {
+        if keys.is_empty() {
             return;
+        }
+        let now_ms = quarter(self.now_ms);
+        self.last_evicted = LastEvicted {
+            at_ms: now_ms,
+            ..LastEvicted::default()
         };
-        self.judged.evicted += 1;
-        self.evicted.evictions += 1;
-        self.evicted.evicted_unfetched += u64::from(!item.fetched);
-        self.evicted.evicted_nonzero += u64::from(item.gone_at_ms.is_some());
+        for key in keys {
+            let Some(item) = self.items.remove(key) else {
+                continue;
+            };
+            let last = &mut self.last_evicted;
+            last.idle_s
+                .push((now_ms - quarter(item.accessed_ms)) / 1000);
+            last.used += u64::from(item.used);
+            self.judged.evicted += 1;
+            self.evicted.evictions += 1;
+            self.evicted.evicted_unfetched += u64::from(!item.fetched);
+            self.evicted.evicted_nonzero += u64::from(item.gone_at_ms.is_some());
+        }
     }
 
-    /// What should have been counted of items that were evicted.
-    #[must_use]
-    pub const fn evicted(&self) -> Evicted {
+    /// What should have been counted of items that were evicted, by a core that says it is `told`.
+    pub fn evicted(&mut self, told: &Evicted) -> Evicted {
+        let active = told
+            .evicted_active
+            .saturating_sub(self.evicted.evicted_active);
+        let active = active.min(self.last_evicted.used);
+        self.evicted.evicted_active += active;
+        self.judged.gone.active += active;
+        self.last_evicted.used = 0;
         self.evicted
+    }
+
+    /// Whether this could be said of the last eviction.
+    #[must_use]
+    pub fn may_be_last(&self, eviction: Option<Eviction>) -> bool {
+        let LastEvicted { at_ms, idle_s, .. } = &self.last_evicted;
+        match eviction {
+            None => idle_s.is_empty(),
+            Some(Eviction { at, idle_s: idle }) => {
+                u64::from(at.count()) * TICK_MS == *at_ms && idle_s.contains(&idle.into())
+            }
+        }
     }
 }

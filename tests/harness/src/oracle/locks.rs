@@ -13,7 +13,7 @@ use latchd_core::reply::{LockSeen, Refusal};
 use latchd_core::wait::{Notice, Outcome};
 
 use super::tables::Place;
-use super::{Item, Oracle, OwnedReply, Win};
+use super::{Oracle, OwnedReply, Win};
 
 /// Everything there is to know of a lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -182,7 +182,7 @@ impl Oracle {
         let now_ms = self.now_ms;
         if acquire.looks {
             let item = self.items.get_mut(key).expect("it is there");
-            item.fetched = true;
+            (item.fetched, item.used) = (true, true);
             item.accessed_ms = now_ms;
         }
         let ttls = vec![self.seconds_left(before.gone_at_ms)];
@@ -501,9 +501,8 @@ impl Oracle {
     }
 
     fn is_released(&mut self, key: &[u8]) {
-        let is_due = |item: &Item| item.flush_pending || self.is_gone(item);
-        if !self.locks.contains_key(key) && self.items.get(key).is_some_and(is_due) {
-            self.items.remove(key);
+        if !self.locks.contains_key(key) {
+            self.let_go(key);
         }
         self.serve(key);
         self.serve_gets(key);

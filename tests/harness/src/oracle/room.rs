@@ -9,7 +9,7 @@
 //! ([`Oracle::enter_without_room`]): then it says whether this could be the answer, and what else came of the request.
 
 use super::tables::{Place, own_bytes};
-use super::{Item, Oracle, OwnedReply};
+use super::{Gone, Item, Oracle, OwnedReply};
 use crate::alphabet::Input;
 use latchd_core::ConnId;
 use latchd_core::command::Mode;
@@ -55,6 +55,8 @@ pub struct Judged {
     pub limit_refused: u64,
     /// Room was asked for where the oracle was told that there is none.
     pub told_full: u64,
+    /// What became of items was counted as it should.
+    pub gone: Gone,
 }
 
 impl Judged {
@@ -76,6 +78,7 @@ impl Judged {
             limited,
             limit_refused,
             told_full,
+            gone,
         } = *other;
         self.out_of_memory += out_of_memory;
         self.too_much_pinned += too_much_pinned;
@@ -92,6 +95,7 @@ impl Judged {
         self.limited += limited;
         self.limit_refused += limit_refused;
         self.told_full += told_full;
+        self.gone.add(&gone);
     }
 }
 
@@ -254,7 +258,7 @@ impl Oracle {
 }
 
 impl ByItem {
-    pub(super) const fn cost(self, key: &[u8], value_bytes: usize) -> usize {
+    pub(crate) const fn cost(self, key: &[u8], value_bytes: usize) -> usize {
         self.overhead_bytes + key.len() + value_bytes
     }
 }

@@ -34,8 +34,13 @@ impl Oracle {
                 self.asked.cas_misses += 1;
                 return OwnedReply::NotFound;
             }
-            (Some(_), SetMode::Add)
-            | (
+            (Some(_), SetMode::Add) => {
+                // A store that was refused for it has used it.
+                let item = self.items.get_mut(key).expect("it is there");
+                item.used = true;
+                return OwnedReply::NotStored;
+            }
+            (
                 None,
                 SetMode::Replace
                 | SetMode::Append {
@@ -70,6 +75,7 @@ impl Oracle {
         let cas = self.version(set.new_cas);
         let mut item = self.fresh(&value, set.client_flags, set.exptime, set.key_form, cas);
         if let Some(old) = old {
+            item.used = old.used;
             if stays_stale {
                 item.stale = true;
                 (item.won, item.bound, item.open) = (old.won, old.bound, old.open);
@@ -113,6 +119,7 @@ impl Oracle {
             return OwnedReply::Refused(Refusal::OutOfMemory);
         }
         let emptied = |exptime: Exptime, client_flags: u32, oracle: &Self| Item {
+            used: old.used,
             // Nobody has replaced the value, so whoever was told to still may.
             won: old.won,
             bound: old.bound,

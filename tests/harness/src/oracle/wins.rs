@@ -132,15 +132,14 @@ impl Oracle {
     }
 
     fn offer(&mut self, key: &[u8], first: &Getting) -> Outcome {
-        if self.visible(key).is_none() {
-            self.items.remove(key);
-        }
+        self.reclaim(key);
         let is_missing = !self.items.contains_key(key);
         let is_shared = self.lock_of(key).is_some_and(|lock| lock.mode.is_shared());
         let holder = self.holder(key);
         let is_others = is_shared || holder.is_some_and(|holder| holder != first.conn);
         if is_missing && (!first.steps.vivifies() || is_others) {
             self.count_get(&first.steps, false);
+            self.miss(key);
             return Outcome::NotFound;
         }
         if is_missing {
@@ -217,9 +216,7 @@ impl Oracle {
                 self.unlock(&key, conn);
                 self.counts.lock_died += 1;
             }
-            if self.visible(&key).is_none() {
-                self.items.remove(&key);
-            }
+            self.reclaim(&key);
             if let Some(item) = self.items.get_mut(&key)
                 && let Some(winner) = item.bound.take_if(|winner| winner.conn == conn)
             {

@@ -1,0 +1,175 @@
+//! Where items are and what was counted of those that have gone, after each step.
+//!
+//! Of each key the store has an item if and only if the oracle knows of one, also of one that is there for nobody. What has gone by
+//! itself was evicted or reclaimed, and is counted as that: exactly, but for how many of the evicted were used. What is
+//! counted of a crawl is exact where nothing else can have taken out what had expired: neither the end of a lock, nor who looks after
+//! wins, nor a log that wants room; and in all cases within the bounds of [`Crawled`].
+
+use latchd_core::command::{Command, GlobalCommand};
+use latchd_core::engine::{Core, Event};
+use latchd_core::key::Key;
+use latchd_core::store::Store;
+
+use super::{Difference, Lockstep, Room};
+use crate::alphabet::{Input, KEYS, PRESSURE_KEYS, pressure_keys};
+use crate::oracle::{Between, Crawled, Evicted, Expired, There};
+
+/// What was counted up to the last step, and what was on its way then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Before {
+    crawled: Crawled,
+    reclaimed: u64,
+    with_lock: u64,
+    /// A tick may come across something else than the crawl does.
+    has_more_to_tend: bool,
+}
+
+/// Where a core has the item of a key.
+#[must_use]
+pub fn there<S: Store>(core: &Core<S>, key: &[u8]) -> There {
+    let key = Key::new(key).expect("it was made from a key");
+    match core.store().find_item(key) {
+        Ok((_, header)) if header.locked && core.locks().owner(key).is_none() => There::Kept,
+        Ok(_) => There::Here,
+        Err(_) => There::Nowhere,
+    }
+}
+
+/// Whether the counters begin again.
+#[must_use]
+pub const fn is_reset(input: &Input<'_>) -> bool {
+    matches!(
+        input.command(),
+        Some(Command::Global(GlobalCommand::StatsReset))
+    )
+}
+
+/// Every key that is asked for.
+pub(super) fn all_keys() -> impl Iterator<Item = Key<'static>> {
+    let keys = KEYS
+        .iter()
+        .map(|key| Key::new(key).expect("it is a legal key"));
+    keys.chain(pressure_keys())
+}
+
+impl<S: Store> Lockstep<S> {
+    /// After `input`, with which these items were evicted.
+    pub(super) fn compare_gone(
+        &mut self,
+        input: &Input<'_>,
+        evicted: &[Vec<u8>],
+    ) -> Result<(), Difference> {
+        let Self { core, oracle, .. } = self;
+        oracle.evict(evicted);
+        oracle.follow_expired(|key| there(core, key));
+        if is_reset(input) {
+            oracle.forget_followed();
+        }
+        let told = Evicted::of(core.counters());
+        let due = oracle.evicted(&told);
+        if told != due {
+            return Err(format!("evicted: expected {due:?}\n         got {told:?}"));
+        }
+        if matches!(self.room, Room::ByItem(_)) && told.evicted_active != 0 {
+            return Err("the reference evicts what was used last of all".into());
+        }
+        let told = Expired::of(core.counters());
+        let due = oracle.expired(&told);
+        if told != due {
+            return Err(format!("expired: expected {due:?}\n         got {told:?}"));
+        }
+        self.compare_places()?;
+        self.compare_crawl(input, due.reclaimed)
+    }
+
+    /// Each item is where it should be, and what is known of flushed ones is true.
+    fn compare_places(&mut self) -> Result<(), Difference> {
+        let Self { core, oracle, .. } = self;
+        let is_known = |key: &[u8]| {
+            let key = Key::new(key).expect("it was made from a key");
+            let vacancy = core.store().find(key).err()?;
+            Some(core.store().was_flushed(key, vacancy))
+        };
+        for key in all_keys() {
+            let bytes = key.as_bytes();
+            let (is, should) = (there(core, bytes), oracle.place(bytes));
+            let is_right = match is {
+                There::Here | There::Nowhere => is == should,
+                There::Kept => should != There::Nowhere && oracle.holder(bytes).is_none(),
+            };
+            if !is_right {
+                return Err(format!("item {key:?}: expected {should:?}, got {is:?}"));
+            }
+            if is_known(bytes) == Some(true) && !oracle.was_flushed(bytes) {
+                return Err(format!("item {key:?} is known as flushed, and was not"));
+            }
+        }
+        oracle.follow_flushed(is_known);
+        Ok(())
+    }
+
+    fn compare_crawl(&mut self, input: &Input<'_>, reclaimed: u64) -> Result<(), Difference> {
+        let with_lock = self.oracle.judged().gone.with_lock;
+        let has_more_to_tend = !self.core.bound_wins().is_empty()
+            || !self.core.win_waits().is_empty()
+            || all_keys().any(|key| there(&self.core, key.as_bytes()) == There::Kept);
+        let now = Before {
+            crawled: Crawled::of(self.core.counters()),
+            reclaimed,
+            with_lock,
+            has_more_to_tend,
+        };
+        let before = std::mem::replace(&mut self.before, now);
+        let items_max = self.core.limits().crawl_items_max as u64;
+        let between = match input {
+            Input::Event(Event::Tick) => Between::Tick {
+                reclaimed: reclaimed - before.reclaimed,
+                items_max,
+            },
+            _ if is_reset(input) => Between::Reset,
+            _ => Between::Nothing,
+        };
+        let Some(more) = now.crawled.since(before.crawled, between) else {
+            return Err(format!(
+                "crawled: {:?} before {between:?}, then {:?}",
+                before.crawled, now.crawled
+            ));
+        };
+        let Between::Tick { reclaimed, .. } = between else {
+            return Ok(());
+        };
+        let of_crawl = reclaimed - (with_lock - before.with_lock);
+        let is_exact = !before.has_more_to_tend && !matches!(self.room, Room::BySegment { .. });
+        if is_exact && more.crawler_reclaimed != of_crawl {
+            return Err(format!("{of_crawl} were reclaimed by a crawl: {more:?}"));
+        }
+        self.gone.crawled += more.crawler_reclaimed;
+        self.compare_whole_crawl(more, items_max)
+    }
+
+    /// A crawl that has come to everything has left nothing that has expired, unless a lock has kept it.
+    fn compare_whole_crawl(&mut self, more: Crawled, items_max: u64) -> Result<(), Difference> {
+        let (core, oracle) = (&self.core, &self.oracle);
+        let is_whole = match self.room {
+            Room::ByItem(_) => items_max >= (KEYS.len() + PRESSURE_KEYS) as u64,
+            Room::BySegment { .. } => !core.store().wants_crawl(core.clock().tick()),
+            Room::Ample => false,
+        };
+        if !is_whole {
+            return Ok(());
+        }
+        let looked_at = core.store().usage().items as u64 + more.crawler_reclaimed;
+        if matches!(self.room, Room::ByItem(_)) && more.crawler_items_checked != looked_at {
+            return Err(format!("{looked_at} items were there to look at: {more:?}"));
+        }
+        let mut left = oracle.all_items().map(|(key, _)| key);
+        let left =
+            left.find(|key| oracle.visible(key).is_none() && there(core, key) == There::Here);
+        if let Some(key) = left {
+            let key = String::from_utf8_lossy(key);
+            return Err(format!("a crawl has left item {key}, which has expired"));
+        }
+        self.gone.crawled_all += 1;
+        Ok(())
+    }
+}

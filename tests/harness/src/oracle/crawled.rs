@@ -1,0 +1,68 @@
+//! What is counted of a crawl.
+//!
+//! Only a tick crawls. What it takes out it has looked at, and it looks at no more items than its bound says. It takes
+//! out what has expired, which is reclaimed with that; what else is reclaimed in a tick was in somebody's way.
+
+use latchd_core::stats::Counters;
+
+/// The counters of the crawl.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[allow(missing_docs)] // As `Counters` has them.
+pub struct Crawled {
+    pub crawler_items_checked: u64,
+    pub crawler_reclaimed: u64,
+}
+
+/// What came between two looks at the counters.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Between {
+    /// A tick, with which so many items were reclaimed.
+    Tick {
+        /// However they were.
+        reclaimed: u64,
+        /// How many items it may look at.
+        items_max: u64,
+    },
+    /// The counters began again.
+    Reset,
+    /// Anything else.
+    Nothing,
+}
+
+impl Crawled {
+    /// What a core has counted.
+    #[must_use]
+    pub const fn of(counters: &Counters) -> Self {
+        Self {
+            crawler_items_checked: counters.crawler_items_checked,
+            crawler_reclaimed: counters.crawler_reclaimed,
+        }
+    }
+
+    /// How many more these are than `before`, if there may be so many.
+    #[must_use]
+    pub fn since(self, before: Self, between: Between) -> Option<Self> {
+        if between == Between::Reset {
+            return (self == Self::default()).then_some(self);
+        }
+        let checked = self.crawler_items_checked;
+        let more = Self {
+            crawler_items_checked: checked.checked_sub(before.crawler_items_checked)?,
+            crawler_reclaimed: self
+                .crawler_reclaimed
+                .checked_sub(before.crawler_reclaimed)?,
+        };
+        let is_possible = match between {
+            Between::Tick {
+                reclaimed,
+                items_max,
+            } => {
+                more.crawler_reclaimed <= reclaimed
+                    && more.crawler_reclaimed <= more.crawler_items_checked
+                    && more.crawler_items_checked <= items_max
+            }
+            Between::Reset | Between::Nothing => more == Self::default(),
+        };
+        is_possible.then_some(more)
+    }
+}

@@ -1,0 +1,323 @@
+//! What is counted of items whose time is over, and of those that a flush has taken.
+//!
+//! An item whose time is over and that nobody holds is there for nobody, and takes room until the server comes across it:
+//! with a request for its key, whatever is asked; with the crawl; where room is needed; where a win of it is looked after.
+//! Then it is reclaimed. That is counted once, however it came about, and never as an eviction.
+//!
+//! While it is held, its time is not over for anybody. It goes with its lock and is reclaimed then, unless a flush has come
+//! over it. Where many locks end at once the server comes to their items one after the other, which look held until then.
+//! What somebody takes away is not reclaimed: a flush, a holder who deletes.
+//!
+//! A request finds an item expired if its time is over and no lock has kept it: what a lock has kept goes with the lock. One
+//! that a flush has taken may be known for a while, to a get that comes for it.
+//!
+//! When the server comes across something of itself depends on the store, so whoever compares looks where things are
+//! ([`Oracle::follow_expired`]). What the core alone can know is believed, within what is possible.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+
+use latchd_core::stats::Counters;
+
+use super::{Evicted, Item, Oracle, quarter};
+
+/// The counters of what has expired, or was flushed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[allow(missing_docs)] // As `Counters` has them.
+pub struct Expired {
+    pub get_expired: u64,
+    pub get_flushed: u64,
+    pub reclaimed: u64,
+    pub expired_unfetched: u64,
+}
+
+impl Expired {
+    /// What a core has counted.
+    #[must_use]
+    pub const fn of(counters: &Counters) -> Self {
+        Self {
+            get_expired: counters.get_expired,
+            get_flushed: counters.get_flushed,
+            reclaimed: counters.reclaimed,
+            expired_unfetched: counters.expired_unfetched,
+        }
+    }
+}
+
+/// Whether a store has an item of a key, whatever a client would see.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum There {
+    /// It has none.
+    Nowhere,
+    /// It has one.
+    Here,
+    /// It has one that looks held, and the lock is over.
+    Kept,
+}
+
+/// What is left of items that nobody can see any more, as far as is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Remains {
+    pub(super) counted: Expired,
+    /// Items that went with their locks, or with a flush after that.
+    leaving: BTreeMap<Vec<u8>, Leaving>,
+    /// Keys of items that may look held, though their locks are over.
+    kept: BTreeSet<Vec<u8>>,
+    /// Keys whose items a flush has taken, and whether the store is known to know of that.
+    flushed: BTreeMap<Vec<u8>, bool>,
+    /// How many requests have found an item expired, unless it was taken out as one that a lock had kept.
+    perhaps_expired: u64,
+    /// What gets came for that was flushed, if that is known.
+    perhaps_flushed: Vec<Vec<u8>>,
+    /// How many items were reclaimed or flushed, and how many of them nobody had fetched.
+    perhaps_reclaimed: (u64, u64),
+    /// Some are leaving for either reason.
+    has_doubt: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Leaving {
+    item: Item,
+    end: End,
+}
+
+/// Why an item goes with its lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum End {
+    /// Its time is over: it is reclaimed.
+    Expired,
+    /// A flush has come over it.
+    Flushed,
+    /// The one or the other, whichever came first: a request that is to flush comes across some items before that.
+    Either,
+}
+
+impl Oracle {
+    /// Somebody asks for a key.
+    pub(super) fn come_for(&mut self, key: &[u8]) {
+        let may_be_kept = self.remains.kept.remove(key);
+        if let Some(leaving) = self.remains.leaving.remove(key) {
+            self.count_leaving(&leaving);
+        }
+        if self.reclaim(key) {
+            if may_be_kept {
+                self.remains.perhaps_expired += 1;
+            } else {
+                self.remains.counted.get_expired += 1;
+                self.judged.gone.found_expired += 1;
+            }
+        }
+    }
+
+    /// The command about a key is done: what looks held is.
+    pub(super) fn came_for(&mut self, key: &[u8]) {
+        self.remains.kept.remove(key);
+    }
+
+    /// If an item is there for nobody, it goes: its time is over. Says whether that is so.
+    pub(super) fn reclaim(&mut self, key: &[u8]) -> bool {
+        if self.visible(key).is_some() {
+            return false;
+        }
+        let item = self.items.remove(key);
+        if let Some(item) = &item {
+            self.count_reclaimed(item);
+        }
+        item.is_some()
+    }
+
+    fn count_reclaimed(&mut self, item: &Item) {
+        let unfetched = u64::from(!item.fetched);
+        self.remains.counted.reclaimed += 1;
+        self.remains.counted.expired_unfetched += unfetched;
+        self.judged.gone.reclaimed += 1;
+        self.judged.gone.unfetched += unfetched;
+    }
+
+    fn count_leaving(&mut self, leaving: &Leaving) {
+        match leaving.end {
+            End::Expired => {
+                self.count_reclaimed(&leaving.item);
+                self.judged.gone.with_lock += 1;
+            }
+            End::Flushed => {}
+            End::Either => {
+                let (all, unfetched) = &mut self.remains.perhaps_reclaimed;
+                *all += 1;
+                *unfetched += u64::from(!leaving.item.fetched);
+            }
+        }
+    }
+
+    /// Nobody holds the key any more: what the lock has held off happens to its item.
+    pub(super) fn let_go(&mut self, key: &[u8]) {
+        let Some(item) = self.items.get(key) else {
+            return;
+        };
+        let is_flushed = item.flush_pending;
+        let goes = is_flushed || self.is_gone(item);
+        self.remains.kept.insert(key.to_vec());
+        if goes && let Some(item) = self.items.remove(key) {
+            let end = if is_flushed {
+                End::Flushed
+            } else {
+                End::Expired
+            };
+            let leaving = Leaving { item, end };
+            self.remains.leaving.insert(key.to_vec(), leaving);
+        }
+    }
+
+    /// A flush takes every item that nobody holds, those included that are there for nobody.
+    pub(super) fn take_unheld(&mut self) {
+        let (locks, now_ms) = (&self.locks, self.now_ms);
+        let remains = &mut self.remains;
+        for leaving in remains.leaving.values_mut() {
+            if leaving.end == End::Expired {
+                leaving.end = End::Either;
+            }
+        }
+        let taken = self.items.extract_if(.., |key, _| !locks.contains_key(key));
+        for (key, item) in taken {
+            if remains.kept.contains(&key) {
+                let is_past = item.gone_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+                let end = if is_past { End::Either } else { End::Flushed };
+                let leaving = Leaving { item, end };
+                remains.leaving.insert(key.clone(), leaving);
+            }
+            remains.flushed.insert(key, false);
+        }
+        remains.has_doubt = true;
+    }
+
+    /// What was flushed and is still there was not reclaimed before.
+    pub(super) fn end_doubt(&mut self) {
+        if !mem::take(&mut self.remains.has_doubt) {
+            return;
+        }
+        for leaving in self.remains.leaving.values_mut() {
+            if leaving.end == End::Either {
+                leaving.end = End::Flushed;
+            }
+        }
+    }
+
+    /// A get has missed: if that was flushed, it is counted as long as the store knows.
+    pub(super) fn miss(&mut self, key: &[u8]) {
+        match self.remains.flushed.get(key) {
+            Some(true) => {
+                self.remains.counted.get_flushed += 1;
+                self.judged.gone.found_flushed += 1;
+            }
+            Some(false) => self.remains.perhaps_flushed.push(key.to_vec()),
+            None => {}
+        }
+    }
+
+    /// Takes in what a store has come across of itself: `look` says where it has an item of a key.
+    pub fn follow_expired(&mut self, look: impl Fn(&[u8]) -> There) {
+        let is_past = |(key, item): &(&Vec<u8>, &Item)| {
+            self.is_gone(item) && !self.locks.contains_key(*key) && look(key) == There::Nowhere
+        };
+        let gone = self.items.iter().filter(is_past);
+        let gone: Vec<_> = gone.map(|(key, _)| key.clone()).collect();
+        for key in gone {
+            self.reclaim(&key);
+        }
+        let left = |key: &Vec<u8>, _: &mut Leaving| look(key) != There::Kept;
+        let left: Vec<_> = self.remains.leaving.extract_if(.., left).collect();
+        for (_, leaving) in left {
+            self.count_leaving(&leaving);
+        }
+        self.remains.kept.retain(|key| look(key) == There::Kept);
+    }
+
+    /// Takes in of what was flushed a store knows: `look` says that of a key, if it can be told.
+    pub fn follow_flushed(&mut self, look: impl Fn(&[u8]) -> Option<bool>) {
+        self.remains.flushed.retain(|key, is_known| {
+            let is_there = look(key);
+            *is_known = is_there == Some(true);
+            is_there != Some(false)
+        });
+    }
+
+    /// Whether the item of a key was there when there was a flush, and the store may know of it.
+    #[must_use]
+    pub fn was_flushed(&self, key: &[u8]) -> bool {
+        self.remains.flushed.contains_key(key)
+    }
+
+    /// Items that went with their locks, and are still in the way.
+    pub fn leaving(&self) -> impl Iterator<Item = (&[u8], &Item)> {
+        let leaving = self.remains.leaving.iter();
+        leaving.map(|(key, leaving)| (key.as_slice(), &leaving.item))
+    }
+
+    /// Where a server may have an item of a key.
+    #[must_use]
+    pub fn place(&self, key: &[u8]) -> There {
+        if self.items.contains_key(key) {
+            There::Here
+        } else if self.remains.leaving.contains_key(key) {
+            There::Kept
+        } else {
+            There::Nowhere
+        }
+    }
+
+    /// For how long nobody has asked for an item, in seconds.
+    #[must_use]
+    pub const fn age_s(&self, item: &Item) -> u64 {
+        (quarter(self.now_ms) - quarter(item.accessed_ms)) / 1000
+    }
+
+    /// Every item that is there, for somebody or for nobody, but for those that are leaving.
+    pub fn all_items(&self) -> impl Iterator<Item = (&[u8], &Item)> {
+        let items = self.items.iter();
+        items.map(|(key, item)| (key.as_slice(), item))
+    }
+
+    /// What should have been counted by a core that says it is `told`, which is believed where it alone can know: whether what a get
+    /// came for was still known as flushed, and whether it came to an item before the request did, or before a flush.
+    pub fn expired(&mut self, told: &Expired) -> Expired {
+        let Remains {
+            counted,
+            flushed,
+            perhaps_expired,
+            perhaps_flushed,
+            perhaps_reclaimed,
+            ..
+        } = &mut self.remains;
+        let reclaimed = told.reclaimed.saturating_sub(counted.reclaimed);
+        let unfetched = told
+            .expired_unfetched
+            .saturating_sub(counted.expired_unfetched);
+        let (all_max, unfetched_max) = mem::take(perhaps_reclaimed);
+        let fetched = reclaimed.saturating_sub(unfetched);
+        if unfetched <= unfetched_max && fetched <= all_max - unfetched_max {
+            counted.reclaimed += reclaimed;
+            counted.expired_unfetched += unfetched;
+        }
+        let found = told.get_expired.saturating_sub(counted.get_expired);
+        counted.get_expired += found.min(*perhaps_expired);
+        *perhaps_expired = 0;
+        let known = told.get_flushed.saturating_sub(counted.get_flushed);
+        counted.get_flushed += known.min(perhaps_flushed.len() as u64);
+        for key in perhaps_flushed.drain(..) {
+            // What is not known now will not be known later.
+            if known == 0 {
+                flushed.remove(&key);
+            }
+        }
+        *counted
+    }
+
+    /// The counters begin again, after all that has happened before was taken in.
+    pub fn forget_followed(&mut self) {
+        self.evicted = Evicted::default();
+        self.remains.counted = Expired::default();
+        self.remains.perhaps_expired = 0;
+        self.remains.perhaps_flushed.clear();
+        self.remains.perhaps_reclaimed = (0, 0);
+    }
+}
