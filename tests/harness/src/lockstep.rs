@@ -6,11 +6,12 @@
 //! - T3: the core's own invariants hold ([`Core::check`]), and its memory limit does.
 //! - T4: both end the same waits in the same way, know the same of those who wait, and say the same of when the
 //!   next thing happens by itself.
-//! - T5: the tables of locks, waits and wins take what those take that there are, and more only for what is over; never more than
+//! - T5: each item is where the oracle has it, also if it is there for nobody; counters and gauges are what they should be.
+//! - T6: the tables of locks, waits and wins take what those take that there are, and more only for what is over; never more than
 //!   they may.
 //!
 //! Where memory is scarce the core may evict what the oracle does not: an item that nobody holds and that it was not
-//! just told to keep. What the core counts of that, and of what has expired, is compared as well ([`gone`]). If the store takes room by the item, the oracle knows what
+//! just told to keep. If the store takes room by the item, the oracle knows what
 //! is refused for want of it, also when the limit of memory has changed. Beside a log the core is believed when it refuses
 //! what needs room and is forbidden by nothing else: then all is as in a server without room, counters included. It is not
 //! believed while so much of the limit is not even allocated that there must be room: then it refuses nothing for want of it
@@ -223,7 +224,7 @@ impl<S: Store> Lockstep<S> {
         Ok(())
     }
 
-    /// T5.
+    /// T6.
     fn compare_tables(&self) -> Result<(), Difference> {
         let (due, told) = (self.oracle.tables_bytes(), self.core.lock_memory_bytes());
         let max = self.core.limits().lock_table_bytes_max;

@@ -2,9 +2,12 @@
 //!
 //! What a log evicts, and when it has no room, depends on how records lie in its segments. So the core is asked first:
 //!
-//! - What it evicts is looked for whenever its counters of that have moved. It must be as many items as it counts, which
-//!   were fetched or not and would have expired or not as it counts; nobody holds them, and none is the one that was asked
-//!   for. Where nothing may be evicted, or there is room for all, nothing is.
+//! - What it evicts, and what it comes across that has expired, is looked for whenever its counters of that have moved
+//!   ([`super::follow`]). It must be as many items as it counts, which were fetched or not and would have expired or not as it
+//!   counts; nobody holds them, and no evicted one is the one that was asked for. Where nothing may be evicted, or there is room
+//!   for all, nothing is.
+//! - When `stats` is asked for, there are as many items as the oracle knows of, whether anybody sees them or not, and they take what
+//!   they should.
 //! - It is believed that there is no room, if room is what the request needs: then the answer, and all that came of the
 //!   request, must be what they are in a server without room. A request that needs none, or that something else
 //!   forbids, is not refused so.
@@ -17,18 +20,17 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use latchd_core::command::{Command, GlobalCommand, ScanCursor};
-use latchd_core::engine::Event;
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
-use latchd_core::store::Store;
 use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant, Limits};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
-use latchd_harness::lockstep::{Sizes, is_reset, is_same, steps, there};
-use latchd_harness::oracle::{Between, Crawled, Evicted, Expired, Oracle, OwnedReply};
+use latchd_harness::lockstep::{Sizes, is_same, steps};
+use latchd_harness::oracle::{Oracle, OwnedReply};
 use latchd_harness::strict::StrictCore;
 
 use super::auditor::Breach;
+use super::follow::{Follow, compare_sizes};
 
 /// An oracle, and what was seen of the core beside it.
 #[derive(Debug)]
@@ -43,10 +45,7 @@ pub(super) struct Beside {
     listing: Option<Listing>,
     /// Commands that were judged.
     judged: u64,
-    /// What the core had counted of its crawl before.
-    crawled: Crawled,
-    /// How many items it had reclaimed before.
-    reclaimed: u64,
+    follow: Follow,
 }
 
 /// The first pages of a listing.
@@ -64,8 +63,8 @@ pub(super) struct Answer {
     reply: OwnedReply,
     /// It is a page of a listing, and not the last.
     has_more: bool,
-    /// It shows all gauges.
-    shows: bool,
+    /// What it shows of sizes, if it shows all gauges.
+    shown: Option<Sizes>,
 }
 
 impl Answer {
@@ -73,7 +72,7 @@ impl Answer {
         Self {
             reply: OwnedReply::of(reply, steps(command).len()),
             has_more: matches!(reply, Reply::Keys(page) if page.next.is_some()),
-            shows: matches!(reply, Reply::Stats(_)),
+            shown: Sizes::shown(reply),
         }
     }
 
@@ -110,8 +109,7 @@ impl Beside {
             inputs: 0,
             listing: None,
             judged: 0,
-            crawled: Crawled::default(),
-            reclaimed: 0,
+            follow: Follow::default(),
         }
     }
 
@@ -156,10 +154,11 @@ impl Beside {
                 ));
             }
         }
-        let asked_for = input.command().and_then(Command::key);
-        self.follow(core, input, asked_for)?;
-        if answer.is_some_and(|answer| answer.shows) {
-            self.compare_sizes(core)?;
+        let Self { oracle, .. } = self;
+        let followed = self.follow.compare(core, oracle, input, self.evicts);
+        followed.or_else(broken)?;
+        if let Some(shown) = answer.and_then(|answer| answer.shown) {
+            compare_sizes(core, oracle, shown).or_else(broken)?;
         }
         Ok(())
     }
@@ -235,79 +234,6 @@ impl Beside {
             ));
         }
         Ok(told)
-    }
-
-    /// Finds what the core has evicted, and what it has come across whose time is over, if it says that it has, and counts
-    /// it too.
-    fn follow(
-        &mut self,
-        core: &StrictCore,
-        input: &Input<'_>,
-        asked_for: Option<Key<'_>>,
-    ) -> Result<(), Breach> {
-        let counters = core.counters();
-        let told = (Evicted::of(counters), Expired::of(counters));
-        let is_reset = is_reset(input);
-        if is_reset || self.due(&told) != told {
-            if self.evicts {
-                self.follow_evicted(core, asked_for);
-            }
-            self.oracle.follow_expired(|key| there(core, key));
-            if is_reset {
-                self.oracle.forget_followed();
-            }
-            let due = self.due(&told);
-            if told != due {
-                return broken(format!(
-                    "evicted and expired by what is gone: {due:?}, as the core counts: {told:?}"
-                ));
-            }
-        }
-        let between = match input {
-            Input::Event(Event::Tick) => Between::Tick {
-                reclaimed: told.1.reclaimed - self.reclaimed,
-                items_max: core.limits().crawl_items_max as u64,
-            },
-            _ if is_reset => Between::Reset,
-            _ => Between::Nothing,
-        };
-        self.reclaimed = told.1.reclaimed;
-        let crawled = Crawled::of(counters);
-        let before = std::mem::replace(&mut self.crawled, crawled);
-        if crawled != before && crawled.since(before, between).is_none() {
-            return broken(format!(
-                "crawled: {before:?} before {between:?}, then {crawled:?}"
-            ));
-        }
-        Ok(())
-    }
-
-    /// How many items there are and what they take, those that are there for nobody included.
-    fn compare_sizes(&mut self, core: &StrictCore) -> Result<(), Breach> {
-        self.oracle.follow_expired(|key| there(core, key));
-        let told = Sizes::of(core.store().usage());
-        let due = Sizes::of_all(core, &self.oracle);
-        if told == due {
-            return Ok(());
-        }
-        broken(format!("{due:?} by what is there, the core has {told:?}"))
-    }
-
-    fn due(&mut self, told: &(Evicted, Expired)) -> (Evicted, Expired) {
-        (self.oracle.evicted(&told.0), self.oracle.expired(&told.1))
-    }
-
-    fn follow_evicted(&mut self, core: &StrictCore, asked_for: Option<Key<'_>>) {
-        let may_go = |bytes: &[u8]| {
-            let key = Key::new(bytes).expect("it was made from a key");
-            asked_for != Some(key)
-                && self.oracle.holder(bytes).is_none()
-                && core.peek(key).is_none()
-        };
-        let items = self.oracle.items().map(|(key, _)| key);
-        let gone = items.filter(|key| may_go(key));
-        let gone: Vec<Vec<u8>> = gone.map(<[u8]>::to_vec).collect();
-        self.oracle.evict(&gone);
     }
 
     /// Holds every item that one of them has against what the other has, of all keys that there are.

@@ -48,6 +48,7 @@ mod caller;
 mod crowd;
 mod edge;
 mod encode;
+mod follow;
 mod match_replies;
 mod names;
 mod observed;

@@ -1,4 +1,4 @@
-//! The gauges: what they show after each step, and that `stats` shows it.
+//! T5: the gauges: what they show after each step, and that `stats` shows it.
 //!
 //! How many items there are and what they take is exact: on the reference to the byte, on a log as much as it says that an
 //! item of such a key and value takes. So is which wins are bound, but for those of items that have gone
@@ -27,10 +27,10 @@ pub(super) fn shown(reply: Option<&Reply<'_>>) -> Option<Gauges> {
 /// How many items there are, for somebody or for nobody, and what they take.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Sizes {
-    items: usize,
-    bytes: usize,
+    items: u64,
+    bytes: u64,
     /// Of items that are held, or look so.
-    locked_bytes: usize,
+    locked_bytes: u64,
 }
 
 impl Sizes {
@@ -38,10 +38,20 @@ impl Sizes {
     #[must_use]
     pub const fn of(usage: Usage) -> Self {
         Self {
-            items: usage.items,
-            bytes: usage.bytes,
-            locked_bytes: usage.locked_bytes,
+            items: usage.items as u64,
+            bytes: usage.bytes as u64,
+            locked_bytes: usage.locked_bytes as u64,
         }
+    }
+
+    /// What a reply shows, if it is one that shows all gauges.
+    #[must_use]
+    pub fn shown(reply: &Reply<'_>) -> Option<Self> {
+        shown(Some(reply)).map(|gauges| Self {
+            items: gauges.curr_items,
+            bytes: gauges.bytes,
+            locked_bytes: gauges.locked_bytes,
+        })
     }
 
     /// What it should say, as it takes room for a key and a value.
@@ -58,7 +68,7 @@ impl Sizes {
     ) -> Self {
         let mut due = Self::default();
         for (key, item) in oracle.all_items().chain(oracle.leaving()) {
-            let bytes = cost(key, item.value.len());
+            let bytes = cost(key, item.value.len()) as u64;
             let is_locked = oracle.holder(key).is_some() || there(core, key) == There::Kept;
             due.items += 1;
             due.bytes += bytes;

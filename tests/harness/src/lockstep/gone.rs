@@ -1,4 +1,4 @@
-//! Where items are and what was counted of those that have gone, after each step.
+//! T5: where items are and what was counted of those that have gone, after each step.
 //!
 //! Of each key the store has an item if and only if the oracle knows of one, also of one that is there for nobody. What has gone by
 //! itself was evicted or reclaimed, and is counted as that: exactly, but for how many of the evicted were used. What is

@@ -190,8 +190,10 @@ impl Oracle {
         remains.has_doubt = true;
     }
 
-    /// What was flushed and is still there was not reclaimed before.
+    /// What could not be known of the last input is known now: what was flushed and is still there was not reclaimed before.
     pub(super) fn end_doubt(&mut self) {
+        self.remains.perhaps_expired = 0;
+        self.remains.perhaps_flushed.clear();
         if !mem::take(&mut self.remains.has_doubt) {
             return;
         }
@@ -294,7 +296,8 @@ impl Oracle {
             .saturating_sub(counted.expired_unfetched);
         let (all_max, unfetched_max) = mem::take(perhaps_reclaimed);
         let fetched = reclaimed.saturating_sub(unfetched);
-        if unfetched <= unfetched_max && fetched <= all_max - unfetched_max {
+        let is_part = unfetched <= reclaimed;
+        if is_part && unfetched <= unfetched_max && fetched <= all_max - unfetched_max {
             counted.reclaimed += reclaimed;
             counted.expired_unfetched += unfetched;
         }

@@ -19,6 +19,7 @@ use latchd_harness::strict::Strict;
 use super::ask::{Ask, Verb};
 use super::{Coarse, Setting, name};
 use crate::simulation::auditor::Breach;
+use crate::simulation::follow::Follow;
 
 /// What is known of the requests of one connection, on their way through the core.
 #[derive(Debug, Default)]
@@ -36,6 +37,7 @@ struct Line {
 pub(super) struct Machine {
     pub(super) core: Core<Strict<LogStore<Coarse>>>,
     oracle: Oracle,
+    follow: Follow,
     is_great: bool,
     lines: BTreeMap<ConnId, Line>,
     notices: VecDeque<Notice>,
@@ -56,6 +58,7 @@ impl Machine {
         let mut machine = Self {
             core: Core::with_store(config, Strict::new(store)),
             oracle: Oracle::new(setting.limits, UNIX_S_AT_START),
+            follow: Follow::default(),
             is_great: setting.is_great,
             lines: BTreeMap::new(),
             notices: VecDeque::new(),
@@ -94,6 +97,7 @@ impl Machine {
         input.enter(&mut self.core, Instant::from_millis(now_ms));
         self.oracle.enter(now_ms, &input);
         self.compare_notices();
+        self.compare_counted(&input);
     }
 
     /// C2.
@@ -115,6 +119,14 @@ impl Machine {
         let (next, due) = (self.core.next_deadline(), self.oracle.next_deadline_ms());
         if next.map(Instant::as_millis) != due {
             self.break_rule("C2", format!("{due:?} ms is the next moment, not {next:?}"));
+        }
+    }
+
+    /// C2: of what has gone.
+    fn compare_counted(&mut self, input: &Input<'_>) {
+        let Self { core, oracle, .. } = self;
+        if let Err(what) = self.follow.compare(core, oracle, input, false) {
+            self.break_rule("C2", what);
         }
     }
 
@@ -199,6 +211,7 @@ impl StateMachine for Machine {
             }
         }
         self.compare_notices();
+        self.compare_counted(&input);
     }
 
     fn pass(&mut self, now: Instant) {
