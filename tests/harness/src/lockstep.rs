@@ -36,7 +36,7 @@ use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant};
 
 pub use gauges::Sizes;
-pub use gone::{is_reset, there};
+pub use gone::{is_reset, knows_flushed, there};
 use idle::needs_room;
 
 use crate::oracle::{ByItem, Gone, Item, Judged, Oracle, OwnedReply, Waiting};

@@ -6,12 +6,12 @@
 
 use std::mem;
 
-use latchd_core::command::Command;
+use latchd_core::command::{Command, ItemCommand};
 use latchd_core::engine::{Core, Event};
 use latchd_core::key::Key;
 use latchd_core::store::Store;
 use latchd_harness::alphabet::Input;
-use latchd_harness::lockstep::{Sizes, is_reset, there};
+use latchd_harness::lockstep::{Sizes, is_reset, knows_flushed, there};
 use latchd_harness::oracle::{Between, Crawled, Evicted, Expired, Oracle};
 
 /// What a core had counted before.
@@ -37,6 +37,9 @@ impl Follow {
         let counters = core.counters();
         let told = (Evicted::of(counters), Expired::of(counters));
         let is_reset = is_reset(input);
+        if let Some(Command::Item(ItemCommand::Get(_))) = input.command() {
+            oracle.follow_misses(|key| knows_flushed(core, key));
+        }
         if is_reset || due(oracle, &told) != told {
             if evicts {
                 follow_evicted(core, oracle, input);

@@ -35,6 +35,14 @@ pub fn there<S: Store>(core: &Core<S>, key: &[u8]) -> There {
     }
 }
 
+/// Whether a core knows of a flushed item of a key; `None` if there is another one now, which is all that it tells.
+#[must_use]
+pub fn knows_flushed<S: Store>(core: &Core<S>, key: &[u8]) -> Option<bool> {
+    let key = Key::new(key).expect("it was made from a key");
+    let vacancy = core.store().find(key).err()?;
+    Some(core.store().was_flushed(key, vacancy))
+}
+
 /// Whether the counters begin again.
 #[must_use]
 pub const fn is_reset(input: &Input<'_>) -> bool {
@@ -85,11 +93,7 @@ impl<S: Store> Lockstep<S> {
     /// Each item is where it should be, and what is known of flushed ones is true.
     fn compare_places(&mut self) -> Result<(), Difference> {
         let Self { core, oracle, .. } = self;
-        let is_known = |key: &[u8]| {
-            let key = Key::new(key).expect("it was made from a key");
-            let vacancy = core.store().find(key).err()?;
-            Some(core.store().was_flushed(key, vacancy))
-        };
+        let knows = |key: &[u8]| knows_flushed(core, key);
         for key in all_keys() {
             let bytes = key.as_bytes();
             let (is, should) = (there(core, bytes), oracle.place(bytes));
@@ -100,11 +104,11 @@ impl<S: Store> Lockstep<S> {
             if !is_right {
                 return Err(format!("item {key:?}: expected {should:?}, got {is:?}"));
             }
-            if is_known(bytes) == Some(true) && !oracle.was_flushed(bytes) {
+            if knows(bytes) == Some(true) && !oracle.was_flushed(bytes) {
                 return Err(format!("item {key:?} is known as flushed, and was not"));
             }
         }
-        oracle.follow_flushed(is_known);
+        oracle.follow_flushed(knows);
         Ok(())
     }
 

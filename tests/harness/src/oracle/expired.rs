@@ -59,15 +59,15 @@ pub enum There {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remains {
     pub(super) counted: Expired,
-    /// Items that went with their locks, or with a flush after that.
+    /// Items that went with their locks, or with a flush.
     leaving: BTreeMap<Vec<u8>, Leaving>,
-    /// Keys of items that may look held, though their locks are over.
+    /// Keys of items that expire some day and may look held, though their locks are over.
     kept: BTreeSet<Vec<u8>>,
-    /// Keys whose items a flush has taken, and whether the store is known to know of that.
-    flushed: BTreeMap<Vec<u8>, bool>,
+    /// Keys whose items a flush has taken, and whether the store knows of that, if this can be told.
+    flushed: BTreeMap<Vec<u8>, Option<bool>>,
     /// How many requests have found an item expired, unless it was taken out as one that a lock had kept.
     perhaps_expired: u64,
-    /// What gets came for that was flushed, if that is known.
+    /// What gets came for that was flushed, if the store knew that.
     perhaps_flushed: Vec<Vec<u8>>,
     /// How many items were reclaimed or flushed, and how many of them nobody had fetched.
     perhaps_reclaimed: (u64, u64),
@@ -156,7 +156,9 @@ impl Oracle {
         };
         let is_flushed = item.flush_pending;
         let goes = is_flushed || self.is_gone(item);
-        self.remains.kept.insert(key.to_vec());
+        if item.gone_at_ms.is_some() {
+            self.remains.kept.insert(key.to_vec());
+        }
         if goes && let Some(item) = self.items.remove(key) {
             let end = if is_flushed {
                 End::Flushed
@@ -177,15 +179,20 @@ impl Oracle {
                 leaving.end = End::Either;
             }
         }
+        // A store may know of what an earlier flush has taken when there is another.
+        remains.flushed.values_mut().for_each(|knows| *knows = None);
         let taken = self.items.extract_if(.., |key, _| !locks.contains_key(key));
         for (key, item) in taken {
-            if remains.kept.contains(&key) {
-                let is_past = item.gone_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
-                let end = if is_past { End::Either } else { End::Flushed };
-                let leaving = Leaving { item, end };
-                remains.leaving.insert(key.clone(), leaving);
-            }
-            remains.flushed.insert(key, false);
+            let is_past = item.gone_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+            let end = if is_past && remains.kept.contains(&key) {
+                End::Either
+            } else {
+                End::Flushed
+            };
+            // Most are not there any more: that is seen when it is looked for them.
+            let leaving = Leaving { item, end };
+            remains.leaving.insert(key.clone(), leaving);
+            remains.flushed.insert(key, None);
         }
         remains.has_doubt = true;
     }
@@ -207,12 +214,25 @@ impl Oracle {
     /// A get has missed: if that was flushed, it is counted as long as the store knows.
     pub(super) fn miss(&mut self, key: &[u8]) {
         match self.remains.flushed.get(key) {
-            Some(true) => {
-                self.remains.counted.get_flushed += 1;
-                self.judged.gone.found_flushed += 1;
+            Some(Some(true)) => self.count_flushed(),
+            Some(None) => self.remains.perhaps_flushed.push(key.to_vec()),
+            Some(Some(false)) | None => {}
+        }
+    }
+
+    const fn count_flushed(&mut self) {
+        self.remains.counted.get_flushed += 1;
+        self.judged.gone.found_flushed += 1;
+    }
+
+    /// After a get: `knows` says whether the store knows a key as flushed, if that can be told, and has known it then.
+    pub fn follow_misses(&mut self, knows: impl Fn(&[u8]) -> Option<bool>) {
+        for key in mem::take(&mut self.remains.perhaps_flushed) {
+            match knows(&key) {
+                Some(true) => self.count_flushed(),
+                Some(false) => {}
+                None => self.remains.perhaps_flushed.push(key),
             }
-            Some(false) => self.remains.perhaps_flushed.push(key.to_vec()),
-            None => {}
         }
     }
 
@@ -234,13 +254,11 @@ impl Oracle {
         self.remains.kept.retain(|key| look(key) == There::Kept);
     }
 
-    /// Takes in of what was flushed a store knows: `look` says that of a key, if it can be told.
-    pub fn follow_flushed(&mut self, look: impl Fn(&[u8]) -> Option<bool>) {
-        self.remains.flushed.retain(|key, is_known| {
-            let is_there = look(key);
-            *is_known = is_there == Some(true);
-            is_there != Some(false)
-        });
+    /// Takes in of what was flushed a store knows: `knows` says that of a key, if it can be told.
+    pub fn follow_flushed(&mut self, knows: impl Fn(&[u8]) -> Option<bool>) {
+        for (key, is_known) in &mut self.remains.flushed {
+            *is_known = knows(key);
+        }
     }
 
     /// Whether the item of a key was there when there was a flush, and the store may know of it.
@@ -284,7 +302,6 @@ impl Oracle {
     pub fn expired(&mut self, told: &Expired) -> Expired {
         let Remains {
             counted,
-            flushed,
             perhaps_expired,
             perhaps_flushed,
             perhaps_reclaimed,
@@ -306,12 +323,7 @@ impl Oracle {
         *perhaps_expired = 0;
         let known = told.get_flushed.saturating_sub(counted.get_flushed);
         counted.get_flushed += known.min(perhaps_flushed.len() as u64);
-        for key in perhaps_flushed.drain(..) {
-            // What is not known now will not be known later.
-            if known == 0 {
-                flushed.remove(&key);
-            }
-        }
+        perhaps_flushed.clear();
         *counted
     }
 
