@@ -6,7 +6,7 @@
 
 use std::mem;
 
-use latchd_core::command::{Command, ItemCommand};
+use latchd_core::command::Command;
 use latchd_core::engine::{Core, Event};
 use latchd_core::key::Key;
 use latchd_core::store::Store;
@@ -37,9 +37,7 @@ impl Follow {
         let counters = core.counters();
         let told = (Evicted::of(counters), Expired::of(counters));
         let is_reset = is_reset(input);
-        if let Some(Command::Item(ItemCommand::Get(_))) = input.command() {
-            oracle.follow_misses(|key| knows_flushed(core, key));
-        }
+        oracle.follow_misses(|key| knows_flushed(core, key));
         if is_reset || due(oracle, &told) != told {
             if evicts {
                 follow_evicted(core, oracle, input);
@@ -56,13 +54,15 @@ impl Follow {
             }
         }
         let reclaimed_before = mem::replace(&mut self.reclaimed, told.1.reclaimed);
-        let between = match input {
-            Input::Event(Event::Tick) => Between::Tick {
+        let between = if is_reset {
+            Between::Reset
+        } else if matches!(input, Input::Event(Event::Tick)) {
+            Between::Tick {
                 reclaimed: told.1.reclaimed - reclaimed_before,
                 items_max: core.limits().crawl_items_max as u64,
-            },
-            _ if is_reset => Between::Reset,
-            _ => Between::Nothing,
+            }
+        } else {
+            Between::Nothing
         };
         let crawled = Crawled::of(counters);
         let before = mem::replace(&mut self.crawled, crawled);

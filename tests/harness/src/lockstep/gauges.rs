@@ -18,9 +18,10 @@ use crate::oracle::{Oracle, There, Winner};
 
 /// What a reply shows of the gauges, if it is one that does.
 pub(super) fn shown(reply: Option<&Reply<'_>>) -> Option<Gauges> {
-    match reply {
-        Some(Reply::Stats(report)) => Some(report.stats.gauges),
-        _ => None,
+    if let Some(Reply::Stats(report)) = reply {
+        Some(report.stats.gauges)
+    } else {
+        None
     }
 }
 

@@ -70,6 +70,7 @@ impl<S: Store> Lockstep<S> {
         let Self { core, oracle, .. } = self;
         oracle.evict(evicted);
         oracle.follow_expired(|key| there(core, key));
+        oracle.follow_misses(|key| knows_flushed(core, key));
         if is_reset(input) {
             oracle.forget_followed();
         }
@@ -125,13 +126,15 @@ impl<S: Store> Lockstep<S> {
         };
         let before = std::mem::replace(&mut self.before, now);
         let items_max = self.core.limits().crawl_items_max as u64;
-        let between = match input {
-            Input::Event(Event::Tick) => Between::Tick {
+        let between = if is_reset(input) {
+            Between::Reset
+        } else if matches!(input, Input::Event(Event::Tick)) {
+            Between::Tick {
                 reclaimed: reclaimed - before.reclaimed,
                 items_max,
-            },
-            _ if is_reset(input) => Between::Reset,
-            _ => Between::Nothing,
+            }
+        } else {
+            Between::Nothing
         };
         let Some(more) = now.crawled.since(before.crawled, between) else {
             return Err(format!(

@@ -181,7 +181,9 @@ impl Oracle {
         }
         // A store may know of what an earlier flush has taken when there is another.
         remains.flushed.values_mut().for_each(|knows| *knows = None);
-        let taken = self.items.extract_if(.., |key, _| !locks.contains_key(key));
+        let all = mem::take(&mut self.items).into_iter();
+        let (held, taken): (Vec<_>, Vec<_>) = all.partition(|(key, _)| locks.contains_key(key));
+        self.items = held.into_iter().collect();
         for (key, item) in taken {
             let is_past = item.gone_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
             let end = if is_past && remains.kept.contains(&key) {
@@ -214,26 +216,20 @@ impl Oracle {
     /// A get has missed: if that was flushed, it is counted as long as the store knows.
     pub(super) fn miss(&mut self, key: &[u8]) {
         match self.remains.flushed.get(key) {
-            Some(Some(true)) => self.count_flushed(),
-            Some(None) => self.remains.perhaps_flushed.push(key.to_vec()),
+            Some(Some(true) | None) => self.remains.perhaps_flushed.push(key.to_vec()),
             Some(Some(false)) | None => {}
         }
     }
 
-    const fn count_flushed(&mut self) {
-        self.remains.counted.get_flushed += 1;
-        self.judged.gone.found_flushed += 1;
-    }
-
-    /// After a get: `knows` says whether the store knows a key as flushed, if that can be told, and has known it then.
+    /// What the store still knows of, as `knows` says, it has known when a get came for it: a flush comes before that.
     pub fn follow_misses(&mut self, knows: impl Fn(&[u8]) -> Option<bool>) {
-        for key in mem::take(&mut self.remains.perhaps_flushed) {
-            match knows(&key) {
-                Some(true) => self.count_flushed(),
-                Some(false) => {}
-                None => self.remains.perhaps_flushed.push(key),
-            }
-        }
+        let asked = self.remains.perhaps_flushed.len();
+        self.remains
+            .perhaps_flushed
+            .retain(|key| knows(key) != Some(true));
+        let known = asked - self.remains.perhaps_flushed.len();
+        self.remains.counted.get_flushed += known as u64;
+        self.judged.gone.found_flushed += known as u64;
     }
 
     /// Takes in what a store has come across of itself: `look` says where it has an item of a key.
@@ -246,10 +242,13 @@ impl Oracle {
         for key in gone {
             self.reclaim(&key);
         }
-        let left = |key: &Vec<u8>, _: &mut Leaving| look(key) != There::Kept;
-        let left: Vec<_> = self.remains.leaving.extract_if(.., left).collect();
-        for (_, leaving) in left {
-            self.count_leaving(&leaving);
+        let leaving = self.remains.leaving.keys();
+        let left = leaving.filter(|key| look(key) != There::Kept);
+        let left: Vec<_> = left.cloned().collect();
+        for key in left {
+            if let Some(leaving) = self.remains.leaving.remove(&key) {
+                self.count_leaving(&leaving);
+            }
         }
         self.remains.kept.retain(|key| look(key) == There::Kept);
     }
