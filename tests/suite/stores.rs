@@ -13,13 +13,11 @@ use latchd_core::stats::Counters;
 use latchd_core::store::{KeyHasher, LogStore, MapStore, SipHash, Store};
 use latchd_core::time::Tick;
 use latchd_core::value::Value;
-use latchd_harness::stores::{
-    Beside, ByLength, Call, Charge, Choices, Numbered, Policy, Room, Same, Seen, Sizes,
-};
-
-use latchd_tests::generate::Random;
+use latchd_harness::stores::{Beside, ByLength, Call, Charge, Room, Same, Seen, Sizes};
 
 use crate::number_from;
+
+mod policy;
 
 /// When what is not about time happens.
 const NOW: Tick = Tick::from_count(1_000);
@@ -167,9 +165,6 @@ fn a_log_does_not_mind_that_whole_hashes_collide() {
     });
 }
 
-/// How many items are stored, one after the other, to see which go.
-const ITEMS_A_RUN: usize = 20_000;
-
 /// How many items of 64 bytes are in a tiny segment.
 const IN_HAND: u64 = 8;
 
@@ -232,136 +227,4 @@ fn what_is_dead_makes_room_before_anything_is_evicted() {
 #[test]
 fn what_is_dead_makes_room_before_anything_is_refused() {
     refills_what_was_freed(false, 45);
-}
-
-/// How many items are locked in a run of which some are: a sixth of what a log holds.
-const LOCKED_MAX: u64 = 100;
-
-/// Stores one new item after the other in a small log, and asks for some of those that are there in between, and locks
-/// some; what goes is what the policy says.
-fn what_the_policy_chooses(
-    seed: u64,
-    asked_of_100: u64,
-    locked_of_1000: u64,
-    again_of_100: u64,
-) -> Choices {
-    // What goes is remembered where that takes no memory from anything else: a few segments of the larger size are enough.
-    let (memory_bytes, segment_bytes, segment_items) = if again_of_100 > 0 {
-        (256 << 10, 4 << 10, 63)
-    } else {
-        (64 << 10, 512, 8)
-    };
-    let limits = Limits::new(memory_bytes, 1 << 10);
-    let mut store = LogStore::with_segments(&limits, Numbered, segment_bytes);
-    store.watch_evictions(true);
-    let mut policy = Policy::new(segment_items);
-    let mut counters = Counters::default();
-    let mut random = Random::new(seed);
-    let mut locked = 0;
-    let mut number = 0;
-    while number < ITEMS_A_RUN {
-        let back = policy
-            .given_up()
-            .filter(|_| random.below(100) < again_of_100);
-        let stored = back.unwrap_or(number);
-        number += usize::from(back.is_none());
-        assert!(put(&mut store, stored, &mut counters), "N8");
-        let (evicted, missed) = store.take_evicted();
-        assert_eq!(missed, 0, "all are told");
-        for evicted in evicted {
-            let name = str::from_utf8(&evicted.key).expect("digits");
-            policy.evict(name.parse().expect("a number"));
-        }
-        policy.store(stored, back.is_some());
-        if random.below(100) < asked_of_100 {
-            let asked = number
-                - usize::try_from(random.below(500))
-                    .expect("small")
-                    .min(number);
-            // Those that were asked for before are asked for more often.
-            let asked = if random.below(2) == 0 {
-                asked / 20 * 20
-            } else {
-                asked
-            };
-            let name = short_key(asked);
-            if policy.may_be_changed(asked)
-                && let Ok(slot) = store.find(Key::new(&name).expect("a legal key"))
-            {
-                store.record_hit(slot);
-                policy.hit(asked);
-            }
-        }
-        if locked < LOCKED_MAX && random.below(1_000) < locked_of_1000 {
-            let chosen = number
-                - usize::try_from(random.below(500))
-                    .expect("small")
-                    .min(number);
-            if policy.may_be_changed(chosen)
-                && let Ok(slot) = store.find(Key::new(&short_key(chosen)).expect("a legal key"))
-            {
-                let header = store.header(slot);
-                locked += u64::from(!header.locked);
-                store.set_header(
-                    slot,
-                    ItemHeader {
-                        locked: true,
-                        ..header
-                    },
-                );
-                policy.lock(chosen);
-            }
-        }
-    }
-    assert_eq!(counters.evicted_active, policy.evicted_active(), "N10");
-    let there = |number: &usize| {
-        store
-            .find(Key::new(&short_key(*number)).expect("a legal key"))
-            .is_ok()
-    };
-    let all: Vec<usize> = (0..ITEMS_A_RUN).filter(there).collect();
-    assert_eq!(all, policy.items(), "N10");
-    policy.seen()
-}
-
-#[test]
-fn a_log_evicts_what_the_policy_says() {
-    let seed = number_from("LATCHD_SEED", 1);
-    for asked_of_100 in [0, 5, 20, 50, 100] {
-        // With locks only where fewer are asked for: else no segment is free once in a while when a locked item is come
-        // across, and it goes into the main queue instead, where it is come across again.
-        for locked_of_1000 in if asked_of_100 < 20 {
-            &[0, 10][..]
-        } else {
-            &[0]
-        } {
-            let locked_of_1000 = *locked_of_1000;
-            let choices = what_the_policy_chooses(seed, asked_of_100, locked_of_1000, 0);
-            println!(
-                "{asked_of_100} of 100 are asked for, {locked_of_1000} of 1000 locked: {choices:?}"
-            );
-            assert!(choices.unasked > 1_000, "{choices:?}");
-            assert!(
-                asked_of_100 == 0 || choices.promoted > 0 && choices.from_main > 0,
-                "{choices:?}"
-            );
-            assert!(asked_of_100 < 50 || choices.again > 0, "{choices:?}");
-            let is_passed = choices.passed * 2 > LOCKED_MAX;
-            assert_eq!(is_passed, locked_of_1000 > 0, "{choices:?}");
-        }
-    }
-}
-
-#[test]
-fn a_log_knows_what_it_has_just_given_up() {
-    let seed = number_from("LATCHD_SEED", 1);
-    for asked_of_100 in [0, 5, 20] {
-        for again_of_100 in [1, 5] {
-            let choices = what_the_policy_chooses(seed, asked_of_100, 0, again_of_100);
-            println!(
-                "{asked_of_100} of 100 are asked for, {again_of_100} of 100 come again: {choices:?}"
-            );
-            assert!(choices.known > 100 && choices.from_main > 0, "{choices:?}");
-        }
-    }
 }

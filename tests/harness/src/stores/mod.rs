@@ -31,5 +31,5 @@ mod policy;
 pub use arithmetic::{Charge, SEGMENTS_IDLE_MAX};
 pub use beside::{Beside, Room, Seen};
 pub use call::{Call, Sizes};
-pub use hashes::{ByLength, Numbered, Same};
-pub use policy::{Choices, Policy};
+pub use hashes::{ByLength, Numbered, Placed, Same};
+pub use policy::{Choices, New, Policy, Setting, Sight, Told};

@@ -1,0 +1,64 @@
+//! How a log looks for what has expired.
+
+use super::choices::Choices;
+use super::state::{Queue, State, Sweep};
+use super::step::Stepped;
+
+/// A sweep has won little if it is less than one in so many bytes of a segment.
+const SWEEP_WORTH: usize = 4;
+
+impl State {
+    /// Begins with the segment whose deadline is the earliest, if that has passed.
+    pub(super) fn begin_sweep(&mut self) -> bool {
+        let all = Queue::ELSEWHERE.into_iter().flat_map(|queue| {
+            let segments = self.line(queue).segments().enumerate();
+            segments.filter_map(move |(at, segment)| Some((segment.due?, queue, at)))
+        });
+        let first = all.min_by_key(|(due, _, _)| *due);
+        let Some((_, queue, at)) = first.filter(|(due, _, _)| *due <= self.now) else {
+            return false;
+        };
+        if let Some(segment) = self.line_mut(queue).segment_mut(at) {
+            segment.is_swept = true;
+        }
+        self.sweep = Some(Sweep::default());
+        true
+    }
+
+    /// Looks at the next item of the segment that is being swept.
+    pub(super) fn sweep_on(&mut self, mut sweep: Sweep, seen: &mut Choices) -> Stepped {
+        let place = Queue::ELSEWHERE.into_iter().find_map(|queue| {
+            let mut segments = self.line(queue).segments();
+            Some((queue, segments.position(|segment| segment.is_swept)?))
+        });
+        let of = place.and_then(|(queue, at)| self.line_mut(queue).segment_mut(at));
+        let next = of.as_ref().and_then(|of| of.items().get(sweep.passed));
+        let Some(item) = next.copied() else {
+            if let Some(of) = of {
+                of.is_swept = false;
+                of.due = sweep.due;
+            }
+            self.has_swept = sweep.won * SWEEP_WORTH < self.setting.segment_bytes;
+            seen.swept += 1;
+            seen.swept_for_little += u64::from(self.has_swept);
+            return Stepped::Unseen;
+        };
+        if item.is_past(self.now) && !item.is_locked {
+            sweep.won += item.weight;
+            let at = sweep.passed;
+            self.sweep = Some(sweep);
+            self.reclaimed += 1;
+            seen.expired_in_sweep += 1;
+            if let Some((queue, segment)) = place {
+                self.take_out(queue, segment, at);
+            }
+            return Stepped::Reclaimed;
+        }
+        if let Some(deadline) = item.deadline.filter(|_| !item.is_locked) {
+            sweep.due = Some(sweep.due.map_or(deadline, |due| due.min(deadline)));
+        }
+        sweep.passed += 1;
+        self.sweep = Some(sweep);
+        Stepped::Unseen
+    }
+}

@@ -1,0 +1,72 @@
+//! What a log evicts is what the policy says (N10).
+//!
+//! `LATCHD_SEED` says where the random numbers start.
+
+use latchd_core::store::KeyHasher;
+use latchd_harness::stores::Numbered;
+
+use self::habits::{Habits, Often, Outcome};
+use self::run::play;
+use crate::number_from;
+
+mod habits;
+mod run;
+
+fn played<H: KeyHasher>(habits: &Habits, hasher: H) -> Outcome {
+    let seed = number_from("LATCHD_SEED", 1);
+    let outcome = play(seed, habits, hasher);
+    let Outcome {
+        choices,
+        hypotheses_most,
+        back,
+    } = outcome;
+    println!("{habits:?}\n  {choices:?}, {back} came again, {hypotheses_most} hypotheses at most");
+    outcome
+}
+
+/// How many items are stored in a long run.
+const LONG: usize = 20_000;
+
+/// So many are asked for while a hundred are stored.
+const ASKED: [u64; 3] = [0, 20, 100];
+
+#[test]
+fn a_log_evicts_what_the_policy_says() {
+    for asked_of_100 in [0, 5, 20, 50, 100] {
+        for of_1000 in [0, 10] {
+            let habits = Habits {
+                items: LONG,
+                locked: Often {
+                    of_1000,
+                    at_once: 1,
+                },
+                ..Habits::TINY
+            }
+            .asked(asked_of_100);
+            let choices = played(&habits, Numbered).choices;
+            assert!(choices.unasked > 1_000, "{choices:?}");
+            assert!(
+                asked_of_100 == 0 || choices.promoted > 0 && choices.from_main > 0,
+                "{choices:?}"
+            );
+            assert!(asked_of_100 < 50 || choices.again > 0, "{choices:?}");
+            assert_eq!(choices.passed > 20, of_1000 > 0, "{choices:?}");
+        }
+    }
+}
+
+#[test]
+fn a_log_knows_what_it_has_just_given_up() {
+    for asked_of_100 in [0, 5, 20] {
+        for back_of_100 in [1, 5] {
+            let habits = Habits {
+                items: LONG,
+                back_of_100,
+                ..Habits::SMALL
+            }
+            .asked(asked_of_100);
+            let choices = played(&habits, Numbered).choices;
+            assert!(choices.known > 100 && choices.from_main > 0, "{choices:?}");
+        }
+    }
+}
