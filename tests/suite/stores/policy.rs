@@ -3,7 +3,7 @@
 //! `LATCHD_SEED` says where the random numbers start.
 
 use latchd_core::store::KeyHasher;
-use latchd_harness::stores::Numbered;
+use latchd_harness::stores::{Numbered, Placed, Setting};
 
 use self::habits::{Habits, Often, Outcome};
 use self::run::play;
@@ -68,5 +68,26 @@ fn a_log_knows_what_it_has_just_given_up() {
             let choices = played(&habits, Numbered).choices;
             assert!(choices.known > 100 && choices.from_main > 0, "{choices:?}");
         }
+    }
+}
+
+/// Whatever of the last thousand comes again is known if nothing has gone since that chooses the same of 512 places.
+#[test]
+fn a_log_forgets_what_went_when_another_leaves_its_mark_there() {
+    for asked_of_100 in ASKED {
+        let habits = Habits {
+            back_of_100: 20,
+            back_among: 1_000,
+            back_and_gone_of_100: 50,
+            setting: Setting {
+                places: Placed::PLACES,
+                ..Habits::SMALL.setting
+            },
+            ..Habits::SMALL
+        }
+        .asked(asked_of_100);
+        let Outcome { choices, back, .. } = played(&habits, Placed);
+        assert!(choices.known > 300, "{choices:?}");
+        assert!(back - choices.known > 300, "{back} came again: {choices:?}");
     }
 }
