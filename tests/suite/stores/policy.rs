@@ -91,3 +91,25 @@ fn a_log_forgets_what_went_when_another_leaves_its_mark_there() {
         assert!(back - choices.known > 300, "{back} came again: {choices:?}");
     }
 }
+
+#[test]
+fn a_log_pins_what_is_locked() {
+    let mut pinned_whole = 0;
+    for asked_of_100 in ASKED {
+        let habits = Habits {
+            locked: Often {
+                of_1000: 10,
+                at_once: 12,
+            },
+            locked_max: 200,
+            unlocked_of_1000: 100,
+            ..Habits::TINY
+        }
+        .asked(asked_of_100);
+        let choices = played(&habits, Numbered).choices;
+        assert!(choices.passed > 50, "{choices:?}");
+        pinned_whole += choices.pinned_whole;
+        assert!(choices.slack_pinned > 10, "{choices:?}");
+    }
+    assert!(pinned_whole > 0);
+}
