@@ -113,3 +113,22 @@ fn a_log_pins_what_is_locked() {
     }
     assert!(pinned_whole > 0);
 }
+
+#[test]
+fn a_log_empties_what_is_slack_before_anything_is_given_up() {
+    for asked_of_100 in ASKED {
+        for (of, of_1000, at_once) in [
+            (Habits::TINY, 150, 1),
+            (Habits::TINY, 25, 4),
+            (Habits::SMALL, 10, 20),
+        ] {
+            let habits = Habits {
+                deleted: Often { of_1000, at_once },
+                ..of
+            }
+            .asked(asked_of_100);
+            let choices = played(&habits, Numbered).choices;
+            assert!(choices.slack > 20 && choices.carried > 200, "{choices:?}");
+        }
+    }
+}
