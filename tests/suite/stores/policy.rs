@@ -132,3 +132,23 @@ fn a_log_empties_what_is_slack_before_anything_is_given_up() {
         }
     }
 }
+
+#[test]
+fn a_log_takes_out_what_has_expired_before_anything_is_given_up() {
+    let (mut much, mut in_drain) = (0, 0);
+    for asked_of_100 in ASKED {
+        for (expiring_of_100, ticks_max) in [(2, 800), (20, 800), (50, 300)] {
+            let habits = Habits {
+                expiring_of_100,
+                ticks_max,
+                ..Habits::TINY
+            }
+            .asked(asked_of_100);
+            let choices = played(&habits, Numbered).choices;
+            assert!(choices.expired_in_sweep > 20, "{choices:?}");
+            much += choices.swept - choices.swept_for_little;
+            in_drain += choices.expired_in_drain;
+        }
+    }
+    assert!(much > 100 && in_drain > 10, "{much}, {in_drain}");
+}
