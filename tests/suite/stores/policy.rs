@@ -152,3 +152,23 @@ fn a_log_takes_out_what_has_expired_before_anything_is_given_up() {
     }
     assert!(much > 100 && in_drain > 10, "{much}, {in_drain}");
 }
+
+#[test]
+fn a_log_weighs_long_records_and_large_values() {
+    for asked_of_100 in ASKED {
+        for large_of_1000 in [0, 20] {
+            let habits = Habits {
+                longer_of_100: 50,
+                large_of_1000,
+                setting: Setting {
+                    may_be_short: large_of_1000 > 0,
+                    ..Habits::TINY.setting
+                },
+                ..Habits::TINY
+            }
+            .asked(asked_of_100);
+            let choices = played(&habits, Numbered).choices;
+            assert_eq!(choices.large > 50, large_of_1000 > 0, "{choices:?}");
+        }
+    }
+}
