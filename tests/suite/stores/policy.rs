@@ -172,3 +172,59 @@ fn a_log_weighs_long_records_and_large_values() {
         }
     }
 }
+
+/// Where large values take what is free, somebody has to wait, and no segment is free for what is locked once in a while.
+#[test]
+fn a_log_does_all_of_it_at_once() {
+    for asked_of_100 in ASKED {
+        let habits = Habits {
+            locked: Often {
+                of_1000: 10,
+                at_once: 8,
+            },
+            unlocked_of_1000: 80,
+            deleted: Often {
+                of_1000: 15,
+                at_once: 3,
+            },
+            expiring_of_100: 10,
+            ticks_max: 800,
+            longer_of_100: 30,
+            large_of_1000: 20,
+            setting: Setting {
+                may_be_short: true,
+                ..Habits::TINY.setting
+            },
+            ..Habits::TINY
+        }
+        .asked(asked_of_100);
+        let choices = played(&habits, Numbered).choices;
+        assert!(choices.slack > 20, "{choices:?}");
+    }
+}
+
+/// Where large values take what is free and nearly everything is hit, not all that was hit stays in either queue; and once in a
+/// while no segment is free for what is locked.
+#[test]
+fn a_log_makes_room_while_somebody_waits_for_it() {
+    let mut crowded = 0;
+    for (asked_of_100, locked_max) in [(300, 200), (1_000, 100), (2_000, 100)] {
+        let habits = Habits {
+            locked: Often {
+                of_1000: 60,
+                at_once: 3,
+            },
+            locked_max,
+            unlocked_of_1000: 150,
+            large_of_1000: 20,
+            setting: Setting {
+                may_be_short: true,
+                ..Habits::TINY.setting
+            },
+            ..Habits::TINY
+        }
+        .asked(asked_of_100);
+        crowded += played(&habits, Numbered).choices.crowded;
+    }
+    assert!(crowded > 0);
+}
