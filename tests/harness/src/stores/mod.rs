@@ -19,7 +19,7 @@
 //! - N8: a call is refused only if what may not go does not fit beside what it needs.
 //! - N9: when a store wants no crawl any more, nothing has expired in it but what is locked.
 //!
-//! Of items of one size it is said which of them goes next, too (N10, [`Policy`]).
+//! Of a log it is said which item goes next, too (N10, [`Policy`]).
 
 mod arithmetic;
 mod beside;
