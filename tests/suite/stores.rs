@@ -3,6 +3,7 @@
 //! `LATCHD_STORE_SEQUENCES` says how many sequences of calls each store hears (8 if it is not set),
 //! and `LATCHD_SEED` where their random numbers start.
 
+mod policy;
 mod refusals;
 
 use arbitrary::Unstructured;
@@ -16,8 +17,6 @@ use latchd_core::value::Value;
 use latchd_harness::stores::{Beside, ByLength, Call, Charge, Room, Same, Seen, Sizes};
 
 use crate::number_from;
-
-mod policy;
 
 /// When what is not about time happens.
 const NOW: Tick = Tick::from_count(1_000);
