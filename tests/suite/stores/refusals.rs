@@ -201,11 +201,14 @@ fn a_log_refuses_only_what_has_no_room() {
     let seed = number_from("LATCHD_SEED", 1);
     for (evict, flushes_of_2000) in [(true, 0), (true, 1), (true, 40), (false, 0)] {
         for value_bytes_max in [64, 200, 1000] {
-            let seen = run(seed, evict, flushes_of_2000, value_bytes_max);
-            println!("evicts: {evict}, values of up to {value_bytes_max}: {seen:?}");
-            assert!(seen.refused > 0 && seen.kept_of_100_min < 90, "{seen:?}");
-            assert_eq!(seen.evicted > 100, evict, "{seen:?}");
-            assert_eq!(seen.flushes > 2, flushes_of_2000 > 0, "{seen:?}");
+            let outcome = run(seed, evict, flushes_of_2000, value_bytes_max);
+            println!("evicts: {evict}, values of up to {value_bytes_max}: {outcome:?}");
+            assert!(
+                outcome.refused > 0 && outcome.kept_of_100_min < 90,
+                "{outcome:?}"
+            );
+            assert_eq!(outcome.evicted > 100, evict, "{outcome:?}");
+            assert_eq!(outcome.flushes > 2, flushes_of_2000 > 0, "{outcome:?}");
         }
     }
 }

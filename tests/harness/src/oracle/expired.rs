@@ -215,9 +215,8 @@ impl Oracle {
 
     /// A get has missed: if that was flushed, it is counted as long as the store knows.
     pub(super) fn miss(&mut self, key: &[u8]) {
-        match self.remains.flushed.get(key) {
-            Some(Some(true) | None) => self.remains.perhaps_flushed.push(key.to_vec()),
-            Some(Some(false)) | None => {}
+        if let Some(Some(true) | None) = self.remains.flushed.get(key) {
+            self.remains.perhaps_flushed.push(key.to_vec());
         }
     }
 
@@ -227,9 +226,9 @@ impl Oracle {
         self.remains
             .perhaps_flushed
             .retain(|key| knows(key) != Some(true));
-        let known = asked - self.remains.perhaps_flushed.len();
-        self.remains.counted.get_flushed += known as u64;
-        self.judged.gone.found_flushed += known as u64;
+        let still_known = asked - self.remains.perhaps_flushed.len();
+        self.remains.counted.get_flushed += still_known as u64;
+        self.judged.gone.found_flushed += still_known as u64;
     }
 
     /// Takes in what a store has come across of itself: `look` says where it has an item of a key.
