@@ -269,7 +269,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         }
     }
 
-    /// Leaves the segment as far as it was emptied: it stays in its queue.
+    /// Leaves the segment as far as it was emptied: it stays in its queue, as the last to have its turn, so that others are
+    /// tried first.
     pub(super) fn abandon_drain(&mut self) {
         if let Some(drain) = self.drain.take() {
             self.log.restore(drain.segment);

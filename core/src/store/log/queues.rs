@@ -9,7 +9,7 @@
 //!
 //! - Q1: every segment that has records is in one queue, or being drained.
 //! - Q2: the weight of a queue is the sum of what its living items take.
-//! - Q3: a queue has at most one open segment, and it is the newest.
+//! - Q3: a queue has at most one open segment. Behind it stands only what could not be emptied to its end.
 //!
 //! Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023. The small
 //! queue is larger here, and one hit is enough to leave it: on the traces that we measured, that
