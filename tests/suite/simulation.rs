@@ -60,7 +60,7 @@ fn what_is_planted_is_found() {
         for seed in 0..8 {
             let plan = Plan {
                 fault: Some(fault),
-                ..Plan::new(seed, 4 * EVENTS)
+                ..Plan::new(seed, 8 * EVENTS)
             };
             let failure = run(&plan).expect_err(&format!("{fault:?} with seed {seed} goes unseen"));
             rules.push(failure.rule);
