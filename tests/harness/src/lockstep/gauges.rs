@@ -11,7 +11,7 @@ use latchd_core::reply::Reply;
 use latchd_core::stats::Gauges;
 use latchd_core::store::{Store, Usage};
 
-use super::gone::there;
+use super::gone::{may_keep, there};
 use super::{Difference, Lockstep, Room};
 use crate::alphabet::KEYS;
 use crate::oracle::{Oracle, There, Winner};
@@ -68,9 +68,11 @@ impl Sizes {
         cost: impl Fn(&[u8], usize) -> usize,
     ) -> Self {
         let mut due = Self::default();
+        let may_keep = may_keep(core);
         for (key, item) in oracle.all_items().chain(oracle.leaving()) {
             let bytes = cost(key, item.value.len()) as u64;
-            let is_locked = oracle.holder(key).is_some() || there(core, key) == There::Kept;
+            let is_kept = may_keep && there(core, key) == There::Kept;
+            let is_locked = oracle.holder(key).is_some() || is_kept;
             due.items += 1;
             due.bytes += bytes;
             due.locked_bytes += if is_locked { bytes } else { 0 };
@@ -172,9 +174,10 @@ impl<S: Store> Lockstep<S> {
             return Err(format!("{last:?} is not what was evicted last"));
         }
         let is_reference = matches!(self.room, Room::ByItem(_));
+        let may_keep = may_keep(core);
         let may_go = |key: &[u8]| {
-            let is_kept = oracle.holder(key).is_some() || there(core, key) == There::Kept;
-            !is_kept || !is_reference
+            let looks_held = may_keep && there(core, key) == There::Kept;
+            !is_reference || oracle.holder(key).is_none() && !looks_held
         };
         let items = oracle.all_items().chain(oracle.leaving());
         let mut ages_s = items

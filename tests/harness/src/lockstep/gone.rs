@@ -27,20 +27,33 @@ pub(super) struct Before {
 /// Where a core has the item of a key.
 #[must_use]
 pub fn there<S: Store>(core: &Core<S>, key: &[u8]) -> There {
-    let key = Key::new(key).expect("it was made from a key");
-    match core.store().find_item(key) {
-        Ok((_, header)) if header.locked && core.locks().owner(key).is_none() => There::Kept,
-        Ok(_) => There::Here,
-        Err(_) => There::Nowhere,
-    }
+    look(core, key).0
 }
 
 /// Whether a core knows of a flushed item of a key; `None` if there is another one now, which is all that it tells.
 #[must_use]
 pub fn knows_flushed<S: Store>(core: &Core<S>, key: &[u8]) -> Option<bool> {
+    look(core, key).1
+}
+
+/// Both, with one look-up.
+fn look<S: Store>(core: &Core<S>, key: &[u8]) -> (There, Option<bool>) {
     let key = Key::new(key).expect("it was made from a key");
-    let vacancy = core.store().find(key).err()?;
-    Some(core.store().was_flushed(key, vacancy))
+    match core.store().find_item(key) {
+        Ok((_, header)) if header.locked && core.locks().owner(key).is_none() => {
+            (There::Kept, None)
+        }
+        Ok(_) => (There::Here, None),
+        Err(vacancy) => {
+            let knows = core.store().was_flushed(key, vacancy);
+            (There::Nowhere, Some(knows))
+        }
+    }
+}
+
+/// Whether an item may look held whose lock is over.
+pub(super) fn may_keep<S: Store>(core: &Core<S>) -> bool {
+    !core.locks().is_settled()
 }
 
 /// Whether the counters begin again.
@@ -94,10 +107,9 @@ impl<S: Store> Lockstep<S> {
     /// Each item is where it should be, and what is known of flushed ones is true.
     fn compare_places(&mut self) -> Result<(), Difference> {
         let Self { core, oracle, .. } = self;
-        let knows = |key: &[u8]| knows_flushed(core, key);
         for key in all_keys() {
             let bytes = key.as_bytes();
-            let (is, should) = (there(core, bytes), oracle.place(bytes));
+            let ((is, knows), should) = (look(core, bytes), oracle.place(bytes));
             let is_right = match is {
                 There::Here | There::Nowhere => is == should,
                 There::Kept => should != There::Nowhere && oracle.holder(bytes).is_none(),
@@ -105,11 +117,16 @@ impl<S: Store> Lockstep<S> {
             if !is_right {
                 return Err(format!("item {key:?}: expected {should:?}, got {is:?}"));
             }
-            if knows(bytes) == Some(true) && !oracle.was_flushed(bytes) {
+            if is == There::Kept && !may_keep(core) {
+                return Err(format!(
+                    "item {key:?} looks held, and all that is over was let go of"
+                ));
+            }
+            if knows == Some(true) && !oracle.was_flushed(bytes) {
                 return Err(format!("item {key:?} is known as flushed, and was not"));
             }
         }
-        oracle.follow_flushed(knows);
+        oracle.follow_flushed(|key| knows_flushed(core, key));
         Ok(())
     }
 
@@ -117,7 +134,8 @@ impl<S: Store> Lockstep<S> {
         let with_lock = self.oracle.judged().gone.with_lock;
         let has_more_to_tend = !self.core.bound_wins().is_empty()
             || !self.core.win_waits().is_empty()
-            || all_keys().any(|key| there(&self.core, key.as_bytes()) == There::Kept);
+            || may_keep(&self.core)
+                && all_keys().any(|key| there(&self.core, key.as_bytes()) == There::Kept);
         let now = Before {
             crawled: Crawled::of(self.core.counters()),
             reclaimed,
