@@ -24,12 +24,18 @@ const TICK_MS: u64 = 250;
 pub enum Arrival {
     /// As they were sent.
     Whole,
-    /// A few at a time, with a call of the connection for each few.
+    /// A few at a time, with a call of the connection for each few; of what is long, only at both ends ([`CUT_BYTES`]).
     Cut {
         /// How many.
         bytes: usize,
     },
 }
+
+/// How much at each end of what is sent at once arrives a few bytes at a time. Longer than any line but that of a get: between
+/// the ends is the inside of a value, of a list of keys, or of a line that is swallowed.
+const CUT_BYTES: usize = 70_000;
+/// In pieces of which size the rest arrives: no part of anything.
+const INSIDE_BYTES: usize = 4_093;
 
 /// What time it is.
 #[derive(Clone, Copy, Debug)]
@@ -156,9 +162,13 @@ impl Peer for MemoryPeer {
         self.pipe(conn);
         match self.arrival {
             Arrival::Whole => self.arrive(conn, bytes),
-            Arrival::Cut { bytes: length } => {
-                for few in bytes.chunks(length) {
-                    self.arrive(conn, few);
+            Arrival::Cut { bytes: few } => {
+                let (head, rest) = bytes.split_at(bytes.len().min(CUT_BYTES));
+                let (inside, tail) = rest.split_at(rest.len().saturating_sub(CUT_BYTES));
+                for (part, length) in [(head, few), (inside, INSIDE_BYTES), (tail, few)] {
+                    for piece in part.chunks(length) {
+                        self.arrive(conn, piece);
+                    }
                 }
             }
         }
