@@ -54,6 +54,7 @@ pub struct Lockstep<S> {
     had_idle: u64,
     before: gone::Before,
     gone: Gone,
+    pressed: gone::Pressed,
 }
 
 /// Whether there is room for every item.
@@ -100,6 +101,7 @@ impl<S: Store> Lockstep<S> {
             had_idle: 0,
             before: gone::Before::default(),
             gone: Gone::default(),
+            pressed: gone::Pressed::default(),
         };
         for number in 0..CLIENTS {
             let client = ClientNumber::new(u8::try_from(number).expect("a few"));
@@ -144,6 +146,7 @@ impl<S: Store> Lockstep<S> {
         let Some(input) = self.environment.enact(op) else {
             return Ok(());
         };
+        self.pressed.note(op);
         let now = self.environment.clock().now;
         let has_idle = needs_room(&input) && self.has_idle();
         let (limit_before, has_dead_locks) =

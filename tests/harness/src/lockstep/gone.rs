@@ -11,7 +11,7 @@ use latchd_core::key::Key;
 use latchd_core::store::Store;
 
 use super::{Difference, Lockstep, Room};
-use crate::alphabet::{Input, KEYS, PRESSURE_KEYS, pressure_keys};
+use crate::alphabet::{Input, KEYS, Op, PRESSURE_KEYS, pressure_keys};
 use crate::oracle::{Between, Crawled, Evicted, Expired, There};
 
 /// What was counted up to the last step, and what was on its way then.
@@ -65,12 +65,29 @@ pub const fn is_reset(input: &Input<'_>) -> bool {
     )
 }
 
-/// Every key that is asked for.
-pub(super) fn all_keys() -> impl Iterator<Item = Key<'static>> {
-    let keys = KEYS
-        .iter()
-        .map(|key| Key::new(key).expect("it is a legal key"));
-    keys.chain(pressure_keys())
+/// The keys of [`Op::Pressure`] that were ever asked for, in their order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pressed([bool; PRESSURE_KEYS]);
+
+impl Pressed {
+    /// Of an operation that is being played.
+    pub(super) fn note(&mut self, op: &Op) {
+        if let Op::Pressure { key } = op
+            && let Some(is_pressed) = self.0.get_mut(usize::from(*key) % PRESSURE_KEYS)
+        {
+            *is_pressed = true;
+        }
+    }
+
+    /// Every key that was ever asked for, and a few more: an item of any other would be one too many of all that there are, which
+    /// is judged by their sizes.
+    pub(super) fn all_keys(self) -> impl Iterator<Item = Key<'static>> {
+        let keys = KEYS
+            .iter()
+            .map(|key| Key::new(key).expect("it is a legal key"));
+        let pressed = pressure_keys().zip(self.0);
+        keys.chain(pressed.filter_map(|(key, is_pressed)| is_pressed.then_some(key)))
+    }
 }
 
 impl<S: Store> Lockstep<S> {
@@ -106,8 +123,13 @@ impl<S: Store> Lockstep<S> {
 
     /// Each item is where it should be, and what is known of flushed ones is true.
     fn compare_places(&mut self) -> Result<(), Difference> {
-        let Self { core, oracle, .. } = self;
-        for key in all_keys() {
+        let Self {
+            core,
+            oracle,
+            pressed,
+            ..
+        } = self;
+        for key in pressed.all_keys() {
             let bytes = key.as_bytes();
             let ((is, knows), should) = (look(core, bytes), oracle.place(bytes));
             let is_right = match is {
@@ -135,7 +157,10 @@ impl<S: Store> Lockstep<S> {
         let has_more_to_tend = !self.core.bound_wins().is_empty()
             || !self.core.win_waits().is_empty()
             || may_keep(&self.core)
-                && all_keys().any(|key| there(&self.core, key.as_bytes()) == There::Kept);
+                && self
+                    .pressed
+                    .all_keys()
+                    .any(|key| there(&self.core, key.as_bytes()) == There::Kept);
         let now = Before {
             crawled: Crawled::of(self.core.counters()),
             reclaimed,
