@@ -351,7 +351,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Remembers what is given up, as long as that takes no memory from anything else.
     fn remember(&mut self, hash: u64) {
         let bucket = self.index.bucket(hash);
-        if self.held_bytes() + self.ghost.note_bytes(hash, bucket) <= self.bytes_max {
+        if self.fits(self.ghost.note_bytes(hash, bucket)) {
             self.ghost.note(hash, bucket);
         }
     }

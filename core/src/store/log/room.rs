@@ -212,7 +212,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
 
     /// Whether `bytes` more may be allocated, and there is a segment to carry to all the same: a store
     /// that had none could not win anything back any more.
-    fn fits(&self, bytes: usize) -> bool {
+    pub(super) fn fits(&self, bytes: usize) -> bool {
         let kept = if self.log.spare() > 0 {
             0
         } else {
