@@ -111,6 +111,65 @@ fn hog(stage: &Stage<'_>) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
+/// What is locked keeps flushed segments from being emptied: a store may be left without a place for anything.
+pub(super) const FLUSHES_BETWEEN: Attack = Attack {
+    name: "lock-flush",
+    about: "6 clients lock half of what they set, with flush_all after every 50 sets",
+    has_peer: false,
+    play: flushes_between,
+};
+
+/// How many clients lock what they set, in turn.
+const LOCKERS: usize = 6;
+
+fn flushes_between(stage: &Stage<'_>) -> io::Result<Outcome> {
+    let target = small(stage, &["-m", "8", "-t", "1"])?;
+    let sets = (stage.setting.items / 2).min(60_000);
+    let value = "v".repeat(1_000);
+    let (seen, [held, refused, refused_beside]) = watch(target.address, || {
+        let mut lockers = Client::connect_many(target.address, LOCKERS)?;
+        let mut innocent = Client::connect(target.address)?;
+        let [mut held, mut refused, mut refused_beside, mut without_lock] = [0_usize; 4];
+        for number in 0..sets {
+            let locker = &mut lockers[number % LOCKERS];
+            // Neither repeats itself with the number of clients, or with that of flushes.
+            let (bytes, wants_lock) = (number * 7_919 % 1_000, number * 389 % 1_000 < 450);
+            let set = format!("set k{number} 0 0 {bytes}\r\n{}", &value[..bytes]);
+            if locker.ask(&set)? != "STORED" {
+                refused += 1;
+            } else if wants_lock {
+                let is_locked = locker.ask(&format!("lock k{number}"))? == "OK";
+                held += usize::from(is_locked);
+                without_lock += usize::from(!is_locked);
+            }
+            if number % 50 == 49 {
+                locker.ask("flush_all")?;
+            }
+            if number % 20 == 19 {
+                let stored = innocent.ask(&format!("set i{number} 0 0 1\r\nx"))?;
+                refused_beside += usize::from(stored != "STORED");
+            }
+            if without_lock > sets / 30 {
+                // As much as may be pinned is: some of it goes.
+                without_lock = 0;
+                for locker in lockers.iter_mut().take(1 + number % LOCKERS) {
+                    locker.ask("unlock_all")?;
+                }
+            }
+        }
+        Ok([held, refused, refused_beside])
+    })?;
+    let mut outcome = Outcome::seen(seen);
+    outcome.notes.push(format!("{held} locks in {sets} sets"));
+    outcome.must(held > 0, "nothing was locked");
+    outcome.must(
+        refused + refused_beside == 0,
+        format!("{refused} sets refused, and {refused_beside} of an innocent client"),
+    );
+    stage.note_memory(&target, &mut outcome)?;
+    Ok(outcome)
+}
+
 /// A holder's process is killed.
 pub(super) const KILL_HOLDER: Attack = Attack {
     name: "kill-holder",

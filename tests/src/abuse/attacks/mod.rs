@@ -35,6 +35,7 @@ pub const ATTACKS: &[Attack] = &[
     locks::UNLOCK_ALL,
     locks::RESET_BEHIND,
     locks::HOG,
+    locks::FLUSHES_BETWEEN,
     locks::KILL_HOLDER,
     memory::NON_READERS,
     memory::UNFINISHED_SETS,
