@@ -1,11 +1,15 @@
 //! When a log that is nearly full refuses (N8): only if what may not go takes so much, packed as loosely as segments may be, that
-//! what is asked for has no place beside it. What was locked and is not any more is not in the way, wherever it stands.
+//! what is asked for has no place beside it. What was locked and is not any more is not in the way, wherever it stands; nor is what
+//! was replaced, taken out, flushed, or has expired.
+
+use std::collections::BTreeMap;
 
 use latchd_core::Limits;
 use latchd_core::item::{Cas, ItemHeader};
 use latchd_core::key::Key;
 use latchd_core::stats::Counters;
-use latchd_core::store::{LogStore, SipHash, Store};
+use latchd_core::store::{End, LogStore, SipHash, Store};
+use latchd_core::time::{Deadline, Tick};
 use latchd_core::value::Value;
 use latchd_harness::stores::SEGMENTS_IDLE_MAX;
 use latchd_tests::generate::Random;
@@ -16,199 +20,437 @@ const SEGMENT_BYTES: usize = 4 << 10;
 
 const MEMORY_BYTES: usize = 128 * SEGMENT_BYTES;
 
+/// The most that is set aside, in bytes.
+const ASIDE_BYTES_MAX: usize = MEMORY_BYTES / 8;
+
 /// How many items are stored, one after the other.
 const ITEMS: usize = 40_000;
 
-/// The longest value, in bytes: it stands in a segment.
+/// An item that is changed, asked for or taken out is one of so many of the last.
+const LAST: u64 = 1_000;
+
+/// The longest value that stands in a segment here, in bytes.
 const VALUE_BYTES_MAX: usize = 1 << 10;
+
+/// The longest of all, in bytes: it has an allocation of its own.
+const LARGE_BYTES_MAX: usize = 3 * SEGMENT_BYTES;
+
+/// The longest that an item lives that expires, in ticks.
+const TTL_MAX: u64 = 400;
 
 /// What an item is found with and remembered by, in bytes: 64 bytes for ten items in the index, which has room to grow, and a mark
 /// of two bytes.
 const FOUND_BYTES: usize = 10;
 
+/// What happens in a run.
+#[derive(Clone, Copy, Debug)]
+struct Course {
+    evict: bool,
+    /// The longest of most values, in bytes.
+    value_bytes_max: u64,
+    flushes_of_10_000: u64,
+    /// Which part of a hundred steps changes something that is there: another value, more of it, another lock, none.
+    changes_of_100: u64,
+    /// Which part of a hundred items expires by itself. Then time passes.
+    expire_of_100: u64,
+    /// Which part of a thousand values is large.
+    large_of_1000: u64,
+    /// After which part of two thousand steps another part of the memory is set aside.
+    asides_of_2000: u64,
+}
+
+/// Items are stored, locked and unlocked, and nothing else.
+const PLAIN: Course = Course {
+    evict: true,
+    value_bytes_max: 200,
+    flushes_of_10_000: 0,
+    changes_of_100: 0,
+    expire_of_100: 0,
+    large_of_1000: 0,
+    asides_of_2000: 0,
+};
+
 /// What has come about in a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Seen {
     refused: usize,
     /// The fewest parts of a hundred of the memory that could not go when something was refused.
     kept_of_100_min: usize,
     evicted: u64,
     flushes: usize,
+    changed: usize,
+    large: usize,
+    reclaimed: u64,
+    /// How often something else was set aside, or was not since there is no room.
+    asides: usize,
+    asides_refused: usize,
 }
 
-/// Items that may not go: what they are called, and what they take, in bytes.
-#[derive(Debug, Default)]
+/// An item that may not go.
+#[derive(Clone, Copy, Debug)]
 struct Kept {
-    items: Vec<(usize, usize)>,
     bytes: usize,
+    is_locked: bool,
+    /// It was stored before the last flush: it may go when it is unlocked.
+    is_flushed: bool,
+    deadline: Option<Deadline>,
 }
 
 /// A nearly full log, and what it may not give up.
 struct Bench {
     store: LogStore,
-    limits: Limits,
+    course: Course,
     random: Random,
     counters: Counters,
-    kept: Kept,
+    now: Tick,
+    kept: BTreeMap<usize, Kept>,
+    aside_bytes: usize,
     record_bytes_max: usize,
     /// The most items that there were.
     items_max: usize,
+    seen: Seen,
 }
 
 impl Bench {
-    fn new(seed: u64, evict: bool) -> Self {
-        let mut limits = Limits::new(MEMORY_BYTES, VALUE_BYTES_MAX);
-        limits.evict = evict;
+    fn new(seed: u64, course: Course) -> Self {
+        let mut limits = Limits::new(MEMORY_BYTES, LARGE_BYTES_MAX);
+        limits.evict = course.evict;
         Self {
             store: LogStore::with_segments(&limits, SipHash::new([seed, 2]), SEGMENT_BYTES),
-            limits,
+            course,
             random: Random::new(seed),
             counters: Counters::default(),
-            kept: Kept::default(),
+            now: NOW,
+            kept: BTreeMap::new(),
+            aside_bytes: 0,
             record_bytes_max: 0,
             items_max: 0,
+            seen: Seen::default(),
         }
     }
 
     fn chance(&mut self, of_100: u64) -> bool {
-        self.random.below(100) < of_100
+        self.random.chance(of_100, 100)
     }
 
-    /// Whether there was room for an item, locked or not; if it may not go, it is kept.
-    fn put(&mut self, number: usize, is_locked: bool, value: &[u8]) -> bool {
+    /// How long a value is, in bytes.
+    fn draw_bytes(&mut self) -> usize {
+        let is_large = self.random.chance(self.course.large_of_1000, 1_000);
+        let bytes_max = if is_large {
+            self.seen.large += 1;
+            LARGE_BYTES_MAX as u64
+        } else {
+            self.course.value_bytes_max
+        };
+        usize::try_from(self.random.below(bytes_max + 1)).expect("short")
+    }
+
+    fn draw_deadline(&mut self) -> Option<Deadline> {
+        let ticks = u32::try_from(1 + self.random.below(TTL_MAX)).expect("few");
+        let expires = self.chance(self.course.expire_of_100);
+        expires.then(|| Deadline::at(Tick::from_count(self.now.count() + ticks)))
+    }
+
+    /// One of the last items, if it is there: its number, and its slot.
+    fn draw_there(&mut self, number: usize) -> Option<(usize, <LogStore as Store>::Slot)> {
+        let back = usize::try_from(self.random.below(LAST)).expect("small");
+        let number = number.saturating_sub(back);
+        let found = self.store.find(Key::new(&short_key(number))?).ok()?;
+        Some((number, found))
+    }
+
+    /// What stands in a segment of an item, at most.
+    fn note_record(&mut self, number: usize, value_bytes: usize) {
+        let in_segment = value_bytes.min(VALUE_BYTES_MAX);
+        let bytes = self.store.bytes_for(short_key(number).len(), in_segment);
+        self.record_bytes_max = self.record_bytes_max.max(bytes);
+    }
+
+    /// The header of an item has changed.
+    fn keep_on(&mut self, number: usize, slot: <LogStore as Store>::Slot, header: ItemHeader) {
+        self.store.set_header(slot, header);
+        let is_flushed = self.kept.get(&number).is_some_and(|kept| kept.is_flushed);
+        if is_flushed && !header.locked {
+            self.kept.remove(&number);
+        } else {
+            self.keep(number, slot, is_flushed);
+        }
+    }
+
+    /// An item is there.
+    fn keep(&mut self, number: usize, slot: <LogStore as Store>::Slot, is_flushed: bool) {
+        let header = self.store.header(slot);
+        self.items_max = self.items_max.max(self.store.usage().items);
+        if header.locked || !self.course.evict {
+            let kept = Kept {
+                bytes: self.store.item_bytes(slot),
+                is_locked: header.locked,
+                is_flushed,
+                deadline: header.deadline,
+            };
+            self.kept.insert(number, kept);
+        } else {
+            self.kept.remove(&number);
+        }
+    }
+
+    /// Whether there was room for a new item.
+    fn put(&mut self, number: usize) -> Result<(), usize> {
         let name = short_key(number);
         let key = Key::new(&name).expect("a legal key");
         let header = ItemHeader {
-            locked: is_locked,
-            ..ItemHeader::new(Cas::FIRST, NOW)
+            locked: self.chance(30),
+            deadline: self.draw_deadline(),
+            ..ItemHeader::new(Cas::FIRST, self.now)
         };
-        self.record_bytes_max = self
-            .record_bytes_max
-            .max(self.store.bytes_for(name.len(), value.len()));
+        let bytes = self.draw_bytes();
+        self.note_record(number, bytes);
+        let value = vec![0; bytes];
         let vacancy = self.store.find(key).expect_err("each is put once");
-        let value = Value::Borrowed(value);
-        let counters = &mut self.counters;
-        let Ok(slot) = self
+        let value = Value::Borrowed(&value);
+        let (now, counters) = (self.now, &mut self.counters);
+        let slot = self
             .store
-            .insert(NOW, vacancy, key, header, value, counters)
-        else {
-            return false;
-        };
-        self.items_max = self.items_max.max(self.store.usage().items);
-        if is_locked || !self.limits.evict {
-            let bytes = self.store.item_bytes(slot);
-            self.kept.bytes += bytes;
-            self.kept.items.push((number, bytes));
-        }
-        true
+            .insert(now, vacancy, key, header, value, counters)
+            .map_err(|_| self.store.bytes_for(name.len(), bytes))?;
+        self.keep(number, slot, false);
+        Ok(())
     }
 
-    /// Asks for one of the last thousand items, if it is there.
-    fn hit_one_before(&mut self, number: usize) {
-        let back = usize::try_from(self.random.below(1_000)).expect("small");
-        let name = short_key(number.saturating_sub(back));
-        if let Ok(slot) = self.store.find(Key::new(&name).expect("a legal key")) {
+    /// Whether there was room for what becomes of one of the last items; or else what was asked for, in bytes.
+    fn change(&mut self, number: usize) -> Result<(), usize> {
+        let Some((number, slot)) = self.draw_there(number) else {
+            return Ok(());
+        };
+        self.seen.changed += 1;
+        let mut header = self.store.header(slot);
+        let bytes = self.draw_bytes();
+        let (now, name) = (self.now, short_key(number));
+        let what = self.random.below(10);
+        let slot = match what {
+            0 => {
+                self.store.remove(slot);
+                self.kept.remove(&number);
+                return Ok(());
+            }
+            1..=3 => {
+                header.locked = !header.locked;
+                self.keep_on(number, slot, header);
+                return Ok(());
+            }
+            4 => {
+                header.deadline = self.draw_deadline();
+                self.keep_on(number, slot, header);
+                return Ok(());
+            }
+            5 if self.store.value(slot).len() + bytes <= LARGE_BYTES_MAX => {
+                let all = self.store.value(slot).len() + bytes;
+                let end = if bytes.is_multiple_of(2) {
+                    End::Back
+                } else {
+                    End::Front
+                };
+                self.note_record(number, all);
+                let counters = &mut self.counters;
+                self.store
+                    .extend(now, slot, header, &vec![0; bytes], end, counters)
+                    .map_err(|_| self.store.bytes_for(name.len(), all))?
+            }
+            _ => {
+                self.note_record(number, bytes);
+                let value = vec![0; bytes];
+                let (value, counters) = (Value::Borrowed(&value), &mut self.counters);
+                self.store
+                    .replace(now, slot, header, value, counters)
+                    .map_err(|_| self.store.bytes_for(name.len(), bytes))?
+            }
+        };
+        self.keep(number, slot, false);
+        Ok(())
+    }
+
+    /// Whether there was room to set something else aside; or else how much more than before it was, in bytes.
+    fn set_aside(&mut self) -> Result<(), usize> {
+        let bytes = self.random.below(ASIDE_BYTES_MAX as u64);
+        let bytes = usize::try_from(bytes).expect("it is in memory");
+        self.seen.asides += 1;
+        let (now, counters) = (self.now, &mut self.counters);
+        if self.store.set_aside(now, None, bytes, counters).is_err() {
+            self.seen.asides_refused += 1;
+            return Err(bytes - self.aside_bytes);
+        }
+        self.aside_bytes = bytes;
+        Ok(())
+    }
+
+    /// What happens beside what is stored.
+    fn go_on(&mut self, number: usize) {
+        // Without hits nothing is in the main queue.
+        if self.course.flushes_of_10_000 > 0
+            && let Some((_, slot)) = self.draw_there(number)
+        {
             self.store.record_hit(slot);
+        }
+        // What is locked outlives a flush, and its segment with it.
+        if self.random.chance(self.course.flushes_of_10_000, 10_000) {
+            self.store.clear();
+            self.kept.retain(|_, kept| kept.is_locked);
+            let all = self.kept.values_mut();
+            all.for_each(|kept| kept.is_flushed = true);
+            self.seen.flushes += 1;
+        }
+        if self.course.expire_of_100 > 0 && self.chance(10) {
+            self.now = Tick::from_count(self.now.count() + 1);
+            if self.chance(20) {
+                self.store.crawl(self.now, 100, &mut self.counters);
+            }
         }
     }
 
     /// Lets go of so many parts of a hundred of what is kept: takes items out, or unlocks them.
     fn let_go(&mut self, of_100: u64) {
-        for (number, bytes) in std::mem::take(&mut self.kept.items) {
+        let all: Vec<usize> = self.kept.keys().copied().collect();
+        for number in all {
             if !self.chance(of_100) {
-                self.kept.items.push((number, bytes));
                 continue;
             }
-            self.kept.bytes -= bytes;
+            self.kept.remove(&number);
             let name = short_key(number);
             let slot = self.store.find(Key::new(&name).expect("a legal key"));
             let slot = slot.expect("N2: it may not go");
-            if self.limits.evict && self.chance(80) {
-                let header = self.store.header(slot);
-                self.store.set_header(
-                    slot,
-                    ItemHeader {
-                        locked: false,
-                        ..header
-                    },
-                );
+            if self.course.evict && self.chance(80) {
+                let mut header = self.store.header(slot);
+                header.locked = false;
+                self.store.set_header(slot, header);
             } else {
                 self.store.remove(slot);
             }
         }
     }
 
+    /// What may not go, in bytes.
+    fn kept_bytes(&mut self) -> usize {
+        let now = self.now;
+        let has_passed = |deadline: Deadline| deadline.has_passed(now);
+        self.kept
+            .retain(|_, kept| kept.is_locked || !kept.deadline.is_some_and(has_passed));
+        self.kept.values().map(|kept| kept.bytes).sum()
+    }
+
     /// The most that the store may need for what may not go, for an item that comes, and for everything that is not an item, in
     /// bytes.
-    fn needed(&self) -> usize {
+    fn needed(&self, kept_bytes: usize, asked_bytes: usize) -> usize {
         // A segment is full when a record does not fit into it, and is emptied for what is slack in it: from a quarter on if the
         // rest may be given up instead, and from a sixteenth on if nothing may.
-        let slack = SEGMENT_BYTES / if self.limits.evict { 4 } else { 16 };
+        let slack = SEGMENT_BYTES / if self.course.evict { 4 } else { 16 };
         // The allocator takes 64 of a segment.
         let least_full = SEGMENT_BYTES - 64 - self.record_bytes_max - slack;
-        let segments = self.kept.bytes.div_ceil(least_full) + SEGMENTS_IDLE_MAX;
+        let segments = kept_bytes.div_ceil(least_full) + SEGMENTS_IDLE_MAX;
+        // What is large is asked for besides.
+        let large = asked_bytes.saturating_sub(self.record_bytes_max);
         // One that evicts nothing sets a part aside for locks.
-        let aside = if self.limits.evict {
+        let aside_min = if self.course.evict {
             0
         } else {
             MEMORY_BYTES / 32
         };
-        segments * SEGMENT_BYTES + self.items_max * FOUND_BYTES + aside
+        let aside = aside_min.max(self.aside_bytes.next_multiple_of(SEGMENT_BYTES));
+        segments * SEGMENT_BYTES + self.items_max * FOUND_BYTES + aside + large
     }
 }
 
-fn run(seed: u64, evict: bool, flushes_of_2000: u64, value_bytes_max: u64) -> Seen {
-    let mut bench = Bench::new(seed, evict);
-    let value = [0; VALUE_BYTES_MAX];
-    let (mut refused, mut kept_bytes_min, mut flushes) = (0, usize::MAX, 0);
+fn run(seed: u64, course: Course) -> Seen {
+    let mut bench = Bench::new(seed, course);
+    let mut kept_bytes_min = usize::MAX;
     for number in 0..ITEMS {
-        let is_locked = bench.chance(30) && evict;
-        let value_bytes = bench.random.below(value_bytes_max + 1);
-        let value_bytes = usize::try_from(value_bytes).expect("short");
-        if bench.put(number, is_locked, &value[..value_bytes]) {
-            // Without it nothing is in the main queue.
-            if flushes_of_2000 > 0 {
-                bench.hit_one_before(number);
-            }
-            // What is locked outlives a flush, and its segment with it.
-            if bench.random.below(2_000) < flushes_of_2000 {
-                bench.store.clear();
-                flushes += 1;
-            }
+        let outcome = if bench.random.chance(course.asides_of_2000, 2_000) {
+            bench.set_aside()
+        } else if bench.chance(course.changes_of_100) {
+            bench.change(number)
+        } else {
+            bench.put(number)
+        };
+        let Err(asked) = outcome else {
+            bench.go_on(number);
             continue;
-        }
-        refused += 1;
-        kept_bytes_min = kept_bytes_min.min(bench.kept.bytes);
-        let (needed, kept) = (bench.needed(), bench.kept.bytes);
+        };
+        bench.seen.refused += 1;
+        let kept = bench.kept_bytes();
+        kept_bytes_min = kept_bytes_min.min(kept);
+        let needed = bench.needed(kept, asked);
         assert!(
             needed > MEMORY_BYTES,
-            "N8: refused, and {kept} bytes may not go, which needs {needed} of {MEMORY_BYTES} at most"
+            "N8: {asked} bytes refused, and {kept} may not go, which needs {needed} of {MEMORY_BYTES} at most: {course:?}"
         );
         bench.store.check();
-        let of_100 = 10 + bench.random.below(90);
+        let of_100 = if bench.chance(50) { 10 } else { 100 };
+        let of_100 = 1 + bench.random.below(of_100);
         bench.let_go(of_100);
     }
-    Seen {
-        refused,
-        kept_of_100_min: kept_bytes_min * 100 / MEMORY_BYTES,
-        evicted: bench.counters.evictions,
-        flushes,
+    bench.seen.kept_of_100_min = kept_bytes_min / (MEMORY_BYTES / 100);
+    bench.seen.evicted = bench.counters.evictions;
+    bench.seen.reclaimed = bench.counters.reclaimed;
+    bench.seen
+}
+
+/// Plays a course with short values and with longer ones.
+fn check(course: Course) {
+    let seed = number_from("LATCHD_SEED", 1);
+    for value_bytes_max in [64, 200, 1000] {
+        let course = Course {
+            value_bytes_max,
+            ..course
+        };
+        let seen = run(seed, course);
+        println!("{course:?}: {seen:?}");
+        assert!(seen.refused > 0 && seen.kept_of_100_min < 90, "{seen:?}");
+        assert_eq!(seen.evicted > 100, course.evict, "{seen:?}");
+        assert_eq!(seen.flushes > 0, course.flushes_of_10_000 > 0, "{seen:?}");
+        assert_eq!(seen.changed > 100, course.changes_of_100 > 0, "{seen:?}");
+        assert_eq!(seen.large > 10, course.large_of_1000 > 0, "{seen:?}");
+        assert_eq!(seen.reclaimed > 100, course.expire_of_100 > 0, "{seen:?}");
+        assert_eq!(seen.asides > 10, course.asides_of_2000 > 0, "{seen:?}");
     }
 }
 
 #[test]
 fn a_log_refuses_only_what_has_no_room() {
-    let seed = number_from("LATCHD_SEED", 1);
-    for (evict, flushes_of_2000) in [(true, 0), (true, 1), (true, 40), (false, 0)] {
-        for value_bytes_max in [64, 200, 1000] {
-            let outcome = run(seed, evict, flushes_of_2000, value_bytes_max);
-            println!("evicts: {evict}, values of up to {value_bytes_max}: {outcome:?}");
-            assert!(
-                outcome.refused > 0 && outcome.kept_of_100_min < 90,
-                "{outcome:?}"
-            );
-            assert_eq!(outcome.evicted > 100, evict, "{outcome:?}");
-            assert_eq!(outcome.flushes > 2, flushes_of_2000 > 0, "{outcome:?}");
-        }
+    for flushes_of_10_000 in [0, 5, 200] {
+        check(Course {
+            flushes_of_10_000,
+            ..PLAIN
+        });
+    }
+    check(Course {
+        evict: false,
+        ..PLAIN
+    });
+}
+
+/// The same where what is there changes: nothing that has been replaced, taken out or has expired is in the way.
+#[test]
+fn a_log_in_which_all_changes_refuses_only_what_has_no_room() {
+    for evict in [true, false] {
+        let changes = Course {
+            evict,
+            changes_of_100: 50,
+            ..PLAIN
+        };
+        check(changes);
+        check(Course {
+            expire_of_100: 60,
+            ..changes
+        });
+        check(Course {
+            large_of_1000: 10,
+            ..changes
+        });
+        check(Course {
+            flushes_of_10_000: 2,
+            expire_of_100: 10,
+            large_of_1000: 5,
+            asides_of_2000: 10,
+            ..changes
+        });
     }
 }
