@@ -301,7 +301,8 @@ impl Bench {
         }
         if self.course.expire_of_100 > 0 && self.chance(10) {
             self.now = Tick::from_count(self.now.count() + 1);
-            if self.chance(20) {
+            // Else nobody takes out what has expired but who wants room.
+            if self.course.large_of_1000 > 0 && self.chance(20) {
                 self.store.crawl(self.now, 100, &mut self.counters);
             }
         }
@@ -437,12 +438,20 @@ fn a_log_in_which_all_changes_refuses_only_what_has_no_room() {
             ..PLAIN
         };
         check(changes);
+        // Where nothing changes there is no slack, and nothing is emptied that has only expired.
+        for changes_of_100 in [0, 50] {
+            check(Course {
+                changes_of_100,
+                expire_of_100: 60,
+                ..changes
+            });
+        }
         check(Course {
-            expire_of_100: 60,
+            large_of_1000: 10,
             ..changes
         });
         check(Course {
-            large_of_1000: 10,
+            asides_of_2000: 100,
             ..changes
         });
         check(Course {
