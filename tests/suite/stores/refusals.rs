@@ -226,6 +226,8 @@ impl Bench {
         let mut header = self.store.header(slot);
         let bytes = self.draw_bytes();
         let (now, name) = (self.now, short_key(number));
+        // Until there is room for the new value, the old one stays.
+        let old_bytes = self.store.item_bytes(slot);
         let what = self.random.below(10);
         let slot = match what {
             0 => {
@@ -254,7 +256,7 @@ impl Bench {
                 let counters = &mut self.counters;
                 self.store
                     .extend(now, slot, header, &vec![0; bytes], end, counters)
-                    .map_err(|_| self.store.bytes_for(name.len(), all))?
+                    .map_err(|_| old_bytes + self.store.bytes_for(name.len(), all))?
             }
             _ => {
                 self.note_record(number, bytes);
@@ -262,7 +264,7 @@ impl Bench {
                 let (value, counters) = (Value::Borrowed(&value), &mut self.counters);
                 self.store
                     .replace(now, slot, header, value, counters)
-                    .map_err(|_| self.store.bytes_for(name.len(), bytes))?
+                    .map_err(|_| old_bytes + self.store.bytes_for(name.len(), bytes))?
             }
         };
         self.keep(number, slot, false);
@@ -277,7 +279,7 @@ impl Bench {
         let (now, counters) = (self.now, &mut self.counters);
         if self.store.set_aside(now, None, bytes, counters).is_err() {
             self.seen.asides_refused += 1;
-            return Err(bytes - self.aside_bytes);
+            return Err(bytes.saturating_sub(self.aside_bytes));
         }
         self.aside_bytes = bytes;
         Ok(())
