@@ -24,7 +24,8 @@ const TICK_MS: u64 = 250;
 pub enum Arrival {
     /// As they were sent.
     Whole,
-    /// A few at a time, with a call of the connection for each few; of what is long, only at both ends ([`CUT_BYTES`]).
+    /// A few at a time, with a call of the connection for each few; of what is longer than twice 70,000 bytes, only
+    /// these at both ends.
     Cut {
         /// How many.
         bytes: usize,

@@ -57,6 +57,8 @@ struct Course {
     large_of_1000: u64,
     /// After which part of two thousand steps another part of the memory is set aside.
     asides_of_2000: u64,
+    /// After which part of two thousand steps the limit changes.
+    limits_of_2000: u64,
 }
 
 /// Items are stored, locked and unlocked, and nothing else.
@@ -68,6 +70,7 @@ const PLAIN: Course = Course {
     expire_of_100: 0,
     large_of_1000: 0,
     asides_of_2000: 0,
+    limits_of_2000: 0,
 };
 
 /// What has come about in a run.
@@ -84,6 +87,8 @@ struct Seen {
     /// How often something else was set aside, or was not since there is no room.
     asides: usize,
     asides_refused: usize,
+    /// How often the limit has become less than what was held.
+    lowered: usize,
 }
 
 /// An item that may not go.
@@ -100,6 +105,7 @@ struct Kept {
 struct Bench {
     store: LogStore,
     course: Course,
+    limits: Limits,
     random: Random,
     counters: Counters,
     now: Tick,
@@ -118,6 +124,7 @@ impl Bench {
         Self {
             store: LogStore::with_segments(&limits, SipHash::new([seed, 2]), SEGMENT_BYTES),
             course,
+            limits,
             random: Random::new(seed),
             counters: Counters::default(),
             now: NOW,
@@ -285,6 +292,19 @@ impl Bench {
         Ok(())
     }
 
+    /// The limit is another, at least half of what it was at first.
+    fn change_limit(&mut self) {
+        let bytes = MEMORY_BYTES / 2;
+        let more = usize::try_from(self.random.below(bytes as u64 + 1)).expect("it is in memory");
+        self.limits.memory_bytes_max = bytes + more;
+        self.store
+            .judge_memory(bytes + more)
+            .expect("it is enough for the fewest segments");
+        self.seen.lowered += usize::from(self.store.usage().held_bytes > bytes + more);
+        self.store
+            .set_memory(self.now, &self.limits, &mut self.counters);
+    }
+
     /// What happens beside what is stored.
     fn go_on(&mut self, number: usize) {
         // Without hits nothing is in the main queue.
@@ -300,6 +320,9 @@ impl Bench {
             let all = self.kept.values_mut();
             all.for_each(|kept| kept.is_flushed = true);
             self.seen.flushes += 1;
+        }
+        if self.random.chance(self.course.limits_of_2000, 2_000) {
+            self.change_limit();
         }
         if self.course.expire_of_100 > 0 && self.chance(10) {
             self.now = Tick::from_count(self.now.count() + 1);
@@ -355,7 +378,7 @@ impl Bench {
         let aside_min = if self.course.evict {
             0
         } else {
-            MEMORY_BYTES / 32
+            self.limits.memory_bytes_max / 32
         };
         let aside = aside_min.max(self.aside_bytes.next_multiple_of(SEGMENT_BYTES));
         segments * SEGMENT_BYTES + self.items_max * FOUND_BYTES + aside + large
@@ -380,10 +403,10 @@ fn run(seed: u64, course: Course) -> Seen {
         bench.seen.refused += 1;
         let kept = bench.kept_bytes();
         kept_bytes_min = kept_bytes_min.min(kept);
-        let needed = bench.needed(kept, asked);
+        let (needed, limit) = (bench.needed(kept, asked), bench.limits.memory_bytes_max);
         assert!(
-            needed > MEMORY_BYTES,
-            "N8: {asked} bytes refused, and {kept} may not go, which needs {needed} of {MEMORY_BYTES} at most: {course:?}"
+            needed > limit,
+            "N8: {asked} bytes refused, and {kept} may not go, which needs {needed} of {limit} at most: {course:?}"
         );
         bench.store.check();
         let of_100 = if bench.chance(50) { 10 } else { 100 };
@@ -404,15 +427,39 @@ fn check(course: Course) {
             value_bytes_max,
             ..course
         };
-        let seen = run(seed, course);
-        println!("{course:?}: {seen:?}");
-        assert!(seen.refused > 0 && seen.kept_of_100_min < 90, "{seen:?}");
-        assert_eq!(seen.evicted > 100, course.evict, "{seen:?}");
-        assert_eq!(seen.flushes > 0, course.flushes_of_10_000 > 0, "{seen:?}");
-        assert_eq!(seen.changed > 100, course.changes_of_100 > 0, "{seen:?}");
-        assert_eq!(seen.large > 10, course.large_of_1000 > 0, "{seen:?}");
-        assert_eq!(seen.reclaimed > 100, course.expire_of_100 > 0, "{seen:?}");
-        assert_eq!(seen.asides > 10, course.asides_of_2000 > 0, "{seen:?}");
+        let outcome = run(seed, course);
+        println!("{course:?}: {outcome:?}");
+        assert!(
+            outcome.refused > 0 && outcome.kept_of_100_min < 90,
+            "{outcome:?}"
+        );
+        assert_eq!(outcome.evicted > 100, course.evict, "{outcome:?}");
+        assert_eq!(
+            outcome.flushes > 0,
+            course.flushes_of_10_000 > 0,
+            "{outcome:?}"
+        );
+        assert_eq!(
+            outcome.changed > 100,
+            course.changes_of_100 > 0,
+            "{outcome:?}"
+        );
+        assert_eq!(outcome.large > 10, course.large_of_1000 > 0, "{outcome:?}");
+        assert_eq!(
+            outcome.reclaimed > 100,
+            course.expire_of_100 > 0,
+            "{outcome:?}"
+        );
+        assert_eq!(
+            outcome.asides > 10,
+            course.asides_of_2000 > 0,
+            "{outcome:?}"
+        );
+        assert_eq!(
+            outcome.lowered > 2,
+            course.limits_of_2000 > 0,
+            "{outcome:?}"
+        );
     }
 }
 
@@ -457,10 +504,15 @@ fn a_log_in_which_all_changes_refuses_only_what_has_no_room() {
             ..changes
         });
         check(Course {
+            limits_of_2000: 10,
+            ..changes
+        });
+        check(Course {
             flushes_of_10_000: 2,
             expire_of_100: 10,
             large_of_1000: 5,
             asides_of_2000: 10,
+            limits_of_2000: 2,
             ..changes
         });
     }

@@ -36,6 +36,8 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
 
     /// As [`Store::set_memory`](super::Store::set_memory).
     pub(super) fn set_limit(&mut self, limits: &Limits) {
+        // What could be allocated until now to carry to cannot be afterwards, and nothing is won back without it.
+        let _ = self.find_spare();
         self.bytes_wanted = limits.memory_bytes_max;
         self.aside_bytes_min = room::aside_bytes_min(limits);
         self.aside_bytes = self.aside_bytes.max(self.aside_bytes_min);

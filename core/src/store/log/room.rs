@@ -279,7 +279,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     }
 
     /// Sees to it that a segment is spare.
-    fn find_spare(&mut self) -> Result<(), Full> {
+    pub(super) fn find_spare(&mut self) -> Result<(), Full> {
         if self.log.spare() > 0 {
             return Ok(());
         }

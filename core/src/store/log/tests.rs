@@ -755,6 +755,35 @@ fn what_is_set_aside_already_is_not_made_room_for() {
     assert_eq!(counters.evictions, 0);
 }
 
+/// A store that is not full has no segment to carry to yet, and could not allocate one any more when its limit is lowered: if what
+/// is being written was full, too, nothing could be given up that stood beside something locked.
+#[test]
+fn a_lower_limit_leaves_a_segment_to_carry_to() {
+    for items in 3_900..4_000 {
+        let mut bench = Bench::new(1 << 20);
+        let of_four = |number| {
+            if number % 4 == 0 { locked() } else { header() }
+        };
+        for number in 0..items {
+            bench
+                .put(&name(number), of_four(number), &[7; 100])
+                .unwrap();
+        }
+        assert_eq!(bench.store.log.spare(), 0);
+        let lower = limits(1 << 20).with_memory(256 << 10);
+        let (now, counters) = (bench.now, &mut bench.counters);
+        bench.store.set_memory(now, &lower, counters);
+        for number in items..items + 100 {
+            assert_eq!(
+                bench.put(&name(number), header(), &[7; 100]),
+                Ok(()),
+                "{number}, {items} before"
+            );
+        }
+        bench.store.check();
+    }
+}
+
 #[test]
 fn nothing_is_remembered_when_nothing_is_left() {
     let mut bench = Bench::new(256 << 10);
