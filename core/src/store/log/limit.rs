@@ -36,9 +36,12 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
 
     /// As [`Store::set_memory`](super::Store::set_memory).
     pub(super) fn set_limit(&mut self, limits: &Limits) {
-        // What could be allocated until now to carry to cannot be afterwards, and nothing is won back without it.
-        let _ = self.find_spare();
         self.bytes_wanted = limits.memory_bytes_max;
+        let segment_bytes = self.log.allocate_bytes().unwrap_or(0);
+        if self.held_bytes() + segment_bytes > self.bytes_wanted {
+            // What could be allocated to carry to cannot be any more, and nothing is won back without it.
+            let _ = self.find_spare();
+        }
         self.aside_bytes_min = room::aside_bytes_min(limits);
         self.aside_bytes = self.aside_bytes.max(self.aside_bytes_min);
         self.is_stuck = false;
