@@ -24,8 +24,8 @@ const TICK_MS: u64 = 250;
 pub enum Arrival {
     /// As they were sent.
     Whole,
-    /// A few at a time, with a call of the connection for each few; of what is longer than twice 70,000 bytes, only
-    /// these at both ends.
+    /// A few at a time, with a call of the connection for each few; of what is long, only
+    /// [`CUT_BYTES`] at both ends.
     Cut {
         /// How many.
         bytes: usize,
@@ -34,7 +34,7 @@ pub enum Arrival {
 
 /// How much at each end of what is sent at once arrives a few bytes at a time. Longer than any line but that of a get: between
 /// the ends is the inside of a value, of a list of keys, or of a line that is swallowed.
-const CUT_BYTES: usize = 70_000;
+pub const CUT_BYTES: usize = 70_000;
 /// In pieces of which size the rest arrives: no part of anything.
 const INSIDE_BYTES: usize = 4_093;
 

@@ -2,7 +2,8 @@
 //!
 //! A larger one holds at once. A smaller one is come down to: what may be allocated is what the store holds, and goes
 //! down with all that it gives back, until it is the limit that was asked for. Meanwhile the store is a full one like
-//! any other, but that every call that stores, and every crawl, wins a bounded amount of room more than it needs.
+//! any other, but that every call that stores, and every crawl, wins a bounded amount of room more than it needs. A segment
+//! to carry to is allocated before, if there is none: it may not be afterwards.
 //!
 //! - Z1: what may be allocated is never less than the limit that was asked for, and as long as it is more, it goes
 //!   up only when it is asked for anew.
