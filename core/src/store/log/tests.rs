@@ -755,6 +755,27 @@ fn what_is_set_aside_already_is_not_made_room_for() {
     assert_eq!(counters.evictions, 0);
 }
 
+/// A limit that a segment more just fits below leaves nothing to be done: it can still be allocated when it is needed.
+#[test]
+fn only_a_limit_below_the_next_segment_allocates_it() {
+    let stored = || {
+        let mut bench = Bench::new(1 << 20);
+        for number in 0..2_000 {
+            bench.put(&name(number), header(), &[7; 100]).unwrap();
+        }
+        assert_eq!(bench.store.log.spare(), 0);
+        bench.store
+    };
+    let (mut fits, mut lacks_a_byte) = (stored(), stored());
+    let held = fits.held_bytes();
+    let with_another = held + fits.log.allocate_bytes().unwrap();
+    fits.set_limit(&limits(1 << 20).with_memory(with_another));
+    assert_eq!((fits.log.spare(), fits.held_bytes()), (0, held));
+    lacks_a_byte.set_limit(&limits(1 << 20).with_memory(with_another - 1));
+    let after = (lacks_a_byte.log.spare(), lacks_a_byte.held_bytes());
+    assert_eq!(after, (1, with_another));
+}
+
 /// A store that is not full has no segment to carry to yet, and could not allocate one any more when its limit is lowered: if what
 /// is being written was full, too, nothing could be given up that stood beside something locked.
 #[test]
