@@ -32,7 +32,7 @@ use switched::Choice;
 use trial::Trial;
 use watch::Until;
 
-const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--part=I/N] [NAME…]
+const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--clean] [--part=I/N] [NAME…]
        latchd-mutants --all | --since COMMIT | --again [LAYER…]
        latchd-mutants --drawn DIFF…
 
@@ -41,6 +41,7 @@ const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--par
   --layers    asks unit tests, transcripts, properties and simulation as well, and says which find it
   --show      prints the shortest way that the model has found, as a transcript; a layer that finds a bug is heard to its end
               (target/mutants/NAME.LAYER.txt), and not ended at the first test that fails
+  --clean     does not ask first whether anything is found without a bug: who calls has asked, and nothing is
   --part=I/N  every Nth of them, from the Ith on: with each I from 1 to N, each is asked once
   --all       asks the layers of every mutant of the core that cargo-mutants lists, in one build; fails for what none finds and
               model/mutants/survivors.txt does not know, and for what that says and is not so
@@ -54,6 +55,7 @@ struct Arguments {
     builds: bool,
     layers: bool,
     show: bool,
+    clean: bool,
     part: Option<Part>,
     names: BTreeSet<String>,
 }
@@ -85,6 +87,7 @@ fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
             "--builds" => arguments.builds = true,
             "--layers" => arguments.layers = true,
             "--show" => arguments.show = true,
+            "--clean" => arguments.clean = true,
             option if option.starts_with('-') => {
                 arguments.part = Some(Part::parse(option.strip_prefix("--part=")?)?);
             }
@@ -220,12 +223,14 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     };
 
     let start = Instant::now();
-    let finders: Vec<_> = mutants.iter().map(|mutant| mutant.finder.clone()).collect();
-    trial.ask_without_bug(&finders)?;
-    println!(
-        "without any bug nothing is found; this took {:.1} s, the first build included\n",
-        start.elapsed().as_secs_f64()
-    );
+    if !arguments.clean {
+        let finders: Vec<_> = mutants.iter().map(|mutant| mutant.finder.clone()).collect();
+        trial.ask_without_bug(&finders)?;
+        println!(
+            "without any bug nothing is found; this took {:.1} s, the first build included\n",
+            start.elapsed().as_secs_f64()
+        );
+    }
     println!("{}", trial.head());
     trial.ask_with_each(&mutants, |mutant, outcome, time| match outcome {
         Ok(outcome) => {
