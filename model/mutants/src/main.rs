@@ -53,7 +53,8 @@ const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--cle
 #[derive(Debug, Default)]
 struct Arguments {
     builds: bool,
-    layers: bool,
+    /// The layers that are asked besides the model.
+    layers: &'static [Layer],
     show: bool,
     clean: bool,
     part: Option<Part>,
@@ -85,7 +86,7 @@ fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
     for word in words {
         match word.as_str() {
             "--builds" => arguments.builds = true,
-            "--layers" => arguments.layers = true,
+            "--layers" => arguments.layers = &Layer::BESIDE,
             "--show" => arguments.show = true,
             "--clean" => arguments.clean = true,
             option if option.starts_with('-') => {
@@ -209,11 +210,7 @@ fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     }
     let trial = Trial {
         copy,
-        layers: if arguments.layers {
-            &Layer::BESIDE
-        } else {
-            &[]
-        },
+        layers: arguments.layers,
         until: if arguments.show {
             Until::End
         } else {
