@@ -103,9 +103,10 @@ impl<S: Store> Lockstep<S> {
             gone: Gone::default(),
             pressed: gone::Pressed::default(),
         };
+        let mut pairs = Pairs::default();
         for number in 0..CLIENTS {
             let client = ClientNumber::new(u8::try_from(number).expect("a few"));
-            let opened = lockstep.step(&Op::Open { client }, &mut Pairs::default());
+            let opened = lockstep.step(&Op::Open { client }, &mut pairs);
             opened.expect("nothing has happened yet");
         }
         lockstep
@@ -149,8 +150,8 @@ impl<S: Store> Lockstep<S> {
         self.pressed.note(op);
         let now = self.environment.clock().now;
         let has_idle = needs_room(&input) && self.has_idle();
-        let (limit_before, has_dead_locks) =
-            (self.core.limits().memory_bytes_max, self.has_dead_locks());
+        let limit_before = self.core.limits().memory_bytes_max;
+        let has_dead_locks = matches!(input, Input::Memory { .. }) && self.has_dead_locks();
         let evicted_before = self.oracle.judged().evicted;
         let tables_before = self.core.lock_memory_bytes();
         let reply = input.enter(&mut self.core, now);
@@ -365,7 +366,7 @@ impl<S: Store> Lockstep<S> {
                     "lock of {key}: expected {due:?}\n         got {held:?}"
                 ));
             }
-            if let (Some(there), None) = (self.core.peek(key), self.oracle.visible(bytes)) {
+            if let (false, Some(there)) = (has_item, self.core.peek(key)) {
                 let key = String::from_utf8_lossy(bytes);
                 return Err(format!("item {key}: expected none\n         got {there:?}"));
             }

@@ -2,7 +2,6 @@
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use super::shares::SHARE_BYTES;
 use super::{
@@ -127,11 +126,13 @@ impl LockTable {
     /// Every grant in the table.
     fn tenures(&self) -> impl Iterator<Item = (&OwnedKey, &Entry, &Tenure)> {
         self.by_key.iter().flat_map(|(key, entry)| {
-            let tenures: Vec<&Tenure> = match &entry.hold {
-                Hold::Alone(tenure) => [tenure].into(),
-                Hold::Shared => self.shares[key].iter().map(|it| &it.tenure).collect(),
+            let (alone, shares) = match &entry.hold {
+                Hold::Alone(tenure) => (Some(tenure), [].as_slice()),
+                Hold::Shared => (None, self.shares[key].as_slice()),
             };
-            tenures.into_iter().map(move |tenure| (key, entry, tenure))
+            let shares = shares.iter().map(|share| &share.tenure);
+            let tenures = alone.into_iter().chain(shares);
+            tenures.map(move |tenure| (key, entry, tenure))
         })
     }
 

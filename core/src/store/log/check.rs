@@ -7,7 +7,6 @@ use super::huge::HUGE_BYTES;
 use super::segment::State;
 use super::tally::Tally;
 use super::{KeyHasher, LogStore};
-use crate::store::Store;
 
 impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// L1 to L3, and what every part says of itself.
@@ -39,8 +38,9 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
                     assert!(numbers.insert(number), "V1: {number} is of two records");
                 }
                 if self.log.is_there(address) {
-                    let found = self.find(record.key()).map(|slot| slot.address);
-                    assert_eq!(found.ok(), Some(address), "L1: two records of a key");
+                    let is_it = |address| self.log.item(address, record.key());
+                    let found = self.index.find(hash, is_it).map(|(address, _)| address);
+                    assert_eq!(found, Some(address), "L1: two records of a key");
                     tally.enter(self.cost(record), record.is_locked());
                 }
             }
