@@ -1,0 +1,445 @@
+//! Many clients want one lock while the network and the server do their worst: at no moment do two of them
+//! believe that they hold it.
+//!
+//! - B1: of a lease that holds whatever happens.
+//! - B2: of a bound lock it holds as long as no connection breaks. Who has a broken one knows that at the latest after
+//!   his heartbeat and the time that an answer may take.
+//! - B3: whatever happens, the numbers of the grants of a bound lock rise, and what is changed in the right of a grant
+//!   that is over is refused.
+//!
+//! Each of the four runs takes a few seconds a server; `LATCHD_STRESS_SECS` says how many. `LATCHD_TEST_MEMCACHED` is
+//! a memcached to be asked besides the one on PATH. docs/CLIENT.md has the long run.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Proxy, Started};
+use latchd::client::{
+    BoundLock, BoundOptions, Client, ClientOptions, Error, Exptime, Lock, LockOptions, Outcome,
+    Retry,
+};
+use smol::block_on;
+
+const CLIENTS: usize = 6;
+
+/// How often a bound lock is tried, and how long an answer may take.
+const HEARTBEAT: Duration = ms(200);
+const REPLY_TIMEOUT: Duration = ms(300);
+
+/// How long two may believe whose connections break (B2); the rest is for a machine that does other things too.
+const BOTH_MAX: Duration = ms(500 + 2_000);
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// How many times as long they contend while too little has been seen.
+const SPANS_MAX: u32 = 5;
+
+fn span() -> Duration {
+    let secs = std::env::var("LATCHD_STRESS_SECS").ok();
+    Duration::from_secs(secs.map_or(4, |secs| secs.parse().unwrap()))
+}
+
+/// Numbers that look like chance, and are the same in each run.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// A lock as whoever looks sees it.
+trait Believed: Debug + Send + Sync {
+    fn is_held(&self) -> bool;
+}
+
+impl Believed for Lock {
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+}
+
+impl Believed for BoundLock {
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+}
+
+/// What is counted, with its name.
+#[derive(Default)]
+struct Count(AtomicU64);
+
+impl Count {
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// What the clients hold, for whoever looks.
+#[derive(Default)]
+struct Holders {
+    held: [Mutex<Option<Arc<dyn Believed>>>; CLIENTS],
+    is_over: AtomicBool,
+    /// Whether they change the item, too.
+    changes: bool,
+    /// How long two may believe at most.
+    both_max: Duration,
+    grants: Count,
+    losses: Count,
+    looks: Count,
+    /// Looks at which somebody believed.
+    seen: Count,
+    /// Times that two did, and for how long at most, in microseconds.
+    both: Count,
+    both_us_max: AtomicU64,
+    /// The highest number that a bound lock has had.
+    highest: AtomicU64,
+    /// Changes in the right of a grant that were made, and that came too late.
+    made: Count,
+    refused: Count,
+}
+
+impl Holders {
+    /// Those who change the item in the right of their grants.
+    fn of_changes() -> Self {
+        Self {
+            changes: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether enough was seen that it means something.
+    fn is_enough(&self) -> bool {
+        let has_grants = self.grants.get() > 5 && self.seen.get() > 100;
+        let has_changes = self.made.get() > 5 && self.refused.get() > 5;
+        has_grants && (has_changes || !self.changes)
+    }
+
+    fn get(&self, client: usize) -> Option<Arc<dyn Believed>> {
+        self.held[client].lock().unwrap().clone()
+    }
+
+    fn show(&self, client: usize, lock: Arc<dyn Believed>) {
+        self.grants.add();
+        *self.held[client].lock().unwrap() = Some(lock);
+    }
+
+    /// Counts what was lost while it was held.
+    fn count_loss(&self, lock: &dyn Believed) {
+        if !lock.is_held() {
+            self.losses.add();
+        }
+    }
+
+    fn hide(&self, client: usize) {
+        *self.held[client].lock().unwrap() = None;
+    }
+
+    /// Does `turn` over and over.
+    fn contend(&self, client: usize, address: &str, turn: Turn) {
+        let options = ClientOptions::new()
+            .connect_timeout(ms(500))
+            .reply_timeout(REPLY_TIMEOUT);
+        let latchd = Client::new(address, options).unwrap();
+        let mut chance = Chance(client as u64);
+        while !self.is_over.load(Ordering::SeqCst) {
+            if turn(self, client, &latchd, &mut chance).is_err() {
+                thread::sleep(ms(5));
+            }
+        }
+    }
+
+    /// Looks whether two believe: one of them before and after the other.
+    fn look(&self) {
+        for one in 0..CLIENTS {
+            self.looks.add();
+            let Some(first) = self.get(one).filter(|lock| lock.is_held()) else {
+                continue;
+            };
+            self.seen.add();
+            for other in (0..CLIENTS).filter(|other| *other != one) {
+                let Some(second) = self.get(other) else {
+                    continue;
+                };
+                if second.is_held() && first.is_held() {
+                    self.see_both(&*first, &*second);
+                }
+            }
+        }
+    }
+
+    fn see_both(&self, first: &dyn Believed, second: &dyn Believed) {
+        let begun = Instant::now();
+        while second.is_held() && first.is_held() {
+            let lasts = begun.elapsed();
+            assert!(lasts < self.both_max, "{first:?} and {second:?} at once");
+            thread::sleep(Duration::from_micros(50));
+        }
+        let us = u64::try_from(begun.elapsed().as_micros()).unwrap();
+        assert!(!self.both_max.is_zero(), "{first:?} and {second:?} at once");
+        self.both.add();
+        self.both_us_max.fetch_max(us, Ordering::SeqCst);
+    }
+
+    /// Changes the item in the right of a grant, and looks whether that was in force (B3).
+    fn change(&self, client: &Client, number: u64, is_over: bool) {
+        let is_over = is_over || self.highest.load(Ordering::SeqCst) > number;
+        let value = number.to_string();
+        match block_on(client.in_grant(number).set("k", value, Exptime::Never)) {
+            Ok(outcome) => {
+                assert_eq!(outcome, Outcome::Done);
+                assert!(!is_over, "{number} was over, and changed something");
+                self.made.add();
+            }
+            Err(error) if error.is_not_held() => self.refused.add(),
+            // Nobody knows.
+            Err(_) => {}
+        }
+    }
+}
+
+/// What a client does again and again.
+type Turn = fn(&Holders, usize, &Client, &mut Chance) -> Result<(), Error>;
+
+/// Obtains a lease, holds it for a while, and gives it back or not.
+fn lease(
+    holders: &Holders,
+    place: usize,
+    client: &Client,
+    chance: &mut Chance,
+) -> Result<(), Error> {
+    let options = LockOptions::new()
+        .retry(Retry::linear(ms(10)).with_jitter())
+        .deadline(ms(2_000));
+    let lock = Arc::new(block_on(client.obtain("k", ms(1_000), &options))?);
+    holders.show(place, lock.clone());
+    thread::sleep(ms(chance.below(300)));
+    holders.count_loss(&*lock);
+    if chance.below(4) > 0 {
+        // Whether it was ours to the end is not the question here.
+        let _ = block_on(lock.try_release());
+    }
+    holders.hide(place);
+    Ok(())
+}
+
+/// Takes the lock with a connection, changes the item under it, and gives it back or not; and tries to change it
+/// once more when it is over.
+fn bind(
+    holders: &Holders,
+    place: usize,
+    client: &Client,
+    chance: &mut Chance,
+) -> Result<(), Error> {
+    let options = BoundOptions::new()
+        .create(Exptime::Never)
+        .heartbeat(Some(HEARTBEAT))
+        .reply_timeout(REPLY_TIMEOUT)
+        .retry(Retry::linear(ms(10)))
+        .deadline(ms(2_000));
+    let before = holders.highest.load(Ordering::SeqCst);
+    let lock = Arc::new(block_on(client.lock("k", &options))?);
+    let number = lock.number().unwrap();
+    assert!(number > before, "{number} comes after {before}");
+    holders.highest.fetch_max(number, Ordering::SeqCst);
+    holders.show(place, lock.clone());
+    holders.change(client, number, false);
+    thread::sleep(ms(chance.below(100)));
+    holders.count_loss(&*lock);
+    holders.hide(place);
+    // Whoever looks has it for a moment still.
+    let mut shared = Err(lock);
+    while let Err(lock) = shared {
+        thread::yield_now();
+        shared = Arc::try_unwrap(lock);
+    }
+    let Ok(lock) = shared else {
+        unreachable!("the loop has ended")
+    };
+    let is_over = chance.below(4) > 0 && block_on(lock.release()).is_ok();
+    holders.change(client, number, is_over);
+    Ok(())
+}
+
+/// What is done to the clients and to their server.
+#[derive(Default)]
+struct Harm {
+    cuts: Count,
+    stalls: Count,
+    delays: Count,
+    restarts: Count,
+}
+
+impl Harm {
+    /// Does something to one of the connections; breaks it only if it `may_break` it.
+    fn network(&self, proxies: &[Proxy], may_break: bool, chance: &mut Chance) {
+        let place = usize::try_from(chance.below(CLIENTS as u64)).unwrap();
+        let proxy = &proxies[place];
+        match chance.below(9) {
+            0 if may_break => {
+                proxy.cut();
+                self.cuts.add();
+            }
+            1 if may_break => {
+                proxy.cut_behind();
+                self.cuts.add();
+            }
+            2 => {
+                proxy.silence();
+                self.stalls.add();
+            }
+            3 => {
+                proxy.delay(ms(chance.below(400)));
+                self.delays.add();
+            }
+            4 => proxy.delay(ms(0)),
+            _ => proxy.speak(),
+        }
+        thread::sleep(ms(chance.below(60)));
+    }
+
+    fn restart(&self, server: &mut Option<Started>, chance: &mut Chance) {
+        let restart = server.as_ref().unwrap().successor();
+        *server = None;
+        thread::sleep(ms(chance.below(100)));
+        *server = Some(restart());
+        self.restarts.add();
+    }
+}
+
+/// Lets them contend while harm is done, again and again, with a number that looks like chance.
+fn stress(
+    name: &str,
+    addresses: &[String],
+    turn: Turn,
+    holders: &Holders,
+    mut harm: impl FnMut(&Harm, &mut Chance),
+) {
+    let done = Harm::default();
+    thread::scope(|scope| {
+        for (client, address) in addresses.iter().enumerate() {
+            scope.spawn(move || holders.contend(client, address, turn));
+        }
+        let looks = scope.spawn(|| {
+            while !holders.is_over.load(Ordering::SeqCst) {
+                holders.look();
+                thread::sleep(Duration::from_micros(50));
+            }
+        });
+        let (begun, mut chance) = (Instant::now(), Chance(1));
+        // Two leases that nobody could give back take most of a short span.
+        let is_over = || {
+            let spans = if holders.is_enough() { 1 } else { SPANS_MAX };
+            begun.elapsed() >= span() * spans
+        };
+        while !is_over() && !looks.is_finished() {
+            harm(&done, &mut chance);
+        }
+        holders.is_over.store(true, Ordering::SeqCst);
+        looks.join().unwrap();
+    });
+    println!(
+        "{name}: {} grants, {} of them lost; {} cuts, {} stalls, {} delays, {} restarts; {} looks, somebody believed at \
+         {}; two did {} times, for at most {} us; {} changes made, {} refused",
+        holders.grants.get(),
+        holders.losses.get(),
+        done.cuts.get(),
+        done.stalls.get(),
+        done.delays.get(),
+        done.restarts.get(),
+        holders.looks.get(),
+        holders.seen.get(),
+        holders.both.get(),
+        holders.both_us_max.load(Ordering::SeqCst),
+        holders.made.get(),
+        holders.refused.get(),
+    );
+    assert!(holders.is_enough());
+}
+
+/// A way to the server for each client.
+fn proxies(server: &Started) -> (Vec<Proxy>, Vec<String>) {
+    let proxies = (0..CLIENTS).map(|_| Proxy::start(server.address()));
+    let proxies: Vec<Proxy> = proxies.collect();
+    let addresses = proxies.iter().map(Proxy::address).collect();
+    (proxies, addresses)
+}
+
+fn speak_all(proxies: &[Proxy]) {
+    for proxy in proxies {
+        proxy.delay(ms(0));
+        proxy.speak();
+    }
+}
+
+#[test]
+fn no_two_believe_in_a_lease_through_a_network_that_delays_cuts_and_stalls() {
+    for server in Started::every() {
+        let (proxies, addresses) = proxies(&server);
+        let name = format!("leased, network, {}", server.version());
+        let holders = Holders::default();
+        stress(&name, &addresses, lease, &holders, |harm, chance| {
+            harm.network(&proxies, true, chance);
+        });
+        speak_all(&proxies);
+    }
+}
+
+#[test]
+fn no_two_believe_in_a_lease_through_restarts_of_the_server() {
+    for server in Started::every() {
+        let addresses = vec![server.address(); CLIENTS];
+        let name = format!("leased, restarts, {}", server.version());
+        let mut running = Some(server);
+        let holders = Holders::default();
+        stress(&name, &addresses, lease, &holders, |harm, chance| {
+            thread::sleep(ms(500 + chance.below(1_000)));
+            harm.restart(&mut running, chance);
+        });
+    }
+}
+
+#[test]
+fn no_two_believe_in_a_bound_lock_through_a_network_that_delays_and_stalls() {
+    let server = Started::latchd();
+    let (proxies, addresses) = proxies(&server);
+    let name = "bound, network, latchd";
+    let holders = Holders::of_changes();
+    stress(name, &addresses, bind, &holders, |harm, chance| {
+        harm.network(&proxies, false, chance);
+    });
+    speak_all(&proxies);
+}
+
+#[test]
+fn what_is_done_under_a_bound_lock_that_broke_is_refused() {
+    let server = Started::latchd();
+    let (proxies, addresses) = proxies(&server);
+    let mut running = Some(server);
+    let name = "bound, breaks and restarts, latchd";
+    let holders = Holders {
+        both_max: BOTH_MAX,
+        ..Holders::of_changes()
+    };
+    stress(name, &addresses, bind, &holders, |harm, chance| {
+        if chance.below(40) == 0 {
+            harm.restart(&mut running, chance);
+        } else {
+            harm.network(&proxies, true, chance);
+        }
+    });
+    speak_all(&proxies);
+}

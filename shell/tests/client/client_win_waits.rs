@@ -1,0 +1,232 @@
+//! What another computes: waited for on a latchd, asked for again elsewhere; and winners that die.
+
+use std::convert::Infallible;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::{DUE, Proxy, Started, eventually};
+use latchd::client::{Client, ComputeError, ComputeOptions, ErrorKind, Retry, Value};
+use smol::{Executor, Timer, block_on, future};
+
+const TTL: Duration = Duration::from_secs(60);
+
+/// Pauses far longer than the test: whoever waits is not to be served by asking again.
+fn patient() -> ComputeOptions {
+    ComputeOptions::new()
+        .retry(Retry::linear(Duration::from_secs(3600)))
+        .claim(Duration::from_secs(600))
+        .deadline(DUE)
+}
+
+/// Reads `k`, or says that it is `value`.
+async fn read_as(client: &Client, value: &str, options: &ComputeOptions) -> Value {
+    let compute = async |_| Ok::<_, Infallible>(value.as_bytes().to_vec());
+    client
+        .get_or_compute("k", TTL, Duration::ZERO, options, compute)
+        .await
+        .unwrap()
+}
+
+/// Wins `k` and computes for ever.
+async fn hang(client: &Client) -> Result<Value, ComputeError<Infallible>> {
+    let compute = async |_| std::future::pending().await;
+    client
+        .get_or_compute("k", TTL, Duration::ZERO, &patient(), compute)
+        .await
+}
+
+/// Returns when so many gets wait.
+async fn await_waiting(server: &Started, count: usize) {
+    await_stat(server, "get_waiting", count).await;
+}
+
+async fn await_stat(server: &Started, name: &'static str, count: usize) {
+    shows(server.address(), name, count).await;
+}
+
+/// Returns when `stats` of a server shows this.
+async fn shows(address: String, name: &'static str, count: usize) {
+    let wanted = format!("STAT {name} {count}");
+    smol::unblock(move || {
+        eventually(|| {
+            let mut socket = TcpStream::connect(&address).unwrap();
+            socket.write_all(b"stats\r\n").unwrap();
+            let mut lines = BufReader::new(socket).lines().map(Result::unwrap);
+            let found = lines.find(|line| *line == wanted || line == "END");
+            (found? == wanted).then_some(())
+        });
+    })
+    .await;
+}
+
+#[test]
+fn who_waits_is_served_by_the_server_and_not_by_asking_again() {
+    const READERS: usize = 100;
+    let server = Started::latchd();
+    let computed = Arc::new(AtomicU32::new(0));
+    let executor = Executor::new();
+    block_on(executor.run(async {
+        let client = Client::connect(&server.address()).await.unwrap();
+        let readers: Vec<_> = (0..READERS)
+            .map(|_| {
+                let (client, computed) = (client.clone(), Arc::clone(&computed));
+                let address = server.address();
+                executor.spawn(async move {
+                    let compute = async |_| {
+                        computed.fetch_add(1, Ordering::SeqCst);
+                        shows(address, "get_waiting", READERS - 1).await;
+                        Ok::<_, Infallible>(b"value".to_vec())
+                    };
+                    client
+                        .get_or_compute("k", TTL, Duration::ZERO, &patient(), compute)
+                        .await
+                        .unwrap()
+                })
+            })
+            .collect();
+        for reader in readers {
+            assert_eq!(reader.await.bytes, b"value");
+        }
+    }));
+    assert_eq!(computed.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn when_a_winner_dies_the_first_who_waits_computes() {
+    let server = Started::latchd();
+    let proxy = Proxy::start(server.address());
+    block_on(async {
+        let doomed = Client::connect(&proxy.address()).await.unwrap();
+        let client = Client::connect(&server.address()).await.unwrap();
+        let options = patient();
+        let dies = async {
+            await_stat(&server, "wins_bound", 1).await;
+            let heir = read_as(&client, "heir", &options);
+            let kills = async {
+                await_waiting(&server, 1).await;
+                proxy.cut();
+                std::future::pending().await
+            };
+            future::or(heir, kills).await
+        };
+        let winner = async {
+            let _ = hang(&doomed).await;
+            unreachable!("it computes for ever");
+        };
+        let value = future::or(dies, winner).await;
+        assert!(value.computed && value.stored);
+        assert_eq!(value.bytes, b"heir");
+    });
+}
+
+/// What was computed by one whose connection broke is as good as the heir's: whoever is first stores.
+#[test]
+fn a_winner_that_was_cut_off_stores_what_it_has_if_nobody_was_faster() {
+    let server = Started::latchd();
+    let proxy = Proxy::start(server.address());
+    block_on(async {
+        let client = Client::connect(&proxy.address()).await.unwrap();
+        // A server that has been up for a while, as far as can be told: R5.
+        Timer::after(Duration::from_secs(4)).await;
+        let compute = async |_| {
+            proxy.cut();
+            await_stat(&server, "win_reopened", 1).await;
+            Ok::<_, Infallible>(b"mine".to_vec())
+        };
+        let value = client
+            .get_or_compute("k", TTL, Duration::ZERO, &patient(), compute)
+            .await
+            .unwrap();
+        assert!(value.stored);
+        assert_eq!(server.ask("mg k v\r\n", "mine\r\n"), "VA 4\r\nmine\r\n");
+    });
+}
+
+#[test]
+fn a_read_that_is_dropped_while_it_waits_leaves_nothing_behind() {
+    let server = Started::latchd();
+    block_on(async {
+        let client = Client::connect(&server.address()).await.unwrap();
+        assert_eq!(server.ask("mg k N600\r\n", "\r\n"), "HD W\r\n");
+        let options = patient();
+        let waits = async {
+            let value = read_as(&client, "never", &options).await;
+            unreachable!("{value:?}");
+        };
+        future::or(waits, await_waiting(&server, 1)).await;
+        await_waiting(&server, 0).await;
+        // The client is as good as before.
+        server.ask("set k 0 0 3\r\nnew\r\n", "\r\n");
+        let value = read_as(&client, "never", &options).await;
+        assert_eq!((&*value.bytes, value.computed), (&b"new"[..], false));
+    });
+}
+
+#[test]
+fn a_wait_has_its_deadline_on_each_server() {
+    for server in Started::all() {
+        println!("against {}", server.name());
+        block_on(async {
+            let client = Client::connect(&server.address()).await.unwrap();
+            assert_eq!(server.ask("mg k N600\r\n", "\r\n"), "HD W\r\n");
+            let short = Duration::from_millis(300);
+            let options = ComputeOptions::new().deadline(short);
+            let compute = async |_| -> Result<Vec<u8>, Infallible> { unreachable!("no win") };
+            let began = Instant::now();
+            let late = client
+                .get_or_compute("k", TTL, Duration::ZERO, &options, compute)
+                .await;
+            let Err(ComputeError::Client(error)) = late else {
+                panic!("{late:?}");
+            };
+            assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+            // The client's clock counts whole milliseconds, and this one does not.
+            assert!(began.elapsed() + Duration::from_millis(1) >= short);
+            // What is stored then is found, whichever words the connection has learnt.
+            server.ask("set k 0 0 3\r\nnew\r\n", "\r\n");
+            let found = read_as(&client, "never", &options).await;
+            assert_eq!(found.bytes, b"new");
+        });
+    }
+}
+
+/// memcached knows neither word, and is told so once a connection.
+#[test]
+fn elsewhere_it_is_asked_again_and_nothing_is_lost() {
+    for server in Started::all() {
+        println!("against {}", server.name());
+        let executor = Executor::new();
+        block_on(executor.run(async {
+            let client = Client::connect(&server.address()).await.unwrap();
+            let options = ComputeOptions::new();
+            for round in 0..3 {
+                server.ask("flush_all\r\n", "\r\n");
+                let readers: Vec<_> = (0..20)
+                    .map(|_| {
+                        let (client, options) = (client.clone(), options.clone());
+                        executor.spawn(async move {
+                            let compute = async |_| {
+                                Timer::after(Duration::from_millis(50)).await;
+                                Ok::<_, Infallible>(format!("value {round}").into_bytes())
+                            };
+                            client
+                                .get_or_compute("k", TTL, Duration::ZERO, &options, compute)
+                                .await
+                                .unwrap()
+                        })
+                    })
+                    .collect();
+                let mut computed = 0;
+                for reader in readers {
+                    let value = reader.await;
+                    assert_eq!(value.bytes, format!("value {round}").into_bytes());
+                    computed += usize::from(value.computed);
+                }
+                assert_eq!(computed, 1);
+            }
+        }));
+    }
+}

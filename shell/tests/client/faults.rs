@@ -1,0 +1,232 @@
+//! What the client does when the server or the network does not do what it should: everything ends
+//! when it was told to, and says what is known.
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::{DUE, Proxy, Started};
+use latchd::client::{
+    BoundOptions, Client, ClientOptions, ComputeOptions, Error, Exptime, LockOptions, Retry,
+};
+use smol::{Timer, block_on, future};
+
+const TTL: Duration = Duration::from_secs(30);
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// What a call came to, and how long it took.
+async fn timed<T>(call: impl Future<Output = T>) -> (T, Duration) {
+    let begun = Instant::now();
+    (call.await, begun.elapsed())
+}
+
+/// The call has ended at its deadline of 300 ms, and not after some other time of its own.
+fn assert_in_time(took: Duration) {
+    assert!(took >= ms(250) && took < ms(1_500), "{took:?}");
+}
+
+fn assert_unreachable(error: &Error, address: &str) {
+    assert!(!error.is_not_obtained(), "nobody has said so: {error}");
+    assert!(error.to_string().contains(address), "{error}");
+}
+
+#[test]
+fn a_server_that_hangs_is_not_somebody_else() {
+    let server = Started::latchd();
+    let proxy = Proxy::start(server.address());
+    block_on(async {
+        let client = Client::connect(&proxy.address()).await.unwrap();
+        proxy.silence();
+        let options = LockOptions::new().wait(ms(300), ms(50));
+        let (leased, took) = timed(client.obtain("k", TTL, &options)).await;
+        assert_unreachable(&leased.unwrap_err(), &proxy.address());
+        assert_in_time(took);
+
+        let options = BoundOptions::new()
+            .retry(Retry::linear(ms(50)))
+            .create(Exptime::In { seconds: 5 })
+            .deadline(ms(300));
+        let (bound, took) = timed(client.lock("k", &options)).await;
+        assert_unreachable(&bound.unwrap_err(), &proxy.address());
+        assert_in_time(took);
+
+        let options = ComputeOptions::new().deadline(ms(300));
+        let (value, took) = timed(client.get_or_compute("k", TTL, ms(0), &options, async |_| {
+            Ok::<_, Infallible>(Vec::new())
+        }))
+        .await;
+        assert!(value.unwrap_err().to_string().contains(&proxy.address()));
+        assert_in_time(took);
+    });
+}
+
+#[test]
+fn a_lock_that_is_held_is_somebody_elses_at_the_deadline() {
+    let server = Started::latchd();
+    block_on(async {
+        let client = Client::connect(&server.address()).await.unwrap();
+        let held = client.obtain("k", TTL, &LockOptions::new()).await.unwrap();
+        let options = LockOptions::new().wait(ms(300), ms(50));
+        let (other, took) = timed(client.obtain("k", TTL, &options)).await;
+        let error = other.unwrap_err();
+        assert!(error.is_not_obtained(), "{error}");
+        assert!(error.to_string().contains(&server.address()), "{error}");
+        assert_in_time(took);
+        held.release().await.unwrap();
+    });
+}
+
+/// Somewhere that does not let anybody connect, and does not say so either.
+fn black_hole() -> (TcpListener, Vec<std::net::TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Nobody accepts, so the queue of those who wait fills up.
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, ms(200)) {
+        waiting.push(stream);
+    }
+    (listener, waiting)
+}
+
+#[test]
+fn a_deadline_bounds_connecting_as_well() {
+    block_on(async {
+        let (hole, _waiting) = black_hole();
+        let address = hole.local_addr().unwrap().to_string();
+        let nowhere = Client::new(&address, ClientOptions::new()).unwrap();
+        let options = LockOptions::new().wait(ms(300), ms(50));
+        let (leased, took) = timed(nowhere.obtain("k", TTL, &options)).await;
+        assert_unreachable(&leased.unwrap_err(), &address);
+        assert_in_time(took);
+        let options = BoundOptions::new().deadline(ms(300));
+        let (bound, took) = timed(nowhere.lock("k", &options)).await;
+        assert_unreachable(&bound.unwrap_err(), &address);
+        assert_in_time(took);
+        // Without a deadline the client's own bounds hold.
+        let hasty = ClientOptions::new().connect_timeout(ms(300));
+        let hasty = Client::new(&address, hasty).unwrap();
+        let (bound, took) = timed(hasty.lock("k", &BoundOptions::new())).await;
+        assert_unreachable(&bound.unwrap_err(), &address);
+        assert_in_time(took);
+    });
+}
+
+#[test]
+fn a_bound_lock_that_another_had_meanwhile_was_not_held() {
+    let server = Started::latchd();
+    let proxy = Proxy::start(server.address());
+    block_on(async {
+        let client = Client::connect(&proxy.address()).await.unwrap();
+        let options = BoundOptions::new()
+            .create(Exptime::In { seconds: 5 })
+            .heartbeat(None)
+            .reply_timeout(ms(300));
+        let lock = client.lock("k", &options).await.unwrap();
+        // The server sees its end, and we do not.
+        proxy.cut_behind();
+        let direct = Client::connect(&server.address()).await.unwrap();
+        let retry = Retry::linear(ms(10));
+        let patient = options.clone().retry(retry).deadline(DUE);
+        let other = direct.lock("k", &patient).await.unwrap();
+        other.release().await.unwrap();
+        assert!(lock.release().await.unwrap_err().is_not_held());
+    });
+}
+
+#[test]
+fn a_read_that_is_dropped_keeps_nobody_waiting() {
+    for server in Started::all() {
+        let proxy = Proxy::start(server.address());
+        block_on(async {
+            let client = Client::connect(&proxy.address()).await.unwrap();
+            proxy.delay(ms(100));
+            let options = ComputeOptions::new();
+            let read = client.get_or_compute("k", TTL, ms(0), &options, async |_| {
+                unreachable!("it is dropped before it knows that it has won");
+            });
+            let read = async {
+                let value: Result<_, latchd::client::ComputeError<Infallible>> = read.await;
+                drop(value);
+            };
+            // It has been sent, and the answer is under way.
+            future::or(read, async {
+                Timer::after(ms(150)).await;
+            })
+            .await;
+            let direct = Client::connect(&server.address()).await.unwrap();
+            let (value, took) =
+                timed(direct.get_or_compute("k", TTL, ms(0), &options, async |_| {
+                    Ok::<_, Infallible>(b"new".to_vec())
+                }))
+                .await;
+            assert!(value.unwrap().computed);
+            assert!(took < Duration::from_secs(3), "{}: {took:?}", server.name());
+        });
+    }
+}
+
+#[test]
+fn a_server_that_is_full_says_so() {
+    let server = Started::latchd_with(0, |config| config.connections_max = 1);
+    block_on(async {
+        // It has the connection of its lock and no other.
+        let first = Client::new(&server.address(), ClientOptions::new()).unwrap();
+        let lock = first
+            .lock("k", &BoundOptions::new().create(Exptime::Never))
+            .await
+            .unwrap();
+        let second = Client::connect(&server.address()).await.unwrap();
+        for error in [
+            second.lock("k", &BoundOptions::new()).await.unwrap_err(),
+            second
+                .obtain("k", TTL, &LockOptions::new())
+                .await
+                .unwrap_err(),
+        ] {
+            assert!(
+                error.to_string().contains("Too many open connections"),
+                "{error}"
+            );
+        }
+        lock.release().await.unwrap();
+    });
+}
+
+#[test]
+fn who_accepts_and_closes_is_not_kept_busy() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let accepted = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&accepted);
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            drop(socket);
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    block_on(async {
+        let client = Client::new(&address, ClientOptions::new()).unwrap();
+        let options = LockOptions::new().wait(ms(1_000), ms(10));
+        let obtained = client.obtain("k", TTL, &options).await;
+        assert_unreachable(&obtained.unwrap_err(), &address);
+    });
+    let accepted = accepted.load(Ordering::SeqCst);
+    assert!((1..=15).contains(&accepted), "{accepted} connections");
+}
+
+#[test]
+fn a_lookup_that_fails_names_the_host() {
+    let error = block_on(Client::connect("no-such-host.invalid:11211")).unwrap_err();
+    assert!(
+        error.to_string().contains("no-such-host.invalid:11211"),
+        "{error}"
+    );
+    let error = block_on(Client::connect("127.0.0.1:1")).unwrap_err();
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+}

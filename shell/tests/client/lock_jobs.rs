@@ -1,0 +1,426 @@
+//! `latchd lock` as a job: at a terminal, stopped and made to go on, and when it is killed.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::terminal::Terminal;
+use crate::support::{Started, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// An interactive shell with a terminal of its own.
+fn shell() -> Terminal {
+    // A new session, whose terminal is its standard input, with signals as after a login: whoever
+    // runs the tests in the background has Ctrl-C ignored, and so would the commands.
+    let mut terminal = Terminal::start(
+        Command::new("setsid")
+            .args(["--ctty", "env", "--default-signal", "sh", "-i"])
+            .env("PS1", "ready> ")
+            .env("ENV", "/dev/null"),
+    );
+    terminal.expect("ready> ");
+    terminal
+}
+
+/// Types a line, of which the terminal shows an echo.
+fn enter(terminal: &mut Terminal, line: &str) {
+    terminal.press(&format!("{line}\n"));
+    terminal.expect("\n");
+}
+
+/// A file of this test's own, which a command adds to as long as it runs.
+struct Pulse(PathBuf);
+
+impl Pulse {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("latchd-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        Self(path)
+    }
+
+    /// A script that does so until it is ended. It is one process: a shell that is stopped while it
+    /// starts another one (vfork) is never seen to stop, under any shell.
+    fn script(&self) -> String {
+        let (path, this) = (self.0.display(), std::env::current_exe().unwrap());
+        format!(
+            "exec env {PULSE}={path} {} --exact lock_jobs::beats --quiet",
+            this.display()
+        )
+    }
+
+    fn beats(&self) -> u64 {
+        self.0.metadata().map_or(0, |file| file.len())
+    }
+
+    fn wait_for_more(&self) {
+        let before = self.beats();
+        eventually(|| (self.beats() > before + 3).then_some(()));
+    }
+
+    /// Whether it has stopped, and stays so for a while.
+    fn assert_still(&self) {
+        eventually(|| {
+            let before = self.beats();
+            std::thread::sleep(Duration::from_millis(100));
+            (self.beats() == before).then_some(())
+        });
+        let before = self.beats();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(self.beats(), before, "it goes on");
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const PULSE: &str = "LATCHD_TEST_PULSE";
+
+/// The command of the other tests; by itself it has nothing to say.
+#[test]
+fn beats() {
+    let Some(path) = std::env::var_os(PULSE) else {
+        return;
+    };
+    loop {
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .unwrap();
+        file.write_all(b".").unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_latchd")
+}
+
+/// The line that a person types.
+fn line(server: &Started, arguments: &str) -> String {
+    format!(
+        "{} lock --server {} {arguments}",
+        program(),
+        server.address()
+    )
+}
+
+/// Whether nobody holds `k`.
+fn is_free(server: &Started, way: &[&str]) -> bool {
+    let status = Command::new(program())
+        .args(["lock", "-n", "--server", &server.address()])
+        .args(way)
+        .args(["k", "--", "true"])
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    status.success()
+}
+
+#[test]
+fn a_command_reads_the_terminal_and_ctrl_c_ends_it_and_the_script_around_it() {
+    let server = Started::latchd();
+    let mut terminal = shell();
+    enter(
+        &mut terminal,
+        &line(&server, "k -- sh -c 'read word; echo \"it is <$word>\"'"),
+    );
+    terminal.press("hello\n");
+    terminal.expect("it is <hello>");
+    // The terminal is ours again, and the shell's.
+    terminal.expect("ready> ");
+    let cat = line(&server, "k -- cat");
+    enter(&mut terminal, &cat);
+    // What cat has written it has read before.
+    terminal.press("word\n");
+    terminal.expect("word\r\nword");
+    terminal.press("\x03");
+    terminal.expect("ready> ");
+    enter(&mut terminal, "echo code is $?");
+    terminal.expect("code is 130");
+    terminal.expect("ready> ");
+    // A script does not go on behind what was broken off.
+    enter(
+        &mut terminal,
+        &format!("sh -c \"{cat}; echo went''on\"; echo en''ded"),
+    );
+    terminal.press("word\n");
+    terminal.expect("word\r\nword");
+    terminal.press("\x03");
+    terminal.expect("ready> ");
+    let shown = terminal.shown();
+    assert!(!shown.contains("wenton"), "{shown}");
+    assert!(is_free(&server, &[]));
+}
+
+#[test]
+fn ctrl_z_stops_it_and_fg_goes_on_under_the_lock() {
+    for server in Started::all() {
+        for way in ["", "--ttl 30"] {
+            if way.is_empty() && server.name() == "memcached" {
+                continue;
+            }
+            let pulse = Pulse::new("goes-on");
+            let mut terminal = shell();
+            enter(
+                &mut terminal,
+                &line(&server, &format!("{way} k -- sh -c '{}'", pulse.script())),
+            );
+            pulse.wait_for_more();
+            terminal.press("\x1a");
+            terminal.expect("ready> ");
+            pulse.assert_still();
+            let way: Vec<&str> = way.split_whitespace().collect();
+            assert!(!is_free(&server, &way), "it is ours still");
+            enter(&mut terminal, "fg");
+            pulse.wait_for_more();
+            // And once more, in the background this time.
+            terminal.press("\x1a");
+            terminal.expect("ready> ");
+            pulse.assert_still();
+            enter(&mut terminal, "bg");
+            pulse.wait_for_more();
+            enter(&mut terminal, "kill %1; wait; echo do''ne");
+            terminal.expect("done");
+            pulse.assert_still();
+            assert!(is_free(&server, &way));
+        }
+    }
+}
+
+#[test]
+fn a_stopped_command_whose_lease_ran_out_never_runs_again() {
+    for server in Started::all() {
+        let pulse = Pulse::new("ran-out");
+        let mut terminal = shell();
+        // One that heeds no TERM is no danger either.
+        let script = format!("trap \"\" TERM; {}", pulse.script());
+        enter(
+            &mut terminal,
+            &line(&server, &format!("--ttl 1 k -- sh -c '{script}'")),
+        );
+        pulse.wait_for_more();
+        terminal.press("\x1a");
+        terminal.expect("ready> ");
+        pulse.assert_still();
+        // Nobody renews it.
+        let stopped = Instant::now();
+        eventually(|| is_free(&server, &["--ttl", "1"]).then_some(()));
+        assert!(stopped.elapsed() < Duration::from_secs(6));
+        let other = Command::new(program())
+            .args([
+                "lock",
+                "--server",
+                &server.address(),
+                "--ttl",
+                "5",
+                "k",
+                "--",
+            ])
+            .args(["sleep", "100"])
+            .spawn()
+            .unwrap();
+        let other = Ended(other);
+        eventually(|| (!is_free(&server, &["--ttl", "1"])).then_some(()));
+        let before = pulse.beats();
+        enter(&mut terminal, "fg");
+        terminal.expect("is lost");
+        assert_eq!(pulse.beats(), before, "two at a time");
+        terminal.expect("ready> ");
+        enter(&mut terminal, "echo code is $?");
+        terminal.expect("code is 125");
+        drop(other);
+    }
+}
+
+/// A process that ends with the value.
+struct Ended(Child);
+
+impl Ended {
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// How it has ended, if it has.
+    fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().unwrap()
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap()
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            let _ = kill_process(self.pid(), Signal::TERM);
+            let _ = kill_process(self.pid(), Signal::CONT);
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// A holder of `k` whose command beats.
+fn holder(server: &Started, way: &[&str], pulse: &Pulse) -> Ended {
+    let child = Command::new(program())
+        .args(["lock", "--server", &server.address()])
+        .args(way)
+        .args(["k", "--", "sh", "-c", &pulse.script()])
+        .process_group(0)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    pulse.wait_for_more();
+    Ended(child)
+}
+
+#[test]
+fn tstp_and_cont_reach_the_group() {
+    let server = Started::latchd();
+    let pulse = Pulse::new("group");
+    let mut holder = holder(&server, &[], &pulse);
+    holder.signal(Signal::TSTP);
+    pulse.assert_still();
+    assert_eq!(holder.has_ended(), None, "it holds no lock any more");
+    assert!(!is_free(&server, &[]), "it is ours still");
+    holder.signal(Signal::CONT);
+    pulse.wait_for_more();
+}
+
+/// As in a container: the session and the process group of its first process are of nobody that it can
+/// see, and have the number 0.
+#[test]
+fn so_they_do_where_the_session_began_outside_of_the_namespace() {
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new("unshare")
+        .args([
+            "--user",
+            "--map-root-user",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+        ])
+        .arg(this)
+        .args(["--exact", "lock_jobs::tstp_and_cont_reach_the_group"])
+        .output()
+        .unwrap();
+    let (said, error) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    if error.starts_with("unshare: ") {
+        eprintln!("not tried, for lack of namespaces: {error}");
+        return;
+    }
+    assert!(output.status.success(), "{said}{error}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn a_holder_that_was_stopped_reads_what_has_come_before_it_calls_the_server_silent() {
+    let server = Started::latchd();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut holder = Command::new(program())
+        .args(["lock", "--timeout", "1", "--server"])
+        .args([&listener.local_addr().unwrap().to_string(), "k", "--"])
+        .args(["sleep", "100"])
+        .process_group(0)
+        .spawn()
+        .map(Ended)
+        .unwrap();
+    let (mut client, _) = listener.accept().unwrap();
+    let mut behind = TcpStream::connect(server.address()).unwrap();
+    let (mut answers, mut to_client) = (behind.try_clone().unwrap(), client.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut answers, &mut to_client));
+    let mut chunk = [0; 1024];
+    // The first heartbeat, whose answer comes while it is stopped.
+    while !chunk.starts_with(b"mn\r\n") {
+        let length = client.read(&mut chunk).unwrap();
+        if chunk.starts_with(b"mn\r\n") {
+            holder.signal(Signal::STOP);
+        }
+        behind.write_all(&chunk[..length]).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(1_500));
+    holder.signal(Signal::CONT);
+    std::thread::spawn(move || std::io::copy(&mut client, &mut behind));
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(holder.has_ended(), None, "it has lost nothing");
+    assert!(!is_free(&server, &[]));
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let server = Started::latchd();
+    let pulse = Pulse::new("nohup");
+    let script = "trap '' HUP; exec \"$@\"";
+    let child = Command::new("sh")
+        .args(["-c", script, "sh", program(), "lock", "--server"])
+        .args([&server.address(), "k", "--", "sh", "-c", &pulse.script()])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let holder = Ended(child);
+    pulse.wait_for_more();
+    holder.signal(Signal::HUP);
+    std::thread::sleep(Duration::from_millis(200));
+    pulse.wait_for_more();
+    assert!(!is_free(&server, &[]));
+}
+
+#[test]
+fn a_command_dies_with_its_holder_and_so_does_what_it_has_started() {
+    for server in Started::all() {
+        let way: &[&str] = match &server {
+            Started::Latchd(..) => &[],
+            Started::Memcached(..) => &["--ttl", "5"],
+        };
+        let (pulse, inner) = (Pulse::new("dies"), Pulse::new("dies-inside"));
+        let script = format!("({}) & ({})", inner.script(), pulse.script());
+        let child = Command::new(program())
+            .args(["lock", "--server", &server.address()])
+            .args(way)
+            .args(["k", "--", "sh", "-c", &script])
+            .spawn()
+            .unwrap();
+        let holder = Ended(child);
+        pulse.wait_for_more();
+        inner.wait_for_more();
+        holder.signal(Signal::KILL);
+        let killed = Instant::now();
+        pulse.assert_still();
+        inner.assert_still();
+        assert!(killed.elapsed() < Duration::from_secs(4));
+    }
+}
+
+#[test]
+fn an_inherited_lock_is_held_as_long_as_the_command_runs() {
+    let server = Started::latchd();
+    let (pulse, go_on) = (Pulse::new("inherits"), Pulse::new("inherits-go-on"));
+    std::fs::write(&go_on.0, "").unwrap();
+    let (beat, path) = (pulse.0.display(), go_on.0.display());
+    let script = format!("while test -e {path}; do echo >> {beat}; sleep 0.02; done");
+    let child = Command::new(program())
+        .args(["lock", "--server", &server.address()])
+        .args(["--inherit", "k", "--", "sh", "-c", &script])
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut holder = Ended(child);
+    pulse.wait_for_more();
+    holder.signal(Signal::KILL);
+    holder.0.wait().unwrap();
+    pulse.wait_for_more();
+    assert!(!is_free(&server, &[]), "another could run beside it");
+    drop(go_on);
+    eventually(|| is_free(&server, &[]).then_some(()));
+}

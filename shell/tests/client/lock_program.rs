@@ -1,0 +1,418 @@
+//! `latchd lock`: exit codes, what the command sees, signals, and the death of either side.
+
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Started, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// `latchd lock` with these arguments.
+fn lock(server: &Started, arguments: &[&str]) -> Command {
+    // Who runs the tests in the background has Ctrl-C ignored, and so would the program.
+    let mut command = Command::new("env");
+    command
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_latchd")])
+        .args(["lock", "--server", &server.address()])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn output(server: &Started, arguments: &[&str]) -> Output {
+    lock(server, arguments).output().unwrap()
+}
+
+fn code(server: &Started, arguments: &[&str]) -> Option<i32> {
+    output(server, arguments).status.code()
+}
+
+/// The ways to lock that this server has.
+fn ways(server: &Started) -> Vec<Vec<&'static str>> {
+    match server {
+        Started::Latchd(..) => vec![vec![], vec!["--ttl", "2"]],
+        Started::Memcached(..) => vec![vec!["--ttl", "2"]],
+    }
+}
+
+fn with<'a>(way: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [way, more].concat()
+}
+
+/// A `latchd lock` that runs, and whose command has said that it runs.
+struct Holder(Child);
+
+impl Holder {
+    fn start(server: &Started, way: &[&str], script: &str) -> Self {
+        Self::run(server, way, &format!("echo held; {script}"))
+    }
+
+    /// As [`start`](Self::start), with a script that says so itself.
+    fn run(server: &Started, way: &[&str], script: &str) -> Self {
+        let arguments = with(way, &["k", "--", "sh", "-c", script]);
+        let mut child = lock(server, &arguments).spawn().unwrap();
+        let mut said = [0; 5];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut said)
+            .unwrap();
+        assert_eq!(&said, b"held\n");
+        Self(child)
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for its end. Returns its exit code, and all that it and its command have said.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        let mut stdout = self.0.stdout.take().unwrap();
+        stdout.read_to_string(&mut said).unwrap();
+        let mut stderr = self.0.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        (self.0.wait().unwrap().code(), said)
+    }
+}
+
+#[test]
+fn the_commands_code_is_ours() {
+    for server in Started::all() {
+        for way in ways(&server) {
+            for (script, expected) in [("true", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
+                let arguments = with(&way, &["k", "--", "sh", "-c", script]);
+                assert_eq!(code(&server, &arguments), Some(expected), "{script}");
+            }
+            let missing = with(&way, &["k", "--", "/no/such/command"]);
+            assert_eq!(code(&server, &missing), Some(127));
+            let directory = with(&way, &["k", "--", "/"]);
+            assert_eq!(code(&server, &directory), Some(126));
+            // After all that the lock is free.
+            let free = with(&way, &["-n", "k", "--", "true"]);
+            assert_eq!(code(&server, &free), Some(0));
+        }
+    }
+}
+
+#[test]
+fn the_command_sees_key_number_input_and_arguments() {
+    for server in Started::all() {
+        for way in ways(&server) {
+            let mut numbers = Vec::new();
+            for _ in 0..2 {
+                let script = "cat; echo \"$1 $LATCHD_LOCK_KEY $LATCHD_LOCK_NUMBER\"";
+                let arguments = with(&way, &["k", "--", "sh", "-c", script, "sh", "a  b"]);
+                let mut child = lock(&server, &arguments)
+                    .stdin(Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                child.stdin.take().unwrap().write_all(b"in ").unwrap();
+                let said = child.wait_with_output().unwrap().stdout;
+                let said = String::from_utf8(said).unwrap();
+                let number = said.strip_prefix("in a  b k ").unwrap().trim();
+                numbers.push(number.parse::<u64>().unwrap());
+            }
+            assert!(numbers[0] < numbers[1], "{numbers:?}");
+        }
+    }
+}
+
+#[test]
+fn a_held_lock_is_waited_for_or_not() {
+    for server in Started::all() {
+        for way in ways(&server) {
+            let holder = Holder::start(&server, &way, "sleep 100");
+            let now = with(&way, &["-n", "k", "--", "true"]);
+            assert_eq!(code(&server, &now), Some(1));
+            let other_code = with(&way, &["-n", "-E", "99", "k", "--", "true"]);
+            assert_eq!(code(&server, &other_code), Some(99));
+            let asked = Instant::now();
+            let soon = with(&way, &["-w", "0.3", "k", "--", "true"]);
+            assert_eq!(code(&server, &soon), Some(1));
+            assert!(asked.elapsed() >= Duration::from_millis(290));
+
+            let arguments = with(&way, &["-w", "20", "k", "--", "true"]);
+            let waiter = lock(&server, &arguments).spawn().unwrap();
+            holder.signal(Signal::TERM);
+            assert_eq!(holder.end().0, Some(143));
+            assert!(waiter.wait_with_output().unwrap().status.success());
+        }
+    }
+}
+
+#[test]
+fn a_signal_ends_the_wait() {
+    let server = Started::latchd();
+    let holder = Holder::start(&server, &[], "sleep 100");
+    let waiter = lock(&server, &["k", "--", "true"]).spawn().unwrap();
+    let waiter = Holder(waiter);
+    // It is there once it has installed its handlers, which it does before it connects.
+    eventually(|| {
+        let connections = server.ask("stats\r\n", "END\r\n");
+        let line = "STAT curr_connections ";
+        let (_, rest) = connections.split_once(line)?;
+        let count: u32 = rest.split("\r\n").next()?.parse().ok()?;
+        (count >= 3).then_some(())
+    });
+    waiter.signal(Signal::INT);
+    assert_eq!(waiter.end().0, Some(130));
+    holder.signal(Signal::KILL);
+}
+
+#[test]
+fn signals_reach_the_whole_group() {
+    let server = Started::latchd();
+    let script = "trap 'echo usr1' USR1; (trap 'echo child; exit' USR1; echo held; \
+                  while :; do sleep 0.1; done) & wait; wait";
+    let holder = Holder::run(&server, &[], script);
+    holder.signal(Signal::USR1);
+    let (code, said) = holder.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("usr1") && said.contains("child"), "{said}");
+}
+
+#[test]
+fn a_holder_that_is_killed_is_no_holder() {
+    for server in Started::all() {
+        for way in ways(&server) {
+            let holder = Holder::start(&server, &way, "exec sleep 3");
+            let killed = Instant::now();
+            holder.signal(Signal::KILL);
+            let next = with(&way, &["k", "--", "true"]);
+            assert_eq!(code(&server, &next), Some(0));
+            let took = killed.elapsed();
+            println!("{} {way:?}: free {took:.1?} after kill -9", server.name());
+            // At once, or after the ttl and what the server adds to it.
+            let bound = if way.is_empty() { 1 } else { 6 };
+            assert!(took < Duration::from_secs(bound), "{took:?}");
+            holder.end();
+        }
+    }
+}
+
+#[test]
+fn a_paused_holder_whose_lease_runs_out_is_stopped_when_it_wakes() {
+    for server in Started::all() {
+        let holder = Holder::start(&server, &["--ttl", "1"], "exec sleep 100");
+        holder.signal(Signal::STOP);
+        let next = Holder::start(&server, &["--ttl", "1"], "exec sleep 100");
+        holder.signal(Signal::CONT);
+        let (code, said) = holder.end();
+        assert_eq!(code, Some(125), "{said}");
+        assert!(said.contains("is lost"), "{said}");
+        // The next one has not been disturbed.
+        next.signal(Signal::TERM);
+        assert_eq!(next.end().0, Some(143));
+    }
+}
+
+#[test]
+fn a_command_that_does_not_stop_is_killed() {
+    let server = Started::latchd();
+    let port = server.port();
+    let script = "trap '' TERM; echo held; while :; do sleep 0.1; done";
+    let holder = Holder::run(&server, &[], script);
+    // Some of the server's end comes after its connections'.
+    let lost = Instant::now();
+    drop(server);
+    let (code, said) = holder.end();
+    let took = lost.elapsed();
+    assert_eq!(code, Some(125), "{said}");
+    assert!(
+        took >= Duration::from_secs(5) && took < Duration::from_secs(10),
+        "{took:?}"
+    );
+    drop(Started::latchd_at(port));
+}
+
+#[test]
+fn a_server_that_goes_takes_the_command_with_it() {
+    for server in Started::all() {
+        for way in ways(&server) {
+            let server = match &server {
+                Started::Latchd(..) => Started::latchd(),
+                Started::Memcached(..) => Started::memcached().unwrap(),
+            };
+            // A lease has until its ttl to be asked after, and nobody answers.
+            let why = if way.is_empty() {
+                "the connection broke"
+            } else {
+                "its ttl ran out"
+            };
+            let holder = Holder::start(&server, &way, "exec sleep 100");
+            drop(server);
+            let (code, said) = holder.end();
+            assert_eq!(code, Some(125), "{said}");
+            assert!(said.contains(why), "{said}");
+        }
+    }
+}
+
+#[test]
+fn metadata_is_there_to_be_read() {
+    for server in Started::all() {
+        for way in ways(&server) {
+            let way = with(&way, &["--metadata", "build 7"]);
+            let holder = Holder::start(&server, &way, "exec sleep 100");
+            assert!(server.ask("mg k v\r\n", "build 7\r\n").starts_with("VA "));
+            holder.signal(Signal::TERM);
+            holder.end();
+        }
+    }
+}
+
+#[test]
+fn several_keys_are_had_all_or_none() {
+    for server in Started::all() {
+        for way in ways(&server) {
+            let script = "echo \"$LATCHD_LOCK_KEY\"; echo \"$LATCHD_LOCK_KEYS\"; \
+                          echo \"$LATCHD_LOCK_NUMBERS\" | wc -l";
+            let all = with(&way, &["c", "a", "b", "--", "sh", "-c", script]);
+            let said = output(&server, &all).stdout;
+            assert_eq!(String::from_utf8(said).unwrap(), "a\na\nb\nc\n3\n");
+
+            let held = with(&way, &["b", "--", "sh", "-c", "echo held; sleep 100"]);
+            let mut held = lock(&server, &held).spawn().unwrap();
+            held.stdout
+                .as_mut()
+                .unwrap()
+                .read_exact(&mut [0; 5])
+                .unwrap();
+            let held = Holder(held);
+            for wait in [&["-n"][..], &["-w", "0.3"]] {
+                let all = with(&with(&way, wait), &["a", "b", "c", "--", "true"]);
+                assert_eq!(code(&server, &all), Some(1));
+            }
+            for key in ["a", "c"] {
+                let one = with(&way, &["-n", key, "--", "true"]);
+                assert_eq!(code(&server, &one), Some(0), "{key} is free");
+            }
+            held.signal(Signal::TERM);
+            held.end();
+        }
+    }
+}
+
+#[test]
+fn a_key_is_bytes() {
+    let server = Started::latchd();
+    let key = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    let said = lock(&server, &[])
+        .arg(key)
+        .args(["--", "sh", "-c", "printf %s \"$LATCHD_LOCK_KEY\""])
+        .output()
+        .unwrap();
+    assert!(said.status.success());
+    assert_eq!(said.stdout, b"caf\xe9");
+}
+
+#[test]
+fn help_tells_the_exit_codes() {
+    let mut help = Command::new(env!("CARGO_BIN_EXE_latchd"));
+    let help = help.args(["lock", "--help"]).output().unwrap();
+    assert!(help.status.success());
+    let said = String::from_utf8(help.stdout).unwrap();
+    for code in ["125", "126", "127", "-E"] {
+        assert!(said.contains(code), "{said}");
+    }
+}
+
+#[test]
+fn metadata_destroys_nothing() {
+    let server = Started::latchd();
+    server.ask("set k 7 0 5\r\nhello\r\n", "\r\n");
+    let output = output(&server, &["--metadata", "build 7", "k", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("--metadata"), "{said}");
+    let item = server.ask("mg k v f t\r\n", "hello\r\n");
+    assert_eq!(item, "VA 5 f7 t-1\r\nhello\r\n");
+    assert_eq!(
+        code(&server, &["-n", "k", "--", "true"]),
+        Some(0),
+        "it is free"
+    );
+    let item = server.ask("mg k v f t\r\n", "hello\r\n");
+    assert_eq!(item, "VA 5 f7 t-1\r\nhello\r\n");
+}
+
+#[test]
+fn what_a_killed_holder_leaves_behind_is_nobodys() {
+    let server = Started::latchd();
+    let way = ["--metadata", "build 7"];
+    let holder = Holder::start(&server, &way, "exec sleep 3");
+    holder.signal(Signal::KILL);
+    let killed = Instant::now();
+    let next = with(&way, &["k", "--", "true"]);
+    assert_eq!(code(&server, &next), Some(0));
+    assert!(killed.elapsed() < Duration::from_secs(2));
+    assert_eq!(server.ask("mg k\r\n", "\r\n"), "EN\r\n");
+    holder.end();
+}
+
+#[test]
+fn a_server_that_hangs_or_is_full_is_not_somebody_else() {
+    let full = Started::latchd_with(0, |config| config.connections_max = 1);
+    let _first = std::net::TcpStream::connect(full.address()).unwrap();
+    assert!(full.ask("", "\r\n").contains("Too many"));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap().to_string();
+    for way in [&[][..], &["--ttl", "5"]] {
+        let full = output(&full, &with(way, &["-n", "k", "--", "true"]));
+        assert_eq!(full.status.code(), Some(125));
+        let said = String::from_utf8(full.stderr).unwrap();
+        assert!(said.contains("Too many open connections"), "{said}");
+        assert!(!said.contains("--ttl"), "{said}");
+        for (wait, bound_ms) in [(&["-w", "0.3"][..], 1_500), (&["-n"], 3_000)] {
+            let begun = Instant::now();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
+            command.args(["lock", "--server", &silent]).args(way);
+            let output = command
+                .args(wait)
+                .args(["k", "--", "true"])
+                .output()
+                .unwrap();
+            let took = begun.elapsed();
+            assert_eq!(output.status.code(), Some(125), "{way:?} {wait:?}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains(&silent), "{said}");
+            assert!(took < Duration::from_millis(bound_ms), "{took:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said_in_a_line() {
+    let server = Started::latchd();
+    for (arguments, expected) in [
+        (&["--ttl", "0.005", "k", "--", "true"][..], 125),
+        (&["--ttl", "0.5", "k", "l", "--", "true"], 125),
+        (&["a b", "--", "true"], 125),
+        // As timeout(1): 2 may be the command's.
+        (&["k"], 125),
+        (&["--", "true"], 125),
+        (&["-n", "-w", "1", "k", "--", "true"], 125),
+        (&["-w", "x", "k", "--", "true"], 125),
+        (&["--no-such-flag", "k", "--", "true"], 125),
+        (&["--inherit", "--ttl", "5", "k", "--", "true"], 125),
+    ] {
+        let output = output(&server, arguments);
+        assert_eq!(output.status.code(), Some(expected), "{arguments:?}");
+        assert!(!output.stderr.is_empty());
+    }
+    let mut nobody = Command::new(env!("CARGO_BIN_EXE_latchd"));
+    nobody.args(["lock", "--server", "127.0.0.1:1", "k", "--", "true"]);
+    assert_eq!(nobody.output().unwrap().status.code(), Some(125));
+    if let Some(memcached) = Started::memcached() {
+        let output = output(&memcached, &["k", "--", "true"]);
+        assert_eq!(output.status.code(), Some(125));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("with --ttl"), "{said}");
+    }
+}

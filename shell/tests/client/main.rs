@@ -1,0 +1,27 @@
+//! The client's library, `latchd lock` and `latchd cli`, against servers: latchd in this process, memcached and yrmcds in their own.
+
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)] // The tests of the server use the rest.
+#[path = "../common/certificates.rs"]
+mod certificates;
+#[path = "../common/port.rs"]
+mod port;
+mod support;
+
+mod access;
+mod believers;
+mod blocking;
+mod cache;
+mod cli;
+mod client_waits;
+mod client_win_waits;
+mod faults;
+mod fenced;
+mod lock_jobs;
+mod lock_program;
+mod locks;
+mod restart;
+mod shared_locks;
+mod short_locks;
+mod tokio;

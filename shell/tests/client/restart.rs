@@ -1,0 +1,108 @@
+//! A server that restarts has forgotten every item, and its versions begin anew: what a client knew of
+//! one before means nothing any more, or another's.
+
+use std::convert::Infallible;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use crate::support::{Proxy, Started};
+use latchd::client::{Client, ComputeOptions, LockOptions, Loss, OnDisconnect};
+use smol::channel::bounded;
+use smol::{block_on, future};
+
+/// Longer than any test takes.
+const TTL: Duration = Duration::from_secs(60);
+
+/// Runs a test with a way to start a server on a port, 0 for a free one, once for each kind of server
+/// there is. The first item of each start has the same version: of a latchd that is so with one
+/// thread, whose shards do not depend on chance.
+fn on_each_kind<F: Future<Output = ()>>(test: impl Fn(fn(u16) -> Started) -> F) {
+    block_on(test(|port| {
+        Started::latchd_with(port, |config| config.threads = NonZeroUsize::MIN)
+    }));
+    if Started::memcached().is_some() {
+        block_on(test(|port| match port {
+            0 => Started::memcached().unwrap(),
+            port => Started::memcached_at(port).unwrap(),
+        }));
+    }
+}
+
+#[test]
+fn a_late_release_takes_nothing_away_from_the_next_holder() {
+    on_each_kind(async |start| {
+        let server = start(0);
+        let (port, name) = (server.port(), server.name());
+        let first = Client::connect(&server.address()).await.unwrap();
+        let options = LockOptions::new();
+        let loses = LockOptions::new().on_disconnect(OnDisconnect::Lost);
+        let late = first.obtain("k", TTL, &loses).await.unwrap();
+        drop(server);
+        assert_eq!(late.lost().await, Loss::Disconnected);
+
+        let server = start(port);
+        let second = Client::connect(&server.address()).await.unwrap();
+        let next = second.obtain("k", TTL, &options).await.unwrap();
+        assert_eq!(next.number(), late.number(), "{name} counts anew");
+        let released = late.release().await;
+        assert!(next.ttl().await.is_ok(), "{name}: it was taken away");
+        assert!(released.unwrap_err().is_not_held(), "{name}");
+        let third = second.obtain("k", TTL, &options).await;
+        assert!(third.unwrap_err().is_not_obtained(), "{name}");
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_late_value_is_not_stored_in_the_next_winners_place() {
+    on_each_kind(async |start| {
+        let server = start(0);
+        let (port, name) = (server.port(), server.name());
+        let client = Client::connect(&server.address()).await.unwrap();
+        let options = ComputeOptions::new();
+        let (begun, has_begun) = bounded(1);
+        let (finish, may_finish) = bounded::<()>(1);
+        let late = client.get_or_compute("k", TTL, Duration::ZERO, &options, async |_| {
+            begun.send(()).await.unwrap();
+            may_finish.recv().await.unwrap();
+            Ok::<_, Infallible>(b"late".to_vec())
+        });
+        let restart = async {
+            has_begun.recv().await.unwrap();
+            drop(server);
+            let server = start(port);
+            let other = Client::connect(&server.address()).await.unwrap();
+            let next = other.get_or_compute("k", TTL, Duration::ZERO, &options, async |_| {
+                // The first one stores, or does not, while this one computes.
+                finish.send(()).await.unwrap();
+                smol::Timer::after(Duration::from_millis(300)).await;
+                Ok::<_, Infallible>(b"next".to_vec())
+            });
+            (next.await.unwrap(), server)
+        };
+        let (late, (next, server)) = future::zip(late, restart).await;
+        let late = late.unwrap();
+        assert!(late.computed && !late.stored, "{name}: {late:?}");
+        assert!(next.computed && next.stored, "{name}: {next:?}");
+        assert!(server.ask("mg k v\r\n", "next\r\n").starts_with("VA 4"));
+    });
+}
+
+#[test]
+fn a_value_is_stored_over_a_new_connection_to_the_same_server() {
+    on_each_kind(async |start| {
+        let server = start(0);
+        // A server that has just started cannot be told from one that has just restarted.
+        smol::Timer::after(Duration::from_secs(4)).await;
+        let proxy = Proxy::start(server.address());
+        let client = Client::connect(&proxy.address()).await.unwrap();
+        let options = ComputeOptions::new();
+        let value = client.get_or_compute("k", TTL, Duration::ZERO, &options, async |_| {
+            proxy.cut();
+            Ok::<_, Infallible>(b"new".to_vec())
+        });
+        let value = value.await.unwrap();
+        assert!(value.computed && value.stored, "{value:?}");
+        assert!(server.ask("mg k v\r\n", "new\r\n").starts_with("VA 3"));
+    });
+}

@@ -1,0 +1,324 @@
+//! Servers for the tests of the client: latchd in this process, memcached in its own.
+
+pub(crate) mod terminal;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub(crate) use crate::port::free_port;
+use latchd::{Address, Config, Server};
+
+/// How long what is due may take, on a machine that does other things too.
+pub(crate) const DUE: Duration = Duration::from_secs(20);
+
+/// A server that ends with the value.
+pub(crate) enum Started {
+    Latchd(Option<Server>, SocketAddr),
+    Memcached(Child, SocketAddr, PathBuf),
+}
+
+impl Started {
+    /// A latchd on a free port.
+    pub(crate) fn latchd() -> Self {
+        Self::latchd_at(0)
+    }
+
+    /// A latchd on this port, which may have been left a moment ago.
+    pub(crate) fn latchd_at(port: u16) -> Self {
+        Self::latchd_with(port, |_| {})
+    }
+
+    /// A latchd on this port; `change` says what differs from the default.
+    pub(crate) fn latchd_with(port: u16, change: impl Fn(&mut Config)) -> Self {
+        let server = eventually(|| {
+            let mut config = Config::default();
+            config.listen = vec![latchd::ListenAddress::loopback(port)];
+            change(&mut config);
+            Server::start(config).ok()
+        });
+        let Address::Tcp(address) = server.addresses()[0].clone() else {
+            unreachable!("it was asked for TCP");
+        };
+        Self::Latchd(Some(server), address)
+    }
+
+    /// A memcached on a free port; `None` if there is no such program here.
+    pub(crate) fn memcached() -> Option<Self> {
+        Self::memcached_at(free_port())
+    }
+
+    /// A memcached on this port.
+    pub(crate) fn memcached_at(port: u16) -> Option<Self> {
+        Self::memcached_with(port, &[])
+    }
+
+    /// A memcached on this port; `more` are further flags.
+    pub(crate) fn memcached_with(port: u16, more: &[&str]) -> Option<Self> {
+        Some(Self::memcached_of(&memcached_program()?, port, more))
+    }
+
+    /// A memcached of this program.
+    fn memcached_of(program: &Path, port: u16, more: &[&str]) -> Self {
+        let child = Command::new(program)
+            .args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-p"])
+            .arg(port.to_string())
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let started = Self::Memcached(child, address, program.into());
+        // That somebody listens is not enough: a process that another test has just started holds a
+        // copy of the socket that found the port free, for a moment.
+        eventually(|| started.is_there().then_some(()));
+        started
+    }
+
+    /// Whether it answers.
+    fn is_there(&self) -> bool {
+        let Ok(mut socket) = TcpStream::connect(self.address()) else {
+            return false;
+        };
+        let mut answer = [0; 8];
+        let asked = socket
+            .set_read_timeout(Some(DUE))
+            .and_then(|()| socket.write_all(b"version\r\n"));
+        // The other one is of a server that wants to know who asks.
+        let answers = [*b"VERSION ", *b"CLIENT_E"];
+        asked.and_then(|()| socket.read_exact(&mut answer)).is_ok() && answers.contains(&answer)
+    }
+
+    /// Both servers, or latchd alone.
+    pub(crate) fn all() -> Vec<Self> {
+        std::iter::once(Self::latchd())
+            .chain(Self::memcached())
+            .collect()
+    }
+
+    /// Both servers, and the memcached that `LATCHD_TEST_MEMCACHED` names, if it names one.
+    pub(crate) fn every() -> Vec<Self> {
+        let named = std::env::var_os("LATCHD_TEST_MEMCACHED").map(PathBuf::from);
+        let named = named.map(|program| Self::memcached_of(&program, free_port(), &[]));
+        Self::all().into_iter().chain(named).collect()
+    }
+
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Latchd(_, address) | Self::Memcached(_, address, _) => address.to_string(),
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        match self {
+            Self::Latchd(_, address) | Self::Memcached(_, address, _) => address.port(),
+        }
+    }
+
+    /// Starts a server of the same kind in the same place, once this one is gone.
+    pub(crate) fn successor(&self) -> impl FnOnce() -> Self + use<> {
+        let port = self.port();
+        let program = match self {
+            Self::Latchd(..) => None,
+            Self::Memcached(_, _, program) => Some(program.clone()),
+        };
+        move || match program {
+            None => Self::latchd_at(port),
+            Some(program) => Self::memcached_of(&program, port, &[]),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Latchd(..) => "latchd",
+            Self::Memcached(..) => "memcached",
+        }
+    }
+
+    /// What it calls itself: `VERSION` and its own.
+    pub(crate) fn version(&self) -> String {
+        self.ask("version\r\n", "\r\n").trim_end().to_owned()
+    }
+
+    /// What the server answers to a request whose answer ends with this.
+    pub(crate) fn ask(&self, request: &str, end: &str) -> String {
+        let mut socket = TcpStream::connect(self.address()).unwrap();
+        socket.set_read_timeout(Some(DUE)).unwrap();
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let mut byte = [0];
+        while !answer.ends_with(end) {
+            socket.read_exact(&mut byte).unwrap();
+            answer.push(char::from(byte[0]));
+        }
+        answer
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        match self {
+            Self::Latchd(server, _) => {
+                if let Some(server) = server.take() {
+                    server.shutdown();
+                }
+            }
+            Self::Memcached(child, ..) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}
+
+/// The program on PATH, or where Debian puts servers. A test that needs it and does not find it has
+/// nothing to say, unless `LATCHD_REQUIRE_PEERS` is set, as in CI; that it is missing is said by
+/// `tests/suite/transcripts.rs`.
+fn memcached_program() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|folder| folder.join("memcached"))
+        .find(|program| program.is_file());
+    assert!(
+        found.is_some() || std::env::var_os("LATCHD_REQUIRE_PEERS").is_none(),
+        "there is no memcached on PATH"
+    );
+    found
+}
+
+/// Asks until there is an answer.
+pub(crate) fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(started.elapsed() < DUE, "it does not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What stands between a client and a server, and can do to them what a network does.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    state: Arc<ProxyState>,
+}
+
+#[derive(Default)]
+struct ProxyState {
+    /// Bytes go nowhere, in either direction, and no connection is closed.
+    is_silent: AtomicBool,
+    /// Whether new connections get to the server, and not into the void.
+    admits: AtomicBool,
+    /// How long every piece takes on its way, in milliseconds.
+    delay_ms: AtomicU64,
+    sockets: Mutex<Vec<TcpStream>>,
+}
+
+impl Proxy {
+    /// A proxy of the server at this address, on a free port. Its threads end with the process.
+    pub(crate) fn start(server: String) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(ProxyState::default());
+        state.admits.store(true, Ordering::SeqCst);
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                shared.keep(&client);
+                if !shared.admits.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(&server) else {
+                    let _ = client.shutdown(Shutdown::Both);
+                    continue;
+                };
+                shared.keep(&server);
+                let (from_client, to_client) = (client.try_clone().unwrap(), client);
+                let (from_server, to_server) = (server.try_clone().unwrap(), server);
+                for (from, to) in [(from_client, to_server), (from_server, to_client)] {
+                    let shared = Arc::clone(&shared);
+                    std::thread::spawn(move || shared.pass(from, to));
+                }
+            }
+        });
+        Self { address, state }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Closes every connection, on both sides.
+    pub(crate) fn cut(&self) {
+        for socket in self.state.sockets.lock().unwrap().drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// From now on nothing is passed on, and what is new is accepted and never answered.
+    pub(crate) fn silence(&self) {
+        self.state.is_silent.store(true, Ordering::SeqCst);
+        self.state.admits.store(false, Ordering::SeqCst);
+    }
+
+    /// From now on everything is passed on again, and what was held back as well.
+    pub(crate) fn speak(&self) {
+        self.state.is_silent.store(false, Ordering::SeqCst);
+        self.state.admits.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on everything takes this long in each direction.
+    pub(crate) fn delay(&self, delay: Duration) {
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap();
+        self.state.delay_ms.store(delay_ms, Ordering::SeqCst);
+    }
+
+    /// Closes every connection on the server's side alone; its client is not told.
+    pub(crate) fn cut_behind(&self) {
+        self.silence();
+        let mut sockets = self.state.sockets.lock().unwrap();
+        for socket in sockets.drain(..) {
+            if socket.local_addr().ok() == Some(self.address) {
+                // It must not be closed by being dropped.
+                std::mem::forget(socket);
+            } else {
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+impl ProxyState {
+    fn keep(&self, socket: &TcpStream) {
+        self.sockets
+            .lock()
+            .unwrap()
+            .push(socket.try_clone().unwrap());
+    }
+
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut chunk = [0; 4096];
+        while let Ok(length @ 1..) = from.read(&mut chunk) {
+            std::thread::sleep(Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
+            while self.is_silent.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if to.write_all(&chunk[..length]).is_err() {
+                break;
+            }
+        }
+        // The end of what was sent is held back like the rest of it.
+        while self.is_silent.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    }
+}

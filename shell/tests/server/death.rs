@@ -1,0 +1,330 @@
+//! However a client dies, its locks are free at once, and another client gets them.
+//!
+//! Each way to die is tried many times on real sockets, with one worker thread and with four. A
+//! second client asks for the lock in a loop, and the time from the death to its `OK` is measured
+//! and printed: median and worst. At the median it is at most 50 ms.
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::client::{TestClient, address, start};
+use latchd::UnixSocket;
+use rustix::net::sockopt::set_socket_linger;
+
+/// How often each death is died.
+const TRIALS: usize = 30;
+
+/// What the median may be.
+const MEDIAN_MAX: Duration = Duration::from_millis(50);
+
+/// What no trial may take, on a machine that does other things too.
+const WORST_MAX: Duration = Duration::from_secs(2);
+
+/// Lets a client that holds a lock die, and measures until another one has it.
+fn measure(threads: usize, name: &str, die: impl Fn(TestClient<TcpStream>)) {
+    let server = start(|config| config.threads = NonZeroUsize::new(threads).unwrap());
+    let address = address(&server);
+    let took = (0..TRIALS).map(|_| {
+        let holder = holder(address);
+        let mut waiter = TestClient::connect(address);
+        assert_eq!(waiter.ask("lock k"), "LOCKED");
+        let died = Instant::now();
+        die(holder);
+        obtain(&mut waiter, died)
+    });
+    judge(&format!("{name}, {threads} threads"), took.collect());
+}
+
+/// A client that holds the lock of `k`.
+fn holder(address: SocketAddr) -> TestClient<TcpStream> {
+    let mut holder = TestClient::connect(address);
+    holder.send("set k 0 0 1\r\nx\r\n");
+    assert_eq!(holder.line(), "STORED");
+    assert_eq!(holder.ask("lock k"), "OK");
+    holder
+}
+
+/// Asks until it has the lock, and gives it back. Returns how long it took.
+fn obtain<S: std::io::Read + std::io::Write>(
+    waiter: &mut TestClient<S>,
+    died: Instant,
+) -> Duration {
+    loop {
+        let answer = waiter.ask("lock k");
+        let took = died.elapsed();
+        match answer.as_str() {
+            "OK" => {
+                assert_eq!(waiter.ask("unlock k"), "OK");
+                return took;
+            }
+            "LOCKED" => assert!(took < WORST_MAX, "the lock has outlived its client"),
+            answer => panic!("{answer}"),
+        }
+    }
+}
+
+fn judge(name: &str, mut took: Vec<Duration>) {
+    took.sort();
+    let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
+    println!(
+        "{name:40} median {median:>10.1?}  worst {worst:>10.1?}  of {}",
+        took.len()
+    );
+    assert!(median <= MEDIAN_MAX, "{name}: {median:?} at the median");
+}
+
+fn measure_all(name: &str, die: impl Fn(TestClient<TcpStream>)) {
+    for threads in [1, 4] {
+        measure(threads, name, &die);
+    }
+}
+
+#[test]
+fn quit() {
+    measure_all("quit", |mut holder| {
+        holder.send("quit\r\n");
+        std::mem::forget(holder); // It stays open on this side: only the request counts.
+    });
+}
+
+#[test]
+fn close() {
+    measure_all("close", drop);
+}
+
+#[test]
+fn half_close() {
+    measure_all("half-close", |mut holder| {
+        holder.socket().shutdown(Shutdown::Write).unwrap();
+        std::mem::forget(holder);
+    });
+}
+
+#[test]
+fn reset() {
+    measure_all("reset", |holder| {
+        let socket = holder.into_socket();
+        set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+        drop(socket);
+    });
+}
+
+#[test]
+fn reset_while_answers_wait_to_be_sent() {
+    measure_all("reset, answers unread", |mut holder| {
+        holder.send(format!("set big 0 0 500000\r\n{}\r\n", "v".repeat(500_000)));
+        assert_eq!(holder.line(), "STORED");
+        holder.send("mg big v\r\n".repeat(40));
+        let socket = holder.into_socket();
+        set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+        drop(socket);
+    });
+}
+
+#[test]
+fn half_a_request_and_close() {
+    measure_all("close in mid-request", |mut holder| {
+        holder.send("set k 0 0 100\r\nabc");
+        drop(holder);
+    });
+}
+
+#[test]
+fn an_error_that_closes() {
+    measure_all("line too long", |mut holder| {
+        holder.send("x".repeat(5_000));
+        std::mem::forget(holder);
+    });
+}
+
+#[test]
+fn kill_of_the_process() {
+    measure_all("kill -9", |holder| {
+        // The child has the socket for its standard input, and nobody else has it.
+        let socket = OwnedFd::from(holder.into_socket());
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .stdin(Stdio::from(socket))
+            .spawn()
+            .unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
+}
+
+#[test]
+fn close_of_a_unix_socket() {
+    for threads in [1, 4] {
+        let name = format!("latchd-death-{}-{threads}", std::process::id());
+        let path: PathBuf = std::env::temp_dir().join(name);
+        let _server = start(|config| {
+            config.threads = NonZeroUsize::new(threads).unwrap();
+            config.unix_socket = Some(UnixSocket {
+                path: path.clone(),
+                mode: 0o700,
+            });
+        });
+        let took = (0..TRIALS).map(|_| {
+            let mut holder = TestClient::connect_unix(&path);
+            holder.send("set k 0 0 1\r\nx\r\n");
+            assert_eq!(holder.line(), "STORED");
+            assert_eq!(holder.ask("lock k"), "OK");
+            let mut waiter = TestClient::connect_unix(&path);
+            let died = Instant::now();
+            drop(holder);
+            obtain(&mut waiter, died)
+        });
+        judge(
+            &format!("close of a Unix socket, {threads} threads"),
+            took.collect(),
+        );
+    }
+}
+
+#[test]
+fn idle_timeout() {
+    let server = start(|config| config.idle_timeout = Some(Duration::from_secs(1)));
+    let address = address(&server);
+    let mut holder = holder(address);
+    let silent_since = Instant::now();
+    let mut waiter = TestClient::connect(address);
+    while waiter.ask("lock k") == "LOCKED" {
+        assert!(
+            silent_since.elapsed() < Duration::from_secs(5),
+            "the timeout does not come"
+        );
+    }
+    let held = silent_since.elapsed();
+    println!("idle for 1 s: released after {held:.1?}");
+    assert!(held >= Duration::from_millis(990), "{held:?} is too early");
+    assert!(held <= Duration::from_millis(3_500), "{held:?} is too late");
+    assert_eq!(holder.line(), "", "it is closed");
+    assert_eq!(waiter.ask("mn"), "MN", "who talks is not closed");
+    assert_eq!(waiter.stat("idle_kicks"), "1");
+}
+
+#[test]
+fn at_the_connection_limit() {
+    for reject in [true, false] {
+        let server = start(|config| {
+            config.connections_max = 2;
+            config.reject_past_limit = reject;
+        });
+        let address = address(&server);
+        let mut waiter = TestClient::connect(address);
+        assert_eq!(waiter.ask("mn"), "MN");
+        let took = (0..TRIALS).map(|_| {
+            // Turned away until the server has seen the last holder's end.
+            let mut holder = loop {
+                let mut holder = TestClient::connect(address);
+                holder.send("set k 0 0 1\r\nx\r\n");
+                if holder.line() == "STORED" {
+                    break holder;
+                }
+            };
+            assert_eq!(holder.ask("lock k"), "OK");
+            let queued = (!reject).then(|| TestClient::connect(address));
+            let died = Instant::now();
+            drop(holder);
+            let took = obtain(&mut waiter, died);
+            if let Some(mut queued) = queued {
+                assert_eq!(queued.ask("mn"), "MN", "who waited is let in");
+            }
+            took
+        });
+        let name = if reject {
+            "close at the limit, refusing"
+        } else {
+            "close at the limit, waiting"
+        };
+        judge(name, took.collect());
+    }
+}
+
+#[test]
+fn the_last_request_of_a_dying_client_is_executed() {
+    let server = start(|_| {});
+    let address = address(&server);
+    for trial in 0..TRIALS {
+        let mut holder = holder(address);
+        let mut waiter = TestClient::connect(address);
+        holder.send(format!(
+            "set k 0 0 {}\r\n{trial}\r\n",
+            trial.to_string().len()
+        ));
+        drop(holder);
+        obtain(&mut waiter, Instant::now());
+        assert_eq!(
+            waiter.ask("mg k v"),
+            format!("VA {}", trial.to_string().len())
+        );
+        assert_eq!(waiter.line(), trial.to_string());
+    }
+}
+
+#[test]
+fn every_lock_of_a_dead_client_is_free_when_one_is() {
+    let server = start(|config| config.threads = NonZeroUsize::new(4).unwrap());
+    let address = address(&server);
+    let mut waiter = TestClient::connect(address);
+    for trial in 0..TRIALS {
+        let mut holder = TestClient::connect(address);
+        for key in 0..50 {
+            holder.send(format!("set k{key} 0 0 1\r\nx\r\n"));
+            assert_eq!(holder.line(), "STORED");
+            assert_eq!(holder.ask(&format!("lock k{key}")), "OK");
+        }
+        drop(holder);
+        let first = trial % 50;
+        let died = Instant::now();
+        while waiter.ask(&format!("lock k{first}")) == "LOCKED" {
+            assert!(died.elapsed() < WORST_MAX);
+        }
+        for key in (0..50).filter(|key| *key != first) {
+            assert_eq!(waiter.ask(&format!("lock k{key}")), "OK", "k{key}");
+        }
+        assert_eq!(waiter.ask("unlock_all"), "OK");
+    }
+}
+
+/// In how long the kernel asks the peer of the server's end of a connection whether it is there. From
+/// `/proc/net/tcp`, whose columns are in the kernel's `Documentation/networking/proc_net_tcp.rst`.
+fn asked_in(server: SocketAddr, client: SocketAddr) -> Duration {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let (local, remote) = (
+        format!(":{:04X}", server.port()),
+        format!(":{:04X}", client.port()),
+    );
+    let row: Vec<_> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .find(|row| row[1].ends_with(&local) && row[2].ends_with(&remote))
+        .unwrap();
+    let (timer, when) = row[5].split_once(':').unwrap();
+    assert_eq!(timer, "02", "keepalive, and nothing else, is due");
+    // In hundredths of a second.
+    Duration::from_millis(10 * u64::from_str_radix(when, 16).unwrap())
+}
+
+/// What a cut link takes in all is measured by the attacks `vanish` of the program `abuse`.
+#[test]
+fn a_silent_holder_is_asked_soon_whether_it_is_there() {
+    let server = start(|config| config.dead_peer = Duration::from_secs(8));
+    let address = address(&server);
+    let mut client = TestClient::connect(address);
+    client.send("set k 0 0 1\r\nx\r\n");
+    assert_eq!(client.line(), "STORED");
+    let ours = client.socket().local_addr().unwrap();
+    // Until our acknowledgement has come, that is what is due.
+    std::thread::sleep(Duration::from_millis(300));
+    let without = asked_in(address, ours);
+    assert!(without > Duration::from_secs(20), "{without:?}");
+    assert_eq!(client.ask("lock k"), "OK");
+    std::thread::sleep(Duration::from_millis(300));
+    let with = asked_in(address, ours);
+    assert!(with <= Duration::from_secs(4), "{with:?}");
+}

@@ -1,0 +1,22 @@
+//! The server over real sockets, as a library and as the program: what is answered, who is let in, and what becomes of those who
+//! vanish, ask for too much, or ask it to stop.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/certificates.rs"]
+mod certificates;
+mod client;
+#[path = "../common/port.rs"]
+mod port;
+
+mod death;
+mod erase;
+mod operator;
+mod program;
+mod server;
+mod status;
+mod steady;
+mod tls;
+mod waits;
+mod watch;
+mod win_waits;

@@ -1,0 +1,515 @@
+//! The program: flags, signals, exit codes.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::client::TestClient;
+use crate::port::free_port;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+/// The program with flags; its standard error is to be read.
+fn latchd(flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
+    command
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A program that runs, and the line with which it said so.
+struct Running {
+    child: Child,
+    log: BufReader<std::process::ChildStderr>,
+    greeting: String,
+}
+
+impl Running {
+    fn start(flags: &[&str]) -> Self {
+        let mut child = latchd(flags).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut greeting = String::new();
+        while !greeting.contains("listening on") {
+            greeting.clear();
+            assert_ne!(log.read_line(&mut greeting).unwrap(), 0, "it has ended");
+        }
+        Self {
+            child,
+            log,
+            greeting,
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        let (_, rest) = self.greeting.split_once("listening on ").unwrap();
+        rest.split([',', ';']).next().unwrap().parse().unwrap()
+    }
+
+    /// Sends a signal and returns the exit code.
+    fn end(self, signal: Signal) -> Option<i32> {
+        self.end_with_log(signal).0
+    }
+
+    /// Sends a signal and returns the exit code and what was logged after the greeting.
+    fn end_with_log(mut self, signal: Signal) -> (Option<i32>, String) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let code = self.child.wait().unwrap().code();
+        let mut log = String::new();
+        self.log.read_to_string(&mut log).unwrap();
+        (code, log)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended already unless the test has failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The name of whoever runs the tests.
+fn me() -> String {
+    let output = Command::new("id").arg("-un").output().unwrap();
+    text(&output.stdout).trim().to_owned()
+}
+
+fn run(flags: &[&str]) -> Output {
+    latchd(flags).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn it_serves_until_it_is_told_to_stop() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let latchd = Running::start(&["-l", "127.0.0.1:0", "-t", "2"]);
+        let mut client = TestClient::connect(latchd.address());
+        assert_eq!(client.ask("mn"), "MN");
+        assert_eq!(latchd.end(signal), Some(0));
+        assert_eq!(client.line(), "");
+    }
+}
+
+#[test]
+fn a_unix_socket_is_removed_at_the_end_and_replaced_after_a_kill() {
+    let path: PathBuf = std::env::temp_dir().join(format!("latchd-program-{}", std::process::id()));
+    let flags = ["-s", path.to_str().unwrap()];
+    let killed = Running::start(&flags);
+    let live = run(&flags);
+    assert_eq!(live.status.code(), Some(71), "{}", text(&live.stderr));
+    assert_eq!(killed.end(Signal::KILL), None);
+    assert!(path.exists());
+    let latchd = Running::start(&flags);
+    assert_eq!(TestClient::connect_unix(&path).ask("mn"), "MN");
+    assert_eq!(latchd.end(Signal::TERM), Some(0));
+    assert!(!path.exists());
+}
+
+/// Types lines into `command`, and returns what it shows until a line is `last`.
+fn typed(command: &str, lines: &[&str], last: &str) -> String {
+    let ours = PathBuf::from(env!("CARGO_BIN_EXE_latchd"));
+    let mut path = ours.parent().unwrap().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let mut child = Command::new("sh")
+        .args(["-c", &format!("exec {command}")])
+        .env("PATH", path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keyboard = child.stdin.take().unwrap();
+    for line in lines {
+        writeln!(keyboard, "{line}").unwrap();
+    }
+    let mut screen = BufReader::new(child.stdout.take().unwrap());
+    let mut shown = String::new();
+    while shown.lines().last() != Some(last) {
+        assert_ne!(screen.read_line(&mut shown).unwrap(), 0, "{shown}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    shown
+}
+
+/// Without `latchd cli`, as the README has it.
+#[test]
+fn netcat_does_as_well() {
+    let has_netcat = Command::new("nc").arg("-h").output();
+    if has_netcat.is_err() {
+        eprintln!("there is no nc: what the README says of it is not tried");
+        return assert!(std::env::var_os("LATCHD_REQUIRE_PEERS").is_none());
+    }
+    let readme = include_str!("../../../README.md");
+    let (_, command) = readme.split_once("`nc ").unwrap();
+    let (command, _) = command.split_once('`').unwrap();
+    let latchd = Running::start(&["-l", "127.0.0.1:0"]);
+    let port = latchd.address().port().to_string();
+    let command = format!("nc {}", command.replace("11211", &port));
+    let lines = ["set job 0 0 4", "idle", "lock job"];
+    assert_eq!(typed(&command, &lines, "OK"), "STORED\r\nOK\r\n");
+}
+
+#[test]
+fn what_the_banner_says_to_try_works_as_it_is_typed() {
+    let path = std::env::temp_dir().join(format!("latchd-banner-{}", std::process::id()));
+    for flags in [&["-l", "127.0.0.1:0"][..], &["-s", path.to_str().unwrap()]] {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let terminal = File::options().write(true).open(name.to_str().unwrap());
+        let mut child = latchd(flags).stderr(terminal.unwrap()).spawn().unwrap();
+        let mut screen = BufReader::new(File::from(master));
+        let mut banner = String::new();
+        while !banner.contains("Ctrl-C stops it") {
+            assert_ne!(screen.read_line(&mut banner).unwrap(), 0, "{banner}");
+        }
+        let (_, hint) = banner.split_once("try `").unwrap();
+        let (command, rest) = hint.split_once('`').unwrap();
+        let (_, lines) = rest.split_once(": ").unwrap();
+        let lines: Vec<_> = lines.lines().next().unwrap().split(" / ").collect();
+        assert_eq!(
+            typed(command, &lines, "OK"),
+            "STORED\r\nVALUE k 0 5\r\nhello\r\nEND\r\nOK\r\n",
+            "{banner}"
+        );
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        let mut goodbye = String::new();
+        while !goodbye.contains("goodbye") {
+            assert_ne!(screen.read_line(&mut goodbye).unwrap(), 0, "{goodbye}");
+        }
+    }
+}
+
+#[test]
+fn a_port_in_use_is_one_line_and_code_71() {
+    let first = Running::start(&["-l", "127.0.0.1:0"]);
+    let taken = first.address().to_string();
+    let second = run(&["-l", &taken]);
+    assert_eq!(second.status.code(), Some(71));
+    let message = text(&second.stderr);
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(
+        message.contains(&taken) && message.contains("-p"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_bad_flag_is_code_2() {
+    for flags in [&["--nonsense"][..], &["-p", "70000"], &["-S"], &["-m", "1"]] {
+        let output = run(flags);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}");
+        assert!(text(&output.stderr).contains("error:"), "{flags:?}");
+    }
+}
+
+#[test]
+fn version_and_help_are_told() {
+    let version = run(&["-V"]);
+    assert_eq!(
+        text(&version.stdout),
+        concat!("latchd ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+    let license = run(&["-i"]);
+    assert!(license.status.success() && text(&license.stdout).contains("MIT"));
+    let help = run(&["-h"]);
+    assert!(help.status.success());
+    for flag in [
+        "-p", "-l", "-s", "-a", "-m", "-M", "-c", "-t", "-I", "-v", "-o", "-h", "-V",
+    ] {
+        assert!(text(&help.stdout).contains(&format!(" {flag}")), "{flag}");
+    }
+}
+
+#[test]
+fn flags_without_meaning_are_one_warning() {
+    let mut child = latchd(&[
+        "-l",
+        "127.0.0.1:0",
+        "-C",
+        "-R",
+        "20",
+        "-U",
+        "0",
+        "-u",
+        &me(),
+    ])
+    .spawn()
+    .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let (mut warning, mut greeting) = (String::new(), String::new());
+    log.read_line(&mut warning).unwrap();
+    log.read_line(&mut greeting).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        warning.contains("WARN") && warning.contains("-C, -R"),
+        "{warning}"
+    );
+    assert!(greeting.contains("listening on"), "{greeting}");
+}
+
+#[test]
+fn v_shows_connections_vv_requests_and_vvv_locks() {
+    for (flag, shown, hidden) in [
+        (
+            "-v",
+            &["<2 new connection", "<2 connection closed"][..],
+            &["lock k", "Locked"][..],
+        ),
+        (
+            "-vv",
+            &["<2 set k 0 0 1\\r\\nx", ">2 STORED", "<2 lock k", ">2 OK"],
+            &["2 Locked k"],
+        ),
+        ("-vvv", &["<2 lock k", "2 Locked k", "2 Unlocked all"], &[]),
+    ] {
+        let latchd = Running::start(&["-l", "127.0.0.1:0", flag]);
+        let mut client = TestClient::connect(latchd.address());
+        client.send("set k 0 0 1\r\nx\r\n");
+        assert_eq!(client.line(), "STORED");
+        assert_eq!(client.ask("lock k"), "OK");
+        assert_eq!(client.ask("unlock_all"), "OK");
+        assert_eq!(client.ask("quit"), "");
+        let (code, log) = latchd.end_with_log(Signal::TERM);
+        assert_eq!(code, Some(0));
+        assert!(shown.iter().all(|text| log.contains(text)), "{flag}: {log}");
+        assert!(
+            !hidden.iter().any(|text| log.contains(text)),
+            "{flag}: {log}"
+        );
+    }
+}
+
+#[test]
+fn too_few_descriptors_are_said_in_numbers() {
+    // The shell lowers its own hard limit, which the program inherits.
+    let program = env!("CARGO_BIN_EXE_latchd");
+    let script = format!("ulimit -n 100; exec {program} -l 127.0.0.1:0 -c 5000 -t 1");
+    let mut child = Command::new("sh")
+        .args(["-c", &script])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(
+        line.contains("WARN") && line.contains("5000") && line.contains("100"),
+        "{line}"
+    );
+}
+
+/// A program that may have few descriptors: some fifteen connections.
+fn with_few_descriptors() -> (Child, BufReader<std::process::ChildStdout>, SocketAddr) {
+    with_limit("-n 30", "-t 1")
+}
+
+/// A program that the system does not give more than `ulimit` allows.
+fn with_limit(
+    ulimit: &str,
+    flags: &str,
+) -> (Child, BufReader<std::process::ChildStdout>, SocketAddr) {
+    let program = env!("CARGO_BIN_EXE_latchd");
+    let script = format!("ulimit {ulimit}; exec {program} -l 127.0.0.1:0 {flags} 2>&1");
+    let mut child = Command::new("sh")
+        .args(["-c", &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stdout.take().unwrap());
+    let mut greeting = String::new();
+    while !greeting.contains("listening on") {
+        greeting.clear();
+        assert_ne!(log.read_line(&mut greeting).unwrap(), 0);
+    }
+    let (_, rest) = greeting.split_once("listening on ").unwrap();
+    let address = rest.split(';').next().unwrap().parse().unwrap();
+    (child, log, address)
+}
+
+#[test]
+fn connections_wait_when_descriptors_run_out() {
+    let (mut child, _log, address) = with_few_descriptors();
+    let mut clients: Vec<_> = (0..40).map(|_| TestClient::connect(address)).collect();
+    for client in &mut clients {
+        client.send("mn\r\n");
+    }
+    // As each that was answered goes, one that waits comes in.
+    for mut client in clients {
+        assert_eq!(client.line(), "MN");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn running_out_of_descriptors_over_and_over_is_said_once_a_second() {
+    let (mut child, mut log, address) = with_few_descriptors();
+    let begun = Instant::now();
+    let mut clients: VecDeque<_> = (0..40).map(|_| TestClient::connect(address)).collect();
+    for _ in 0..200 {
+        let mut first = clients.pop_front().unwrap();
+        assert_eq!(first.ask("mn"), "MN");
+        clients.push_back(TestClient::connect(address));
+    }
+    drop(clients);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).unwrap();
+    let said = rest.matches("cannot accept").count();
+    let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
+    assert!((1..=seconds + 2).contains(&said), "{said} in {seconds} s");
+}
+
+/// What there is no memory for is refused, request by request and value by value; who is there is
+/// served, and who comes later too, once there is some again.
+#[test]
+fn memory_that_comes_to_its_end_ends_nothing() {
+    // The threads reserve most of it, for stacks and heaps.
+    let flags = "-t 2 -m 1024 -I 30m -o read_buf_mem_limit=0";
+    let (mut child, _log, address) = with_limit("-v 400000", flags);
+    let mut holder = TestClient::connect(address);
+    assert_eq!(holder.ask("set held 0 0 1\r\nx"), "STORED");
+    assert_eq!(holder.ask("lock held"), "OK");
+    // A part of it is taken by what is stored ...
+    let value = "v".repeat(20_000);
+    let mut stored = 0;
+    loop {
+        match holder.ask(&format!("set {stored} 0 0 {}\r\n{value}", value.len())) {
+            answer if answer == "STORED" => stored += 1,
+            answer => break assert_eq!(answer, "SERVER_ERROR out of memory storing object"),
+        }
+        assert!(stored < 50_000, "there is no room for all of them");
+    }
+    // ... and the rest by what is not finished.
+    let mut begun = b"set x 0 0 30000000\r\n".to_vec();
+    begun.resize(8_000_000, b'v');
+    let mut unfinished = Vec::new();
+    for _ in 0..5 {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket
+            .set_write_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
+        // Who is refused is closed.
+        let _ = socket.write_all(&begun);
+        unfinished.push(socket);
+    }
+    assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+    assert_eq!(holder.ask("lock held"), "LOCKED");
+    assert_eq!(holder.ask("delete 0"), "DELETED");
+    drop(unfinished);
+    assert_eq!(holder.ask("flush_all"), "OK");
+    assert_eq!(TestClient::connect(address).ask("mn"), "MN");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// A program that logs every request to `log`, and a client of it.
+fn logging_to(log: impl Into<Stdio>, port: u16) -> (Child, TestClient<TcpStream>) {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut child = latchd(&["-l", &address.to_string(), "-vv"])
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    while TcpStream::connect(address).is_err() {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    (child, TestClient::connect(address))
+}
+
+/// More than any pipe and the program's own queue hold is logged; then it ends as always.
+fn serves_and_ends(mut child: Child, mut client: TestClient<TcpStream>) {
+    for _ in 0..100 {
+        client.send("mn\r\n".repeat(100));
+        for _ in 0..100 {
+            assert_eq!(client.line(), "MN");
+        }
+    }
+    let dropped: u64 = client.stat("log_dropped").parse().unwrap();
+    assert!(dropped > 0, "nothing was dropped");
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_nobody_up() {
+    let (_unread, log) = std::io::pipe().unwrap();
+    let (child, client) = logging_to(log, free_port());
+    serves_and_ends(child, client);
+}
+
+#[test]
+fn a_log_whose_reader_has_gone_ends_nothing() {
+    let (reader, log) = std::io::pipe().unwrap();
+    drop(reader);
+    let (child, client) = logging_to(log, free_port());
+    serves_and_ends(child, client);
+}
+
+#[test]
+fn a_log_on_a_full_disk_ends_nothing() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let (child, client) = logging_to(full, free_port());
+    serves_and_ends(child, client);
+}
+
+#[test]
+fn sighup_opens_the_log_anew_and_ends_nothing() {
+    let name = format!("latchd-program-log-{}", std::process::id());
+    let path = std::env::temp_dir().join(&name);
+    let moved = std::env::temp_dir().join(name + ".1");
+    let socket = std::env::temp_dir().join(format!("latchd-program-hup-{}", std::process::id()));
+    let mut child = latchd(&["-v", "-s", socket.to_str().unwrap(), "--log-file"])
+        .arg(&path)
+        .spawn()
+        .unwrap();
+    while !socket.exists() {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let mut client = TestClient::connect_unix(&socket);
+    assert_eq!(client.ask("mn"), "MN");
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    std::fs::rename(&path, &moved).unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+    while !path.exists() {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(client.ask("mn"), "MN", "no connection is lost");
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!socket.exists());
+    let (old, new) = (
+        std::fs::read_to_string(&moved).unwrap(),
+        std::fs::read_to_string(&path).unwrap(),
+    );
+    assert!(
+        old.contains("listening on") && old.contains("<2 new connection"),
+        "{old}"
+    );
+    assert!(new.contains("<2 connection closed"), "{new}");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(&moved).unwrap();
+}

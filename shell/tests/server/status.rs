@@ -1,0 +1,180 @@
+//! The status port: what it tells, whom it refuses, and that it holds nobody up.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::client::{self, TestClient, start};
+use latchd::{Config, ListenAddress, Server};
+
+/// What takes this long does not happen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn watched(change: impl FnOnce(&mut Config)) -> (Server, SocketAddr) {
+    let server = start(|config| {
+        config.status = Some(ListenAddress::loopback(0));
+        change(config);
+    });
+    let address = server.status_addresses()[0];
+    (server, address)
+}
+
+/// Sends this and reads all that comes back.
+fn send(address: SocketAddr, request: &str) -> String {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The code and the body of an answer.
+fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let answer = send(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"),
+    );
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let code = head.split(' ').nth(1).unwrap().to_owned();
+    (code, body.to_owned())
+}
+
+#[test]
+fn it_tells_what_is_counted_and_who_holds_what() {
+    let (server, address) = watched(|_| {});
+    let mut holder = TestClient::connect(client::address(&server));
+    for key in ["job", "<b>"] {
+        holder.ask(&format!("set {key} 0 0 1\r\nx"));
+        assert_eq!(holder.ask(&format!("lock {key}")), "OK");
+    }
+    holder.ask("mg nothing");
+    let me = holder.socket().local_addr().unwrap();
+    std::thread::sleep(Duration::from_millis(300)); // a look is good for 250
+    let (code, metrics) = get(address, "/metrics");
+    assert_eq!(code, "200");
+    for line in [
+        "memcached_up 1",
+        "memcached_current_items 2",
+        "memcached_current_connections 1",
+        "memcached_commands_total{command=\"get\",status=\"miss\"} 1",
+        "memcached_commands_total{command=\"set\",status=\"hit\"} 2",
+        "latchd_locks_held 2",
+        "latchd_lock_granted_total 2",
+    ] {
+        assert!(
+            metrics.lines().any(|shown| shown == line),
+            "{line}\n{metrics}"
+        );
+    }
+    let (_, locks) = get(address, "/locks.json");
+    assert!(
+        locks.starts_with("{\"locks_held\":2,\"lock_holders\":1,"),
+        "{locks}"
+    );
+    let row = format!("{{\"key\":\"job\",\"connection\":2,\"peer\":\"tcp:{me}\",\"fence\":\"");
+    assert!(locks.contains(&row), "{locks}");
+    assert!(
+        locks.contains("\",\"held_s\":0,\"silent_s\":0,\"mode\":\"x\",\"holders\":1}"),
+        "{locks}"
+    );
+    let (code, page) = get(address, "/");
+    assert_eq!(code, "200");
+    assert!(page.contains("<td class=\"key\">&lt;b&gt;</td>"), "{page}");
+    assert_eq!(get(address, "/healthz"), ("200".into(), "ok\n".into()));
+    assert_eq!(get(address, "/other").0, "404");
+}
+
+#[test]
+fn it_only_reads_and_only_for_who_knows_its_name() {
+    let (_server, address) = watched(|_| {});
+    for (request, code) in [
+        ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421"),
+        ("DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
+        ("flush_all\r\n\r\n", "400"),
+        ("HEAD /metrics HTTP/1.0\r\n\r\n", "200"),
+    ] {
+        let answer = send(address, request);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {code} ")),
+            "{request}: {answer}"
+        );
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        assert_eq!(body.is_empty(), request.starts_with("HEAD"), "{body}");
+    }
+}
+
+#[test]
+fn keys_are_told_to_nobody_where_they_may_not_be() {
+    let (server, address) = watched(|config| config.allowed.listing = false);
+    let mut holder = TestClient::connect(client::address(&server));
+    holder.ask("set secret 0 0 1\r\nx");
+    assert_eq!(holder.ask("lock secret"), "OK");
+    std::thread::sleep(Duration::from_millis(300)); // a look is good for 250
+    let (_, locks) = get(address, "/locks.json");
+    assert!(
+        locks.contains("\"locks_held\":1") && locks.contains("\"locks\":[]"),
+        "{locks}"
+    );
+    for path in ["/", "/metrics", "/locks.json"] {
+        assert!(!get(address, path).1.contains("secret"), "{path}");
+    }
+}
+
+/// Those who connect and say nothing are closed, and those who come later are heard.
+#[test]
+fn the_silent_and_the_long_winded_hold_nobody_up() {
+    let (server, address) = watched(|_| {});
+    let mut silent: Vec<_> = (0..64)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    let mut cached = TestClient::connect(client::address(&server));
+    assert_eq!(cached.ask("mn"), "MN");
+    let begun = Instant::now();
+    for socket in &mut silent {
+        socket.set_read_timeout(Some(2 * PATIENCE)).unwrap();
+        let end = socket.read(&mut [0; 1]);
+        let is_closed = matches!(&end, Ok(0))
+            || end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+        assert!(is_closed);
+    }
+    assert!(begun.elapsed() < 2 * PATIENCE);
+    assert_eq!(get(address, "/healthz").0, "200");
+    let mut endless = TcpStream::connect(address).unwrap();
+    endless.set_read_timeout(Some(PATIENCE)).unwrap();
+    endless.write_all(&[b'x'; 8 << 10]).unwrap();
+    let mut answer = String::new();
+    let _ = endless.read_to_string(&mut answer);
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+}
+
+#[test]
+fn many_locks_are_told_in_part_and_at_once() {
+    let (server, address) = watched(|config| config.threads = 2.try_into().unwrap());
+    let mut holder = TestClient::connect(client::address(&server));
+    for number in 0..10_000 {
+        holder.send(format!(
+            "set k{number} 0 0 1 noreply\r\nx\r\nlock k{number}\r\n"
+        ));
+        if number % 100 == 99 {
+            for _ in 0..100 {
+                assert_eq!(holder.line(), "OK");
+            }
+        }
+    }
+    std::thread::sleep(Duration::from_millis(300)); // a look is good for 250
+    let begun = Instant::now();
+    let (_, locks) = get(address, "/locks.json");
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(
+        locks.starts_with("{\"locks_held\":10000,"),
+        "{}",
+        &locks[..60]
+    );
+    assert_eq!(locks.matches("\"key\"").count(), 1000);
+    assert!(
+        locks.contains("\"key\":\"k0\""),
+        "the first is the oldest: {locks}"
+    );
+    assert!(get(address, "/").1.contains("100 of 10\u{202f}000"));
+}

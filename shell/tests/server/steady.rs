@@ -1,0 +1,222 @@
+//! No client, log or command holds the others up: what the attacks of `abuse` do, one thread at a
+//! time and small enough for a test.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use crate::client::{TestClient, address, start};
+use latchd::UnixSocket;
+use rustix::net::sockopt::set_socket_linger;
+
+/// How many items a `keys` without a match looks at.
+const ITEMS: usize = 20_000;
+
+/// How many of those are sent at once: minutes of work, in many times what is read at once.
+const REQUESTS: usize = 60_000;
+
+/// What is nothing beside those minutes, on a machine that does other things too.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Stores many items.
+fn fill(client: &mut TestClient<TcpStream>) {
+    for chunk in 0..ITEMS / 1_000 {
+        let sets: Vec<_> = (0..1_000)
+            .map(|item| format!("set k{chunk}-{item} 0 0 1 noreply\r\nx\r\n"))
+            .collect();
+        client.send(sets.concat());
+    }
+    assert_eq!(client.ask("mn"), "MN");
+}
+
+/// A client that asks for much more than fits into a turn, and whose turn has begun.
+fn attacker(address: SocketAddr) -> TestClient<TcpStream> {
+    let mut attacker = TestClient::connect(address);
+    attacker.send("keys zz\r\n".repeat(REQUESTS));
+    assert_eq!(attacker.line(), "END");
+    attacker
+}
+
+/// How many answers have come that have not been read.
+fn answers(client: TestClient<TcpStream>) -> usize {
+    let mut socket = client.into_socket();
+    socket.set_nonblocking(true).unwrap();
+    let mut bytes = vec![0; REQUESTS * 8];
+    socket.read(&mut bytes).map_or(0, |read| read / 5)
+}
+
+#[test]
+fn much_work_in_few_bytes_gives_way_to_others() {
+    let server = start(|_| {});
+    let address = address(&server);
+    let mut innocent = TestClient::connect(address);
+    fill(&mut innocent);
+    let attacker = attacker(address);
+    for _ in 0..5 {
+        assert_eq!(innocent.ask("mn"), "MN");
+        assert_eq!(TestClient::connect(address).ask("mn"), "MN");
+    }
+    assert!(answers(attacker) < REQUESTS / 2, "the attacker was first");
+}
+
+#[test]
+fn a_server_ends_while_a_client_asks_for_much() {
+    let server = start(|_| {});
+    fill(&mut TestClient::connect(address(&server)));
+    let _attacker = attacker(address(&server));
+    let asked = Instant::now();
+    server.shutdown();
+    assert!(asked.elapsed() < AT_ONCE, "{:?}", asked.elapsed());
+}
+
+#[test]
+fn a_reset_frees_locks_whatever_is_still_to_be_done() {
+    let server = start(|_| {});
+    let address = address(&server);
+    let mut waiter = TestClient::connect(address);
+    fill(&mut waiter);
+    let mut holder = TestClient::connect(address);
+    assert_eq!(holder.ask("lock k0-0"), "OK");
+    holder.send("keys zz\r\n".repeat(REQUESTS));
+    assert_eq!(holder.line(), "END");
+    assert_eq!(waiter.ask("lock k0-0"), "LOCKED");
+    let socket = holder.into_socket();
+    set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+    drop(socket);
+    let died = Instant::now();
+    while waiter.ask("lock k0-0") == "LOCKED" {
+        assert!(died.elapsed() < AT_ONCE, "the lock has outlived its client");
+    }
+}
+
+/// Half of a conversation may come in one piece: a turn that ends in the middle changes nothing.
+#[test]
+fn answers_are_in_order_however_many_turns_they_take() {
+    let server = start(|config| config.value_bytes_max = 1 << 20);
+    let mut client = TestClient::connect(address(&server));
+    client.send(format!(
+        "set big 0 0 1000000\r\n{}\r\n",
+        "v".repeat(1_000_000)
+    ));
+    assert_eq!(client.line(), "STORED");
+    client.send("append big 0 0 1 noreply\r\nx\r\n".repeat(2_000));
+    client.send("mg big s\r\nget none\r\n".repeat(1_000));
+    for _ in 0..1_000 {
+        assert_eq!(client.line(), "HD s1002000");
+        assert_eq!(client.line(), "END");
+    }
+    let yields: u64 = client.stat("conn_yields").parse().unwrap();
+    assert!(yields > 0, "all of it was one turn");
+}
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn requests_that_do_not_end_have_one_bound_for_all_clients() {
+    let server = start(|config| {
+        config.threads = NonZeroUsize::new(2).unwrap();
+        config.unfinished_bytes_max = Some(4 * MIB);
+    });
+    let address = address(&server);
+    let mut innocent = TestClient::connect(address);
+    let mut small = TestClient::connect(address);
+    small.send("set small 0 0 10\r\nhalf");
+    let mut unfinished = Vec::new();
+    for length in (500_000..).step_by(50_000).take(10) {
+        let mut client = TestClient::connect(address);
+        client.send(format!("set x 0 0 1000000\r\n{}", "v".repeat(length)));
+        unfinished.push(client);
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while innocent.stat("read_buf_oom") == "0" {
+        assert!(Instant::now() < deadline, "nobody was closed");
+    }
+    // The one that had most when there was too much, and nobody who had less than another.
+    let closed = (0..10)
+        .rev()
+        .find(|number| {
+            let mut client = unfinished[*number].socket().try_clone().unwrap();
+            client
+                .set_read_timeout(Some(Duration::from_millis(50)))
+                .unwrap();
+            let mut answer = [0; 100];
+            let said = client.read(&mut answer).map(|read| answer[..read].to_vec());
+            said.is_ok_and(|said| said == b"SERVER_ERROR out of memory reading request\r\n")
+        })
+        .unwrap();
+    assert!(closed > 3, "{closed} was not the worst");
+    small.send("-whole\r\n");
+    assert_eq!(small.line(), "STORED");
+    assert_eq!(innocent.stat("response_obj_oom"), "0");
+}
+
+#[test]
+fn answers_that_nobody_reads_have_one_bound_for_all_clients() {
+    let path = std::env::temp_dir().join(format!("latchd-steady-{}", std::process::id()));
+    let server = start(|config| {
+        config.threads = NonZeroUsize::new(2).unwrap();
+        config.unsent_bytes_max = Some(4 * MIB);
+        // The kernel takes less off the server's hands than on TCP.
+        config.unix_socket = Some(UnixSocket {
+            path: path.clone(),
+            mode: 0o700,
+        });
+    });
+    let mut innocent = TestClient::connect(address(&server));
+    innocent.send(format!(
+        "set big 0 0 1000000\r\n{}\r\n",
+        "v".repeat(1_000_000)
+    ));
+    assert_eq!(innocent.line(), "STORED");
+    let mut deaf: Vec<_> = (0..10).map(|_| TestClient::connect_unix(&path)).collect();
+    for client in &mut deaf {
+        client.send("get big\r\n".repeat(3));
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while innocent.stat("response_obj_oom") == "0" {
+        assert!(Instant::now() < deadline, "nobody was closed");
+    }
+    innocent.send("get big\r\n");
+    assert_eq!(innocent.line(), "VALUE big 0 1000000");
+    assert_eq!(innocent.bytes(1_000_002).len(), 1_000_002);
+    assert_eq!(innocent.line(), "END");
+    // Whoever was not closed is answered in full, however late it reads.
+    let mut whole = 0;
+    for client in deaf {
+        let mut socket = client.into_socket();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut all = Vec::new();
+        let _ = socket.read_to_end(&mut all);
+        whole +=
+            usize::from(all.len() == 3 * (1_000_000 + "VALUE big 0 1000000\r\n\r\nEND\r\n".len()));
+    }
+    assert!((2..10).contains(&whole), "{whole} were answered in full");
+}
+
+#[test]
+fn bytes_that_are_no_request_do_not_keep_a_client_from_being_idle() {
+    let server = start(|config| config.idle_timeout = Some(Duration::from_secs(1)));
+    let mut dripping = TestClient::connect(address(&server));
+    dripping
+        .socket()
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
+    let begun = Instant::now();
+    // A set that is too large is read past, which is no request either.
+    dripping.send("set k 0 0 2000000\r\n");
+    assert_eq!(dripping.line(), "SERVER_ERROR object too large for cache");
+    loop {
+        assert!(
+            begun.elapsed() < Duration::from_secs(6),
+            "it lives for ever"
+        );
+        // It may be closed already, which is what the read shows.
+        let _ = dripping.socket().write(b"x");
+        match dripping.socket().read(&mut [0; 10]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Ok(0) | Err(_) => return,
+            Ok(_) => panic!("it was answered"),
+        }
+    }
+}

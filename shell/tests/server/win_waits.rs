@@ -1,0 +1,229 @@
+//! Bound wins and gets that wait, on real sockets: who is told, when, and that nobody is forgotten.
+
+use std::collections::BTreeSet;
+use std::net::{Shutdown, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::address;
+use crate::client::waiting::{Client, ENDS, LONG, servers};
+
+/// A client that has the win of `key`, bound to it.
+fn winner(address: SocketAddr, key: &str) -> Client {
+    let mut winner = Client::connect(address);
+    assert_eq!(winner.ask(&format!("mg {key} N60 B")), "HD W");
+    winner
+}
+
+/// A client that waits for `key`, behind those who do.
+fn waiter(address: SocketAddr, key: &str, before: usize) -> Client {
+    let mut waiter = Client::connect(address);
+    waiter.send(format!("mg {key} N60 B v {LONG}\r\n"));
+    await_stat(address, "get_waiting", before + 1);
+    waiter
+}
+
+/// Returns when `stats` shows this.
+fn await_stat(address: SocketAddr, name: &str, count: usize) {
+    let mut observer = Client::connect(address);
+    let began = Instant::now();
+    while observer.stat(name) != count.to_string() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{name} {count}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What a get with `v` is answered: its line, and its value if there is one.
+fn value(client: &mut Client) -> String {
+    let line = client.line();
+    if line.starts_with("VA") {
+        format!("{line} {}", client.line())
+    } else {
+        line
+    }
+}
+
+#[test]
+fn however_a_winner_ends_the_first_who_waits_has_its_win() {
+    for server in servers() {
+        let address = address(&server);
+        for (index, (name, end)) in ENDS.into_iter().enumerate() {
+            let key = format!("k{index}");
+            let winner = winner(address, &key);
+            let mut first = waiter(address, &key, 0);
+            let mut second = waiter(address, &key, 1);
+            end(winner);
+            assert_eq!(value(&mut first), "VA 0 W ", "{name}");
+            // It dies as well, and the next one has it.
+            drop(first);
+            assert_eq!(value(&mut second), "VA 0 W ", "{name}");
+            second.send(format!("ms {key} 1\r\nx\r\n"));
+            assert_eq!(second.line(), "HD", "{name}");
+        }
+        assert_eq!(Client::connect(address).stat("wins_bound"), "0");
+    }
+}
+
+#[test]
+fn a_thousand_who_wait_are_all_answered_by_one_store() {
+    const WAITERS: usize = 1_000;
+    for server in servers() {
+        let address = address(&server);
+        let mut winner = winner(address, "k");
+        let mut waiters: Vec<_> = (0..WAITERS)
+            .map(|_| {
+                let mut waiter = Client::connect(address);
+                waiter.send(format!("mn\r\nmg k N60 B v {LONG}\r\nmn\r\n"));
+                assert_eq!(waiter.line(), "MN");
+                waiter
+            })
+            .collect();
+        await_stat(address, "get_waiting", WAITERS);
+        winner.send("ms k 1\r\nx\r\n");
+        assert_eq!(winner.line(), "HD");
+        for waiter in &mut waiters {
+            assert_eq!(value(waiter), "VA 1 x");
+            assert_eq!(waiter.line(), "MN");
+        }
+        assert_eq!(winner.stat("get_waiting"), "0");
+        assert_eq!(winner.stat("wins_bound"), "0");
+    }
+}
+
+/// Winners die one after the other, and so do many of those who wait: each time, one of those who are left
+/// is told, until one of them stores.
+#[test]
+fn of_many_who_win_and_wait_and_die_nobody_is_forgotten() {
+    const WAITERS: usize = 200;
+    for server in servers() {
+        let address = address(&server);
+        let winner = winner(address, "k");
+        let waiters: Vec<_> = (0..WAITERS)
+            .map(|index| {
+                let mut waiter = Client::connect(address);
+                // A quarter waits for less than the test takes.
+                let wait = if index % 4 == 0 { "w30" } else { LONG };
+                waiter.send(format!("mg k N60 B v {wait}\r\n"));
+                (index, waiter)
+            })
+            .collect();
+        await_stat(address, "get_waits", WAITERS);
+        let (dying, living): (Vec<_>, Vec<_>) =
+            waiters.into_iter().partition(|(index, _)| index % 4 == 1);
+        let killer = thread::spawn(move || {
+            drop(winner);
+            drop(dying);
+        });
+        let threads: Vec<_> = living
+            .into_iter()
+            .map(|(index, mut waiter)| {
+                thread::spawn(move || match value(&mut waiter).as_str() {
+                    // The last stores; the others die with the win.
+                    "VA 0 W " if index == WAITERS - 1 => {
+                        waiter.send("ms k 1\r\nx\r\n");
+                        assert_eq!(waiter.line(), "HD");
+                        "stored"
+                    }
+                    "VA 0 W " => "won",
+                    "VA 0 Z " if index % 4 == 0 => "gave up",
+                    "VA 1 x" => "found",
+                    other => panic!("{index}: {other}"),
+                })
+            })
+            .collect();
+        killer.join().unwrap();
+        let ends: Vec<_> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect();
+        assert_eq!(ends.iter().filter(|end| **end == "stored").count(), 1);
+        let kinds: BTreeSet<_> = ends.into_iter().collect();
+        assert!(kinds.contains("won"), "{kinds:?}");
+        let mut observer = Client::connect(address);
+        assert_eq!(observer.stat("get_waiting"), "0");
+        await_stat(address, "wins_bound", 0);
+        assert_eq!(observer.ask("mg k N60 B"), "HD");
+    }
+}
+
+#[test]
+fn waits_and_items_end_on_time_while_nobody_asks_for_anything() {
+    for server in servers() {
+        let address = address(&server);
+        let mut winner = winner(address, "k");
+        let mut waiter = Client::connect(address);
+        let began = Instant::now();
+        assert_eq!(waiter.ask("mg k N60 w50 Oab"), "HD Oab Z");
+        assert!(began.elapsed() >= Duration::from_millis(50), "too early");
+        // The item goes, and is made anew.
+        assert_eq!(winner.ask("mg k T1"), "HD Z");
+        assert_eq!(
+            waiter
+                .ask(&format!("mg k N60 {LONG} c t"))
+                .rsplit(' ')
+                .next(),
+            Some("W")
+        );
+        drop(winner);
+        assert_eq!(waiter.ask("mg k"), "HD Z");
+    }
+}
+
+#[test]
+fn one_who_waits_and_dies_is_not_waited_for() {
+    for server in servers() {
+        let address = address(&server);
+        let winner = winner(address, "k");
+        let first = waiter(address, "k", 0);
+        let second = waiter(address, "k", 1);
+        let mut third = waiter(address, "k", 2);
+        drop(first);
+        second.into_socket().shutdown(Shutdown::Both).unwrap();
+        await_stat(address, "get_waiting", 1);
+        drop(winner);
+        assert_eq!(value(&mut third), "VA 0 W ");
+    }
+}
+
+/// Whoever has ended by the time that it is given a win passes it on, whichever threads they are on.
+#[test]
+fn winners_that_die_in_a_row_leave_the_win_to_the_last() {
+    for server in servers() {
+        let address = address(&server);
+        let mut winner = winner(address, "k");
+        for _ in 0..50 {
+            let mut next = waiter(address, "k", 0);
+            drop(winner);
+            assert_eq!(value(&mut next), "VA 0 W ");
+            winner = next;
+        }
+        winner.send("ms k 1\r\nx\r\n");
+        assert_eq!(winner.line(), "HD");
+        assert_eq!(winner.stat("win_reopened"), "50");
+    }
+}
+
+#[test]
+fn a_flush_reaches_those_who_wait_in_every_shard() {
+    for server in servers() {
+        let address = address(&server);
+        let winners: Vec<_> = (0..20)
+            .map(|index| winner(address, &format!("k{index}")))
+            .collect();
+        let mut waiters: Vec<_> = (0..20)
+            .map(|index| waiter(address, &format!("k{index}"), index))
+            .collect();
+        assert_eq!(Client::connect(address).ask("flush_all"), "OK");
+        for waiter in &mut waiters {
+            assert_eq!(value(waiter), "VA 0 W ");
+        }
+        drop(winners);
+        // What the earlier winners leave behind is not theirs any more.
+        for index in 0..20 {
+            assert_eq!(
+                Client::connect(address).ask(&format!("mg k{index}")),
+                "HD Z"
+            );
+        }
+    }
+}
