@@ -23,7 +23,7 @@ use latchd_core::wire::binary::reply::decode as decode_packet;
 use latchd_core::wire::classic::ClassicEnvelope;
 use latchd_core::wire::meta::{Flag, Verb};
 
-/// More than a machine does in a row without waiting for anything.
+/// More than a machine does in a row without waiting for anything, besides what it says of each call.
 const POLLS_MAX: usize = 1_000;
 
 /// How many requests a session has asked at most.
@@ -225,6 +225,8 @@ struct Talk<M> {
     machine: M,
     cut: Cut,
     now: Instant,
+    /// How often the caller has called: each call may be told of at once with all others.
+    calls: usize,
     /// The connection, if there is one.
     session: Option<Session>,
     /// The request that was sent last.
@@ -239,6 +241,7 @@ impl<M: Machine<News: Debug>> Talk<M> {
             machine,
             cut,
             now: Instant::from_millis(0),
+            calls: 0,
             session: None,
             sent: Vec::new(),
             heard: Vec::new(),
@@ -256,6 +259,7 @@ impl<M: Machine<News: Debug>> Talk<M> {
         let mut source = Unstructured::new(input);
         self.connect();
         call(&mut self.machine, 0, self.now);
+        self.calls += 1;
         self.settle();
         while !source.is_empty() {
             let what: u8 = source.arbitrary().unwrap_or_default();
@@ -266,7 +270,10 @@ impl<M: Machine<News: Debug>> Talk<M> {
                 }
                 1 => self.connect(),
                 2 => self.fail("broken"),
-                3 | 4 => call(&mut self.machine, what / 8, self.now),
+                3 | 4 => {
+                    call(&mut self.machine, what / 8, self.now);
+                    self.calls += 1;
+                }
                 5 => {
                     let bytes = source.int_in_range(0..=60).unwrap_or_default();
                     let bytes = source.bytes(bytes.min(source.len())).unwrap_or_default();
@@ -297,7 +304,8 @@ impl<M: Machine<News: Debug>> Talk<M> {
 
     /// Does what the machine says until it waits.
     fn settle(&mut self) {
-        for _ in 0..POLLS_MAX {
+        let polls_max = POLLS_MAX + self.calls;
+        for _ in 0..polls_max {
             match self.machine.poll(self.now) {
                 Action::Wait { .. } | Action::Connect { .. } => return,
                 Action::Tell(news) => self.heard.push(format!("{news:?}")),
@@ -315,7 +323,7 @@ impl<M: Machine<News: Debug>> Talk<M> {
                 }
             }
         }
-        panic!("it does not wait after {POLLS_MAX} steps");
+        panic!("it does not wait after {polls_max} steps");
     }
 
     /// The server says this: answer by answer, and the machine does what follows from each.
