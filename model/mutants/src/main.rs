@@ -37,7 +37,7 @@ const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--cle
        latchd-mutants --drawn DIFF…
 
   NAME        the name of a patch in model/mutants, without `.patch`; all of them if none is given
-  --builds    first of all applies each patch there is, and fails if the core cannot be built with it
+  --builds    first applies each patch that is not asked as well, and fails if the core cannot be built with it
   --layers    asks unit tests, transcripts, properties and simulation as well, and says which find it
   --show      prints the shortest way that the model has found, as a transcript; a layer that finds a bug is heard to its end
               (target/mutants/NAME.LAYER.txt), and not ended at the first test that fails
@@ -185,28 +185,27 @@ fn ask_of_drawn(diffs: &[String]) -> Result<Vec<String>, String> {
 fn run(arguments: &Arguments) -> Result<Vec<String>, String> {
     let (copy, folder) = checkout()?;
     // The copy's own, so that whoever goes on working does not change what is asked.
-    let mut mutants = mutant::all(&copy.path("model/mutants"))?;
+    let mutants = mutant::all(&copy.path("model/mutants"))?;
     let is_there = |name: &&String| mutants.iter().any(|mutant| mutant.name == **name);
     if let Some(name) = arguments.names.iter().find(|name| !is_there(name)) {
         return Err(format!("there is no model/mutants/{name}.patch"));
     }
+    let mut place = 0..;
+    let (mutants, others): (Vec<_>, Vec<_>) = mutants.into_iter().partition(|mutant| {
+        let is_named = arguments.names.is_empty() || arguments.names.contains(&mutant.name);
+        let is_of = |part: Part| place.next().is_some_and(|place| part.has(place));
+        is_named && arguments.part.is_none_or(is_of)
+    });
     let mut complaints = Vec::new();
     if arguments.builds {
         let start = Instant::now();
-        complaints = builds::complaints(&copy, &mutants)?;
+        complaints = builds::complaints(&copy, &others)?;
         println!(
-            "{} of {} can be built; this took {:.1} s",
-            mutants.len() - complaints.len(),
-            mutants.len(),
+            "{} of {} others can be built; this took {:.1} s",
+            others.len() - complaints.len(),
+            others.len(),
             start.elapsed().as_secs_f64()
         );
-    }
-    if !arguments.names.is_empty() {
-        mutants.retain(|mutant| arguments.names.contains(&mutant.name));
-    }
-    if let Some(part) = arguments.part {
-        let mut place = 0..;
-        mutants.retain(|_| place.next().is_some_and(|place| part.has(place)));
     }
     let trial = Trial {
         copy,
