@@ -82,7 +82,7 @@ impl Layer {
             Self::Stores => (SUITE, &["stores::"]),
             Self::Scheduler => (
                 Recipe {
-                    words: "test -p latchd --features scheduled --lib --no-run",
+                    words: "test -p latchd --no-default-features --features server,scheduled --lib --no-run",
                     target: "latchd",
                     folder: "shell",
                 },
