@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use latchd_fuzz::play;
 use latchd_harness::alphabet::Pairs;
-use latchd_tests::generate::Random;
+use latchd_harness::random::Random;
 
 /// The length of an input: a hundred ops.
 const INPUT_BYTES: usize = 600;

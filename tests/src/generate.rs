@@ -1,13 +1,10 @@
 //! Draws sequences of operations for quickcheck, and shortens the failing ones.
 
-use arbitrary::{Arbitrary as _, Unstructured};
 use latchd_core::command::{LockAfter, Removal, TtlStep, TtlSteps};
 use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{Op, SmallRequest};
+use latchd_harness::random::{Random, draw_op};
 use quickcheck::{Arbitrary, Gen};
-
-/// More bytes than any operation is drawn from.
-const OP_BYTES: usize = 48;
 
 /// One operation, as quickcheck draws and shortens it. Any sequence of them is one that can happen,
 /// so what quickcheck leaves out of a sequence leaves a valid one.
@@ -132,16 +129,6 @@ fn random_of(g: &mut Gen) -> Random {
     Random::new(seed)
 }
 
-/// Draws an operation.
-///
-/// # Panics
-/// If an operation took more bytes than there are.
-pub fn draw_op(random: &mut Random) -> Op {
-    let mut bytes = [0; OP_BYTES];
-    random.fill(&mut bytes);
-    Op::arbitrary(&mut Unstructured::new(&bytes)).expect("there are bytes enough")
-}
-
 const BYTES: [u64; 256] = {
     let mut bytes = [0; 256];
     let mut n = 0;
@@ -151,51 +138,3 @@ const BYTES: [u64; 256] = {
     }
     bytes
 };
-
-/// Random numbers from a seed: the same seed, the same numbers, on every machine.
-///
-/// Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014),
-/// `SplitMix64`.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// Starts at a seed.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next number; every one is as likely.
-    pub const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`, which is not 0. A little uneven for bounds near 2^64.
-    pub const fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// Whether something happens that happens `times` in `of` times.
-    pub const fn chance(&mut self, times: u64, of: u64) -> bool {
-        self.below(of) < times
-    }
-
-    /// One of a list that is not empty.
-    pub fn choose<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        let index = usize::try_from(self.below(of.len() as u64)).expect("an index");
-        &of[index]
-    }
-
-    /// Fills a buffer.
-    pub fn fill(&mut self, buffer: &mut [u8]) {
-        for chunk in buffer.chunks_mut(8) {
-            let bytes = self.next().to_le_bytes();
-            chunk.copy_from_slice(&bytes[..chunk.len()]);
-        }
-    }
-}

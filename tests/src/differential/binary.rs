@@ -1,13 +1,13 @@
 //! Random streams of the binary protocol.
 
 use latchd_core::wire::binary::{Extras, Opcode, RequestPacket};
+use latchd_harness::random::Random;
 use latchd_harness::transcript::binary::Packet;
 
 use super::cas::CasBook;
 use super::packet::{MARKER_OPAQUES, noop};
 use super::text::long_or_short;
 use super::{PairedRequest, Side};
-use crate::generate::Random;
 
 /// A source of requests to memcached.
 #[derive(Debug)]

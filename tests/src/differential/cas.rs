@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::generate::Random;
+use latchd_harness::random::Random;
 
 /// The versions of one item that both servers have told.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

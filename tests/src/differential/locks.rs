@@ -8,10 +8,10 @@
 
 use latchd_core::wire::binary::extras::EXPTIME_DO_NOT_CREATE;
 use latchd_core::wire::binary::{Extras, Opcode, RequestPacket};
+use latchd_harness::random::Random;
 
 use super::PairedRequest;
 use super::cas::{CasBook, CasPair};
-use crate::generate::Random;
 
 /// The connections that take part.
 const CONNECTIONS: [char; 4] = ['A', 'B', 'C', 'D'];

@@ -4,11 +4,11 @@
 
 use std::sync::LazyLock;
 
+use latchd_harness::random::Random;
 use latchd_harness::transcript::parse::pieces;
 use latchd_harness::transcript::{Dialect, Piece};
 
 use super::PairedRequest;
-use crate::generate::Random;
 
 /// A script, and what is known of it.
 #[derive(Clone, Debug, Default)]

@@ -7,11 +7,11 @@
 //!
 //! TTLs are so far apart that a second more or less changes no answer.
 
+use latchd_harness::random::Random;
 use latchd_harness::transcript::Dialect;
 
 use super::cas::CasBook;
 use super::{PairedRequest, probes};
-use crate::generate::Random;
 
 const WORD_KEYS: u64 = 24;
 const NUMBER_KEYS: u64 = 8;

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use latchd::client::blocking::Client;
 use latchd::client::{BoundOptions, ClientOptions, ComputeOptions, Exptime, LockOptions, Retry};
+use latchd_harness::random::Random;
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::generate::Random;
 
 /// How long a leased lock is asked for.
 const TTL: Duration = Duration::from_secs(4);

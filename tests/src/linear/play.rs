@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use latchd_harness::random::Random;
 use latchd_harness::wording::Protocol;
 
 use super::client::{Client, Kill, Planned, World};
@@ -19,7 +20,6 @@ use super::recorder::{Post, Recorder};
 use super::search::{self, Verdict};
 use super::tally::Tally;
 use super::worker::{Board, Worker};
-use crate::generate::Random;
 
 /// How many operations a client does in a round.
 pub(super) const OPERATIONS_A_ROUND: u64 = 64;

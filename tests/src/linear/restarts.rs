@@ -25,6 +25,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use latchd_harness::random::Random;
+
 use super::believer::{Belief, What, monotonic};
 use super::client::World;
 use super::history::{Operation, Record};
@@ -32,7 +34,6 @@ use super::play::{Failure, OPERATIONS_A_ROUND, Seen, judge_one};
 use super::tally::Tally;
 use super::worker::{Board, Worker};
 use crate::abuse::target::{Kind, Start, Target};
-use crate::generate::Random;
 
 /// How long the shortest run of the server is, and by how much others may be longer.
 const RUN_MS_MIN: u64 = 400;

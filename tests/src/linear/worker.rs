@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use latchd_harness::random::Random;
 use latchd_harness::wording::Protocol;
 
 use super::client::{Client, Kill, Planned, World};
 use super::history::{Answer, Mode, Operation, Record, Store};
 use super::one_step::Look;
-use crate::generate::Random;
 
 /// The most requests that are sent in one go.
 const DEPTH_MAX: u64 = 12;

@@ -25,7 +25,7 @@ use latchd_core::Limits;
 use latchd_core::key::Key;
 use latchd_core::store::{KeyHasher, SipHash};
 
-use crate::generate::Random;
+use latchd_harness::random::Random;
 
 pub(super) use world::World;
 

@@ -25,7 +25,7 @@ mod machine;
 mod met;
 mod world;
 
-use crate::generate::Random;
+use latchd_harness::random::Random;
 
 pub(super) use world::World;
 

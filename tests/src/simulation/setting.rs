@@ -4,7 +4,7 @@
 use latchd_core::Limits;
 use latchd_harness::alphabet::PRESSURE_KEYS;
 
-use crate::generate::Random;
+use latchd_harness::random::Random;
 
 /// No less than an item takes, besides its value.
 const ITEM_BYTES_MAX: usize = 400;

@@ -14,12 +14,12 @@ use latchd_harness::alphabet::{
     GuardChoice, SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallKey, SmallRequest,
     SmallSet, SmallValue,
 };
+use latchd_harness::random::Random;
 use latchd_harness::wording::{Protocol, Style, at_moment, nearest};
 
 use self::intent::{Text, Versions};
 use super::ask::{Ask, KEYS_MAX, What};
 use super::auditor::Auditor;
-use crate::generate::Random;
 
 /// What clients have to choose from.
 #[derive(Clone, Copy, Debug)]

@@ -10,6 +10,7 @@ use latchd_core::wire::WireLimits;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
 use latchd_core::{ConnId, Instant, Limits, Output, Progress, Server};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START, pressure_keys};
+use latchd_harness::random::{Random, draw_op};
 
 use super::auditor::{AuditLimits, Auditor, Breach};
 use super::beside::Beside;
@@ -21,7 +22,6 @@ use super::setting::Setting;
 use super::trace::{Keeps, Note, Trace};
 use super::workload::Taste;
 use super::{Buffering, Plan, Report};
-use crate::generate::{Random, draw_op};
 
 /// How many events there are between two looks into the core.
 const CHECK_EVERY: u64 = 4096;

@@ -11,8 +11,8 @@ use latchd_core::stats::Counters;
 use latchd_core::store::{End, LogStore, SipHash, Store};
 use latchd_core::time::{Deadline, Tick};
 use latchd_core::value::Value;
+use latchd_harness::random::Random;
 use latchd_harness::stores::SEGMENTS_IDLE_MAX;
-use latchd_tests::generate::Random;
 
 use super::{NOW, number_from, short_key};
 

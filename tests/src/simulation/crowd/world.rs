@@ -9,12 +9,12 @@ use latchd_core::key::Key;
 use latchd_core::time::Exptime;
 use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Instant, Output, Progress, Server};
+use latchd_harness::random::Random;
 
 use super::ask::{Ask, Read, Right, Verb};
 use super::client::{Client, read};
 use super::machine::{Machine, value};
 use super::{Setting, name};
-use crate::generate::Random;
 use crate::simulation::auditor::Breach;
 use crate::simulation::{Plan, Report};
 

@@ -7,11 +7,11 @@ use latchd_core::engine::Event;
 use latchd_core::server::StateMachine as _;
 use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Instant, Limits};
+use latchd_harness::random::Random;
 
 use super::ask::Ask;
 use super::machine::Machine;
 use super::{LARGEST_KEY, MEMORY_BYTES_MAX, Setting, VALUE_BYTES_MAX};
-use crate::generate::Random;
 use crate::simulation::auditor::Breach;
 use crate::simulation::tally::{Buffering, Tally};
 use crate::simulation::{Plan, Report};

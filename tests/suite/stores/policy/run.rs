@@ -16,7 +16,7 @@ use latchd_core::time::{Deadline, Tick};
 use latchd_core::value::Value;
 use latchd_harness::stores::{New, Policy, SEGMENTS_IDLE_MAX, Sight, Told};
 
-use latchd_tests::generate::Random;
+use latchd_harness::random::Random;
 
 use super::habits::{Habits, Often, Outcome};
 
