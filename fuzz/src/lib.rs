@@ -228,7 +228,7 @@ fn call_all<S: Store>(store: S, room: stores::Room, limits: &Limits, input: &[u8
 }
 
 /// After so many calls everything in a store is looked at, and at the end; after each call the item that it was
-/// about. What is broken stays broken until then, and the suite for all stores looks after every call.
+/// about. What is broken stays broken until then, and the tests of all stores look after every call.
 const CALLS_A_LOOK: u32 = 64;
 
 /// Whatever is taken for a file of items is refused whole or read as it was written, in memory that is bounded.

@@ -2,6 +2,5 @@
 
 pub mod abuse;
 pub mod differential;
-pub mod generate;
 pub mod linear;
 pub mod simulation;

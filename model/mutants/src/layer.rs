@@ -60,6 +60,11 @@ impl Layer {
             target: "suite",
             folder: "tests",
         };
+        const ORACLES: Recipe = Recipe {
+            words: "test -p latchd-harness --test oracles --no-run",
+            target: "oracles",
+            folder: "tests/harness",
+        };
         match self {
             Self::Unit => (
                 Recipe {
@@ -70,7 +75,7 @@ impl Layer {
                 &[],
             ),
             Self::Transcripts => (SUITE, &["the_core_answers_as_the_transcripts_say"]),
-            Self::Properties => (SUITE, &["properties::"]),
+            Self::Properties => (ORACLES, &["properties::"]),
             Self::Simulation => (
                 Recipe {
                     words: "build -p latchd-tests --bin simulate",
@@ -79,7 +84,7 @@ impl Layer {
                 },
                 &["--seeds", "16", "--events", "3200000"],
             ),
-            Self::Stores => (SUITE, &["stores::"]),
+            Self::Stores => (ORACLES, &["stores::"]),
             Self::Scheduler => (
                 Recipe {
                     words: "test -p latchd --no-default-features --features server,scheduled --lib --no-run",

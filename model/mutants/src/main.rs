@@ -46,7 +46,8 @@ const USAGE: &str = "usage: latchd-mutants [--builds] [--layers] [--show] [--cle
   --all       asks the layers of every mutant of the core that cargo-mutants lists, in one build; fails for what none finds and
               model/mutants/survivors.txt does not know, and for what that says and is not so
   --since COMMIT  the same of what was changed in the core since a commit
-  --again     the same of what nothing has found the last time; asks these of the layers unit, suite and simulation, or all
+  --again     the same of what nothing has found the last time; asks these of the layers unit, oracles, suite and
+              simulation, or all
   --drawn     asks the layers one after the other, and no model, of each DIFF that cargo-mutants has left (mutants.out/diff),
               until one finds it; fails if none does";
 

@@ -1,5 +1,5 @@
 //! The store as a whole, by example. What every store must do is asked of this one, too, in
-//! `tests/suite/stores.rs`.
+//! `tests/harness/tests/oracles/stores.rs`.
 
 // What lists take depends on how long a pointer is.
 #[cfg(target_pointer_width = "64")]

@@ -56,7 +56,7 @@ enum Tests {
 
 impl Layer {
     /// All of them, in the order in which they are asked.
-    pub(crate) const ALL: [Self; 3] = [
+    pub(crate) const ALL: [Self; 4] = [
         Self {
             name: "unit",
             build: &[
@@ -72,6 +72,22 @@ impl Layer {
             settings: &[],
         },
         Self {
+            name: "oracles",
+            build: &[
+                "test",
+                "--package=latchd-harness",
+                "--test=oracles",
+                "--no-run",
+            ],
+            target: "oracles",
+            folder: "tests/harness",
+            tests: Tests::Named(&[""]),
+            settings: &[
+                ("LATCHD_SEQUENCES", "10000"),
+                ("LATCHD_STORE_SEQUENCES", "4"),
+            ],
+        },
+        Self {
             name: "suite",
             build: &["test", "--package=latchd-tests", "--test=suite", "--no-run"],
             target: "suite",
@@ -80,15 +96,10 @@ impl Layer {
             tests: Tests::Named(&[
                 "transcripts::the_core_",
                 "transcripts::however_",
-                "properties::",
-                "stores::",
                 "corpus::",
                 "simulation::",
             ]),
-            settings: &[
-                ("LATCHD_SEQUENCES", "10000"),
-                ("LATCHD_STORE_SEQUENCES", "4"),
-            ],
+            settings: &[],
         },
         Self {
             name: "simulation",

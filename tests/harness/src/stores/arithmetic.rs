@@ -7,7 +7,7 @@
 //! A store by the item is judged to the byte. What a log holds depends on how records lie in segments; of that it is
 //! said how much of the limit may not even be allocated when it evicts or refuses: the segments that are kept free,
 //! what is to be stored, and what lists and index may grow by for it. That it uses what is slack in the others first
-//! is shown where all records are of one size (`tests/suite/stores.rs`).
+//! is shown where all records are of one size (`tests/harness/tests/oracles/stores.rs`).
 
 /// How a store takes room of its limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,7 +1,7 @@
 //! The course of the store: what it does in long runs, call by call, is what it did when `course.txt` was written.
 //!
 //! Which item goes, when memory is given back, and how much is kept free ahead are choices. Rules hold for some of
-//! them (`tests/suite/stores.rs`); most could be others and nothing would be broken, only slower or wasteful, so that
+//! them (`tests/harness/tests/oracles/stores.rs`); most could be others and nothing would be broken, only slower or wasteful, so that
 //! nothing but this would notice. Whoever changes one sees here by how much, and writes the figures anew, on purpose:
 //! with `LATCHD_COURSE=write`.
 

@@ -20,9 +20,9 @@ use latchd_harness::alphabet::{
 use latchd_harness::lockstep::{Lockstep, Room, panic_words};
 use latchd_harness::oracle::{ByItem, Judged};
 use latchd_harness::strict::{self, Strict};
-use latchd_tests::generate::{DrawnOp, DrawnRead, DrawnTurn};
 use quickcheck::{Gen, QuickCheck, TestResult, Testable};
 
+use crate::drawn::{DrawnOp, DrawnRead, DrawnTurn};
 use crate::number_from;
 
 /// What can come only of want of room: a request is out of memory, or one whose time was over finds no room for

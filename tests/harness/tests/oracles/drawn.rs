@@ -9,7 +9,7 @@ use quickcheck::{Arbitrary, Gen};
 /// One operation, as quickcheck draws and shortens it. Any sequence of them is one that can happen,
 /// so what quickcheck leaves out of a sequence leaves a valid one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct DrawnOp(pub Op);
+pub(crate) struct DrawnOp(pub(crate) Op);
 
 impl Arbitrary for DrawnOp {
     fn arbitrary(g: &mut Gen) -> Self {
@@ -23,7 +23,7 @@ impl Arbitrary for DrawnOp {
 
 /// One of a sequence that has to do with locks and little else, so that many wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct DrawnTurn(pub Op);
+pub(crate) struct DrawnTurn(pub(crate) Op);
 
 impl Arbitrary for DrawnTurn {
     fn arbitrary(g: &mut Gen) -> Self {
@@ -42,7 +42,7 @@ impl Arbitrary for DrawnTurn {
 
 /// One of a sequence that has to do with wins and little else: many gets bind theirs, and many wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct DrawnRead(pub Op);
+pub(crate) struct DrawnRead(pub(crate) Op);
 
 /// How long gets wait, in milliseconds: some less than a sequence lasts, and one longer.
 const WAITS_MS: [Option<u32>; 4] = [None, Some(400), Some(1_500), Some(60_000)];

@@ -1,0 +1,15 @@
+//! The core beside what says without any of its code what it must do: engines beside the oracle, stores beside lists of
+//! what is in them and beside what their policy says. They need nothing but the harness, so that they are quick to build
+//! with another core.
+
+mod drawn;
+mod properties;
+mod stores;
+
+/// A number from the environment, or else another.
+fn number_from(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).map_or(otherwise, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is a number"))
+    })
+}
