@@ -1,6 +1,7 @@
 //! What is done to a store, and what is then there.
 
 use super::New;
+use super::choices::Choices;
 use super::line::Item;
 use super::state::{Drain, HITS_MAX, Queue, State, Wanted};
 
@@ -11,6 +12,10 @@ pub(super) enum Change {
     Hit(usize),
     SetLocked(usize, bool),
     Delete(usize),
+    /// An item has another deadline.
+    Retime(usize, Option<u32>),
+    /// An item that is there was written anew.
+    Replace(New),
     Now(u32),
 }
 
@@ -22,7 +27,26 @@ impl State {
         } else {
             Queue::Small
         };
-        let bytes = new.bytes;
+        self.want_in(queue, new.bytes);
+    }
+
+    /// Where an item will stand that is written anew: in the small queue if it is there now. Whether it was possible.
+    pub(super) fn want_over(&mut self, new: &New) -> bool {
+        let left = self
+            .in_drain(new.number)
+            .map(|(drain, _)| drain.rule.home());
+        let queue = left.or_else(|| Some(self.find(new.number)?.0));
+        let queue = match queue {
+            None => return false,
+            Some(Queue::Small) => Queue::Small,
+            Some(Queue::Main | Queue::Pinned) => Queue::Main,
+        };
+        self.in_hand = Some(new.number);
+        self.want_in(queue, new.bytes);
+        true
+    }
+
+    const fn want_in(&mut self, queue: Queue, bytes: usize) {
         self.wanted = Some(Wanted {
             queue,
             bytes,
@@ -31,7 +55,7 @@ impl State {
     }
 
     /// Whether it was possible: an item that is changed is there.
-    pub(super) fn change(&mut self, change: &Change) -> bool {
+    pub(super) fn change(&mut self, change: &Change, seen: &mut Choices) -> bool {
         match change {
             Change::Store(new) => {
                 self.store(new);
@@ -43,7 +67,9 @@ impl State {
             Change::SetLocked(number, is_locked) => {
                 self.edit(*number, |item| item.is_locked = *is_locked)
             }
-            Change::Delete(number) => self.delete(*number),
+            Change::Delete(number) => self.take(*number).is_some(),
+            Change::Retime(number, deadline) => self.retime(*number, *deadline, seen),
+            Change::Replace(new) => self.replace(new, seen),
             Change::Now(now) => {
                 self.now = *now;
                 true
@@ -56,18 +82,51 @@ impl State {
             return;
         };
         self.open_for(wanted);
-        let item = Item {
-            number: new.number,
-            bytes: new.bytes,
-            weight: new.weight,
-            hits: 0,
-            is_locked: false,
-            deadline: new.deadline,
-        };
-        self.push(wanted.queue, item);
+        self.push(wanted.queue, Item::new(new, 0, false));
         if self.remembers(new.number) {
             self.mark(new.number, None);
         }
+    }
+
+    /// The new record has the hits of the old one, and is locked as that was.
+    fn replace(&mut self, new: &New, seen: &mut Choices) -> bool {
+        self.in_hand = None;
+        let Some(wanted) = self.wanted.take() else {
+            return false;
+        };
+        self.open_for(wanted);
+        let Some(old) = self.take(new.number) else {
+            return false;
+        };
+        self.push(wanted.queue, Item::new(new, old.hits, old.is_locked));
+        seen.replaced += 1;
+        true
+    }
+
+    /// A segment is told of a deadline that is earlier than the one that an item had, and so is who sweeps it.
+    fn retime(&mut self, number: usize, deadline: Option<u32>, seen: &mut Choices) -> bool {
+        if let Some((drain, at)) = self.in_drain(number) {
+            drain.left[at].deadline = deadline;
+            return true;
+        }
+        let Some((queue, segment, at)) = self.find(number) else {
+            return false;
+        };
+        let Some(of) = self.line_mut(queue).segment_mut(segment) else {
+            return false;
+        };
+        let old = std::mem::replace(&mut of.item_mut(at).deadline, deadline);
+        let Some(new) = deadline.filter(|new| old.is_none_or(|old| *new < old)) else {
+            return true;
+        };
+        seen.sooner += 1;
+        of.tell(new);
+        if of.is_swept
+            && let Some(sweep) = &mut self.sweep
+        {
+            sweep.tell(new);
+        }
+        true
     }
 
     /// Where an item is that stands in a queue.
@@ -100,15 +159,12 @@ impl State {
         true
     }
 
-    fn delete(&mut self, number: usize) -> bool {
+    /// Takes an item out, wherever it is.
+    fn take(&mut self, number: usize) -> Option<Item> {
         if let Some((drain, at)) = self.in_drain(number) {
-            drain.left.remove(at);
-            return true;
+            return drain.left.remove(at);
         }
-        let Some((queue, segment, at)) = self.find(number) else {
-            return false;
-        };
-        self.take_out(queue, segment, at);
-        true
+        let (queue, segment, at) = self.find(number)?;
+        self.take_out(queue, segment, at)
     }
 }

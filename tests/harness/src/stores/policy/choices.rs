@@ -39,4 +39,10 @@ pub struct Choices {
     pub expired_in_drain: u64,
     /// Items with a large value that went.
     pub large: u64,
+    /// Items that were written anew, since another value did not fit in the place of theirs.
+    pub replaced: u64,
+    /// Those of them that were carried out of the way before.
+    pub in_hand: u64,
+    /// Items that stayed where they were with an earlier deadline.
+    pub sooner: u64,
 }

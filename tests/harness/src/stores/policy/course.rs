@@ -59,6 +59,11 @@ impl Course {
         self.state.want(new);
     }
 
+    /// Somebody wants to write an item anew. Whether it is there.
+    pub(super) fn want_over(&mut self, new: &New) -> bool {
+        self.state.want_over(new)
+    }
+
     /// Where it may be after these changes, at whichever step they met it. What it comes to all the same by going on
     /// afterwards is left out. If it `is_idle` it has not gone on.
     pub(super) fn change(self, changes: &[Change], is_idle: bool, all: &mut Vec<Self>) {
@@ -70,7 +75,8 @@ impl Course {
             let mut later = course.clone();
             let mut after = Vec::new();
             // An item that is changed is there.
-            if changes.iter().all(|change| later.state.change(change)) {
+            let mut make = |change| later.state.change(change, &mut later.seen);
+            if changes.iter().all(&mut make) {
                 after = later.unseen().map(|after| after.state).collect();
                 if !reached.contains(&later.state) {
                     later.add_to(all);
@@ -98,8 +104,10 @@ impl Course {
                         }
                         Stepped::Carried(number) => {
                             let has_moved = (sight.has_moved)(number);
-                            let is_again = course.carried.contains(&number);
-                            // What moves twice may be where it was; and whether it has, once more, is not seen.
+                            // What moves twice may be where it was; and whether it has, once more, is not seen. So it is
+                            // of what is written anew behind that.
+                            let is_again = course.carried.contains(&number)
+                                || course.state.in_hand == Some(number);
                             if has_moved || is_again || evicted.is_some() {
                                 is_last &= !has_moved || is_again;
                                 next.carried.push(number);

@@ -5,6 +5,8 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use super::New;
+
 /// So many parts of a segment tell apart how slack it is.
 const SLACK_PARTS: usize = 16;
 
@@ -55,6 +57,17 @@ pub(super) struct Line {
 }
 
 impl Item {
+    pub(super) const fn new(new: &New, hits: u8, is_locked: bool) -> Self {
+        Self {
+            number: new.number,
+            bytes: new.bytes,
+            weight: new.weight,
+            hits,
+            is_locked,
+            deadline: new.deadline,
+        }
+    }
+
     pub(super) fn is_past(&self, now: u32) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
@@ -72,15 +85,16 @@ impl Segment {
     pub(super) fn push(&mut self, item: Item) {
         self.written += item.bytes;
         self.weight += item.weight;
-        self.tell(&item);
+        // One that is locked does not expire.
+        if let Some(deadline) = item.deadline.filter(|_| !item.is_locked) {
+            self.tell(deadline);
+        }
         Rc::make_mut(&mut self.items).push(item);
     }
 
-    /// It has an item with this deadline; one that is locked does not expire.
-    pub(super) fn tell(&mut self, item: &Item) {
-        if let Some(deadline) = item.deadline.filter(|_| !item.is_locked) {
-            self.due = Some(self.due.map_or(deadline, |due| due.min(deadline)));
-        }
+    /// It has an item with this deadline.
+    pub(super) fn tell(&mut self, deadline: u32) {
+        self.due = Some(self.due.map_or(deadline, |due| due.min(deadline)));
     }
 
     pub(super) fn item_mut(&mut self, at: usize) -> &mut Item {

@@ -27,6 +27,10 @@
 //! reclaimed. If that was less than a quarter of a segment, none is swept until one was emptied. What is come across in a
 //! segment that is emptied and has expired goes as well.
 //!
+//! **Other values.** One that takes the same room stands in the place of the old one, and nothing goes for it. Else the item
+//! is written anew, with its hits: in the small queue if it was there, and in the main one if not. It stays meanwhile: where
+//! its segment is emptied for it, it is carried on in its queue. Of an earlier deadline its segment is told.
+//!
 //! - N10: what is evicted is what this says, in this order, and counted as active if it was hit since it was last
 //!   kept; what is carried elsewhere meanwhile is what this says, and as many that have expired are gone.
 //!
@@ -34,8 +38,7 @@
 //! changed, it may be that the log has begun with a segment by then, or looked at an item, or not. Those from which
 //! what is seen later does not follow are dropped; when none is left, N10 is broken.
 //!
-//! Nothing is said of when a log makes room and how much, nor of values that are replaced, flushes, crawls, and limits
-//! that change; and nothing of two deadlines in one tick, or the deadline of an item that is locked.
+//! Nothing is said of when a log makes room and how much, nor of flushes, crawls, and limits that change; and nothing of two deadlines in one tick, or the deadline of an item that is locked.
 
 mod change;
 mod choices;
@@ -79,6 +82,14 @@ pub struct New {
     pub weight: usize,
     /// When it expires, in ticks.
     pub deadline: Option<u32>,
+}
+
+impl New {
+    /// Whether it can stand in the place of what was there: both are as long as the other, and neither value is large.
+    #[must_use]
+    pub const fn fits_in_place_of(&self, old: &Self) -> bool {
+        self.bytes == old.bytes && self.bytes == self.weight && old.bytes == old.weight
+    }
 }
 
 /// What a store has told of what went when it had stored an item.
@@ -135,6 +146,25 @@ impl Policy {
         for course in &mut self.hypotheses {
             course.want(&new);
         }
+        self.write(Change::Store(new), sight)
+    }
+
+    /// An item that is there was written anew, elsewhere. Returns what was carried elsewhere before; it may be among that.
+    ///
+    /// # Panics
+    /// N10.
+    pub fn replace(&mut self, new: New, sight: &Sight<'_>) -> Vec<usize> {
+        self.catch_up();
+        self.each(&new, |mut course, all| {
+            if course.want_over(&new) {
+                all.push(course);
+            }
+        });
+        self.write(Change::Replace(new), sight)
+    }
+
+    /// Something is written, for which there was room in the end.
+    fn write(&mut self, change: Change, sight: &Sight<'_>) -> Vec<usize> {
         for number in sight.told.evicted {
             self.each(number, |course, all| {
                 course.follow(sight, Some(*number), all);
@@ -142,7 +172,7 @@ impl Policy {
         }
         self.each(sight.told, |course, all| course.follow(sight, None, all));
         self.is_idle &= sight.told.is_idle;
-        self.changes.push(Change::Store(new));
+        self.changes.push(change);
         let courses = self.hypotheses.iter_mut();
         courses
             .flat_map(|course| course.carried.drain(..))
@@ -157,6 +187,11 @@ impl Policy {
     /// An item was locked, or unlocked.
     pub fn set_locked(&mut self, number: usize, is_locked: bool) {
         self.changes.push(Change::SetLocked(number, is_locked));
+    }
+
+    /// An item has another deadline, and stands where it stood.
+    pub fn retime(&mut self, number: usize, deadline: Option<u32>) {
+        self.changes.push(Change::Retime(number, deadline));
     }
 
     /// An item was taken out.

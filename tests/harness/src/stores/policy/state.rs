@@ -33,6 +33,17 @@ pub(super) enum Rule {
     Again,
 }
 
+impl Rule {
+    /// Where an item goes on that is in nobody's way.
+    pub(super) const fn home(self) -> Queue {
+        match self {
+            Self::Keep(queue) => queue,
+            Self::Promote => Queue::Small,
+            Self::Again => Queue::Main,
+        }
+    }
+}
+
 /// The segment that is being emptied.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Drain {
@@ -57,6 +68,13 @@ pub(super) struct Sweep {
     pub(super) due: Option<u32>,
     /// What those took that have gone, in bytes.
     pub(super) won: usize,
+}
+
+impl Sweep {
+    /// One of the items that have been looked at has this deadline.
+    pub(super) fn tell(&mut self, deadline: u32) {
+        self.due = Some(self.due.map_or(deadline, |due| due.min(deadline)));
+    }
 }
 
 /// What a store has asked for that is under way: a queue, and bytes in a segment of it.
@@ -87,6 +105,8 @@ pub(super) struct State {
     /// What is remembered of what went from the small queue: by the place that its hash chooses.
     pub(super) marks: Rc<Vec<Option<usize>>>,
     pub(super) wanted: Option<Wanted>,
+    /// The item that it is wanted for, if that is there already: it stays, whatever is emptied for it.
+    pub(super) in_hand: Option<usize>,
     pub(super) evicted_active: u64,
     pub(super) reclaimed: u64,
 }
@@ -106,6 +126,7 @@ impl State {
             main_waits: 0,
             marks: Rc::new(vec![None; setting.places]),
             wanted: None,
+            in_hand: None,
             evicted_active: 0,
             reclaimed: 0,
         }

@@ -72,6 +72,7 @@ impl State {
     fn would_open(&self, item: &Item, drain: &Drain) -> bool {
         let queue = match drain.rule {
             _ if item.is_locked => Queue::Pinned,
+            rule if self.in_hand == Some(item.number) => rule.home(),
             Rule::Keep(queue) => queue,
             Rule::Promote | Rule::Again => Queue::Main,
         };
@@ -191,9 +192,12 @@ impl State {
     /// What becomes of the next item of the segment that is being emptied.
     fn empty(&mut self, item: Item, mut drain: Drain, luck: Luck, seen: &mut Choices) -> Stepped {
         let fits = !drain.is_bounded || (drain.kept + item.bytes) * 4 <= drain.may_go * 3;
+        let is_in_hand = self.in_hand == Some(item.number);
         let (queue, hits) = if item.is_locked {
             seen.passed += 1;
             (Some(Queue::Pinned), item.hits)
+        } else if is_in_hand {
+            (Some(drain.rule.home()), item.hits)
         } else if item.is_past(self.now) {
             self.reclaimed += 1;
             seen.expired_in_drain += 1;
@@ -223,7 +227,8 @@ impl State {
             self.drain = Some(drain);
             return self.give_up(&item, is_remembered, seen);
         };
-        let is_for_hits = !item.is_locked && !matches!(drain.rule, Rule::Keep(_));
+        seen.in_hand += u64::from(is_in_hand);
+        let is_for_hits = !item.is_locked && !is_in_hand && !matches!(drain.rule, Rule::Keep(_));
         let Some(place) = self.place(queue, item.bytes, luck, &mut drain) else {
             self.drain = Some(drain);
             return if is_for_hits {

@@ -55,7 +55,7 @@ impl State {
             return Stepped::Reclaimed;
         }
         if let Some(deadline) = item.deadline.filter(|_| !item.is_locked) {
-            sweep.due = Some(sweep.due.map_or(deadline, |due| due.min(deadline)));
+            sweep.tell(deadline);
         }
         sweep.passed += 1;
         self.sweep = Some(sweep);

@@ -173,6 +173,40 @@ fn a_log_weighs_long_records_and_large_values() {
     }
 }
 
+#[test]
+fn a_log_writes_anew_what_no_longer_fits_in_its_place() {
+    let mut in_hand = 0;
+    for asked_of_100 in ASKED {
+        for (locked, expiring_of_100) in [(0, 0), (20, 0), (20, 10)] {
+            let habits = Habits {
+                replaced: Often {
+                    of_1000: 60,
+                    at_once: 1,
+                },
+                retimed: Often {
+                    of_1000: 10 * expiring_of_100,
+                    at_once: 1,
+                },
+                locked: Often {
+                    of_1000: locked,
+                    at_once: 1,
+                },
+                unlocked_of_1000: 2 * locked,
+                expiring_of_100,
+                ticks_max: 800,
+                longer_of_100: 50,
+                ..Habits::TINY
+            }
+            .asked(asked_of_100);
+            let choices = played(&habits, Numbered).choices;
+            assert!(choices.replaced > 100, "{choices:?}");
+            assert_eq!(choices.sooner > 20, expiring_of_100 > 0, "{choices:?}");
+            in_hand += choices.in_hand;
+        }
+    }
+    assert!(in_hand > 20, "{in_hand}");
+}
+
 /// Where large values take what is free, somebody has to wait, and no segment is free for what is locked once in a while.
 #[test]
 fn a_log_does_all_of_it_at_once() {
@@ -187,6 +221,14 @@ fn a_log_does_all_of_it_at_once() {
                 of_1000: 15,
                 at_once: 3,
             },
+            replaced: Often {
+                of_1000: 15,
+                at_once: 2,
+            },
+            retimed: Often {
+                of_1000: 20,
+                at_once: 1,
+            },
             expiring_of_100: 10,
             ticks_max: 800,
             longer_of_100: 30,
@@ -199,7 +241,7 @@ fn a_log_does_all_of_it_at_once() {
         }
         .asked(asked_of_100);
         let choices = played(&habits, Numbered).choices;
-        assert!(choices.slack > 20, "{choices:?}");
+        assert!(choices.slack > 20 && choices.replaced > 50, "{choices:?}");
     }
 }
 

@@ -25,6 +25,10 @@ pub(super) struct Habits {
     pub(super) locked_max: usize,
     pub(super) unlocked_of_1000: u64,
     pub(super) deleted: Often,
+    /// They get another value, or a longer one.
+    pub(super) replaced: Often,
+    /// They get another deadline.
+    pub(super) retimed: Often,
     /// So many are such as went before.
     pub(super) back_of_100: u64,
     /// They are among so many that went last.
@@ -70,6 +74,8 @@ impl Habits {
         locked_max: 100,
         unlocked_of_1000: 0,
         deleted: NEVER,
+        replaced: NEVER,
+        retimed: NEVER,
         back_of_100: 0,
         back_among: 1,
         back_and_gone_of_100: 0,

@@ -1,5 +1,5 @@
-//! A log beside what the policy says: items are stored, one new one after the other, and asked for, locked, taken out, left
-//! to expire and brought again in between.
+//! A log beside what the policy says: items are stored, one new one after the other, and asked for, locked, replaced, taken
+//! out, left to expire and brought again in between.
 //!
 //! Every record is a multiple of 32 bytes long, so that quarters and eighths of what is in a segment are whole. No two items
 //! expire in one tick, and none with a deadline is locked: which of two segments that are due in one tick is swept first is
@@ -11,7 +11,7 @@ use latchd_core::Limits;
 use latchd_core::item::{Cas, ItemHeader};
 use latchd_core::key::Key;
 use latchd_core::stats::Counters;
-use latchd_core::store::{KeyHasher, LogSlot, LogStore, Store};
+use latchd_core::store::{End, KeyHasher, LogSlot, LogStore, Store};
 use latchd_core::time::{Deadline, Tick};
 use latchd_core::value::Value;
 use latchd_harness::stores::{New, Policy, SEGMENTS_IDLE_MAX, Sight, Told};
@@ -22,6 +22,9 @@ use super::habits::{Habits, Often, Outcome};
 
 /// How many numbers back an item is that something is done to, at most.
 const REACH: usize = 500;
+
+/// So many are as good as gone.
+const AT_THE_END: usize = 8;
 
 /// The shortest value: with it a record is 64 bytes long.
 const VALUE_BYTES: usize = 4;
@@ -43,6 +46,8 @@ struct Run<H> {
     deadlines: BTreeSet<u32>,
     /// Where each item was found when it was last known to be carried.
     slots: Vec<Option<LogSlot>>,
+    /// What each was when it was last written.
+    written: Vec<Option<New>>,
     back: u64,
 }
 
@@ -64,6 +69,8 @@ pub(super) fn play<H: KeyHasher>(seed: u64, habits: &Habits, hasher: H) -> Outco
             run.lock(number);
             run.unlock();
             run.delete(number);
+            run.replace(number);
+            run.retime(number);
         }
     }
     run.end()
@@ -97,6 +104,7 @@ impl<H: KeyHasher> Run<H> {
             locked: Vec::new(),
             deadlines: BTreeSet::new(),
             slots: vec![None; habits.items],
+            written: vec![None; habits.items],
             back: 0,
         }
     }
@@ -138,12 +146,10 @@ impl<H: KeyHasher> Run<H> {
         let key = Key::new(&name).expect("a legal key");
         let now = Tick::from_count(self.now);
         let header = ItemHeader {
-            deadline: deadline.map(|tick| Deadline::at(Tick::from_count(tick))),
+            deadline,
             ..ItemHeader::new(Cas::FIRST, now)
         };
-        let setting = self.habits.setting;
-        let idle_bytes = SEGMENTS_IDLE_MAX * setting.segment_bytes + 2 * value_bytes;
-        let is_idle = self.store.usage().held_bytes + idle_bytes < self.habits.memory_bytes;
+        let is_idle = self.is_idle(value_bytes);
         let vacancy = self.store.find(key).expect_err("it is not there");
         let bytes = vec![0; value_bytes];
         let value = Value::Borrowed(&bytes);
@@ -152,29 +158,44 @@ impl<H: KeyHasher> Run<H> {
             .store
             .insert(now, vacancy, key, header, value, counters);
         let slot = stored.expect("N8");
-        let (evicted, missed) = self.store.take_evicted();
-        assert_eq!(missed, 0, "all are told");
-        let evicted: Vec<usize> = evicted
-            .iter()
-            .map(|evicted| {
-                let digits = str::from_utf8(&evicted.key[..8]).expect("digits");
-                digits.parse().expect("a number")
-            })
-            .collect();
+        let new = self.new_at(number, slot);
+        self.look(new, slot, is_idle, Policy::store);
+    }
+
+    /// Whether a store of such a value finds so much room that it does not look for any.
+    fn is_idle(&self, value_bytes: usize) -> bool {
+        let idle_bytes = SEGMENTS_IDLE_MAX * self.habits.setting.segment_bytes + 2 * value_bytes;
+        self.store.usage().held_bytes + idle_bytes < self.habits.memory_bytes
+    }
+
+    /// What has been written there.
+    fn new_at(&self, number: usize, slot: LogSlot) -> New {
         let weight = self.store.item_bytes(slot);
         // What stands in the place of a large value is as long as the shortest.
-        let is_large = value_bytes > setting.segment_bytes / 4;
+        let is_large = self.store.value(slot).len() > self.habits.setting.segment_bytes / 4;
         let bytes = if is_large {
-            self.store.bytes_for(name.len(), VALUE_BYTES)
+            self.store.bytes_for(spell(number).len(), VALUE_BYTES)
         } else {
             weight
         };
-        let new = New {
+        let deadline = self.store.header(slot).deadline;
+        New {
             number,
             bytes,
             weight,
-            deadline,
-        };
+            deadline: deadline.map(|deadline| deadline.tick().count()),
+        }
+    }
+
+    /// Compares what has gone and moved for what was written.
+    fn look(
+        &mut self,
+        new: New,
+        slot: LogSlot,
+        is_idle: bool,
+        written: impl Fn(&mut Policy, New, &Sight<'_>) -> Vec<usize>,
+    ) {
+        let evicted = self.evicted();
         let told = Told {
             evicted: &evicted,
             evicted_active: self.counters.evicted_active,
@@ -186,11 +207,23 @@ impl<H: KeyHasher> Run<H> {
             told: &told,
             has_moved: &|number| find(store, number) != slots[number],
         };
-        for carried in self.policy.store(new, &sight) {
+        for carried in written(&mut self.policy, new, &sight) {
             self.slots[carried] = find(&self.store, carried);
         }
-        self.slots[number] = Some(slot);
+        self.slots[new.number] = Some(slot);
+        self.written[new.number] = Some(new);
         self.gone.extend(evicted);
+    }
+
+    /// What was evicted since this was last asked, in order.
+    fn evicted(&mut self) -> Vec<usize> {
+        let (evicted, missed) = self.store.take_evicted();
+        assert_eq!(missed, 0, "all are told");
+        let numbers = evicted.iter().map(|evicted| {
+            let digits = str::from_utf8(&evicted.key[..8]).expect("digits");
+            digits.parse().expect("a number")
+        });
+        numbers.collect()
     }
 
     fn value_bytes(&mut self) -> usize {
@@ -204,7 +237,7 @@ impl<H: KeyHasher> Run<H> {
         }
     }
 
-    fn deadline(&mut self) -> Option<u32> {
+    fn deadline(&mut self) -> Option<Deadline> {
         if !self.random.chance(self.habits.expiring_of_100, 100) {
             return None;
         }
@@ -213,7 +246,7 @@ impl<H: KeyHasher> Run<H> {
         let taken = u32::try_from(self.deadlines.len()).expect("not so many");
         let deadline = (first..=first + taken).find(|tick| !self.deadlines.contains(tick));
         self.deadlines.extend(deadline);
-        deadline
+        deadline.map(|tick| Deadline::at(Tick::from_count(tick)))
     }
 
     /// Time passes, if that makes a difference.
@@ -296,6 +329,90 @@ impl<H: KeyHasher> Run<H> {
             self.store.remove(slot);
             self.policy.delete(number);
             self.gone.push(number);
+        }
+    }
+
+    fn replace(&mut self, number: usize) {
+        let Often { of_1000, at_once } = self.habits.replaced;
+        if !self.random.chance(of_1000, 1_000) {
+            return;
+        }
+        // Those behind what has gone last are the next to go.
+        let first = match self.gone.last().copied() {
+            Some(gone) if self.random.chance(1, 4) => gone + self.below(AT_THE_END),
+            Some(_) | None => self.near(number),
+        };
+        for chosen in first..first + at_once {
+            if let Some((slot, header)) = self.living(chosen) {
+                self.write_over(chosen, slot, header);
+            }
+        }
+    }
+
+    /// Where an item is that is there and has not expired.
+    fn living(&self, number: usize) -> Option<(LogSlot, ItemHeader)> {
+        let slot = find(&self.store, number)?;
+        let header = self.store.header(slot);
+        let now = Tick::from_count(self.now);
+        let is_past = header
+            .deadline
+            .is_some_and(|deadline| deadline.has_passed(now));
+        (!is_past).then_some((slot, header))
+    }
+
+    /// Gives an item another value, or more of the one that it has.
+    fn write_over(&mut self, number: usize, old: LogSlot, header: ItemHeader) {
+        let now = Tick::from_count(self.now);
+        let more_bytes = STEP_BYTES * (1 + self.below(2));
+        let longer_bytes = self.store.value(old).len() + more_bytes;
+        let may_be_large = self.habits.large_of_1000 > 0;
+        let is_short = longer_bytes <= self.habits.setting.segment_bytes / 4;
+        let is_more = (is_short || may_be_large) && self.random.chance(1, 4);
+        let value_bytes = if is_more {
+            more_bytes
+        } else {
+            self.value_bytes()
+        };
+        let deadline = if header.locked { None } else { self.deadline() };
+        let header = ItemHeader { deadline, ..header };
+        let before = self.written[number].expect("it was written once");
+        let is_idle = self.is_idle(before.weight + value_bytes);
+        let bytes = vec![0; value_bytes];
+        let (store, counters) = (&mut self.store, &mut self.counters);
+        let stored = if is_more {
+            store.extend(now, old, header, &bytes, End::Back, counters)
+        } else {
+            let value = Value::Borrowed(&bytes);
+            store.replace(now, old, header, value, counters)
+        };
+        let slot = stored.expect("N8");
+        let new = self.new_at(number, slot);
+        if !is_more && new.fits_in_place_of(&before) {
+            assert_eq!(slot, old, "N10: {number} was to be replaced in its place");
+            assert_eq!(self.evicted(), [], "N10: nothing goes for that");
+            self.policy.retime(number, new.deadline);
+            self.written[number] = Some(new);
+        } else {
+            self.look(new, slot, is_idle, Policy::replace);
+        }
+    }
+
+    fn retime(&mut self, number: usize) {
+        let Often { of_1000, at_once } = self.habits.retimed;
+        if !self.random.chance(of_1000, 1_000) {
+            return;
+        }
+        let first = self.near(number);
+        for chosen in first..first + at_once {
+            if let Some((slot, header)) = self.living(chosen)
+                && !header.locked
+            {
+                let deadline = self.deadline();
+                self.store
+                    .set_header(slot, ItemHeader { deadline, ..header });
+                let deadline = deadline.map(|deadline| deadline.tick().count());
+                self.policy.retime(chosen, deadline);
+            }
         }
     }
 
