@@ -105,8 +105,14 @@ impl State {
 
     /// A segment is told of a deadline that is earlier than the one that an item had, and so is who sweeps it.
     fn retime(&mut self, number: usize, deadline: Option<u32>, seen: &mut Choices) -> bool {
+        let sooner = |item: &mut Item| {
+            let old = std::mem::replace(&mut item.deadline, deadline);
+            deadline.filter(|new| old.is_none_or(|old| *new < old))
+        };
         if let Some((drain, at)) = self.in_drain(number) {
-            drain.left[at].deadline = deadline;
+            if let Some(new) = sooner(&mut drain.left[at]) {
+                drain.tell(new);
+            }
             return true;
         }
         let Some((queue, segment, at)) = self.find(number) else {
@@ -115,8 +121,7 @@ impl State {
         let Some(of) = self.line_mut(queue).segment_mut(segment) else {
             return false;
         };
-        let old = std::mem::replace(&mut of.item_mut(at).deadline, deadline);
-        let Some(new) = deadline.filter(|new| old.is_none_or(|old| *new < old)) else {
+        let Some(new) = sooner(of.item_mut(at)) else {
             return true;
         };
         seen.sooner += 1;

@@ -27,6 +27,8 @@ pub struct Choices {
     pub slack: u64,
     /// Those of them whose items had been locked.
     pub slack_pinned: u64,
+    /// Those of them, half slack or more, that a crawl has begun with.
+    pub slack_in_crawl: u64,
     /// Items that were carried out of slack segments.
     pub carried: u64,
     /// Segments that were swept.

@@ -139,6 +139,47 @@ impl Course {
         panic!("it goes on and on");
     }
 
+    /// Where it may be when a crawl has done all that it may do.
+    pub(super) fn crawl(self, sight: &Sight<'_>, all: &mut Vec<Self>) {
+        let told = sight.told;
+        // It may have gone on by itself before.
+        let mut left = vec![self];
+        let mut next = 0;
+        while let Some(course) = left.get(next) {
+            let unseen: Vec<_> = course.unseen().collect();
+            left.extend(unseen);
+            next += 1;
+            assert!(next < STEPS_MAX, "it goes on and on");
+        }
+        let mut steps = 0;
+        while let Some(course) = left.pop() {
+            steps += 1;
+            assert!(steps < STEPS_MAX, "it goes on and on");
+            // Nobody waits for a crawl.
+            for luck in course.state.lucks().iter().filter(|luck| !luck.is_short) {
+                let mut next = course.clone();
+                let stepped = next.state.crawl_on(*luck, &mut next.seen);
+                match stepped {
+                    None => {
+                        let numbers = next.state.numbers();
+                        let is_as_seen = numbers.iter().all(|number| {
+                            (sight.has_moved)(*number) == next.carried.contains(number)
+                        });
+                        if is_as_seen && next.state.reclaimed == told.reclaimed {
+                            next.add_to(all);
+                        }
+                    }
+                    Some(Stepped::Carried(number)) => {
+                        next.carried.push(number);
+                        left.push(next);
+                    }
+                    Some(Stepped::Reclaimed | Stepped::Unseen) => left.push(next),
+                    Some(Stepped::Evicted(_) | Stepped::Idle | Stepped::Stuck) => {}
+                }
+            }
+        }
+    }
+
     /// What may be seen next, and where it is then.
     fn sights(&self) -> Vec<(Self, Stepped)> {
         let mut sights = Vec::new();

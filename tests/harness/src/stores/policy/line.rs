@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::New;
+use super::state::earlier;
 
 /// So many parts of a segment tell apart how slack it is.
-const SLACK_PARTS: usize = 16;
+pub(super) const SLACK_PARTS: usize = 16;
 
 /// From so many on it is emptied before anything is given up: a quarter.
-const SLACK_PARTS_WORTH: usize = SLACK_PARTS / 4;
+pub(super) const SLACK_PARTS_WORTH: usize = SLACK_PARTS / 4;
 
 /// An item, as the policy sees it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -94,7 +95,7 @@ impl Segment {
 
     /// It has an item with this deadline.
     pub(super) fn tell(&mut self, deadline: u32) {
-        self.due = Some(self.due.map_or(deadline, |due| due.min(deadline)));
+        self.due = Some(earlier(self.due, deadline));
     }
 
     pub(super) fn item_mut(&mut self, at: usize) -> &mut Item {

@@ -38,7 +38,11 @@
 //! changed, it may be that the log has begun with a segment by then, or looked at an item, or not. Those from which
 //! what is seen later does not follow are dropped; when none is left, N10 is broken.
 //!
-//! Nothing is said of when a log makes room and how much, nor of flushes, crawls, and limits that change; and nothing of two deadlines in one tick, or the deadline of an item that is locked.
+//! **Crawls.** A crawl sweeps all segments that are due, the one that is being emptied as well. With the time that it has left
+//! it brings together what is in segments that are half slack or more, the slackest first; but while a segment is emptied
+//! to give something up, it does not.
+//!
+//! Nothing is said of when a log makes room and how much, nor of flushes, crawls that have little time, and limits that change; and nothing of two deadlines in one tick, or the deadline of an item that is locked.
 
 mod change;
 mod choices;
@@ -173,6 +177,21 @@ impl Policy {
         self.each(sight.told, |course, all| course.follow(sight, None, all));
         self.is_idle &= sight.told.is_idle;
         self.changes.push(change);
+        self.carried()
+    }
+
+    /// A crawl came by, and had time for all that it may do. Returns what it has carried elsewhere.
+    ///
+    /// # Panics
+    /// N10.
+    pub fn crawl(&mut self, sight: &Sight<'_>) -> Vec<usize> {
+        self.catch_up();
+        self.each(sight.told, |course, all| course.crawl(sight, all));
+        self.carried()
+    }
+
+    /// What was carried elsewhere, and has not been asked for yet.
+    fn carried(&mut self) -> Vec<usize> {
         let courses = self.hypotheses.iter_mut();
         courses
             .flat_map(|course| course.carried.drain(..))

@@ -57,6 +57,21 @@ pub(super) struct Drain {
     pub(super) is_bounded: bool,
     /// The segment that is kept for what is carried is taken.
     pub(super) has_opened: bool,
+    /// As of any segment: a crawl sweeps it all the same.
+    pub(super) due: Option<u32>,
+    pub(super) is_swept: bool,
+}
+
+impl Drain {
+    /// It has an item with this deadline.
+    pub(super) fn tell(&mut self, deadline: u32) {
+        self.due = Some(earlier(self.due, deadline));
+    }
+}
+
+/// The earlier of two deadlines.
+pub(super) fn earlier(due: Option<u32>, deadline: u32) -> u32 {
+    due.map_or(deadline, |due| due.min(deadline))
 }
 
 /// The segment that is being swept is marked; this is how far.
@@ -73,7 +88,7 @@ pub(super) struct Sweep {
 impl Sweep {
     /// One of the items that have been looked at has this deadline.
     pub(super) fn tell(&mut self, deadline: u32) {
-        self.due = Some(self.due.map_or(deadline, |due| due.min(deadline)));
+        self.due = Some(earlier(self.due, deadline));
     }
 }
 

@@ -2,7 +2,7 @@
 //! or done with.
 
 use super::choices::Choices;
-use super::line::{Item, Slack};
+use super::line::{Item, SLACK_PARTS, SLACK_PARTS_WORTH, Slack};
 use super::state::{Drain, HITS_MAX, Queue, Rule, State};
 
 /// New items may have one in so many bytes.
@@ -81,12 +81,8 @@ impl State {
 
     /// The next step.
     pub(super) fn step(&mut self, luck: Luck, seen: &mut Choices) -> Stepped {
-        if let Some(mut drain) = self.drain.take() {
-            let Some(item) = drain.left.pop_front() else {
-                self.end_drain(&drain, seen);
-                return Stepped::Unseen;
-            };
-            return self.empty(item, drain, luck, seen);
+        if let Some(drain) = self.drain.take() {
+            return self.drain_on(drain, luck, seen);
         }
         if let Some(sweep) = self.sweep.take() {
             return self.sweep_on(sweep, seen);
@@ -94,7 +90,7 @@ impl State {
         if !self.has_swept && self.begin_sweep() {
             return Stepped::Unseen;
         }
-        if let Some((queue, segment)) = self.slackest() {
+        if let Some((queue, segment)) = self.slackest(SLACK_PARTS_WORTH) {
             let rule = match queue {
                 Queue::Small | Queue::Main => Rule::Keep(queue),
                 Queue::Pinned => Rule::Again,
@@ -114,6 +110,43 @@ impl State {
         };
         self.take_turn(queue, luck, seen);
         Stepped::Unseen
+    }
+
+    /// The next step of a crawl that has time for all that it may do; `None` if that is done.
+    pub(super) fn crawl_on(&mut self, luck: Luck, seen: &mut Choices) -> Option<Stepped> {
+        if let Some(sweep) = self.sweep.take() {
+            return Some(self.sweep_on(sweep, seen));
+        }
+        if self.begin_sweep() {
+            return Some(Stepped::Unseen);
+        }
+        match self.drain.take() {
+            Some(drain) if matches!(drain.rule, Rule::Keep(_)) => {
+                Some(self.drain_on(drain, luck, seen))
+            }
+            Some(drain) => {
+                self.drain = Some(drain);
+                None
+            }
+            None => {
+                let (queue, segment) = self.slackest(SLACK_PARTS / 2)?;
+                let home = match queue {
+                    Queue::Small => Queue::Small,
+                    Queue::Main | Queue::Pinned => Queue::Main,
+                };
+                seen.slack_in_crawl += 1;
+                self.begin_drain((queue, segment), Rule::Keep(home), true);
+                Some(Stepped::Unseen)
+            }
+        }
+    }
+
+    fn drain_on(&mut self, mut drain: Drain, luck: Luck, seen: &mut Choices) -> Stepped {
+        let Some(item) = drain.left.pop_front() else {
+            self.end_drain(&drain, seen);
+            return Stepped::Unseen;
+        };
+        self.empty(item, drain, luck, seen)
     }
 
     /// Whose turn it is to give up its oldest segment.
@@ -163,8 +196,8 @@ impl State {
         }
     }
 
-    /// The segment that is slackest, and of those the one that has been so for longest.
-    fn slackest(&self) -> Option<At> {
+    /// The segment that is slackest, if it is so much at least; and of those the one that has been so for longest.
+    fn slackest(&self, parts_min: usize) -> Option<At> {
         let all = Queue::ELSEWHERE.into_iter().flat_map(|queue| {
             let sealed = self.line(queue).sealed().iter().enumerate();
             sealed.filter_map(move |(at, segment)| Some((segment.slack?, (queue, at))))
@@ -173,12 +206,15 @@ impl State {
             let by_parts = other.parts.cmp(&one.parts);
             by_parts.then(one.before.cmp(&other.before))
         };
-        all.min_by(first).map(|(_, at)| at)
+        let slackest = all.min_by(first);
+        let slackest = slackest.filter(|(slack, _)| slack.parts >= parts_min);
+        slackest.map(|(_, at)| at)
     }
 
     fn begin_drain(&mut self, (queue, segment): At, rule: Rule, is_bounded: bool) {
         let segment = self.withdraw(queue, segment);
         let may_go = segment.live() - segment.locked();
+        let due = segment.due;
         self.drain = Some(Drain {
             rule,
             left: segment.into_items(),
@@ -186,6 +222,8 @@ impl State {
             may_go,
             is_bounded,
             has_opened: false,
+            due,
+            is_swept: false,
         });
     }
 

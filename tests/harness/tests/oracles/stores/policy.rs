@@ -174,6 +174,35 @@ fn a_log_weighs_long_records_and_large_values() {
 }
 
 #[test]
+fn a_log_is_crawled() {
+    let (mut in_sweep, mut slack) = (0, 0);
+    for asked_of_100 in ASKED {
+        for (expiring_of_100, deleted, locked) in [(20, 0, 0), (0, 40, 0), (20, 40, 20)] {
+            let habits = Habits {
+                crawled_of_1000: 50,
+                expiring_of_100,
+                ticks_max: 800,
+                deleted: Often {
+                    of_1000: deleted,
+                    at_once: 8,
+                },
+                locked: Often {
+                    of_1000: locked,
+                    at_once: 6,
+                },
+                unlocked_of_1000: 5 * locked,
+                ..Habits::TINY
+            }
+            .asked(asked_of_100);
+            let choices = played(&habits, Numbered).choices;
+            in_sweep += choices.expired_in_sweep;
+            slack += choices.slack_in_crawl;
+        }
+    }
+    assert!(in_sweep > 1_000 && slack > 40, "{in_sweep}, {slack}");
+}
+
+#[test]
 fn a_log_writes_anew_what_no_longer_fits_in_its_place() {
     let mut in_hand = 0;
     for asked_of_100 in ASKED {

@@ -29,6 +29,7 @@ pub(super) struct Habits {
     pub(super) replaced: Often,
     /// They get another deadline.
     pub(super) retimed: Often,
+    pub(super) crawled_of_1000: u64,
     /// So many are such as went before.
     pub(super) back_of_100: u64,
     /// They are among so many that went last.
@@ -76,6 +77,7 @@ impl Habits {
         deleted: NEVER,
         replaced: NEVER,
         retimed: NEVER,
+        crawled_of_1000: 0,
         back_of_100: 0,
         back_among: 1,
         back_and_gone_of_100: 0,

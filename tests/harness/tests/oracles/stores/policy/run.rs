@@ -26,6 +26,9 @@ const REACH: usize = 500;
 /// So many are as good as gone.
 const AT_THE_END: usize = 8;
 
+/// More than there are at a time.
+const ALL: usize = 1_000_000;
+
 /// The shortest value: with it a record is 64 bytes long.
 const VALUE_BYTES: usize = 4;
 
@@ -71,6 +74,7 @@ pub(super) fn play<H: KeyHasher>(seed: u64, habits: &Habits, hasher: H) -> Outco
             run.delete(number);
             run.replace(number);
             run.retime(number);
+            run.crawl();
         }
     }
     run.end()
@@ -196,12 +200,7 @@ impl<H: KeyHasher> Run<H> {
         written: impl Fn(&mut Policy, New, &Sight<'_>) -> Vec<usize>,
     ) {
         let evicted = self.evicted();
-        let told = Told {
-            evicted: &evicted,
-            evicted_active: self.counters.evicted_active,
-            reclaimed: self.counters.reclaimed,
-            is_idle,
-        };
+        let told = self.told(&evicted, is_idle);
         let (store, slots) = (&self.store, &self.slots);
         let sight = Sight {
             told: &told,
@@ -213,6 +212,15 @@ impl<H: KeyHasher> Run<H> {
         self.slots[new.number] = Some(slot);
         self.written[new.number] = Some(new);
         self.gone.extend(evicted);
+    }
+
+    const fn told<'a>(&self, evicted: &'a [usize], is_idle: bool) -> Told<'a> {
+        Told {
+            evicted,
+            evicted_active: self.counters.evicted_active,
+            reclaimed: self.counters.reclaimed,
+            is_idle,
+        }
     }
 
     /// What was evicted since this was last asked, in order.
@@ -413,6 +421,25 @@ impl<H: KeyHasher> Run<H> {
                 let deadline = deadline.map(|deadline| deadline.tick().count());
                 self.policy.retime(chosen, deadline);
             }
+        }
+    }
+
+    /// A crawl comes by that has time for all that it may do.
+    fn crawl(&mut self) {
+        if !self.random.chance(self.habits.crawled_of_1000, 1_000) {
+            return;
+        }
+        let now = Tick::from_count(self.now);
+        self.store.crawl(now, ALL, &mut self.counters);
+        assert_eq!(self.evicted(), [], "N10: a crawl gives nothing up");
+        let told = self.told(&[], false);
+        let (store, slots) = (&self.store, &self.slots);
+        let sight = Sight {
+            told: &told,
+            has_moved: &|number| find(store, number) != slots[number],
+        };
+        for carried in self.policy.crawl(&sight) {
+            self.slots[carried] = find(&self.store, carried);
         }
     }
 
