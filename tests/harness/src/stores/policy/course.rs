@@ -141,7 +141,6 @@ impl Course {
 
     /// Where it may be when a crawl has done all that it may do.
     pub(super) fn crawl(self, sight: &Sight<'_>, all: &mut Vec<Self>) {
-        let told = sight.told;
         // It may have gone on by itself before.
         let mut left = vec![self];
         let mut next = 0;
@@ -151,6 +150,15 @@ impl Course {
             next += 1;
             assert!(next < STEPS_MAX, "it goes on and on");
         }
+        for course in left {
+            course.crawl_at_once(sight, all);
+        }
+    }
+
+    /// Where it may be when the crawl is all that it has done.
+    fn crawl_at_once(self, sight: &Sight<'_>, all: &mut Vec<Self>) {
+        let told = sight.told;
+        let mut left = vec![self];
         let mut steps = 0;
         while let Some(course) = left.pop() {
             steps += 1;

@@ -1,6 +1,7 @@
 //! How a log looks for what has expired.
 
 use super::choices::Choices;
+use super::line::Item;
 use super::state::{Drain, Queue, State, Sweep};
 use super::step::Stepped;
 
@@ -40,7 +41,7 @@ impl State {
     }
 
     /// Looks at the next item of the segment that is being swept.
-    pub(super) fn sweep_on(&mut self, mut sweep: Sweep, seen: &mut Choices) -> Stepped {
+    pub(super) fn sweep_on(&mut self, sweep: Sweep, seen: &mut Choices) -> Stepped {
         if let Some(mut drain) = self.drain.take_if(|drain| drain.is_swept) {
             let stepped = self.sweep_drain(sweep, &mut drain, seen);
             self.drain = Some(drain);
@@ -59,35 +60,35 @@ impl State {
             }
             return self.end_sweep(&sweep, seen);
         };
-        if item.is_past(self.now) && !item.is_locked {
-            sweep.won += item.weight;
-            let at = sweep.passed;
-            self.sweep = Some(sweep);
-            self.reclaimed += 1;
-            seen.expired_in_sweep += 1;
-            if let Some((queue, segment)) = place {
-                self.take_out(queue, segment, at);
-            }
-            return Stepped::Reclaimed;
+        let at = sweep.passed;
+        let stepped = self.sweep_past(sweep, &item, seen);
+        if stepped == Stepped::Reclaimed
+            && let Some((queue, segment)) = place
+        {
+            self.take_out(queue, segment, at);
         }
-        if let Some(deadline) = item.deadline.filter(|_| !item.is_locked) {
-            sweep.tell(deadline);
-        }
-        sweep.passed += 1;
-        self.sweep = Some(sweep);
-        Stepped::Unseen
+        stepped
     }
 
     /// Looks at the next item that is left of the segment that is being emptied.
-    fn sweep_drain(&mut self, mut sweep: Sweep, drain: &mut Drain, seen: &mut Choices) -> Stepped {
-        let Some(item) = drain.left.get(sweep.passed) else {
+    fn sweep_drain(&mut self, sweep: Sweep, drain: &mut Drain, seen: &mut Choices) -> Stepped {
+        let at = sweep.passed;
+        let Some(item) = drain.left.get(at) else {
             drain.is_swept = false;
             drain.due = sweep.due;
             return self.end_sweep(&sweep, seen);
         };
+        let stepped = self.sweep_past(sweep, item, seen);
+        if stepped == Stepped::Reclaimed {
+            drain.left.remove(at);
+        }
+        stepped
+    }
+
+    /// Passes an item, or counts it as one that goes.
+    fn sweep_past(&mut self, mut sweep: Sweep, item: &Item, seen: &mut Choices) -> Stepped {
         if item.is_past(self.now) && !item.is_locked {
             sweep.won += item.weight;
-            drain.left.remove(sweep.passed);
             self.sweep = Some(sweep);
             self.reclaimed += 1;
             seen.expired_in_sweep += 1;

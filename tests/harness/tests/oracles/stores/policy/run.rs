@@ -6,6 +6,7 @@
 //! nobody's rule.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use latchd_core::Limits;
 use latchd_core::item::{Cas, ItemHeader};
@@ -14,9 +15,8 @@ use latchd_core::stats::Counters;
 use latchd_core::store::{End, KeyHasher, LogSlot, LogStore, Store};
 use latchd_core::time::{Deadline, Tick};
 use latchd_core::value::Value;
-use latchd_harness::stores::{New, Policy, SEGMENTS_IDLE_MAX, Sight, Told};
-
 use latchd_harness::random::Random;
+use latchd_harness::stores::{New, Policy, SEGMENTS_IDLE_MAX, Sight, Told};
 
 use super::habits::{Habits, Often, Outcome};
 
@@ -121,6 +121,15 @@ impl<H: KeyHasher> Run<H> {
     /// One of the numbers before `number`.
     fn near(&mut self, number: usize) -> usize {
         number - self.below(REACH).min(number)
+    }
+
+    /// Those that something is done to which happens so often: none, or neighbours of one of the numbers before `number`.
+    fn neighbours(&mut self, often: Often, number: usize) -> Range<usize> {
+        if !self.random.chance(often.of_1000, 1_000) {
+            return 0..0;
+        }
+        let first = self.near(number);
+        first..first + often.at_once
     }
 
     /// An item that went and is to come again.
@@ -285,12 +294,7 @@ impl<H: KeyHasher> Run<H> {
     }
 
     fn lock(&mut self, number: usize) {
-        let Often { of_1000, at_once } = self.habits.locked;
-        if !self.random.chance(of_1000, 1_000) {
-            return;
-        }
-        let first = self.near(number);
-        for chosen in first..first + at_once {
+        for chosen in self.neighbours(self.habits.locked, number) {
             if let Some(slot) = find(&self.store, chosen)
                 && self.locked.len() < self.habits.locked_max
                 && self.store.header(slot).deadline.is_none()
@@ -319,12 +323,7 @@ impl<H: KeyHasher> Run<H> {
     }
 
     fn delete(&mut self, number: usize) {
-        let Often { of_1000, at_once } = self.habits.deleted;
-        if !self.random.chance(of_1000, 1_000) {
-            return;
-        }
-        let first = self.near(number);
-        for chosen in first..first + at_once {
+        for chosen in self.neighbours(self.habits.deleted, number) {
             self.remove(chosen);
         }
     }
@@ -406,12 +405,7 @@ impl<H: KeyHasher> Run<H> {
     }
 
     fn retime(&mut self, number: usize) {
-        let Often { of_1000, at_once } = self.habits.retimed;
-        if !self.random.chance(of_1000, 1_000) {
-            return;
-        }
-        let first = self.near(number);
-        for chosen in first..first + at_once {
+        for chosen in self.neighbours(self.habits.retimed, number) {
             if let Some((slot, header)) = self.living(chosen)
                 && !header.locked
             {
