@@ -146,9 +146,9 @@ impl Course {
         let mut next = 0;
         while let Some(course) = left.get(next) {
             let unseen: Vec<_> = course.unseen().collect();
-            unseen
-                .into_iter()
-                .for_each(|course| course.add_to(&mut left));
+            for course in unseen {
+                course.add_to(&mut left);
+            }
             next += 1;
             assert!(next < STEPS_MAX, "it goes on and on");
         }
