@@ -348,10 +348,11 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
         firsts.into_iter().flatten().min()
     }
 
-    /// Remembers what is given up, as long as that takes no memory from anything else.
-    fn remember(&mut self, hash: u64) {
+    /// Remembers what is given up, as long as nobody is short of the memory that this takes.
+    pub(super) fn remember(&mut self, hash: u64) {
         let bucket = self.index.bucket(hash);
-        if self.fits(self.ghost.note_bytes(hash, bucket)) {
+        let bytes = self.ghost.note_bytes(hash, bucket);
+        if bytes == 0 || self.has_memory_left(bytes) {
             self.ghost.note(hash, bucket);
         }
     }

@@ -821,6 +821,44 @@ fn nothing_is_remembered_when_nothing_is_left() {
     assert_eq!(bench.store.ghost.held_bytes(), 0);
 }
 
+/// All memory of a full store is in segments, and what goes leaves its mark all the same: the table has all of its parts
+/// when everything has been replaced a few times.
+#[test]
+fn a_full_store_has_room_for_all_marks() {
+    for memory_bytes in [1 << 20, 4 << 20] {
+        let hasher = SipHash::new([3, 4]);
+        let limits = limits(memory_bytes);
+        let mut bench = Bench::of(LogStore::with_segments(&limits, hasher, 4 << 10));
+        let items = 3 * memory_bytes / 128;
+        for number in 0..items {
+            bench.put(&name(number), header(), &[7; 100]).unwrap();
+        }
+        let store = &bench.store;
+        let least_bytes = store.index.buckets() * 16;
+        let held_bytes = store.ghost.held_bytes();
+        assert!(held_bytes >= least_bytes, "{held_bytes} of {least_bytes}");
+        store.check();
+    }
+}
+
+/// A mark in a part of the table that is there needs no memory: it is left however full the store is.
+#[test]
+fn a_mark_that_needs_no_memory_is_left_without_any() {
+    let mut bench = Bench::new(1 << 20);
+    for number in 0..20_000 {
+        bench.put(&name(number), header(), &[7; 100]).unwrap();
+    }
+    bench.store.bytes_max = bench.store.held_bytes() - 1;
+    assert!(!bench.store.fits(0));
+    for number in 1..1_000_u64 {
+        let hash = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let bucket = bench.store.index.bucket(hash);
+        assert_eq!(bench.store.ghost.note_bytes(hash, bucket), 0);
+        bench.store.remember(hash);
+        assert!(bench.store.ghost.remembers(hash, bucket));
+    }
+}
+
 /// What is there all the time is listed once, also if the index shrinks between two pages and the next one begins in the
 /// middle of a bucket.
 #[test]
