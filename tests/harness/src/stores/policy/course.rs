@@ -180,10 +180,12 @@ impl Course {
                         }
                     }
                     Some(Stepped::Carried(number)) => {
-                        next.carried.push(number);
-                        left.push(next);
+                        if (sight.has_moved)(number) {
+                            next.carried.push(number);
+                            next.add_to(&mut left);
+                        }
                     }
-                    Some(Stepped::Reclaimed | Stepped::Unseen) => left.push(next),
+                    Some(Stepped::Reclaimed | Stepped::Unseen) => next.add_to(&mut left),
                     Some(Stepped::Evicted(_) | Stepped::Idle | Stepped::Stuck) => {}
                 }
             }

@@ -23,6 +23,9 @@ use super::habits::{Habits, Often, Outcome};
 /// How many numbers back an item is that something is done to, at most.
 const REACH: usize = 500;
 
+/// Nothing comes again before so many have gone: a part of the table of marks may have found no memory until then.
+const GONE_FIRST: usize = 1_000;
+
 /// So many are as good as gone.
 const AT_THE_END: usize = 8;
 
@@ -135,7 +138,8 @@ impl<H: KeyHasher> Run<H> {
     /// An item that went and is to come again.
     fn that_went(&mut self) -> Option<usize> {
         let among = self.gone.len().min(self.habits.back_among);
-        if among == 0 || !self.random.chance(self.habits.back_of_100, 100) {
+        let is_early = self.gone.len() < GONE_FIRST;
+        if among == 0 || is_early || !self.random.chance(self.habits.back_of_100, 100) {
             return None;
         }
         let at = self.gone.len() - 1 - self.below(among);
