@@ -213,10 +213,7 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
     /// Whether `bytes` more may be allocated for what nobody waits for: once a spare segment is given back, if as many are free
     /// as are wanted. Else a full store, whose memory is all in segments, would never have any for that.
     pub(super) fn has_memory_left(&mut self, bytes: usize) -> bool {
-        while !self.fits(bytes)
-            && self.log.spare() > KEPT_TO_CARRY
-            && self.free_segments() >= FREE_WANTED
-        {
+        if !self.fits(bytes) && self.free_segments() >= FREE_WANTED {
             self.log.give_back();
         }
         self.fits(bytes)
