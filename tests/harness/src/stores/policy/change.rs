@@ -16,6 +16,8 @@ pub(super) enum Change {
     Retime(usize, Option<u32>),
     /// An item that is there was written anew.
     Replace(New),
+    /// All that is there was flushed.
+    Flush,
     Now(u32),
 }
 
@@ -70,6 +72,10 @@ impl State {
             Change::Delete(number) => self.take(*number).is_some(),
             Change::Retime(number, deadline) => self.retime(*number, *deadline, seen),
             Change::Replace(new) => self.replace(new, seen),
+            Change::Flush => {
+                self.flush();
+                true
+            }
             Change::Now(now) => {
                 self.now = *now;
                 true
@@ -101,6 +107,30 @@ impl State {
         self.push(wanted.queue, Item::new(new, old.hits, old.is_locked));
         seen.replaced += 1;
         true
+    }
+
+    /// What is being emptied has nothing left. What is being swept is swept to its end, and once more for what had been passed.
+    fn flush(&mut self) {
+        for queue in [Queue::Small, Queue::Main, Queue::Pinned] {
+            self.seal(queue);
+            for segment in self.line_mut(queue).sealed_mut().split_off(0) {
+                let passed = match &mut self.sweep {
+                    Some(sweep) if segment.is_swept => {
+                        let passed = segment.items()[..sweep.passed].iter();
+                        let passed = passed.map(|item| item.weight).sum();
+                        sweep.won += segment.weight() - passed;
+                        passed
+                    }
+                    Some(_) | None => segment.weight(),
+                };
+                if passed > 0 {
+                    self.flushed = Some(passed);
+                }
+            }
+        }
+        if let Some(drain) = &mut self.drain {
+            drain.left.clear();
+        }
     }
 
     /// A segment is told of a deadline that is earlier than the one that an item had, and so is who sweeps it.

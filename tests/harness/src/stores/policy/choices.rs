@@ -39,6 +39,8 @@ pub struct Choices {
     pub expired_in_sweep: u64,
     /// Expired items that were come by when their segment was emptied.
     pub expired_in_drain: u64,
+    /// Times that all that flushes had left behind was swept.
+    pub flushed: u64,
     /// Items with a large value that went.
     pub large: u64,
     /// Items that were written anew, since another value did not fit in the place of theirs.

@@ -112,6 +112,11 @@ impl Segment {
         self.items.iter().position(|item| item.number == number)
     }
 
+    /// What is alive in it takes so much, in bytes, large values included.
+    pub(super) const fn weight(&self) -> usize {
+        self.weight
+    }
+
     /// What is alive in it, in bytes.
     pub(super) fn live(&self) -> usize {
         self.items.iter().map(|item| item.bytes).sum()

@@ -27,6 +27,9 @@
 //! reclaimed. If that was less than a quarter of a segment, none is swept until one was emptied. What is come across in a
 //! segment that is emptied and has expired goes as well.
 //!
+//! **Flushes.** What is flushed is gone at once, and counted nowhere. Its segments are swept before anything else is done, the oldest
+//! first, those of the small queue before those of the main one.
+//!
 //! **Other values.** One that takes the same room stands in the place of the old one, and nothing goes for it. Else the item
 //! is written anew, with its hits: in the small queue if it was there, and in the main one if not. It stays meanwhile: where
 //! its segment is emptied for it, it is carried on in its queue. Of an earlier deadline its segment is told.
@@ -42,7 +45,9 @@
 //! it brings together what is in segments that are half slack or more, the slackest first; but while a segment is emptied
 //! to give something up, it does not.
 //!
-//! Nothing is said of when a log makes room and how much, nor of flushes, crawls that have little time, and limits that change; and nothing of two deadlines in one tick, or the deadline of an item that is locked.
+//! Nothing is said of when a log makes room and how much, nor of flushes where something is locked, or between which a crawl
+//! comes by, of crawls that have little time, and of limits that change; and nothing of two deadlines in one tick, or the
+//! deadline of an item that is locked.
 
 mod change;
 mod choices;
@@ -211,6 +216,11 @@ impl Policy {
     /// An item has another deadline, and stands where it stood.
     pub fn retime(&mut self, number: usize, deadline: Option<u32>) {
         self.changes.push(Change::Retime(number, deadline));
+    }
+
+    /// All that is there was flushed, and nothing of it was locked.
+    pub fn flush(&mut self) {
+        self.changes.push(Change::Flush);
     }
 
     /// An item was taken out.

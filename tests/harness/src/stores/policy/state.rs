@@ -109,6 +109,8 @@ pub(super) struct State {
     pub(super) small: Line,
     pub(super) main: Line,
     pub(super) pinned: Line,
+    /// There are segments that a flush has left behind: what the last of them takes that has not been swept, in bytes.
+    pub(super) flushed: Option<usize>,
     pub(super) drain: Option<Drain>,
     pub(super) sweep: Option<Sweep>,
     /// A sweep has won little, and no segment was emptied since.
@@ -134,6 +136,7 @@ impl State {
             small: Line::default(),
             main: Line::default(),
             pinned: Line::default(),
+            flushed: None,
             drain: None,
             sweep: None,
             has_swept: false,

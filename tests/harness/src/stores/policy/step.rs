@@ -87,7 +87,7 @@ impl State {
         if let Some(sweep) = self.sweep.take() {
             return self.sweep_on(sweep, seen);
         }
-        if !self.has_swept && self.begin_sweep() {
+        if self.sweep_flushed(seen) || !self.has_swept && self.begin_sweep() {
             return Stepped::Unseen;
         }
         if let Some((queue, segment)) = self.slackest(SLACK_PARTS_WORTH) {

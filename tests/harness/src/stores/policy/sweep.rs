@@ -40,6 +40,17 @@ impl State {
         is_due
     }
 
+    /// Sweeps all segments that a flush has left behind, if there are any, to the last of them. All of it goes, and none of that
+    /// is counted.
+    pub(super) fn sweep_flushed(&mut self, seen: &mut Choices) -> bool {
+        let Some(won) = self.flushed.take() else {
+            return false;
+        };
+        self.has_swept = won * SWEEP_WORTH < self.setting.segment_bytes;
+        seen.flushed += 1;
+        true
+    }
+
     /// Looks at the next item of the segment that is being swept.
     pub(super) fn sweep_on(&mut self, sweep: Sweep, seen: &mut Choices) -> Stepped {
         if let Some(mut drain) = self.drain.take_if(|drain| drain.is_swept) {

@@ -202,6 +202,35 @@ fn a_log_is_crawled() {
     assert!(in_sweep > 1_000 && slack > 40, "{in_sweep}, {slack}");
 }
 
+/// Little memory, since nothing is seen until it is full again: until then the log may have come anywhere.
+#[test]
+fn a_log_is_flushed() {
+    for asked_of_100 in [0, 20] {
+        for (expiring_of_100, deleted, large_of_1000) in [(0, 0, 0), (10, 60, 20)] {
+            let habits = Habits {
+                items: 6_000,
+                memory_bytes: 24 << 10,
+                flushed_of_1000: 3,
+                expiring_of_100,
+                ticks_max: 300,
+                deleted: Often {
+                    of_1000: deleted,
+                    at_once: 7,
+                },
+                large_of_1000,
+                setting: Setting {
+                    may_be_short: large_of_1000 > 0,
+                    ..Habits::TINY.setting
+                },
+                ..Habits::TINY
+            }
+            .asked(asked_of_100);
+            let choices = played(&habits, Numbered).choices;
+            assert!(choices.flushed > 5, "{choices:?}");
+        }
+    }
+}
+
 #[test]
 fn a_log_writes_anew_what_no_longer_fits_in_its_place() {
     let (mut in_hand, mut sooner) = (0, 0);

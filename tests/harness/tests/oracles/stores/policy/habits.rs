@@ -30,6 +30,8 @@ pub(super) struct Habits {
     /// They get another deadline.
     pub(super) retimed: Often,
     pub(super) crawled_of_1000: u64,
+    /// Where nothing is locked, and nothing crawled.
+    pub(super) flushed_of_1000: u64,
     /// So many are such as went before.
     pub(super) back_of_100: u64,
     /// They are among so many that went last.
@@ -78,6 +80,7 @@ impl Habits {
         replaced: NEVER,
         retimed: NEVER,
         crawled_of_1000: 0,
+        flushed_of_1000: 0,
         back_of_100: 0,
         back_among: 1,
         back_and_gone_of_100: 0,

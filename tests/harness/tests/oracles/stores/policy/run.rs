@@ -78,6 +78,7 @@ pub(super) fn play<H: KeyHasher>(seed: u64, habits: &Habits, hasher: H) -> Outco
             run.replace(number);
             run.retime(number);
             run.crawl();
+            run.flush();
         }
     }
     run.end()
@@ -438,6 +439,14 @@ impl<H: KeyHasher> Run<H> {
         };
         for carried in self.policy.crawl(&sight) {
             self.slots[carried] = find(&self.store, carried);
+        }
+    }
+
+    fn flush(&mut self) {
+        let of_1000 = self.habits.flushed_of_1000;
+        if of_1000 > 0 && self.random.chance(of_1000, 1_000) {
+            self.store.clear();
+            self.policy.flush();
         }
     }
 
