@@ -226,7 +226,7 @@ fn a_log_is_flushed() {
             }
             .asked(asked_of_100);
             let choices = played(&habits, Numbered).choices;
-            assert!(choices.flushed > 5, "{choices:?}");
+            assert!(choices.flushed > 2, "{choices:?}");
         }
     }
 }
