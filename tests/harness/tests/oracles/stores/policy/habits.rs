@@ -90,8 +90,8 @@ impl Habits {
         large_of_1000: 0,
     };
 
-    /// The same, 63 of them in a segment. What goes is remembered where that takes no memory from anything else: a few
-    /// segments of this size are enough.
+    /// The same, 63 of them in a segment. What goes is remembered where nobody is short of the memory for that: a few segments of
+    /// this size are enough.
     pub(super) const SMALL: Self = Self {
         memory_bytes: 256 << 10,
         setting: Setting {
