@@ -159,13 +159,9 @@ fn a_log_weighs_long_records_and_large_values() {
         for large_of_1000 in [0, 20] {
             let habits = Habits {
                 longer_of_100: 50,
-                large_of_1000,
-                setting: Setting {
-                    may_be_short: large_of_1000 > 0,
-                    ..Habits::TINY.setting
-                },
                 ..Habits::TINY
             }
+            .large(large_of_1000)
             .asked(asked_of_100);
             let choices = played(&habits, Numbered).choices;
             assert_eq!(choices.large > 50, large_of_1000 > 0, "{choices:?}");
@@ -217,13 +213,9 @@ fn a_log_is_flushed() {
                     of_1000: deleted,
                     at_once: 7,
                 },
-                large_of_1000,
-                setting: Setting {
-                    may_be_short: large_of_1000 > 0,
-                    ..Habits::TINY.setting
-                },
                 ..Habits::TINY
             }
+            .large(large_of_1000)
             .asked(asked_of_100);
             let choices = played(&habits, Numbered).choices;
             assert!(choices.flushed > 2, "{choices:?}");
@@ -291,13 +283,9 @@ fn a_log_does_all_of_it_at_once() {
             expiring_of_100: 10,
             ticks_max: 800,
             longer_of_100: 30,
-            large_of_1000: 20,
-            setting: Setting {
-                may_be_short: true,
-                ..Habits::TINY.setting
-            },
             ..Habits::TINY
         }
+        .large(20)
         .asked(asked_of_100);
         let choices = played(&habits, Numbered).choices;
         assert!(choices.slack > 20 && choices.replaced > 50, "{choices:?}");
@@ -317,13 +305,9 @@ fn a_log_makes_room_while_somebody_waits_for_it() {
             },
             locked_max,
             unlocked_of_1000: 150,
-            large_of_1000: 20,
-            setting: Setting {
-                may_be_short: true,
-                ..Habits::TINY.setting
-            },
             ..Habits::TINY
         }
+        .large(20)
         .asked(asked_of_100);
         crowded += played(&habits, Numbered).choices.crowded;
     }

@@ -102,14 +102,27 @@ impl Habits {
         ..Self::TINY
     };
 
+    /// With so many large values. What is free goes to them, so somebody may have to wait.
+    pub(super) const fn large(self, of_1000: u64) -> Self {
+        Self {
+            large_of_1000: of_1000,
+            ..self.short_if(of_1000 > 0)
+        }
+    }
+
     /// With so many that are asked for while a hundred are stored. Where it is as many as that, hardly any room is left once in
     /// a while, since all of a segment was hit.
     pub(super) const fn asked(self, of_100: u64) -> Self {
-        let may_be_short = self.setting.may_be_short || of_100 >= 100;
         Self {
             asked_of_100: of_100,
+            ..self.short_if(of_100 >= 100)
+        }
+    }
+
+    const fn short_if(self, may_be_short: bool) -> Self {
+        Self {
             setting: Setting {
-                may_be_short,
+                may_be_short: self.setting.may_be_short || may_be_short,
                 ..self.setting
             },
             ..self
