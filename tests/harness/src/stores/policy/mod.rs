@@ -27,8 +27,8 @@
 //! reclaimed. If that was less than a quarter of a segment, none is swept until one was emptied. What is come across in a
 //! segment that is emptied and has expired goes as well.
 //!
-//! **Flushes.** What is flushed is gone at once, and counted nowhere. Its segments are swept before anything else is done, the oldest
-//! first, those of the small queue before those of the main one.
+//! **Flushes.** What is flushed is gone at once, and counted nowhere. When what was under way is done, its segments are swept before
+//! another one is emptied, the oldest first, those of the small queue before those of the main one.
 //!
 //! **Other values.** One that takes the same room stands in the place of the old one, and nothing goes for it. Else the item
 //! is written anew, with its hits: in the small queue if it was there, and in the main one if not. It stays meanwhile: where
