@@ -1,6 +1,6 @@
 //! A server behind a TCP address, and servers started for a test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::transcript::{Dialect, End};
 const DUE: Duration = Duration::from_secs(10);
 /// How long we listen for bytes that should not come.
 const NOT_DUE: Duration = Duration::from_millis(60);
-/// How long a server has to notice that a client is gone, before another client speaks.
-const NOTICE: Duration = Duration::from_millis(60);
-/// The same for yrmcds, which releases what the dead held when it comes to it.
-const NOTICE_YRMCDS: Duration = Duration::from_secs(1);
+/// How often a server is asked whether it has seen the end of a connection.
+const ASKED_EACH: Duration = Duration::from_millis(1);
+/// How long yrmcds is given to release the locks of a closed connection. No reply of it shows when it has.
+const YRMCDS_UNLOCKS: Duration = Duration::from_secs(1);
 /// How long a started server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
@@ -34,8 +34,11 @@ const LATE: Duration = Duration::from_millis(5);
 pub struct SocketPeer<K = ()> {
     address: SocketAddr,
     streams: BTreeMap<char, TcpStream>,
+    /// The connections whose half we have closed.
+    half_closed: BTreeSet<char>,
     due: Duration,
-    notice: Duration,
+    /// How long the server is given to see the end of a connection, if its count of connections does not tell.
+    notice: Option<Duration>,
     _keeper: K,
 }
 
@@ -43,12 +46,12 @@ impl<K> SocketPeer<K> {
     /// Plays against the server at `address`, which runs as long as `keeper` is there.
     #[must_use]
     pub fn new(address: SocketAddr, keeper: K) -> Self {
-        let streams = BTreeMap::new();
         Self {
             address,
-            streams,
+            streams: BTreeMap::new(),
+            half_closed: BTreeSet::new(),
             due: DUE,
-            notice: NOTICE,
+            notice: None,
             _keeper: keeper,
         }
     }
@@ -59,6 +62,42 @@ impl<K> SocketPeer<K> {
     pub const fn with_due(mut self, due: Duration) -> Self {
         self.due = due;
         self
+    }
+
+    /// The same with this much time for the server to see the end of a connection. Without it the server is asked
+    /// how many connections it counts.
+    #[must_use]
+    pub const fn with_notice(mut self, notice: Duration) -> Self {
+        self.notice = Some(notice);
+        self
+    }
+
+    /// Waits until the server counts no connection but ours that are open: it has seen the end of all others.
+    ///
+    /// # Errors
+    /// It cannot be asked, or counts more for longer than bytes may be due.
+    fn await_ends(&self) -> io::Result<()> {
+        if let Some(notice) = self.notice {
+            std::thread::sleep(notice);
+            return Ok(());
+        }
+        let open = self.streams.len() - self.half_closed.len();
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(self.due))?;
+        let deadline = Instant::now() + self.due;
+        loop {
+            let counted = count_connections(&mut stream)?;
+            // The one that asks is counted, too.
+            if counted <= open + 1 {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let what =
+                    format!("the server counts {counted} connections, of which {open} are open");
+                return Err(io::Error::other(what));
+            }
+            std::thread::sleep(ASKED_EACH);
+        }
     }
 
     fn stream(&mut self, conn: char) -> io::Result<&mut TcpStream> {
@@ -72,6 +111,22 @@ impl<K> SocketPeer<K> {
             }
         }
     }
+}
+
+/// Asks the server how many connections there are.
+fn count_connections(stream: &mut TcpStream) -> io::Result<usize> {
+    stream.write_all(b"stats\r\n")?;
+    let (mut said, mut chunk) = (Vec::new(), [0; 16 << 10]);
+    while !said.ends_with(b"END\r\n") {
+        match stream.read(&mut chunk)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            length => said.extend_from_slice(&chunk[..length]),
+        }
+    }
+    String::from_utf8_lossy(&said)
+        .lines()
+        .find_map(|line| line.strip_prefix("STAT curr_connections ")?.parse().ok())
+        .ok_or_else(|| io::Error::other("the server does not say how many connections there are"))
 }
 
 impl<K> Peer for SocketPeer<K> {
@@ -115,18 +170,24 @@ impl<K> Peer for SocketPeer<K> {
     fn end(&mut self, conn: char, how: End) -> io::Result<()> {
         match how {
             End::Close => drop(self.streams.remove(&conn)),
-            // The server may have closed before us.
-            End::HalfClose => drop(self.stream(conn)?.shutdown(Shutdown::Write)),
+            End::HalfClose => {
+                // The server may have closed before us.
+                drop(self.stream(conn)?.shutdown(Shutdown::Write));
+                self.half_closed.insert(conn);
+            }
             End::Reset => {
                 if let Some(stream) = self.streams.remove(&conn) {
                     SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
                 }
             }
         }
-        if how != End::HalfClose || self.streams.len() > 1 {
-            std::thread::sleep(self.notice);
+        if how != End::HalfClose {
+            self.half_closed.remove(&conn);
+        } else if self.streams.len() == 1 {
+            // There is no other client to see what the end changes.
+            return Ok(());
         }
-        Ok(())
+        self.await_ends()
     }
 
     fn wait(&mut self, span: Duration) {
@@ -146,7 +207,8 @@ pub struct ServerProcess {
     child: Child,
     /// Its own folder, if it needs one; goes with it.
     folder: Option<PathBuf>,
-    notice: Duration,
+    /// See [`SocketPeer::with_notice`].
+    notice: Option<Duration>,
 }
 
 impl ServerProcess {
@@ -205,7 +267,7 @@ impl ServerProcess {
             command.arg("-f").arg(config);
             Ok((command, Some(folder)))
         })?;
-        server.notice = NOTICE_YRMCDS;
+        server.notice = Some(YRMCDS_UNLOCKS);
         Ok(server)
     }
 
@@ -230,7 +292,7 @@ impl ServerProcess {
             address,
             child,
             folder,
-            notice: NOTICE,
+            notice: None,
         };
         let deadline = Instant::now() + START;
         while TcpStream::connect(address).is_err() {
