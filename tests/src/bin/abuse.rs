@@ -1,8 +1,9 @@
 //! Attacks a server and says who was held up by it.
 //!
-//! `abuse [NAME…] [--without NAME] [--latchd PATH] [--peer PATH] [--quick] [--trials N]` plays the attacks of these
+//! `abuse [NAME…] [--without NAME] [--latchd PATH] [--peer PATH] [--quick] [--trials N] [--slack N]` plays the attacks of these
 //! names, or all of them (but one), on servers of its own, and prints a row for each. With `--peer`, memcached is attacked in the
-//! same way where that can be. `--quick` takes small stores and short spans.
+//! same way where that can be. `--quick` takes small stores and short spans. `--slack N` multiplies each time limit by N (1),
+//! for a machine that other programs use as well.
 //!
 //! A row past its limits is played again, up to `--trials N` times (3): what a busy machine does by
 //! chance it does not do each time, and before each how quiet the machine is is measured anew. The
@@ -16,12 +17,12 @@ use std::time::Duration;
 use latchd_tests::abuse::attacks::hold_elsewhere;
 use latchd_tests::abuse::{ATTACKS, Attack, Kind, Outcome, QUIET, Quiet, Setting, Stage};
 
-const USAGE: &str =
-    "usage: abuse [NAME…] [--without NAME] [--latchd PATH] [--peer PATH] [--quick] [--trials N]";
+const USAGE: &str = "usage: abuse [NAME…] [--without NAME] [--latchd PATH] [--peer PATH] [--quick] [--trials N] [--slack N]";
 
 struct Arguments {
     names: Vec<String>,
     trials: usize,
+    slack: u32,
     setting: Setting,
 }
 
@@ -35,7 +36,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
         span: Duration::from_secs(3),
     };
     let mut names = Vec::new();
-    let mut trials = 3;
+    let (mut trials, mut slack) = (3, 1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--latchd" => setting.latchd = words.next()?.into(),
@@ -46,6 +47,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
             }
             "--peer" => setting.peer = Some(words.next()?.into()),
             "--trials" => trials = words.next()?.parse().ok().filter(|trials| *trials > 0)?,
+            "--slack" => slack = words.next()?.parse().ok().filter(|slack| *slack > 0)?,
             "--quick" => {
                 (setting.items, setting.locks) = (100_000, 50_000);
                 setting.span = Duration::from_secs(1);
@@ -57,6 +59,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
     Some(Arguments {
         names,
         trials,
+        slack,
         setting,
     })
 }
@@ -94,10 +97,14 @@ fn play_all(arguments: &Arguments) -> Vec<&'static str> {
     let Arguments {
         names,
         trials,
+        slack,
         setting,
     } = arguments;
     let is_chosen = |attack: &Attack| names.is_empty() || names.iter().any(|n| n == attack.name);
-    let mut quiet = Quiet::default();
+    let mut quiet = Quiet {
+        slack: *slack,
+        ..Quiet::default()
+    };
     let mut failed = Vec::new();
     measure_quiet(setting, &mut quiet);
     for attack in ATTACKS.iter().filter(|attack| is_chosen(attack)) {
