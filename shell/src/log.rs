@@ -21,8 +21,11 @@ pub(crate) use self::form::{Form, JsonEvents};
 /// How many lines may wait to be written. A line is a few hundred bytes.
 const LINES_MAX: usize = 4096;
 
-/// How long the end of the program waits for its last lines.
-const LAST_LINES: Duration = Duration::from_millis(500);
+/// How long the end of the server waits until its last lines are written: a busy disk may take seconds for one.
+pub(crate) const LAST_LINES: Duration = Duration::from_secs(5);
+
+/// How long a failed assertion waits until its reason is written. Other threads go on meanwhile.
+pub(crate) const LAST_REASON: Duration = Duration::from_millis(500);
 
 /// How often a message is tried again that must be heard.
 const RETRY: Duration = Duration::from_millis(5);
@@ -92,9 +95,9 @@ impl Log {
         self.insist(Message::Reopen, Instant::now() + LAST_LINES);
     }
 
-    /// Waits until what was handed over is written, but not for long: the program ends.
-    pub(crate) fn flush(&self) {
-        let deadline = Instant::now() + LAST_LINES;
+    /// Waits until all lines that were handed over are written, `within` this time at most: the program ends.
+    pub(crate) fn flush(&self, within: Duration) {
+        let deadline = Instant::now() + within;
         let (tell, told) = sync_channel(1);
         if self.insist(Message::Flush(tell), deadline) {
             // Nothing depends on it: what is not written by now is lost.
@@ -212,7 +215,7 @@ mod tests {
         let log = start(&path);
         log.say("one\n");
         log.say("two\n");
-        log.flush();
+        log.flush(LAST_LINES);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
         std::fs::remove_file(&path).unwrap();
     }
@@ -222,11 +225,11 @@ mod tests {
         let (path, moved) = (temporary_path("moved"), temporary_path("moved.1"));
         let log = start(&path);
         log.say("old\n");
-        log.flush();
+        log.flush(LAST_LINES);
         std::fs::rename(&path, &moved).unwrap();
         log.reopen();
         log.say("new\n");
-        log.flush();
+        log.flush(LAST_LINES);
         assert_eq!(std::fs::read_to_string(&moved).unwrap(), "old\n");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
         std::fs::remove_file(&path).unwrap();
@@ -239,7 +242,7 @@ mod tests {
         for _ in 0..10 * LINES_MAX {
             log.say("a line for nobody\n");
         }
-        log.flush();
+        log.flush(LAST_LINES);
         assert_eq!(log.dropped().load(Ordering::Relaxed), 10 * LINES_MAX as u64);
     }
 }

@@ -166,7 +166,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
             ExitCode::from(EXIT_OS_ERROR)
         }
     };
-    log.flush();
+    log.flush(log::LAST_LINES);
     code
 }
 
@@ -362,7 +362,7 @@ fn stop_at_panic(log: Log) {
             let _ = write!(reason, "\n{backtrace}");
         }
         log.tell("ERROR", reason.trim_end());
-        log.flush();
+        log.flush(log::LAST_REASON);
         std::process::exit(EXIT_SOFTWARE);
     }));
 }
