@@ -1,6 +1,6 @@
 //! What the stores take by themselves: no wire, no engine, no lock, no socket.
 //!
-//! `cargo bench -p latchd-bench -- LogStore` runs what there is for the production store in seconds;
+//! `cargo bench -p latchd-bench --features store -- LogStore` runs what there is for the production store in seconds;
 //! without a name the reference is measured too, which takes long, since its deletes walk. Each row is one operation on a store of so many items with keys of 32 bytes, the keys in
 //! no order. To make a key and to choose it is part of every figure: `key` says what of it.
 //!
