@@ -27,8 +27,13 @@ const TICK_BYTES_MAX: usize = 4 << 20;
 /// they have waited for.
 const WAITS_BYTES_MAX: usize = 16_384 * 384;
 
-/// As many items as a shard should have at most.
-const ITEMS: usize = 4_000_000;
+/// How many items are stored, if `LATCHD_ITEMS` does not say. A shard should have at most 4,000,000.
+const ITEMS: usize = 500_000;
+
+fn items() -> usize {
+    let told = std::env::var("LATCHD_ITEMS").ok();
+    told.map_or(ITEMS, |told| told.parse().expect("LATCHD_ITEMS is a number"))
+}
 
 /// Looks on while calls are made.
 #[derive(Debug, Default)]
@@ -121,11 +126,12 @@ impl Bench {
 #[test]
 fn no_call_takes_or_gives_much_with_millions_of_items() {
     let _alone = alone();
+    let items = items();
     let mut bench = Bench::new(400 << 20);
-    for number in 0..ITEMS {
+    for number in 0..items {
         bench.store(number, Exptime::Never);
     }
-    assert_eq!(bench.core.store().usage().items, ITEMS);
+    assert_eq!(bench.core.store().usage().items, items);
     bench.watch.judge("filling", CALL_BYTES_MAX);
     let now = Instant::from_millis(bench.now_ms);
     let core = &mut bench.core;
@@ -137,7 +143,7 @@ fn no_call_takes_or_gives_much_with_millions_of_items() {
     bench.tick();
     assert!(bench.core.store().usage().held_bytes < 4 << 20);
     bench.watch.judge("ticks after it", TICK_BYTES_MAX);
-    for number in 0..ITEMS {
+    for number in 0..items {
         bench.store(number, Exptime::In { seconds: 10 });
     }
     bench.watch.judge("filling again", CALL_BYTES_MAX);
@@ -152,11 +158,13 @@ fn no_call_takes_or_gives_much_with_millions_of_items() {
 #[test]
 fn no_call_takes_or_gives_much_where_each_evicts() {
     let _alone = alone();
-    let mut bench = Bench::new(64 << 20);
-    for number in 0..ITEMS / 2 {
+    // A quarter of what they take, so that most of them evict.
+    let items = items() / 2;
+    let mut bench = Bench::new(items * 16);
+    for number in 0..items {
         bench.store(number, Exptime::Never);
     }
-    assert!(bench.core.store().usage().items < ITEMS / 2);
+    assert!(bench.core.store().usage().items < items);
     bench.watch.judge("evicting", CALL_BYTES_MAX);
 }
 

@@ -1,6 +1,6 @@
 //! The engine against the oracle, on random sequences of operations.
 //!
-//! `LATCHD_SEQUENCES` says how many sequences each property plays (40 000 if it is not set), and
+//! `LATCHD_SEQUENCES` says how many sequences each property plays (16,000 if it is not set), and
 //! `LATCHD_SEED` where their random numbers start.
 
 use std::num::NonZero;
@@ -59,7 +59,7 @@ fn check_on_all_cores<P: Testable + Clone + Send + Sync>(property: &P) {
 
 /// The same with one in so many sequences.
 fn check_with_fewer<P: Testable + Clone + Send + Sync>(property: &P, one_in: u64) {
-    let sequences = number_from("LATCHD_SEQUENCES", 40_000).div_ceil(PARTS * one_in);
+    let sequences = number_from("LATCHD_SEQUENCES", 16_000).div_ceil(PARTS * one_in);
     let seed = number_from("LATCHD_SEED", 1).wrapping_mul(1_000);
     let next_part = AtomicU64::new(0);
     thread::scope(|scope| {
