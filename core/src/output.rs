@@ -57,6 +57,17 @@ struct Shared {
     /// How many bytes of `copied` stand before it, those included that have been taken out.
     at: usize,
     value: Bytes,
+    /// How long it was before any of it was taken out: so much memory is kept for its sake.
+    whole_bytes: usize,
+}
+
+/// A value that an output keeps in memory together with others: the store, other outputs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SharedValue {
+    /// The same for all that keep the value, and for no other value meanwhile.
+    pub id: usize,
+    /// How much memory it takes, in bytes.
+    pub bytes: usize,
 }
 
 impl Output {
@@ -92,14 +103,39 @@ impl Output {
 
     /// Appends a value without copying it, unless it would be one chunk too many (P3).
     pub fn push_shared(&mut self, value: Bytes) {
+        let whole_bytes = value.len();
+        self.push_rest(value, whole_bytes);
+    }
+
+    /// Appends the rest of a value that takes `whole_bytes` of memory.
+    fn push_rest(&mut self, value: Bytes, whole_bytes: usize) {
         if self.shared.len() >= SHARED_MAX {
             return self.extend_from_slice(&value);
         }
         if !value.is_empty() {
             self.shared_bytes += value.len();
             let at = self.copied.len();
-            self.shared.push_back(Shared { at, value });
+            self.shared.push_back(Shared {
+                at,
+                value,
+                whole_bytes,
+            });
         }
+    }
+
+    /// The values that are kept for it, in order; the same value may come several times.
+    pub fn shared_values(&self) -> impl Iterator<Item = SharedValue> + Clone {
+        self.shared.iter().map(|shared| SharedValue {
+            // Its end stays where it is while its beginning is taken out.
+            id: shared.value.as_ptr_range().end.addr(),
+            bytes: shared.whole_bytes,
+        })
+    }
+
+    /// How much memory the copied bytes take, in bytes.
+    #[must_use]
+    pub fn copied_room(&self) -> usize {
+        self.copied.capacity()
     }
 
     /// Appends a value: a large one without copying it, if it is shared with the store.
@@ -128,11 +164,16 @@ impl Output {
             // What has been taken out is not to be kept for the sake of what comes now.
             self.clear();
         }
-        for Shared { at, value } in other.shared.drain(..) {
+        for Shared {
+            at,
+            value,
+            whole_bytes,
+        } in other.shared.drain(..)
+        {
             let before = other.copied.get(other.taken..at).unwrap_or_default();
             self.copied.extend_from_slice(before);
             other.taken = at;
-            self.push_shared(value);
+            self.push_rest(value, whole_bytes);
         }
         let rest = other.copied.get(other.taken..).unwrap_or_default();
         self.copied.extend_from_slice(rest);
@@ -161,11 +202,14 @@ impl Output {
     /// each. No chunk is empty.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let mut from = self.taken;
-        let shared = self.shared.iter().flat_map(move |Shared { at, value }| {
-            let before = self.copied.get(from..*at).unwrap_or_default();
-            from = *at;
-            [before, value.as_ref()]
-        });
+        let shared = self
+            .shared
+            .iter()
+            .flat_map(move |Shared { at, value, .. }| {
+                let before = self.copied.get(from..*at).unwrap_or_default();
+                from = *at;
+                [before, value.as_ref()]
+            });
         let last = self.shared.back().map_or(self.taken, |shared| shared.at);
         let rest = self.copied.get(last..).unwrap_or_default();
         shared.chain([rest]).filter(|chunk| !chunk.is_empty())
@@ -185,7 +229,7 @@ impl Output {
         if bytes >= self.len() {
             return self.clear();
         }
-        while let Some(Shared { at, value }) = self.shared.front_mut() {
+        while let Some(Shared { at, value, .. }) = self.shared.front_mut() {
             let before = *at - self.taken;
             if bytes < before {
                 break;
@@ -320,6 +364,22 @@ mod tests {
             }
             Vec::from(out) == plain
         }
+    }
+
+    #[test]
+    fn a_value_is_the_same_for_all_outputs_and_as_large_however_much_was_sent() {
+        let value = Bytes::from(vec![b'v'; 10]);
+        let (mut one, mut other) = (Output::new(), Output::new());
+        one.extend_from_slice(b"ab");
+        one.push_shared(value.clone());
+        one.advance(7);
+        other.append(&mut one);
+        one.push_shared(value);
+        one.push_shared(Bytes::from(vec![b'v'; 10]));
+        let seen: Vec<_> = other.shared_values().chain(one.shared_values()).collect();
+        assert_eq!(seen[0], seen[1]);
+        assert_eq!(seen[0].bytes, 10);
+        assert_ne!(seen[1], seen[2]);
     }
 
     #[test]
