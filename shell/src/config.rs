@@ -55,12 +55,12 @@ pub struct Config {
     pub locks_per_connection_max: usize,
     /// What may be kept of requests that are not whole yet, over all connections, in bytes; past it,
     /// those that have most are closed. `None` is a quarter of
-    /// [`memory_bytes_max`](Self::memory_bytes_max), and at least 16 MiB and two of the largest values.
+    /// [`memory_bytes_max`](Self::memory_bytes_max), and at least 128 MiB and two of the largest values.
     /// `-o read_buf_mem_limit`.
     pub unfinished_bytes_max: Option<usize>,
-    /// What may wait to be sent, over all connections, in bytes, whether or not it is shared with the
-    /// items; past it, those for which most waits are closed. `None` is half of
-    /// [`memory_bytes_max`](Self::memory_bytes_max), and at least 32 MiB and two of the largest values.
+    /// The memory that replies may take until their clients read them, over all connections, in bytes; past it, the
+    /// connections that take most are closed. A value that several of them are sent is counted once. `None` is half of
+    /// [`memory_bytes_max`](Self::memory_bytes_max), and at least 64 MiB and two of the largest values.
     /// `-o resp_obj_mem_limit`.
     pub unsent_bytes_max: Option<usize>,
     /// What may wait for one who watches, in bytes, from 1 KiB to 64 MiB; what does not fit is counted and
@@ -232,13 +232,13 @@ impl Config {
     /// [`Self::unfinished_bytes_max`], its default worked out.
     pub(crate) fn unfinished_bytes_max(&self) -> usize {
         self.unfinished_bytes_max
-            .unwrap_or_else(|| self.share(4, 16 << 20))
+            .unwrap_or_else(|| self.share(4, 128 << 20))
     }
 
     /// [`Self::unsent_bytes_max`], its default worked out.
     pub(crate) fn unsent_bytes_max(&self) -> usize {
         self.unsent_bytes_max
-            .unwrap_or_else(|| self.share(2, 32 << 20))
+            .unwrap_or_else(|| self.share(2, 64 << 20))
     }
 
     fn share(&self, divisor: usize, bytes_min: usize) -> usize {

@@ -19,6 +19,7 @@
 //!   one at a time.
 
 use std::fmt;
+use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use crate::backend::{Backend, Visit};
-use crate::budget::Holder;
+use crate::budget::{Budget, Charge, Holder};
 use crate::connection_stats::Traffic;
 use crate::headroom;
 use crate::input::Input;
@@ -99,15 +100,6 @@ pub(crate) enum Kept {
     Output,
 }
 
-/// So much is kept for a client, in bytes.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct KeptBytes {
-    /// Room for what it has not finished.
-    pub(crate) input: usize,
-    /// What it has not taken, shared with the store or not.
-    pub(crate) output: usize,
-}
-
 /// What is kept for a client between two turns, laid open.
 #[cfg(feature = "verify")]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -120,7 +112,7 @@ pub struct Buffers {
     pub is_collecting: bool,
     /// What the socket has not taken, in bytes.
     pub pending_bytes: usize,
-    /// The most that this was since it was last empty, in bytes.
+    /// The room that the copied part of it takes, in bytes.
     pub pending_room: usize,
     /// Its last request has been executed: nothing is left but to send.
     pub has_left: bool,
@@ -131,6 +123,22 @@ impl From<Errno> for End {
         match errno {
             Errno::NOMEM => Self::NoRoom(Kept::Input),
             errno => Self::Failed(errno),
+        }
+    }
+}
+
+impl End {
+    /// Whether the client may still be sending, and was told why it is closed.
+    pub(crate) fn may_be_unread(&self) -> bool {
+        match self {
+            Self::Protocol | Self::NoRoom(Kept::Input) => true,
+            Self::PeerClosed
+            | Self::Failed(_)
+            | Self::Misunderstood(_)
+            | Self::Idle
+            | Self::NoHandshake
+            | Self::NoRoom(Kept::Output)
+            | Self::Shutdown => false,
         }
     }
 }
@@ -164,10 +172,10 @@ pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
     wire: Connection,
     input: Input,
     pending: Output,
-    /// As much as was ever in `pending` since it was empty, in bytes: so much room it has.
-    pending_bytes: usize,
-    /// What the budgets know of.
-    pub(crate) charged: KeptBytes,
+    /// What the budget of requests counts for it.
+    charged_input: Charge,
+    /// What the budget of replies counts for it.
+    charged_output: Charge,
     waits_for: EventFlags,
     /// Where others see what it does.
     entry: Arc<Entry>,
@@ -200,8 +208,8 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             wire,
             input: Input::new(),
             pending: Output::new(),
-            pending_bytes: 0,
-            charged: KeptBytes::default(),
+            charged_input: Charge::default(),
+            charged_output: Charge::default(),
             waits_for: READABLE,
             entry,
             last_active: now,
@@ -216,16 +224,37 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         self.number
     }
 
-    /// So much is kept for it now.
-    pub(crate) fn kept_bytes(&self) -> KeptBytes {
-        let (begun, unsent) = self.transport.kept_bytes();
-        KeptBytes {
-            input: self.input.room() + begun,
-            output: self.pending_bytes + unsent,
+    /// Tells the budgets how much memory it takes now. Returns the clients that are to be closed for it: for
+    /// requests, and for replies.
+    #[inline]
+    pub(crate) fn charge(
+        &mut self,
+        holder: Holder,
+        unfinished: &Budget,
+        unsent: &Budget,
+    ) -> (Vec<Holder>, Vec<Holder>) {
+        let (begun, unsent_records) = self.transport.kept_bytes();
+        let input = self.input.room() + begun;
+        let output = self.pending.copied_room() + unsent_records;
+        let values = self.pending.shared_values();
+        (
+            unfinished.charge(holder, &mut self.charged_input, input, iter::empty()),
+            unsent.charge(holder, &mut self.charged_output, output, values),
+        )
+    }
+
+    /// Tells the budgets that it takes no memory any more.
+    pub(crate) fn discharge(&mut self, holder: Holder, unfinished: &Budget, unsent: &Budget) {
+        for (budget, charged) in [
+            (unfinished, &mut self.charged_input),
+            (unsent, &mut self.charged_output),
+        ] {
+            // Less memory closes no client.
+            let _ = budget.charge(holder, charged, 0, iter::empty());
         }
     }
 
-    /// The same, laid open for a proof.
+    /// The memory that it takes, laid open for a proof.
     #[cfg(feature = "verify")]
     pub(crate) fn buffers(&self) -> Buffers {
         Buffers {
@@ -233,7 +262,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             input_room: self.input.room(),
             is_collecting: self.input.is_collecting(),
             pending_bytes: self.pending.len(),
-            pending_room: self.pending_bytes,
+            pending_room: self.pending.copied_room(),
             has_left: self.session.is_none(),
         }
     }
@@ -370,6 +399,16 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         self.transport.is_handshaking()
     }
 
+    /// Whether its end was its own wish.
+    pub(crate) fn has_left(&self) -> bool {
+        self.wire.has_left()
+    }
+
+    /// Its socket, without what was kept for it. To be called when it is released.
+    pub(crate) fn into_transport(self) -> Transport<S> {
+        self.transport
+    }
+
     /// Says why, as far as there are words for it, that it is about to be dropped.
     pub(crate) fn say_goodbye(&mut self) {
         if self.pending.is_empty() {
@@ -461,7 +500,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             Sent::Enough => return Ok(Next::Turn),
             Sent::Full => return Ok(Next::Output),
         }
-        (self.pending, self.pending_bytes) = (Output::new(), 0);
+        self.pending = Output::new();
         if self.session.is_none() {
             return Ok(Next::End(End::Protocol));
         }
@@ -553,7 +592,6 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
                 self.pending.try_append(turn.output).ok()
             })
             .ok_or(Errno::NOMEM)?;
-            self.pending_bytes = self.pending_bytes.max(self.pending.len());
         }
         Ok(sent)
     }
@@ -596,7 +634,6 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
             return Next::End(Errno::NOMEM.into());
         }
         self.pending.extend_from_slice(rest);
-        self.pending_bytes = self.pending_bytes.max(self.pending.len());
         Next::Output
     }
 

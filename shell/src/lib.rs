@@ -58,6 +58,8 @@ mod health;
 #[cfg(feature = "server")]
 mod input;
 #[cfg(feature = "server")]
+mod lingering;
+#[cfg(feature = "server")]
 mod listen;
 mod listen_address;
 #[cfg(feature = "server")]

@@ -22,7 +22,7 @@ use crate::mailbox::{Mailbox, Message};
 use crate::passwords::Passwords;
 use crate::roster::Roster;
 use crate::shards::{Shards, shard_count};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::channel::{Receiver, Sender, bounded};
 use crate::tls::Keys;
 use crate::waiters::Waiters;
@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) unfinished: Budget,
     /// What clients have not taken.
     pub(crate) unsent: Budget,
+    /// How many sockets of closed clients are kept until those have read why ([`crate::lingering`]).
+    pub(crate) lingering: AtomicUsize,
     pub(crate) is_stopping: AtomicBool,
     /// When the items were last told that time has passed, in milliseconds.
     pub(crate) ticked_ms: AtomicU64,
@@ -122,6 +124,7 @@ impl Shared {
             watch: Watch::new(config.watcher_bytes_max),
             unfinished: Budget::new(config.unfinished_bytes_max()),
             unsent: Budget::new(config.unsent_bytes_max()),
+            lingering: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
             ticked_ms: AtomicU64::new(clock.now().as_millis()),
             mailboxes,
@@ -173,10 +176,10 @@ impl Shared {
                 let mut lines = self
                     .connection_stats
                     .general_lines(&self.config, &self.clock);
-                let (count, bytes) = self.unsent.held_now();
+                let (count, bytes) = self.unsent.kept_now();
                 lines.push(line("response_obj_count", count));
                 lines.push(line("response_obj_bytes", bytes));
-                let (count, bytes) = self.unfinished.held_now();
+                let (count, bytes) = self.unfinished.kept_now();
                 lines.push(line("read_buf_count", count));
                 lines.push(line("read_buf_bytes", bytes));
                 lines.push(line("read_buf_bytes_free", 0));

@@ -69,7 +69,9 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
             } else {
                 TICK
             };
-        let is_swept = shared.config.idle_timeout.is_some() || shared.keys.is_some();
+        let is_swept = shared.config.idle_timeout.is_some()
+            || shared.keys.is_some()
+            || shared.lingering.load(Ordering::Relaxed) > 0;
         if is_swept && swept.elapsed() >= SWEEP {
             swept = Instant::now();
             for mailbox in &*shared.mailboxes {

@@ -36,10 +36,9 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use crate::budget::Holder;
-use crate::connection::{
-    ClientConn, ENDING, End, IN_TURN, Kept, KeptBytes, Next, READABLE, is_ending,
-};
+use crate::connection::{ClientConn, ENDING, End, IN_TURN, Kept, Next, READABLE, is_ending};
 use crate::input::INPUT_BYTES;
+use crate::lingering::Lingering;
 use crate::mailbox::{Arrival, Message};
 use crate::outbox::Outbox;
 use crate::shards::ShardSession;
@@ -84,6 +83,7 @@ pub(crate) struct Worker {
     records: Records,
     /// Whose handshake goes on, perhaps, and since when; in the order of their coming.
     handshakes: VecDeque<(Instant, Name)>,
+    lingering: Lingering,
     now: Instant,
     /// Which turns are measured.
     sampler: Sampler,
@@ -97,6 +97,10 @@ enum Name {
         slot: usize,
         /// Of the connection id, the lowest 30 bits (V3).
         tag: u32,
+    },
+    /// A socket whose client was closed.
+    Lingering {
+        place: usize,
     },
 }
 
@@ -126,6 +130,7 @@ impl Worker {
             outbox: Outbox::new(),
             records: Records::default(),
             handshakes: VecDeque::new(),
+            lingering: Lingering::default(),
             sampler: Sampler::default(),
         })
     }
@@ -140,6 +145,8 @@ impl Worker {
         for slot in self.slots(|_| true) {
             self.end(slot, &End::Shutdown);
         }
+        let ended = self.lingering.end_all();
+        self.count_lingering_ended(ended);
         result
     }
 
@@ -182,6 +189,11 @@ impl Worker {
     fn wake(&mut self, event: Event) {
         match Name::decode(event.data) {
             Name::Mailbox => self.read_mail(),
+            Name::Lingering { place } => {
+                if self.lingering.drain(place, &mut self.input) {
+                    self.count_lingering_ended(1);
+                }
+            }
             name @ Name::Client { .. } => {
                 let ready = event.flags;
                 self.have_turn(name, FIRST_TURN, |client, turn| client.advance(ready, turn));
@@ -285,7 +297,7 @@ impl Worker {
         if wanted == READABLE && client.watches() {
             self.settle(slot, name);
         }
-        self.charge(slot, ClientConn::kept_bytes);
+        self.charge(slot);
     }
 
     /// A client watches: it is told where that is, and has news sent if there is some already.
@@ -300,25 +312,20 @@ impl Worker {
         }
     }
 
-    /// Tells the budgets how much is kept for a client, and ends whoever holds too much then.
-    fn charge(&mut self, slot: usize, kept: impl FnOnce(&ClientConn) -> KeptBytes) {
+    /// Tells the budgets how much memory a client takes, and closes the clients that take too much then.
+    #[inline]
+    fn charge(&mut self, slot: usize) {
         let Some(client) = self.clients.get_mut(slot) else {
             return;
         };
-        let kept = kept(client);
-        if kept == client.charged {
-            // Of most clients nothing is kept between two requests.
-            return;
-        }
         let holder = Holder {
             worker: self.index,
             name: Name::client(slot, client.number()).encode().u64(),
         };
-        let charged = &mut client.charged;
-        let unfinished = &self.shared.unfinished;
-        let unsent = &self.shared.unsent;
-        let inputs = unfinished.charge(holder, &mut charged.input, kept.input);
-        let outputs = unsent.charge(holder, &mut charged.output, kept.output);
+        let Shared {
+            unfinished, unsent, ..
+        } = &*self.shared;
+        let (inputs, outputs) = client.charge(holder, unfinished, unsent);
         for holder in inputs {
             self.close_for_room(holder, Kept::Input);
         }
@@ -363,7 +370,13 @@ impl Worker {
             let traffic = self.shared.connection_stats.traffic(self.index);
             self.clients[slot].refuse(traffic, &mut self.records);
         }
-        self.charge(slot, |_| KeptBytes::default());
+        let holder = Holder {
+            worker: self.index,
+            name: Name::client(slot, self.clients[slot].number())
+                .encode()
+                .u64(),
+        };
+        self.clients[slot].discharge(holder, &self.shared.unfinished, &self.shared.unsent);
         if self.shared.watch.wanted().contain(Topic::Connections) {
             let client = &self.clients[slot];
             let (number, line) = (client.number(), client.farewell(why));
@@ -383,8 +396,35 @@ impl Worker {
             tracing::info!("<{} connection closed: {why}", client.number());
         }
         self.shared.roster.remove(client.number());
-        drop(client);
-        self.shared.count_closed(self.index);
+        if why.may_be_unread() && !client.has_left() {
+            self.linger(client.into_transport());
+        } else {
+            drop(client);
+            self.shared.count_closed(self.index);
+        }
+    }
+
+    /// Keeps the socket of a client that was closed, so that the client can read why.
+    fn linger(&mut self, transport: Transport) {
+        let place = self.lingering.next_place();
+        let kept = self.lingering.keep(transport, self.now);
+        // If the kernel refuses, the client has gone.
+        self.shared.lingering.fetch_add(1, Ordering::Relaxed);
+        self.count_lingering_ended(kept.unwrap_or(1));
+        let name = Name::Lingering { place }.encode();
+        if let Some(socket) = self.lingering.socket(place)
+            && epoll::modify(&self.epoll, socket, name, EventFlags::IN).is_err()
+        {
+            self.lingering.forget(place);
+            self.count_lingering_ended(1);
+        }
+    }
+
+    fn count_lingering_ended(&self, ended: usize) {
+        for _ in 0..ended {
+            self.shared.lingering.fetch_sub(1, Ordering::Relaxed);
+            self.shared.count_closed(self.index);
+        }
     }
 
     fn read_mail(&mut self) {
@@ -446,6 +486,8 @@ impl Worker {
     }
 
     fn sweep(&mut self) {
+        let ended = self.lingering.expire(self.now);
+        self.count_lingering_ended(ended);
         let tls = self.shared.config.tls.as_ref();
         let most = tls.map_or(Duration::MAX, |tls| tls.handshake_max);
         let oldest_ms = self.now.as_millis().saturating_sub(millis(most));
@@ -487,6 +529,7 @@ fn millis(span: Duration) -> u64 {
 impl Name {
     /// The kind stands above the tag, which has 30 bits.
     const MAILBOX: u64 = 1 << 62;
+    const LINGERING: u64 = 1 << 63;
 
     fn client(slot: usize, conn: u64) -> Self {
         // The cast drops what the mask drops.
@@ -501,6 +544,7 @@ impl Name {
         EventData::new_u64(match self {
             Self::Mailbox => Self::MAILBOX,
             Self::Client { slot, tag } => (u64::from(tag) << 32) | slot as u64,
+            Self::Lingering { place } => Self::LINGERING | place as u64,
         })
     }
 
@@ -514,6 +558,8 @@ impl Name {
         );
         if number & Self::MAILBOX != 0 {
             Self::Mailbox
+        } else if number & Self::LINGERING != 0 {
+            Self::Lingering { place }
         } else {
             Self::Client { slot: place, tag }
         }
@@ -531,6 +577,7 @@ mod tests {
             Name::client(0, 0),
             Name::client(70_000, 1),
             Name::client(5, u64::MAX),
+            Name::Lingering { place: 3 },
         ] {
             assert_eq!(Name::decode(name.encode()), name);
         }

@@ -32,7 +32,9 @@ const ITEMS: usize = 500_000;
 
 fn items() -> usize {
     let told = std::env::var("LATCHD_ITEMS").ok();
-    told.map_or(ITEMS, |told| told.parse().expect("LATCHD_ITEMS is a number"))
+    told.map_or(ITEMS, |told| {
+        told.parse().expect("LATCHD_ITEMS is a number")
+    })
 }
 
 /// Looks on while calls are made.

@@ -1,7 +1,7 @@
 //! What waits in the server for a client: answers that are not read, requests that do not end.
 //!
 //! The limits of memory here are those of docs/OPERATIONS.md: `-m`, half of it for what waits to be
-//! sent and a quarter for what is unfinished, at least 32 and 16 MiB, and what the program itself and
+//! sent and a quarter for what is unfinished, at least 64 and 128 MiB, and what the program itself and
 //! its connections take.
 
 use std::io;
@@ -14,8 +14,8 @@ use super::super::watch::watch;
 use super::super::{Attack, Kind, Outcome, Stage, fill};
 use super::turns::small;
 
-/// How much memory a server of `-m 64` may have: 64 + 32 + 16, and 32 for itself.
-const PEAK_MIB_MAX: u64 = 144;
+/// How much memory a server of `-m 64` may have: 64 + 64 + 128, and 32 for itself.
+const PEAK_MIB_MAX: u64 = 288;
 
 /// Flags of a server that a crowd attacks.
 const FLAGS: &[&str] = &["-m", "64", "-t", "4", "-c", "2048"];
