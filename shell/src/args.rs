@@ -9,6 +9,7 @@
 //! Source: memcached 1.6.45 `memcached.c`, `usage` and `main`.
 
 mod access;
+mod blanks;
 mod environment;
 mod extended;
 mod file;
@@ -82,8 +83,7 @@ pub(crate) struct Args {
     #[arg(short = 'a', long, value_name = "MODE", default_value = "700", value_parser = octal)]
     unix_mask: u32,
     /// Memory for items, in megabytes
-    #[arg(short, long, value_name = "MB", default_value_t = 64,
-        value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "MB", default_value_t = 64, value_parser = megabytes)]
     memory_limit: u32,
     /// Write items to this file at the end, and read them from it at the next start
     #[arg(short = 'e', long, value_name = "PATH")]
@@ -247,7 +247,7 @@ impl Args {
         config.auth_file = self.auth_file;
         config.prefix_delimiter = self.prefix_delimiter;
         let mut tls = TlsOptions::default();
-        for option in &self.extended {
+        for option in self.extended.iter().map(|option| option.trim()) {
             if !tls.take(option, &mut ignored)? {
                 extend(&mut config, option, &mut ignored)?;
             }
@@ -268,7 +268,7 @@ impl Args {
         }
         let (mut config, mut ignored) = (Config::default(), Vec::new());
         let mut tls = TlsOptions::default();
-        for option in &self.extended {
+        for option in self.extended.iter().map(|option| option.trim()) {
             if !tls.take(option, &mut ignored)? {
                 extend(&mut config, option, &mut ignored)?;
             }
@@ -293,7 +293,7 @@ impl Args {
             // Port 0 of -p means "none", but an address may name a port of its own.
             const UNNAMED: u16 = 0;
             let parsed = listen_address(text, port.unwrap_or(UNNAMED))?;
-            if port.is_some() || text.ends_with(&format!(":{}", parsed.port)) {
+            if port.is_some() || text.trim().ends_with(&format!(":{}", parsed.port)) {
                 addresses.push(parsed);
             }
         }
@@ -303,6 +303,7 @@ impl Args {
 
 /// Reads an address of `-l`, with what stands before it.
 fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
+    let text = text.trim();
     let prefixes = [
         ("notls:", ListenTls::Never),
         ("btls:", ListenTls::Basic),
@@ -336,6 +337,22 @@ fn delimiter(text: &str) -> Result<u8, String> {
     match *text.as_bytes() {
         [byte] if byte.is_ascii_graphic() => Ok(byte),
         _ => Err("one character that can stand in a key, such as :".to_owned()),
+    }
+}
+
+/// Reads the number of megabytes of `-m`, with or without its unit: memcached reads `64MB` as 64. It reads
+/// `1g` as one megabyte, which nobody can want.
+fn megabytes(text: &str) -> Result<u32, String> {
+    let unit = text.find(|letter: char| !letter.is_ascii_digit());
+    let (digits, unit) = text.split_at(unit.unwrap_or(text.len()));
+    if !matches!(unit.to_ascii_lowercase().as_str(), "" | "m" | "mb" | "mib") {
+        return Err(
+            "-m takes megabytes and no other unit: 64, 64m or 64MB; 1024 for 1g".to_owned(),
+        );
+    }
+    match digits.parse() {
+        Ok(0) | Err(_) => Err("a number of megabytes from 1 to 4294967295".to_owned()),
+        Ok(number) => Ok(number),
     }
 }
 

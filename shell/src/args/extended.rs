@@ -68,7 +68,7 @@ pub(super) fn extend(
 /// The value of an option.
 fn number(name: &str, value: Option<&str>, unit: &str) -> Result<u32, String> {
     value
-        .and_then(|value| value.parse().ok())
+        .and_then(|value| value.trim().parse().ok())
         .ok_or_else(|| format!("-o {name} needs a number of {unit}"))
 }
 

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use clap::{Arg, ArgAction, Command, FromArgMatches};
 
 use super::Args;
+use super::sources::matches;
 
 /// A flag, and where it stands.
 #[derive(Debug)]
@@ -84,9 +85,7 @@ impl Setting {
     /// It has a value that it cannot have; a sentence for a person, with its place.
     pub(super) fn check(&self, flags: &Command) -> Result<(), String> {
         let words = std::iter::once("latchd".into()).chain(self.words.iter().cloned());
-        let checked = flags
-            .clone()
-            .try_get_matches_from(words)
+        let checked = matches(flags, words)
             .and_then(|matches| Args::from_arg_matches(&matches))
             .map_err(|error| first_sentence(&error))
             .and_then(|args| args.check_each());

@@ -6,7 +6,8 @@
 //! - W2: every flag of a source is looked at by itself, so that a mistake is said with its place.
 //! - W3: a name that nobody knows is a mistake. A misspelt `auth_file` must not start an open server.
 //!
-//! All sources become words of one command line, so that a value is read in one place.
+//! All sources become words of one command line, so that a value is read in one place. Blanks around it are
+//! skipped there ([`blanks`]).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use super::setting::Setting;
-use super::{Args, environment, file};
+use super::{Args, blanks, environment, file};
 
 /// Reads the flags of this process, wherever they come from.
 ///
@@ -44,7 +45,7 @@ pub(super) fn read_from(
     let mut flags = command();
     flags.build();
     let words: Vec<_> = words.into_iter().collect();
-    let said = flags.clone().try_get_matches_from(&words)?;
+    let said = matches(&flags, words.clone())?;
     if said.subcommand_name().is_some() {
         return Args::from_arg_matches(&said);
     }
@@ -67,7 +68,17 @@ pub(super) fn read_from(
         }
     }
     all.extend(words.into_iter().skip(1));
-    Args::from_arg_matches(&flags.try_get_matches_from(all)?)
+    Args::from_arg_matches(&matches(&flags, all)?)
+}
+
+/// What the words of a command line say.
+pub(super) fn matches(
+    flags: &Command,
+    words: impl IntoIterator<Item = OsString>,
+) -> Result<ArgMatches, clap::Error> {
+    flags
+        .clone()
+        .try_get_matches_from(blanks::skip(flags, words))
 }
 
 /// Which file is to be read, if any.

@@ -1,5 +1,7 @@
 //! What flags come to.
 
+use std::ffi::OsString;
+
 use clap::CommandFactory;
 use latchd::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
@@ -12,7 +14,16 @@ fn parse(line: &str) -> Result<(Config, Vec<String>), String> {
 
 /// A command line and an environment.
 fn parse_with(line: &str, environment: &[(&str, &str)]) -> Result<(Config, Vec<String>), String> {
-    let words = std::iter::once("latchd").chain(line.split_whitespace());
+    let words: Vec<_> = line.split_whitespace().collect();
+    parse_words(&words, environment)
+}
+
+/// The words of a command line, which may have blanks in them, and an environment.
+fn parse_words(
+    words: &[&str],
+    environment: &[(&str, &str)],
+) -> Result<(Config, Vec<String>), String> {
+    let words = std::iter::once("latchd").chain(words.iter().copied());
     let environment = environment
         .iter()
         .map(|(name, value)| (name.into(), value.into()));
@@ -63,6 +74,51 @@ fn a_start_script_of_memcached_works() {
         (Some(Duration::from_secs(30)), 1)
     );
     assert_eq!(ignored, ["-o modern"]);
+}
+
+/// As charts have them: `args: ["-m 64"]`.
+#[test]
+fn blanks_around_a_value_are_skipped() {
+    let words = [
+        "-m 128",
+        "-c",
+        " 99\n",
+        "-vp 11222",
+        "-l 127.0.0.1, ::1 ",
+        "-o idle_timeout= 30, modern",
+        "--max-item-size= 2m",
+        "-e /tmp/a b",
+    ];
+    let (config, ignored) = parse_words(&words, &[("LATCHD_THREADS", " 2")]).unwrap();
+    assert_eq!(config.memory_bytes_max, 128 << 20);
+    assert_eq!(config.value_bytes_max, 2 << 20);
+    assert_eq!((config.connections_max, config.threads.get()), (99, 2));
+    assert_eq!(config.verbosity, 1);
+    let listen: Vec<_> = config.listen.iter().map(ToString::to_string).collect();
+    assert_eq!(listen, ["127.0.0.1:11222", "[::1]:11222"]);
+    assert_eq!(config.idle_timeout, Some(Duration::from_secs(30)));
+    assert_eq!(ignored, ["-o modern"]);
+    assert_eq!(config.memory_file, Some("/tmp/a b".into()));
+    // A word of its own may be a path that begins with a blank; nothing but blanks is no value.
+    let (config, _) = parse_words(&["-e", " a"], &[]).unwrap();
+    assert_eq!(config.memory_file, Some(" a".into()));
+    assert!(parse_words(&["-m ", "128"], &[]).is_err());
+    // The words of a task are not the server's.
+    let task = ["latchd", "lock", "k", "--", "sh", "-m 1"].map(OsString::from);
+    let command = super::sources::command();
+    assert!(super::blanks::skip(&command, task.clone()).eq(task));
+}
+
+#[test]
+fn megabytes_may_have_their_unit_and_no_other() {
+    for unit in ["", "m", "M", "MB", "mb", "MiB"] {
+        assert_eq!(config(&format!("-m 65{unit}")).memory_bytes_max, 65 << 20);
+    }
+    let refused = parse("-m 1g").unwrap_err();
+    assert!(refused.contains("1024 for 1g"), "{refused}");
+    for line in ["-m 64kb", "-m m", "-m 0MB", "-m 4294967296"] {
+        assert!(parse(line).is_err(), "{line}");
+    }
 }
 
 #[test]
