@@ -1,8 +1,11 @@
 //! Flags in the environment: `LATCHD_` and the flag's long name, `LATCHD_MEMORY_LIMIT=64`.
 //!
 //! - An empty variable says nothing: that is how a variable is taken back in a container.
-//! - What Kubernetes sets for a service of the name `latchd` is about other servers, and nobody's wish:
-//!   `LATCHD_PORT=tcp://10.0.0.1:11211`, `LATCHD_SERVICE_HOST`.
+//! - What Kubernetes sets for a service whose name begins with `latchd` is about other servers, and nobody's
+//!   wish: `LATCHD_PORT=tcp://10.0.0.1:11211`, `LATCHD_METRICS_SERVICE_HOST`. It is told from flags by the
+//!   whole of its form, so that a misspelt flag is none of it.
+//!
+//! Source: Kubernetes `pkg/kubelet/envvars/envvars.go`, `FromServices` and `makeLinkVariables`.
 
 use std::ffi::{OsStr, OsString};
 
@@ -33,7 +36,7 @@ const OTHERS: &[&str] = &[
 ];
 
 /// What begins so, is no flag and has a rest of its own.
-const OTHERS_PREFIXES: &[&str] = &["LATCHD_PORT_", "LATCHD_SERVICE_", "LATCHD_TEST_"];
+const OTHERS_PREFIX: &str = "LATCHD_TEST_";
 
 /// The flags of an environment, in the order of their names.
 ///
@@ -68,11 +71,32 @@ pub(super) fn settings(
 }
 
 fn is_of_others(name: &str, value: &OsStr) -> bool {
-    let is_service = name == "LATCHD_PORT" && value.to_string_lossy().contains("://");
-    let is_prefixed = OTHERS_PREFIXES
-        .iter()
-        .any(|prefix| name.starts_with(prefix));
-    is_service || is_prefixed || OTHERS.contains(&name)
+    is_of_service(name, &value.to_string_lossy())
+        || name.starts_with(OTHERS_PREFIX)
+        || OTHERS.contains(&name)
+}
+
+/// Whether a variable is one of those that Kubernetes sets for a service: where it is, and its ports.
+fn is_of_service(name: &str, value: &str) -> bool {
+    let is_port = |text: &str| text.parse::<u16>().is_ok();
+    if name.ends_with("_SERVICE_HOST") {
+        return true;
+    }
+    if let Some((_, port_name)) = name.split_once("_SERVICE_PORT") {
+        return is_port(value) && (port_name.is_empty() || port_name.starts_with('_'));
+    }
+    if name.ends_with("_PORT") && value.contains("://") {
+        return true;
+    }
+    // `_PORT_<number>_<protocol>`, and what that comes to.
+    name.match_indices("_PORT_").any(|(at, part)| {
+        let rest = &name[at + part.len()..];
+        let (number, protocol) = rest.split_once('_').unwrap_or((rest, ""));
+        let (protocol, field) = protocol.split_once('_').unwrap_or((protocol, ""));
+        is_port(number)
+            && matches!(protocol, "TCP" | "UDP" | "SCTP")
+            && matches!(field, "" | "PROTO" | "PORT" | "ADDR")
+    })
 }
 
 /// What the variable of a flag is called; a flag without a long name has none.

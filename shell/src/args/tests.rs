@@ -542,15 +542,46 @@ fn a_mistake_is_said_with_its_place_and_what_to_do() {
 
 #[test]
 fn what_is_in_the_environment_for_others_is_left_alone() {
-    let environment = [
-        ("LATCHD_PORT", "tcp://10.0.0.1:11211"),
-        ("LATCHD_PORT_11211_TCP_ADDR", "10.0.0.1"),
-        ("LATCHD_SERVICE_HOST", "10.0.0.1"),
-        ("LATCHD_LOCK_KEY", "job"),
-        ("MEMCACHED_PORT", "1"),
+    let mut environment = vec![
+        ("LATCHD_LOCK_KEY".to_owned(), "job"),
+        ("MEMCACHED_PORT".to_owned(), "1"),
     ];
+    // Kubernetes: services of these names in the same namespace.
+    for service in ["LATCHD", "LATCHD_METRICS", "LATCHD_UDP", "LATCHD_PORT_2"] {
+        for (end, value) in [
+            ("SERVICE_HOST", "fd00::1"),
+            ("SERVICE_PORT", "9150"),
+            ("SERVICE_PORT_HTTP_METRICS", "9150"),
+            ("PORT", "tcp://10.0.0.5:9150"),
+            ("PORT_9150_TCP", "tcp://10.0.0.5:9150"),
+            ("PORT_9150_TCP_PROTO", "tcp"),
+            ("PORT_9150_TCP_PORT", "9150"),
+            ("PORT_9150_TCP_ADDR", "10.0.0.5"),
+            ("PORT_53_UDP", "udp://10.0.0.5:53"),
+            ("PORT_53_UDP_ADDR", "10.0.0.5"),
+            ("PORT_9_SCTP_PORT", "9"),
+        ] {
+            environment.push((format!("{service}_{end}"), value));
+        }
+    }
+    let environment: Vec<_> = environment
+        .iter()
+        .map(|(name, value)| (name.as_str(), *value))
+        .collect();
     let (config, _) = parse_with("", &environment).unwrap();
     assert_eq!(config.listen[0].port, 11211);
+    for (misspelt, value) in [
+        ("LATCHD_PORTS", "11211"),
+        ("LATCHD_TCP_PORT", "11211"),
+        ("LATCHD_PORT_11211", "1"),
+        ("LATCHD_PORT_11211_TCPX", "1"),
+        ("LATCHD_PORT_X_TCP", "1"),
+        ("LATCHD_SERVICE_PORTS", "1"),
+        ("LATCHD_SERVICE_PORT", "/etc/passwords"),
+        ("LATCHD_SERVICE_HOSTS", "10.0.0.1"),
+    ] {
+        assert!(parse_with("", &[(misspelt, value)]).is_err(), "{misspelt}");
+    }
 }
 
 #[test]
