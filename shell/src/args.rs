@@ -21,7 +21,9 @@ mod sources;
 mod tls;
 
 use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
@@ -187,11 +189,15 @@ struct Guards {
 }
 
 impl Args {
-    /// What the flags ask for, and those of them that ask for nothing.
+    /// What the flags ask for, and those of them that ask for nothing. If there are `sockets` that listen
+    /// already, they are instead of the addresses.
     ///
     /// # Errors
     /// A sentence for a person.
-    pub(crate) fn into_config(self) -> Result<(Config, Vec<String>), String> {
+    pub(crate) fn into_config(
+        self,
+        sockets: Vec<Arc<OwnedFd>>,
+    ) -> Result<(Config, Vec<String>), String> {
         self.refused.refuse()?;
         let mut ignored = self.ignored.given();
         let mut config = Config::default();
@@ -200,8 +206,16 @@ impl Args {
             path,
             mode: self.unix_mask & 0o777,
         });
-        if config.listen.is_empty() && config.unix_socket.is_none() {
-            return Err("with port 0 and without -s there is nowhere to listen".into());
+        if !sockets.is_empty() {
+            config.listen = Vec::new();
+            config.unix_socket = None;
+            config.sockets = sockets;
+        } else if config.listen.is_empty() && config.unix_socket.is_none() {
+            return Err(
+                "-p 0 turns TCP off, and there is no Unix socket: nowhere to listen; add -s PATH, or \
+                 -l HOST:PORT, or leave -p out"
+                    .into(),
+            );
         }
         config.backlog = self.listen_backlog;
         config.memory_bytes_max = usize::try_from(u64::from(self.memory_limit) << 20)

@@ -25,6 +25,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::iter;
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
             let words = iter::once(OsString::from("latchd")).chain(check.flags.iter().cloned());
             let args = args::read(words).unwrap_or_else(|error| refuse(&error));
             let process = args.process.clone();
-            let (config, ignored) = settle(args);
+            let (config, ignored) = settle(args, Vec::new());
             check::run(&config, &ignored, &process)
         }
         Some(Task::Man(man)) => manual::print_page(man, args::command()),
@@ -76,8 +77,8 @@ fn main() -> ExitCode {
 }
 
 /// What the flags come to; what is wrong with them ends the process.
-fn settle(args: Args) -> (Config, Vec<String>) {
-    args.into_config().unwrap_or_else(|problem| {
+fn settle(args: Args, sockets: Vec<Arc<OwnedFd>>) -> (Config, Vec<String>) {
+    args.into_config(sockets).unwrap_or_else(|problem| {
         args::command()
             .error(ErrorKind::ValueValidation, problem)
             .exit()
@@ -92,17 +93,11 @@ fn start(args: Args) -> ExitCode {
         let _ = io::stdout().write_all(LICENCE.as_bytes());
         return ExitCode::SUCCESS;
     }
-    let (mut config, ignored) = settle(args);
-    match handed_over::sockets() {
-        Ok(sockets) if sockets.is_empty() => {}
-        Ok(sockets) => {
-            // Whoever hands them over has said where to listen.
-            config.listen = Vec::new();
-            config.unix_socket = None;
-            config.sockets = sockets;
-        }
+    let sockets = match handed_over::sockets() {
+        Ok(sockets) => sockets,
         Err(error) => return fail(&format!("LISTEN_FDS: {error}")),
-    }
+    };
+    let (config, ignored) = settle(args, sockets);
     if process.daemon && !daemon::is_detached() {
         return daemon::detach().unwrap_or_else(|error| fail(&format!("-d: {error}")));
     }

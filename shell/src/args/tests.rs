@@ -29,7 +29,7 @@ fn parse_words(
         .map(|(name, value)| (name.into(), value.into()));
     read_from(words.map(Into::into), environment)
         .map_err(|error| error.to_string())?
-        .into_config()
+        .into_config(Vec::new())
 }
 
 fn config(line: &str) -> Config {
@@ -144,7 +144,18 @@ fn a_unix_socket_turns_tcp_off_unless_an_address_is_named() {
         listen("-s /tmp/latchd.sock -l localhost"),
         ["localhost:11211"]
     );
-    assert!(parse("-p 0").is_err());
+    let refused = parse("-p 0").unwrap_err();
+    assert!(
+        refused.contains("nowhere to listen; add -s PATH"),
+        "{refused}"
+    );
+    let pair = std::os::unix::net::UnixStream::pair().unwrap().0;
+    let sockets = vec![Arc::new(OwnedFd::from(pair))];
+    let none = read_from(["latchd", "-p", "0"].map(Into::into), []).unwrap();
+    assert!(
+        none.into_config(sockets).is_ok(),
+        "sockets that are handed over are somewhere"
+    );
     assert_eq!(listen("-p 0 -l localhost:99"), ["localhost:99"]);
 }
 
@@ -469,7 +480,7 @@ fn a_file_has_one_flag_on_a_line() {
     let words = format!("latchd {}", file.flag());
     let args = read_from(words.split(' ').map(Into::into), []).unwrap();
     assert_eq!(args.process.log_file, Some("/var/log/a b.log".into()));
-    let (config, ignored) = args.into_config().unwrap();
+    let (config, ignored) = args.into_config(Vec::new()).unwrap();
     assert_eq!(
         (config.memory_bytes_max, config.threads.get()),
         (128 << 20, 2)
