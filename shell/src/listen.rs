@@ -3,6 +3,7 @@
 //! - A port is bound with `SO_REUSEADDR`, so that a restart need not wait for old connections.
 //! - `TCP_NODELAY`, `SO_KEEPALIVE` and what [`dead_peer`] sets are set on the listening socket: Linux
 //!   hands them on to every socket accepted from it, at no system call a connection.
+//! - `*` is IPv4 and IPv6. A family that the machine does not have is left out, as long as the other is there.
 //! - A Unix socket has its permissions before it listens, so there is no moment at which the wrong
 //!   user could connect.
 //! - The file of a Unix socket is removed by whoever made it, and by nobody else: it is known by its
@@ -14,7 +15,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -25,9 +26,12 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, Soc
 
 use crate::config::{Config, UnixSocket};
 use crate::dead_peer;
-use crate::listen_address::ListenTls;
+use crate::listen_address::{ListenAddress, ListenTls};
 use crate::tls_settings::ClientCertificate;
 use crate::transport::Security;
+
+/// Connections that wait to be accepted by [`ListenAddress::bind`], as the standard library has it.
+const PLAIN_BACKLOG: i32 = 128;
 
 /// Where a server can be reached.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -112,14 +116,9 @@ fn file_id(path: &Path) -> Option<FileId> {
 pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
     let mut listeners = Vec::new();
     for wanted in &config.listen {
-        let addresses = (wanted.host.as_str(), wanted.port)
-            .to_socket_addrs()
-            .map_err(|error| explain(&error, wanted))?;
-        for address in addresses {
-            let security = security(wanted.tls, config);
-            let listener = listen_tcp(address, security, config);
-            listeners.push(listener.map_err(|error| explain(&error, &address))?);
-        }
+        let security = security(wanted.tls, config);
+        let listen = |address| listen_tcp(address, security, config);
+        listeners.extend(on_each_address(wanted, listen)?);
     }
     if let Some(unix_socket) = &config.unix_socket {
         listeners.push(
@@ -141,6 +140,73 @@ pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
         ));
     }
     Ok(listeners)
+}
+
+impl ListenAddress {
+    /// Listens on every address that it stands for, without what a server asks of its own sockets.
+    ///
+    /// # Errors
+    /// The first address that cannot be had, by name; nothing listens then.
+    pub fn bind(&self) -> io::Result<Vec<TcpListener>> {
+        on_each_address(self, |address| {
+            let socket = bind_tcp(address)?;
+            rustix::net::listen(&socket, PLAIN_BACKLOG)?;
+            rustix::io::ioctl_fionbio(&socket, false)?;
+            Ok(TcpListener::from(socket))
+        })
+    }
+
+    /// The addresses that it stands for.
+    fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        if self.is_any() {
+            let any = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+            return Ok(any.map(|ip| SocketAddr::new(ip, self.port)).to_vec());
+        }
+        let addresses = (self.host.as_str(), self.port).to_socket_addrs()?;
+        Ok(addresses.collect())
+    }
+
+    fn is_any(&self) -> bool {
+        self.host == "*"
+    }
+
+    /// Whether an error says that the machine does not have the family of an address.
+    fn has_no_family(&self, error: &io::Error) -> bool {
+        match Errno::from_io_error(error) {
+            Some(Errno::AFNOSUPPORT) => true,
+            // IPv6 is there and is turned off.
+            Some(Errno::ADDRNOTAVAIL) => self.is_any(),
+            Some(_) | None => false,
+        }
+    }
+}
+
+/// Calls `listen` with every address that `wanted` stands for.
+///
+/// # Errors
+/// The first address that cannot be had, by name. One of a family that the machine does not have counts only
+/// if no other can be had.
+fn on_each_address<T>(
+    wanted: &ListenAddress,
+    listen: impl Fn(SocketAddr) -> io::Result<T>,
+) -> io::Result<Vec<T>> {
+    let addresses = wanted
+        .addresses()
+        .map_err(|error| explain(&error, wanted))?;
+    let (mut listening, mut missing) = (Vec::new(), None);
+    for address in addresses {
+        match listen(address) {
+            Ok(listener) => listening.push(listener),
+            Err(error) if wanted.has_no_family(&error) => {
+                missing.get_or_insert_with(|| explain(&error, &address));
+            }
+            Err(error) => return Err(explain(&error, &address)),
+        }
+    }
+    match missing {
+        Some(error) if listening.is_empty() => Err(error),
+        Some(_) | None => Ok(listening),
+    }
 }
 
 /// How clients speak on an address, as it is asked for there and for the server.
@@ -166,21 +232,10 @@ fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
 }
 
 fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::Result<Listener> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let socket = stream_socket(family)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
+    let socket = bind_tcp(address)?;
     sockopt::set_socket_keepalive(&socket, true)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     dead_peer::close(&socket, dead_peer::without_locks(config.dead_peer))?;
-    if address.is_ipv6() {
-        // Otherwise `::` would take the IPv4 port too, and a second `-l 0.0.0.0` would fail.
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, i32::from(config.backlog))?;
     let address = rustix::net::getsockname(&socket)?;
     let address = SocketAddr::try_from(address)?;
@@ -190,6 +245,22 @@ fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::R
         security,
         file: None,
     })
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = stream_socket(family)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        // Otherwise `::` would take the IPv4 port too, and a second `-l 0.0.0.0` would fail.
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
 }
 
 fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
@@ -302,6 +373,32 @@ mod tests {
             Duration::from_secs(30)
         );
         assert_eq!(sockopt::tcp_user_timeout(&accepted).unwrap(), 51_000);
+    }
+
+    #[test]
+    fn every_address_is_of_both_families_as_far_as_there_are_two() {
+        let any = ListenAddress::parse("*", 0).unwrap();
+        let has_ipv6 = TcpListener::bind(("::1", 0)).is_ok();
+        let mut wanted = config(0);
+        wanted.listen = vec![any.clone()];
+        let listeners = listen(&wanted).unwrap();
+        let is_ipv6 = listeners.iter().map(|listener| match listener.address() {
+            Address::Tcp(address) => address.is_ipv6(),
+            Address::Unix(_) => panic!("TCP was asked for"),
+        });
+        let expected: &[_] = if has_ipv6 { &[false, true] } else { &[false] };
+        assert!(is_ipv6.eq(expected.iter().copied()));
+        assert_eq!(any.bind().unwrap().len(), expected.len());
+        // Only a family that is not there is left out.
+        let absent = io::Error::from(Errno::AFNOSUPPORT);
+        let bind = |address: SocketAddr| match address.is_ipv6() {
+            true => Err(io::Error::from(Errno::ADDRNOTAVAIL)),
+            false => Ok(address),
+        };
+        assert_eq!(on_each_address(&any, bind).unwrap().len(), 1);
+        assert!(any.has_no_family(&absent));
+        assert!(on_each_address(&any, |_| Err::<(), _>(Errno::ADDRINUSE.into())).is_err());
+        assert!(on_each_address(&any, |_| Err::<(), _>(Errno::AFNOSUPPORT.into())).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub(crate) const DEFAULT_PORT: u16 = 11211;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ListenAddress {
     /// A host name, an IPv4 address or an IPv6 address without brackets. A name stands for every
-    /// address it has.
+    /// address it has, and `*` for every address of the machine, IPv4 and IPv6.
     pub host: String,
     /// The port; 0 takes a free one.
     pub port: u16,
@@ -75,7 +75,7 @@ impl ListenAddress {
                 "{text}: no host; for every address of the machine say `*`"
             )),
             host => Ok(Self {
-                host: if host == "*" { "0.0.0.0" } else { host }.into(),
+                host: host.into(),
                 port,
                 tls: ListenTls::Usual,
             }),
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(parsed("::1"), ("::1".into(), 7));
         assert_eq!(parsed("[::1]"), ("::1".into(), 7));
         assert_eq!(parsed("[::1]:0"), ("::1".into(), 0));
-        assert_eq!(parsed("*"), ("0.0.0.0".into(), 7));
+        assert_eq!(parsed("*:5"), ("*".into(), 5));
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod snapshot;
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use async_io::{Async, Timer};
@@ -62,19 +62,9 @@ impl StatusPort {
     ///
     /// # Errors
     /// The first that cannot be had, by name.
-    pub(crate) fn listen(wanted: &ListenAddress) -> io::Result<Self> {
-        let explain = |error: io::Error| {
-            let what = if error.kind() == io::ErrorKind::AddrInUse {
-                format!("--status {wanted} is in use")
-            } else {
-                format!("--status: cannot listen on {wanted}: {error}")
-            };
-            io::Error::new(error.kind(), what)
-        };
-        let addresses = (wanted.host.as_str(), wanted.port).to_socket_addrs();
-        let listeners = addresses
-            .and_then(|addresses| addresses.map(TcpListener::bind).collect())
-            .map_err(explain)?;
+    pub(crate) fn listen(wanted: &ListenAddress, hosts: &[String]) -> io::Result<Self> {
+        let explain = |error: io::Error| io::Error::new(error.kind(), format!("--status: {error}"));
+        let listeners = wanted.bind().map_err(explain)?;
         Ok(Self {
             listeners,
             hosts: Hosts::new(&wanted.host),

@@ -125,7 +125,7 @@ fn megabytes_may_have_their_unit_and_no_other() {
 fn addresses_come_in_lists_and_repeat() {
     assert_eq!(
         listen("-l 127.0.0.1,[::1]:5 -l * -p 7"),
-        ["127.0.0.1:7", "[::1]:5", "0.0.0.0:7"]
+        ["127.0.0.1:7", "[::1]:5", "*:7"]
     );
     assert_eq!(listen("-p -1"), ["127.0.0.1:0"]);
     assert_eq!(listen("-l 127.0.0.1:0"), ["127.0.0.1:0"]);
