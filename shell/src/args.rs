@@ -120,6 +120,10 @@ pub(crate) struct Args {
     /// for Prometheus, /locks.json, /healthz, and a page
     #[arg(long, value_name = "ADDRESS", value_parser = status_address)]
     status: Option<ListenAddress>,
+    /// Names, separated by commas, by which a browser may ask for that page and /locks.json, besides addresses
+    /// and the machine's own name
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = host_name)]
+    status_host: Vec<String>,
     /// Which protocols are spoken: ascii, binary, or auto for all of them
     #[arg(short = 'B', long, value_name = "NAME", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "ascii", "binary"]))]
@@ -226,7 +230,11 @@ impl Args {
         config.secure_erase = self.secure_erase;
         config.connections_max = self.conn_limit as usize;
         config.dead_peer = Duration::from_secs(u64::from(self.dead_peer));
+        if !self.status_host.is_empty() && self.status.is_none() {
+            return Err("--status-host is for a server with a status port: add --status".into());
+        }
         config.status = self.status;
+        config.status_hosts = self.status_host;
         config.verbosity = self.verbose;
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = self.threads.map_or(cores.min(4), usize::from);
@@ -340,6 +348,16 @@ fn listen_address(text: &str, port: u16) -> Result<ListenAddress, String> {
 /// Reads the address of the status port. Its own port is that of memcached's exporter.
 fn status_address(text: &str) -> Result<ListenAddress, String> {
     ListenAddress::parse(text, 9150)
+}
+
+/// Reads a host name, without a port.
+fn host_name(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if text.is_empty() || !text.bytes().all(is_letter) {
+        return Err("a host name without a port, such as latchd.example".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn octal(text: &str) -> Result<u32, String> {

@@ -105,6 +105,9 @@ pub struct Config {
     /// Where the status port is ([`Address`](crate::Address) is where clients are served): metrics, locks
     /// and a page over HTTP, for whoever reaches it. `None` is no such port. `--status`.
     pub status: Option<ListenAddress>,
+    /// Names by which a browser may ask the status port for the page and the locks, besides addresses,
+    /// `localhost`, the machine's name and that of [`status`](Self::status). `--status-host`.
+    pub status_hosts: Vec<String>,
     /// What is logged besides warnings: 0 nothing, 1 connections, 2 their requests and answers too,
     /// 3 locks that are taken and given back too. `-v`.
     pub verbosity: u8,
@@ -141,6 +144,7 @@ impl Default for Config {
             tls: None,
             dead_peer: Duration::from_secs(10),
             status: None,
+            status_hosts: Vec::new(),
             verbosity: 0,
             log_dropped: Arc::default(),
         }

@@ -57,7 +57,10 @@ impl Server {
         let passwords = passwords.transpose()?;
         let keys = config.tls.as_ref().map(Keys::load).transpose()?;
         let listeners = listen::listen(&config)?;
-        let status_port = config.status.as_ref().map(StatusPort::listen).transpose()?;
+        let status_port = config.status.as_ref();
+        let status_port =
+            status_port.map(|wanted| StatusPort::listen(wanted, &config.status_hosts));
+        let status_port = status_port.transpose()?;
         let status_addresses = status_port
             .as_ref()
             .map_or(Ok(Vec::new()), StatusPort::addresses)?;

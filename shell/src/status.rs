@@ -6,8 +6,9 @@
 //! - U1: it holds nobody up. It has a thread of its own; at most [`CONNECTIONS_MAX`] at a time are
 //!   listened to, each for one request of [`REQUEST_BYTES_MAX`] and for [`PATIENCE`] altogether; one is
 //!   let in every [`PAUSE`]; and what it tells is looked at anew after [`FRESH`](snapshot::FRESH) only.
-//! - U2: a page of somebody else's cannot read it: the name that a browser asks for must be an address,
-//!   `localhost`, this machine's, or the one that was configured ([`Request`]).
+//! - U2: a page of another site cannot read keys or the page: the name that a browser asks for must be an
+//!   address, `localhost`, this machine's, or one that was configured ([`Request`]). `/metrics` and `/healthz`
+//!   tell no keys and answer every name: a scraper has the name of a service.
 //! - U3: a page of ours loads nothing and runs nothing, and what clients have named is shown as text.
 //!
 //! HTTP as RFC 9112 has it, as far as a GET needs it: one request a connection.
@@ -58,7 +59,7 @@ pub(crate) struct StatusPort {
 }
 
 impl StatusPort {
-    /// Listens on every address of a name.
+    /// Listens on every address of a name. Besides it, `hosts` are names of the server.
     ///
     /// # Errors
     /// The first that cannot be had, by name.
@@ -67,7 +68,7 @@ impl StatusPort {
         let listeners = wanted.bind().map_err(explain)?;
         Ok(Self {
             listeners,
-            hosts: Hosts::new(&wanted.host),
+            hosts: Hosts::new(&wanted.host, hosts),
         })
     }
 
@@ -170,6 +171,9 @@ impl Desk<'_> {
             Err(refusal) => return response(Kind::Refused(refusal), true, ""),
         };
         let (kind, text) = match request.path {
+            "/" | "/locks.json" if !request.is_ours => {
+                (Kind::Refused(Refusal::WrongHost), String::new())
+            }
             "/healthz" if health::is_well(self.shared).await => (Kind::Text, "ok\n".into()),
             "/healthz" => (Kind::Unwell, "a thread does not answer\n".into()),
             "/metrics" => (Kind::Metrics, self.watch.borrow_mut().metrics(self.shared)),

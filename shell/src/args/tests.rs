@@ -233,6 +233,20 @@ fn flags_that_ask_for_what_is_not_there_are_refused() {
 }
 
 #[test]
+fn names_of_the_status_port_are_told_in_lists() {
+    let config = config("--status * --status-host latchd,cache.example --status-host c");
+    assert_eq!(config.status_hosts, ["latchd", "cache.example", "c"]);
+    assert_eq!(config.status.unwrap().to_string(), "*:9150");
+    for line in [
+        "--status-host a",
+        "--status * --status-host a:9150",
+        "--status * --status-host *",
+    ] {
+        assert!(parse(line).is_err(), "{line}");
+    }
+}
+
+#[test]
 fn what_waits_for_one_who_watches_is_in_kilobytes() {
     assert_eq!(config("").watcher_bytes_max, 256 << 10);
     let config = config("-o watcher_logbuf_size=8");

@@ -1,7 +1,8 @@
-//! A request: which path, and whether whoever asks may.
+//! A request: which path, and whether it is for a name of ours.
 //!
-//! A browser can be made to ask for anything on this machine by a page of somebody else's, whose own name
-//! is made to lead here. It says that name, though, and a name that is not ours is refused (U2).
+//! A page of another site can have a browser ask for anything on this machine, if the name of that site is
+//! made to lead here. The browser sends that name, though, and a name that is not ours is refused where keys
+//! are told (U2).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,6 +13,8 @@ pub(super) struct Request<'a> {
     pub(super) path: &'a str,
     /// Whether more than the head of the answer is wanted: GET, and not HEAD.
     pub(super) wants_body: bool,
+    /// Whether the host that it names is ours, or it names none.
+    pub(super) is_ours: bool,
 }
 
 /// Why there is no answer but this.
@@ -34,11 +37,13 @@ pub(super) enum Refusal {
 pub(super) struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// The one it was configured by, and the machine's.
-    pub(super) fn new(configured: &str) -> Self {
+    /// The one it was configured by, the machine's, and the `others` that are allowed.
+    pub(super) fn new(configured: &str, others: &[String]) -> Self {
         let machine = rustix::system::uname();
         let machine = machine.nodename().to_string_lossy();
-        Self(vec![configured.to_owned(), machine.into_owned()])
+        let mut names = vec![configured.to_owned(), machine.into_owned()];
+        names.extend_from_slice(others);
+        Self(names)
     }
 
     /// Whether this is one: `HOST`, `HOST:PORT` or `[V6]:PORT`.
@@ -78,18 +83,22 @@ impl<'a> Request<'a> {
                 return Err(Refusal::Malformed);
             }
         }
-        match host {
-            Some(host) if !hosts.has(host) => return Err(Refusal::WrongHost),
+        let is_ours = match host {
+            Some(host) => hosts.has(host),
             None if needs_host => return Err(Refusal::Malformed),
-            Some(_) | None => {}
-        }
+            None => true,
+        };
         let wants_body = match method {
             "GET" => true,
             "HEAD" => false,
             _ => return Err(Refusal::NotReading),
         };
         let path = target.split_once('?').map_or(target, |(path, _)| path);
-        Ok(Self { path, wants_body })
+        Ok(Self {
+            path,
+            wants_body,
+            is_ours,
+        })
     }
 }
 
@@ -107,6 +116,7 @@ mod tests {
         let page = Request {
             path: "/locks.json",
             wants_body: true,
+            is_ours: true,
         };
         let asked = "GET /locks.json?x=1 HTTP/1.1\r\nAccept: */*\r\nHOST: localhost:9150\r\n\r\n";
         assert_eq!(parse(asked), Ok(page));
@@ -115,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_ours_is_refused() {
+    fn a_name_that_is_not_ours_is_found_out() {
         for host in [
             "127.0.0.1",
             "127.0.0.1:9150",
@@ -125,7 +135,7 @@ mod tests {
             "cache.example:1",
         ] {
             let asked = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-            assert!(parse(&asked).is_ok(), "{host}");
+            assert!(parse(&asked).unwrap().is_ours, "{host}");
         }
         for host in [
             "evil.example",
@@ -136,11 +146,11 @@ mod tests {
             "",
         ] {
             let asked = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-            assert_eq!(parse(&asked), Err(Refusal::WrongHost), "{host}");
+            assert!(!parse(&asked).unwrap().is_ours, "{host}");
         }
         // In HTTP/1.0 too, where no name need be said.
         let asked = "GET / HTTP/1.0\r\nHost: evil.example\r\n\r\n";
-        assert_eq!(parse(asked), Err(Refusal::WrongHost));
+        assert!(!parse(asked).unwrap().is_ours);
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn refused(refusal: Refusal) -> (&'static str, &'static str) {
         Refusal::NotReading => ("405 Method Not Allowed", "here one can only look\n"),
         Refusal::WrongHost => (
             "421 Misdirected Request",
-            "ask for me by my address, or by the name that --status was given\n",
+            "ask by an address, or by a name that --status or --status-host has\n",
         ),
         Refusal::NoSuchPath => (
             "404 Not Found",

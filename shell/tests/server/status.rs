@@ -86,10 +86,21 @@ fn it_tells_what_is_counted_and_who_holds_what() {
 }
 
 #[test]
-fn it_only_reads_and_only_for_who_knows_its_name() {
-    let (_server, address) = watched(|_| {});
+fn it_only_reads_and_keys_only_for_who_knows_its_name() {
+    let (_server, address) = watched(|config| config.status_hosts = vec!["cache.example".into()]);
     for (request, code) in [
         ("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421"),
+        (
+            "GET /locks.json HTTP/1.1\r\nHost: latchd:9150\r\n\r\n",
+            "421",
+        ),
+        ("GET / HTTP/1.1\r\nHost: cache.example:9150\r\n\r\n", "200"),
+        // A scraper knows the name of a service.
+        ("GET /metrics HTTP/1.1\r\nHost: latchd:9150\r\n\r\n", "200"),
+        (
+            "GET /healthz HTTP/1.1\r\nHost: latchd.cache.svc\r\n\r\n",
+            "200",
+        ),
         ("DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
         ("flush_all\r\n\r\n", "400"),
         ("HEAD /metrics HTTP/1.0\r\n\r\n", "200"),
