@@ -73,6 +73,8 @@ mod pages;
 #[cfg(feature = "server")]
 mod passwords;
 #[cfg(feature = "server")]
+mod replaced;
+#[cfg(feature = "server")]
 mod roster;
 #[cfg(feature = "server")]
 mod saved;
@@ -122,6 +124,8 @@ pub use config::{Config, UnixSocket};
 #[cfg(feature = "server")]
 pub use listen::Address;
 pub use listen_address::{ListenAddress, ListenTls};
+#[cfg(feature = "server")]
+pub use replaced::may_replace;
 #[cfg(feature = "server")]
 pub use server::Server;
 #[cfg(feature = "server")]

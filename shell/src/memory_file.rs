@@ -19,6 +19,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use crate::clock::Clock;
+use crate::replaced::may_replace;
 use crate::saved::{Writer, read, verify};
 use crate::shards::Shards;
 
@@ -50,9 +51,11 @@ impl Claim {
     /// one of that name locked each.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if another server has it; or it cannot be had.
+    /// [`io::ErrorKind::ResourceBusy`] if another server has it; or it cannot be had, or no file can be put
+    /// there at the end.
     pub(crate) fn to(path: &Path) -> io::Result<Self> {
         let named = in_words(path);
+        may_replace(path).map_err(&named)?;
         let lock = OpenOptions::new()
             .write(true)
             .create(true)

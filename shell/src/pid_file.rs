@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use latchd::Address;
+use latchd::{Address, may_replace};
 
 /// A file with the number of this process; it goes with the value.
 #[derive(Debug)]
@@ -38,12 +38,17 @@ impl Drop for PidFile {
     }
 }
 
+/// Where the ports are to be written, if the environment asks for it.
+pub(crate) fn ports_path() -> Option<PathBuf> {
+    std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from)
+}
+
 /// Writes the ports of `addresses`, if the environment asks for it.
 ///
 /// # Errors
 /// The kernel's, with the path.
 pub(crate) fn write_ports(addresses: &[Address]) -> io::Result<()> {
-    let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") else {
+    let Some(path) = ports_path() else {
         return Ok(());
     };
     let mut text = String::new();
@@ -54,7 +59,7 @@ pub(crate) fn write_ports(addresses: &[Address]) -> io::Result<()> {
             let _ = writeln!(text, "TCP {family}: {}", address.port());
         }
     }
-    replace(Path::new(&path), "lck", &text)
+    replace(&path, "lck", &text)
 }
 
 /// Puts a file with this text where `path` says, by way of one beside it.
@@ -62,7 +67,8 @@ fn replace(path: &Path, suffix: &str, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".");
     beside.push(suffix);
-    std::fs::write(&beside, text)
+    may_replace(path)
+        .and_then(|()| std::fs::write(&beside, text))
         .and_then(|()| std::fs::rename(&beside, path))
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
