@@ -16,6 +16,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use latchd::may_replace;
+use rustix::process::geteuid;
+
 pub(crate) use self::form::{Form, JsonEvents};
 
 /// How many lines may wait to be written. A line is a few hundred bytes.
@@ -26,6 +29,9 @@ pub(crate) const LAST_LINES: Duration = Duration::from_secs(5);
 
 /// How long a failed assertion waits until its reason is written. Other threads go on meanwhile.
 pub(crate) const LAST_REASON: Duration = Duration::from_millis(500);
+
+/// How long a daemon waits, at its start, for a reader of its first lines.
+const FIRST_LINES: Duration = Duration::from_secs(5);
 
 /// How often a message is tried again that must be heard.
 const RETRY: Duration = Duration::from_millis(5);
@@ -95,6 +101,11 @@ impl Log {
         self.insist(Message::Reopen, Instant::now() + LAST_LINES);
     }
 
+    /// Waits until what a start has said is written: a daemon closes standard error behind it.
+    pub(crate) fn flush_start(&self) {
+        self.flush(FIRST_LINES);
+    }
+
     /// Waits until all lines that were handed over are written, `within` this time at most: the program ends.
     pub(crate) fn flush(&self, within: Duration) {
         let deadline = Instant::now() + within;
@@ -130,6 +141,31 @@ impl Write for Log {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Whether SIGHUP will be able to open the log's file after a rotation, for the user that the process is now:
+/// root may have opened it before.
+///
+/// # Errors
+/// A sentence for a person.
+pub(crate) fn may_reopen(path: &Path) -> Result<(), String> {
+    // What is no file, such as a terminal, is not rotated.
+    let is_rotated = std::fs::metadata(path).map_or(true, |file| file.is_file());
+    let Err(no_new_file) = may_replace(path) else {
+        return Ok(());
+    };
+    if !is_rotated {
+        return Ok(());
+    }
+    let (shown, user) = (path.display(), geteuid().as_raw());
+    let advice = match OpenOptions::new().append(true).open(path) {
+        Ok(_) => "have the rotation make it (`create` of logrotate)",
+        Err(_) => "chown it to that user, and have the rotation do so too (`create` of logrotate)",
+    };
+    Err(format!(
+        "--log-file {shown}: user {user} cannot make a new file there ({no_new_file}), so that SIGHUP cannot \
+         open the log after a rotation: {advice}"
+    ))
 }
 
 fn open(path: &Path) -> io::Result<File> {

@@ -238,7 +238,12 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     if let Err(error) = pid_file::write_ports(server.addresses()) {
         tracing::warn!("MEMCACHED_PORT_FILENAME: {error}");
     }
+    if process.user.is_none() && privileges::is_root() {
+        tracing::warn!("this is root, which no server needs: -u NAME gives that up");
+    }
     if process.daemon {
+        // What was said until now is read by whoever has started it.
+        log.flush_start();
         daemon::serve(verbosity == 0)?;
     }
     if io::stderr().is_terminal() && process.log == Form::Text {
@@ -253,9 +258,6 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     let manager = ServiceManager::from_environment();
     let tell = |state| manager.iter().for_each(|manager| manager.tell(state));
     tell(State::Ready);
-    if process.user.is_none() && privileges::is_root() {
-        tracing::warn!("this is root, which no server needs: -u NAME gives that up");
-    }
     let end = smol::block_on(async {
         let signal = async {
             loop {
