@@ -13,6 +13,8 @@ use std::process::ExitCode;
 
 use latchd::Config;
 
+pub(crate) use self::limits::memory_needed;
+
 use crate::args::Process;
 
 /// What stands under the options.

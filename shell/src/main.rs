@@ -204,13 +204,17 @@ fn prepare(config: &Config, process: &Process) -> Result<Vec<String>, Refusal> {
     if process.enable_coredumps {
         privileges::allow_core_files().map_err(denied)?;
     }
-    if process.lock_memory
-        && let Err(error) = privileges::lock_memory()
-    {
-        warnings.push(format!("-k: memory may be swapped out: {error}"));
+    if process.lock_memory {
+        privileges::raise_locked_memory();
     }
     if let Some(user) = &process.user {
-        privileges::become_user(user)?;
+        warnings.extend(privileges::become_user(user)?);
+    }
+    if let Some(path) = &process.log_file {
+        warnings.extend(log::may_reopen(path).err());
+    }
+    if process.lock_memory {
+        warnings.extend(privileges::lock_memory(check::memory_needed(config)).err());
     }
     Ok(warnings)
 }

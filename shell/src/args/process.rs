@@ -11,7 +11,7 @@ pub(crate) struct Process {
     /// Run as a daemon: return as soon as clients are served
     #[arg(short = 'd', long)]
     pub(crate) daemon: bool,
-    /// Become this user; only root can
+    /// Become this user; ignored with a warning if this is not root
     #[arg(short = 'u', long, value_name = "NAME")]
     pub(crate) user: Option<String>,
     /// Write the number of the process to a file, and remove it at the end

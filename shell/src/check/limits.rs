@@ -4,11 +4,10 @@ use std::path::Path;
 use std::str::FromStr;
 
 use latchd::Config;
-use rustix::process::{Resource, getrlimit};
 
 use super::Finding;
 use crate::args::Process;
-use crate::descriptors;
+use crate::{descriptors, privileges};
 
 /// What a server takes beside `-m`: itself, its threads, and the least of what it keeps for clients.
 const BESIDE_BYTES: u64 = 64 << 20;
@@ -18,9 +17,14 @@ pub(super) fn look(config: &Config, process: &Process) -> Vec<Finding> {
     let mut findings = vec![descriptors(config), memory(config), backlog(config)];
     findings.extend(overcommit(config));
     if process.lock_memory {
-        findings.push(locked_memory(config));
+        findings.push(locked_memory(config, process));
     }
     findings
+}
+
+/// What a server of this configuration needs of the machine's memory, in bytes.
+pub(crate) fn memory_needed(config: &Config) -> u64 {
+    config.memory_bytes_max as u64 + BESIDE_BYTES
 }
 
 fn descriptors(config: &Config) -> Finding {
@@ -36,7 +40,7 @@ fn descriptors(config: &Config) -> Finding {
 
 /// What there is now, and what the control group may have.
 fn memory(config: &Config) -> Finding {
-    let needed = config.memory_bytes_max as u64 + BESIDE_BYTES;
+    let needed = memory_needed(config);
     let wanted = format!(
         "-m {} needs some {} MB",
         config.memory_bytes_max >> 20,
@@ -104,16 +108,11 @@ fn overcommit(config: &Config) -> Option<Finding> {
     })
 }
 
-fn locked_memory(config: &Config) -> Finding {
-    let needed = config.memory_bytes_max as u64 + BESIDE_BYTES;
-    let most = getrlimit(Resource::Memlock).maximum;
-    let may_raise = crate::privileges::is_root();
-    match most.filter(|most| *most < needed && !may_raise) {
-        Some(most) => Finding::warning(format!(
-            "-k: {} MB may be locked, and {} are needed: raise it with `ulimit -l`",
-            most >> 20,
-            needed >> 20
-        )),
+fn locked_memory(config: &Config, process: &Process) -> Finding {
+    let needed = memory_needed(config);
+    let leaves_root = process.user.is_some() && privileges::is_root();
+    match privileges::too_little_locked(needed, leaves_root) {
+        Some(most) => Finding::warning(privileges::locks_too_little(needed, most)),
         None => Finding::good("-k: memory may be locked"),
     }
 }

@@ -1,31 +1,57 @@
 //! Addresses, users and files.
+//!
+//! As a server does it: root opens the log, and becomes the user of `-u`; the rest is looked at as that user.
 
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::net::{TcpListener, ToSocketAddrs};
+use std::iter;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use latchd::{Config, UnixSocket};
+use latchd::{Config, ListenAddress, UnixSocket, may_replace};
 use nix::unistd::{Uid, User};
 use rustix::fs::{Access, access};
 
 use super::Finding;
 use crate::args::Process;
-use crate::privileges;
+use crate::privileges::{self, Refusal};
+use crate::{log, pid_file};
 
 /// Looks at where a server listens, who it is, and what it reads and writes.
 pub(super) fn look(config: &Config, process: &Process) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for wanted in config.listen.iter().chain(&config.status) {
-        findings.extend(tcp(&wanted.host, wanted.port, process));
+    let log_file = process.log_file.as_deref();
+    let opened = log_file.map(log_file_opened);
+    findings.push(user(process));
+    if let (Some(path), Some(Ok(()))) = (log_file, &opened) {
+        findings.push(match log::may_reopen(path) {
+            Ok(()) => Finding::good(format!("--log-file {} can be written", path.display())),
+            Err(why) => Finding::warning(why),
+        });
+    }
+    findings.extend(opened.and_then(Result::err));
+    for (flag, wanted) in config
+        .listen
+        .iter()
+        .map(|wanted| ("-l", wanted))
+        .chain(config.status.iter().map(|wanted| ("--status", wanted)))
+    {
+        findings.extend(tcp(flag, wanted));
     }
     findings.extend(config.unix_socket.as_ref().map(unix));
-    findings.push(user(process));
     findings.extend(config.auth_file.as_deref().map(passwords));
+    if let Some(tls) = &config.tls {
+        let key = tls.key.as_ref().map(|path| ("-o ssl_key", path));
+        let authorities = tls.ca_cert.as_ref().map(|path| ("-o ssl_ca_cert", path));
+        let read = iter::once(("-o ssl_chain_cert", &tls.chain_cert));
+        let read = read.chain(key).chain(authorities);
+        findings.extend(read.map(|(flag, path)| read_file(flag, path)));
+    }
+    let ports = pid_file::ports_path();
     let written = [
-        ("--log-file", process.log_file.as_deref()),
         ("-P", process.pidfile.as_deref()),
+        ("MEMCACHED_PORT_FILENAME", ports.as_deref()),
         ("-e", config.memory_file.as_deref()),
     ];
     for (flag, path) in written {
@@ -34,40 +60,53 @@ pub(super) fn look(config: &Config, process: &Process) -> Vec<Finding> {
     findings
 }
 
-/// Listens for a moment on each address that a name has.
-fn tcp(host: &str, port: u16, process: &Process) -> Vec<Finding> {
-    if process.user.is_some() && (1..first_port()).contains(&port) {
-        return vec![Finding::failure(format!(
-            "{host}:{port}: only root can have this port, and -u gives root up before; choose one \
-             from {} on",
-            first_port()
-        ))];
-    }
-    let addresses = match (host, port).to_socket_addrs() {
-        Ok(addresses) => addresses,
-        Err(error) => return vec![Finding::failure(format!("-l {host}: {error}"))],
+/// Whether the log can be opened, by the user that starts the server. No file is made.
+fn log_file_opened(path: &Path) -> Result<(), Finding> {
+    let opened = match fs::symlink_metadata(path) {
+        Ok(_) => OpenOptions::new().append(true).open(path).map(|_| ()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => may_replace(path),
+        Err(error) => Err(error),
     };
-    addresses
-        .map(|address| match TcpListener::bind(address) {
-            Ok(_) => Finding::good(format!("{address} is free")),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Finding::failure(format!(
-                "{address} is in use: stop what runs there, or choose another with -p or -l"
-            )),
-            Err(error) => Finding::failure(format!("{address} cannot be listened on: {error}")),
-        })
-        .collect()
+    opened.map_err(|error| {
+        Finding::failure(format!(
+            "--log-file {} cannot be written: {error}",
+            path.display()
+        ))
+    })
 }
 
-/// The first port that everybody can have.
-fn first_port() -> u16 {
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
-    let number = text.ok().and_then(|text| text.trim().parse().ok());
-    number.unwrap_or(1024)
+fn read_file(flag: &str, path: &Path) -> Finding {
+    let shown = path.display();
+    match File::open(path) {
+        Ok(_) => Finding::good(format!("{flag} {shown} can be read")),
+        Err(error) => Finding::failure(format!("{flag} {shown} cannot be read: {error}")),
+    }
+}
+
+/// Listens for a moment on each address that a name has.
+fn tcp(flag: &str, wanted: &ListenAddress) -> Vec<Finding> {
+    match wanted.bind() {
+        Ok(listeners) => listeners
+            .iter()
+            .filter_map(|listener| listener.local_addr().ok())
+            .map(|address| Finding::good(format!("{address} is free")))
+            .collect(),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => vec![Finding::failure(format!(
+            "{error}: stop what runs there, or choose another with -p, -l or --status"
+        ))],
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            vec![Finding::failure(format!(
+                "{flag}: {error}: only root can have this port, and -u gives root up before; choose \
+                 one from 1024 on, or have it handed over"
+            ))]
+        }
+        Err(error) => vec![Finding::failure(format!("{flag}: {error}"))],
+    }
 }
 
 fn unix(wanted: &UnixSocket) -> Finding {
     let path = wanted.path.display();
-    match std::fs::symlink_metadata(&wanted.path) {
+    match fs::symlink_metadata(&wanted.path) {
         Ok(file) if !file.file_type().is_socket() => {
             Finding::failure(format!("-s {path} exists and is not a socket"))
         }
@@ -75,26 +114,33 @@ fn unix(wanted: &UnixSocket) -> Finding {
             Finding::failure(format!("-s {path} is in use: stop what runs there"))
         }
         Ok(_) => Finding::good(format!("-s {path} is left from a server that has ended")),
-        Err(_) => match parent(&wanted.path) {
+        Err(_) => match may_replace(&wanted.path) {
             Ok(()) => Finding::good(format!("-s {path} can be made")),
             Err(error) => Finding::failure(format!("-s {path} cannot be made: {error}")),
         },
     }
 }
 
+/// Becomes the server's user, so that what comes then is looked at as that user.
 fn user(process: &Process) -> Finding {
     match &process.user {
         None if privileges::is_root() => {
             Finding::warning("this is root, which no server needs: -u NAME gives that up")
         }
         None => Finding::good("this is not root"),
-        Some(name) => match User::from_name(name).ok().flatten() {
-            None => Finding::failure(format!("-u {name}: there is no such user")),
-            Some(user) if user.uid == Uid::effective() => {
-                Finding::good(format!("-u {name}: it already is"))
-            }
-            Some(_) if privileges::is_root() => Finding::good(format!("-u {name} can be become")),
-            Some(_) => Finding::failure(format!("-u {name}: only root can become another user")),
+        Some(name) => match privileges::ignored_user(name) {
+            Some(ignored) => Finding::warning(ignored),
+            None => match User::from_name(name).ok().flatten() {
+                None => Finding::failure(format!("-u {name}: there is no such user")),
+                Some(user) if user.uid == Uid::effective() => {
+                    Finding::good(format!("-u {name}: it already is"))
+                }
+                Some(_) => match privileges::become_user(name) {
+                    Ok(None) => Finding::good(format!("-u {name} can be become")),
+                    Ok(Some(warning)) => Finding::warning(warning),
+                    Err(Refusal::NoUser(why) | Refusal::Denied(why)) => Finding::failure(why),
+                },
+            },
         },
     }
 }
@@ -102,7 +148,7 @@ fn user(process: &Process) -> Finding {
 /// A password that others can read is none.
 fn passwords(path: &Path) -> Finding {
     let shown = path.display();
-    match std::fs::metadata(path) {
+    match fs::metadata(path) {
         Err(error) => Finding::failure(format!("-Y {shown} cannot be read: {error}")),
         Ok(_) if access(path, Access::READ_OK).is_err() => {
             Finding::failure(format!("-Y {shown} cannot be read"))
@@ -116,26 +162,12 @@ fn passwords(path: &Path) -> Finding {
 
 fn written_file(flag: &str, path: &Path) -> Finding {
     let shown = path.display();
-    let allowed = if path.exists() {
-        access(path, Access::WRITE_OK).map_err(io::Error::from)
-    } else {
-        parent(path)
-    };
-    match allowed {
+    match may_replace(path) {
         Ok(()) => Finding::good(format!("{flag} {shown} can be written")),
-        // A server that cannot write its number serves all the same.
-        Err(error) if flag == "-P" => {
+        // A server that cannot write its number or its ports serves all the same.
+        Err(error) if flag != "-e" => {
             Finding::warning(format!("{flag} {shown} cannot be written: {error}"))
         }
         Err(error) => Finding::failure(format!("{flag} {shown} cannot be written: {error}")),
     }
-}
-
-/// Whether a file can be made in the folder of a path.
-fn parent(path: &Path) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        Some(_) | None => Path::new("."),
-    };
-    access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
 }

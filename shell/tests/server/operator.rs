@@ -113,6 +113,20 @@ fn a_daemon_serves_before_the_prompt_is_back_and_its_pid_is_in_the_file() {
     let (code, said) = ended(&second.output().unwrap());
     assert_eq!(code, Some(71), "{said}");
     assert!(said.contains("in use"), "{said}");
+    let mut third = latchd(&["-d", "-C", "-l", &free_address().to_string(), "-P"]);
+    let pid_file3 = temporary("pid3");
+    let (code, said) = ended(
+        &third
+            .arg(&pid_file3)
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("are ignored: -C"), "{said}");
+    let number3 = std::fs::read_to_string(&pid_file3).unwrap();
+    kill_process(pid(number3.trim().parse().unwrap()), Signal::TERM).unwrap();
+    eventually("the third file is left behind", || !pid_file3.exists());
 
     kill_process(pid(number), Signal::TERM).unwrap();
     eventually("the file is left behind", || !pid_file.exists());
@@ -150,23 +164,12 @@ fn is_zombie(number: u32) -> bool {
 
 #[test]
 fn root_becomes_the_user_for_good() {
-    let (code, said) = ended(
-        &latchd(&["-u", "no-such-user"])
-            .stderr(Stdio::piped())
-            .output()
-            .unwrap(),
-    );
-    assert_eq!(code, Some(67), "{said}");
     if !rustix::process::geteuid().is_root() {
-        let (code, said) = ended(
-            &latchd(&["-u", "root"])
-                .stderr(Stdio::piped())
-                .output()
-                .unwrap(),
-        );
-        assert_eq!(code, Some(71), "{said}");
         return eprintln!("only root can become nobody: not tried");
     }
+    let mut unknown = latchd(&["-u", "no-such-user"]);
+    let (code, said) = ended(&unknown.stderr(Stdio::piped()).output().unwrap());
+    assert_eq!(code, Some(67), "{said}");
     let server = Running::start(&["-u", "nobody"]);
     assert_eq!(server.client().ask("mn"), "MN");
     let status = format!("/proc/{}/status", server.child.id());
@@ -191,6 +194,43 @@ fn root_becomes_the_user_for_good() {
         let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
         assert!(uid.unwrap().split_whitespace().all(|uid| uid == id("-u")));
+    }
+}
+
+/// A chart gives `-u` to a container that does not run as root, and `-k` to one that may lock 8 MiB.
+#[test]
+fn what_cannot_be_had_of_u_and_k_is_a_warning() {
+    let is_root = rustix::process::geteuid().is_root();
+    let as_nobody = if is_root {
+        "setpriv --reuid=65534 --clear-groups"
+    } else {
+        ""
+    };
+    for (run_as, flags, said) in [
+        (
+            as_nobody,
+            "-u no-such-user",
+            "-u no-such-user is ignored: only root",
+        ),
+        // Root raises the limit where it may, and is not warned then.
+        ("", if is_root { "-u nobody -k" } else { "-k" }, ""),
+    ] {
+        let (address, log) = (free_address(), temporary("ignored.log"));
+        let program = env!("CARGO_BIN_EXE_latchd");
+        // The program may be where nobody may look: it is run by its descriptor.
+        let script = format!(
+            "ulimit -l 8192; exec {run_as} /proc/self/fd/3 -l {address} {flags} 3<{program} 2>{}",
+            log.display()
+        );
+        let child = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+        let mut server = Running { child, address };
+        eventually("it does not serve", || TcpStream::connect(address).is_ok());
+        assert_eq!(server.client().ask("set k 0 0 1\r\nx"), "STORED");
+        server.signal(Signal::TERM);
+        assert_eq!(server.child.wait().unwrap().code(), Some(0));
+        let text = std::fs::read_to_string(&log).unwrap();
+        std::fs::remove_file(&log).unwrap();
+        assert!(text.contains(said), "{text}");
     }
 }
 
@@ -278,6 +318,77 @@ fn a_check_says_what_a_server_would_lack_and_starts_none() {
         latchd(&["check", "-m", "much"]).status().unwrap().code(),
         Some(2)
     );
+}
+
+/// What is needed at the end, or by SIGHUP, is looked at before clients are served, and as the server's user.
+#[test]
+fn paths_are_looked_at_as_the_servers_user_and_for_its_end() {
+    let folder = temporary("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let folder_path = folder.to_str().unwrap();
+    let address = free_address().to_string();
+    let check = |flags: &[&str]| {
+        let mut check = latchd(&["check", "-l", &address]);
+        let output = check.args(flags).stdout(Stdio::piped()).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    let file = path("log");
+    std::fs::write(&file, "").unwrap();
+    let (code, said) = check(&[
+        "-e",
+        folder_path,
+        "-P",
+        folder_path,
+        "--log-file",
+        folder_path,
+    ]);
+    assert_eq!(code, Some(71), "{said}");
+    for line in ["failure  -e ", "warning  -P ", "failure  --log-file "] {
+        let is_it = |shown: &str| shown.starts_with(line) && shown.contains("irectory");
+        assert!(said.lines().any(is_it), "{line}: {said}");
+    }
+    let (code, said) = ended(
+        &latchd(&["-l", &address, "-e", folder_path])
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(code, Some(71), "{said}");
+    assert!(said.contains("it is a directory; name a file"), "{said}");
+    let flags = [
+        "-e",
+        &path("items"),
+        "-P",
+        &path("pid"),
+        "--log-file",
+        &file,
+    ];
+    let (code, said) = check(&flags);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains(&format!("ok       --log-file {file} can be")),
+        "{said}"
+    );
+    if rustix::process::geteuid().is_root() {
+        let (code, said) = check(&[&["-u", "nobody"], &flags[..]].concat());
+        assert_eq!(code, Some(71), "{said}");
+        for line in ["failure  -e ", "warning  -P ", "warning  --log-file "] {
+            let is_it = |shown: &str| shown.starts_with(line) && shown.contains("denied");
+            assert!(said.lines().any(is_it), "{line}: {said}");
+        }
+        // The server says what it may not do, and serves.
+        drop(Running::start(&["-u", "nobody", "--log-file", &file]));
+        let said = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            said.contains("SIGHUP cannot open the log after a rotation"),
+            "{said}"
+        );
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
