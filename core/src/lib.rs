@@ -37,6 +37,7 @@ pub mod server;
 pub mod stats;
 pub mod store;
 pub mod time;
+pub mod times;
 pub mod value;
 pub mod wait;
 pub mod watch;

@@ -20,12 +20,15 @@
 
 #[cfg(any(test, feature = "verify"))]
 mod check;
+mod ends;
 mod holding;
 #[cfg(feature = "verify")]
 mod laid_open;
 mod leases;
 mod shares;
 
+use self::ends::Ends;
+pub use self::ends::{EndCause, LOCK_ENDS_MAX, LockEnd};
 pub(super) use self::holding::Grant;
 pub use self::holding::{Held, Holding, Taken};
 use self::shares::Share;
@@ -39,6 +42,7 @@ use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::time::Instant;
+use crate::times::Times;
 
 /// What an entry of the table takes beyond its key, in bytes: its place in a tree that is seldom
 /// full, 16 bytes of key pointer and 64 of owner, term, flushes, fence, moments and marks; and its
@@ -93,6 +97,8 @@ pub struct LockTable {
     table_bytes: usize,
     /// How often everything was flushed.
     flushes: u64,
+    /// What is known of those that have ended.
+    ends: Ends,
 }
 
 /// The lock of a key, as this knows it.
@@ -162,6 +168,34 @@ impl LockTable {
     #[must_use]
     pub fn in_force(&self, key: Key<'_>) -> Option<Holding> {
         self.get(key).filter(|holding| !holding.is_over)
+    }
+
+    /// How long the locks were held that have ended, each share by itself.
+    #[must_use]
+    pub const fn hold_times(&self) -> &Times {
+        &self.ends.times
+    }
+
+    /// As after a start.
+    pub(super) fn forget_times(&mut self) {
+        self.ends.times = Times::default();
+    }
+
+    /// From now on each end of a lock is kept, up to [`LOCK_ENDS_MAX`], or not.
+    pub(super) fn keep_ends(&mut self, is_taken: bool) {
+        self.ends.keep(is_taken);
+    }
+
+    /// Whether there are ends to be taken.
+    #[inline]
+    #[must_use]
+    pub fn has_ends(&self) -> bool {
+        self.ends.has_some()
+    }
+
+    /// The ends since the last call, and how many more there were.
+    pub(super) fn take_ends(&mut self) -> (VecDeque<LockEnd>, u64) {
+        self.ends.take()
     }
 
     /// Whether the lock of a key without an item may be in the table: if not, a key that has none
@@ -363,7 +397,9 @@ impl LockTable {
         if holding.is_waited {
             self.set_waited(key, false);
         }
-        self.by_key.remove(key.as_bytes());
+        if let Some((owned, _)) = self.by_key.remove_entry(key.as_bytes()) {
+            self.ends.note(&owned, tenure, holding);
+        }
         self.table_bytes -= ENTRY_BYTES;
         self.bare_entries -= usize::from(!holding.has_item);
         if let Some(holder) = self.leave(key, tenure) {
@@ -518,6 +554,7 @@ impl LockTable {
         let Some(holder) = self.by_conn.get_mut(&conn) else {
             return 0;
         };
+        let term = holder.term;
         holder.term += 1;
         let keys = core::mem::take(&mut holder.keys);
         let waited = core::mem::take(&mut holder.waited);
@@ -528,6 +565,7 @@ impl LockTable {
             return 0;
         }
         let ended = keys.len();
+        self.ends.end_term(conn, term, ended);
         self.holders -= 1;
         self.ended_entries += ended;
         self.ended_pinned_bytes += pinned_bytes - shared_pinned_bytes;
@@ -542,6 +580,9 @@ impl LockTable {
     pub(super) fn close(&mut self, conn: ConnId) -> usize {
         let ended = self.end_term(conn);
         self.by_conn.remove(&conn);
+        if ended > 0 {
+            self.ends.close(conn);
+        }
         ended
     }
 

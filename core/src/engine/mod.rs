@@ -44,7 +44,7 @@ mod tests;
 pub use bound_wins::{BoundWin, BoundWins};
 pub use config::Config;
 pub use detail::{PREFIXES_MAX, Prefixes};
-pub use lock_table::{Held, Holding, LockTable, Taken};
+pub use lock_table::{EndCause, Held, Holding, LOCK_ENDS_MAX, LockEnd, LockTable, Taken};
 pub use queues::{Queues, Waits};
 pub use saved::{Numbers, Restored, SavedItem};
 #[cfg(feature = "verify")]
@@ -52,6 +52,7 @@ pub use view::View;
 pub use wait_table::{WaitTable, Waiter};
 pub use win_waits::{WinWaiter, WinWaits};
 
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -290,6 +291,17 @@ impl<S: Store> Core<S> {
         self.store.take_evicted()
     }
 
+    /// From now on each end of a lock is kept for [`Self::take_lock_ends`], or not.
+    pub fn keep_lock_ends(&mut self, is_taken: bool) {
+        self.locks.keep_ends(is_taken);
+    }
+
+    /// The locks that have ended since the last call, of which at most [`LOCK_ENDS_MAX`] are kept, and how
+    /// many more there were. A lock that has ended with many others is told when its item is let go of.
+    pub fn take_lock_ends(&mut self) -> (VecDeque<LockEnd>, u64) {
+        self.locks.take_ends()
+    }
+
     /// Who holds what.
     #[must_use]
     pub const fn locks(&self) -> &LockTable {
@@ -428,6 +440,7 @@ impl<S: Store> Core<S> {
             GlobalCommand::Stats(topic) => self.stats(topic),
             GlobalCommand::StatsReset => {
                 self.stats = Stats::default();
+                self.locks.forget_times();
                 self.detail.forget();
                 Reply::Ok
             }

@@ -65,6 +65,7 @@ impl LockTable {
             "L10: locks without an item"
         );
         assert_eq!(self.ended_entries, over.0, "L10: locks that are over");
+        assert_eq!(self.ends.locks_left(), over.0, "L10: what is left of terms");
         assert_eq!(self.ended_pinned_bytes, over.1, "L10: what they pin");
         let mut holders = 0;
         for (conn, holder) in &self.by_conn {

@@ -58,6 +58,8 @@ impl LockTable {
             ended_pinned_bytes: _,
             holders: _,
             table_bytes: _,
+            // Counted and told, and no answer's.
+            ends: _,
             flushes: _,
         } = self;
         let waited = handovers.iter().flatten().map(|key| as_key(key));

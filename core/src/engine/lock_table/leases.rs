@@ -70,6 +70,7 @@ impl LockTable {
     /// It is `now`: every lease that has passed has ended its lock (L9), in one step. Says whether there
     /// is one.
     pub(in crate::engine) fn pass_leases(&mut self, now: Instant) -> bool {
+        self.ends.now = now;
         let is_due = self.lease_next.is_some_and(|at| at <= now);
         if is_due {
             self.leases_passed = now;

@@ -175,6 +175,7 @@ impl LockTable {
             shares.shrink_to(2 * shares.len());
         }
         let is_last = shares.is_empty();
+        self.ends.note(&shared_key, &tenure, &holding);
         self.share_entries -= 1;
         self.table_bytes -= SHARE_BYTES;
         if let Some(holder) = self.leave(key, &tenure) {

@@ -3,9 +3,10 @@
 use alloc::format;
 
 use super::*;
-use crate::command::{Acquire, Lease, LockAfter, Release};
+use crate::command::{Acquire, Lease, LockAfter, Mode, Release};
 use crate::fence::Fence;
 use crate::stats::LOCKS_LOOKED_AT_MAX;
+use crate::times::Times;
 
 fn acquire(name: &str) -> Command<'_> {
     ItemCommand::Acquire(Acquire::new(key(name))).into()
@@ -13,6 +14,14 @@ fn acquire(name: &str) -> Command<'_> {
 
 fn release(name: &str) -> Command<'_> {
     ItemCommand::Release(Release::new(key(name))).into()
+}
+
+fn shared(name: &str) -> Command<'_> {
+    let acquire = Acquire {
+        mode: Mode::Shared { among: None },
+        ..Acquire::new(key(name))
+    };
+    ItemCommand::Acquire(acquire).into()
 }
 
 impl Bench {
@@ -267,6 +276,58 @@ fn an_item_goes_with_the_lease_that_has_kept_it() {
     bench.close(A);
     bench.event(Event::Tick);
     assert_eq!(bench.core.locks().len(), 0);
+}
+
+/// How long a lock was held is known to the millisecond, also of one that leaves the table later.
+#[test]
+fn how_a_lock_has_ended_is_told_once() {
+    let mut bench = Bench::new();
+    bench.core.keep_lock_ends(true);
+    let told = |bench: &mut Bench| {
+        bench.event(Event::Tick);
+        let (ends, missed) = bench.core.take_lock_ends();
+        assert_eq!(missed, 0);
+        let shown = |end: &LockEnd| (end.key.to_vec(), end.holder, end.held_ms, end.cause);
+        ends.iter().map(shown).collect::<Vec<_>>()
+    };
+    bench.granted(A, "released");
+    bench.ask(A, leased("expired", 100));
+    bench.granted(A, "closed");
+    bench.now_ms = 5;
+    bench.ask(A, release("released"));
+    let released = (b"released".to_vec(), A, 5, EndCause::Released);
+    assert_eq!(told(&mut bench), [released]);
+    bench.now_ms = 250;
+    let expired = (b"expired".to_vec(), A, 100, EndCause::Expired);
+    assert_eq!(told(&mut bench), [expired]);
+    for sharer in [A, B] {
+        let granted = matches!(bench.ask(sharer, shared("s")), Reply::Granted(_));
+        assert!(granted);
+    }
+    bench.now_ms = 1_250;
+    bench.close(A);
+    // Time passes before the table lets go of what is over.
+    bench.now_ms = 9_000;
+    bench.ask(B, GlobalCommand::UnlockAll);
+    bench.now_ms = 60_000;
+    let mut ends = told(&mut bench);
+    ends.sort();
+    let expected = [
+        (b"closed".to_vec(), A, 1_250, EndCause::Closed),
+        (b"s".to_vec(), A, 1_000, EndCause::Closed),
+        (b"s".to_vec(), B, 8_750, EndCause::Released),
+    ];
+    assert_eq!(ends, expected);
+    let times = bench.core.locks().hold_times();
+    assert_eq!(times.sum_ms, 5 + 100 + 1_250 + 1_000 + 8_750);
+    assert_eq!(times.counts.iter().sum::<u64>(), 5);
+    bench.ask(B, GlobalCommand::StatsReset);
+    assert_eq!(bench.core.locks().hold_times(), &Times::default());
+    // What is not taken is not kept.
+    bench.core.keep_lock_ends(false);
+    bench.granted(B, "k");
+    bench.ask(B, release("k"));
+    assert!(!bench.core.locks().has_ends());
 }
 
 #[test]

@@ -1,0 +1,153 @@
+//! How locks have ended: how long each was held, and, for a transport that logs it, which it was and why.
+//!
+//! No answer depends on it. A lock whose term is over leaves the table later (L9); it is counted as held
+//! until its term was over.
+//!
+//! - L10: what is known of a term that is over goes with the last of its locks.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+
+use super::{Holding, OwnedKey, Tenure};
+use crate::conn_id::ConnId;
+use crate::fence::Fence;
+use crate::time::Instant;
+use crate::times::Times;
+
+/// How many ends are kept for a transport that takes them; what comes beyond is counted.
+pub const LOCK_ENDS_MAX: usize = 4096;
+
+/// A lock, or a share of one, that has ended.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct LockEnd {
+    /// Its key.
+    pub key: Arc<[u8]>,
+    /// The connection that held it.
+    pub holder: ConnId,
+    /// The number of the grant.
+    pub fence: Fence,
+    /// How long it was held, in milliseconds.
+    pub held_ms: u64,
+    /// What has ended it.
+    pub cause: EndCause,
+}
+
+/// What ends a lock.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum EndCause {
+    /// Its holder, by a request.
+    Released,
+    /// Its lease has passed.
+    Expired,
+    /// The connection of its holder has closed.
+    Closed,
+}
+
+/// When a term was over, and how many of its locks are still in the table.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct TermEnd {
+    at: Instant,
+    cause: EndCause,
+    locks: usize,
+}
+
+/// What is known of locks that have ended.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub(super) struct Ends {
+    /// As the last event left it.
+    pub(super) now: Instant,
+    pub(super) times: Times,
+    /// The terms that are over, of which locks are still in the table.
+    terms: BTreeMap<(ConnId, u64), TermEnd>,
+    /// The oldest first, if a transport takes them.
+    kept: Option<VecDeque<LockEnd>>,
+    /// How many had no room there.
+    missed: u64,
+}
+
+impl Ends {
+    /// A term with so many locks is over.
+    pub(super) fn end_term(&mut self, conn: ConnId, term: u64, locks: usize) {
+        let end = TermEnd {
+            at: self.now,
+            cause: EndCause::Released,
+            locks,
+        };
+        self.terms.insert((conn, term), end);
+    }
+
+    /// What has ended the last term of a connection is that it has closed.
+    pub(super) fn close(&mut self, conn: ConnId) {
+        let mut terms = self.terms.range_mut((conn, 0)..=(conn, u64::MAX));
+        if let Some((_, end)) = terms.next_back() {
+            end.cause = EndCause::Closed;
+        }
+    }
+
+    /// A lock is out of the table, which had this tenure and was this holding.
+    pub(super) fn note(&mut self, key: &OwnedKey, tenure: &Tenure, holding: &Holding) {
+        let term = self.leave_term(tenure);
+        let (at, cause) = match (term, holding.lease_until) {
+            (Some(end), Some(until)) if until <= end.at => (until, EndCause::Expired),
+            (Some(end), _) => (end.at, end.cause),
+            (None, Some(until)) if holding.is_expired => (until, EndCause::Expired),
+            (None, _) => (self.now, EndCause::Released),
+        };
+        let held_ms = at.as_millis().saturating_sub(holding.since.as_millis());
+        self.times.note(held_ms);
+        let Some(kept) = &mut self.kept else {
+            return;
+        };
+        if kept.len() >= LOCK_ENDS_MAX {
+            self.missed += 1;
+            return;
+        }
+        kept.push_back(LockEnd {
+            key: Arc::clone(key),
+            holder: holding.owner,
+            fence: holding.fence,
+            held_ms,
+            cause,
+        });
+    }
+
+    /// The end of the term of a lock, if it is over: one lock fewer is left of it.
+    fn leave_term(&mut self, tenure: &Tenure) -> Option<TermEnd> {
+        let term = (tenure.owner, tenure.term);
+        let end = self.terms.get_mut(&term)?;
+        end.locks -= 1;
+        let end = *end;
+        if end.locks == 0 {
+            self.terms.remove(&term);
+        }
+        Some(end)
+    }
+
+    pub(super) fn keep(&mut self, is_taken: bool) {
+        if !is_taken {
+            self.kept = None;
+        } else if self.kept.is_none() {
+            self.kept = Some(VecDeque::new());
+        }
+    }
+
+    #[inline]
+    pub(super) fn has_some(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| !kept.is_empty())
+    }
+
+    pub(super) fn take(&mut self) -> (VecDeque<LockEnd>, u64) {
+        let kept = self.kept.as_mut().map(core::mem::take);
+        (kept.unwrap_or_default(), core::mem::take(&mut self.missed))
+    }
+
+    /// L10: how many locks are left of terms that are over.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) fn locks_left(&self) -> usize {
+        assert!(
+            self.terms.values().all(|end| end.locks > 0),
+            "L10: a term of no locks"
+        );
+        self.terms.values().map(|end| end.locks).sum()
+    }
+}
