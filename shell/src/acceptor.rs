@@ -228,8 +228,12 @@ impl<'a> Door<'a> {
     fn notice(&self, what: fmt::Arguments<'_>) {
         if let Some(untold) = self.notice.borrow_mut().tell(Instant::now()) {
             match untold {
-                0 => tracing::warn!("{what}"),
-                untold => tracing::warn!("{what} (and {untold} times more before)"),
+                0 => tracing::warn!(event = "accept_delayed", "{what}"),
+                untold => tracing::warn!(
+                    event = "accept_delayed",
+                    untold,
+                    "{what} (and {untold} times more before)"
+                ),
             }
         }
     }

@@ -219,6 +219,11 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         }
     }
 
+    /// Where it comes from.
+    pub(crate) fn peer(&self) -> String {
+        self.entry.peer()
+    }
+
     /// Its connection id.
     pub(crate) fn number(&self) -> u64 {
         self.number

@@ -15,6 +15,7 @@ use latchd_core::{ConnId, Instant, Output};
 
 use crate::backend::{Backend, Visit};
 use crate::clock;
+use crate::lock_log;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
 use crate::turn::{HEAVY, Work};
@@ -115,6 +116,7 @@ impl Execute for Executor<'_> {
             work.spend(HEAVY);
             if let GlobalCommand::StatsReset = global {
                 shared.connection_stats.reset();
+                shared.waiters.forget_times();
                 shared.watch.reset();
             }
         }
@@ -140,6 +142,9 @@ impl Execute for Executor<'_> {
             .zip(claim)
             .is_some_and(|(passwords, claim)| passwords.admits(claim.name, claim.password));
         self.shared.connection_stats.count_authentication(is_friend);
+        if self.shared.config.verbosity > 0 {
+            self.log_login(claim, is_friend);
+        }
         is_friend
     }
 
@@ -172,7 +177,11 @@ impl Execute for Executor<'_> {
         }
         let (conn, mib) = (self.session.conn(), bytes >> 20);
         match done {
-            Ok(()) => tracing::info!("{conn} has set the limit of memory to {mib} MiB"),
+            Ok(()) => tracing::info!(
+                event = "memory_limit",
+                conn = conn.number(),
+                "{conn} has set the limit of memory to {mib} MiB"
+            ),
             Err(why) => {
                 let why = match why {
                     MemoryRefused::Fixed => "it does not change",
@@ -180,7 +189,12 @@ impl Execute for Executor<'_> {
                     MemoryRefused::TooLarge => "the items have no addresses for so much; use -m",
                     MemoryRefused::Locked => "locks have more of it than they might then",
                 };
-                tracing::warn!("cache_memlimit {mib} of {conn} is refused: {why}");
+                tracing::warn!(
+                    event = "memory_limit_refused",
+                    conn = conn.number(),
+                    reason = why,
+                    "cache_memlimit {mib} of {conn} is refused"
+                );
             }
         }
         done
@@ -198,6 +212,26 @@ impl Execute for Executor<'_> {
 }
 
 impl Executor<'_> {
+    /// Logs a login. The name of one that failed may be a password: it is in no log.
+    fn log_login(&self, claim: Option<Claim<'_>>, is_admitted: bool) {
+        let number = self.session.conn().number();
+        let peer = self.shared.roster.find(number, self.now);
+        let (peer, _) = peer.unwrap_or_default();
+        match claim.filter(|_| is_admitted) {
+            Some(claim) => {
+                let user = lock_log::one_word(claim.name);
+                tracing::info!(event = "login", conn = number, peer = %peer, user = %user, "logged in");
+            }
+            None => {
+                let reason = match claim {
+                    Some(_) => "unknown name or wrong password",
+                    None => "not a name and a password",
+                };
+                tracing::warn!(event = "login_failed", conn = number, peer = %peer, reason, "login failed");
+            }
+        }
+    }
+
     /// Executes a command that is told to those who watch, or to the log. Apart from the others, which are not
     /// kept for it.
     #[cold]
@@ -224,11 +258,8 @@ impl Executor<'_> {
             each_line(wanted, asked, command, reply, &mut |topic, line| {
                 told.push((topic, line));
             });
-            if shared.config.verbosity >= 3
-                && let Reply::Locked | Reply::Unlocked = reply
-            {
-                let key = command.key().map_or(&b"all"[..], |key| key.as_bytes());
-                tracing::info!("{conn} {reply:?} {}", key.escape_ascii());
+            if shared.config.verbosity >= 3 {
+                lock_log::answered(conn, command, reply);
             }
             answer(reply);
         };
@@ -307,6 +338,16 @@ fn log_bytes(direction: char, number: u64, bytes: &[u8]) {
         ""
     };
     if !bytes.is_empty() {
-        tracing::info!("{direction}{number} {}{cut}", shown.escape_ascii());
+        let event = if direction == '<' {
+            "request"
+        } else {
+            "answer"
+        };
+        tracing::info!(
+            event,
+            conn = number,
+            "{direction}{number} {}{cut}",
+            shown.escape_ascii()
+        );
     }
 }

@@ -63,6 +63,8 @@ mod lingering;
 mod listen;
 mod listen_address;
 #[cfg(feature = "server")]
+mod lock_log;
+#[cfg(feature = "server")]
 mod mailbox;
 #[cfg(feature = "server")]
 mod memory_file;

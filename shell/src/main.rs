@@ -255,6 +255,7 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     } else {
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(
+            event = "listening",
             "latchd {version} listening on {}; {facts}",
             list(server.addresses())
         );
@@ -271,11 +272,14 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
                         log.reopen();
                         match server.reload() {
                             Ok(()) => tracing::info!(
+                                event = "reload",
                                 "SIGHUP: log, passwords and certificates are read anew"
                             ),
-                            Err(error) => {
-                                tracing::warn!("SIGHUP: what is wrong stays as it was: {error}");
-                            }
+                            Err(error) => tracing::warn!(
+                                event = "reload_failed",
+                                reason = %error,
+                                "SIGHUP: reload failed, keeping what was there before"
+                            ),
                         }
                         tell(State::Ready);
                     }
@@ -304,7 +308,8 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     });
     tell(State::Stopping);
     server.shutdown();
-    tracing::info!("goodbye: {}, and every lock is free", end?);
+    let end = end?;
+    tracing::info!(event = "stopped", reason = %end, "goodbye: {end}, and every lock is free");
     Ok(())
 }
 

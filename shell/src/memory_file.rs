@@ -109,7 +109,12 @@ impl MemoryFile {
                 }))
             }
             Err(damage) => {
-                tracing::warn!("-e {}: {damage}; the server starts empty", path.display());
+                tracing::warn!(
+                    event = "items_refused",
+                    reason = %damage,
+                    "-e {}: {damage}; the server starts empty",
+                    path.display()
+                );
                 Ok(None)
             }
         }
@@ -135,6 +140,7 @@ impl MemoryFile {
             .map_err(|error| io::Error::new(error.kind(), format!("-e {path}: {error}")))?;
         refused += too_large;
         tracing::info!(
+            event = "items_read",
             "-e {path}: {kept} items read; {expired} had expired, {refused} have no room"
         );
         Ok(())
@@ -145,9 +151,18 @@ impl MemoryFile {
 pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock) {
     let shown = path.display();
     match write(path, shards, clock, Instant::now() + SAVING_MAX) {
-        Ok((items, bytes)) => tracing::info!("-e {shown}: {items} items written, {bytes} bytes"),
+        Ok((items, bytes)) => tracing::info!(
+            event = "items_written",
+            items,
+            bytes,
+            "-e {shown}: {items} items written, {bytes} bytes"
+        ),
         Err(error) => {
-            tracing::error!("-e {shown}: {error}; the next start is empty");
+            tracing::error!(
+                event = "items_lost",
+                reason = %error,
+                "-e {shown}: {error}; the next start is empty"
+            );
             // What is there of it is of no use; it may not be there.
             let _ = fs::remove_file(beside(path, NEW));
         }

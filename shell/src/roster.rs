@@ -219,7 +219,8 @@ impl Entry {
         }
     }
 
-    fn peer(&self) -> String {
+    /// As `stats conns` shows it.
+    pub(crate) fn peer(&self) -> String {
         let peer = self.peer.clone();
         match peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {
             Some(peer) if peer.is_ipv4() => format!("tcp:{peer}"),

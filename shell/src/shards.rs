@@ -127,7 +127,9 @@ impl Shards {
                     config = config.resumed(numbers);
                 }
                 let store = LogStore::in_blocks(&share, SipHash::new(random_seed()));
-                Mutex::new(Core::with_store(config, store))
+                let mut core = Core::with_store(config, store);
+                core.keep_lock_ends(waiters.logs_locks());
+                Mutex::new(core)
             })
             .collect();
         Self {

@@ -104,7 +104,7 @@ impl Shared {
         let mailboxes: Arc<[Mailbox]> = (0..threads)
             .map(|_| Mailbox::new())
             .collect::<Result<_, _>>()?;
-        let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes)));
+        let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes), config.verbosity >= 3));
         let (tell_gone, gone) = bounded(1);
         let (tell_shutdown, shutdowns) = bounded(1);
         let shared = Self {

@@ -4,16 +4,20 @@
 //!   has gone. So a notice without a seat is about somebody who has gone, and nobody's.
 //! - G2: a notice goes through the mailbox of the worker that serves the connection, whichever thread it
 //!   comes from: that worker alone goes on with it.
+//! - G4: how long each wait for a lock was is counted when it is over; one whose connection has gone is not.
 //! - G3: the clock wakes at the soonest deadline that any shard has told of. It is asked for by whoever lets go of
 //!   a shard in which somebody waits, so nobody polls, and nothing happens while nobody waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use latchd_core::key::Key;
+use latchd_core::times::Times;
 use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant};
 
 use crate::budget::Holder;
+use crate::lock_log;
 use crate::mailbox::{Mailbox, Message};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::channel::{Receiver, Sender, bounded};
@@ -26,8 +30,9 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Waiters {
     mailboxes: Arc<[Mailbox]>,
-    /// At most one a connection (G1).
-    seats: Mutex<BTreeMap<ConnId, Holder>>,
+    seats: Mutex<Seats>,
+    /// What becomes of locks is logged: `-vvv`.
+    logs_locks: bool,
     /// When the clock is to wake, in milliseconds (G3).
     deadline_ms: AtomicU64,
     /// Told that the deadline has come nearer. It holds one message: that is news, however often it did.
@@ -35,12 +40,37 @@ pub(crate) struct Waiters {
     nearer: Receiver<()>,
 }
 
+#[derive(Debug, Default)]
+struct Seats {
+    /// At most one a connection (G1).
+    by_conn: BTreeMap<ConnId, Seat>,
+    /// How long the waits for locks were (G4).
+    lock_times: Times,
+}
+
+#[derive(Debug)]
+struct Seat {
+    holder: Holder,
+    since: Instant,
+    awaited: Awaited,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Awaited {
+    /// A lock; of this key, if that is logged.
+    Lock(Option<Box<[u8]>>),
+    /// A value.
+    Value,
+}
+
 impl Waiters {
-    /// Nobody yet.
-    pub(crate) fn new(mailboxes: Arc<[Mailbox]>) -> Self {
+    /// Nobody yet. What becomes of locks is logged, or not.
+    pub(crate) fn new(mailboxes: Arc<[Mailbox]>, logs_locks: bool) -> Self {
         let (tell_nearer, nearer) = bounded(1);
         Self {
             mailboxes,
+            logs_locks,
             seats: Mutex::default(),
             deadline_ms: AtomicU64::new(NEVER),
             tell_nearer,
@@ -48,24 +78,55 @@ impl Waiters {
         }
     }
 
-    /// `conn` waits, and is to be told there. To be called while its shard is held (G1).
-    pub(crate) fn seat(&self, conn: ConnId, holder: Holder) {
-        self.seats().insert(conn, holder);
+    /// Whether what becomes of locks is logged.
+    pub(crate) fn logs_locks(&self) -> bool {
+        self.logs_locks
+    }
+
+    /// How long waits for locks were.
+    pub(crate) fn lock_times(&self) -> Times {
+        self.seats().lock_times
+    }
+
+    /// Counts from 0 again.
+    pub(crate) fn forget_times(&self) {
+        self.seats().lock_times = Times::default();
+    }
+
+    /// `conn` waits from now on for the lock of `key`, or for a value, and is to be told there. To be called while
+    /// its shard is held (G1).
+    pub(crate) fn seat(&self, conn: ConnId, holder: Holder, since: Instant, key: Option<Key<'_>>) {
+        let shown = |key: Key<'_>| self.logs_locks.then(|| key.as_bytes().into());
+        let awaited = key.map_or(Awaited::Value, |key| Awaited::Lock(shown(key)));
+        let seat = Seat {
+            holder,
+            since,
+            awaited,
+        };
+        self.seats().by_conn.insert(conn, seat);
     }
 
     /// `conn` has gone.
     pub(crate) fn leave(&self, conn: ConnId) {
-        self.seats().remove(&conn);
+        self.seats().by_conn.remove(&conn);
     }
 
-    /// Tells each of those whose waits are over. A worker is woken once, however many it is told of: there may be a
-    /// shard that is held meanwhile.
-    pub(crate) fn tell(&self, mut next: impl FnMut() -> Option<Notice>) {
+    /// Tells each of those whose waits are over by `now`. A worker is woken once, however many it is told of: there
+    /// may be a shard that is held meanwhile.
+    pub(crate) fn tell(&self, now: Instant, mut next: impl FnMut() -> Option<Notice>) {
         let mut woken = Vec::new();
         let mut seats = None;
         while let Some(notice) = next() {
             let seats = seats.get_or_insert_with(|| self.seats());
-            if let Some(Holder { worker, name }) = seats.remove(&notice.conn) {
+            if let Some(seat) = seats.by_conn.remove(&notice.conn) {
+                if let Awaited::Lock(key) = seat.awaited {
+                    let waited_ms = now.as_millis().saturating_sub(seat.since.as_millis());
+                    seats.lock_times.note(waited_ms);
+                    if let Some(key) = key {
+                        lock_log::waited(notice.conn, &key, waited_ms, notice.outcome);
+                    }
+                }
+                let Holder { worker, name } = seat.holder;
                 self.mailboxes[worker].leave(Message::Settled(name, notice.outcome));
                 if !woken.contains(&worker) {
                     woken.push(worker);
@@ -109,7 +170,7 @@ impl Waiters {
         let _ = self.nearer.recv().await;
     }
 
-    fn seats(&self) -> MutexGuard<'_, BTreeMap<ConnId, Holder>> {
+    fn seats(&self) -> MutexGuard<'_, Seats> {
         self.seats
             .lock()
             .expect("nobody panics while taking a seat or giving it back")
@@ -123,7 +184,8 @@ mod tests {
     use super::*;
 
     fn waiters() -> Waiters {
-        Waiters::new((0..2).map(|_| Mailbox::new().unwrap()).collect())
+        let mailboxes = (0..2).map(|_| Mailbox::new().unwrap());
+        Waiters::new(mailboxes.collect(), true)
     }
 
     fn notice(number: u64) -> Notice {
@@ -137,13 +199,20 @@ mod tests {
     fn who_waits_is_told_once_where_it_is_served() {
         let waiters = waiters();
         let holder = Holder { worker: 1, name: 7 };
-        waiters.seat(ConnId::from_number(3), holder);
-        let mut notices = [3, 4, 3].map(notice).into_iter();
-        waiters.tell(|| notices.next());
+        let (key, at) = (Key::new(b"k").unwrap(), Instant::from_millis);
+        waiters.seat(ConnId::from_number(3), holder, at(5), Some(key));
+        waiters.seat(ConnId::from_number(5), holder, at(5), None);
+        let mut notices = [3, 4, 3, 5].map(notice).into_iter();
+        waiters.tell(at(47), || notices.next());
+        // Who waits for a value is told as well, and not counted.
+        let times = waiters.lock_times();
+        assert_eq!((times.sum_ms, times.counts.iter().sum::<u64>()), (42, 1));
+        waiters.forget_times();
+        assert_eq!(waiters.lock_times(), Times::default());
         assert!(waiters.mailboxes[0].take().is_empty());
         assert!(matches!(
             waiters.mailboxes[1].take()[..],
-            [Message::Settled(7, Outcome::Granted)]
+            [Message::Settled(7, Outcome::Granted), Message::Settled(..)]
         ));
     }
 
@@ -151,10 +220,11 @@ mod tests {
     fn who_has_gone_is_told_nothing() {
         let waiters = waiters();
         let conn = ConnId::from_number(3);
-        waiters.seat(conn, Holder { worker: 0, name: 7 });
+        let now = Instant::from_millis(0);
+        waiters.seat(conn, Holder { worker: 0, name: 7 }, now, None);
         waiters.leave(conn);
         let mut notices = Some(notice(3));
-        waiters.tell(|| notices.take());
+        waiters.tell(now, || notices.take());
         assert!(waiters.mailboxes[0].take().is_empty());
     }
 

@@ -393,7 +393,8 @@ impl Worker {
             stats.count_idle();
         }
         if self.shared.config.verbosity > 0 {
-            tracing::info!("<{} connection closed: {why}", client.number());
+            let (conn, peer) = (client.number(), client.peer());
+            tracing::info!(event = "disconnect", conn, peer = %peer, reason = %why, "<{conn} connection closed");
         }
         self.shared.roster.remove(client.number());
         if why.may_be_unread() && !client.has_left() {
@@ -478,7 +479,8 @@ impl Worker {
             self.shared.tell(Topic::Connections, number, &line);
         }
         if self.shared.config.verbosity > 0 {
-            tracing::info!("<{number} new connection");
+            let peer = client.peer();
+            tracing::info!(event = "connect", conn = number, peer = %peer, "<{number} new connection");
         }
         if let Err(errno) = epoll::add(&self.epoll, &*client, name.encode(), READABLE) {
             self.end(slot, &End::Failed(errno));

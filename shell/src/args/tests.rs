@@ -105,8 +105,8 @@ fn blanks_around_a_value_are_skipped() {
     assert!(parse_words(&["-m ", "128"], &[]).is_err());
     // The words of a task are not the server's.
     let task = ["latchd", "lock", "k", "--", "sh", "-m 1"].map(OsString::from);
-    let command = super::sources::command();
-    assert!(super::blanks::skip(&command, task.clone()).eq(task));
+    let command = command();
+    assert!(blanks::skip(&command, task.clone()).eq(task));
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! The form of a line of the log: words for people, or JSON for whoever collects logs.
+//! The form of a line of the log: words for people, or JSON for programs that collect logs.
 //!
 //! - A line of JSON is an object with `time` (RFC 3339, UTC), `level` and `message`, and one line whatever the
-//!   message holds.
+//!   message holds. The fields of an event are members of it: numbers as numbers, all else as strings.
 
 use std::fmt::{self, Write};
 
@@ -27,7 +27,7 @@ impl Form {
     pub(super) fn line(self, level: &str, message: &str) -> String {
         match self {
             Self::Text => format!("{message}\n"),
-            Self::Json => json(level, message),
+            Self::Json => json(level, message, ""),
         }
     }
 }
@@ -49,31 +49,75 @@ where
     ) -> fmt::Result {
         let mut message = Message::default();
         event.record(&mut message);
-        writer.write_str(&json(event.metadata().level().as_str(), &message.0))
+        let level = event.metadata().level().as_str();
+        writer.write_str(&json(level, &message.text, &message.members))
     }
 }
 
-/// What an event says: its message, and fields behind it.
+/// What an event says: its message, and its fields as members of an object, a comma before each.
 #[derive(Debug, Default)]
-struct Message(String);
+struct Message {
+    text: String,
+    members: String,
+}
+
+impl Message {
+    fn name(&mut self, field: &Field) {
+        self.members.push_str(",\"");
+        put_quoted(&mut self.members, field.name());
+        self.members.push_str("\":");
+    }
+
+    fn number(&mut self, field: &Field, value: impl fmt::Display) {
+        self.name(field);
+        // A string has no end.
+        let _ = write!(self.members, "{value}");
+    }
+}
 
 impl Visit for Message {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.number(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.number(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.number(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            return self.text.push_str(value);
+        }
+        self.name(field);
+        self.members.push('"');
+        put_quoted(&mut self.members, value);
+        self.members.push('"');
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // A string has no end.
-        let _ = if field.name() == "message" {
-            write!(self.0, "{value:?}")
-        } else {
-            write!(self.0, " {}={value:?}", field.name())
-        };
+        self.record_str(field, &format!("{value:?}"));
     }
 }
 
-fn json(level: &str, message: &str) -> String {
+fn json(level: &str, message: &str, members: &str) -> String {
     let mut time = String::new();
     // What cannot be told is left out.
     let _ = SystemTime.format_time(&mut Writer::new(&mut time));
     let mut line = format!("{{\"time\":\"{time}\",\"level\":\"{level}\",\"message\":\"");
-    for letter in message.chars() {
+    put_quoted(&mut line, message);
+    line.push('"');
+    line.push_str(members);
+    line.push_str("}\n");
+    line
+}
+
+/// Writes the inside of a string.
+fn put_quoted(line: &mut String, text: &str) {
+    for letter in text.chars() {
         match letter {
             '"' => line.push_str("\\\""),
             '\\' => line.push_str("\\\\"),
@@ -84,8 +128,6 @@ fn json(level: &str, message: &str) -> String {
             letter => line.push(letter),
         }
     }
-    line.push_str("\"}\n");
-    line
 }
 
 #[cfg(test)]

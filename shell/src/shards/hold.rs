@@ -1,8 +1,11 @@
 //! A shard that is held by a thread, for as long as it works with it.
+//!
+//! What becomes of locks is logged here while the shard is held, so that the log has it in its order.
 
 use std::ops::{Deref, DerefMut};
 
 use super::ShardCore;
+use crate::lock_log;
 use crate::sync::MutexGuard;
 use crate::waiters::Waiters;
 
@@ -21,7 +24,13 @@ impl<'a> Hold<'a> {
 
     #[cold]
     fn tell(&mut self) {
-        self.waiters.tell(|| self.core.next_notice());
+        if self.core.locks().has_ends() {
+            let (ends, missed) = self.core.take_lock_ends();
+            ends.iter().for_each(lock_log::ended);
+            lock_log::missed(missed);
+        }
+        let now = self.core.clock().now;
+        self.waiters.tell(now, || self.core.next_notice());
         if let Some(at) = self.core.next_deadline() {
             self.waiters.note_deadline(at);
         }
@@ -47,7 +56,7 @@ impl DerefMut for Hold<'_> {
 impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.core.has_waits() {
+        if self.core.has_waits() || self.core.locks().has_ends() {
             self.tell();
         }
     }

@@ -23,7 +23,7 @@ fn shards(count: usize) -> Shards {
 
 /// Of a server with one thread.
 fn nobody_waits() -> Arc<Waiters> {
-    Arc::new(Waiters::new(Arc::new([Mailbox::new().unwrap()])))
+    Arc::new(Waiters::new(Arc::new([Mailbox::new().unwrap()]), false))
 }
 
 fn session(number: u64) -> ShardSession {

@@ -72,7 +72,8 @@ impl Shards {
         let command = ItemCommand::Acquire(acquire);
         let reply = self.ask_holder(now, session, shard, core, &command);
         if let Reply::Waits = reply {
-            self.waiters.seat(session.conn, session.seat);
+            let key = Some(acquire.key);
+            self.waiters.seat(session.conn, session.seat, now, key);
         }
         answer(&reply);
         session.held[shard] = core.locks().held_here(session.conn);
@@ -97,7 +98,7 @@ impl Shards {
         let get = ItemCommand::Get(get);
         let reply = self.ask_holder(now, session, shard, &mut core, &get);
         if let Reply::Waits = reply {
-            self.waiters.seat(session.conn, session.seat);
+            self.waiters.seat(session.conn, session.seat, now, None);
         }
         answer(&reply);
         session.held[shard] = core.locks().held_here(session.conn);

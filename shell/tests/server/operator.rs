@@ -610,9 +610,11 @@ fn sasl_lets_in_who_is_in_the_file() {
     let log = std::fs::read_to_string(&log_file).unwrap();
     std::fs::remove_file(&log_file).unwrap();
     assert!(
-        log.contains("(authentication)") && !log.contains("pass"),
+        log.contains("(authentication)") && !log.contains("=pass") && !log.contains(" pass"),
         "{log}"
     );
+    let failed = "login failed event=\"login_failed\" conn=2 peer=tcp:127.0.0.1:";
+    assert!(log.contains(failed) && log.contains("user=fred"), "{log}");
 }
 
 #[test]
@@ -687,9 +689,11 @@ fn a_log_in_json_is_an_object_on_each_line_to_the_end() {
     for line in log.lines() {
         assert!(line.starts_with("{\"time\":\"20"), "{log}");
         assert!(line.ends_with("\"}"), "{log}");
+        assert!(line.contains("\"message\":\""), "{log}");
     }
     for (level, said) in [
-        ("INFO", "listening on"),
+        ("INFO", "\"event\":\"listening\""),
+        ("INFO", "\"reason\":\"told to end (SIGTERM)\""),
         ("ERROR", "is in use: stop what runs there"),
         ("INFO", "goodbye: told to end (SIGTERM)"),
     ] {

@@ -269,15 +269,27 @@ fn v_shows_connections_vv_requests_and_vvv_locks() {
     for (flag, shown, hidden) in [
         (
             "-v",
-            &["<2 new connection", "<2 connection closed"][..],
-            &["lock k", "Locked"][..],
+            &[
+                "<2 new connection",
+                "peer=tcp:127.0.0.1:",
+                "<2 connection closed",
+            ][..],
+            &["lock k", "event=\"lock\""][..],
         ),
         (
             "-vv",
             &["<2 set k 0 0 1\\r\\nx", ">2 STORED", "<2 lock k", ">2 OK"],
-            &["2 Locked k"],
+            &["event=\"lock\""],
         ),
-        ("-vvv", &["<2 lock k", "2 Locked k", "2 Unlocked all"], &[]),
+        (
+            "-vvv",
+            &[
+                "<2 lock k",
+                "event=\"lock\" conn=2 key=k",
+                "event=\"unlock_all\"",
+            ],
+            &[],
+        ),
     ] {
         let latchd = Running::start(&["-l", "127.0.0.1:0", flag]);
         let mut client = TestClient::connect(latchd.address());
@@ -294,6 +306,56 @@ fn v_shows_connections_vv_requests_and_vvv_locks() {
             "{flag}: {log}"
         );
     }
+}
+
+/// Every way that a lock comes and goes.
+#[test]
+fn vvv_follows_a_lock_from_its_grant_to_its_end() {
+    let latchd = Running::start(&["-l", "127.0.0.1:0", "-t", "2", "-vvv", "--log", "json"]);
+    let connect = || TestClient::connect(latchd.address());
+    let [mut holder, mut waiter, mut late] = [connect(), connect(), connect()];
+    // The numbers of connections are those of their coming.
+    for client in [&mut holder, &mut waiter, &mut late] {
+        assert_eq!(client.ask("mn"), "MN");
+    }
+    assert_eq!(holder.ask("ml k"), "HD");
+    assert!(waiter.ask("ml k").starts_with("LK"));
+    assert!(late.ask("ml k w5").starts_with("LK"));
+    waiter.send("ml k w60000\r\n");
+    let begun = Instant::now();
+    while late.stat("lock_waiting") != "1" {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "it does not wait"
+        );
+    }
+    drop(holder);
+    assert_eq!(waiter.line(), "HD");
+    assert_eq!(waiter.ask("ml lease T0.02"), "HD");
+    assert_eq!(late.ask("ml lease w60000"), "HD");
+    assert_eq!(late.ask("mu lease"), "HD");
+    drop((waiter, late));
+    let (code, log) = latchd.end_with_log(Signal::TERM);
+    assert_eq!(code, Some(0));
+    let at = |conn: u32, event: &str, key: &str| {
+        let fields = format!("\"event\":\"{event}\",\"conn\":{conn},\"key\":\"{key}\"");
+        let found = log.lines().position(|line| line.contains(&fields));
+        found.unwrap_or_else(|| panic!("{fields}: {log}"))
+    };
+    let steps = [
+        at(2, "lock", "k"),
+        at(3, "lock_refused", "k"),
+        at(4, "lock_wait", "k"),
+        at(4, "lock_wait_failed", "k"),
+        at(3, "lock_wait", "k"),
+        at(2, "holder_closed", "k"),
+        at(3, "lock_handover", "k"),
+        at(3, "lock", "lease"),
+        at(3, "lease_expired", "lease"),
+        at(4, "lock_handover", "lease"),
+        at(4, "unlock", "lease"),
+    ];
+    assert!(steps.is_sorted(), "{steps:?}: {log}");
 }
 
 #[test]

@@ -1,0 +1,111 @@
+//! What `-vvv` logs of locks: requests and what came of them, waits, hand-overs, and ends.
+//!
+//! - Each line has the field `event`, `conn` and, if it is about a key, `key`. What concerns a grant has its
+//!   `fence`.
+//! - A lock that ends together with many others is logged when the server lets go of its item.
+
+use latchd_core::ConnId;
+use latchd_core::command::{Command, GlobalCommand, ItemCommand, Lease};
+use latchd_core::engine::{EndCause, LockEnd};
+use latchd_core::reply::{Refusal, Reply};
+use latchd_core::wait::Outcome;
+
+/// A key as one word.
+pub(crate) fn one_word(key: &[u8]) -> String {
+    key.escape_ascii().to_string().replace(' ', "\\x20")
+}
+
+/// A command has its answer.
+pub(crate) fn answered(conn: ConnId, command: &Command<'_>, reply: &Reply<'_>) {
+    let number = conn.number();
+    let command = match command {
+        Command::Item(command) => command,
+        Command::Global(GlobalCommand::UnlockAll) => {
+            tracing::info!(event = "unlock_all", conn = number, "all locks released");
+            return;
+        }
+        Command::Global(
+            GlobalCommand::FlushAll { .. }
+            | GlobalCommand::StatsReset
+            | GlobalCommand::Keys(_)
+            | GlobalCommand::Stats(_),
+        ) => return,
+    };
+    let (mode, is_renewal) = match command {
+        ItemCommand::Acquire(acquire) => {
+            let mode = if acquire.mode.is_shared() { "s" } else { "x" };
+            (mode, acquire.lease == Some(Lease::Off))
+        }
+        ItemCommand::Lock { .. } => ("x", false),
+        ItemCommand::Get(get) if get.lock => ("x", false),
+        ItemCommand::Get(_)
+        | ItemCommand::Set(_)
+        | ItemCommand::SetTooLarge { .. }
+        | ItemCommand::Delete(_)
+        | ItemCommand::Arithmetic(_)
+        | ItemCommand::Release(_)
+        | ItemCommand::Unlock { .. } => return,
+    };
+    let key = one_word(command.key().as_bytes());
+    match reply {
+        Reply::Granted(granted) => {
+            let fence = granted.fence.number();
+            let event = if is_renewal { "lease_off" } else { "lock" };
+            tracing::info!(event, conn = number, key = %key, fence, mode, "lock granted");
+        }
+        Reply::Locked | Reply::Hit(_) => {
+            tracing::info!(event = "lock", conn = number, key = %key, mode, "lock granted");
+        }
+        Reply::Waits => {
+            tracing::info!(event = "lock_wait", conn = number, key = %key, mode, "waits for a lock");
+        }
+        refused => {
+            let reason = match refused {
+                Reply::Contended(_) | Reply::Refused(Refusal::Locked) => "held",
+                Reply::WouldDeadlock(_) => "deadlock",
+                Reply::NotFound | Reply::Miss => "no_item",
+                Reply::Refused(Refusal::TooManyLocks) => "too_many_locks",
+                _ => "refused",
+            };
+            tracing::info!(event = "lock_refused", conn = number, key = %key, reason, "lock refused");
+        }
+    }
+}
+
+/// A wait for the lock of a key is over.
+pub(crate) fn waited(conn: ConnId, key: &[u8], waited_ms: u64, outcome: Outcome) {
+    let (conn, key) = (conn.number(), one_word(key));
+    let reason = match outcome {
+        Outcome::Granted => {
+            tracing::info!(event = "lock_handover", conn, key = %key, waited_ms, "lock handed over");
+            return;
+        }
+        Outcome::TimedOut => "timed_out",
+        Outcome::NotFound => "no_item",
+        Outcome::TooManyLocks => "too_many_locks",
+    };
+    tracing::info!(event = "lock_wait_failed", conn, key = %key, waited_ms, reason, "waited in vain");
+}
+
+/// A lock has ended.
+pub(crate) fn ended(end: &LockEnd) {
+    let (event, what) = match end.cause {
+        EndCause::Released => ("unlock", "lock released"),
+        EndCause::Expired => ("lease_expired", "lease expired"),
+        EndCause::Closed => ("holder_closed", "lock released: its holder has closed"),
+    };
+    let (conn, key, held_ms) = (end.holder.number(), one_word(&end.key), end.held_ms);
+    let fence = end.fence.number();
+    tracing::info!(event, conn, key = %key, fence, held_ms, "{what}");
+}
+
+/// So many ends had no room among those that were to be logged.
+pub(crate) fn missed(ends: u64) {
+    if ends > 0 {
+        tracing::info!(
+            event = "lock_ends_missed",
+            ends,
+            "more locks have ended than are logged"
+        );
+    }
+}
