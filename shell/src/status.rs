@@ -17,6 +17,7 @@ mod history;
 mod locks;
 mod metrics;
 mod page;
+mod process;
 mod request;
 mod response;
 mod snapshot;

@@ -6,6 +6,7 @@ use latchd_core::command::{Command, GlobalCommand, Keys, ScanCursor};
 use latchd_core::engine::{Holding, Prefixes};
 use latchd_core::reply::{KeysPage, Reply};
 use latchd_core::stats::{LOCK_LINES_MAX, Stats, StatsLine, StatsTopic};
+use latchd_core::times::Times;
 use latchd_core::watch::Evicted;
 use latchd_core::{ConnId, Instant};
 
@@ -18,8 +19,22 @@ const CURSOR_BITS: u32 = 56;
 /// Whoever asks and is no client: clients are numbered from 1.
 pub(super) const NOBODY: ConnId = ConnId::from_number(0);
 
-/// A key that is locked, by whom and since when, and by how many.
-pub(crate) type LockedKey = (Box<[u8]>, Holding, usize);
+/// How many of those that wait for a lock are shown.
+const WAITERS_SHOWN_MAX: usize = 10;
+
+/// A key that is locked, and what is known of its lock.
+#[derive(Debug)]
+pub(crate) struct LockedKey {
+    pub(crate) key: Box<[u8]>,
+    /// The lock; of one that is shared, the first share.
+    pub(crate) holding: Holding,
+    /// How many hold it.
+    pub(crate) holders: usize,
+    /// How many wait for it.
+    pub(crate) waiting: usize,
+    /// The first [`WAITERS_SHOWN_MAX`] of them, and whether each would share it.
+    pub(crate) first_waiters: Vec<(ConnId, bool)>,
+}
 
 impl Shards {
     /// What was evicted since the last call, one shard after the other, and how many more there were.
@@ -40,10 +55,11 @@ impl Shards {
         (all, missed)
     }
 
-    /// What is counted, and the `locks_max` locks that have been held for longest, as far as
-    /// [`Core::locks_in_force`] tells: for whoever watches.
-    pub(crate) fn look(&self, now: Instant, locks_max: usize) -> (Stats, Vec<LockedKey>) {
+    /// What is counted, how long locks were held, and the `locks_max` locks that have been held for longest, as
+    /// far as [`Core::locks_in_force`] tells: for the status port.
+    pub(crate) fn look(&self, now: Instant, locks_max: usize) -> (Stats, Times, Vec<LockedKey>) {
         let mut locks = Vec::new();
+        let mut hold_times = Times::default();
         for shard in 0..self.cores.len() {
             let mut core = self.core_at(now, shard);
             core.pass(now);
@@ -51,14 +67,23 @@ impl Shards {
             held.sort_unstable_by_key(|(_, holding)| holding.since);
             let oldest = held.into_iter().take(locks_max);
             locks.extend(oldest.map(|(key, holding)| {
-                let holders = core.locks().holders_of(key).count();
-                (key.as_bytes().into(), holding, holders)
+                let queue = core.waits().queue(key).take(WAITERS_SHOWN_MAX);
+                LockedKey {
+                    key: key.as_bytes().into(),
+                    holding,
+                    holders: core.locks().holders_of(key).count(),
+                    waiting: core.waits().waiting(key),
+                    first_waiters: queue
+                        .map(|(conn, waiter)| (conn, waiter.mode.is_shared()))
+                        .collect(),
+                }
             }));
+            hold_times.add(core.locks().hold_times());
             drop(core);
-            locks.sort_by_key(|(_, holding, _): &LockedKey| holding.since);
+            locks.sort_by_key(|lock: &LockedKey| lock.holding.since);
             locks.truncate(locks_max);
         }
-        (self.stats(now, NOBODY), locks)
+        (self.stats(now, NOBODY), hold_times, locks)
     }
 
     /// A page of one shard; after its last page comes the next shard.

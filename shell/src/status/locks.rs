@@ -1,35 +1,64 @@
-//! `/locks.json`: who holds what.
+//! `/locks.json`: the locks, their holders and those that wait for them.
 
 use std::fmt::Write;
+use std::time::Duration;
 
-use super::snapshot::Snapshot;
+use super::snapshot::{Snapshot, WaiterShown};
 
 /// The locks as JSON. All text is ASCII by now, and holds no control characters. A fence is text: most
 /// readers of JSON keep 53 bits of a number.
 pub(super) fn json(snapshot: &Snapshot) -> String {
     let gauges = &snapshot.stats.gauges;
     let mut text = format!(
-        "{{\"locks_held\":{},\"lock_holders\":{},\"locked_bytes\":{},\"keys_told\":{},\"locks\":[",
-        gauges.locks_held, gauges.lock_holders, gauges.locked_bytes, snapshot.tells_keys
+        "{{\"locks_held\":{},\"lock_holders\":{},\"locked_bytes\":{},\"lock_waiting\":{},\"keys_told\":{},\"locks\":[",
+        gauges.locks_held,
+        gauges.lock_holders,
+        gauges.locked_bytes,
+        gauges.lock_waiting,
+        snapshot.tells_keys
     );
     for (index, lock) in snapshot.locks.iter().enumerate() {
         let comma = if index == 0 { "" } else { "," };
+        let waiters: Vec<_> = lock.first_waiters.iter().map(waiter).collect();
         // A string has no end.
         let _ = write!(
             text,
-            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{}}}",
+            "{comma}\n{{\"key\":\"{}\",\"connection\":{},\"peer\":\"{}\",\"fence\":\"{}\",\"held_s\":{},\"silent_s\":{},\"mode\":\"{}\",\"holders\":{},\"lease_s\":{},\"waiting\":{},\"waiters\":[{}]}}",
             quoted(&lock.key),
             lock.owner,
             quoted(&lock.peer),
             lock.fence,
             lock.held.as_secs(),
             lock.silent.as_secs(),
-            if lock.is_shared { 's' } else { 'x' },
-            lock.holders
+            mode(lock.is_shared),
+            lock.holders,
+            lock.lease
+                .map_or("null".to_owned(), |lease| seconds_left(lease).to_string()),
+            lock.waiting,
+            waiters.join(",")
         );
     }
     text.push_str("]}\n");
     text
+}
+
+fn waiter(waiter: &WaiterShown) -> String {
+    format!(
+        "{{\"connection\":{},\"peer\":\"{}\",\"mode\":\"{}\"}}",
+        waiter.conn,
+        quoted(&waiter.peer),
+        mode(waiter.is_shared)
+    )
+}
+
+/// As `stats locks` shows it.
+pub(super) const fn mode(is_shared: bool) -> char {
+    if is_shared { 's' } else { 'x' }
+}
+
+/// A span that has begun to pass, in whole seconds, as `stats locks` shows it.
+pub(super) fn seconds_left(span: Duration) -> u128 {
+    span.as_millis().div_ceil(1000)
 }
 
 /// The inside of a string.
@@ -50,8 +79,23 @@ mod tests {
         let expected = r#"{"key":"a\\\"b\\\\c\\x01\\xff</script>","connection":7,"#;
         assert!(text.contains(expected), "{text}");
         assert!(text.starts_with("{\"locks_held\":2,"), "{text}");
-        let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61,\"mode\":\"x\",\"holders\":1}";
+        let held = "\"fence\":\"1152921504606846976\",\"held_s\":3601,\"silent_s\":61,\"mode\":\"x\",\"holders\":1,\"lease_s\":null,\"waiting\":0,\"waiters\":[]}";
         assert_eq!(text.matches(held).count(), 2);
+    }
+
+    #[test]
+    fn leases_and_those_that_wait_are_told() {
+        let mut leased = lock("k");
+        leased.lease = Some(Duration::from_millis(1_001));
+        leased.waiting = 40;
+        leased.first_waiters = vec![WaiterShown {
+            conn: 9,
+            peer: "tcp:10.0.0.2:1".into(),
+            is_shared: true,
+        }];
+        let expected = "\"lease_s\":2,\"waiting\":40,\"waiters\":[{\"connection\":9,\"peer\":\"tcp:10.0.0.2:1\",\"mode\":\"s\"}]}";
+        let text = json(&snapshot(vec![leased]));
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

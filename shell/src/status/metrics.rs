@@ -10,8 +10,11 @@
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
+use latchd_core::times::TIME_BOUNDS_MS;
+
+use super::process::ProcessUsage;
 use super::snapshot::Snapshot;
-use crate::turn_times::{BOUNDS_US, Measured};
+use crate::turn_times::BOUNDS_US;
 
 /// How a number moves.
 #[derive(Clone, Copy)]
@@ -205,6 +208,158 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("touch_hits", "touch", "hit"),
     ("touch_misses", "touch", "miss"),
     ("cmd_flush", "flush", "hit"),
+];
+
+/// Of the one class of items, `slab="1"`: what `stats items` or `stats slabs` calls it, what the exporter calls it,
+/// how it moves, and what it is.
+const OF_CLASS: &[(&str, &str, Kind, &str)] = &[
+    ("number", "current_items", Gauge, "Items that are stored."),
+    (
+        "age",
+        "items_age_seconds",
+        Gauge,
+        "Age of the item that is next to be evicted.",
+    ),
+    (
+        "crawler_reclaimed",
+        "items_crawler_reclaimed_total",
+        Counter,
+        "Items that the crawler took out.",
+    ),
+    (
+        "evicted",
+        "items_evicted_total",
+        Counter,
+        "Items that were evicted.",
+    ),
+    (
+        "evicted_nonzero",
+        "items_evicted_nonzero_total",
+        Counter,
+        "Evicted items that had a TTL.",
+    ),
+    (
+        "evicted_time",
+        "items_evicted_time_seconds",
+        Gauge,
+        "Seconds from the last access of the last evicted item to its eviction.",
+    ),
+    (
+        "evicted_unfetched",
+        "items_evicted_unfetched_total",
+        Counter,
+        "Evicted items that were never fetched.",
+    ),
+    (
+        "expired_unfetched",
+        "items_expired_unfetched_total",
+        Counter,
+        "Expired items that were never fetched.",
+    ),
+    (
+        "outofmemory",
+        "items_outofmemory_total",
+        Counter,
+        "Stores without memory.",
+    ),
+    (
+        "reclaimed",
+        "items_reclaimed_total",
+        Counter,
+        "Items that were removed after their TTL.",
+    ),
+    (
+        "tailrepairs",
+        "items_tailrepairs_total",
+        Counter,
+        "Always 0 here.",
+    ),
+    (
+        "moves_to_cold",
+        "items_moves_to_cold",
+        Counter,
+        "Always 0 here.",
+    ),
+    (
+        "moves_to_warm",
+        "items_moves_to_warm",
+        Counter,
+        "Always 0 here.",
+    ),
+    (
+        "moves_within_lru",
+        "items_moves_within_lru",
+        Counter,
+        "Always 0 here.",
+    ),
+    ("number_hot", "hot_items", Gauge, "Always 0 here."),
+    ("number_warm", "warm_items", Gauge, "Always 0 here."),
+    ("number_cold", "cold_items", Gauge, "All items."),
+    ("number_temp", "temporary_items", Gauge, "Always 0 here."),
+    ("age_hot", "hot_age_seconds", Gauge, "Always 0 here."),
+    ("age_warm", "warm_age_seconds", Gauge, "Always 0 here."),
+    (
+        "chunk_size",
+        "chunk_size_bytes",
+        Gauge,
+        "A chunk is one byte here.",
+    ),
+    (
+        "chunks_per_page",
+        "chunks_per_page",
+        Gauge,
+        "Bytes that items may take.",
+    ),
+    ("total_pages", "current_pages", Gauge, "Always 1 here."),
+    (
+        "total_chunks",
+        "current_chunks",
+        Gauge,
+        "Bytes that items may take.",
+    ),
+    (
+        "used_chunks",
+        "chunks_used",
+        Gauge,
+        "Bytes that items take.",
+    ),
+    (
+        "free_chunks",
+        "chunks_free",
+        Gauge,
+        "Bytes that items could still take.",
+    ),
+    (
+        "free_chunks_end",
+        "chunks_free_end",
+        Gauge,
+        "Always 0 here.",
+    ),
+    (
+        "mem_requested",
+        "mem_requested_bytes",
+        Gauge,
+        "Bytes that items take.",
+    ),
+];
+
+/// Of `memcached_slab_lru_hits_total`: what `stats items` calls it, and the LRU.
+const LRU_HITS: &[(&str, &str)] = &[
+    ("hits_to_hot", "hot"),
+    ("hits_to_warm", "warm"),
+    ("hits_to_cold", "cold"),
+    ("hits_to_temp", "temporary"),
+];
+
+/// Of `memcached_slab_commands_total`: what `stats slabs` calls it, command and status.
+const CLASS_COMMANDS: &[(&str, &str, &str)] = &[
+    ("get_hits", "get", "hit"),
+    ("delete_hits", "delete", "hit"),
+    ("incr_hits", "incr", "hit"),
+    ("decr_hits", "decr", "hit"),
+    ("cas_hits", "cas", "hit"),
+    ("cas_badval", "cas", "badval"),
+    ("touch_hits", "touch", "hit"),
 ];
 
 /// What memcached does not have: what `stats` calls it, its name here, how it moves, and what it is.
@@ -408,15 +563,119 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     let sets = counters.cmd_set.saturating_sub(cas);
     out.sample(name, &labels("set", "hit"), sets);
     out.lines(snapshot, "latchd_", OF_LATCHD);
+    class(&mut out, snapshot);
+    process(&mut out, &snapshot.process);
+    let turns = &snapshot.turns;
     out.histogram(
         "latchd_turn_seconds",
         "How long it takes to read, answer and send what a client has sent at a time; one in 64 is measured.",
-        &snapshot.turns,
+        &BOUNDS_US.map(Duration::from_micros),
+        &turns.buckets,
+        turns.sum,
     );
+    let bounds = TIME_BOUNDS_MS.map(Duration::from_millis);
+    for (name, help, times) in [
+        (
+            "latchd_lock_wait_seconds",
+            "How long requests waited for a lock until they had it, or until their time was over.",
+            &snapshot.wait_times,
+        ),
+        (
+            "latchd_lock_hold_seconds",
+            "How long locks were held that have ended; each share of a shared one by itself.",
+            &snapshot.hold_times,
+        ),
+    ] {
+        let sum = Duration::from_millis(times.sum_ms);
+        out.histogram(name, help, &bounds, &times.counts, sum);
+    }
     let gauges = &snapshot.stats.gauges;
     counters.each(|shown, value| out.nameless(shown, "_total", Counter, value));
     gauges.each(|shown, value| out.nameless(shown, "", Gauge, value));
     out.0
+}
+
+/// What the exporter tells of each slab class.
+fn class(out: &mut Lines, snapshot: &Snapshot) {
+    let slab = "{slab=\"1\"}";
+    for (shown, name, kind, help) in OF_CLASS {
+        let value = snapshot.of_class(shown);
+        if !value.is_empty() {
+            let name = format!("memcached_slab_{name}");
+            out.family(&name, *kind, help);
+            out.sample(&name, slab, value);
+        }
+    }
+    if !snapshot.of_class("hits_to_cold").is_empty() {
+        let name = "memcached_slab_lru_hits_total";
+        out.family(name, Counter, "Gets that found an item.");
+        for (shown, lru) in LRU_HITS {
+            let labels = format!("{{slab=\"1\",lru=\"{lru}\"}}");
+            out.sample(name, &labels, snapshot.of_class(shown));
+        }
+    }
+    let name = "memcached_slab_commands_total";
+    out.family(name, Counter, "Requests by command and what came of them.");
+    let labels = |command: &str, status: &str| {
+        format!("{{slab=\"1\",command=\"{command}\",status=\"{status}\"}}")
+    };
+    for (shown, command, status) in CLASS_COMMANDS {
+        out.sample(name, &labels(command, status), snapshot.of_class(shown));
+    }
+    let counters = &snapshot.stats.counters;
+    let cas = counters.cas_hits + counters.cas_badval;
+    out.sample(
+        name,
+        &labels("set", "hit"),
+        counters.cmd_set.saturating_sub(cas),
+    );
+}
+
+/// What every client library of Prometheus tells of its process.
+fn process(out: &mut Lines, usage: &ProcessUsage) {
+    let mut show = |name: &str, kind, help: &str, value: Option<&dyn Display>| {
+        if let Some(value) = value {
+            let name = format!("process_{name}");
+            out.family(&name, kind, help);
+            out.sample(&name, "", value);
+        }
+    };
+    let ProcessUsage {
+        cpu_seconds,
+        started_unix_s,
+        resident_bytes,
+        virtual_bytes,
+        threads,
+        open_descriptors,
+        descriptors_max,
+    } = usage;
+    let cpu = "User and system processor time.";
+    show("cpu_seconds_total", Counter, cpu, shown(cpu_seconds));
+    let start = "Unix time at which the process started.";
+    show("start_time_seconds", Gauge, start, shown(started_unix_s));
+    let resident = "Resident memory.";
+    show(
+        "resident_memory_bytes",
+        Gauge,
+        resident,
+        shown(resident_bytes),
+    );
+    let addressed = "Virtual memory.";
+    show(
+        "virtual_memory_bytes",
+        Gauge,
+        addressed,
+        shown(virtual_bytes),
+    );
+    show("threads", Gauge, "Threads of the process.", shown(threads));
+    let open = "Open file descriptors.";
+    show("open_fds", Gauge, open, shown(open_descriptors));
+    let most = "File descriptors that may be open.";
+    show("max_fds", Gauge, most, shown(descriptors_max));
+}
+
+fn shown(value: &Option<impl Display>) -> Option<&dyn Display> {
+    value.as_ref().map(|value| value as &dyn Display)
 }
 
 fn labels(command: &str, status: &str) -> String {
@@ -440,15 +699,23 @@ impl Lines {
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 
-    fn histogram(&mut self, name: &str, help: &str, turns: &Measured) {
+    /// A histogram: how many each bucket has, the last one those beyond all bounds.
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        bounds: &[Duration],
+        buckets: &[u64],
+        sum: Duration,
+    ) {
         // A string has no end.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} histogram");
         let mut count = 0;
-        for (index, turns) in turns.buckets.iter().enumerate() {
-            count += turns;
-            let bound = BOUNDS_US.get(index).map_or_else(
+        for (index, bucket) in buckets.iter().enumerate() {
+            count += bucket;
+            let bound = bounds.get(index).map_or_else(
                 || "+Inf".to_owned(),
-                |bound| Duration::from_micros(*bound).as_secs_f64().to_string(),
+                |bound| bound.as_secs_f64().to_string(),
             );
             self.sample(
                 &format!("{name}_bucket"),
@@ -456,7 +723,7 @@ impl Lines {
                 count,
             );
         }
-        self.sample(&format!("{name}_sum"), "", turns.sum.as_secs_f64());
+        self.sample(&format!("{name}_sum"), "", sum.as_secs_f64());
         self.sample(&format!("{name}_count"), "", count);
     }
 
@@ -543,6 +810,22 @@ mod tests {
             "latchd_turn_seconds_bucket{le=\"+Inf\"} 8",
             "latchd_turn_seconds_sum 0.2501",
             "latchd_turn_seconds_count 8",
+            "latchd_lock_wait_seconds_bucket{le=\"0.001\"} 1",
+            "latchd_lock_hold_seconds_bucket{le=\"0.005\"} 1",
+            "latchd_lock_hold_seconds_bucket{le=\"0.1\"} 2",
+            "latchd_lock_hold_seconds_bucket{le=\"86400\"} 2",
+            "latchd_lock_hold_seconds_bucket{le=\"+Inf\"} 3",
+            "latchd_lock_hold_seconds_sum 90000.073",
+            "memcached_slab_current_items{slab=\"1\"} 1",
+            "memcached_slab_chunk_size_bytes{slab=\"1\"} 1",
+            "memcached_slab_lru_hits_total{slab=\"1\",lru=\"cold\"} 3",
+            "memcached_slab_commands_total{slab=\"1\",command=\"get\",status=\"hit\"} 3",
+            "memcached_slab_commands_total{slab=\"1\",command=\"set\",status=\"hit\"} 7",
+            "process_cpu_seconds_total 1.5",
+            "process_start_time_seconds 1700000000.25",
+            "process_resident_memory_bytes 8388608",
+            "process_open_fds 42",
+            "process_max_fds 1024",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
         }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::history::{History, INTERVAL};
-use super::snapshot::Snapshot;
+use super::snapshot::{LockShown, Snapshot};
 
 /// How many locks the page shows; `/locks.json` has more.
 const ROWS_MAX: usize = 100;
@@ -81,6 +81,14 @@ fn tiles(page: &mut String, snapshot: &Snapshot, history: &History) {
         "locks held",
         &grouped(gauges.locks_held),
         &holders,
+        None,
+    );
+    let most = format!("{} have waited", grouped(counters.lock_waits));
+    tile(
+        page,
+        "waiting for locks",
+        &grouped(gauges.lock_waiting),
+        &most,
         None,
     );
     let asked = format!("of {} asked for", grouped(counters.cmd_lock));
@@ -197,22 +205,50 @@ fn locks(page: &mut String, snapshot: &Snapshot) {
         return;
     }
     page.push_str(
-        "<div class=\"wide\"><table><tr><th>key</th><th>connection</th><th>from</th>\
-         <th class=\"number\">last request</th><th class=\"number\">held for</th></tr>\n",
+        "<div class=\"wide\"><table><tr><th>key</th><th>mode</th><th>connection</th><th>from</th>\
+         <th class=\"number\">last request</th><th class=\"number\">held for</th>\
+         <th class=\"number\">lease left</th><th class=\"number\">waiting</th></tr>\n",
     );
     for lock in snapshot.locks.iter().take(ROWS_MAX) {
+        let mode = if lock.is_shared {
+            format!("shared by {}", lock.holders)
+        } else {
+            "exclusive".to_owned()
+        };
         let _ = writeln!(
             page,
-            "<tr><td class=\"key\">{}</td><td>{}</td><td>{}</td><td class=\"number\">{} ago</td>\
+            "<tr><td class=\"key\">{}</td><td>{mode}</td><td>{}</td><td>{}</td>\
+             <td class=\"number\">{} ago</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
              <td class=\"number\">{}</td></tr>",
             escaped(&lock.key),
             lock.owner,
             escaped(&lock.peer),
             span(lock.silent),
-            span(lock.held)
+            span(lock.held),
+            lock.lease.map_or("–".to_owned(), span),
+            waiting(lock)
         );
     }
     page.push_str("</table></div></section>\n");
+}
+
+/// How many wait for a lock, and which the first of them are.
+fn waiting(lock: &LockShown) -> String {
+    if lock.waiting == 0 {
+        return "–".into();
+    }
+    let conns = lock
+        .first_waiters
+        .iter()
+        .map(|waiter| waiter.conn.to_string());
+    let conns = conns.collect::<Vec<_>>().join(", ");
+    let more = if lock.waiting > lock.first_waiters.len() {
+        ", …"
+    } else {
+        ""
+    };
+    let count = grouped(lock.waiting as u64);
+    format!("{count} <span class=\"soft\">({conns}{more})</span>")
 }
 
 /// Text, whatever a browser may take it for.

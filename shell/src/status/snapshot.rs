@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use crate::turn_times::Measured;
 
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
+use latchd_core::times::Times;
 
 use super::history::History;
+use super::process::ProcessUsage;
 use super::{locks, metrics, page};
 use crate::shared::Shared;
 
@@ -23,6 +25,8 @@ pub(super) struct Snapshot {
     pub(super) stats: Stats,
     /// What `stats` shows, as it shows it.
     pub(super) lines: Vec<(String, String)>,
+    /// What `stats items` and `stats slabs` show of the one class, without the class.
+    pub(super) of_class: Vec<(String, String)>,
     /// Some of the locks, if keys may be told.
     pub(super) locks: Vec<LockShown>,
     /// Whether keys may be told: `-X`.
@@ -31,6 +35,12 @@ pub(super) struct Snapshot {
     pub(super) uptime: Duration,
     /// How long turns take.
     pub(super) turns: Measured,
+    /// How long locks were held that have ended.
+    pub(super) hold_times: Times,
+    /// How long waits for locks were that are over.
+    pub(super) wait_times: Times,
+    /// What the process takes of the system.
+    pub(super) process: ProcessUsage,
 }
 
 /// A lock and who has it.
@@ -52,30 +62,66 @@ pub(super) struct LockShown {
     pub(super) held: Duration,
     /// How long ago its owner's last request was.
     pub(super) silent: Duration,
+    /// How long it lasts from now on, if it has a lease.
+    pub(super) lease: Option<Duration>,
+    /// How many wait for it.
+    pub(super) waiting: usize,
+    /// The first of them.
+    pub(super) first_waiters: Vec<WaiterShown>,
+}
+
+/// A connection that waits for a lock.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct WaiterShown {
+    /// The connection's number.
+    pub(super) conn: u64,
+    /// Where it comes from; empty if it has just gone.
+    pub(super) peer: String,
+    /// It would share the lock.
+    pub(super) is_shared: bool,
 }
 
 impl Snapshot {
     fn take(shared: &Shared) -> Self {
         let now = shared.clock.now();
-        let (stats, keys) = shared.shards.look(now, LOCKS_SHOWN_MAX);
+        let (stats, hold_times, keys) = shared.shards.look(now, LOCKS_SHOWN_MAX);
         let transport = shared.stats_lines(StatsTopic::General);
         let mut lines = Vec::new();
         report(&stats, &transport).each(StatsTopic::General, |name, value| {
             lines.push((name.to_owned(), value.to_owned()));
         });
+        let of_class = of_class(&stats);
         let tells_keys = shared.config.allowed.listing;
         let mut locks: Vec<_> = keys
             .into_iter()
             .filter(|_| tells_keys)
-            .map(|(key, holding, holders)| {
+            .map(|lock| {
+                let holding = lock.holding;
                 let owner = holding.owner.number();
                 let (peer, silent) = shared.roster.find(owner, now).unwrap_or_default();
                 let held_ms = now.as_millis().saturating_sub(holding.since.as_millis());
+                let lease = holding.lease_until.map(|until| {
+                    let left_ms = until.as_millis().saturating_sub(now.as_millis());
+                    Duration::from_millis(left_ms)
+                });
+                let waiters = lock.first_waiters.into_iter();
+                let first_waiters = waiters.map(|(conn, is_shared)| {
+                    let conn = conn.number();
+                    let (peer, _) = shared.roster.find(conn, now).unwrap_or_default();
+                    WaiterShown {
+                        conn,
+                        peer,
+                        is_shared,
+                    }
+                });
                 LockShown {
-                    key: key.escape_ascii().to_string(),
+                    lease,
+                    waiting: lock.waiting,
+                    first_waiters: first_waiters.collect(),
+                    key: lock.key.escape_ascii().to_string(),
                     owner,
                     is_shared: holding.mode.is_shared(),
-                    holders,
+                    holders: lock.holders,
                     peer,
                     fence: holding.fence.number(),
                     held: Duration::from_millis(held_ms),
@@ -91,18 +137,43 @@ impl Snapshot {
         Self {
             stats,
             lines,
+            of_class,
             locks,
             tells_keys,
             uptime: shared.clock.uptime(),
             turns: shared.connection_stats.turn_times(),
+            hold_times,
+            wait_times: shared.waiters.lock_times(),
+            process: ProcessUsage::now(),
         }
     }
 
     /// What `stats` shows under a name; empty if it does not.
     pub(super) fn line(&self, name: &str) -> &str {
-        let found = self.lines.iter().find(|(shown, _)| shown == name);
-        found.map_or("", |(_, value)| value)
+        value(&self.lines, name)
     }
+
+    /// What `stats items` or `stats slabs` shows of the one class under a name; empty if neither does.
+    pub(super) fn of_class(&self, name: &str) -> &str {
+        value(&self.of_class, name)
+    }
+}
+
+fn value<'a>(lines: &'a [(String, String)], name: &str) -> &'a str {
+    let found = lines.iter().find(|(shown, _)| shown == name);
+    found.map_or("", |(_, value)| value)
+}
+
+fn of_class(stats: &Stats) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    for (topic, class) in [(StatsTopic::Items, "items:1:"), (StatsTopic::Slabs, "1:")] {
+        report(stats, &[]).each(topic, |name, value| {
+            if let Some(name) = name.strip_prefix(class) {
+                lines.push((name.to_owned(), value.to_owned()));
+            }
+        });
+    }
+    lines
 }
 
 fn report<'a>(stats: &'a Stats, lines: &'a [StatsLine]) -> Report<'a> {
@@ -172,6 +243,7 @@ pub(super) mod tests {
         stats.counters.get_hits = 3;
         stats.counters.cmd_set = 9;
         stats.counters.cas_hits = 2;
+        stats.gauges.curr_items = 1;
         let mut lines = vec![
             ("version".to_owned(), "1.6.45".to_owned()),
             ("rusage_user".to_owned(), "1.000042".to_owned()),
@@ -181,6 +253,7 @@ pub(super) mod tests {
             lines.push((name.to_owned(), value.to_owned()));
         });
         Snapshot {
+            of_class: of_class(&stats),
             stats,
             lines,
             locks,
@@ -190,7 +263,24 @@ pub(super) mod tests {
                 buckets: [0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2],
                 sum: Duration::from_micros(250_100),
             },
+            hold_times: times(&[3, 70, 90_000_000]),
+            wait_times: times(&[1]),
+            process: ProcessUsage {
+                resident_bytes: Some(8 << 20),
+                virtual_bytes: Some(100 << 20),
+                open_descriptors: Some(42),
+                descriptors_max: Some(1024),
+                threads: Some(6),
+                cpu_seconds: Some(1.5),
+                started_unix_s: Some(1_700_000_000.25),
+            },
         }
+    }
+
+    fn times(spans_ms: &[u64]) -> Times {
+        let mut times = Times::default();
+        spans_ms.iter().for_each(|ms| times.note(*ms));
+        times
     }
 
     /// A lock of this key.
@@ -204,6 +294,9 @@ pub(super) mod tests {
             fence: 1 << 60,
             held: Duration::from_secs(3_601),
             silent: Duration::from_secs(61),
+            lease: None,
+            waiting: 0,
+            first_waiters: Vec::new(),
         }
     }
 }

@@ -49,6 +49,18 @@ fn it_tells_what_is_counted_and_who_holds_what() {
         assert_eq!(holder.ask(&format!("lock {key}")), "OK");
     }
     holder.ask("mg nothing");
+    assert_eq!(holder.ask("ml leased T3600"), "HD");
+    let mut waiters: Vec<_> = (0..12)
+        .map(|_| {
+            let mut waiter = TestClient::connect(client::address(&server));
+            waiter.send("ml leased w60000\r\n");
+            waiter
+        })
+        .collect();
+    let begun = Instant::now();
+    while holder.stat("lock_waiting") != "12" {
+        assert!(begun.elapsed() < PATIENCE, "they do not wait");
+    }
     let me = holder.socket().local_addr().unwrap();
     std::thread::sleep(Duration::from_millis(300)); // a look is good for 250
     let (code, metrics) = get(address, "/metrics");
@@ -56,11 +68,13 @@ fn it_tells_what_is_counted_and_who_holds_what() {
     for line in [
         "memcached_up 1",
         "memcached_current_items 2",
-        "memcached_current_connections 1",
+        "memcached_current_connections 13",
+        "memcached_slab_current_items{slab=\"1\"} 2",
+        "latchd_lock_waiting 12",
         "memcached_commands_total{command=\"get\",status=\"miss\"} 1",
         "memcached_commands_total{command=\"set\",status=\"hit\"} 2",
-        "latchd_locks_held 2",
-        "latchd_lock_granted_total 2",
+        "latchd_locks_held 3",
+        "latchd_lock_granted_total 3",
     ] {
         assert!(
             metrics.lines().any(|shown| shown == line),
@@ -69,18 +83,33 @@ fn it_tells_what_is_counted_and_who_holds_what() {
     }
     let (_, locks) = get(address, "/locks.json");
     assert!(
-        locks.starts_with("{\"locks_held\":2,\"lock_holders\":1,"),
+        locks.starts_with("{\"locks_held\":3,\"lock_holders\":1,"),
         "{locks}"
     );
     let row = format!("{{\"key\":\"job\",\"connection\":2,\"peer\":\"tcp:{me}\",\"fence\":\"");
     assert!(locks.contains(&row), "{locks}");
     assert!(
-        locks.contains("\",\"held_s\":0,\"silent_s\":0,\"mode\":\"x\",\"holders\":1}"),
+        locks.contains("\"mode\":\"x\",\"holders\":1,\"lease_s\":null,\"waiting\":0"),
         "{locks}"
     );
+    let waited = "\"lease_s\":3600,\"waiting\":12,\"waiters\":[{\"connection\":3,";
+    assert!(locks.contains(waited), "{locks}");
     let (code, page) = get(address, "/");
     assert_eq!(code, "200");
     assert!(page.contains("<td class=\"key\">&lt;b&gt;</td>"), "{page}");
+    assert!(page.contains("12 <span class=\"soft\">(3, "), "{page}");
+    // What has ended is in the histograms.
+    assert_eq!(holder.ask("mu leased"), "HD");
+    assert_eq!(waiters.remove(0).line(), "HD");
+    std::thread::sleep(Duration::from_millis(300)); // a look is good for 250
+    let (_, metrics) = get(address, "/metrics");
+    let shown = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}\n{metrics}"))
+    };
+    assert_eq!(shown("latchd_lock_hold_seconds_count "), "1");
+    assert_eq!(shown("latchd_lock_wait_seconds_count "), "1");
+    assert_ne!(shown("process_resident_memory_bytes "), "0");
     assert_eq!(get(address, "/healthz"), ("200".into(), "ok\n".into()));
     assert_eq!(get(address, "/other").0, "404");
 }
