@@ -1,7 +1,7 @@
 //! What `-vvv` logs of locks: requests and what came of them, waits, hand-overs, and ends.
 //!
 //! - Each line has the field `event`, `conn` and, if it is about a key, `key`. What concerns a grant has its
-//!   `fence`.
+//!   `fence`, as text: most readers of JSON keep 53 bits of a number.
 //! - A lock that ends together with many others is logged when the server lets go of its item.
 
 use latchd_core::ConnId;
@@ -51,7 +51,7 @@ pub(crate) fn answered(conn: ConnId, command: &Command<'_>, reply: &Reply<'_>) {
         Reply::Granted(granted) => {
             let fence = granted.fence.number();
             let event = if is_renewal { "lease_off" } else { "lock" };
-            tracing::info!(event, conn = number, key = %key, fence, mode, "lock granted");
+            tracing::info!(event, conn = number, key = %key, fence = %fence, mode, "lock granted");
         }
         Reply::Locked | Reply::Hit(_) => {
             tracing::info!(event = "lock", conn = number, key = %key, mode, "lock granted");
@@ -96,7 +96,7 @@ pub(crate) fn ended(end: &LockEnd) {
     };
     let (conn, key, held_ms) = (end.holder.number(), one_word(&end.key), end.held_ms);
     let fence = end.fence.number();
-    tracing::info!(event, conn, key = %key, fence, held_ms, "{what}");
+    tracing::info!(event, conn, key = %key, fence = %fence, held_ms, "{what}");
 }
 
 /// So many ends had no room among those that were to be logged.

@@ -277,7 +277,7 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
                             ),
                             Err(error) => tracing::warn!(
                                 event = "reload_failed",
-                                reason = %error,
+                                reason = error.to_string(),
                                 "SIGHUP: reload failed, keeping what was there before"
                             ),
                         }
@@ -309,7 +309,11 @@ fn run(config: Config, process: &Process, log: &Log) -> io::Result<()> {
     tell(State::Stopping);
     server.shutdown();
     let end = end?;
-    tracing::info!(event = "stopped", reason = %end, "goodbye: {end}, and every lock is free");
+    tracing::info!(
+        event = "stopped",
+        reason = end,
+        "goodbye: {end}, and every lock is free"
+    );
     Ok(())
 }
 

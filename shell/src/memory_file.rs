@@ -111,7 +111,7 @@ impl MemoryFile {
             Err(damage) => {
                 tracing::warn!(
                     event = "items_refused",
-                    reason = %damage,
+                    reason = damage.to_string(),
                     "-e {}: {damage}; the server starts empty",
                     path.display()
                 );
@@ -160,7 +160,7 @@ pub(crate) fn save(path: &Path, shards: &Shards, clock: &Clock) {
         Err(error) => {
             tracing::error!(
                 event = "items_lost",
-                reason = %error,
+                reason = error.to_string(),
                 "-e {shown}: {error}; the next start is empty"
             );
             // What is there of it is of no use; it may not be there.

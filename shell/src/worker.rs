@@ -393,8 +393,8 @@ impl Worker {
             stats.count_idle();
         }
         if self.shared.config.verbosity > 0 {
-            let (conn, peer) = (client.number(), client.peer());
-            tracing::info!(event = "disconnect", conn, peer = %peer, reason = %why, "<{conn} connection closed");
+            let (conn, peer, reason) = (client.number(), client.peer(), why.to_string());
+            tracing::info!(event = "disconnect", conn, peer = %peer, reason, "<{conn} connection closed");
         }
         self.shared.roster.remove(client.number());
         if why.may_be_unread() && !client.has_left() {

@@ -100,7 +100,7 @@ fn it_tells_what_is_counted_and_who_holds_what() {
     assert!(page.contains("12 <span class=\"soft\">(3, "), "{page}");
     // What has ended is in the histograms.
     assert_eq!(holder.ask("mu leased"), "HD");
-    assert_eq!(waiters.remove(0).line(), "HD");
+    assert_eq!(waiters[0].line(), "HD");
     std::thread::sleep(Duration::from_millis(300)); // a look is good for 250
     let (_, metrics) = get(address, "/metrics");
     let shown = |name: &str| {
