@@ -217,19 +217,17 @@ impl Executor<'_> {
         let number = self.session.conn().number();
         let peer = self.shared.roster.find(number, self.now);
         let (peer, _) = peer.unwrap_or_default();
-        match claim.filter(|_| is_admitted) {
-            Some(claim) => {
-                let user = lock_log::one_word(claim.name);
-                tracing::info!(event = "login", conn = number, peer = %peer, user = %user, "logged in");
-            }
-            None => {
-                let reason = match claim {
-                    Some(_) => "unknown name or wrong password",
-                    None => "not a name and a password",
-                };
-                tracing::warn!(event = "login_failed", conn = number, peer = %peer, reason, "login failed");
-            }
+        if let Some(claim) = claim.filter(|_| is_admitted) {
+            let user = lock_log::one_word(claim.name);
+            tracing::info!(event = "login", conn = number, peer = %peer, user = %user, "logged in");
+            return;
         }
+        let reason = if claim.is_some() {
+            "unknown name or wrong password"
+        } else {
+            "not a name and a password"
+        };
+        tracing::warn!(event = "login_failed", conn = number, peer = %peer, reason, "login failed");
     }
 
     /// Executes a command that is told to those who watch, or to the log. Apart from the others, which are not

@@ -391,9 +391,11 @@ mod tests {
         assert_eq!(any.bind().unwrap().len(), expected.len());
         // Only a family that is not there is left out.
         let absent = io::Error::from(Errno::AFNOSUPPORT);
-        let bind = |address: SocketAddr| match address.is_ipv6() {
-            true => Err(io::Error::from(Errno::ADDRNOTAVAIL)),
-            false => Ok(address),
+        let bind = |address: SocketAddr| {
+            if address.is_ipv6() {
+                return Err(io::Error::from(Errno::ADDRNOTAVAIL));
+            }
+            Ok(address)
         };
         assert_eq!(on_each_address(&any, bind).unwrap().len(), 1);
         assert!(any.has_no_family(&absent));

@@ -47,29 +47,45 @@ pub(crate) fn answered(conn: ConnId, command: &Command<'_>, reply: &Reply<'_>) {
         | ItemCommand::Unlock { .. } => return,
     };
     let key = one_word(command.key().as_bytes());
-    match reply {
+    let reason = match reply {
         Reply::Granted(granted) => {
             let fence = granted.fence.number();
             let event = if is_renewal { "lease_off" } else { "lock" };
             tracing::info!(event, conn = number, key = %key, fence = %fence, mode, "lock granted");
+            return;
         }
         Reply::Locked | Reply::Hit(_) => {
             tracing::info!(event = "lock", conn = number, key = %key, mode, "lock granted");
+            return;
         }
         Reply::Waits => {
             tracing::info!(event = "lock_wait", conn = number, key = %key, mode, "waits for a lock");
+            return;
         }
-        refused => {
-            let reason = match refused {
-                Reply::Contended(_) | Reply::Refused(Refusal::Locked) => "held",
-                Reply::WouldDeadlock(_) => "deadlock",
-                Reply::NotFound | Reply::Miss => "no_item",
-                Reply::Refused(Refusal::TooManyLocks) => "too_many_locks",
-                _ => "refused",
-            };
-            tracing::info!(event = "lock_refused", conn = number, key = %key, reason, "lock refused");
-        }
-    }
+        Reply::Contended(_) | Reply::Refused(Refusal::Locked) => "held",
+        Reply::WouldDeadlock(_) => "deadlock",
+        Reply::NotFound | Reply::Miss => "no_item",
+        Reply::Refused(Refusal::TooManyLocks) => "too_many_locks",
+        Reply::Refused(Refusal::OutOfMemory) => "no_memory",
+        // None of these is the answer to a request for a lock.
+        Reply::Refused(
+            Refusal::NotLocked
+            | Refusal::NotLockedNotFound
+            | Refusal::ConnectionClosed
+            | Refusal::TooLarge
+            | Refusal::NonNumeric,
+        )
+        | Reply::Stored(_)
+        | Reply::NotStored
+        | Reply::Exists
+        | Reply::Deleted
+        | Reply::Number(_)
+        | Reply::Unlocked
+        | Reply::Ok
+        | Reply::Keys(_)
+        | Reply::Stats(_) => return,
+    };
+    tracing::info!(event = "lock_refused", conn = number, key = %key, reason, "lock refused");
 }
 
 /// A wait for the lock of a key is over.

@@ -650,32 +650,47 @@ fn process(out: &mut Lines, usage: &ProcessUsage) {
         descriptors_max,
     } = usage;
     let cpu = "User and system processor time.";
-    show("cpu_seconds_total", Counter, cpu, shown(cpu_seconds));
+    show(
+        "cpu_seconds_total",
+        Counter,
+        cpu,
+        shown(cpu_seconds.as_ref()),
+    );
     let start = "Unix time at which the process started.";
-    show("start_time_seconds", Gauge, start, shown(started_unix_s));
+    show(
+        "start_time_seconds",
+        Gauge,
+        start,
+        shown(started_unix_s.as_ref()),
+    );
     let resident = "Resident memory.";
     show(
         "resident_memory_bytes",
         Gauge,
         resident,
-        shown(resident_bytes),
+        shown(resident_bytes.as_ref()),
     );
     let addressed = "Virtual memory.";
     show(
         "virtual_memory_bytes",
         Gauge,
         addressed,
-        shown(virtual_bytes),
+        shown(virtual_bytes.as_ref()),
     );
-    show("threads", Gauge, "Threads of the process.", shown(threads));
+    show(
+        "threads",
+        Gauge,
+        "Threads of the process.",
+        shown(threads.as_ref()),
+    );
     let open = "Open file descriptors.";
-    show("open_fds", Gauge, open, shown(open_descriptors));
+    show("open_fds", Gauge, open, shown(open_descriptors.as_ref()));
     let most = "File descriptors that may be open.";
-    show("max_fds", Gauge, most, shown(descriptors_max));
+    show("max_fds", Gauge, most, shown(descriptors_max.as_ref()));
 }
 
-fn shown(value: &Option<impl Display>) -> Option<&dyn Display> {
-    value.as_ref().map(|value| value as &dyn Display)
+fn shown(value: Option<&impl Display>) -> Option<&dyn Display> {
+    value.map(|value| value as &dyn Display)
 }
 
 fn labels(command: &str, status: &str) -> String {

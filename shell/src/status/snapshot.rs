@@ -279,7 +279,9 @@ pub(super) mod tests {
 
     fn times(spans_ms: &[u64]) -> Times {
         let mut times = Times::default();
-        spans_ms.iter().for_each(|ms| times.note(*ms));
+        for ms in spans_ms {
+            times.note(*ms);
+        }
         times
     }
 
