@@ -9,7 +9,7 @@
 use core::fmt;
 
 use crate::key::{KEY_BYTES_MAX, Key, KeyForm};
-use crate::wire::meta::request::form_of;
+use crate::wire::meta::listed_form;
 
 /// Why a server can have no such key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,7 +30,7 @@ pub enum KeyError {
 pub fn leased_key(bytes: &[u8]) -> Result<Key<'_>, KeyError> {
     let key = Key::new(bytes).ok_or(KeyError::Length)?;
     let encoded_bytes = 4 * bytes.len().div_ceil(3);
-    if form_of(key) == KeyForm::Binary && encoded_bytes > KEY_BYTES_MAX {
+    if listed_form(key.as_bytes()) == KeyForm::Binary && encoded_bytes > KEY_BYTES_MAX {
         return Err(KeyError::EncodedLength);
     }
     Ok(key)
@@ -42,7 +42,7 @@ pub fn leased_key(bytes: &[u8]) -> Result<Key<'_>, KeyError> {
 /// [`KeyError`] if `lock` cannot name it.
 pub fn bound_key(bytes: &[u8]) -> Result<Key<'_>, KeyError> {
     let key = Key::new(bytes).ok_or(KeyError::Length)?;
-    match form_of(key) {
+    match listed_form(key.as_bytes()) {
         KeyForm::Plain => Ok(key),
         KeyForm::Binary => Err(KeyError::Blanks),
     }

@@ -123,6 +123,12 @@ pub(crate) fn split_key(text: &[u8]) -> Option<(Key<'_>, &[u8])> {
         .flatten()
 }
 
+/// Whether a line can carry these bytes as one word for any reader: no blank ends it, no line end forges the next
+/// line, and no control byte reaches a terminal. Listings write any other key in base64, or leave it out.
+pub(crate) fn is_plain(key: &[u8]) -> bool {
+    plain_bytes(key) == key.len()
+}
+
 /// How many bytes stand before the first blank or control byte; looks at eight at a time.
 #[inline]
 fn plain_bytes(text: &[u8]) -> usize {

@@ -200,7 +200,7 @@ fn classic(ask: &Ask<'_>, bytes: &[u8]) -> Result<Option<(Answer, usize)>, Unfit
             Answer::NonNumeric
         }
         Classic::End
-        | Classic::Key(_)
+        | Classic::Key { .. }
         | Classic::Stat { .. }
         | Classic::Touched
         | Classic::Reset

@@ -5,6 +5,7 @@
 //! opaque, a key or an opcode that comes back must be the one that was sent.
 
 use latchd_core::item::Cas;
+use latchd_core::key::KeyForm;
 use latchd_core::wire::binary::reply::{ResponsePacket, decode as decode_packet};
 use latchd_core::wire::binary::{Opcode, Status};
 use latchd_core::wire::classic::reply::ClassicResponse as Classic;
@@ -194,7 +195,14 @@ fn classic<'a>(ask: &Ask, names: &Names, bytes: &'a [u8]) -> Result<(Observed<'a
                 ..Hit::default()
             })
         }
-        Classic::Key(key) => Observed::Key(listed(ask, names, key)?),
+        Classic::Key {
+            word,
+            key_form: KeyForm::Plain,
+        } => Observed::Key(listed(ask, names, word)?),
+        Classic::Key {
+            key_form: KeyForm::Binary,
+            ..
+        } => return Err("a key in base64, though all names can stand on a line"),
         Classic::Stat { .. } => Observed::Stat,
         Classic::End => Observed::End,
         Classic::Stored => Observed::Stored(None),

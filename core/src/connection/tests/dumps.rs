@@ -1,6 +1,7 @@
 //! Dumps of all items, page by page: two items are looked at for each.
 
 use super::*;
+use crate::wire::binary::{Extras, Opcode, RequestPacket};
 
 /// What is answered, its lines in order: a dump promises none.
 fn dumped(bench: &mut Bench, request: &str) -> (Vec<String>, String) {
@@ -128,4 +129,63 @@ fn what_is_no_dump_is_told_so() {
         ("stats cachedump 5 0\r\n", "END\r\n"),
         ("stats cachedump 1 0\r\n", "ITEM a [1 b; 0 s]\r\nEND\r\n"),
     ]);
+}
+
+/// Keys that no line can carry, whichever protocol stored them: another client must not take a part of one for the end
+/// of a listing, or for the reply to its next request.
+#[test]
+fn no_key_forges_a_line_of_a_listing() {
+    let mut bench = Bench::new(2, false);
+    let mut binary = |opcode, extras, key| {
+        let mut bytes = Vec::new();
+        let request = RequestPacket {
+            extras,
+            key,
+            ..RequestPacket::new(opcode)
+        };
+        request.encode(&mut bytes).expect("the key is short");
+        let answer = bench.send(1, &bytes);
+        assert_eq!(answer[6..8], [0, 0], "{answer:?}");
+    };
+    let store = Extras::Store {
+        client_flags: 0,
+        exptime: 0,
+    };
+    let key = b"b:\r\nEN\r\nx y";
+    binary(Opcode::Set, store, &key[..]);
+    binary(Opcode::Lock, Extras::None, &key[..]);
+    binary(Opcode::Set, store, b"c:\x1b[2J");
+    let mut text = |request: &str| String::from_utf8(bench.send(0, request.as_bytes())).unwrap();
+    assert_eq!(text("ms YToNCkVORA0KU1RPUkVE 0 b\r\n\r\n"), "HD\r\n"); // "a:\r\nEND\r\nSTORED"
+    assert_eq!(text("ml YToNCkVORA0KU1RPUkVE b\r\n"), "HD\r\n");
+    assert_eq!(text("stats detail on\r\n"), "OK\r\n");
+    assert_eq!(text("mg ZA0KOms= b\r\n"), "EN\r\n"); // "d\r\n:k"
+    for (request, wanted) in [
+        (
+            "keys",
+            "END|VALUE YToNCkVORA0KU1RPUkVE b|VALUE YjoNCkVODQp4IHk= b|VALUE YzobWzJK b",
+        ),
+        (
+            "lru_crawler mgdump all",
+            "EN|OK|mg YToNCkVORA0KU1RPUkVE b|mg YjoNCkVODQp4IHk= b|mg YzobWzJK b",
+        ),
+        ("stats cachedump 1 0", "END"),
+        ("stats detail dump", "END|PREFIX d%0D%0A get 1 hit 0 set 0 del 0"),
+        ("mg YjoNCkVODQp4IHk= b k", "HD kYjoNCkVODQp4IHk= b"),
+    ] {
+        let answer = text(&format!("{request}\r\n"));
+        let mut lines: Vec<_> = answer.split_terminator("\r\n").collect();
+        lines.sort_unstable();
+        assert_eq!(lines.join("|"), wanted);
+    }
+    for (request, lines) in [
+        ("me YjoNCkVODQp4IHk= b", 1),
+        ("stats locks", 3),
+        ("lru_crawler metadump all", 5),
+    ] {
+        let answer = text(&format!("{request}\r\n"));
+        let is_shown = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+        assert!(answer.lines().all(|line| line.bytes().all(is_shown)), "{answer:?}");
+        assert_eq!(answer.lines().count(), lines, "{answer:?}");
+    }
 }

@@ -8,16 +8,14 @@
 
 use alloc::vec::Vec;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
 use super::ClassicEnvelope;
 use crate::key::KeyForm;
 use crate::reply::{KeysPage, Listed};
 use crate::wire::Envelope;
 use crate::wire::allowed::Allowed;
 use crate::wire::line::Line;
-use crate::wire::scan::{Tokens, u32_from};
+use crate::wire::meta::{listed_form, put_key};
+use crate::wire::scan::{Tokens, is_plain, u32_from};
 use crate::wire::status_line::{BAD_FORMAT, put_line, put_number};
 use crate::wire::step::{Cursor, ListPlace, Step};
 
@@ -54,7 +52,7 @@ impl Dump {
         let Self::Cachedump { left: Some(left) } = self else {
             return (0, page.next.is_none());
         };
-        let shown = page.items.iter().filter(|item| is_plain(item)).count();
+        let shown = page.items.iter().filter(|item| is_shown(item)).count();
         let shown = u32::try_from(shown).unwrap_or(u32::MAX).min(left);
         (shown, shown == left || page.next.is_none())
     }
@@ -74,7 +72,7 @@ impl Dump {
                 "EN"
             }
             Self::Cachedump { left } => {
-                let shown = page.items.iter().filter(|item| is_plain(item));
+                let shown = page.items.iter().filter(|item| is_shown(item));
                 let room = left.map_or(usize::MAX, |left| left as usize);
                 shown.take(room).for_each(|item| put_size(item, out));
                 "END"
@@ -120,16 +118,20 @@ fn put_metadata(item: &Listed<'_>, out: &mut Vec<u8>) {
 }
 
 fn put_mg(item: &Listed<'_>, out: &mut Vec<u8>) {
+    let form = match item.key_form {
+        KeyForm::Plain => listed_form(item.key),
+        KeyForm::Binary => KeyForm::Binary,
+    };
     out.extend_from_slice(b"mg ");
-    match item.key_form {
-        KeyForm::Plain => {
-            out.extend_from_slice(item.key);
-            put_line(out, "");
-        }
-        KeyForm::Binary => {
-            out.extend_from_slice(STANDARD.encode(item.key).as_bytes());
-            put_line(out, " b");
-        }
+    put_key(item.key, form, out);
+    put_line(out, mark(form));
+}
+
+/// What stands behind a key of this form.
+pub(super) const fn mark(form: KeyForm) -> &'static str {
+    match form {
+        KeyForm::Plain => "",
+        KeyForm::Binary => " b",
     }
 }
 
@@ -143,9 +145,10 @@ fn put_size(item: &Listed<'_>, out: &mut Vec<u8>) {
     put_line(out, " s]");
 }
 
-/// Whether a key can stand on a line as it is.
-fn is_plain(item: &Listed<'_>) -> bool {
-    item.key_form == KeyForm::Plain
+/// Whether `cachedump` shows an item: as in memcached, none whose key is marked as binary; and none whose key a line
+/// cannot carry.
+fn is_shown(item: &Listed<'_>) -> bool {
+    item.key_form == KeyForm::Plain && is_plain(item.key)
 }
 
 /// Source: memcached 1.6.45 `util.c`, `uriencode_init`.

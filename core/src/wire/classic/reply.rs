@@ -4,12 +4,14 @@
 
 use alloc::vec::Vec;
 
-use super::ClassicEnvelope;
+use super::{ClassicEnvelope, dump};
 use crate::item::Cas;
+use crate::key::KeyForm;
 use crate::output::Output;
 use crate::reply::{KeysPage, Refusal, Reply};
 use crate::stats::StatsTopic;
 use crate::wire::Malformed;
+use crate::wire::meta::{listed_form, put_key};
 use crate::wire::scan::{Tokens, reply_line_bytes, u32_from, u64_from, without_line_end};
 use crate::wire::status_line::{self, MISMATCH, put_line, put_number};
 
@@ -30,7 +32,12 @@ pub enum ClassicResponse<'a> {
         cas: Option<Cas>,
     },
     /// `VALUE` without a length: a key of a listing.
-    Key(&'a [u8]),
+    Key {
+        /// The key as it stands on the line.
+        word: &'a [u8],
+        /// Binary: `word` is in base64, and `b` stands behind it.
+        key_form: KeyForm,
+    },
     /// `STAT`: a line of `stats`.
     Stat {
         /// One word, by which a program finds it.
@@ -84,7 +91,10 @@ impl<'a> ClassicResponse<'a> {
                 put_value_line(key, client_flags, value.len(), cas, out);
                 out.extend_from_slice(value);
             }
-            Self::Key(key) => put(out, b"VALUE ", key),
+            Self::Key { word, key_form } => {
+                put(out, b"VALUE ", word);
+                out.extend_from_slice(dump::mark(key_form).as_bytes());
+            }
             Self::Stat { name, value } => {
                 put(out, b"STAT ", name);
                 put(out, b" ", value);
@@ -157,9 +167,14 @@ impl<'a> ClassicResponse<'a> {
         line_bytes: usize,
     ) -> Result<Option<(Self, usize)>, Malformed> {
         let key = words.next().ok_or(Malformed)?;
+        let key_of = |key_form| Ok(Some((Self::Key { word: key, key_form }, line_bytes)));
         let Some(client_flags) = words.next() else {
-            return Ok(Some((Self::Key(key), line_bytes)));
+            return key_of(KeyForm::Plain);
         };
+        // No number, so the line is not one of an item.
+        if client_flags == b"b" {
+            return key_of(KeyForm::Binary);
+        }
         let client_flags = u32_from(client_flags).ok_or(Malformed)?;
         let value_bytes = words.next().and_then(u32_from).ok_or(Malformed)?;
         let value_bytes = usize::try_from(value_bytes).map_err(|_| Malformed)?;
@@ -280,7 +295,10 @@ fn encode_keys(reply: &Reply<'_>, out: &mut Vec<u8>) {
         return encode_word(reply, out);
     };
     for item in items {
-        ClassicResponse::Key(item.key).encode(out);
+        let key_form = listed_form(item.key);
+        out.extend_from_slice(b"VALUE ");
+        put_key(item.key, key_form, out);
+        put_line(out, dump::mark(key_form));
     }
     if next.is_none() {
         ClassicResponse::End.encode(out);

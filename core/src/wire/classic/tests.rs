@@ -193,7 +193,14 @@ impl Draft {
                     None
                 },
             },
-            2 => ClassicResponse::Key(key),
+            2 => ClassicResponse::Key {
+                word: key,
+                key_form: if self.with_cas {
+                    KeyForm::Binary
+                } else {
+                    KeyForm::Plain
+                },
+            },
             3 => ClassicResponse::Stat {
                 name: key,
                 value: key,

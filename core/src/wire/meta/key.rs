@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::key::{KEY_BYTES_MAX, Key, KeyForm};
+use crate::wire::scan::is_plain;
 
 /// Room for one decoded key, lent to [`Connection::next`](crate::connection::Connection::next).
 #[derive(Clone, Debug)]
@@ -79,6 +80,25 @@ const fn digit_of(byte: u8) -> Option<u8> {
         b'/' => Some(63),
         b'=' => Some(0),
         _ => None,
+    }
+}
+
+/// The form that a listing writes a key in, whichever protocol stored it: plain if a line can carry it.
+pub(crate) fn listed_form(key: &[u8]) -> KeyForm {
+    if is_plain(key) {
+        KeyForm::Plain
+    } else {
+        KeyForm::Binary
+    }
+}
+
+/// The form that a reply shows the key of an item in: the stored one. The exception is a key that the binary protocol
+/// stored and that no line can carry: a request in base64 gets it in base64.
+#[inline]
+pub(crate) fn shown_form(key: &[u8], stored: KeyForm, asked: KeyForm) -> KeyForm {
+    match (stored, asked) {
+        (KeyForm::Plain, KeyForm::Binary) => listed_form(key),
+        (KeyForm::Plain, KeyForm::Plain) | (KeyForm::Binary, _) => stored,
     }
 }
 

@@ -14,6 +14,7 @@ pub mod request;
 
 pub use flag::Flag;
 pub use key::KeyBuffer;
+pub(crate) use key::{listed_form, put_key};
 
 use crate::key::{Key, KeyForm};
 

@@ -9,7 +9,7 @@
 
 use alloc::vec::Vec;
 
-use super::key::put_key;
+use super::key::{put_key, shown_form};
 use super::{MetaEnvelope, Verb};
 use crate::command::TTL_STEPS_MAX;
 use crate::fence::Fence;
@@ -53,7 +53,7 @@ pub fn encode(envelope: &MetaEnvelope<'_>, reply: &Reply<'_>, out: &mut Output) 
         }
         (Verb::Delete | Verb::Arithmetic, Reply::Exists) => encode_code(*b"EX", envelope, out),
         (Verb::Arithmetic, Reply::Number(number)) => encode_number(envelope, number, out),
-        (Verb::Debug, Reply::Hit(hit)) => encode_debug(hit, out),
+        (Verb::Debug, Reply::Hit(hit)) => encode_debug(envelope, hit, out),
         (Verb::Debug, Reply::Miss) => put_line(out, "EN"),
         (Verb::Lock, Reply::Contended(lock)) => encode_contended(envelope, lock, false, out),
         (Verb::Lock, Reply::WouldDeadlock(lock)) => encode_contended(envelope, lock, true, out),
@@ -216,7 +216,10 @@ fn put_hit_line(
             Some(b'l') => put_flag(b'l', hit.last_access_s, out),
             Some(b'h') => put_flag(b'h', u8::from(hit.fetched), out),
             Some(b'O') => put_opaque(word, out),
-            Some(b'k') => put_key_flag(hit.key, hit.key_form, out),
+            Some(b'k') => {
+                let form = shown_form(hit.key, hit.key_form, envelope.key_form);
+                put_key_flag(hit.key, form, out);
+            }
             _ => {}
         }
     }
@@ -233,9 +236,10 @@ fn put_hit_line(
 }
 
 /// `cls` is the slab class in memcached; there is one here.
-fn encode_debug(hit: &Hit<'_>, out: &mut Vec<u8>) {
+fn encode_debug(envelope: &MetaEnvelope<'_>, hit: &Hit<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"ME ");
-    put_key(hit.key, hit.key_form, out);
+    let form = shown_form(hit.key, hit.key_form, envelope.key_form);
+    put_key(hit.key, form, out);
     out.extend_from_slice(b" exp=");
     put_ttl_number(hit.ttl.after(TTL_STEPS_MAX), out);
     out.extend_from_slice(b" la=");

@@ -9,7 +9,7 @@
 
 use alloc::vec::Vec;
 
-use super::key::put_key;
+use super::key::{listed_form, put_key};
 use super::options::{BadLine, BareFlags, Options, flag_bit};
 use super::{Flag, KeyBuffer, MetaEnvelope, Verb};
 use crate::command::{
@@ -416,7 +416,7 @@ impl MetaRequest<'_> {
         let key_form = if says_binary {
             KeyForm::Binary
         } else {
-            form_of(key)
+            listed_form(key.as_bytes())
         };
         out.extend_from_slice(verb.word());
         out.push(b' ');
@@ -436,16 +436,6 @@ impl MetaRequest<'_> {
             out.extend_from_slice(value);
             out.extend_from_slice(b"\r\n");
         }
-    }
-}
-
-/// Plain, unless the key has bytes that end a word or a line.
-pub(crate) fn form_of(key: Key<'_>) -> KeyForm {
-    let odd = |byte: &u8| byte.is_ascii_control() || *byte == b' ';
-    if key.as_bytes().iter().any(odd) {
-        KeyForm::Binary
-    } else {
-        KeyForm::Plain
     }
 }
 

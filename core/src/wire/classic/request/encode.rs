@@ -10,6 +10,7 @@ use crate::key::{Key, KeyForm};
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
 use crate::wire::classic::ClassicEnvelope;
+use crate::wire::scan::is_plain;
 use crate::wire::status_line::{put_line, put_number};
 
 /// The classic protocol has no words for this command or envelope.
@@ -214,12 +215,7 @@ fn put_verb(verb: &str, key: Key<'_>, out: &mut Vec<u8>) -> Option<()> {
 }
 
 fn put_word(word: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    if word
-        .iter()
-        .any(|byte| byte.is_ascii_control() || *byte == b' ')
-    {
-        return None;
-    }
+    is_plain(word).then_some(())?;
     out.push(b' ');
     out.extend_from_slice(word);
     Some(())
