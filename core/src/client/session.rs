@@ -448,7 +448,9 @@ const fn ends_values(answer: &AnyResponse<'_>) -> bool {
     !matches!(
         answer,
         AnyResponse::Classic(
-            ClassicResponse::Value { .. } | ClassicResponse::Key { .. } | ClassicResponse::Stat { .. }
+            ClassicResponse::Value { .. }
+                | ClassicResponse::Key { .. }
+                | ClassicResponse::Stat { .. }
         )
     )
 }

@@ -11,50 +11,11 @@ use super::Malformed;
 use super::limits::{ANNOUNCED_BYTES_MAX, LINE_BYTES_MAX};
 use crate::key::Key;
 
-/// A word as a key: 1 to 250 bytes, none of them a control byte (below 0x20, or 0x7f).
-///
-/// memcached's description forbids them and its code lets them through; here they are refused.
-/// Source: memcached 1.6.45 `doc/protocol.txt`, "Keys".
-#[inline]
-pub(crate) fn text_key(word: &[u8]) -> Option<Key<'_>> {
-    Key::new(word).filter(|_| !has_control(word))
-}
-
 /// Eight bytes of 1.
 const ONES: u64 = u64::MAX / 0xff;
 
 /// The highest bit of each of eight bytes.
 const HIGHEST: u64 = ONES << 7;
-
-/// The highest bit of each of eight bytes that is below `BOUND`, or 0x7f: that of the lowest such is right, those above
-/// it may not be.
-#[inline]
-const fn control_of_eight<const BOUND: u8>(bytes: u64) -> u64 {
-    // Subtracting borrows from the highest bit of a byte that is below the bound, or was 0x7f; one that is set
-    // already tells of neither. A borrow may spoil the bytes above, but not without one that has it first.
-    let deletes = bytes ^ (ONES * 0x7f);
-    let below = bytes.wrapping_sub(ONES * BOUND as u64) & !bytes;
-    let zero = deletes.wrapping_sub(ONES) & !deletes;
-    (below | zero) & HIGHEST
-}
-
-/// Whether one of the bytes is a control byte; looks at eight at a time.
-#[inline]
-fn has_control(word: &[u8]) -> bool {
-    const fn of_eight(bytes: u64) -> u64 {
-        control_of_eight::<b' '>(bytes)
-    }
-    let (groups, rest) = word.as_chunks::<8>();
-    let seen = groups
-        .iter()
-        .fold(0, |seen, group| seen | of_eight(u64::from_le_bytes(*group)));
-    let in_rest = match word.last_chunk::<8>() {
-        // Some of them for the second time.
-        Some(last) => of_eight(u64::from_le_bytes(*last)),
-        None => u64::from(rest.iter().any(u8::is_ascii_control)),
-    };
-    seen | in_rest != 0
-}
 
 /// The longest line of a reply: `VALUE`, the longest key and three numbers, or an error.
 const REPLY_LINE_BYTES_MAX: usize = LINE_BYTES_MAX;
@@ -110,39 +71,18 @@ pub(crate) fn word_bytes(text: &[u8]) -> usize {
             .unwrap_or(rest.len())
 }
 
-/// Takes the first word off a text, as [`split_token`] does, if it is one that [`text_key`] lets pass: what both say,
-/// in one look at each byte.
+/// Takes the first word off a text as a key. As in memcached, any byte but a blank can be part of one.
 #[inline]
 pub(crate) fn split_key(text: &[u8]) -> Option<(Key<'_>, &[u8])> {
-    let blanks = text.iter().position(|byte| *byte != b' ')?;
-    let (_, text) = text.split_at_checked(blanks)?;
-    let (word, rest) = text.split_at_checked(plain_bytes(text))?;
-    // Else it is a control byte.
-    matches!(rest.first(), None | Some(b' '))
-        .then(|| Some((Key::new(word)?, rest)))
-        .flatten()
+    let (word, rest) = split_token(text)?;
+    Some((Key::new(word)?, rest))
 }
 
 /// Whether a line can carry these bytes as one word for any reader: no blank ends it, no line end forges the next
 /// line, and no control byte reaches a terminal. Listings write any other key in base64, or leave it out.
 pub(crate) fn is_plain(key: &[u8]) -> bool {
-    plain_bytes(key) == key.len()
-}
-
-/// How many bytes stand before the first blank or control byte; looks at eight at a time.
-#[inline]
-fn plain_bytes(text: &[u8]) -> usize {
-    let (groups, rest) = text.as_chunks::<8>();
-    let mut before = 0;
-    for group in groups {
-        let found = control_of_eight::<{ b' ' + 1 }>(u64::from_le_bytes(*group));
-        if found != 0 {
-            return before + found.trailing_zeros() as usize / 8;
-        }
-        before += 8;
-    }
-    let is_plain = |byte: &u8| *byte > b' ' && *byte != 0x7f;
-    before + rest.iter().take_while(|byte| is_plain(byte)).count()
+    !key.iter()
+        .any(|byte| byte.is_ascii_control() || *byte == b' ')
 }
 
 /// The words of a text, one after the other. Nothing is copied or looked at twice.
@@ -278,46 +218,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_control_byte_is_seen_wherever_it_stands() {
-        for length in 1..=20 {
-            for place in 0..length {
-                for byte in 0..=u8::MAX {
-                    for others in [b'a', 0x80, 0xff, b' '] {
-                        let mut word = [others; 20];
-                        word[place] = byte;
-                        assert_eq!(
-                            text_key(&word[..length]).is_none(),
-                            byte.is_ascii_control(),
-                            "{byte:#x} at {place} of {length}"
-                        );
-                    }
-                }
-            }
-        }
-    }
-
-    /// Two at the same place of two groups are not taken for none.
-    #[test]
-    fn two_control_bytes_are_seen_as_one_is() {
-        for length in [16, 23, 24, 31] {
-            for (one, other) in [
-                (0, 8),
-                (7, length - 1),
-                (0, length - 8),
-                (length - 8, length - 1),
-            ] {
-                let mut word = [b'a'; 31];
-                (word[one], word[other]) = (b'\r', b'\r');
-                assert_eq!(
-                    text_key(&word[..length]),
-                    None,
-                    "{one} and {other} of {length}"
-                );
-            }
-        }
-    }
-
-    #[test]
     fn one_cr_belongs_to_the_line_end() {
         assert_eq!(without_line_end(b"get a\r\n"), b"get a");
         assert_eq!(without_line_end(b"get a\n"), b"get a");
@@ -375,18 +275,6 @@ mod tests {
             u64_from(unsigned.to_string().as_bytes()) == Some(unsigned)
                 && i32_from(signed.to_string().as_bytes()) == Some(signed)
                 && loose_i64_from(signed.to_string().as_bytes()) == Some(i64::from(signed))
-        }
-
-        fn a_key_is_a_word_that_may_be_one(text: Vec<u8>) -> bool {
-            // Many blanks, and many bytes beside them and beside 0x7f.
-            let near: Vec<u8> = text
-                .iter()
-                .map(|byte| if byte % 3 == 0 { b' ' } else { [0x1f, 0x21, 0x7e, 0x7f, 0x80, 0xff, b'a'][usize::from(byte % 7)] })
-                .collect();
-            [text, near].iter().all(|text| {
-                let expected = split_token(text).and_then(|(word, rest)| Some((text_key(word)?, rest)));
-                split_key(text) == expected
-            })
         }
 
         fn words_are_what_lies_between_blanks(text: Vec<u8>) -> bool {

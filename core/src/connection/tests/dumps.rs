@@ -170,7 +170,10 @@ fn no_key_forges_a_line_of_a_listing() {
             "EN|OK|mg YToNCkVORA0KU1RPUkVE b|mg YjoNCkVODQp4IHk= b|mg YzobWzJK b",
         ),
         ("stats cachedump 1 0", "END"),
-        ("stats detail dump", "END|PREFIX d%0D%0A get 1 hit 0 set 0 del 0"),
+        (
+            "stats detail dump",
+            "END|PREFIX d%0D%0A get 1 hit 0 set 0 del 0",
+        ),
         ("mg YjoNCkVODQp4IHk= b k", "HD kYjoNCkVODQp4IHk= b"),
     ] {
         let answer = text(&format!("{request}\r\n"));
@@ -185,7 +188,10 @@ fn no_key_forges_a_line_of_a_listing() {
     ] {
         let answer = text(&format!("{request}\r\n"));
         let is_shown = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
-        assert!(answer.lines().all(|line| line.bytes().all(is_shown)), "{answer:?}");
+        assert!(
+            answer.lines().all(|line| line.bytes().all(is_shown)),
+            "{answer:?}"
+        );
         assert_eq!(answer.lines().count(), lines, "{answer:?}");
     }
 }

@@ -167,7 +167,15 @@ impl<'a> ClassicResponse<'a> {
         line_bytes: usize,
     ) -> Result<Option<(Self, usize)>, Malformed> {
         let key = words.next().ok_or(Malformed)?;
-        let key_of = |key_form| Ok(Some((Self::Key { word: key, key_form }, line_bytes)));
+        let key_of = |key_form| {
+            Ok(Some((
+                Self::Key {
+                    word: key,
+                    key_form,
+                },
+                line_bytes,
+            )))
+        };
         let Some(client_flags) = words.next() else {
             return key_of(KeyForm::Plain);
         };

@@ -28,7 +28,7 @@ use crate::wire::limits::{TOKENS_MAX, WireLimits};
 use crate::wire::line::Line;
 use crate::wire::scan::{
     Tokens, announced_bytes_from, i32_from, loose_i64_from, loose_u32_from, split_key, split_token,
-    text_key, u32_from, u64_from,
+    u32_from, u64_from,
 };
 use crate::wire::status_line::{BAD_CHUNK, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, TOO_LARGE};
 use crate::wire::step::{Cursor, LocalResponse, Step};
@@ -107,7 +107,7 @@ fn decode_get<'a>(verb: &[u8], rest: &'a [u8], line: Line<'a>, cursor: &mut Curs
         return line.respond(BAD_FORMAT);
     };
     // All of them are looked at before the first is read (W2), and not again for the others.
-    if is_first && Tokens::new(others).any(|key| text_key(key).is_none()) {
+    if is_first && Tokens::new(others).any(|key| Key::new(key).is_none()) {
         return line.respond(BAD_FORMAT);
     }
     let last = others.iter().all(|byte| *byte == b' ');
@@ -175,7 +175,7 @@ fn decode_store<'a>(
     let refuse = |text| line.respond_past(body_bytes, LocalResponse::line_unless(noreply, text));
 
     let (Some(key), Some(client_flags), Some(exptime)) = (
-        text_key(key),
+        Key::new(key),
         loose_u32_from(client_flags),
         loose_i64_from(exptime),
     ) else {
@@ -250,7 +250,7 @@ fn decode_delete<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
         const USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
         return line.respond_unless(noreply, USAGE);
     }
-    let Some(key) = text_key(key) else {
+    let Some(key) = Key::new(key) else {
         return line.respond_unless(noreply, BAD_FORMAT);
     };
     change(Delete::new(key), noreply, line)
@@ -264,7 +264,7 @@ fn decode_arithmetic<'a>(direction: Direction, rest: &'a [u8], line: Line<'a>) -
         return line.respond(BAD_FORMAT);
     };
     let noreply = noreply(rest, 2);
-    let Some(key) = text_key(key) else {
+    let Some(key) = Key::new(key) else {
         return line.respond_unless(noreply, BAD_FORMAT);
     };
     let Some(delta) = u64_from(delta) else {
@@ -285,7 +285,7 @@ fn decode_touch<'a>(rest: &'a [u8], line: Line<'a>) -> Step<'a> {
         return line.respond(BAD_FORMAT);
     };
     let noreply = noreply(rest, 2);
-    let Some(key) = text_key(key) else {
+    let Some(key) = Key::new(key) else {
         return line.respond_unless(noreply, BAD_FORMAT);
     };
     let Some(exptime) = exptime_from(exptime) else {
@@ -312,7 +312,7 @@ fn decode_lock<'a>(
     let (Some(key), None) = (words.next(), words.next()) else {
         return line.respond(ERROR);
     };
-    let Some(key) = text_key(key) else {
+    let Some(key) = Key::new(key) else {
         return line.respond(BAD_FORMAT);
     };
     change(command(key), false, line)

@@ -16,7 +16,7 @@ use crate::key::{Key, KeyForm};
 use crate::time::Exptime;
 use crate::wire::Envelope;
 use crate::wire::limits::{META_TOKENS_MAX, OPAQUE_BYTES_MAX, TOKENS_MAX};
-use crate::wire::scan::{Tokens, text_key};
+use crate::wire::scan::Tokens;
 use crate::wire::status_line::BAD_FORMAT;
 
 const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
@@ -90,7 +90,7 @@ impl<'a> Options<'a> {
         taken: usize,
         key_buffer: &'a mut KeyBuffer,
     ) -> Result<Self, BadLine> {
-        let Some(key) = text_key(key) else {
+        let Some(key) = Key::new(key) else {
             return Err(long_key(text, taken));
         };
         let mut options = Self::new(verb, key);

@@ -22,7 +22,7 @@ use crate::time::Exptime;
 use crate::wire::Envelope;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
 use crate::wire::line::Line;
-use crate::wire::scan::{Tokens, announced_bytes_from, split_key, split_token, text_key};
+use crate::wire::scan::{Tokens, announced_bytes_from, split_key, split_token};
 use crate::wire::status_line::{BAD_CHUNK, BAD_FORMAT, TOO_LARGE, put_line, put_number};
 use crate::wire::step::{LocalResponse, Step};
 
@@ -358,7 +358,7 @@ fn decode_debug<'a>(
         return line.respond(BAD_FORMAT);
     }
     let (plain, key_form) = (
-        text_key(key),
+        Key::new(key),
         if binary {
             KeyForm::Binary
         } else {
