@@ -270,6 +270,7 @@ impl ConnectionStats {
             line("uptime", uptime),
             line("time", unix_s),
             line("version", latchd_core::wire::VERSION),
+            line("latchd_version", env!("CARGO_PKG_VERSION")),
             line("libevent", "none"),
             line("rusage_user", seconds(user)),
             line("rusage_system", seconds(system)),

@@ -3,11 +3,12 @@
 
 use super::{binary, classic, meta};
 
-/// What `version` shows: the memcached whose answers these are, then our own.
+/// The reply to `version`: the memcached whose replies these are, and nothing else.
 ///
-/// Clients go by the first number. libmemcached's conformance program, for one, takes a server below
-/// 1.6 to refuse arguments of `version` and `quit`, which memcached has let through since.
-pub const VERSION: &str = concat!("1.6.45-latchd-", env!("CARGO_PKG_VERSION"));
+/// Clients choose features by it, and read anything behind the number in ways of their own: node's memcached takes the
+/// last number of the line, Ruby and PHP take a suffix for a release before 1.6.45, and Python's `packaging` rejects
+/// it. latchd's own version is `latchd_version` in `stats`.
+pub const VERSION: &str = "1.6.45";
 
 /// How a request wants to be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
