@@ -10,6 +10,8 @@
 //! - W4: wherever the driver is made to stop, the answers are the same.
 //! - W5: a request that waits stays at the front of the input until its wait is over, and nothing behind it
 //!   is looked at: it is answered in the form it asked for, and in its turn.
+//! - W6: a request is answered once all of it has arrived, also where its body is not kept. A proxy that shares the
+//!   connection among its clients could not tell whose reply an earlier one is.
 
 use alloc::string::String;
 
@@ -72,6 +74,8 @@ pub struct Connection {
     line_bytes: u32,
     /// Bytes still to come that no one is to look at.
     skip_bytes: u32,
+    /// What is sent behind the last of those (W6).
+    late: LocalResponse<'static>,
     /// Its last request was for the end.
     has_left: bool,
     parked: Parked,
@@ -124,6 +128,7 @@ impl Connection {
             scanned: 0,
             line_bytes: 0,
             skip_bytes: 0,
+            late: LocalResponse::Nothing,
             has_left: false,
             parked: Parked::No,
         }
@@ -141,9 +146,7 @@ impl Connection {
     /// What is to be done next, perhaps with bytes that have not arrived: [`Self::remember`] sees to those.
     fn look<'a>(&mut self, input: &'a [u8], key_buffer: &'a mut KeyBuffer) -> Step<'a> {
         if self.skip_bytes > 0 && !input.is_empty() {
-            return Step::Skip {
-                consumed: self.skip_bytes as usize,
-            };
+            return self.skip(input.len());
         }
         if input.len() < self.at_least as usize {
             return Step::Incomplete {
@@ -174,9 +177,25 @@ impl Connection {
         }
     }
 
+    /// The step while a body is skipped, of which `arrived` bytes are there; the last one sends the response.
+    #[cold]
+    fn skip<'a>(&mut self, arrived: usize) -> Step<'a> {
+        let consumed = self.skip_bytes as usize;
+        if arrived < consumed {
+            return Step::Skip { consumed };
+        }
+        let response = core::mem::replace(&mut self.late, LocalResponse::Nothing);
+        Step::Send { consumed, response }
+    }
+
     /// Encodes the core's reply to the command of the last step. If that waits, nothing of its input is done
-    /// with, whatever the step has said, and it [`is_waiting`](Self::is_waiting).
+    /// with, whatever the step has said, and it [`is_waiting`](Self::is_waiting). If the body of its request is still
+    /// to be skipped, the reply comes behind it.
     pub fn reply(&mut self, envelope: &Envelope<'_>, reply: &Reply<'_>, out: &mut Output) {
+        if self.skip_bytes > 0 {
+            self.late = envelope.refusal(reply);
+            return;
+        }
         match envelope {
             Envelope::Classic(envelope) => {
                 self.cursor.turn_page(reply, |page| envelope.shows(page));
@@ -306,6 +325,11 @@ impl Connection {
             // A request of several steps stays in the input until the last; after a close there is
             // nothing to remember for.
             Step::Execute { consumed: 0, .. } | Step::Close { .. } | Step::ShutDown => {}
+            Step::Send { consumed, response } if *consumed > arrived => {
+                (self.late, self.skip_bytes) = (*response, saturated(*consumed - arrived));
+                (self.at_least, self.line_bytes) = (1, 0);
+                *step = Step::Skip { consumed: arrived };
+            }
             Step::Execute { consumed, .. }
             | Step::Authenticate { consumed, .. }
             | Step::Send { consumed, .. }

@@ -1,7 +1,10 @@
 //! What the wire needs of a request and the core does not: an [`Envelope`] travels beside a command
 //! and says how its reply is to be written.
 
+use super::status_line::{self, MISMATCH};
+use super::step::LocalResponse;
 use super::{binary, classic, meta};
+use crate::reply::Reply;
 
 /// The reply to `version`: the memcached whose replies these are, and nothing else.
 ///
@@ -19,4 +22,24 @@ pub enum Envelope<'a> {
     Meta(meta::MetaEnvelope<'a>),
     /// By packets, or not at all where it is quiet.
     Binary(binary::BinaryEnvelope<'a>),
+}
+
+impl Envelope<'_> {
+    /// The response for a `reply` that refuses a request, without anything of the request in it: it is sent when the
+    /// request itself is gone from the input.
+    #[cold]
+    pub(crate) fn refusal(&self, reply: &Reply<'_>) -> LocalResponse<'static> {
+        let refusal = match reply {
+            Reply::Refused(refusal) => Some(*refusal),
+            _ => None,
+        };
+        let is_silent = match self {
+            Self::Classic(envelope) => envelope.is_silent(),
+            Self::Meta(_) => false,
+            Self::Binary(envelope) => {
+                return LocalResponse::Packet(binary::reply::refusal(envelope, refusal));
+            }
+        };
+        LocalResponse::line_unless(is_silent, refusal.map_or(MISMATCH, status_line::refusal))
+    }
 }

@@ -52,7 +52,7 @@ impl<'a> Line<'a> {
     pub(crate) const fn respond_past(
         self,
         body_bytes: usize,
-        response: LocalResponse<'a>,
+        response: LocalResponse<'static>,
     ) -> Step<'a> {
         Step::Send {
             consumed: self.bytes + body_bytes,

@@ -14,9 +14,10 @@ use crate::watch::Topics;
 
 /// What is to be done next for a connection.
 ///
-/// `consumed` counts the bytes of input that are done with. What a decoder returns may count bytes
-/// that have not arrived, which nobody is to look at (the body of a refused set); a step of
-/// [`Connection::next`](crate::connection::Connection::next) never does.
+/// `consumed` counts the bytes of input that are done with. The step of a decoder may count bytes that have not arrived
+/// and that nobody is to look at: the body of a refused set. A step of
+/// [`Connection::next`](crate::connection::Connection::next) never does: it skips those bytes as they arrive, and sends
+/// the response behind the last of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step<'a> {
     /// Nothing until the input is at least this long in all. Calling sooner is harmless.
@@ -39,8 +40,9 @@ pub enum Step<'a> {
     Send {
         /// Bytes of input that are done with.
         consumed: usize,
-        /// An error, or what the server knows without its items.
-        response: LocalResponse<'a>,
+        /// An error, or what the server knows without its items. It borrows nothing, so that it can wait until the
+        /// body of its request has been skipped.
+        response: LocalResponse<'static>,
     },
     /// Bytes that no one is to look at.
     Skip {

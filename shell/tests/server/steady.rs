@@ -230,7 +230,6 @@ fn bytes_that_are_no_request_do_not_keep_a_client_from_being_idle() {
     let begun = Instant::now();
     // A set that is too large is read past, which is no request either.
     dripping.send("set k 0 0 2000000\r\n");
-    assert_eq!(dripping.line(), "SERVER_ERROR object too large for cache");
     loop {
         assert!(
             begun.elapsed() < Duration::from_secs(6),

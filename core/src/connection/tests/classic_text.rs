@@ -163,7 +163,9 @@ fn a_value_over_the_limit_is_skipped_and_the_old_one_goes() {
             TOO_LARGE,
         ),
         ("get a\r\n", "END\r\n"),
-        ("set a 0 0 2147483645\r\n", TOO_LARGE),
+        // W6: the reply comes behind the body, and the body is not kept.
+        ("set a 0 0 2147483645\r\n", ""),
+        ("mn\r\n", ""),
     ]);
 }
 

@@ -126,7 +126,7 @@ const BAD_LINE: &str = "CLIENT_ERROR bad command line format\r\n";
 #[test]
 fn a_connection_is_small_and_owns_nothing() {
     assert!(
-        size_of::<Connection>() <= 64,
+        size_of::<Connection>() <= 96,
         "{} bytes",
         size_of::<Connection>()
     );

@@ -65,7 +65,7 @@ pub fn encode(envelope: &BinaryEnvelope<'_>, reply: &Reply<'_>, out: &mut Output
         Reply::NotFound => error(envelope, Status::NOT_FOUND, out),
         Reply::Keys(page) => encode_keys(envelope, page, out),
         Reply::Stats(report) => encode_stats(envelope, report, out),
-        Reply::Refused(refusal) => encode_refusal(envelope, *refusal, out),
+        Reply::Refused(refused) => refusal(envelope, Some(*refused)).encode(out),
     }
 }
 
@@ -202,29 +202,30 @@ fn encode_stats(envelope: &BinaryEnvelope<'_>, report: &Report<'_>, out: &mut Ve
     success.encode(out);
 }
 
-fn encode_refusal(envelope: &BinaryEnvelope<'_>, refusal: Refusal, out: &mut Vec<u8>) {
+/// The packet for a refusal; for `None`, a reply that does not fit the request.
+pub(crate) fn refusal(envelope: &BinaryEnvelope<'_>, refusal: Option<Refusal>) -> StatusPacket {
     let verb = envelope.opcode.verb();
+    let of = |status: Status| (status, status.text());
     let (status, body) = match refusal {
-        Refusal::Locked => (Status::LOCKED, Status::LOCKED.text()),
-        Refusal::NotLocked => (Status::NOT_LOCKED, Status::NOT_LOCKED.text()),
-        Refusal::NotLockedNotFound => (Status::NOT_FOUND, Status::NOT_FOUND.text()),
-        Refusal::TooManyLocks => (Status::OUT_OF_MEMORY, "Too many locks"),
-        Refusal::ConnectionClosed => (Status::INTERNAL, "Connection closed"),
-        Refusal::TooLarge => (Status::TOO_LARGE, Status::TOO_LARGE.text()),
-        Refusal::OutOfMemory if matches!(verb, Verb::Increment | Verb::Decrement) => {
+        None => of(Status::INTERNAL),
+        Some(Refusal::Locked) => of(Status::LOCKED),
+        Some(Refusal::NotLocked) => of(Status::NOT_LOCKED),
+        Some(Refusal::NotLockedNotFound) => of(Status::NOT_FOUND),
+        Some(Refusal::TooManyLocks) => (Status::OUT_OF_MEMORY, "Too many locks"),
+        Some(Refusal::ConnectionClosed) => (Status::INTERNAL, "Connection closed"),
+        Some(Refusal::TooLarge) => of(Status::TOO_LARGE),
+        Some(Refusal::OutOfMemory) if matches!(verb, Verb::Increment | Verb::Decrement) => {
             (Status::OUT_OF_MEMORY, "Out of memory incrementing value")
         }
-        Refusal::OutOfMemory => (Status::OUT_OF_MEMORY, "Out of memory allocating item"),
-        Refusal::NonNumeric => (Status::NON_NUMERIC, Status::NON_NUMERIC.text()),
+        Some(Refusal::OutOfMemory) => (Status::OUT_OF_MEMORY, "Out of memory allocating item"),
+        Some(Refusal::NonNumeric) => of(Status::NON_NUMERIC),
     };
-    let opcode = envelope.opcode.byte();
     StatusPacket {
-        opcode,
+        opcode: envelope.opcode.byte(),
         opaque: envelope.opaque,
         status,
         body,
     }
-    .encode(out);
 }
 
 #[cfg(test)]

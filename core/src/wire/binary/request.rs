@@ -1,7 +1,7 @@
 //! Requests as packets: the server decodes them, a client encodes them.
 //!
-//! - R1: what is wrong with a packet is told from its header, before anything of its body has
-//!   arrived; a body that nobody is to look at is skipped, never gathered.
+//! - R1: the header tells what is wrong with a packet, before anything of its body has arrived; a body that nobody is
+//!   to look at is skipped, never gathered.
 //! - R2: a decoded [`RequestPacket`] has the extras of its opcode, and a legal key where it needs one.
 //!
 //! The checks, their order and what follows from each are those of memcached 1.6.45 `proto_bin.c`,

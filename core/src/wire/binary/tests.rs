@@ -391,19 +391,30 @@ fn a_wrong_magic_in_mid_stream_closes_without_a_word() {
 
 #[test]
 fn a_gigabyte_that_is_refused_is_read_past_and_not_gathered() {
-    let mut bench = Bench::new();
-    let mut append = bytes_of(&of(Opcode::Append, b"k"));
     let body_bytes: u32 = 1 << 30;
-    append[8..12].copy_from_slice(&body_bytes.to_be_bytes());
-    let sent = packets(&bench.send(A, &append[..HEADER_BYTES]));
-    assert_eq!(statuses(&sent), [(0x0e, 3)]);
-    let piece = vec![b'v'; 1 << 20];
-    for _ in 0..body_bytes as usize / piece.len() {
-        assert_eq!(bench.send(A, &piece), b"");
-        assert!(bench.clients[A].input.is_empty());
+    for request in [of(Opcode::Append, b"k"), set(b"k", b"")] {
+        let mut bench = Bench::new();
+        bench.ask(A, &[set(b"k", b"v")]);
+        let mut head = bytes_of(&request);
+        head[8..12].copy_from_slice(&body_bytes.to_be_bytes());
+        let mut left = HEADER_BYTES + body_bytes as usize - head.len();
+        let piece = vec![b'v'; 1 << 20];
+        assert_eq!(bench.send(A, &head), b"");
+        // The old value of a set goes with what stands before the new one.
+        let is_gone = u16::from(request.opcode == Opcode::Set);
+        let sent = bench.ask(B, &[of(Opcode::Get, b"k")]);
+        assert_eq!(statuses(&sent), [(0x00, is_gone)]);
+        while left > piece.len() {
+            assert_eq!(bench.send(A, &piece), b"");
+            assert!(bench.clients[A].input.is_empty());
+            left -= piece.len();
+        }
+        let noop = bytes_of(&RequestPacket::new(Opcode::Noop));
+        let mut rest = vec![b'v'; left];
+        rest.extend_from_slice(&noop);
+        let expected = [(request.opcode.byte(), 3), (0x0a, 0)];
+        assert_eq!(statuses(&packets(&bench.send(A, &rest))), expected);
     }
-    let noop = bytes_of(&RequestPacket::new(Opcode::Noop));
-    assert_eq!(statuses(&packets(&bench.send(A, &noop))), [(0x0a, 0)]);
 }
 
 #[test]

@@ -47,6 +47,18 @@ pub enum ClassicEnvelope {
 }
 
 impl ClassicEnvelope {
+    /// Whether nothing is sent, whatever happens.
+    pub(crate) const fn is_silent(self) -> bool {
+        match self {
+            Self::Touch { noreply } | Self::Change { noreply } | Self::Arithmetic { noreply } => {
+                noreply
+            }
+            Self::Get { .. } | Self::Keys | Self::Dump(_) | Self::Stats(_) | Self::StatsReset => {
+                false
+            }
+        }
+    }
+
     /// How many items of a page of a listing are shown, where that is limited, and whether it is the
     /// last.
     pub(crate) fn shows(self, page: &KeysPage<'_>) -> (u32, bool) {
