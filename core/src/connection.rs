@@ -185,7 +185,11 @@ impl Connection {
             return Step::Skip { consumed };
         }
         let response = core::mem::replace(&mut self.late, LocalResponse::Nothing);
-        Step::Send { consumed, response }
+        Step::Send {
+            consumed,
+            response,
+            unstored: None,
+        }
     }
 
     /// Encodes the core's reply to the command of the last step. If that waits, nothing of its input is done
@@ -325,7 +329,9 @@ impl Connection {
             // A request of several steps stays in the input until the last; after a close there is
             // nothing to remember for.
             Step::Execute { consumed: 0, .. } | Step::Close { .. } | Step::ShutDown => {}
-            Step::Send { consumed, response } if *consumed > arrived => {
+            Step::Send {
+                consumed, response, ..
+            } if *consumed > arrived => {
                 (self.late, self.skip_bytes) = (*response, saturated(*consumed - arrived));
                 (self.at_least, self.line_bytes) = (1, 0);
                 *step = Step::Skip { consumed: arrived };
@@ -382,6 +388,13 @@ impl Connection {
             }
             // Looked at where it is: a command is large, and few look at all of it.
             let mut step = self.look(rest, &mut key_buffer);
+            if let Step::Send {
+                unstored: Some(why),
+                ..
+            } = step
+            {
+                core.note_unstored(why);
+            }
             self.remember(&mut step, rest.len());
             let done = match &step {
                 Step::Incomplete { at_least } => {
@@ -402,7 +415,9 @@ impl Connection {
                     }
                     *consumed
                 }
-                Step::Send { consumed, response } => {
+                Step::Send {
+                    consumed, response, ..
+                } => {
                     response.encode(out);
                     *consumed
                 }

@@ -5,6 +5,7 @@ use alloc::string::String;
 use crate::command::Command;
 use crate::limits::MemoryRefused;
 use crate::reply::Reply;
+use crate::stats::Unstored;
 use crate::watch::{Topics, Watched};
 use crate::wire::Claim;
 
@@ -25,6 +26,11 @@ pub trait Execute {
 
     /// The command that comes next was written in the meta protocol: for whoever counts.
     fn note_meta(&mut self) {}
+
+    /// A set was refused before there was a command: for whoever counts.
+    fn note_unstored(&mut self, why: Unstored) {
+        let _ = why;
+    }
 
     /// The client asks to be told what happens, and for nothing else from now on. Asked only where
     /// [`Allowed::watching`](crate::wire::Allowed) is set. By default nobody may.

@@ -400,7 +400,40 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
         line("locks_per_conn", config.locks_per_connection_max),
         line("dead_peer", config.dead_peer.as_secs()),
         line("ssl_enabled", yes(config.tls.is_some())),
+        line("ext_drop_unread", "no"),
     ];
+    // What memcached can be told and has no counterpart here: tools report a server whose lines they miss as broken.
+    for name in [
+        "growth_factor",
+        "chunk_size",
+        "num_threads_per_udp",
+        "reqs_per_event",
+        "hashpower_init",
+        "slab_automove_ratio",
+        "slab_automove_window",
+        "slab_automove_freeratio",
+        "slab_chunk_max",
+        "lru_crawler_sleep",
+        "lru_crawler_tocrawl",
+        "tail_repair_time",
+        "hot_lru_pct",
+        "warm_lru_pct",
+        "hot_max_factor",
+        "warm_max_factor",
+        "temporary_ttl",
+        "worker_logbuf_size",
+        "ext_item_size",
+        "ext_item_age",
+        "ext_low_ttl",
+        "ext_recache_rate",
+        "ext_wbuf_size",
+        "ext_compact_under",
+        "ext_drop_under",
+        "ext_max_sleep",
+        "ext_max_frag",
+    ] {
+        lines.push(line(name, 0));
+    }
     lines.extend(config.tls.iter().flat_map(tls_settings_lines));
     lines
 }

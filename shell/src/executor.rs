@@ -9,6 +9,7 @@ use latchd_core::connection::{Connection, Progress};
 use latchd_core::execute::Execute;
 use latchd_core::limits::MemoryRefused;
 use latchd_core::reply::Reply;
+use latchd_core::stats::Unstored;
 use latchd_core::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
 use latchd_core::wire::Claim;
 use latchd_core::{ConnId, Instant, Output};
@@ -133,6 +134,10 @@ impl Execute for Executor<'_> {
     fn note_meta(&mut self) {
         self.is_meta = true;
         self.work.note_meta();
+    }
+
+    fn note_unstored(&mut self, why: Unstored) {
+        self.shared.shards.note_unstored(why);
     }
 
     fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {

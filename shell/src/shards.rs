@@ -32,7 +32,7 @@ use latchd_core::command::{Command, GlobalCommand, ItemCommand, Set, Wait};
 use latchd_core::engine::{Config, Core, Event, Held, Numbers};
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
-use latchd_core::stats::{Report, StatsLine, StatsTopic};
+use latchd_core::stats::{Report, StatsLine, StatsTopic, Unstored};
 use latchd_core::store::{HashSeed, LogStore, SipHash};
 use latchd_core::value::{SHARED_VALUE_BYTES_MIN, Value};
 use latchd_core::{Instant, Limits};
@@ -160,6 +160,11 @@ impl Shards {
         }
     }
 
+    /// Counts a set that no shard stores: whichever counts it, the sum is the same.
+    pub(crate) fn note_unstored(&self, why: Unstored) {
+        self.core(0).note_unstored(why);
+    }
+
     /// Executes a command that concerns more than one shard.
     fn execute_global(
         &self,
@@ -201,6 +206,7 @@ impl Shards {
                     | StatsTopic::Items
                     | StatsTopic::Slabs
                     | StatsTopic::Sizes
+                    | StatsTopic::Extstore
                     | StatsTopic::Conns => lines(topic),
                 };
                 answer(&Reply::Stats(Report {

@@ -195,7 +195,8 @@ impl Shared {
             | StatsTopic::Locks
             | StatsTopic::Detail
             | StatsTopic::DetailOn
-            | StatsTopic::DetailOff => Vec::new(),
+            | StatsTopic::DetailOff
+            | StatsTopic::Extstore => Vec::new(),
         }
     }
 

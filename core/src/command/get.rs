@@ -60,6 +60,12 @@ impl<'a> Get<'a> {
             wait_ms: 0,
         }
     }
+
+    /// Whether it only looks at the item, for a person (`me`): no counter of gets knows of it.
+    #[must_use]
+    pub const fn is_look(&self) -> bool {
+        !self.bump && !self.recaches
+    }
 }
 
 /// One of the flags of meta commands that act on an item's TTL, each at its place in the request:

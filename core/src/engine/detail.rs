@@ -75,7 +75,7 @@ impl Detail {
         };
         match command {
             // One that waits comes again.
-            ItemCommand::Get(get) if get.wait_ms > 0 => {}
+            ItemCommand::Get(get) if get.wait_ms > 0 || get.is_look() => {}
             ItemCommand::Get(_) => counts(self, |counts| counts.gets += 1),
             ItemCommand::Set(_) | ItemCommand::SetTooLarge { .. } => {
                 counts(self, |counts| counts.sets += 1);

@@ -79,6 +79,7 @@ impl<S: Store> Core<S> {
             | StatsTopic::Items
             | StatsTopic::Slabs
             | StatsTopic::Sizes
+            | StatsTopic::Extstore
             | StatsTopic::Conns
             | StatsTopic::DetailOn
             | StatsTopic::DetailOff => Vec::new(),

@@ -65,7 +65,7 @@ use crate::item::{Cas, ItemHeader};
 use crate::key::Key;
 use crate::limits::{Limits, MemoryRefused};
 use crate::reply::{KeysPage, Listed, Reply};
-use crate::stats::{Gauges, Report, Stats, StatsTopic};
+use crate::stats::{Gauges, Report, Stats, StatsTopic, Unstored};
 use crate::store::{LogStore, MapStore, Store, Visited};
 use crate::time::{Clock, Exptime, Instant};
 use crate::watch::Evicted;
@@ -563,6 +563,7 @@ impl<S: Store> Core<S> {
             | StatsTopic::Items
             | StatsTopic::Slabs
             | StatsTopic::Sizes
+            | StatsTopic::Extstore
             | StatsTopic::Conns
             | StatsTopic::Locks
             | StatsTopic::Detail => {}
@@ -604,6 +605,10 @@ pub struct CoreAt<'a, S> {
 impl<S: Store> Execute for CoreAt<'_, S> {
     fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         self.core.answer(self.now, self.conn, command, answer);
+    }
+
+    fn note_unstored(&mut self, why: Unstored) {
+        self.core.note_unstored(why);
     }
 
     fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {

@@ -11,6 +11,7 @@ use super::recache::{self, Origin, Outcome};
 use crate::command::{Get, Mode, TtlStep};
 use crate::conn_id::ConnId;
 use crate::item::{ItemHeader, WinMark};
+use crate::key::Key;
 use crate::reply::{Hit, Refusal, Reply, TtlTrace, Win};
 use crate::store::{Shown, Store};
 use crate::time::Tick;
@@ -66,17 +67,26 @@ impl<S: Store> Core<S> {
                 self.detail.note_get(get.key.as_bytes());
             }
         }
-        self.count_get(get, found.as_ref().err().copied());
         let (mut slot, header) = match found {
             Ok(found) => found,
-            // Lock-and-get answers a miss as one, and makes nothing.
-            Err(_) if get.lock => {
-                self.stats.counters.cmd_lock += 1;
-                return self.lock_of_nothing(conn, get.key, Reply::Miss);
+            Err(vacancy) => {
+                self.count_flushed(get.key, vacancy);
+                // Lock-and-get answers a miss as one, and makes nothing.
+                if get.steps.vivifies() && !get.lock {
+                    return self.vivify(conn, get, vacancy);
+                }
+                self.count_get(get, false);
+                if get.lock {
+                    self.stats.counters.cmd_lock += 1;
+                    return self.lock_of_nothing(conn, get.key, Reply::Miss);
+                }
+                return Reply::Miss;
             }
-            Err(vacancy) if get.steps.vivifies() => return self.vivify(conn, get, vacancy),
-            Err(_) => return Reply::Miss,
         };
+        if self.detail.is_on() && !get.is_look() {
+            self.detail.note_hit(get.key.as_bytes());
+        }
+        self.count_get(get, true);
         if get.lock {
             // The one thing that can be refused, so it comes before anything has changed (E1).
             self.stats.counters.cmd_lock += 1;
@@ -144,11 +154,15 @@ impl<S: Store> Core<S> {
     fn vivify<'a>(&'a mut self, conn: ConnId, get: &Get<'a>, vacancy: S::Vacancy) -> Reply<'a> {
         let held = self.bare(get.key);
         if held.is_some_and(|held| held.owner != conn || held.mode.is_shared()) {
+            self.count_get(get, false);
             return Reply::Miss;
         }
         let made = match self.make(get, vacancy) {
             Ok(made) => made,
-            Err(refusal) => return Reply::Refused(refusal),
+            Err(refusal) => {
+                self.count_get(get, false);
+                return Reply::Refused(refusal);
+            }
         };
         let Made {
             slot,
@@ -163,8 +177,10 @@ impl<S: Store> Core<S> {
             if let Ok(slot) = self.store.find(get.key) {
                 self.remove(get.key, slot);
             }
+            self.count_get(get, false);
             return Reply::Refused(refusal);
         }
+        self.count_get(get, true);
         self.commit_cas(get.new_cas);
         self.count_win(outcome.win);
         Reply::Hit(Hit {
@@ -235,19 +251,27 @@ impl<S: Store> Core<S> {
         })
     }
 
-    pub(super) fn count_get(&mut self, get: &Get<'_>, vacancy: Option<S::Vacancy>) {
-        let found = vacancy.is_none();
-        if found && self.detail.is_on() {
-            self.detail.note_hit(get.key.as_bytes());
-        }
-        if vacancy.is_some_and(|vacancy| self.store.was_flushed(get.key, vacancy)) {
+    /// Counts the look-up of an item that a flush has taken.
+    pub(super) fn count_flushed(&mut self, key: Key<'_>, vacancy: S::Vacancy) {
+        if self.store.was_flushed(key, vacancy) {
             self.stats.counters.get_flushed += 1;
         }
+    }
+
+    /// Counts a get that is answered: with an item that it found or made, or with none.
+    ///
+    /// Source: memcached 1.6.45 `proto_parser.c`: `process_mget_cmd` counts a touch only where there is an item, and one
+    /// that it made like one that it found; `process_touch_cmd` and `process_get_cmd` count every touch as one.
+    pub(super) fn count_get(&mut self, get: &Get<'_>, has_item: bool) {
+        if get.is_look() {
+            return;
+        }
         let counters = &mut self.stats.counters;
-        let touches = get
-            .steps
-            .iter()
-            .any(|step| matches!(step, TtlStep::Touch(_)));
+        let touches = (has_item || !get.recaches)
+            && get
+                .steps
+                .iter()
+                .any(|step| matches!(step, TtlStep::Touch(_)));
         let (command, hits, misses) = if touches {
             (
                 &mut counters.cmd_touch,
@@ -262,7 +286,7 @@ impl<S: Store> Core<S> {
             )
         };
         *command += 1;
-        *(if found { hits } else { misses }) += 1;
+        *(if has_item { hits } else { misses }) += 1;
     }
 
     fn count_win(&mut self, win: Win) {

@@ -147,7 +147,8 @@ impl<S: Store> Core<S> {
         let held = self.bare(key);
         let is_others = held.is_some_and(|held| held.owner != conn || held.mode.is_shared());
         if !get.steps.vivifies() || is_others {
-            self.count_get(&get, Some(vacancy));
+            self.count_flushed(key, vacancy);
+            self.count_get(&get, false);
             return (Outcome::NotFound, None);
         }
         // If there is no room for it, or it is gone at once, that is the answer when it asks again.

@@ -14,7 +14,7 @@ use crate::conn_id::ConnId;
 use crate::item::{ItemHeader, WinMark};
 use crate::key::Key;
 use crate::reply::{Refusal, Reply, Stored};
-use crate::stats::Counters;
+use crate::stats::{Counters, Unstored};
 use crate::store::{End, Full, Store};
 use crate::value::Value;
 
@@ -28,11 +28,11 @@ const fn right(conn: ConnId, set: &Set<'_>) -> Right {
 
 impl<S: Store> Core<S> {
     pub(super) fn set(&mut self, conn: ConnId, set: &Set<'_>) -> Reply<'static> {
-        self.stats.counters.cmd_set += 1;
         if set.value.len() > self.limits.value_bytes_max {
-            self.stats.counters.store_too_large += 1;
+            self.note_unstored(Unstored::TooLarge);
             return Reply::Refused(Refusal::TooLarge);
         }
+        self.stats.counters.cmd_set += 1;
         match self.find_live(set.key) {
             Ok((slot, old)) => self.set_found(conn, set, slot, old),
             Err(vacancy) => self.set_missing(conn, set, vacancy),
@@ -233,6 +233,15 @@ impl<S: Store> Core<S> {
         Ok(slot)
     }
 
+    /// Counts a set whose value never reached the store.
+    pub const fn note_unstored(&mut self, why: Unstored) {
+        let counters = &mut self.stats.counters;
+        match why {
+            Unstored::BadChunk => counters.cmd_set += 1,
+            Unstored::TooLarge => counters.store_too_large += 1,
+        }
+    }
+
     pub(super) const fn out_of_memory(&mut self) -> Reply<'static> {
         self.stats.counters.store_no_memory += 1;
         Reply::Refused(Refusal::OutOfMemory)
@@ -241,8 +250,7 @@ impl<S: Store> Core<S> {
     /// A value over the limit was not taken in. What it was to replace goes, so that nobody reads
     /// it as if it were still true; not if another connection holds the item.
     pub(super) fn set_too_large(&mut self, conn: ConnId, key: Key<'_>) -> Reply<'static> {
-        self.stats.counters.cmd_set += 1;
-        self.stats.counters.store_too_large += 1;
+        self.note_unstored(Unstored::TooLarge);
         if let Ok((slot, header)) = self.find_live(key)
             && self.may_change(key, Right::own(conn), &header).is_ok()
         {

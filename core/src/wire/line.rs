@@ -2,8 +2,10 @@
 
 use super::envelope::Envelope;
 use super::scan::without_line_end;
+use super::status_line::{BAD_CHUNK, TOO_LARGE};
 use super::step::{LocalResponse, Step};
 use crate::command::Command;
+use crate::stats::Unstored;
 
 /// The line at the front of the input, and what has arrived behind it.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +59,25 @@ impl<'a> Line<'a> {
         Step::Send {
             consumed: self.bytes + body_bytes,
             response,
+            unstored: None,
+        }
+    }
+
+    /// The response to a set with a body of `body_bytes` that is not stored; nothing if it asked for none.
+    pub(crate) const fn respond_unstored(
+        self,
+        body_bytes: usize,
+        noreply: bool,
+        why: Unstored,
+    ) -> Step<'a> {
+        let text = match why {
+            Unstored::BadChunk => BAD_CHUNK,
+            Unstored::TooLarge => TOO_LARGE,
+        };
+        Step::Send {
+            consumed: self.bytes + body_bytes,
+            response: LocalResponse::line_unless(noreply, text),
+            unstored: Some(why),
         }
     }
 

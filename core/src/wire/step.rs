@@ -10,6 +10,7 @@ use super::envelope::{Envelope, VERSION};
 use crate::command::{Command, GlobalCommand, Keys, ScanCursor};
 use crate::output::Output;
 use crate::reply::{KeysPage, Reply};
+use crate::stats::Unstored;
 use crate::watch::Topics;
 
 /// What is to be done next for a connection.
@@ -43,6 +44,9 @@ pub enum Step<'a> {
         /// An error, or what the server knows without its items. It borrows nothing, so that it can wait until the
         /// body of its request has been skipped.
         response: LocalResponse<'static>,
+        /// The request was a set whose value is not stored, and this is counted of it
+        /// ([`Execute::note_unstored`](crate::execute::Execute)).
+        unstored: Option<Unstored>,
     },
     /// Bytes that no one is to look at.
     Skip {

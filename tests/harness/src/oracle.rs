@@ -244,7 +244,6 @@ impl Oracle {
             ItemCommand::Get(get) => self.get(conn, get),
             ItemCommand::Set(set) => self.set(conn, set),
             ItemCommand::SetTooLarge { .. } => {
-                self.asked.cmd_set += 1;
                 self.asked.store_too_large += 1;
                 if self.items.contains_key(key) && !self.refuses(conn, key) {
                     self.take_out(key);
@@ -350,7 +349,12 @@ impl Oracle {
         let is_won = self.items.get(key).is_some_and(|item| item.won);
         // One that waits for a value is counted when it is answered.
         if get.wait_ms == 0 || !get.recaches || !is_won {
-            self.count_get(&get.steps, !made);
+            // `me` is no get, and whether `N` makes an item is not known yet.
+            let is_counted =
+                (get.bump || get.recaches) && (!made || get.lock || !get.steps.vivifies());
+            if is_counted {
+                self.count_get(&get.steps, get.recaches, !made);
+            }
             self.asked.cmd_lock += u64::from(get.lock);
             if made {
                 self.miss(key);
@@ -366,20 +370,26 @@ impl Oracle {
             }
             let is_shared = self.lock_of(key).is_some_and(|it| it.mode.is_shared());
             let is_others = is_shared || holder.is_some_and(|holder| holder != conn);
-            if get.lock || !get.steps.vivifies() || is_others {
+            if get.lock || !get.steps.vivifies() {
                 self.asked.lock_misses += u64::from(get.lock);
                 return OwnedReply::Miss;
             }
             let (gone_at_ms, _, _) = self.walk(None, &get.steps, true);
             let is_kept = gone_at_ms.is_none_or(|at_ms| at_ms > self.now_ms);
-            if is_kept && !self.has_room_for(key, 0) {
-                return OwnedReply::Refused(Refusal::OutOfMemory);
-            }
-            if get.binds && is_kept && !self.open.contains(&conn) {
-                return OwnedReply::Refused(Refusal::ConnectionClosed);
-            }
-            if get.binds && is_kept && !self.may_be_bound(conn, Place::Win, key) {
-                return OwnedReply::Refused(Refusal::TooManyLocks);
+            let refused = if is_others {
+                Some(OwnedReply::Miss)
+            } else if is_kept && !self.has_room_for(key, 0) {
+                Some(OwnedReply::Refused(Refusal::OutOfMemory))
+            } else if get.binds && is_kept && !self.open.contains(&conn) {
+                Some(OwnedReply::Refused(Refusal::ConnectionClosed))
+            } else if get.binds && is_kept && !self.may_be_bound(conn, Place::Win, key) {
+                Some(OwnedReply::Refused(Refusal::TooManyLocks))
+            } else {
+                None
+            };
+            self.count_get(&get.steps, get.recaches, refused.is_none());
+            if let Some(refused) = refused {
+                return refused;
             }
             let cas = self.version(get.new_cas);
             self.items.insert(

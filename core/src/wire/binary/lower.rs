@@ -47,6 +47,7 @@ pub fn lower<'a>(
     let send = |packet| Step::Send {
         consumed: packet_bytes,
         response: LocalResponse::Packet(packet),
+        unstored: None,
     };
     let envelope = Envelope::Binary(request.envelope());
     let command = match opcode.verb() {

@@ -17,7 +17,7 @@ use super::{BinaryEnvelope, StatusPacket, sasl};
 use crate::command::{Command, ItemCommand};
 use crate::item::Cas;
 use crate::key::{KEY_BYTES_MAX, Key};
-use crate::stats::StatsTopic;
+use crate::stats::{StatsTopic, Unstored};
 use crate::wire::Envelope;
 use crate::wire::authenticate::Stranger;
 use crate::wire::limits::WireLimits;
@@ -95,6 +95,7 @@ pub(crate) fn decode<'a>(
     let unread = |status| Step::Send {
         consumed: packet_bytes,
         response: refusal(status),
+        unstored: None,
     };
     let Some(opcode) = Opcode::from_byte(header.opcode) else {
         return unread(Status::UNKNOWN_COMMAND);
@@ -118,7 +119,11 @@ pub(crate) fn decode<'a>(
     }
     let too_large = value_bytes > limits.value_bytes_max;
     if too_large && verb != Verb::Set {
-        return unread(Status::TOO_LARGE);
+        return Step::Send {
+            consumed: packet_bytes,
+            response: refusal(Status::TOO_LARGE),
+            unstored: Some(Unstored::TooLarge),
+        };
     }
 
     // Of a Set that is too large, only what stands before the value is gathered.

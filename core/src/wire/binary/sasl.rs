@@ -46,6 +46,7 @@ pub(super) fn decode<'a>(
     let respond = |status, body| Step::Send {
         consumed: packet_bytes,
         response: packet(header, status, body),
+        unstored: None,
     };
     if verb == Verb::SaslListMechanisms {
         return respond(Status::SUCCESS, MECHANISMS);

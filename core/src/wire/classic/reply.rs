@@ -329,6 +329,7 @@ fn encode_stats(topic: StatsTopic, reply: &Reply<'_>, out: &mut Vec<u8>) {
         | StatsTopic::Items
         | StatsTopic::Slabs
         | StatsTopic::Sizes
+        | StatsTopic::Extstore
         | StatsTopic::Conns
         | StatsTopic::Locks => report.each(topic, |name, value| {
             ClassicResponse::Stat {

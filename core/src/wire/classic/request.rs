@@ -19,7 +19,7 @@ use crate::command::{
 };
 use crate::item::Cas;
 use crate::key::Key;
-use crate::stats::StatsTopic;
+use crate::stats::{StatsTopic, Unstored};
 use crate::time::Exptime;
 use crate::watch::{Topics, Watched};
 use crate::wire::Envelope;
@@ -30,7 +30,7 @@ use crate::wire::scan::{
     Tokens, announced_bytes_from, i32_from, loose_i64_from, loose_u32_from, split_key, split_token,
     u32_from, u64_from,
 };
-use crate::wire::status_line::{BAD_CHUNK, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, TOO_LARGE};
+use crate::wire::status_line::{BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR};
 use crate::wire::step::{Cursor, LocalResponse, Step};
 
 /// Reads the request of a line. `cursor` says which step of it is wanted, and is moved on.
@@ -198,14 +198,14 @@ fn decode_store<'a>(
                 envelope,
             }
         } else {
-            refuse(TOO_LARGE)
+            line.respond_unstored(body_bytes, noreply, Unstored::TooLarge)
         };
     }
     let Some(body) = line.behind.get(..body_bytes) else {
         return line.await_body(body_bytes);
     };
     let Some(value) = body.strip_suffix(b"\r\n") else {
-        return refuse(BAD_CHUNK);
+        return line.respond_unstored(body_bytes, noreply, Unstored::BadChunk);
     };
     let mode = match verb {
         StoreVerb::Set | StoreVerb::Cas => SetMode::Set,
@@ -354,6 +354,7 @@ fn decode_stats<'a>(
         b"items" => on(StatsTopic::Items),
         b"slabs" => on(StatsTopic::Slabs),
         b"sizes" => on(StatsTopic::Sizes),
+        b"extstore" => on(StatsTopic::Extstore),
         b"locks" if !allowed.listing => line.respond("CLIENT_ERROR stats locks not allowed"),
         b"locks" => on(StatsTopic::Locks),
         _ => line.respond(ERROR),

@@ -18,12 +18,13 @@ use crate::command::{
 };
 use crate::item::Cas;
 use crate::key::{Key, KeyForm};
+use crate::stats::Unstored;
 use crate::time::Exptime;
 use crate::wire::Envelope;
 use crate::wire::limits::{TOKENS_MAX, WireLimits};
 use crate::wire::line::Line;
 use crate::wire::scan::{Tokens, announced_bytes_from, split_key, split_token};
-use crate::wire::status_line::{BAD_CHUNK, BAD_FORMAT, TOO_LARGE, put_line, put_number};
+use crate::wire::status_line::{BAD_FORMAT, put_line, put_number};
 use crate::wire::step::{LocalResponse, Step};
 
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
@@ -179,7 +180,7 @@ fn decode_set<'a>(
     if value_bytes > limits.value_bytes_max {
         // In the right of a grant, nothing changes unless it is in force: so nothing does.
         if flags.fence.is_some() || flags.unlocks {
-            return refuse(TOO_LARGE);
+            return line.respond_unstored(body_bytes, false, Unstored::TooLarge);
         }
         let command = Command::Item(ItemCommand::SetTooLarge { key: flags.key });
         return Step::Execute {
@@ -195,7 +196,7 @@ fn decode_set<'a>(
         return line.await_body(body_bytes);
     };
     let Some(value) = body.strip_suffix(b"\r\n") else {
-        return refuse(BAD_CHUNK);
+        return line.respond_unstored(body_bytes, false, Unstored::BadChunk);
     };
     let command = Command::from(Set {
         key: flags.key,

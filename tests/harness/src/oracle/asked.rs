@@ -53,9 +53,9 @@ asked! {
 }
 
 impl Oracle {
-    /// A get has found an item, or none.
-    pub(super) fn count_get(&mut self, steps: &TtlSteps, found: bool) {
-        let touches = steps.iter().any(|it| matches!(it, TtlStep::Touch(_)));
+    /// A get has found or made an item, or there is none. A meta get touches only what is there.
+    pub(super) fn count_get(&mut self, steps: &TtlSteps, is_meta: bool, found: bool) {
+        let touches = (found || !is_meta) && steps.iter().any(|it| matches!(it, TtlStep::Touch(_)));
         let asked = &mut self.asked;
         let (all, hits, misses) = if touches {
             (

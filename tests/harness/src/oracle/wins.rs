@@ -138,7 +138,7 @@ impl Oracle {
         let holder = self.holder(key);
         let is_others = is_shared || holder.is_some_and(|holder| holder != first.conn);
         if is_missing && (!first.steps.vivifies() || is_others) {
-            self.count_get(&first.steps, false);
+            self.count_get(&first.steps, true, false);
             self.miss(key);
             return Outcome::NotFound;
         }

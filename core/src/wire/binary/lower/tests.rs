@@ -23,6 +23,7 @@ fn sent(packet: StatusPacket) -> Option<Step<'static>> {
     Some(Step::Send {
         consumed: PACKET_BYTES,
         response: LocalResponse::Packet(packet),
+        unstored: None,
     })
 }
 

@@ -143,6 +143,7 @@ fn unknown_opcodes_are_answered_as_themselves_and_skipped() {
         Step::Send {
             consumed: HEADER_BYTES + 50,
             response: LocalResponse::Packet(StatusPacket::error(0x60, 7, Status::UNKNOWN_COMMAND)),
+            unstored: None,
         }
     );
 }
@@ -198,6 +199,7 @@ fn a_value_over_the_limit_is_refused_before_it_arrives() {
                     0,
                     Status::TOO_LARGE
                 )),
+                unstored: Some(Unstored::TooLarge),
             }
         );
     }

@@ -110,6 +110,7 @@ fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u
                 StatsTopic::Items => b"stats items",
                 StatsTopic::Slabs => b"stats slabs",
                 StatsTopic::Sizes => b"stats sizes",
+                StatsTopic::Extstore => b"stats extstore",
                 StatsTopic::Conns => b"stats conns",
                 StatsTopic::Locks => b"stats locks",
                 StatsTopic::Detail => b"stats detail dump",
