@@ -18,6 +18,7 @@ pub use change::{
 pub use get::{Get, TTL_STEPS_MAX, TtlStep, TtlSteps};
 pub use locks::{Acquire, LEASE_MS_MIN, Lease, Mode, Release, Wait};
 
+use crate::fence::Fence;
 use crate::key::Key;
 use crate::stats::StatsTopic;
 use crate::time::Exptime;
@@ -96,6 +97,28 @@ impl<'a> Command<'a> {
         match self {
             Self::Item(command) => Some(command.key()),
             Self::Global(_) => None,
+        }
+    }
+
+    /// Whether only a client that knows locks asks for this.
+    #[must_use]
+    pub fn is_of_locks(&self) -> bool {
+        let of_change = |fence: &Option<Fence>, lock: LockAfter| {
+            fence.is_some() || matches!(lock, LockAfter::Release)
+        };
+        match self {
+            Self::Item(command) => match command {
+                ItemCommand::Get(get) => get.lock,
+                ItemCommand::Set(set) => of_change(&set.fence, set.lock),
+                ItemCommand::Delete(delete) => of_change(&delete.fence, delete.lock),
+                ItemCommand::Arithmetic(sum) => of_change(&sum.fence, sum.lock),
+                ItemCommand::SetTooLarge { .. } => false,
+                ItemCommand::Acquire(_)
+                | ItemCommand::Release(_)
+                | ItemCommand::Lock { .. }
+                | ItemCommand::Unlock { .. } => true,
+            },
+            Self::Global(command) => matches!(command, GlobalCommand::UnlockAll),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::wait::Outcome;
 use crate::watch::Watched;
 use crate::wire::authenticate::{self, FAILURES_MAX, Stranger};
 use crate::wire::line::Line;
+use crate::wire::locked_reply::WhenLocked;
 use crate::wire::status_line::{LINE_TOO_LONG, MEMORY_REFUSED, NO_ROOM_TO_READ};
 use crate::wire::{
     Admission, BINARY_MAGIC, Cursor, Envelope, LocalResponse, Protocols, binary, classic, meta,
@@ -76,6 +77,8 @@ pub struct Connection {
     skip_bytes: u32,
     /// What is sent behind the last of those (W6).
     late: LocalResponse<'static>,
+    /// What it is told when another connection holds a lock.
+    when_locked: WhenLocked,
     /// Its last request was for the end.
     has_left: bool,
     parked: Parked,
@@ -129,6 +132,7 @@ impl Connection {
             line_bytes: 0,
             skip_bytes: 0,
             late: LocalResponse::Nothing,
+            when_locked: WhenLocked::new(limits.allowed.locked_reply),
             has_left: false,
             parked: Parked::No,
         }
@@ -199,6 +203,11 @@ impl Connection {
         if self.skip_bytes > 0 {
             self.late = envelope.refusal(reply);
             return;
+        }
+        if let (WhenLocked::Plain(words), Reply::Refused(Refusal::Locked)) =
+            (self.when_locked, reply)
+        {
+            return words.encode(envelope, out);
         }
         match envelope {
             Envelope::Classic(envelope) => {
@@ -324,6 +333,11 @@ impl Connection {
     /// those that are done with and have not are skipped when they come.
     #[inline]
     fn remember(&mut self, step: &mut Step<'_>, arrived: usize) {
+        if self.when_locked.is_plain()
+            && let Step::Execute { command, .. } = step
+        {
+            self.when_locked.note(command);
+        }
         match step {
             Step::Incomplete { at_least } => self.at_least = saturated(*at_least),
             // A request of several steps stays in the input until the last; after a close there is

@@ -146,6 +146,8 @@ pub(crate) struct Args {
     /// default, does not); `no_maxconns_fast` lets connections past -c wait instead of refusing;
     /// `conns_per_peer=NUMBER` bounds the connections from one address (0, the default, does not);
     /// `locks_per_conn=NUMBER` bounds the locks that one connection holds (65536);
+    /// `locked_reply=not_stored` tells clients that use no locks of a lock in memcached's words
+    /// instead of `LOCKED` (`locked`, the default);
     /// `read_buf_mem_limit=MB` and `resp_obj_mem_limit=MB` bound what all connections have not
     /// finished and not taken (0 does not); `watcher_logbuf_size=KB` bounds what waits for one who
     /// watches (256). TLS: `ssl_chain_cert=PATH`, `ssl_key=PATH`, `ssl_ca_cert=PATH`,

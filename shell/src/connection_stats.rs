@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use latchd_core::stats::StatsLine;
 
-use latchd_core::wire::Protocols;
+use latchd_core::wire::{LockedReply, Protocols};
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -398,6 +398,13 @@ pub(crate) fn settings_lines(config: &Config) -> Vec<StatsLine> {
             config.connections_per_peer_max.map_or(0, NonZeroUsize::get),
         ),
         line("locks_per_conn", config.locks_per_connection_max),
+        line(
+            "locked_reply",
+            match config.allowed.locked_reply {
+                LockedReply::Locked => "locked",
+                LockedReply::NotStored => "not_stored",
+            },
+        ),
         line("dead_peer", config.dead_peer.as_secs()),
         line("ssl_enabled", yes(config.tls.is_some())),
         line("ext_drop_unread", "no"),

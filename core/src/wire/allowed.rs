@@ -6,6 +6,8 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `usage`; its answers in `proto_text.c` and `proto_bin.c`.
 
+use super::locked_reply::LockedReply;
+
 /// What clients may ask for. By default everything but the end of the server, by everybody.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(
@@ -27,6 +29,8 @@ pub struct Allowed {
     pub protocols: Protocols,
     /// Who may ask at all.
     pub admission: Admission,
+    /// What those are told who meet a lock and use none.
+    pub locked_reply: LockedReply,
 }
 
 /// Which protocols are spoken. A client of another one is told an error, or closed.
@@ -91,5 +95,6 @@ impl Allowed {
         shutdown: false,
         protocols: Protocols::Any,
         admission: Admission::Open,
+        locked_reply: LockedReply::Locked,
     };
 }

@@ -13,6 +13,7 @@ pub mod classic;
 pub mod envelope;
 pub mod limits;
 pub mod line;
+pub mod locked_reply;
 pub mod meta;
 pub(crate) mod scan;
 pub(crate) mod status_line;
@@ -23,6 +24,7 @@ pub use allowed::{Admission, Allowed, Protocols};
 pub use authenticate::Claim;
 pub use envelope::{Envelope, VERSION};
 pub use limits::WireLimits;
+pub use locked_reply::LockedReply;
 pub use meta::KeyBuffer;
 pub use step::{Cursor, LocalResponse, Step};
 

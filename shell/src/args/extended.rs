@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use latchd::Config;
+use latchd_core::wire::LockedReply;
 
 use super::ignored::is_ignored;
 
@@ -31,6 +32,15 @@ pub(super) fn extend(
         ("locks_per_conn", value) => {
             let locks = number(name, value, "locks")?;
             config.locks_per_connection_max = usize::try_from(locks).unwrap_or(usize::MAX);
+        }
+        ("locked_reply", value) => {
+            config.allowed.locked_reply = match value {
+                Some("locked") => LockedReply::Locked,
+                Some("not_stored") => LockedReply::NotStored,
+                Some(_) | None => {
+                    return Err("-o locked_reply needs `locked` or `not_stored`".into());
+                }
+            };
         }
         ("conns_per_peer", value) => {
             let connections = number(name, value, "connections")?;

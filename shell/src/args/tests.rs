@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::CommandFactory;
 use latchd::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
+use latchd_core::wire::{Allowed, LockedReply};
 
 use super::sources::read_from;
 use super::*;
@@ -266,6 +267,16 @@ fn items_outlive_the_server_in_a_file_that_is_named() {
 }
 
 #[test]
+fn a_lock_is_told_in_the_words_that_are_named() {
+    let told = |line| config(line).allowed.locked_reply;
+    assert_eq!(told(""), LockedReply::Locked);
+    assert_eq!(told("-o locked_reply=locked"), LockedReply::Locked);
+    assert_eq!(told("-o locked_reply=not_stored"), LockedReply::NotStored);
+    assert!(parse("-o locked_reply").is_err());
+    assert!(parse("-o locked_reply=stored").is_err());
+}
+
+#[test]
 fn connections_from_one_address_have_a_bound_if_one_is_named() {
     let most = |line| config(line).connections_per_peer_max.map(NonZeroUsize::get);
     assert_eq!((most(""), most("-o conns_per_peer=0")), (None, None));
@@ -324,7 +335,6 @@ fn tls_is_as_memcached_has_it() {
 
 #[test]
 fn what_clients_may_ask_for_is_the_operators_choice() {
-    use latchd_core::wire::Allowed;
     assert_eq!(config("").allowed, Allowed::default());
     let Allowed {
         flush_all,
@@ -333,6 +343,7 @@ fn what_clients_may_ask_for_is_the_operators_choice() {
         shutdown,
         protocols,
         admission: _,
+        locked_reply: _,
     } = config("-F -X -W -A -B ascii").allowed;
     assert_eq!((flush_all, listing, shutdown), (false, false, true));
     assert!(!watching);

@@ -1,6 +1,7 @@
 //! Who may ask for what: what is not allowed, strangers and friends.
 
 use super::*;
+use crate::wire::LockedReply;
 
 /// What a connection of these limits answers, and whether it goes on.
 fn answered(limits: WireLimits, input: &[u8]) -> (String, bool) {
@@ -261,4 +262,81 @@ fn who_has_left_and_who_is_admitted_is_known() {
     // A line that is none ends the connection of a stranger, and was no farewell.
     assert_eq!(after(guarded, b"a\r\n"), (false, false));
     assert_eq!(Nobody.limit_memory(1 << 30), Err(MemoryRefused::Fixed));
+}
+
+/// A client that has used no lock command is told of another's lock in memcached's words, if the operator says so; and
+/// in latchd's from its first lock command on.
+#[test]
+fn a_lock_is_told_in_the_words_that_were_chosen() {
+    let packet = |opcode, cas, extras: &[u8], value: &[u8]| {
+        let mut bytes = std::vec![0; 24];
+        (bytes[0], bytes[1], bytes[3], bytes[15]) = (0x80, opcode, 1, 7);
+        bytes[4] = u8::try_from(extras.len()).unwrap();
+        bytes[11] = u8::try_from(extras.len() + 1 + value.len()).unwrap();
+        bytes[23] = cas;
+        [&bytes, extras, b"k", value].concat()
+    };
+    let status = |answer: &[u8]| u16::from_be_bytes([answer[6], answer[7]]);
+    for (is_plain, is_binary) in [(false, false), (true, false), (true, true)] {
+        let mut bench = Bench::new(3, false);
+        if is_plain {
+            let limits = allowing(|allowed| allowed.locked_reply = LockedReply::NotStored);
+            bench.clients[1].connection = Connection::new(limits);
+            bench.clients[2].connection = Connection::new(limits);
+        }
+        bench.send(0, b"set k 0 0 1\r\n1\r\nlock k\r\n");
+        let mut told =
+            |request: &str| String::from_utf8(bench.send(1, request.as_bytes())).unwrap();
+        let of_meta = |code: &str| format!("{code} O7 kk\r\n");
+        if !is_binary {
+            for (request, plain, code) in [
+                ("set k 0 0 1\r\n2\r\n", String::from("NOT_STORED\r\n"), ""),
+                ("add k 0 0 1\r\n2\r\n", String::from("NOT_STORED\r\n"), ""),
+                (
+                    "append k 0 0 1\r\n2\r\n",
+                    String::from("NOT_STORED\r\n"),
+                    "",
+                ),
+                ("set k 0 0 1 noreply\r\n2\r\n", String::new(), ""),
+                ("cas k 0 0 1 9\r\n2\r\n", String::from("EXISTS\r\n"), ""),
+                ("delete k\r\n", String::from("NOT_FOUND\r\n"), ""),
+                ("incr k 1\r\n", String::from("NOT_FOUND\r\n"), ""),
+                ("ms k 1 O7 k\r\n2\r\n", of_meta("NS"), "LK"),
+                ("ms k 1 O7 k C9\r\n2\r\n", of_meta("EX"), "LK"),
+                ("md k O7 k\r\n", of_meta("NF"), "LK"),
+                ("ma k O7 k\r\n", of_meta("NF"), "LK"),
+            ] {
+                let own = match (code, plain.is_empty()) {
+                    ("", true) => String::new(),
+                    ("", false) => String::from("LOCKED\r\n"),
+                    (code, _) => of_meta(code),
+                };
+                assert_eq!(
+                    told(request),
+                    if is_plain { plain } else { own },
+                    "{request}"
+                );
+            }
+            assert_eq!(told("get k\r\n"), "VALUE k 0 1\r\n1\r\nEND\r\n");
+            // It knows locks.
+            assert_eq!(told("lock k\r\n"), "LOCKED\r\n");
+            assert_eq!(told("set k 0 0 1\r\n2\r\n"), "LOCKED\r\n");
+            continue;
+        }
+        let store = &[0; 8];
+        let count = &[0; 20];
+        for (request, expected) in [
+            (packet(0x01, 0, store, b"2"), 5), // Set
+            (packet(0x02, 0, store, b"2"), 5), // Add
+            (packet(0x03, 0, store, b"2"), 5), // Replace
+            (packet(0x11, 0, store, b"2"), 5), // SetQ
+            (packet(0x01, 9, store, b"2"), 2), // Set with a CAS
+            (packet(0x04, 0, b"", b""), 1),    // Delete
+            (packet(0x05, 0, count, b""), 1),  // Increment
+            (packet(0x41, 0, b"", b""), 0x10), // Lock
+            (packet(0x01, 0, store, b"2"), 0x10),
+        ] {
+            assert_eq!(status(&bench.send(2, &request)), expected, "{request:?}");
+        }
+    }
 }
