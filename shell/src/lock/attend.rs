@@ -3,7 +3,8 @@
 //! - W1: a command that its terminal has stopped goes on only once the server has said that the locks
 //!   are still ours, and never again if they are not. Until then a lease is not renewed, so nobody is
 //!   kept out by a command that does nothing.
-//! - W2: a command that anybody else has stopped is theirs: we go on, and keep the locks.
+//! - W2: a command that another process has stopped is that one's business: we go on, and keep the locks. If the
+//!   command, or a process below it, has the terminal, this is job control all the same: a shell waits for us.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -168,10 +169,13 @@ impl<'a> Attendance<'a> {
     /// The command was stopped.
     async fn stopped(&mut self, status: WaitStatus) {
         let by = status.stopping_signal();
-        let is_job_control = [RawSignal::TSTP, RawSignal::TTIN, RawSignal::TTOU]
+        let by_terminal = [RawSignal::TSTP, RawSignal::TTIN, RawSignal::TTOU]
             .iter()
             .any(|signal| Some(signal.as_raw()) == by);
-        if !is_job_control || self.lost.is_some() {
+        let has_terminal = self.terminal.as_ref();
+        let has_terminal =
+            has_terminal.is_some_and(|terminal| terminal.is_lent_below(self.command.pid));
+        if !by_terminal && !has_terminal || self.lost.is_some() {
             return; // W2
         }
         if is_orphaned() {
@@ -180,7 +184,7 @@ impl<'a> Attendance<'a> {
         }
         // Whoever in the group has not heard of it must not run while we do not.
         self.signal(RawSignal::STOP);
-        if self.has_terminal() {
+        if has_terminal {
             // It is meant for whoever was started with us, too.
             signal_own_group(RawSignal::TSTP.as_raw());
             self.echoes.push(Signal::Tstp);

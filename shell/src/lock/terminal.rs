@@ -7,6 +7,7 @@
 //! Source: POSIX.1-2017, 11.1 "General Terminal Interface"; credentials(7).
 
 use std::fs;
+use std::iter;
 use std::os::fd::OwnedFd;
 
 use nix::sys::signal::{SigSet, Signal};
@@ -47,6 +48,15 @@ impl Terminal {
         tcgetpgrp(&self.0) == Ok(group)
     }
 
+    /// Whether the group of `command`, or of a process that it has started, has it. A program with job control of
+    /// its own, such as another `latchd lock`, lends it on.
+    pub(super) fn is_lent_below(&self, command: Pid) -> bool {
+        let Ok(owner) = tcgetpgrp(&self.0) else {
+            return false;
+        };
+        owner == command || descends(owner, command)
+    }
+
     /// Takes it back from `group`, if that has it.
     pub(super) fn take_back(&self, group: Pid) {
         if self.is_lent(group) {
@@ -82,6 +92,21 @@ pub(super) fn let_the_background_write() {
     signals.add(Signal::SIGTTOU);
     // If that is not possible, we are stopped, and whoever goes on with us helps.
     let _ = signals.thread_block();
+}
+
+/// Whether a process of `group` descends from `ancestor`. Where there is no `/proc`, no process does.
+fn descends(group: Pid, ancestor: Pid) -> bool {
+    let (group, ancestor) = (
+        unistd::Pid::from_raw(group.as_raw_pid()),
+        unistd::Pid::from_raw(ancestor.as_raw_pid()),
+    );
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return false;
+    };
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.map(unistd::Pid::from_raw)
+        .filter(|pid| unistd::getpgid(Some(*pid)) == Ok(group))
+        .any(|pid| iter::successors(Some(pid), |pid| parent_of(*pid)).any(|pid| pid == ancestor))
 }
 
 /// Whether nobody would let us go on if we were stopped: our process group is an orphaned one.

@@ -195,6 +195,35 @@ fn ctrl_z_stops_it_and_fg_goes_on_under_the_lock() {
     }
 }
 
+/// A command with job control of its own stops itself by STOP, and not by a key.
+#[test]
+fn ctrl_z_stops_nested_locks_and_what_stops_itself() {
+    let server = Started::latchd();
+    let pulse = Pulse::new("nested");
+    let mut terminal = shell();
+    let inner = line(&server, &format!("inner -- sh -c '{}'", pulse.script()));
+    enter(&mut terminal, &line(&server, &format!("k -- {inner}")));
+    pulse.wait_for_more();
+    for _ in 0..2 {
+        terminal.press("\x1a");
+        terminal.expect("ready> ");
+        pulse.assert_still();
+        assert!(!is_free(&server, &[]), "it is ours still");
+        enter(&mut terminal, "fg");
+        pulse.wait_for_more();
+    }
+    terminal.press("\x03");
+    terminal.expect("ready> ");
+    assert!(is_free(&server, &[]));
+    let script = "sh -c 'kill -STOP $$; echo went''on'";
+    enter(&mut terminal, &line(&server, &format!("k -- {script}")));
+    terminal.expect("ready> ");
+    enter(&mut terminal, "fg");
+    terminal.expect("wenton");
+    terminal.expect("ready> ");
+    assert!(is_free(&server, &[]));
+}
+
 #[test]
 fn a_stopped_command_whose_lease_ran_out_never_runs_again() {
     for server in Started::all() {
