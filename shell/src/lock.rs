@@ -16,10 +16,10 @@
 mod attend;
 mod held;
 pub(crate) mod helper;
+mod inherited;
 mod terminal;
 
 use std::ffi::OsString;
-use std::fs;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ use smol::stream::StreamExt;
 
 use attend::{Attendance, End};
 use held::Held;
+use inherited::Inherited;
 use terminal::Terminal;
 
 use crate::args::AccessArgs;
@@ -117,29 +118,25 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Runs the command under the locks, and returns what to exit with.
 pub(crate) fn run(args: &LockArgs) -> ExitCode {
-    // Before any other thread is there, so that it holds for all.
-    terminal::let_the_background_write();
+    // Before any other thread starts: threads inherit the mask.
+    let inherited = match Inherited::record() {
+        Ok(inherited) => inherited,
+        Err(error) => return failed(&error),
+    };
     smol::block_on(async {
-        // Before the lock: a signal that comes while we wait for it ends the wait. What was ignored
-        // when we were started, as by nohup, stays so for us and for the command.
-        let ending = [
-            Signal::Int,
-            Signal::Term,
-            Signal::Hup,
-            Signal::Quit,
-            Signal::Usr1,
-            Signal::Usr2,
-        ];
-        let ignored = ignored_signals();
-        let heeded = |signal: &Signal| ignored & (1 << (*signal as u32 - 1)) == 0;
-        match Signals::new(ending.into_iter().filter(heeded)) {
-            Ok(signals) => lock_and_run(args, signals).await,
+        // Before the lock: a signal that comes during the wait ends it.
+        match inherited.receive() {
+            Ok(signals) => lock_and_run(args, &inherited, signals).await,
             Err(error) => failed(&error),
         }
     })
 }
 
-async fn lock_and_run(args: &LockArgs, mut signals: Signals) -> ExitCode {
+async fn lock_and_run(
+    args: &LockArgs,
+    inherited: &Inherited,
+    mut signals: Signals,
+) -> ExitCode {
     let client = match args.client() {
         Ok(client) => client,
         Err(problem) => return failed(&problem),
@@ -155,18 +152,14 @@ async fn lock_and_run(args: &LockArgs, mut signals: Signals) -> ExitCode {
         Ok(Err(error)) => return failed(&args.explained(&error)),
         Err(signal) => return signalled(signal as i32),
     };
-    // From now on what stops and what goes on is the command's as well. Until now it was ours alone.
-    if let Err(error) = signals.add_signals([Signal::Tstp, Signal::Cont, Signal::Child]) {
-        return failed(&error);
-    }
-    let inherited = match held.inheritable(args.inherit).await {
-        Ok(inherited) => inherited,
+    let copies = match held.inheritable(args.inherit).await {
+        Ok(copies) => copies,
         Err(error) => return failed(&args.explained(&error)),
     };
     let terminal = Terminal::open();
-    let started = helper::start(args, &held);
-    // The command has its copies, and ours must not outlive us in somebody else.
-    drop(inherited);
+    let started = inherited.with_mask(|| helper::start(args, &held, inherited.hides_children()));
+    // The command has its copies. Another process must not keep ours beyond our end.
+    drop(copies);
     let child = match started {
         Ok(child) => child,
         Err(error) => {
@@ -175,6 +168,11 @@ async fn lock_and_run(args: &LockArgs, mut signals: Signals) -> ExitCode {
             return failed(&format!("the command cannot be started: {error}"));
         }
     };
+    // From now on the command is stopped and continued together with this process.
+    let received = inherited.receive_for_command(&mut signals);
+    if let Err(error) = received.and_then(|()| child.release()) {
+        return failed(&error);
+    }
     let attendance = Attendance::new(&held, child, terminal, signals);
     let end = match attendance.attend().await {
         Ok((_, Some(loss))) => {
@@ -226,15 +224,6 @@ impl LockArgs {
         };
         format!("{}: {error}{hint}", self.names())
     }
-}
-
-/// The signals that were ignored when we were started, a bit each, from bit 0 on. Source: proc(5),
-/// `SigIgn`. Where there is no such file, none.
-fn ignored_signals() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
 }
 
 async fn next(signals: &mut Signals) -> Signal {

@@ -15,10 +15,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
 
-use rustix::process::{Pid, Signal, getpid, getppid, kill_process, kill_process_group};
+use nix::sys::signal::SigSet;
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group, waitpid,
+};
 
 use super::held::Held;
-use super::terminal::{self, Terminal};
+use super::inherited;
+use super::terminal::Terminal;
 use super::{EXIT_FAILED, EXIT_SIGNALLED, LockArgs, failed, signalled};
 
 /// What we exit with when the command cannot be started.
@@ -33,14 +37,31 @@ const DIE: &str = "__die";
 /// In place of a parent's number: it may outlive us.
 const NOBODY: i32 = 0;
 
+/// The command waits, stopped, until this process can see its end.
+const HOLD: &str = "hold";
+/// The command begins at once.
+const GO: &str = "go";
+
 /// A command that runs, and whoever sees to it that it does not run without us.
 pub(super) struct Started {
     /// Of the process, and of its group.
     pub(super) pid: Pid,
     guard: Option<ChildStdin>,
+    is_on_hold: bool,
 }
 
 impl Started {
+    /// Lets a command begin that was started on hold.
+    ///
+    /// # Errors
+    /// The system's; it has no such child if that has been killed.
+    pub(super) fn release(&self) -> io::Result<()> {
+        if self.is_on_hold {
+            kill_process(self.pid, Signal::CONT)?;
+        }
+        Ok(())
+    }
+
     /// The command has ended: the guard may go.
     pub(super) fn dismiss_guard(&mut self) {
         if let Some(mut guard) = self.guard.take() {
@@ -50,12 +71,13 @@ impl Started {
     }
 }
 
-/// Starts the command, in a process group of its own.
+/// Starts the command, in a process group of its own. `on_hold`: it is stopped until
+/// [`release`](Started::release), because its end would be missed until then.
 ///
 /// # Errors
 /// The system's, if there can be no more processes. That there is no such command, or that it cannot
 /// be started, is said by its process and its exit code.
-pub(super) fn start(args: &LockArgs, held: &Held) -> io::Result<Started> {
+pub(super) fn start(args: &LockArgs, held: &Held, on_hold: bool) -> io::Result<Started> {
     let guard = if args.inherit { None } else { Some(guard()?) };
     let parent = if args.inherit {
         NOBODY
@@ -69,6 +91,7 @@ pub(super) fn start(args: &LockArgs, held: &Held) -> io::Result<Started> {
     let mut command = this_program(COMMAND);
     command
         .arg(parent.to_string())
+        .arg(if on_hold { HOLD } else { GO })
         .args(&args.command)
         .env("LATCHD_LOCK_KEY", OsStr::from_bytes(first_key))
         .env("LATCHD_LOCK_NUMBER", first_number)
@@ -77,12 +100,19 @@ pub(super) fn start(args: &LockArgs, held: &Held) -> io::Result<Started> {
         .process_group(0);
     let child = command.spawn()?;
     let pid = pid_of(child.id())?;
+    if on_hold {
+        waitpid(Some(pid), WaitOptions::UNTRACED)?;
+    }
     let guard = guard.map(|mut guard| {
         // A guard that has gone can do nothing for us any more; the command dies of our death still.
         let _ = writeln!(guard, "{}", pid.as_raw_nonzero());
         guard
     });
-    Ok(Started { pid, guard })
+    Ok(Started {
+        pid,
+        guard,
+        is_on_hold: on_hold,
+    })
 }
 
 /// Ends this process by a signal.
@@ -136,9 +166,12 @@ fn pid_of(id: u32) -> io::Result<Pid> {
 
 fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = number(args.next()).and_then(Pid::from_raw);
-    if let Some(terminal) = Terminal::open() {
-        terminal::let_the_background_write();
-        terminal.take_over();
+    if args.next().is_some_and(|word| word == HOLD) {
+        // The parent sees that, and continues us.
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+    if let Err(error) = take_terminal() {
+        return failed(&error);
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if let Err(error) = die_with(parent) {
@@ -158,6 +191,17 @@ fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     } else {
         EXIT_NOT_STARTED
     })
+}
+
+/// Takes the terminal if our parent has it. The mask is afterwards as before: it is the command's.
+fn take_terminal() -> io::Result<()> {
+    if let Some(terminal) = Terminal::open() {
+        let mask = SigSet::thread_get_mask()?;
+        inherited::block_ttou()?;
+        terminal.take_over();
+        mask.thread_set_mask()?;
+    }
+    Ok(())
 }
 
 /// Source: prctl(2), `PR_SET_PDEATHSIG`; it outlives the change of program.

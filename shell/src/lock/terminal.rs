@@ -10,7 +10,6 @@ use std::fs;
 use std::iter;
 use std::os::fd::OwnedFd;
 
-use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{self, getpid, getppid};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
@@ -82,16 +81,6 @@ fn group_of(pid: unistd::Pid) -> Option<Pid> {
 
 fn own_group() -> Option<Pid> {
     Pid::from_raw(unistd::getpgrp().as_raw())
-}
-
-/// Lets this process take the terminal back from the command: who does not have it would be stopped
-/// for that otherwise (TTOU). Only for threads that are started from now on and this one; programs that
-/// are started are as they always are.
-pub(super) fn let_the_background_write() {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTTOU);
-    // If that is not possible, we are stopped, and whoever goes on with us helps.
-    let _ = signals.thread_block();
 }
 
 /// Whether a process of `group` descends from `ancestor`. Where there is no `/proc`, no process does.

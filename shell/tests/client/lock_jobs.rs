@@ -405,6 +405,41 @@ fn what_was_ignored_stays_ignored() {
     assert!(!is_free(&server, &[]));
 }
 
+/// The blocked and the ignored signals of a process that `env` starts so.
+#[cfg(target_os = "linux")]
+fn signals_of(env: &[&str], program: &[&str]) -> Vec<u64> {
+    let show = ["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"];
+    let mut command = Command::new("env");
+    command.args(["--default-signal"]).args(env);
+    let output = command.args(program).args(show).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    // Every posix_spawn of glibc ignores its own two, 32 and 33.
+    let of_libc = 0b11 << 31;
+    said.lines()
+        .map(|line| line.split_whitespace().last().unwrap())
+        .map(|mask| u64::from_str_radix(mask, 16).unwrap() & !of_libc)
+        .collect()
+}
+
+/// A parent that has blocked or ignores CHLD does not keep the end of the command from us.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_command_inherits_what_we_inherited() {
+    let server = Started::latchd();
+    let address = server.address();
+    let lock = [program(), "lock", "--server", &address, "k", "--"];
+    for env in [
+        &[][..],
+        &["--block-signal=CHLD,TERM,TSTP,CONT,TTOU,USR2,RTMIN+3"],
+        &["--ignore-signal=TSTP,CONT,CHLD,TTOU,USR1"],
+    ] {
+        let inherited = signals_of(env, &[]);
+        assert_eq!(inherited.len(), 2);
+        assert_eq!(signals_of(env, &lock), inherited, "{env:?}");
+        assert!(is_free(&server, &[]));
+    }
+}
+
 #[test]
 fn a_command_dies_with_its_holder_and_so_does_what_it_has_started() {
     for server in Started::all() {
