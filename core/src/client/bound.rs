@@ -21,6 +21,10 @@
 //!   its lock and giving it back. Items that were made for a lock bear [`LOCK_ITEM`] and are nobody's.
 //! - B5: whoever waits on the server has been told by it that somebody else holds the lock, over the
 //!   same connection: so silence is what is expected, and a connection that breaks is no failure.
+//! - B6: A key whose item bears [`LEASE_ITEM`] is another's leased lock ([`Lease`](super::Lease)). `ml` shows the
+//!   flags of the item in the same step, so the lock is released again before it is believed, and the item is
+//!   looked up before the next try. The other way round the server refuses to store or renew the item of a
+//!   locked key. So on a latchd the two kinds of lock exclude each other.
 //!
 //! Source: yrmcds 1.1 `docs/locking.md`; docs/PROTOCOL.md, "Locks" and "Locks of keys".
 
@@ -38,6 +42,8 @@ use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::{after, earlier};
 use super::retry::Retries;
 use super::session::AnyResponse;
+#[cfg(doc)]
+use super::terms::LEASE_ITEM;
 use super::terms::{LAST_TRY, RECONNECT, SILENCE};
 use crate::key::Key;
 use crate::time::{Exptime, Instant};
@@ -119,6 +125,8 @@ enum Query {
     Create,
     /// Whether the item is there for a lock alone.
     Look,
+    /// Whether the item that stands for another's lock is still there (B6, E3).
+    Obstacle,
     Mark,
     /// It is locked, and not to be had after all.
     GiveUp,
@@ -190,8 +198,8 @@ pub struct Bound {
     renew_at: Option<Instant>,
     /// What went wrong with the renewal that was answered last.
     undone_renewal: Option<Failure>,
-    /// This key has had an item, which is looked for first.
-    had_item: bool,
+    /// An item of the key stands for another's lock; it is looked up before the next try (B6, E3).
+    is_obstructed: bool,
     /// When something last came from the server.
     heard: Instant,
     /// The value of a read whose end has not come.
@@ -220,7 +228,7 @@ impl Bound {
             belief: None,
             renew_at: None,
             undone_renewal: None,
-            had_item: false,
+            is_obstructed: false,
             heard: Instant::default(),
             item: None,
             news: VecDeque::new(),
@@ -238,7 +246,7 @@ impl Bound {
         self.retries = self.terms.retry.begin(self.terms.seed);
         (self.creations, self.ours, self.heard_held) = (0, false, false);
         (self.of_key, self.number) = (false, None);
-        (self.belief, self.renew_at, self.had_item) = (None, None, false);
+        (self.belief, self.renew_at, self.is_obstructed) = (None, None, false);
         if self.words == LockWords::Classic && self.needs_ml() {
             return self.is_unsupported();
         }
@@ -428,6 +436,7 @@ impl Query {
             Self::Lock
             | Self::Create
             | Self::Look
+            | Self::Obstacle
             | Self::Mark
             | Self::GiveUp
             | Self::Renew
@@ -490,8 +499,8 @@ impl Machine for Bound {
         match self.goal {
             BoundGoal::None => self.turn = Turn::Rest,
             // Who waits for somebody else's lock waits for a server that restarts as well.
-            BoundGoal::Obtain { .. } if self.heard_held && !gave_up => {
-                (self.creations, self.ours) = (0, false);
+            BoundGoal::Obtain { .. } if self.heard_held && (!gave_up || self.is_obstructed) => {
+                (self.creations, self.ours, self.is_obstructed) = (0, false, false);
                 self.begin(Query::Lock, after(now, RECONNECT));
             }
             BoundGoal::Obtain { .. } => self.end(BoundNews::Failed(Failure::Disconnected)),
@@ -530,6 +539,7 @@ impl Machine for Bound {
             Query::Wait { ms } => self.waited(now, after(sent, Duration::from_millis(ms)), answer),
             Query::Create => self.created(now, answer),
             Query::Look => self.looked(now, answer),
+            Query::Obstacle => self.saw_obstacle(now, answer),
             Query::Mark => self.marked(answer),
             Query::GiveUp => self.gave_up(now, answer),
             Query::Renew => self.renewed(now, (sent, ttl), answer),

@@ -4,10 +4,13 @@
 //!
 //! | | request | done | in the way |
 //! | --- | --- | --- | --- |
-//! | add | `ms KEY <len> ME T<exptime> c` | `HD c<cas>` | `NS` |
+//! | add | `ms KEY <len> ME F<flags> T<exptime> c` | `HD c<cas>` | `NS` |
 //! | ask | `mg KEY v c t` | `VA … c<cas> t<ttl>` | `EN` |
-//! | renew | `ms KEY <len> C<cas> T<exptime> c` | `HD c<cas>` | `EX`, `NF` |
+//! | renew | `ms KEY <len> C<cas> F<flags> T<exptime> c` | `HD c<cas>` | `EX`, `NF` |
 //! | remove | `md KEY C<cas>` | `HD` | `EX`, `NF` |
+//!
+//! The client flags are always [`LEASE_ITEM`]: by these a lock that is bound to a connection of a latchd knows the
+//! item of a lease, and waits for its end.
 //!
 //! - C1: the item is changed and removed only by the version that we know to be ours, so a holder
 //!   who comes late changes nothing of its successor's.
@@ -39,7 +42,7 @@ use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::after;
 use super::retry::Retries;
 use super::session::{AnyRequest, AnyResponse, Flags};
-use super::terms::{OnDisconnect, RECONNECT, Terms, TermsError, check_ttl, exptime_for};
+use super::terms::{LEASE_ITEM, OnDisconnect, RECONNECT, Terms, TermsError, check_ttl, exptime_for};
 use super::token::{Token, TokenValue};
 use crate::item::Cas;
 use crate::key::Key;
@@ -426,7 +429,7 @@ impl Lease {
         let store = |first| AnyRequest::Meta {
             verb: Verb::Set,
             key,
-            flags: Flags::of([first, touch, Flag::ShowCas]),
+            flags: Flags::of([first, Flag::ClientFlags(LEASE_ITEM), touch, Flag::ShowCas]),
             value: self.value.as_bytes(),
         };
         match query {

@@ -43,5 +43,5 @@ pub use retry::{Retries, Retry};
 pub use session::{
     AnyRequest, AnyResponse, Flags, PENDING_MAX, Received, SendError, Session, Ticket,
 };
-pub use terms::{OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, exptime_for};
+pub use terms::{LEASE_ITEM, OnDisconnect, TTL_MAX, TTL_MIN, Terms, TermsError, exptime_for};
 pub use token::{METADATA_BYTES_MAX, TOKEN_BYTES_MAX, Token, TokenError, TokenValue};

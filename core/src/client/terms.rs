@@ -20,6 +20,10 @@ pub const TTL_MIN: Duration = Duration::from_secs(1);
 /// The longest ttl: what is asked for it must still be a span and not a date.
 pub const TTL_MAX: Duration = Duration::from_secs(29 * 24 * 60 * 60);
 
+/// The client flags of the item of a leased lock: "leas" in ASCII. A lock that is bound to a connection leaves
+/// such an item alone.
+pub const LEASE_ITEM: u32 = 0x6c65_6173;
+
 /// How much faster than the holder's clock the server's may run: one part in this many.
 pub(super) const DRIFT_PART: u64 = 100;
 

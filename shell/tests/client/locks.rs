@@ -665,11 +665,50 @@ fn a_bound_lock_reads_and_replaces() {
         lock.replace_and_unlock("7", Exptime::Never).await.unwrap();
         assert_eq!(server.ask("set k 0 0 1\r\n8\r\n", "\r\n"), "STORED\r\n");
 
-        let blank = client.lock("a b", &BoundOptions::new()).await;
-        assert!(is(blank, |kind| matches!(
-            kind,
-            ErrorKind::Key(KeyError::Blanks)
-        )));
+        // A key may be any bytes, and needs no item.
+        let blank = client.lock("a b\n", &BoundOptions::new()).await.unwrap();
+        blank.set("v", Exptime::Never).await.unwrap();
+        assert_eq!(blank.get().await.unwrap(), b"v");
+        assert!(blank.fence().is_some());
+        blank.release().await.unwrap();
+    });
+}
+
+#[test]
+fn leased_and_bound_locks_exclude_each_other() {
+    let server = Started::latchd();
+    let new = || Client::new(&server.address(), ClientOptions::new()).unwrap();
+    let (leaser, binder) = (new(), new());
+    block_on(async {
+        let once = LockOptions::new();
+        let lease = || leaser.obtain("k", secs(2), &once);
+        let ours = lease().await.unwrap();
+        let note = Mark::Note(b"note"[..].into(), Exptime::Never);
+        for options in [
+            BoundOptions::new(),
+            BoundOptions::new().existing(),
+            BoundOptions::new().shared(),
+            BoundOptions::new().mark(note),
+        ] {
+            let refused = binder.lock("k", &options).await.unwrap_err();
+            assert!(refused.is_not_obtained(), "{refused}");
+            ours.refresh(secs(2)).await.unwrap();
+        }
+        assert!(ours.is_held());
+        let freed = async {
+            // The bound one has asked, and looks again.
+            Timer::after(ms(50)).await;
+            ours.release().await
+        };
+        let options = bound_patient();
+        let (bound, freed) = future::zip(binder.lock("k", &options), freed).await;
+        freed.unwrap();
+        let bound = bound.unwrap();
+        assert!(lease().await.unwrap_err().is_not_obtained());
+        let short = leaser.obtain("k", ms(100), &once).await;
+        assert!(short.unwrap_err().is_not_obtained());
+        bound.release().await.unwrap();
+        lease().await.unwrap().release().await.unwrap();
     });
 }
 

@@ -8,9 +8,15 @@ use super::{
 use crate::client::machine::{Failure, Loss, NotObtained};
 use crate::client::moment::after;
 use crate::client::session::AnyResponse;
+use crate::client::terms::LEASE_ITEM;
 use crate::time::Instant;
 use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::meta::reply::Code;
+
+/// Whether the item that an answer shows is a leased lock (B6).
+pub(super) fn is_leased(answer: &AnyResponse<'_>) -> bool {
+    answer.number(b'f') == Some(u64::from(LEASE_ITEM))
+}
 
 impl Bound {
     pub(super) fn locked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
@@ -48,9 +54,8 @@ impl Bound {
             _ if now >= last => self.end(BoundNews::NotObtained(NotObtained::Deadline)),
             _ if is_over => self.end(BoundNews::NotObtained(NotObtained::Held)),
             Some(wait) => {
-                // E3.
-                let query = if self.had_item {
-                    Query::Look
+                let query = if self.is_obstructed {
+                    Query::Obstacle
                 } else {
                     Query::Lock
                 };
@@ -76,13 +81,6 @@ impl Bound {
 
     /// B4.
     pub(super) fn looked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
-        if self.terms.lease.is_some() {
-            return match answer.code() {
-                Some(Code::Done) => self.back_off(now),
-                Some(Code::Miss) => self.begin(Query::Lock, now),
-                _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
-            };
-        }
         match (answer.code(), answer.number(b'f')) {
             (Some(Code::Done), Some(flags)) if flags == u64::from(LOCK_ITEM) => {
                 // Of a holder that has died: it is ours now.
@@ -94,11 +92,30 @@ impl Bound {
         }
     }
 
+    /// B6, E3.
+    pub(super) fn saw_obstacle(&mut self, now: Instant, answer: &AnyResponse<'_>) {
+        match answer.code() {
+            Some(Code::Done) if self.terms.lease.is_some() || is_leased(answer) => {
+                self.back_off(now);
+            }
+            Some(Code::Done | Code::Miss) => {
+                self.is_obstructed = false;
+                self.begin(Query::Lock, now);
+            }
+            _ => self.end(BoundNews::Failed(Failure::from_answer(answer))),
+        }
+    }
+
+    /// The lock was granted, and the item of the key stands for another's: the grant is given back.
+    pub(super) fn obstructed(&mut self, now: Instant) {
+        (self.is_obstructed, self.heard_held) = (true, true);
+        self.begin(Query::GiveUp, now);
+    }
+
     pub(super) fn gave_up(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let is_done = answer.code() == Some(Code::Done)
             || *answer == AnyResponse::Classic(ClassicResponse::Ok);
-        if is_done && self.terms.lease.is_some() {
-            self.had_item = true;
+        if is_done && self.is_obstructed {
             return self.back_off(now);
         }
         self.end(if is_done {

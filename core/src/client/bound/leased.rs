@@ -79,7 +79,7 @@ impl Bound {
     ) {
         if answer.has(b's') {
             // E3.
-            return self.begin(Query::GiveUp, now);
+            return self.obstructed(now);
         }
         if now >= after(sent, ttl) {
             return self.begin(Query::Renew, now);

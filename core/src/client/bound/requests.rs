@@ -32,7 +32,7 @@ impl Bound {
                 let flags = Flags::of([Flag::ShowFence, leased::asked_for(self.ttl())]);
                 AnyRequest::meta(Verb::Lock, key, flags)
             }
-            (Query::Look, _) => {
+            (Query::Look | Query::Obstacle, _) => {
                 AnyRequest::meta(Verb::Get, key, Flags::of([Flag::ShowClientFlags]))
             }
             (Query::Mark, _) => {
@@ -90,15 +90,15 @@ impl Bound {
         }
     }
 
-    /// What `ml` is asked with: its fence, only an item that is there if none is to be made, and where a
-    /// note is to be left, whose item it is (B4).
+    /// What `ml` is asked with: its fence, what the item is if there is one (B4, B6, E3), and only an item that is
+    /// there if none is to be made.
     fn lock_flags(&self) -> Flags<'static> {
         let mut flags = Flags::of([Flag::ShowFence]);
+        if self.terms.lease.is_none() {
+            flags = flags.with(Flag::ShowClientFlags);
+        }
         if self.terms.missing == MissingItem::Refuse {
             flags = flags.with(Flag::Clear);
-        }
-        if let Mark::Note(..) = self.terms.mark {
-            flags = flags.with(Flag::ShowClientFlags);
         }
         if let Some(lease) = &self.terms.lease {
             flags = flags

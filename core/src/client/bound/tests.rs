@@ -339,7 +339,7 @@ fn who_waits_for_a_lock_waits_through_a_restart() {
     // Another server may have taken the place of the one before.
     assert_eq!(
         play(&mut bound, 220, &["ERROR\r\n", "OK\r\n"]),
-        ["ml k F x", "lock k", "Obtained"]
+        ["ml k F f x", "lock k", "Obtained"]
     );
     assert_eq!(play(&mut gone, 600, &[]), ["Failed(Disconnected)"]);
 }

@@ -10,6 +10,7 @@
 
 use core::time::Duration;
 
+use super::answers::is_leased;
 use super::{Bound, BoundGoal, BoundNews, LOCK_ITEM, LockWords, Mark, Query};
 use crate::client::machine::{Failure, NotObtained};
 use crate::client::moment::{after, earlier};
@@ -121,9 +122,12 @@ impl Bound {
         if self.terms.lease.is_some() {
             return match stored {
                 Some(stored) => self.leased(now, stored, answer),
-                None if answer.has(b's') => self.begin(Query::GiveUp, now),
+                None if answer.has(b's') => self.obstructed(now),
                 None => self.begin(Query::Renew, now),
             };
+        }
+        if is_leased(answer) {
+            return self.obstructed(now);
         }
         match (&self.terms.mark, answer.number(b'f')) {
             (Mark::None | Mark::Number, _) => self.obtained(),

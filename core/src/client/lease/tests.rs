@@ -59,7 +59,7 @@ fn say(lease: &mut Lease, ms: u64, bytes: &str) {
 fn held(terms: Terms) -> Lease {
     let mut lease = lease(terms);
     lease.obtain(at(0));
-    assert_eq!(step(&mut lease, 0), "ms k 2 ME T5 c\r\nme\r\n");
+    assert_eq!(step(&mut lease, 0), "ms k 2 ME F1818583411 T5 c\r\nme\r\n");
     say(&mut lease, 10, "HD c7\r\n");
     assert_eq!(step(&mut lease, 10), "Tell(Obtained)");
     lease
@@ -87,7 +87,7 @@ fn an_answer_that_comes_too_late_is_renewed_before_it_is_believed() {
     step(&mut lease, 0);
     say(&mut lease, 3_000, "HD c7\r\n");
     assert!(!lease.is_held(at(3_000)));
-    assert_eq!(step(&mut lease, 3_000), "ms k 2 C7 T5 c\r\nme\r\n");
+    assert_eq!(step(&mut lease, 3_000), "ms k 2 C7 F1818583411 T5 c\r\nme\r\n");
     say(&mut lease, 3_001, "HD c8\r\n");
     assert_eq!(step(&mut lease, 3_001), "Tell(Obtained)");
     assert!(lease.is_held(at(5_999)) && !lease.is_held(at(6_000)));
@@ -101,7 +101,7 @@ fn somebody_elses_is_waited_for_as_the_strategy_says() {
         ..terms()
     });
     lease.obtain(at(0));
-    let add = "ms k 2 ME T5 c\r\nme\r\n";
+    let add = "ms k 2 ME F1818583411 T5 c\r\nme\r\n";
     assert_eq!(step(&mut lease, 0), add);
     say(&mut lease, 0, "NS c0\r\n");
     assert_eq!(step(&mut lease, 0), "wait 1000");
@@ -133,8 +133,8 @@ fn without_a_strategy_one_refusal_is_final() {
 #[test]
 fn a_lost_answer_to_an_add_is_asked_after() {
     for (answer, next) in [
-        (MINE, "ms k 2 C9 T5 c\r\nme\r\n"),
-        ("EN\r\n", "ms k 2 ME T5 c\r\nme\r\n"),
+        (MINE, "ms k 2 C9 F1818583411 T5 c\r\nme\r\n"),
+        ("EN\r\n", "ms k 2 ME F1818583411 T5 c\r\nme\r\n"),
         (OTHERS, "Tell(NotObtained(Held))"),
     ] {
         let mut lease = lease(terms());
@@ -162,7 +162,7 @@ fn an_own_token_takes_over_what_shows_it_whole() {
     say(&mut mine, 0, "NS c0\r\n");
     assert_eq!(step(&mut mine, 0), "mg k v c t\r\n");
     say(&mut mine, 0, MINE);
-    assert_eq!(step(&mut mine, 0), "ms k 2 C9 T5 c\r\nme\r\n");
+    assert_eq!(step(&mut mine, 0), "ms k 2 C9 F1818583411 T5 c\r\nme\r\n");
     say(&mut mine, 0, "HD c10\r\n");
     assert_eq!(step(&mut mine, 0), "Tell(Obtained)");
 
@@ -179,7 +179,7 @@ fn an_own_token_takes_over_what_shows_it_whole() {
 fn a_refresh_counts_from_when_it_was_sent() {
     let mut lease = held(terms());
     lease.refresh(at(1_000), Duration::from_secs(10)).unwrap();
-    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 T12 c\r\nme\r\n");
+    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 F1818583411 T12 c\r\nme\r\n");
     say(&mut lease, 1_900, "HD c8\r\n");
     assert_eq!(step(&mut lease, 1_900), "Tell(Refreshed)");
     assert!(lease.is_held(at(10_999)) && !lease.is_held(at(11_000)));
@@ -196,7 +196,7 @@ fn a_refresh_for_less_is_believed_from_its_sending_on() {
         .with_first_ttl(),
     );
     lease.refresh(at(1_000), Duration::from_secs(1)).unwrap();
-    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 T3 c\r\nme\r\n");
+    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 F1818583411 T3 c\r\nme\r\n");
     assert!(lease.is_held(at(1_999)) && !lease.is_held(at(2_000)));
     assert_eq!(step(&mut lease, 2_000), "Tell(Lost(Expired))");
     // The answer comes, and it brings nothing back.
@@ -234,12 +234,12 @@ fn a_refresh_that_meets_a_renewal_under_way_is_sent_again() {
         watchdog: true,
         ..terms()
     });
-    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 T5 c\r\nme\r\n");
+    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 F1818583411 T5 c\r\nme\r\n");
     lease.refresh(at(1_001), Duration::from_secs(60)).unwrap();
     say(&mut lease, 1_002, "HD c8\r\n");
     // The answer was for 3 s, and must not be taken for 60.
     assert!(!lease.is_held(at(4_000)));
-    assert_eq!(step(&mut lease, 1_002), "ms k 2 C8 T62 c\r\nme\r\n");
+    assert_eq!(step(&mut lease, 1_002), "ms k 2 C8 F1818583411 T62 c\r\nme\r\n");
     say(&mut lease, 1_003, "HD c9\r\n");
     assert_eq!(step(&mut lease, 1_003), "Tell(Refreshed)");
 }
@@ -368,10 +368,10 @@ fn the_watchdog_renews_at_a_third_and_stops_at_its_cap() {
         ..terms()
     });
     assert_eq!(step(&mut lease, 10), "wait 1000");
-    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 T5 c\r\nme\r\n");
+    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 F1818583411 T5 c\r\nme\r\n");
     say(&mut lease, 1_001, "HD c8\r\n");
     assert_eq!(step(&mut lease, 1_001), "wait 2000");
-    assert_eq!(step(&mut lease, 2_000), "ms k 2 C8 T5 c\r\nme\r\n");
+    assert_eq!(step(&mut lease, 2_000), "ms k 2 C8 F1818583411 T5 c\r\nme\r\n");
     say(&mut lease, 2_001, "HD c9\r\n");
     assert!(lease.is_held(at(3_499)));
     assert_eq!(step(&mut lease, 3_500), "Tell(Lost(HeldTooLong))");
@@ -403,7 +403,7 @@ fn a_disconnect_loses_it_or_is_asked_after() {
     assert!(!asks.is_held(at(202)));
     say(&mut asks, 203, MINE);
     assert!(asks.is_held(at(203)));
-    assert_eq!(step(&mut asks, 203), "ms k 2 C9 T5 c\r\nme\r\n");
+    assert_eq!(step(&mut asks, 203), "ms k 2 C9 F1818583411 T5 c\r\nme\r\n");
     say(&mut asks, 204, "HD c10\r\n");
     assert!(asks.is_held(at(3_202)));
 
@@ -453,7 +453,7 @@ fn who_waits_for_a_lock_waits_through_a_restart() {
     };
     let mut back = waiting();
     back.connected(at(210));
-    assert_eq!(step(&mut back, 210), "ms k 2 ME T5 c\r\nme\r\n");
+    assert_eq!(step(&mut back, 210), "ms k 2 ME F1818583411 T5 c\r\nme\r\n");
     say(&mut back, 211, "HD c1\r\n");
     assert_eq!(step(&mut back, 211), "Tell(Obtained)");
 
@@ -540,7 +540,7 @@ fn a_renewal_over_a_new_connection_waits_until_the_question_is_answered() {
     assert_eq!(step(&mut lease, 101), "wait 401");
     assert_eq!(step(&mut lease, 401), "mg k v c t\r\n");
     say(&mut lease, 402, MINE);
-    assert_eq!(step(&mut lease, 402), "ms k 2 C9 T5 c\r\nme\r\n");
+    assert_eq!(step(&mut lease, 402), "ms k 2 C9 F1818583411 T5 c\r\nme\r\n");
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn the_item_of_a_shared_lock_is_not_written_and_that_of_ones_own_is_taken_if_it_
     let mut shared = asked(BoundTerms { mode, ..made() });
     assert_eq!(
         play(&mut shared, 0, &["HD F7\r\n"]),
-        ["ml k F S4", "Obtained"]
+        ["ml k F f S4", "Obtained"]
     );
     shared.write(b"new", 0, Exptime::Never);
     let done = play(&mut shared, 1, &["LOCKED\r\n"]);
@@ -177,7 +177,7 @@ fn a_renewal_that_was_refused_is_tried_again_after_a_tenth_of_the_ttl() {
 fn a_wait_may_end_ten_milliseconds_early() {
     for (ms, words) in [(489, LockWords::Asks), (490, LockWords::Waits)] {
         let mut bound = asked(patient(100, 500));
-        assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F", "ml k F w500"]);
+        assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w500"]);
         say(&mut bound, ms, HELD.as_bytes());
         assert_eq!(bound.words(), words, "{ms}");
     }

@@ -22,7 +22,7 @@ const HELD: &str = "LK h7 a0 n0\r\n";
 #[test]
 fn a_free_lock_is_had_with_its_fence_and_leaves_nothing() {
     let mut bound = asked(patient());
-    assert_eq!(play(&mut bound, 0, &["HD F77\r\n"]), ["ml k F", "Obtained"]);
+    assert_eq!(play(&mut bound, 0, &["HD F77\r\n"]), ["ml k F f", "Obtained"]);
     assert_eq!(bound.number(), Some(77));
     assert_eq!(bound.words(), LockWords::Waits);
     bound.release();
@@ -36,7 +36,7 @@ fn a_number_costs_no_request_of_its_own() {
         mark: Mark::Number,
         ..patient()
     });
-    assert_eq!(play(&mut bound, 0, &["HD F77\r\n"]), ["ml k F", "Obtained"]);
+    assert_eq!(play(&mut bound, 0, &["HD F77\r\n"]), ["ml k F f", "Obtained"]);
     assert_eq!(bound.number(), Some(77));
 }
 
@@ -45,7 +45,7 @@ fn an_item_that_must_be_there_is_asked_for() {
     let mut bound = asked(BoundTerms::default());
     assert_eq!(
         play(&mut bound, 0, &["NF\r\n"]),
-        ["ml k F x", "NotObtained(NoItem)"]
+        ["ml k F f x", "NotObtained(NoItem)"]
     );
     // It can be taken away while one waits.
     let mut waits = asked(BoundTerms {
@@ -54,16 +54,16 @@ fn an_item_that_must_be_there_is_asked_for() {
     });
     assert_eq!(
         play(&mut waits, 0, &[HELD, "NF\r\n"]),
-        ["ml k F x", "ml k F x w500", "NotObtained(NoItem)"]
+        ["ml k F f x", "ml k F f x w500", "NotObtained(NoItem)"]
     );
 }
 
 #[test]
 fn somebody_elses_is_waited_for_as_long_as_there_is_time() {
     let mut bound = asked(until(500));
-    assert_eq!(play(&mut bound, 0, &[]), ["ml k F"]);
+    assert_eq!(play(&mut bound, 0, &[]), ["ml k F f"]);
     bound.reply(at(20), &locked());
-    assert_eq!(play(&mut bound, 20, &[]), ["ml k F w480"]);
+    assert_eq!(play(&mut bound, 20, &[]), ["ml k F f w480"]);
     // Nothing is sent meanwhile, and nothing is broken.
     assert_eq!(play(&mut bound, 499, &[]), [""; 0]);
     let mut late = bound.clone();
@@ -84,12 +84,12 @@ fn granted() -> AnyResponse<'static> {
 #[test]
 fn without_a_deadline_it_is_waited_for_an_hour_at_a_time() {
     let mut bound = asked(patient());
-    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F", "ml k F w3600000"]);
+    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w3600000"]);
     let hour = 3_600_000;
     assert_eq!(play(&mut bound, hour + 4_999, &[]), [""; 0]);
     let mut silent = bound.clone();
     bound.reply(at(hour), &locked());
-    assert_eq!(play(&mut bound, hour, &[]), ["ml k F w3600000"]);
+    assert_eq!(play(&mut bound, hour, &[]), ["ml k F f w3600000"]);
     // The wait is over, and so is the time for an answer: whoever is there does not answer.
     assert_eq!(play(&mut silent, hour + 5_000, &[]), ["disconnect"]);
 }
@@ -102,7 +102,7 @@ fn who_does_not_wait_asks_once() {
     });
     assert_eq!(
         play(&mut bound, 0, &[HELD]),
-        ["ml k F", "NotObtained(Held)"]
+        ["ml k F f", "NotObtained(Held)"]
     );
     let mut none_left = asked(BoundTerms {
         retry: Retry::linear(Duration::from_millis(100)).limited(0),
@@ -110,7 +110,7 @@ fn who_does_not_wait_asks_once() {
     });
     assert_eq!(
         play(&mut none_left, 0, &[HELD]),
-        ["ml k F", "NotObtained(Held)"]
+        ["ml k F f", "NotObtained(Held)"]
     );
 }
 
@@ -121,20 +121,20 @@ fn so_many_tries_are_waited_for_as_long_as_they_would_take() {
         ..patient()
     };
     let mut bound = asked(terms.clone());
-    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F", "ml k F w300"]);
+    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w300"]);
     bound.reply(at(301), &locked());
     assert_eq!(play(&mut bound, 301, &[]), ["NotObtained(Held)"]);
     // A server that does not wait is asked as often as was said, however long that takes.
     let mut polled = asked(terms.clone());
     let answers = [HELD, "CLIENT_ERROR invalid flag\r\n"];
     assert_eq!(play(&mut polled, 0, &answers).len(), 2);
-    assert_eq!(play(&mut polled, 350, &[HELD]), ["ml k F"]);
+    assert_eq!(play(&mut polled, 350, &[HELD]), ["ml k F f"]);
     // The deadline is the deadline.
     let mut short = asked(BoundTerms {
         deadline: Some(Duration::from_millis(200)),
         ..terms
     });
-    assert_eq!(play(&mut short, 0, &[HELD]), ["ml k F", "ml k F w200"]);
+    assert_eq!(play(&mut short, 0, &[HELD]), ["ml k F f", "ml k F f w200"]);
     short.reply(at(201), &locked());
     assert_eq!(play(&mut short, 201, &[]), ["NotObtained(Deadline)"]);
 }
@@ -144,7 +144,7 @@ fn a_wait_that_would_be_a_deadlock_is_told_at_once() {
     let mut bound = asked(until(500));
     assert_eq!(
         play(&mut bound, 0, &[HELD, "LK h7 a3 n2 d\r\n"]),
-        ["ml k F", "ml k F w500", "NotObtained(Deadlock)"]
+        ["ml k F f", "ml k F f w500", "NotObtained(Deadlock)"]
     );
     assert!(bound.is_idle());
 }
@@ -155,7 +155,7 @@ fn a_server_without_ml_is_asked_in_the_words_it_knows() {
         let mut bound = asked(BoundTerms::default());
         assert_eq!(
             play(&mut bound, 0, &[unknown, "OK\r\n"]),
-            ["ml k F x", "lock k", "Obtained"]
+            ["ml k F f x", "lock k", "Obtained"]
         );
         assert_eq!(bound.number(), None);
         assert_eq!(bound.words(), LockWords::Classic);
@@ -166,7 +166,7 @@ fn a_server_without_ml_is_asked_in_the_words_it_knows() {
     let mut memcached = asked(patient());
     assert_eq!(
         play(&mut memcached, 0, &["ERROR\r\n", "ERROR\r\n"]),
-        ["ml k F", "lock k", "Failed(Refused(\"ERROR\"))"]
+        ["ml k F f", "lock k", "Failed(Refused(\"ERROR\"))"]
     );
 }
 
@@ -175,7 +175,7 @@ fn it_is_found_out_once_a_connection() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &["ERROR\r\n", "LOCKED\r\n"]),
-        ["ml k F", "lock k"]
+        ["ml k F f", "lock k"]
     );
     assert_eq!(
         play(&mut bound, 100, &["LOCKED\r\n"]),
@@ -187,7 +187,7 @@ fn it_is_found_out_once_a_connection() {
     bound.connected(at(250));
     assert_eq!(
         play(&mut bound, 250, &["HD F9\r\n"]),
-        ["ml k F", "Obtained"]
+        ["ml k F f", "Obtained"]
     );
 }
 
@@ -202,7 +202,7 @@ fn an_error_that_is_an_answer_is_told() {
         assert_eq!(
             play(&mut bound, 0, &[&answer]),
             [
-                "ml k F".into(),
+                "ml k F f".into(),
                 std::format!("Failed(Refused(\"{words}\"))")
             ]
         );
@@ -210,7 +210,7 @@ fn an_error_that_is_an_answer_is_told() {
     let mut nonsense = asked(patient());
     assert_eq!(
         play(&mut nonsense, 0, &["HD\r\n"]),
-        ["ml k F", "Failed(Unexpected)"]
+        ["ml k F f", "Failed(Unexpected)"]
     );
 }
 
@@ -219,13 +219,13 @@ fn a_server_that_knows_no_wait_is_polled() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &[HELD, "CLIENT_ERROR invalid flag\r\n"]),
-        ["ml k F", "ml k F w3600000"]
+        ["ml k F f", "ml k F f w3600000"]
     );
     assert_eq!(play(&mut bound, 99, &[]), [""; 0]);
-    assert_eq!(play(&mut bound, 100, &[HELD]), ["ml k F"]);
+    assert_eq!(play(&mut bound, 100, &[HELD]), ["ml k F f"]);
     assert_eq!(
         play(&mut bound, 200, &["HD F5\r\n"]),
-        ["ml k F", "Obtained"]
+        ["ml k F f", "Obtained"]
     );
     assert_eq!(bound.words(), LockWords::Asks);
 
@@ -233,9 +233,9 @@ fn a_server_that_knows_no_wait_is_polled() {
     let mut hasty = asked(patient());
     assert_eq!(
         play(&mut hasty, 0, &[HELD, HELD]),
-        ["ml k F", "ml k F w3600000"]
+        ["ml k F f", "ml k F f w3600000"]
     );
-    assert_eq!(play(&mut hasty, 100, &[HELD]), ["ml k F"]);
+    assert_eq!(play(&mut hasty, 100, &[HELD]), ["ml k F f"]);
     assert_eq!(play(&mut hasty, 199, &[]), [""; 0]);
 }
 
@@ -244,12 +244,12 @@ fn one_too_many_who_wait_is_polled_until_there_is_room() {
     let mut bound = asked(patient());
     assert_eq!(
         play(&mut bound, 0, &[HELD, "SERVER_ERROR too many locks\r\n"]),
-        ["ml k F", "ml k F w3600000"]
+        ["ml k F f", "ml k F f w3600000"]
     );
     assert_eq!(play(&mut bound, 99, &[]), [""; 0]);
     assert_eq!(
         play(&mut bound, 100, &[HELD, "HD F5\r\n"]),
-        ["ml k F", "ml k F w3600000", "Obtained"]
+        ["ml k F f", "ml k F f w3600000", "Obtained"]
     );
 }
 
@@ -261,20 +261,20 @@ fn a_wait_that_ends_a_moment_early_has_its_last_try() {
     assert_eq!(play(&mut bound, 499, &[]), [""; 0]);
     assert_eq!(
         play(&mut bound, 500, &["HD F5\r\n"]),
-        ["ml k F", "Obtained"]
+        ["ml k F f", "Obtained"]
     );
 }
 
 #[test]
 fn who_waits_on_a_server_that_restarts_waits_anew() {
     let mut bound = asked(until(1_000));
-    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F", "ml k F w1000"]);
+    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w1000"]);
     bound.disconnected(at(300));
     assert_eq!(play(&mut bound, 399, &[]), [""; 0]);
     assert!(matches!(bound.poll(at(400)), Action::Connect { .. }));
     let mut gone = bound.clone();
     bound.connected(at(450));
-    assert_eq!(play(&mut bound, 450, &[HELD]), ["ml k F", "ml k F w550"]);
+    assert_eq!(play(&mut bound, 450, &[HELD]), ["ml k F f", "ml k F f w550"]);
     bound.reply(at(600), &granted());
     assert_eq!(play(&mut bound, 600, &[]), ["Obtained"]);
     assert_eq!(play(&mut gone, 1_100, &[]), ["Failed(Disconnected)"]);
@@ -405,4 +405,37 @@ fn the_end_of_the_connection_is_the_end_of_the_keys_lock() {
     play(&mut bound, 0, &["HD F3\r\n"]);
     bound.disconnected(at(1));
     assert_eq!(play(&mut bound, 1, &[]), ["Lost(Disconnected)"]);
+}
+
+/// B6.
+#[test]
+fn a_leased_item_is_left_alone_until_it_is_gone() {
+    const LEASED: &str = "HD F7 f1818583411\r\n";
+    let mut bound = asked(patient());
+    assert_eq!(
+        play(&mut bound, 0, &[LEASED, "HD\r\n"]),
+        ["ml k F f", "mu k"]
+    );
+    assert_eq!(play(&mut bound, 100, &["HD f1818583411\r\n"]), ["mg k f"]);
+    // Another lock of the connection may be in the way next, and after it a lease again.
+    assert_eq!(
+        play(&mut bound, 200, &["EN\r\n", HELD, LEASED, "HD\r\n"]),
+        ["mg k f", "ml k F f", "ml k F f w3600000", "mu k"]
+    );
+    // An item of another kind is no obstacle.
+    assert_eq!(
+        play(&mut bound, 300, &["HD f0\r\n", "HD F9 f0\r\n"]),
+        ["mg k f", "ml k F f", "Obtained"]
+    );
+    for terms in [
+        BoundTerms::default(),
+        BoundTerms {
+            mark: Mark::Note(b"note"[..].into(), Exptime::Never),
+            ..BoundTerms::default()
+        },
+    ] {
+        let mut once = asked(terms);
+        let done = play(&mut once, 0, &[LEASED, "HD\r\n"]);
+        assert_eq!(done, ["ml k F f x", "mu k", "NotObtained(Held)"]);
+    }
 }

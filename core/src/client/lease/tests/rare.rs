@@ -3,8 +3,8 @@
 use super::*;
 
 const ASK: &str = "mg k v c t\r\n";
-const ADD: &str = "ms k 2 ME T5 c\r\nme\r\n";
-const RENEW: &str = "ms k 2 C7 T5 c\r\nme\r\n";
+const ADD: &str = "ms k 2 ME F1818583411 T5 c\r\nme\r\n";
+const RENEW: &str = "ms k 2 C7 F1818583411 T5 c\r\nme\r\n";
 /// A connection has locked the key.
 const LOCKED: &str = "LK h2 a0 n0\r\n";
 const TAKEN: &str = "NS c0\r\n";
@@ -102,7 +102,7 @@ fn a_renewal_that_a_disconnect_broke_off_is_done_behind_the_question() {
     assert_eq!(step(&mut lease, 1_002), ASK);
     say(&mut lease, 1_003, MINE);
     assert_eq!(step(&mut lease, 1_003), "Tell(Lasts(4s))");
-    assert_eq!(step(&mut lease, 1_003), "ms k 2 C9 T5 c\r\nme\r\n");
+    assert_eq!(step(&mut lease, 1_003), "ms k 2 C9 F1818583411 T5 c\r\nme\r\n");
 }
 
 #[test]
