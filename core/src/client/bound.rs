@@ -38,6 +38,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use super::keys::needs_meta;
 use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::{after, earlier};
 use super::retry::Retries;
@@ -176,6 +177,8 @@ enum Link {
 )]
 pub struct Bound {
     key: Box<[u8]>,
+    /// Only meta commands can carry the key.
+    needs_meta: bool,
     terms: BoundTerms,
     retries: Retries,
     goal: BoundGoal,
@@ -213,6 +216,7 @@ impl Bound {
     pub fn new(key: Key<'_>, terms: BoundTerms) -> Self {
         Self {
             key: key.as_bytes().into(),
+            needs_meta: needs_meta(key),
             retries: terms.retry.begin(terms.seed),
             terms,
             goal: BoundGoal::None,

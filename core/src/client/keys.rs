@@ -2,7 +2,7 @@
 //!
 //! A key is 1 to 250 bytes. One with blanks or control bytes cannot stand on a line: meta commands
 //! carry it in base64, a third longer, and the bound is on what is written. The classic protocol,
-//! which `lock` belongs to, cannot carry it at all.
+//! which `lock` belongs to, cannot carry it at all: such a key is locked by `ml` alone.
 //!
 //! Source: memcached 1.6.45 `doc/protocol.txt`, "Keys" and "Meta Commands"; `KEY_MAX_LENGTH`.
 
@@ -19,33 +19,24 @@ pub enum KeyError {
     Length,
     /// It has blanks or control bytes, and in base64 it is too long.
     EncodedLength,
-    /// It has blanks or control bytes, and is of an item to lock.
-    Blanks,
 }
 
-/// The key of a lease, or of a value that is computed.
+/// A key that a meta command can carry.
 ///
 /// # Errors
 /// [`KeyError`] if no server can have it.
-pub fn leased_key(bytes: &[u8]) -> Result<Key<'_>, KeyError> {
+pub fn wire_key(bytes: &[u8]) -> Result<Key<'_>, KeyError> {
     let key = Key::new(bytes).ok_or(KeyError::Length)?;
     let encoded_bytes = 4 * bytes.len().div_ceil(3);
-    if listed_form(key.as_bytes()) == KeyForm::Binary && encoded_bytes > KEY_BYTES_MAX {
+    if needs_meta(key) && encoded_bytes > KEY_BYTES_MAX {
         return Err(KeyError::EncodedLength);
     }
     Ok(key)
 }
 
-/// The key of an item whose lock is to be bound to a connection.
-///
-/// # Errors
-/// [`KeyError`] if `lock` cannot name it.
-pub fn bound_key(bytes: &[u8]) -> Result<Key<'_>, KeyError> {
-    let key = Key::new(bytes).ok_or(KeyError::Length)?;
-    match listed_form(key.as_bytes()) {
-        KeyForm::Plain => Ok(key),
-        KeyForm::Binary => Err(KeyError::Blanks),
-    }
+/// Whether only meta commands can carry it.
+pub(super) fn needs_meta(key: Key<'_>) -> bool {
+    listed_form(key.as_bytes()) == KeyForm::Binary
 }
 
 impl fmt::Display for KeyError {
@@ -56,7 +47,6 @@ impl fmt::Display for KeyError {
                 "a key with blanks or control bytes is at most 186 bytes: it is sent in base64, and \
                  that is at most 250"
             }
-            Self::Blanks => "the key of a connection-bound lock has no blanks and control bytes",
         })
     }
 }
@@ -72,20 +62,12 @@ mod tests {
         let blank = |length: usize| {
             let mut bytes = alloc::vec![b'k'; length];
             bytes[0] = b' ';
-            leased_key(&bytes).map(|_| ())
+            wire_key(&bytes).map(|_| ())
         };
         assert_eq!(blank(186), Ok(()));
         assert_eq!(blank(187), Err(KeyError::EncodedLength));
-        assert!(leased_key(&[b'k'; 250]).is_ok());
-        assert_eq!(leased_key(&[b'k'; 251]), Err(KeyError::Length));
-        assert_eq!(leased_key(b""), Err(KeyError::Length));
-    }
-
-    #[test]
-    fn lock_names_only_what_stands_on_a_line() {
-        assert!(bound_key(b"k").is_ok());
-        assert!(bound_key(b"\xff").is_ok());
-        assert_eq!(bound_key(b"a b"), Err(KeyError::Blanks));
-        assert_eq!(bound_key(b"a\n"), Err(KeyError::Blanks));
+        assert!(wire_key(&[b'k'; 250]).is_ok());
+        assert_eq!(wire_key(&[b'k'; 251]), Err(KeyError::Length));
+        assert_eq!(wire_key(b""), Err(KeyError::Length));
     }
 }

@@ -87,6 +87,8 @@ pub enum Feature {
     SharedLocks,
     /// Changes that are made only while a grant is in force.
     Fences,
+    /// Locks of keys that have blanks or control bytes.
+    AnyKeys,
 }
 
 impl fmt::Display for Feature {
@@ -95,6 +97,7 @@ impl fmt::Display for Feature {
             Self::ShortLeases => "locks of less than a second",
             Self::SharedLocks => "shared locks",
             Self::Fences => "changes that end with a lock",
+            Self::AnyKeys => "locks of keys with blanks or control bytes",
         })
     }
 }

@@ -33,7 +33,7 @@ pub use bound::{
     Bound, BoundNews, BoundTerms, Item, LOCK_ITEM, LeaseTerms, LockWords, Mark, MissingItem,
     SHORT_TTL_MIN,
 };
-pub use keys::{KeyError, bound_key, leased_key};
+pub use keys::{KeyError, wire_key};
 pub use lease::{Lease, LeaseNews};
 pub use leases::{KEYS_MAX, Leases, LeasesNews};
 pub use login::{CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Login, LoginStep};

@@ -10,7 +10,7 @@ mod options;
 mod words;
 
 use bytes::Bytes;
-use latchd_core::client::{AnyRequest, AnyResponse, leased_key};
+use latchd_core::client::{AnyRequest, AnyResponse, wire_key};
 use latchd_core::command::{Command, GlobalCommand};
 use latchd_core::fence::Fence;
 use latchd_core::stats::StatsTopic;
@@ -90,7 +90,7 @@ impl Client {
         key: impl AsRef<[u8]>,
         options: &GetOptions,
     ) -> Result<Option<CacheItem>, Error> {
-        let request = read(leased_key(key.as_ref())?, options);
+        let request = read(wire_key(key.as_ref())?, options);
         self.ask_one(request, item).await
     }
 
@@ -107,7 +107,7 @@ impl Client {
         for some in keys.chunks(KEYS_AT_A_TIME) {
             let requests = some
                 .iter()
-                .map(|key| Ok(read(leased_key(key.as_ref())?, &GetOptions::new())))
+                .map(|key| Ok(read(wire_key(key.as_ref())?, &GetOptions::new())))
                 .collect::<Result<Vec<_>, Error>>()?;
             let mut found = Vec::with_capacity(requests.len());
             self.ask(&requests, |_, answer| found.push(item(answer)))
@@ -169,7 +169,7 @@ impl Client {
         flags.extend(options.cas.map(Flag::Cas));
         flags.extend(options.invalidate.then_some(Flag::Invalidate));
         flags.extend(grant.map(Flag::InGrant));
-        let request = meta(Verb::Set, leased_key(key)?, &flags, value);
+        let request = meta(Verb::Set, wire_key(key)?, &flags, value);
         self.ask_one(request, outcome).await
     }
 
@@ -188,7 +188,7 @@ impl Client {
         key: &[u8],
     ) -> Result<Outcome, Error> {
         let flags: Vec<_> = grant.map(Flag::InGrant).into_iter().collect();
-        let request = meta(Verb::Delete, leased_key(key)?, &flags, &[]);
+        let request = meta(Verb::Delete, wire_key(key)?, &flags, &[]);
         self.ask_one(request, outcome).await
     }
 
@@ -197,7 +197,7 @@ impl Client {
     /// # Errors
     /// As above.
     pub async fn touch(&self, key: impl AsRef<[u8]>, exptime: Exptime) -> Result<Outcome, Error> {
-        let key = leased_key(key.as_ref())?;
+        let key = wire_key(key.as_ref())?;
         let flags = [Flag::Touch(exptime)];
         self.ask_one(meta(Verb::Get, key, &flags, &[]), outcome)
             .await
@@ -279,7 +279,7 @@ impl Client {
         };
         let mut flags = vec![Flag::Mode(mode), Flag::Delta(delta), Flag::Value];
         flags.extend(grant.map(Flag::InGrant));
-        let request = meta(Verb::Arithmetic, leased_key(key)?, &flags, &[]);
+        let request = meta(Verb::Arithmetic, wire_key(key)?, &flags, &[]);
         self.ask_one(request, number).await
     }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchd_core::client::{
-    Bound, Leases, NotObtained, Retry, TTL_MIN, TermsError, Token, TokenValue, bound_key,
-    leased_key,
+    Bound, Leases, NotObtained, Retry, TTL_MIN, TermsError, Token, TokenValue, wire_key,
 };
 use smol::Timer;
 
@@ -173,12 +172,12 @@ impl Client {
                 return Err(TermsError::Short.into());
             };
             let terms = options.short_terms(ttl, self.pool.options())?;
-            let bound = Bound::new(leased_key(key.as_ref())?, terms);
+            let bound = Bound::new(wire_key(key.as_ref())?, terms);
             return Lock::obtain_short(&self.pool, bound, value).await;
         }
         let keys = keys
             .iter()
-            .map(|key| leased_key(key.as_ref()))
+            .map(|key| wire_key(key.as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
         let leases = Leases::new(&keys, &value, &options.terms(ttl, self.pool.options())?)?;
         Lock::obtain(&self.pool, leases, value).await
@@ -200,7 +199,7 @@ impl Client {
         key: impl AsRef<[u8]>,
         options: &BoundOptions,
     ) -> Result<BoundLock, Error> {
-        let bound = Bound::new(bound_key(key.as_ref())?, options.terms(self.pool.options()));
+        let bound = Bound::new(wire_key(key.as_ref())?, options.terms(self.pool.options()));
         BoundLock::obtain(&self.pool, bound).await
     }
 
@@ -235,7 +234,7 @@ impl Client {
         options: &ComputeOptions,
         compute: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
     ) -> Result<Value, ComputeError<E>> {
-        let key = leased_key(key.as_ref()).map_err(Error::from)?;
+        let key = wire_key(key.as_ref()).map_err(Error::from)?;
         let terms = options
             .terms(ttl, early, self.pool.options())
             .map_err(Error::from)?;

@@ -9,6 +9,7 @@ use crate::client::machine::{Failure, Loss, NotObtained};
 use crate::client::moment::after;
 use crate::client::session::AnyResponse;
 use crate::client::terms::LEASE_ITEM;
+use crate::item::Cas;
 use crate::time::Instant;
 use crate::wire::classic::reply::ClassicResponse;
 use crate::wire::meta::reply::Code;
@@ -145,7 +146,7 @@ impl Bound {
         if let (Job::Unlock { .. }, Some(code)) = (&job, answer.code()) {
             return self.gave_back(job, code);
         }
-        let AnyResponse::Classic(response) = answer else {
+        let Some(response) = self.in_classic_words(&job, answer) else {
             return self.news.push_back(BoundNews::Undone(Failure::Unexpected));
         };
         match (job, response) {
@@ -194,6 +195,36 @@ impl Bound {
             }
         }
     }
+
+    /// What an answer to a read or a write says in classic words. A key with blanks is read and written by meta
+    /// commands.
+    fn in_classic_words<'a>(
+        &mut self,
+        job: &Job,
+        answer: &AnyResponse<'a>,
+    ) -> Option<ClassicResponse<'a>> {
+        let meta = match answer {
+            AnyResponse::Classic(response) => return Some(*response),
+            AnyResponse::Meta(meta) => meta,
+            AnyResponse::Silent => return None,
+        };
+        match (job, meta.code) {
+            (Job::Read, Code::Value) => {
+                let client_flags = answer.number(b'f').unwrap_or_default();
+                self.item = Some(Item {
+                    value: meta.value.into(),
+                    cas: answer.number(b'c').and_then(Cas::new),
+                    client_flags: u32::try_from(client_flags).ok()?,
+                });
+                Some(ClassicResponse::End)
+            }
+            (Job::Read, Code::Miss) => Some(ClassicResponse::End),
+            (Job::Write { .. }, Code::Done) => Some(ClassicResponse::Stored),
+            (Job::Write { .. }, Code::Locked) => Some(ClassicResponse::Locked),
+            _ => None,
+        }
+    }
+
     /// The answer to `mu`, or to `md … U`.
     fn gave_back(&mut self, job: Job, code: Code) {
         match code {

@@ -57,15 +57,17 @@ impl Bound {
 
     /// Whether `lock` has no words for it.
     pub(super) const fn needs_ml(&self) -> bool {
-        self.terms.lease.is_some() || self.terms.mode.is_shared()
+        self.terms.lease.is_some() || self.terms.mode.is_shared() || self.needs_meta
     }
 
     /// It cannot be had here.
     pub(super) fn is_unsupported(&mut self) {
         let feature = if self.terms.mode.is_shared() {
             Feature::SharedLocks
-        } else {
+        } else if self.terms.lease.is_some() {
             Feature::ShortLeases
+        } else {
+            Feature::AnyKeys
         };
         self.end(BoundNews::Failed(Failure::Unsupported(feature)));
     }

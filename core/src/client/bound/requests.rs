@@ -54,12 +54,30 @@ impl Bound {
                     value,
                 }
             }
+            (Query::Job, Some(Job::Read)) if self.needs_meta => {
+                let flags = Flags::of([Flag::Value, Flag::ShowCas, Flag::ShowClientFlags]);
+                AnyRequest::meta(Verb::Get, key, flags)
+            }
             (Query::Job, Some(Job::Read)) => AnyRequest::Classic {
                 command: Command::from(Get::new(key)),
                 envelope: classic::ClassicEnvelope::Get {
                     with_cas: true,
                     last: true,
                 },
+            },
+            (
+                Query::Job,
+                Some(Job::Write {
+                    value,
+                    client_flags,
+                    exptime,
+                    ..
+                }),
+            ) if self.needs_meta => AnyRequest::Meta {
+                verb: Verb::Set,
+                key,
+                flags: Flags::of([Flag::ClientFlags(*client_flags), Flag::Touch(*exptime)]),
+                value,
             },
             (
                 Query::Job,

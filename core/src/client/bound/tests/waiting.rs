@@ -439,3 +439,34 @@ fn a_leased_item_is_left_alone_until_it_is_gone() {
         assert_eq!(done, ["ml k F f x", "mu k", "NotObtained(Held)"]);
     }
 }
+
+#[test]
+fn a_key_with_blanks_is_locked_by_ml_alone() {
+    let any_key = || {
+        let mut bound = Bound::new(Key::new(b"a b").unwrap(), patient());
+        bound.connected(at(0));
+        bound.obtain(at(0));
+        bound
+    };
+    let mut bound = any_key();
+    assert_eq!(
+        play(&mut bound, 0, &["HD F7\r\n"]),
+        ["ml YSBi b F f", "Obtained"]
+    );
+    bound.write(b"v", 3, Exptime::Never);
+    bound.read();
+    assert_eq!(
+        play(&mut bound, 1, &["HD\r\n", "VA 1 c9 f3\r\nv\r\n"]),
+        [
+            "ms YSBi 1 b F3 T0 v",
+            "Written",
+            "mg YSBi b v c f",
+            "Read(Item { value: [118], cas: Some(Cas(9)), client_flags: 3 })"
+        ]
+    );
+    let mut elsewhere = any_key();
+    assert_eq!(
+        play(&mut elsewhere, 0, &["ERROR\r\n"]),
+        ["ml YSBi b F f", "Failed(Unsupported(AnyKeys))"]
+    );
+}
