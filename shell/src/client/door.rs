@@ -14,11 +14,11 @@ use latchd_core::client::{Credentials, Login, LoginStep};
 use smol::Timer;
 use smol::future::FutureExt;
 use smol::io::{AsyncReadExt, AsyncWriteExt};
-use smol::net::TcpStream;
 use smol::net::unix::UnixStream;
 
 use super::endpoint::{Endpoint, Place};
 use super::options::ClientOptions;
+use super::race;
 use super::socket::{Socket, Stream};
 use super::tls::Tls;
 
@@ -85,7 +85,7 @@ impl Way {
     async fn enter(&self) -> io::Result<Pin<Box<dyn Stream>>> {
         let (plain, is_here): (Pin<Box<dyn Stream>>, bool) = match self.endpoint.place() {
             Place::Tcp(address) => {
-                let stream = TcpStream::connect(&**address).await?;
+                let stream = race::connect(address, self.within).await?;
                 stream.set_nodelay(true)?;
                 let is_here = stream.peer_addr()?.ip().to_canonical().is_loopback();
                 (Box::pin(stream), is_here)

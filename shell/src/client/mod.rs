@@ -70,6 +70,7 @@ mod link;
 mod lock;
 mod options;
 mod pool;
+mod race;
 mod server;
 mod short;
 mod socket;

@@ -46,7 +46,7 @@ impl ClientOptions {
     }
 
     /// How long opening a connection may take, the look-up of a name, TLS and the login included; 5 s unless it
-    /// is said.
+    /// is said. Of a host with several addresses each is tried within that time.
     #[must_use]
     pub const fn connect_timeout(mut self, span: Duration) -> Self {
         self.connect_timeout = span;
