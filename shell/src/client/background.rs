@@ -8,11 +8,14 @@
 //! - B1: an [`Alarm`] wakes the thread when it is time, and one that is set wakes it only if it is for sooner than the
 //!   thread would look anyway.
 //! - B2: a duty that panics ends neither the thread nor another duty.
+//! - B3: A process that was forked from one whose thread had started has no such thread, and shares its sockets with
+//!   its parent. There every call fails ([`is_forked`]), and nothing is run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -27,6 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const WAIT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 static STARTED: Once = Once::new();
+/// The process that has the thread; 0 before it has started.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 static DUTIES: Mutex<Duties> = Mutex::new(Duties {
     tasks: VecDeque::new(),
     alarms: BTreeMap::new(),
@@ -79,6 +84,9 @@ pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Arc<Task
 
 /// Has a task run, which is due.
 pub(super) fn queue(task: Arc<Task>) {
+    if is_forked() {
+        return;
+    }
     let mut duties = begin();
     duties.tasks.push_back(task);
     duties.wake(None);
@@ -86,6 +94,9 @@ pub(super) fn queue(task: Arc<Task>) {
 
 /// Has it looked after whether the caller who was told comes.
 pub(super) fn watch(task: Arc<Task>) {
+    if is_forked() {
+        return;
+    }
     let mut duties = begin();
     duties.watched.push(task);
     if duties.look_at.is_none() {
@@ -155,6 +166,12 @@ impl Drop for Alarm {
     }
 }
 
+/// Whether this process was forked from the one that has the thread (B3).
+pub(super) fn is_forked() -> bool {
+    let process = PROCESS.load(Ordering::Acquire);
+    process != 0 && process != std::process::id()
+}
+
 fn duties() -> MutexGuard<'static, Duties> {
     // Lists are whole whoever panicked.
     DUTIES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -167,6 +184,7 @@ fn begin() -> MutexGuard<'static, Duties> {
             .name("latchd-locks".into())
             .spawn(keep)
             .expect("a process that may not start a thread cannot keep a lock");
+        PROCESS.store(std::process::id(), Ordering::Release);
     });
     duties()
 }

@@ -59,6 +59,7 @@ enum BoundCall {
 
 impl BoundLock {
     pub(super) async fn obtain(pool: &Pool, bound: Bound) -> Result<Self, Error> {
+        pool.check_process()?;
         let (calls, heard) = bounded(CALLS_MAX);
         let (alive, lost) = bounded(1);
         let watch = Arc::new(BoundWatch {
@@ -179,6 +180,7 @@ impl BoundLock {
     /// # Errors
     /// [`ErrorKind::NotHeld`] if it was not ours any more.
     pub async fn release(self) -> Result<(), Error> {
+        self.pool.check_process()?;
         let crew = self.crew.clone();
         // Its end is the crew's concern as well: the connection is the next one's then.
         let released = async move {
@@ -200,6 +202,7 @@ impl BoundLock {
     }
 
     async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> BoundCall) -> Result<T, Error> {
+        self.pool.check_process()?;
         self.crew.clone().while_waiting(self.ask(call)).await
     }
 

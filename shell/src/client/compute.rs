@@ -82,6 +82,7 @@ pub(super) async fn get_or_compute<E>(
     terms: RecomputeTerms,
     compute: impl AsyncFnOnce(Option<Vec<u8>>) -> Result<Vec<u8>, E>,
 ) -> Result<Value, ComputeError<E>> {
+    pool.check_process()?;
     let driver = pool.driver().await;
     let mut machine = Recompute::new(key, terms);
     driver.lend(&mut machine);

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::background;
+
 /// How long a thread that ends waits for what is owed.
 const FLUSH_MAX: Duration = Duration::from_millis(250);
 
@@ -35,6 +37,9 @@ struct FlushAtEnd;
 
 impl Drop for FlushAtEnd {
     fn drop(&mut self) {
+        if background::is_forked() {
+            return;
+        }
         let mut owed = OWED.lock().unwrap_or_else(PoisonError::into_inner);
         owed.waiting += 1;
         // Whether all came in time is of no use to know any more.
@@ -68,6 +73,9 @@ const ENDED: u8 = 2;
 
 impl Drop for Holder {
     fn drop(&mut self) {
+        if background::is_forked() {
+            return;
+        }
         let mut owed = OWED.lock().unwrap_or_else(PoisonError::into_inner);
         if self.0.swap(OWES, Ordering::SeqCst) == HELD {
             owed.tasks += 1;

@@ -16,6 +16,7 @@ use smol::future::FutureExt;
 use smol::io::{AsyncReadExt, AsyncWriteExt};
 use smol::net::unix::UnixStream;
 
+use super::background::is_forked;
 use super::endpoint::{Endpoint, Place};
 use super::options::ClientOptions;
 use super::race;
@@ -72,6 +73,9 @@ impl Door {
     /// The system's, also of the look-up of a name; [`io::ErrorKind::TimedOut`] if all of it takes longer than
     /// the options say; [`NotLetIn`] within an error.
     pub(super) async fn open(self) -> io::Result<Socket> {
+        if is_forked() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let late = async {
             Timer::after(self.0.within).await;
             Err(io::ErrorKind::TimedOut.into())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use latchd_core::client::{Failure, Feature, KeyError, Loss, NotObtained, TermsError, TokenError};
 
+use super::background::is_forked;
 use super::door::NotLetIn;
 
 /// What a server says that has not been told who asks: it takes every store for a try to tell it. Source:
@@ -55,6 +56,9 @@ pub enum ErrorKind {
     Key(KeyError),
     /// This is no address of a server, for this reason.
     Address(Box<str>),
+    /// This process was forked from one that used the client, which has its connections: make a new client before
+    /// anything is asked, that is fork first, or start a new program.
+    Forked,
 }
 
 impl Error {
@@ -120,6 +124,7 @@ impl ErrorKind {
     pub(super) fn of_socket(error: io::Error) -> Self {
         match NotLetIn::of(&error) {
             Some(NotLetIn(words)) => Self::NotLetIn(words.clone()),
+            None if is_forked() => Self::Forked,
             None => Self::Unreachable(error),
         }
     }
@@ -166,6 +171,10 @@ impl fmt::Display for ErrorKind {
             Self::Token(error) => error.fmt(formatter),
             Self::Key(error) => error.fmt(formatter),
             Self::Address(problem) => formatter.write_str(problem),
+            Self::Forked => formatter.write_str(
+                "this process was forked from one that uses the client, which has the connections and the locks; fork \
+                 before the first call, or start a new program",
+            ),
         }
     }
 }
@@ -184,7 +193,8 @@ impl StdError for Error {
             | ErrorKind::Terms(_)
             | ErrorKind::Token(_)
             | ErrorKind::Key(_)
-            | ErrorKind::Address(_) => None,
+            | ErrorKind::Address(_)
+            | ErrorKind::Forked => None,
         }
     }
 }

@@ -9,7 +9,7 @@ use smol::Timer;
 use smol::channel::{Receiver, Sender, unbounded};
 use smol::future::{self, FutureExt};
 
-use super::background::Alarm;
+use super::background::{Alarm, is_forked};
 use super::clock;
 use super::door::NotLetIn;
 use super::drive::Line;
@@ -61,6 +61,9 @@ impl Link {
     /// # Errors
     /// Why there is none.
     pub(super) async fn connect(&mut self) -> io::Result<()> {
+        if is_forked() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let (attempt, mut is_open) = self.hub.want();
         self.attempt = Some(attempt);
         while !is_open {
@@ -87,6 +90,9 @@ impl Link {
         within: Duration,
         each: impl FnMut(usize, &AnyResponse<'_>),
     ) -> io::Result<()> {
+        if is_forked() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let crew = Crew::of(Arc::clone(self.hub.task()));
         crew.while_waiting(self.ask_and_wait(requests, within, each))
             .await

@@ -148,6 +148,7 @@ impl Lock {
         value: TokenValue,
         begin: impl FnOnce(TaskEnd) -> Crew,
     ) -> Result<Self, Error> {
+        pool.check_process()?;
         let (calls, heard) = bounded(CALLS_MAX);
         let (alive, lost) = bounded(1);
         let watch = Arc::new(LockWatch {
@@ -258,6 +259,7 @@ impl Lock {
     /// [`ErrorKind::NotHeld`] if it was not ours any more: what it protected may have been done by
     /// another as well. Any other if the server does not say; it frees it after its ttl then.
     pub async fn release(self) -> Result<(), Error> {
+        self.pool.check_process()?;
         let crew = self.crew.clone();
         // Its end is the crew's concern as well.
         let released = async move {
@@ -325,6 +327,7 @@ impl Lock {
     }
 
     async fn call<T>(&self, call: impl FnOnce(Caller<T>) -> LockCall) -> Result<T, Error> {
+        self.pool.check_process()?;
         self.crew.clone().while_waiting(self.ask(call)).await
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::background;
 use super::door::Door;
 use super::driver::Driver;
 use super::endpoint::Endpoint;
@@ -58,6 +59,17 @@ impl Pool {
     /// An error of this server.
     pub(super) fn error(&self, kind: ErrorKind) -> Error {
         Error::at(Arc::clone(self.endpoint().name()), kind)
+    }
+
+    /// Whether this process can use the client.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forked`].
+    pub(super) fn check_process(&self) -> Result<(), Error> {
+        if background::is_forked() {
+            return Err(self.error(ErrorKind::Forked));
+        }
+        Ok(())
     }
 
     /// A place on a shared connection that counts as `load` users: one that nobody uses, or a new one
