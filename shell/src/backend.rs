@@ -24,6 +24,9 @@ pub(crate) trait Backend {
     /// Whether it has ever asked for a lock.
     fn may_hold(session: &Self::Session) -> bool;
 
+    /// Whether it holds a lock at this time.
+    fn holds(&self, now: Instant, session: &Self::Session) -> bool;
+
     /// Takes every step that `input` allows ([`Connection::drive`]), until `output` holds `output_bytes_max` or more.
     fn drive(
         &self,

@@ -309,6 +309,12 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         )
     }
 
+    /// Whether it holds a lock. It may be silent for as long as it does, and is found dead by its socket.
+    pub(crate) fn holds(&self, now: Instant, backend: &B) -> bool {
+        let session = self.session.as_ref();
+        session.is_some_and(|session| backend.holds(now, session))
+    }
+
     /// When it last asked for anything: bytes that are not a whole request are no news.
     pub(crate) fn last_active(&self) -> Instant {
         self.last_active

@@ -36,6 +36,10 @@ impl Backend for Shared {
         session.may_hold()
     }
 
+    fn holds(&self, now: Instant, session: &ShardSession) -> bool {
+        self.shards.holds(now, session)
+    }
+
     #[inline]
     fn drive(
         &self,

@@ -318,6 +318,17 @@ impl Shards {
         core.execute_item(now, session.conn, command)
     }
 
+    /// Whether a connection holds a lock in any shard.
+    pub(crate) fn holds(&self, now: Instant, session: &ShardSession) -> bool {
+        let mut holds = false;
+        if session.may_hold() {
+            self.together(now, session.opened, |core| {
+                holds |= core.locks().held_here(session.conn).locks > 0;
+            });
+        }
+        holds
+    }
+
     /// Releases every lock of a connection, for good (D2). When this returns, they are free.
     // By value: nobody can ask anything for this connection any more (D2).
     #[allow(clippy::needless_pass_by_value)]

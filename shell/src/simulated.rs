@@ -245,6 +245,11 @@ impl<M: StateMachine> Backend for Behind<M> {
         session.has_executed
     }
 
+    // No client is idle here.
+    fn holds(&self, _: Instant, session: &Session) -> bool {
+        session.has_executed
+    }
+
     fn drive(
         &self,
         visit: Visit<'_, Session>,

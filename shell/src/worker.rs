@@ -508,10 +508,13 @@ impl Worker {
             return;
         };
         let oldest_ms = self.now.as_millis().saturating_sub(millis(timeout));
-        for slot in
-            self.slots(|client| client.may_ask() && client.last_active().as_millis() < oldest_ms)
-        {
-            self.end(slot, &End::Idle);
+        let is_silent = |client: &ClientConn| {
+            client.may_ask() && client.last_active().as_millis() < oldest_ms
+        };
+        for slot in self.slots(is_silent) {
+            if !self.clients[slot].holds(self.now, &*self.shared) {
+                self.end(slot, &End::Idle);
+            }
         }
     }
 
