@@ -49,9 +49,9 @@ use super::task::{Crew, Task};
 /// # Less than a second
 ///
 /// A lock that was obtained for less is that of a connection of its own, on a latchd. It is lost when that breaks, it
-/// cannot be [left behind](Self::detach), and [`ttl`](Self::ttl) is what is left by our own clock once the server has
-/// given a sign of life. Its number is the fence of the grant, which is no version: do not compare it with those of locks
-/// that were obtained for longer.
+/// cannot be [left behind](Self::detach), and [`server_ttl`](Self::server_ttl) is what is left by our own clock once the server has
+/// given a sign of life. Its number is the [`fence`](Lock::fence) of the grant, which is no version: do not compare it with
+/// those of locks that were obtained for longer.
 #[must_use = "a lock that is not kept is released at once"]
 pub struct Lock {
     keys: Vec<Box<[u8]>>,
@@ -240,7 +240,7 @@ impl Lock {
     /// # Errors
     /// [`ErrorKind::NotHeld`] if it is not ours any more, as the recipes' TTL of 0; any other if that is
     /// not known.
-    pub async fn ttl(&self) -> Result<Duration, Error> {
+    pub async fn server_ttl(&self) -> Result<Duration, Error> {
         self.call(LockCall::Measure).await
     }
 
@@ -304,7 +304,7 @@ impl Lock {
     }
 
     /// Leaves the lock to whoever shows its token: it is neither renewed nor released any more, and lasts
-    /// for [`ttl`](Self::ttl). An obtain with the [token](super::LockOptions::token) and without a wait takes
+    /// for [`server_ttl`](Self::server_ttl). An obtain with the [token](super::LockOptions::token) and without a wait takes
     /// it over, in this process or another.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ fn locks_and_values_work_without_an_executor() {
         let other = client.obtain_many(["a", "k"], TTL, &options);
         assert!(other.unwrap_err().is_not_obtained());
         lock.refresh(TTL * 2).unwrap();
-        assert!(lock.ttl().unwrap() > TTL);
+        assert!(lock.server_ttl().unwrap() > TTL);
         lock.release().unwrap();
         let taken = client.obtain("t", TTL, &options).unwrap();
         client.flush_all().unwrap();

@@ -57,7 +57,7 @@ fn a_lease_is_had_by_one_and_given_back() {
         let token = String::from_utf8(lock.token().as_bytes().to_vec()).unwrap();
         assert_eq!(stored, format!("VA 30\r\n{token} build 7\r\n"));
 
-        let ttl = lock.ttl().await.unwrap();
+        let ttl = lock.server_ttl().await.unwrap();
         assert!(ttl >= secs(10) && ttl <= secs(12), "{ttl:?}");
         let other = client.obtain("k", secs(10), &LockOptions::new()).await;
         assert!(is(other, |kind| matches!(
@@ -67,7 +67,7 @@ fn a_lease_is_had_by_one_and_given_back() {
 
         lock.refresh(secs(60)).await.unwrap();
         assert!(lock.remaining() > secs(55));
-        assert!(lock.ttl().await.unwrap() >= secs(60));
+        assert!(lock.server_ttl().await.unwrap() >= secs(60));
         let number = lock.number();
         lock.release().await.unwrap();
         assert_eq!(server.ask("mg k v\r\n", "\r\n"), "EN\r\n");
@@ -91,7 +91,7 @@ fn what_is_not_ours_any_more_is_neither_refreshed_nor_released() {
         assert!(!lock.is_held());
         assert!(lock.release().await.unwrap_err().is_not_held());
         assert!(other.is_held());
-        assert!(other.ttl().await.is_ok());
+        assert!(other.server_ttl().await.is_ok());
         other.release().await.unwrap();
     });
 }
@@ -108,7 +108,7 @@ fn an_own_token_takes_over_and_a_prefix_does_not() {
         let prefix = client.obtain("k", secs(10), &own("ab")).await;
         assert!(prefix.unwrap_err().is_not_obtained());
         let after = client.obtain("k", secs(30), &own("abc")).await.unwrap();
-        assert!(after.ttl().await.unwrap() >= secs(30));
+        assert!(after.server_ttl().await.unwrap() >= secs(30));
         after.release().await.unwrap();
         assert!(before.release().await.unwrap_err().is_not_held());
     });
@@ -425,7 +425,7 @@ fn a_release_that_failed_can_be_tried_again() {
             released.unwrap_or_else(|error| assert!(error.is_not_held(), "{error}"));
             let next = client.obtain("k", secs(30), &patient()).await.unwrap();
             drop(lock);
-            assert!(next.ttl().await.unwrap() > secs(25));
+            assert!(next.server_ttl().await.unwrap() > secs(25));
             next.refresh_with(secs(60), [ms(10), ms(10)]).await.unwrap();
             next.release().await.unwrap();
         });
@@ -440,7 +440,7 @@ fn the_ttl_of_several_is_the_least() {
         let both = client.obtain_many(keys, secs(100), &options).await.unwrap();
         // Somebody shortens one of them.
         server.ask("mg b T20\r\n", "\r\n");
-        assert!(both.ttl().await.unwrap() <= secs(20));
+        assert!(both.server_ttl().await.unwrap() <= secs(20));
         both.release().await.unwrap();
     });
 }
@@ -500,7 +500,7 @@ fn what_one_lock_asks_is_answered_to_it_alone() {
                         let lock = client.obtain_many(keys, secs(30), &patient()).await;
                         let lock = lock.unwrap_or_else(|error| panic!("{task}, {turn}: {error}"));
                         assert_eq!(lock.numbers().len(), 2);
-                        lock.ttl().await.unwrap();
+                        lock.server_ttl().await.unwrap();
                         lock.release().await.unwrap();
                     }
                 })

@@ -45,7 +45,7 @@ fn a_late_release_takes_nothing_away_from_the_next_holder() {
         let next = second.obtain("k", TTL, &options).await.unwrap();
         assert_eq!(next.number(), late.number(), "{name} counts anew");
         let released = late.release().await;
-        assert!(next.ttl().await.is_ok(), "{name}: it was taken away");
+        assert!(next.server_ttl().await.is_ok(), "{name}: it was taken away");
         assert!(released.unwrap_err().is_not_held(), "{name}");
         let third = second.obtain("k", TTL, &options).await;
         assert!(third.unwrap_err().is_not_obtained(), "{name}");

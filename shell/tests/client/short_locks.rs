@@ -30,7 +30,7 @@ fn it_is_held_refreshed_measured_and_released() {
     block_on(async {
         let lock = one.obtain("k", TTL, &once()).await.unwrap();
         assert!(lock.is_held() && lock.remaining() <= TTL);
-        assert!(lock.ttl().await.unwrap() <= TTL);
+        assert!(lock.server_ttl().await.unwrap() <= TTL);
         let refused = other.obtain("k", TTL, &once()).await.unwrap_err();
         assert!(refused.is_not_obtained(), "{refused}");
         lock.refresh(Duration::from_millis(800)).await.unwrap();

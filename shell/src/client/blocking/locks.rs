@@ -36,12 +36,12 @@ impl Lock {
         block_on(self.0.refresh(ttl))
     }
 
-    /// See [`ttl`](crate::client::Lock::ttl).
+    /// See [`server_ttl`](crate::client::Lock::server_ttl).
     ///
     /// # Errors
     /// As there.
-    pub fn ttl(&self) -> Result<Duration, Error> {
-        block_on(self.0.ttl())
+    pub fn server_ttl(&self) -> Result<Duration, Error> {
+        block_on(self.0.server_ttl())
     }
 
     /// See [`lost`](crate::client::Lock::lost).
