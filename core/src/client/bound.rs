@@ -46,6 +46,7 @@ use super::session::AnyResponse;
 #[cfg(doc)]
 use super::terms::LEASE_ITEM;
 use super::terms::{LAST_TRY, RECONNECT, SILENCE};
+use crate::fence::Fence;
 use crate::key::Key;
 use crate::time::{Exptime, Instant};
 use crate::wire::classic::reply::ClassicResponse;
@@ -319,6 +320,12 @@ impl Bound {
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
         self.number
+    }
+
+    /// The fence of the grant, if the server numbers grants.
+    #[must_use]
+    pub fn fence(&self) -> Option<Fence> {
+        self.number.filter(|_| self.of_key).and_then(Fence::new)
     }
 
     /// What the connection has told of its server: for whoever uses it next.

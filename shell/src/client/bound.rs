@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use latchd_core::client::{Bound, BoundNews, Failure, Item, Loss};
+use latchd_core::fence::Fence;
 use latchd_core::time::Exptime;
 use smol::channel::{Receiver, Sender, bounded};
 
@@ -31,6 +32,7 @@ use super::{clock, debt};
 pub struct BoundLock {
     key: Box<[u8]>,
     number: Option<u64>,
+    fence: Option<Fence>,
     calls: Sender<BoundCall>,
     watch: Arc<BoundWatch>,
     pool: Pool,
@@ -81,7 +83,7 @@ impl BoundLock {
         };
         debt::flush_at_end();
         let crew = Crew::of(Task::new(work.run(heard)));
-        let number = crew
+        let (number, fence) = crew
             .clone()
             .while_waiting(obtained.recv())
             .await
@@ -89,6 +91,7 @@ impl BoundLock {
         Ok(Self {
             key,
             number,
+            fence,
             calls,
             watch,
             pool: pool.clone(),
@@ -108,6 +111,13 @@ impl BoundLock {
     #[must_use]
     pub const fn number(&self) -> Option<u64> {
         self.number
+    }
+
+    /// The fence of the grant, for [`Client::in_grant`](super::Client::in_grant); `None` on a server that does
+    /// not number grants.
+    #[must_use]
+    pub const fn fence(&self) -> Option<Fence> {
+        self.fence
     }
 
     /// Whether it is ours, as far as we know.
@@ -239,7 +249,8 @@ struct BoundTask {
     alive: Option<Sender<Infallible>>,
     /// Whether the server, too, holds no lock of ours on the connection.
     free: bool,
-    obtain: Option<Caller<Option<u64>>>,
+    /// To be told the number and the fence of the grant.
+    obtain: Option<Caller<(Option<u64>, Option<Fence>)>>,
     read: Option<Caller<Item>>,
     /// Of a check, a write or a release.
     write: Option<Caller<()>>,
@@ -312,7 +323,8 @@ impl BoundTask {
     fn tell(&mut self, news: BoundNews) {
         match news {
             BoundNews::Obtained => {
-                reply(&mut self.obtain, Ok(self.bound.number()));
+                let grant = (self.bound.number(), self.bound.fence());
+                reply(&mut self.obtain, Ok(grant));
             }
             BoundNews::NotObtained(why) => {
                 self.free = true;

@@ -25,29 +25,43 @@ const NOT_UNDERSTOOD: [&str; 3] = [
 #[derive(Clone, Debug)]
 pub struct InGrant<'a> {
     client: &'a Client,
-    fence: Option<Fence>,
+    fence: Fence,
 }
 
 impl Client {
-    /// Changes under a lock, by the number of its grant: that of a [`BoundLock`](super::BoundLock), or of a
-    /// [`Lock`](super::Lock) of less than a second, in this process or another. They go over the shared connections,
-    /// not over the lock's own, and only while the lock is held. It needs a latchd.
+    /// Changes under a lock, by the fence of its grant: [`BoundLock::fence`](super::BoundLock::fence), or
+    /// [`Lock::fence`](super::Lock::fence) of a lock of less than a second. They go over the shared connections,
+    /// not over the lock's own, and only while the lock is held. It needs a latchd. A fence goes to another process
+    /// as a number, and [`Fence::new`] makes it one again.
     ///
     /// ```no_run
     /// # async fn pay(client: &latchd::client::Client) -> Result<(), latchd::client::Error> {
     /// use latchd::client::{BoundOptions, Exptime};
     ///
     /// let lock = client.lock("account", &BoundOptions::new()).await?;
-    /// let account = client.in_grant(lock.number().unwrap_or_default());
-    /// account.decr("account", 5).await?; // not held any more: an error, and nothing has changed
+    /// if let Some(fence) = lock.fence() {
+    ///     client.in_grant(fence).decr("account", 5).await?; // not held any more: an error, and nothing has changed
+    /// }
     /// lock.release().await
     /// # }
     /// ```
+    ///
+    /// The number of a leased lock is the version of an item, which no server can compare with a grant:
+    ///
+    /// ```compile_fail,E0308
+    /// # async fn pay(client: &latchd::client::Client) -> Result<(), latchd::client::Error> {
+    /// # use std::time::Duration;
+    /// # use latchd::client::LockOptions;
+    /// let lock = client.obtain("account", Duration::from_secs(5), &LockOptions::new()).await?;
+    /// let account = client.in_grant(lock.number());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
-    pub fn in_grant(&self, number: u64) -> InGrant<'_> {
+    pub const fn in_grant(&self, fence: Fence) -> InGrant<'_> {
         InGrant {
             client: self,
-            fence: Fence::new(number),
+            fence,
         }
     }
 }
@@ -83,7 +97,7 @@ impl InGrant<'_> {
             return Err(TermsError::CasInGrant.into());
         }
         let (key, value) = (key.as_ref(), value.as_ref());
-        let fence = Some(self.fence()?);
+        let fence = Some(self.fence);
         self.outcome(self.client.store_in(fence, key, value, options).await)
     }
 
@@ -92,7 +106,7 @@ impl InGrant<'_> {
     /// # Errors
     /// As above.
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<Outcome, Error> {
-        let fence = Some(self.fence()?);
+        let fence = Some(self.fence);
         self.outcome(self.client.delete_in(fence, key.as_ref()).await)
     }
 
@@ -113,7 +127,7 @@ impl InGrant<'_> {
     }
 
     async fn count(&self, key: &[u8], mode: CountMode, delta: u64) -> Result<Option<u64>, Error> {
-        let fence = Some(self.fence()?);
+        let fence = Some(self.fence);
         let counted = self.client.count(fence, key, mode, delta).await;
         counted.map_err(|error| self.explained(error))
     }
@@ -124,11 +138,6 @@ impl InGrant<'_> {
             Ok(outcome) => Ok(outcome),
             Err(error) => Err(self.explained(error)),
         }
-    }
-
-    /// No grant has the number 0.
-    fn fence(&self) -> Result<Fence, Error> {
-        self.fence.ok_or_else(|| self.over())
     }
 
     fn over(&self) -> Error {

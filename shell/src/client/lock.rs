@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use latchd_core::Instant;
+use latchd_core::fence::Fence;
 use latchd_core::client::{Bound, Failure, LeaseNews, Leases, Loss, Token, TokenValue};
 use smol::Timer;
 use smol::channel::{Receiver, Sender, bounded};
@@ -57,6 +58,7 @@ pub struct Lock {
     keys: Vec<Box<[u8]>>,
     value: TokenValue,
     numbers: Vec<u64>,
+    fence: Option<Fence>,
     calls: Sender<LockCall>,
     watch: Arc<LockWatch>,
     pool: Pool,
@@ -133,12 +135,14 @@ impl Lock {
     ) -> Result<Self, Error> {
         let driver = pool.driver().await;
         let keys = vec![bound.key().into()];
-        Self::keep(pool, keys, value, |end| {
+        let mut lock = Self::keep(pool, keys, value, |end| {
             background::spawn(short::keep(pool.clone(), driver, bound, end));
             // It may have to be renewed sooner than it is noticed that its caller does not come.
             Crew::default()
         })
-        .await
+        .await?;
+        lock.fence = Fence::new(lock.number());
+        Ok(lock)
     }
 
     /// Has a task keep a lock, and waits until it has it.
@@ -176,6 +180,7 @@ impl Lock {
             keys,
             value,
             numbers,
+            fence: None,
             calls,
             watch,
             pool: pool.clone(),
@@ -214,6 +219,13 @@ impl Lock {
         self.numbers.first().copied().unwrap_or_default()
     }
 
+    /// The fence of the grant, for [`Client::in_grant`](super::Client::in_grant), if the lock is one of less than a
+    /// second. A longer lease has none: its number is the version of an item.
+    #[must_use]
+    pub const fn fence(&self) -> Option<Fence> {
+        self.fence
+    }
+
     /// The numbers of the grants of all keys, in their order.
     #[must_use]
     pub fn numbers(&self) -> &[u64] {
@@ -234,8 +246,8 @@ impl Lock {
         self.watch.remaining()
     }
 
-    /// How long the server keeps it, by its own word; that is a little longer than we believe in it.
-    /// Of several keys, the least.
+    /// How long the server keeps it, by its own word: up to two seconds and one percent longer than
+    /// [`remaining`](Self::remaining), which is how long the holder may believe in it. Of several keys, the least.
     ///
     /// # Errors
     /// [`ErrorKind::NotHeld`] if it is not ours any more, as the recipes' TTL of 0; any other if that is

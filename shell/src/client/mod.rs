@@ -92,6 +92,7 @@ pub use latchd_core::client::{
     CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, Feature, KeyError, Losers, Loss, Mark,
     MissingItem, NotObtained, OnDisconnect, Retry, TermsError, Token, TokenError,
 };
+pub use latchd_core::fence::Fence;
 pub use latchd_core::time::Exptime;
 pub use lock::Lock;
 pub use options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};

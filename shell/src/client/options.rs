@@ -224,12 +224,28 @@ impl LockOptions {
     }
 }
 
-/// How a connection-bound lock is asked for, and kept. The default: try once, and only if there is
-/// an item.
-#[derive(Clone, Debug, Default)]
+/// How long an empty item that is made for a lock outlives a holder that dies, in seconds. It need only be there
+/// until it is locked.
+const ITEM_TTL_S: u32 = 5;
+
+/// How a connection-bound lock is asked for, and kept. The default: try once, whether or not there is an item.
+#[derive(Clone, Debug)]
 pub struct BoundOptions {
     terms: BoundTerms,
     reply_timeout: Option<Duration>,
+}
+
+impl Default for BoundOptions {
+    fn default() -> Self {
+        let mut terms = BoundTerms::default();
+        terms.missing = MissingItem::Create(Exptime::In {
+            seconds: ITEM_TTL_S,
+        });
+        Self {
+            terms,
+            reply_timeout: None,
+        }
+    }
 }
 
 impl BoundOptions {
@@ -257,11 +273,18 @@ impl BoundOptions {
         self
     }
 
-    /// Locks a key that has no item as well. Where only items can be locked, an empty one is made with this
-    /// exptime, which does not expire while it is held; a latchd needs none.
+    /// Where only items can be locked, makes an empty one with this exptime if there is none; 5 s by default. It does
+    /// not expire while it is held. A latchd needs no item.
     #[must_use]
     pub const fn create(mut self, exptime: Exptime) -> Self {
         self.terms.missing = MissingItem::Create(exptime);
+        self
+    }
+
+    /// Locks only a key that has an item: otherwise it is [`NotObtained::NoItem`](super::NotObtained::NoItem).
+    #[must_use]
+    pub const fn existing(mut self) -> Self {
+        self.terms.missing = MissingItem::Refuse;
         self
     }
 

@@ -104,7 +104,7 @@ fn changes_in_the_right_of_a_lock_end_with_it() {
     assert_eq!(value, b"1");
     lock.check().unwrap();
     drop(lock.inheritable().unwrap());
-    let account = client.in_grant(lock.as_async().number().unwrap());
+    let account = client.in_grant(lock.as_async().fence().unwrap());
     assert_eq!(account.incr("k", 4).unwrap(), Some(5));
     assert_eq!(account.decr("k", 2).unwrap(), Some(3));
     account.set("k", "7", Exptime::Never).unwrap().expect_done();

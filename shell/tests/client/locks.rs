@@ -643,7 +643,7 @@ fn a_bound_lock_reads_and_replaces() {
     let server = Started::latchd();
     block_on(async {
         let client = Client::connect(&server.address()).await.unwrap();
-        let missing = client.lock("k", &BoundOptions::new()).await;
+        let missing = client.lock("k", &BoundOptions::new().existing()).await;
         assert!(is(missing, |kind| matches!(
             kind,
             ErrorKind::NotObtained(NotObtained::NoItem)

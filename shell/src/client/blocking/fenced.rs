@@ -3,7 +3,7 @@
 use smol::block_on;
 
 use super::Client;
-use crate::client::{Error, Exptime, Outcome, StoreOptions};
+use crate::client::{Error, Exptime, Fence, Outcome, StoreOptions};
 
 /// Changes of an item in the right of a grant of its lock; see [`Client::in_grant`].
 #[derive(Clone, Debug)]
@@ -12,8 +12,8 @@ pub struct InGrant<'a>(crate::client::InGrant<'a>);
 impl Client {
     /// See [`in_grant`](crate::client::Client::in_grant).
     #[must_use]
-    pub fn in_grant(&self, number: u64) -> InGrant<'_> {
-        InGrant(self.0.in_grant(number))
+    pub const fn in_grant(&self, fence: Fence) -> InGrant<'_> {
+        InGrant(self.0.in_grant(fence))
     }
 }
 

@@ -427,6 +427,7 @@ fn a_leased_item_is_left_alone_until_it_is_gone() {
         play(&mut bound, 300, &["HD f0\r\n", "HD F9 f0\r\n"]),
         ["mg k f", "ml k F f", "Obtained"]
     );
+    assert_eq!(bound.fence().map(Fence::number), Some(9));
     for terms in [
         BoundTerms::default(),
         BoundTerms {
