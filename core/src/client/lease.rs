@@ -523,6 +523,10 @@ impl Machine for Lease {
             LeaseGoal::Obtain { .. } | LeaseGoal::Release { .. } if had_none => {
                 self.end(LeaseNews::Failed(Failure::Disconnected));
             }
+            // Two connections in a row were closed without an answer: what listens there is no cache server.
+            LeaseGoal::Obtain { .. } if unanswered == Some(Query::Ask) && !self.heard_held => {
+                self.end(LeaseNews::Failed(Failure::Disconnected));
+            }
             LeaseGoal::Obtain { .. } if knew || unanswered.is_some() => self.begin(Query::Ask, now),
             LeaseGoal::Hold => match self.terms.on_disconnect {
                 OnDisconnect::Lost => self.lose(Loss::Disconnected),

@@ -12,6 +12,10 @@ use latchd::client::blocking::{self, Client};
 /// The longest line of an answer, in bytes. Those of `stats` and of dumps are far below.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
+/// What a server says that expects TLS and hears something else. Source: RFC 8446, section 5.1: a record of the type
+/// alert.
+const TLS_ALERT: &[u8] = &[0x15, 3];
+
 /// Why a server does not answer. It says what, and not where.
 #[derive(Debug)]
 pub(super) enum Broken {
@@ -25,6 +29,8 @@ pub(super) enum Broken {
     Socket(io::Error),
     /// It does not speak memcached's protocols.
     Foreign,
+    /// It expects TLS.
+    Tls,
 }
 
 impl fmt::Display for Broken {
@@ -38,6 +44,7 @@ impl fmt::Display for Broken {
             }
             Self::Closed => formatter.write_str("the connection is closed"),
             Self::Foreign => formatter.write_str("this is no answer of a cache server"),
+            Self::Tls => formatter.write_str("the server speaks TLS there: add --tls"),
         }
     }
 }
@@ -95,6 +102,7 @@ impl Connection {
             match self.stream.by_ref().take(left).read_until(b'\n', &mut line) {
                 Ok(_) if line.ends_with(b"\n") => return Ok(line),
                 Ok(_) if line.is_empty() => return Err(self.closed()),
+                Ok(_) if line.starts_with(TLS_ALERT) => return Err(Broken::Tls),
                 Ok(_) => return Err(Broken::Foreign),
                 Err(error) if is_timeout(&error) && (patiently || self.is_waiting()) => {}
                 Err(error) => return Err(self.failed(error)),

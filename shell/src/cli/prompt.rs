@@ -189,7 +189,11 @@ impl Prompt {
             Failure::Broken(broken) => {
                 let after = match &broken {
                     Broken::Unreachable(_) => "the next command tries again",
-                    Broken::Silent(_) | Broken::Closed | Broken::Socket(_) | Broken::Foreign => {
+                    Broken::Silent(_)
+                    | Broken::Closed
+                    | Broken::Socket(_)
+                    | Broken::Foreign
+                    | Broken::Tls => {
                         "locks that were taken here are free, and the next command goes over a new connection"
                     }
                 };

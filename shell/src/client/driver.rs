@@ -15,7 +15,7 @@ use super::clock;
 use super::door::Door;
 use super::drive::{Heard, Line, drive};
 use super::options::ClientOptions;
-use super::socket::{INPUT_BYTES_MAX, Moved, Opening, Socket};
+use super::socket::{INPUT_BYTES_MAX, Moved, Opening, Socket, is_tls_alert, no_answer};
 
 /// How long a server may be gone without a word before the connection counts as broken, if its answers may
 /// not take longer: what a heartbeat and an answer that does not come take by default (V3).
@@ -199,7 +199,7 @@ impl Driver {
         let received = open
             .session
             .receive(&open.input)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "these bytes are no answer"))?;
+            .map_err(|_| no_answer(&open.input))?;
         let Some(Received {
             answer, consumed, ..
         }) = received
@@ -245,7 +245,13 @@ impl Line for Driver {
                     machine.connected(clock::now());
                 }
             }
-            Err(error) => self.fail(machine, error),
+            Err(error) => {
+                let error = match &self.state {
+                    State::Open(open) if is_tls_alert(&open.input) => no_answer(&open.input),
+                    State::Open(_) | State::Closed | State::Opening(_) => error,
+                };
+                self.fail(machine, error);
+            }
         }
     }
 

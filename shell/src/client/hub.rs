@@ -26,7 +26,7 @@ use smol::future::FutureExt;
 
 use super::background::{self, Alarm};
 use super::door::Door;
-use super::socket::{INPUT_BYTES_MAX, Moved, Socket};
+use super::socket::{INPUT_BYTES_MAX, Moved, Socket, is_tls_alert, no_answer};
 use super::task::Task;
 
 /// What a server may say unasked, in bytes.
@@ -307,6 +307,7 @@ impl HubTask {
                         return error;
                     }
                 }
+                Err(_) if is_tls_alert(&input) => return no_answer(&input),
                 Err(error) => return last_words(&input).unwrap_or(error),
             }
         }
@@ -322,9 +323,7 @@ impl HubTask {
         // What nobody has asked for waits for the first request.
         while state.session.pending() > 0 {
             let rest = input.get(used..).unwrap_or_default();
-            let received = state.session.receive(rest).map_err(|_| {
-                io::Error::new(io::ErrorKind::InvalidData, "these bytes are no answer")
-            })?;
+            let received = state.session.receive(rest).map_err(|_| no_answer(rest))?;
             let Some(Received { last, consumed, .. }) = received else {
                 break;
             };

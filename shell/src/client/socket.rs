@@ -19,6 +19,25 @@ const READ_BYTES: usize = 16 << 10;
 /// configured for, and its line.
 pub(super) const INPUT_BYTES_MAX: usize = (1 << 30) + READ_BYTES;
 
+/// What a server says that expects TLS and hears something else. Source: RFC 8446, section 5.1: a record of the type
+/// alert, of a version from SSL 3.0 on.
+const TLS_ALERT: &[u8] = &[0x15, 3];
+
+/// Whether these bytes are from a server that expects TLS.
+pub(super) fn is_tls_alert(bytes: &[u8]) -> bool {
+    bytes.starts_with(TLS_ALERT)
+}
+
+/// The error that bytes are which no server answers.
+pub(super) fn no_answer(bytes: &[u8]) -> io::Error {
+    let why = if is_tls_alert(bytes) {
+        "the server speaks TLS there, and this client does not: turn TLS on, as with --tls"
+    } else {
+        "these bytes are no answer of a cache server"
+    };
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
 /// What bytes go through, in both directions.
 pub(super) trait Stream: AsyncRead + AsyncWrite + AsFd + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + AsFd + Send + Unpin> Stream for S {}

@@ -232,6 +232,21 @@ fn explained(error: &rustls::Error) -> io::Error {
         error,
         Error::InvalidCertificate(CertificateError::UnknownIssuer)
     );
+    let is_expired = matches!(
+        error,
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. }
+        )
+    );
+    let is_early = matches!(
+        error,
+        Error::InvalidCertificate(
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }
+        )
+    );
+    // rustls shows webpki's error, whose type is not among its own.
+    let is_authority = matches!(error, Error::InvalidCertificate(CertificateError::Other(other))
+        if format!("{other:?}").contains("CaUsedAsEndEntity"));
     let is_of_another = matches!(
         error,
         Error::InvalidCertificate(
@@ -242,6 +257,13 @@ fn explained(error: &rustls::Error) -> io::Error {
         "; name the file of the authority that has signed it"
     } else if is_of_another {
         "; say the name that is in its certificate"
+    } else if is_expired {
+        "; renew the certificate of the server, or set the clock of this machine"
+    } else if is_early {
+        "; the certificate of the server is for later: is the clock of this machine right?"
+    } else if is_authority {
+        "; the server shows the certificate of an authority (CA:TRUE) as its own: give it one with CA:FALSE, which \
+         that authority has signed"
     } else if let Error::InvalidMessage(_) = error {
         "; perhaps the server does not speak TLS there"
     } else if let Error::AlertReceived(AlertDescription::CertificateRequired) = error {

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use crate::certificates::Authority;
+use crate::certificates::{Authority, Certified};
 use crate::support::{Proxy, Started, eventually, free_port};
 use latchd::client::{
     BoundOptions, Client, ClientOptions, Cluster, ComputeError, ComputeOptions, Credentials, Error,
     ErrorKind, Exptime, LockOptions, Outcome, TlsOptions, blocking,
 };
 use latchd::{ClientCertificate, Config};
+use rcgen::{BasicConstraints, CertificateParams, IsCa};
 use smol::block_on;
 
 const TTL: Duration = Duration::from_secs(2);
@@ -257,6 +258,57 @@ fn a_server_that_is_not_who_it_should_be_is_not_spoken_to() {
         fred().tls(believing(&authority).server_name("localhost")),
     );
     assert!(block_on(client.unwrap().get("k")).unwrap().is_none());
+    // Certificates that have signed themselves.
+    for (change, says) in [
+        (
+            (|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained))
+                as fn(&mut CertificateParams),
+            "CA:FALSE",
+        ),
+        (
+            |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1),
+            "renew the certificate",
+        ),
+    ] {
+        let shown = self_signed(&authority, change);
+        let server = latchd(|config| config.tls = Some(authority.settings(&shown)));
+        let tls = TlsOptions::new().ca_file(&shown.chain);
+        let client = Client::new(&server.address(), ClientOptions::new().tls(tls)).unwrap();
+        let error = block_on(client.get("k")).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    // One that speaks no TLS, at a server that does.
+    let client = Client::new(&secure, ClientOptions::new()).unwrap();
+    let errors = block_on(async {
+        [
+            client.get("k").await.unwrap_err(),
+            client
+                .obtain("k", TTL, &LockOptions::new().deadline(Duration::MAX))
+                .await
+                .unwrap_err(),
+            client.lock("k", &BoundOptions::new()).await.unwrap_err(),
+        ]
+    });
+    for error in errors {
+        assert!(error.to_string().contains("turn TLS on"), "{error}");
+    }
+    let said = program(&["cli", "-s", &secure, "mn"], None).stderr;
+    assert!(String::from_utf8(said).unwrap().contains("add --tls"));
+}
+
+/// A certificate that has signed itself, for 127.0.0.1.
+fn self_signed(folder: &Authority, change: fn(&mut CertificateParams)) -> Certified {
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    change(&mut params);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certified = Certified {
+        chain: folder.folder().join("self.pem"),
+        key: folder.folder().join("self.key"),
+    };
+    let certificate = params.self_signed(&key).unwrap();
+    fs::write(&certified.chain, certificate.pem()).unwrap();
+    fs::write(&certified.key, key.serialize_pem()).unwrap();
+    certified
 }
 
 #[test]
