@@ -16,6 +16,7 @@ mod file;
 mod ignored;
 mod process;
 mod refused;
+mod server;
 mod setting;
 mod sources;
 mod tls;
@@ -36,6 +37,7 @@ use self::extended::extend;
 use self::ignored::Ignored;
 pub(crate) use self::process::Process;
 use self::refused::Refused;
+pub(crate) use self::server::ServerArgs;
 pub(crate) use self::sources::{command, read};
 use self::tls::TlsOptions;
 

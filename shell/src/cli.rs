@@ -37,7 +37,8 @@ use connection::{Broken, Connection};
 use request::{Asked, Mistake, Request};
 use screen::Screen;
 
-use crate::args::AccessArgs;
+use crate::args::{AccessArgs, ServerArgs};
+use crate::descriptors;
 
 /// What stands under the options.
 pub(crate) const HELP: &str = "\
@@ -63,17 +64,15 @@ Exit codes:
 /// What we exit with when there is no server: `EX_UNAVAILABLE` of sysexits(3).
 const EXIT_UNAVAILABLE: u8 = 69;
 
+/// How many descriptors a conversation needs beside the standard ones: the event loop's three, a socket, those of a
+/// look-up, a history.
+const DESCRIPTORS: usize = 10;
+
 /// Talk to a server: a prompt, or one command
 #[derive(Debug, clap::Args)]
 pub(crate) struct CliArgs {
-    /// HOST:PORT or the path of a Unix socket
-    #[arg(
-        short,
-        long,
-        value_name = "HOST:PORT",
-        default_value = "127.0.0.1:11211"
-    )]
-    server: String,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     access: AccessArgs,
     /// How long connecting, or an answer, may take
@@ -130,7 +129,8 @@ impl From<Verdict> for Outcome {
 
 /// Does what the arguments ask for, and returns what to exit with.
 pub(crate) fn run(args: &CliArgs) -> ExitCode {
-    let client = match client(args) {
+    let client = descriptors::check(DESCRIPTORS).and_then(|()| client(args));
+    let client = match client {
         Ok(client) => client,
         Err(problem) => {
             complain(&problem);
@@ -166,7 +166,7 @@ fn client(args: &CliArgs) -> Result<Client, String> {
         .connect_timeout(timeout)
         .reply_timeout(timeout);
     let options = args.access.options(options)?;
-    Client::new(&args.server, options).map_err(|error| error.to_string())
+    Client::new(&args.server.address()?, options).map_err(|error| error.to_string())
 }
 
 /// A conversation with a server: a connection when there is one.

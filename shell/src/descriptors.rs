@@ -1,5 +1,8 @@
 //! How many descriptors a server needs, and whether it may have them.
 
+use std::fs::File;
+use std::io;
+
 use latchd::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -30,6 +33,18 @@ pub(crate) fn raise(config: &Config) -> Option<String> {
         soft
     };
     (got < needed).then(|| too_few(config, got))
+}
+
+/// Whether so many descriptors more can be opened.
+///
+/// # Errors
+/// They cannot; a sentence for a person.
+pub(crate) fn check(count: usize) -> Result<(), String> {
+    let probes: io::Result<Vec<File>> = (0..count).map(|_| File::open("/dev/null")).collect();
+    let too_few = |error| {
+        format!("{count} file descriptors are needed: {error}; raise the limit with `ulimit -n`")
+    };
+    probes.map(drop).map_err(too_few)
 }
 
 /// What is to be said of a limit that is too low.

@@ -17,28 +17,37 @@ mod attend;
 mod held;
 pub(crate) mod helper;
 mod inherited;
+mod keys;
 mod terminal;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_signal::{Signal, Signals};
 use latchd::client::{Client, ClientOptions, Error, ErrorKind, NotObtained};
+use rustix::io::Errno;
+use smol::Timer;
 use smol::future::FutureExt;
 use smol::stream::StreamExt;
 
 use attend::{Attendance, End};
 use held::Held;
 use inherited::Inherited;
+use keys::Job;
 use terminal::Terminal;
 
-use crate::args::AccessArgs;
+use crate::args::{AccessArgs, ServerArgs};
+use crate::descriptors;
 
 /// What we exit with when we fail, or lose the lock.
 pub(crate) const EXIT_FAILED: u8 = 125;
 /// What is added to the number of a signal that ended the command.
 const EXIT_SIGNALLED: i32 = 128;
+
+/// How long to wait before a server that could not be reached is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
 
 /// What stands under the options.
 pub(crate) const HELP: &str = "\
@@ -57,7 +66,7 @@ latchd's: such a lease ends with this process as well.
 The command finds the key in LATCHD_LOCK_KEY, and in LATCHD_LOCK_NUMBER a number that is higher for every
 later holder: hand it along with what the command writes, and refuse lower ones there. Of several keys
 these are the first in the order of their bytes; all are in LATCHD_LOCK_KEYS and LATCHD_LOCK_NUMBERS, one a
-line.
+line, unless a key has a line end or they are longer than a variable can be.
 
 Ctrl-Z stops the command and us: a lease is not renewed then. When both go on, the lock is checked before
 the command is; a command whose lock was lost meanwhile is killed.";
@@ -65,15 +74,17 @@ the command is; a command whose lock was lost meanwhile is killed.";
 /// Run a command while holding locks
 #[derive(Debug, clap::Args)]
 pub(crate) struct LockArgs {
-    /// What to lock; several are had all at once or not at all
-    #[arg(required = true, value_name = "KEY")]
+    /// What to lock; several are had all at once or not at all. Any that begin with `-` stand between two `--`
+    #[arg(value_name = "KEY")]
     keys: Vec<OsString>,
-    /// HOST:PORT or the path of a Unix socket
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211")]
-    server: String,
+    /// Lock also the keys in FILE, one a line; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    keys_from: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     access: AccessArgs,
-    /// Give up after this long, connecting and asking included; wait for ever unless it is said
+    /// Give up after SECS; until then wait for the server too. By default wait for the lock for ever, and for no server
     #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock")]
     wait: Option<Duration>,
     /// Do not wait for the lock; for the server, a second at most
@@ -123,10 +134,19 @@ pub(crate) fn run(args: &LockArgs) -> ExitCode {
         Ok(inherited) => inherited,
         Err(error) => return failed(&error),
     };
+    let ready = Job::of(args).and_then(|job| {
+        check_program()?;
+        descriptors::check(args.descriptors(job.keys.len()))?;
+        Ok(job)
+    });
+    let job = match ready {
+        Ok(job) => job,
+        Err(problem) => return failed(&problem),
+    };
     smol::block_on(async {
         // Before the lock: a signal that comes during the wait ends it.
         match inherited.receive() {
-            Ok(signals) => lock_and_run(args, &inherited, signals).await,
+            Ok(signals) => lock_and_run(args, &job, &inherited, signals).await,
             Err(error) => failed(&error),
         }
     })
@@ -134,6 +154,7 @@ pub(crate) fn run(args: &LockArgs) -> ExitCode {
 
 async fn lock_and_run(
     args: &LockArgs,
+    job: &Job,
     inherited: &Inherited,
     mut signals: Signals,
 ) -> ExitCode {
@@ -141,29 +162,30 @@ async fn lock_and_run(
         Ok(client) => client,
         Err(problem) => return failed(&problem),
     };
-    let obtained = async { Ok(Held::obtain(args, &client).await) };
+    let obtained = async { Ok(obtain(args, job, &client).await) };
     let signal = async { Err(next(&mut signals).await) };
     let held = match obtained.or(signal).await {
         Ok(Ok(held)) => held,
         Ok(Err(error)) if error.is_not_obtained() => {
-            eprintln!("latchd: {}: {error}", args.names());
+            eprintln!("latchd: {}: {error}", job.names());
             return ExitCode::from(args.conflict_exit_code);
         }
-        Ok(Err(error)) => return failed(&args.explained(&error)),
+        Ok(Err(error)) => return failed(&args.explained(job, &error)),
         Err(signal) => return signalled(signal as i32),
     };
     let copies = match held.inheritable(args.inherit).await {
         Ok(copies) => copies,
-        Err(error) => return failed(&args.explained(&error)),
+        Err(error) => return failed(&args.explained(job, &error)),
     };
     let terminal = Terminal::open();
-    let started = inherited.with_mask(|| helper::start(args, &held, inherited.hides_children()));
+    let started =
+        inherited.with_mask(|| helper::start(args, job, &held, inherited.hides_children()));
     // The command has its copies. Another process must not keep ours beyond our end.
     drop(copies);
     let child = match started {
         Ok(child) => child,
         Err(error) => {
-            // Whether it worked is of no interest any more.
+            // The lock ends with this process in any case.
             let _ = held.release().await;
             return failed(&format!("the command cannot be started: {error}"));
         }
@@ -176,13 +198,13 @@ async fn lock_and_run(
     let attendance = Attendance::new(&held, child, terminal, signals);
     let end = match attendance.attend().await {
         Ok((_, Some(loss))) => {
-            return failed(&format!("the lock of {} is lost: {loss}", args.names()));
+            return failed(&format!("the lock of {} is lost: {loss}", job.names()));
         }
         Ok((end, None)) => end,
         Err(error) => return failed(&error),
     };
     if let Err(error) = held.release().await {
-        return failed(&format!("{}: {error}", args.names()));
+        return failed(&format!("{}: {error}", job.names()));
     }
     match end {
         End::Code(code) => ExitCode::from(u8::try_from(code).unwrap_or(EXIT_FAILED)),
@@ -201,17 +223,23 @@ impl LockArgs {
             .connect_timeout(self.timeout)
             .reply_timeout(self.timeout);
         let options = self.access.options(options)?;
-        Client::new(&self.server, options).map_err(|error| error.to_string())
+        Client::new(&self.server.address()?, options).map_err(|error| error.to_string())
     }
 
-    /// The keys, for a person.
-    fn names(&self) -> String {
-        let names: Vec<_> = self.keys.iter().map(|key| key.to_string_lossy()).collect();
-        names.join(" ")
+    /// How many descriptors are needed beside the standard ones: a connection for each bound lock, and a copy of it to
+    /// be inherited, or four that leases share; the event loop's, the signals', the terminal, and those of processes
+    /// that are started.
+    fn descriptors(&self, keys: usize) -> usize {
+        let connections = match (self.ttl, self.inherit) {
+            (Some(_), _) => 4,
+            (None, true) => 2 * keys,
+            (None, false) => keys,
+        };
+        connections + 14
     }
 
     /// An error, and what a person can do about it where that is not plain.
-    fn explained(&self, error: &Error) -> String {
+    fn explained(&self, job: &Job, error: &Error) -> String {
         let hint = if let ErrorKind::Refused(words) = error.kind()
             && self.ttl.is_none()
             && &**words == "ERROR"
@@ -222,8 +250,54 @@ impl LockArgs {
         } else {
             ""
         };
-        format!("{}: {error}{hint}", self.names())
+        format!("{}: {error}{hint}", job.names())
     }
+}
+
+/// Obtains all locks, or none. A server that cannot be reached is tried again until the time of `-w` is over.
+async fn obtain(args: &LockArgs, job: &Job, client: &Client) -> Result<Held, Error> {
+    let begun = Instant::now();
+    loop {
+        let left = args.wait.map(|wait| wait.saturating_sub(begun.elapsed()));
+        match Held::obtain(args, &job.keys, client, left).await {
+            Err(error) if is_absent(&error) && left.is_some_and(|left| left > TRY_AGAIN) => {
+                Timer::after(TRY_AGAIN).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
+/// Whether a server that starts later could be what is asked for.
+fn is_absent(error: &Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    let ErrorKind::Unreachable(error) = error.kind() else {
+        return false;
+    };
+    let no_descriptors = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+    let is_wrong = [
+        Kind::InvalidData,
+        Kind::InvalidInput,
+        Kind::PermissionDenied,
+    ];
+    !is_wrong.contains(&error.kind()) && !no_descriptors.contains(&error.raw_os_error())
+}
+
+/// Whether this program can start itself once more, as the command needs.
+///
+/// # Errors
+/// It cannot; a sentence for a person.
+fn check_program() -> Result<(), String> {
+    let problem = |error| {
+        format!(
+            "{}: {error}; `latchd lock` needs /proc to start the command",
+            helper::PROGRAM
+        )
+    };
+    if cfg!(target_os = "linux") {
+        std::fs::metadata(helper::PROGRAM).map_err(problem)?;
+    }
+    Ok(())
 }
 
 async fn next(signals: &mut Signals) -> Signal {

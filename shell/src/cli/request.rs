@@ -376,7 +376,7 @@ fn answer(words: &[&[u8]]) -> Answer {
             b"get" | b"gets" | b"gat" | b"gats" | b"keys" | b"lock" | b"unlock",
             ..,
         ] => false,
-        words => words.len() > 1 && words.last() == Some(&&b"noreply"[..]),
+        words => words.last() == Some(&&b"noreply"[..]),
     };
     match words {
         _ if is_quiet => Answer::Quiet,
@@ -434,6 +434,7 @@ mod tests {
             ),
             ("get a  b", "get a b\r\n"),
             ("md k q", "md k q\r\nversion\r\n"),
+            ("noreply", "noreply\r\nversion\r\n"),
         ] {
             assert_eq!(sent(line(typed)), expected, "{typed}");
         }

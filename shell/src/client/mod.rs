@@ -64,6 +64,7 @@ mod drive;
 mod driver;
 mod endpoint;
 mod error;
+mod event_loop;
 mod fenced;
 mod hub;
 mod link;

@@ -16,7 +16,7 @@ use super::error::{ComputeError, Error, ErrorKind};
 use super::lock::Lock;
 use super::options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
 use super::pool::Pool;
-use super::{clock, compute};
+use super::{clock, compute, event_loop};
 use crate::client::compute::Value;
 
 /// A server to ask. Cloning it is cheap, and clones share their idle connections.
@@ -52,8 +52,9 @@ impl Client {
     ///
     /// # Errors
     /// [`ErrorKind::Address`] if the address makes no sense; [`ErrorKind::Tls`] if TLS cannot be spoken as the
-    /// options say.
+    /// options say; [`ErrorKind::Unreachable`] if there are no descriptors left for an event loop.
     pub fn new(address: &str, options: ClientOptions) -> Result<Self, Error> {
+        event_loop::check().map_err(ErrorKind::Unreachable)?;
         let endpoint = Endpoint::parse(address)
             .map_err(|problem| ErrorKind::Address(format!("{address}: {problem}").into()))?;
         let name = Arc::clone(endpoint.name());

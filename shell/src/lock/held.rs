@@ -33,22 +33,22 @@ pub(super) enum Held {
 pub(super) struct Losses(Vec<Pin<Box<dyn Future<Output = Option<Loss>>>>>);
 
 impl Held {
-    /// Obtains all locks, or none.
+    /// Obtains all locks, or none, within `wait`. The keys are in the order of their bytes.
     ///
     /// # Errors
     /// The client's, of the first key that is not to be had.
-    pub(super) async fn obtain(args: &LockArgs, client: &Client) -> Result<Self, Error> {
+    pub(super) async fn obtain(
+        args: &LockArgs,
+        keys: &[Vec<u8>],
+        client: &Client,
+        wait: Option<Duration>,
+    ) -> Result<Self, Error> {
         let retry = if args.nonblock {
             Retry::none()
         } else {
             Retry::exponential(Duration::from_millis(10), Duration::from_millis(500)).with_jitter()
         };
-        let deadline = if args.nonblock {
-            Some(NONBLOCK)
-        } else {
-            args.wait
-        };
-        let keys: Vec<&[u8]> = args.keys.iter().map(|key| key.as_bytes()).collect();
+        let deadline = if args.nonblock { Some(NONBLOCK) } else { wait };
         let note = args.metadata.as_deref().map(OsStrExt::as_bytes);
         if let Some(ttl) = args.ttl {
             let options = LockOptions::new()
@@ -72,13 +72,11 @@ impl Held {
     /// wait for each other in a ring.
     async fn obtain_bound(
         client: &Client,
-        mut keys: Vec<&[u8]>,
+        keys: &[Vec<u8>],
         note: Option<&[u8]>,
         options: BoundOptions,
         deadline: Option<Duration>,
     ) -> Result<Self, Error> {
-        keys.sort_unstable();
-        keys.dedup();
         let exptime = Exptime::In {
             seconds: ITEM_TTL_S,
         };

@@ -22,6 +22,7 @@ use rustix::process::{
 
 use super::held::Held;
 use super::inherited;
+use super::keys::Job;
 use super::terminal::Terminal;
 use super::{EXIT_FAILED, EXIT_SIGNALLED, LockArgs, failed, signalled};
 
@@ -30,12 +31,22 @@ const EXIT_NOT_STARTED: u8 = 126;
 /// What we exit with when there is no such command.
 const EXIT_NOT_FOUND: u8 = 127;
 
+/// This very program, on Linux.
+pub(super) const PROGRAM: &str = "/proc/self/exe";
+
 const COMMAND: &str = "__command";
 const GUARD: &str = "__guard";
 const DIE: &str = "__die";
 
 /// In place of a parent's number: it may outlive us.
 const NOBODY: i32 = 0;
+
+/// All keys, and the numbers of their grants, one a line.
+const KEYS: &str = "LATCHD_LOCK_KEYS";
+const NUMBERS: &str = "LATCHD_LOCK_NUMBERS";
+
+/// The longest list that is put into a variable, in bytes. Source: execve(2), 128 KiB with the name and a zero byte.
+const LIST_BYTES_MAX: usize = 127 << 10;
 
 /// The command waits, stopped, until this process can see its end.
 const HOLD: &str = "hold";
@@ -77,7 +88,7 @@ impl Started {
 /// # Errors
 /// The system's, if there can be no more processes. That there is no such command, or that it cannot
 /// be started, is said by its process and its exit code.
-pub(super) fn start(args: &LockArgs, held: &Held, on_hold: bool) -> io::Result<Started> {
+pub(super) fn start(args: &LockArgs, job: &Job, held: &Held, on_hold: bool) -> io::Result<Started> {
     let guard = if args.inherit { None } else { Some(guard()?) };
     let parent = if args.inherit {
         NOBODY
@@ -92,12 +103,24 @@ pub(super) fn start(args: &LockArgs, held: &Held, on_hold: bool) -> io::Result<S
     command
         .arg(parent.to_string())
         .arg(if on_hold { HOLD } else { GO })
-        .args(&args.command)
+        .args(&job.command)
         .env("LATCHD_LOCK_KEY", OsStr::from_bytes(first_key))
         .env("LATCHD_LOCK_NUMBER", first_number)
-        .env("LATCHD_LOCK_KEYS", OsStr::from_bytes(&keys.join(&b'\n')))
-        .env("LATCHD_LOCK_NUMBERS", numbers.join("\n"))
         .process_group(0);
+    let keys_list = keys.join(&b'\n');
+    let numbers_list = numbers.join("\n");
+    let is_plain = !keys.iter().any(|key| key.contains(&b'\n'));
+    if is_plain && keys_list.len().max(numbers_list.len()) <= LIST_BYTES_MAX {
+        command
+            .env(KEYS, OsStr::from_bytes(&keys_list))
+            .env(NUMBERS, numbers_list);
+    } else {
+        eprintln!(
+            "latchd: {KEYS} and {NUMBERS} are left out: a key has a line end, or they are too long"
+        );
+        // Those of a lock around this one.
+        command.env_remove(KEYS).env_remove(NUMBERS);
+    }
     let child = command.spawn()?;
     let pid = pid_of(child.id())?;
     if on_hold {
@@ -150,7 +173,7 @@ fn guard() -> io::Result<ChildStdin> {
 /// This very program, also if its file has been replaced since.
 fn this_program(what: &str) -> Command {
     let path = if cfg!(target_os = "linux") {
-        Ok("/proc/self/exe".into())
+        Ok(PROGRAM.into())
     } else {
         env::current_exe()
     };

@@ -109,6 +109,14 @@ fn what_is_wrong_is_said_with_the_servers_name() {
         let (code, _, complaint) = one(&server, &["incr", "k", "many"]);
         assert_eq!(code, Some(2));
         assert!(complaint.contains(&address) && complaint.contains("numeric delta"));
+        // It may be answered by nothing.
+        assert_ne!(one(&server, &["noreply"]).0, Some(69));
+        // The server can also be named in the environment.
+        let mut named = Command::new(env!("CARGO_BIN_EXE_latchd"));
+        let named = named
+            .args(["cli", "version"])
+            .env("LATCHD_SERVER", &address);
+        assert_eq!(told(&named.output().unwrap()).0, Some(0));
         // Nothing is sent of this.
         let (code, said, complaint) = one(&server, &["get", "k\r\nflush_all"]);
         assert_eq!((code, said.as_str()), (Some(2), ""));

@@ -1,6 +1,8 @@
 //! `latchd lock`: exit codes, what the command sees, signals, and the death of either side.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -300,16 +302,102 @@ fn several_keys_are_had_all_or_none() {
 }
 
 #[test]
-fn a_key_is_bytes() {
+fn keys_are_any_bytes_and_taken_once() {
     let server = Started::latchd();
-    let key = std::ffi::OsStr::from_bytes(b"caf\xe9");
-    let said = lock(&server, &[])
-        .arg(key)
-        .args(["--", "sh", "-c", "printf %s \"$LATCHD_LOCK_KEY\""])
-        .output()
-        .unwrap();
-    assert!(said.status.success());
-    assert_eq!(said.stdout, b"caf\xe9");
+    let path = std::env::temp_dir().join(format!("latchd-{}-keys", std::process::id()));
+    let from = path.to_str().unwrap();
+    let said = |way: &[&str], arguments: &[&[u8]], listed: &[u8]| {
+        std::fs::write(&path, listed).unwrap();
+        let script = "printf '<%s>' \"${LATCHD_LOCK_KEYS-unset}\"";
+        let mut command = lock(&server, way);
+        command.args(arguments.iter().map(|argument| OsStr::from_bytes(argument)));
+        command.args(["--", "sh", "-c", script]);
+        // Those of a lock around it are no keys of this one.
+        let output = command.env("LATCHD_LOCK_KEYS", "outer").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (output.stdout, String::from_utf8(output.stderr).unwrap())
+    };
+    for way in ways(&server) {
+        for (arguments, listed, expected) in [
+            (&[&b"caf\xe9"[..]][..], &b""[..], &b"<caf\xe9>"[..]),
+            (&[b"b c", b"a\t", b"b c", b"\x01"], b"", b"<\x01\na\t\nb c>"),
+            (&[b"--", b"-x", b"--y"], b"", b"<--y\n-x>"),
+            (
+                &[b"--keys-from", from.as_bytes(), b"a"],
+                b"-z\na\n",
+                b"<-z\na>",
+            ),
+        ] {
+            assert_eq!(said(&way, arguments, listed).0, expected);
+        }
+        let (keys, complaint) = said(&way, &[b"a\nb"], b"");
+        assert_eq!(keys, b"<unset>");
+        assert!(complaint.contains("left out"), "{complaint}");
+    }
+    // More than a variable can hold.
+    let many: Vec<_> = (100..700)
+        .map(|number| number.to_string().repeat(80))
+        .collect();
+    let many = many.join("\n");
+    let (keys, complaint) = said(&["--ttl", "9", "--keys-from", from], &[], many.as_bytes());
+    assert_eq!(keys, b"<unset>");
+    assert!(complaint.contains("left out"), "{complaint}");
+    for (listed, says) in [(&b"a\n\nb"[..], "line 2 is empty"), (b"a\0b", "zero byte")] {
+        std::fs::write(&path, listed).unwrap();
+        let refused = output(&server, &["--keys-from", from, "--", "true"]);
+        assert_eq!(refused.status.code(), Some(125));
+        assert!(String::from_utf8(refused.stderr).unwrap().contains(says));
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn what_the_system_lacks_is_said_before_the_lock_is_taken() {
+    let run = |shell: &mut Command, script: &str| {
+        let command = shell
+            .args(["-c", script])
+            .env("LATCHD_SERVER", "127.0.0.1:1");
+        let output = command.output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let latchd = env!("CARGO_BIN_EXE_latchd");
+    for (task, expected) in [("lock k -- true", 125), ("cli mn", 2)] {
+        let script = format!("ulimit -n 6; exec {latchd} {task}");
+        let (code, said) = run(&mut Command::new("sh"), &script);
+        assert_eq!(code, Some(expected), "{said}");
+        assert!(said.contains("raise the limit"), "{said}");
+    }
+    let mut namespace = Command::new("unshare");
+    namespace.args(["--user", "--map-root-user", "--mount", "sh"]);
+    let script = format!("mount -t tmpfs none /proc || exit 3; exec {latchd} lock k -- true");
+    let (code, said) = run(&mut namespace, &script);
+    if said.contains("unshare:") || code == Some(3) {
+        return eprintln!("not tried, for lack of namespaces: {said}");
+    }
+    assert_eq!(code, Some(125));
+    assert!(said.contains("needs /proc"), "{said}");
+}
+
+#[test]
+fn a_server_that_is_down_is_waited_for() {
+    for way in [&[][..], &["--ttl", "5"]] {
+        let down = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = down.local_addr().unwrap();
+        let mut waiting = Command::new(env!("CARGO_BIN_EXE_latchd"))
+            .args(["lock", "-s", &address.to_string(), "-w", "60"])
+            .args(way)
+            .args(["k", "--", "true"])
+            .spawn()
+            .unwrap();
+        // It has asked, and is not answered.
+        drop(down.accept().unwrap());
+        drop(down);
+        let _server = Started::latchd_at(address.port());
+        assert!(waiting.wait().unwrap().success());
+    }
 }
 
 #[test]
@@ -361,7 +449,7 @@ fn a_server_that_hangs_or_is_full_is_not_somebody_else() {
     let full = Started::latchd_with(0, |config| config.connections_max = 1);
     let _first = std::net::TcpStream::connect(full.address()).unwrap();
     assert!(full.ask("", "\r\n").contains("Too many"));
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap().to_string();
     for way in [&[][..], &["--ttl", "5"]] {
         let full = output(&full, &with(way, &["-n", "k", "--", "true"]));
@@ -393,10 +481,11 @@ fn what_cannot_be_is_said_in_a_line() {
     for (arguments, expected) in [
         (&["--ttl", "0.005", "k", "--", "true"][..], 125),
         (&["--ttl", "0.5", "k", "l", "--", "true"], 125),
-        (&["a b", "--", "true"], 125),
         // As timeout(1): 2 may be the command's.
         (&["k"], 125),
         (&["--", "true"], 125),
+        (&["--", "k", "--"], 125),
+        (&["--keys-from", "/no/such/file", "--", "true"], 125),
         (&["-n", "-w", "1", "k", "--", "true"], 125),
         (&["-w", "x", "k", "--", "true"], 125),
         (&["--no-such-flag", "k", "--", "true"], 125),
