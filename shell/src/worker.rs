@@ -508,9 +508,8 @@ impl Worker {
             return;
         };
         let oldest_ms = self.now.as_millis().saturating_sub(millis(timeout));
-        let is_silent = |client: &ClientConn| {
-            client.may_ask() && client.last_active().as_millis() < oldest_ms
-        };
+        let is_silent =
+            |client: &ClientConn| client.may_ask() && client.last_active().as_millis() < oldest_ms;
         for slot in self.slots(is_silent) {
             if !self.clients[slot].holds(self.now, &*self.shared) {
                 self.end(slot, &End::Idle);

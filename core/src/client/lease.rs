@@ -42,7 +42,9 @@ use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::after;
 use super::retry::Retries;
 use super::session::{AnyRequest, AnyResponse, Flags};
-use super::terms::{LEASE_ITEM, OnDisconnect, RECONNECT, Terms, TermsError, check_ttl, exptime_for};
+use super::terms::{
+    LEASE_ITEM, OnDisconnect, RECONNECT, Terms, TermsError, check_ttl, exptime_for,
+};
 use super::token::{Token, TokenValue};
 use crate::item::Cas;
 use crate::key::Key;

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use latchd_core::Instant;
-use latchd_core::fence::Fence;
 use latchd_core::client::{Bound, Failure, LeaseNews, Leases, Loss, Token, TokenValue};
+use latchd_core::fence::Fence;
 use smol::Timer;
 use smol::channel::{Receiver, Sender, bounded};
 use smol::future::FutureExt;

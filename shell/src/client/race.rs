@@ -122,11 +122,7 @@ mod tests {
                 }
             }
         };
-        let won = block_on(race(
-            vec![0, 1, 2, 3],
-            Duration::from_millis(200),
-            connect,
-        ));
+        let won = block_on(race(vec![0, 1, 2, 3], Duration::from_millis(200), connect));
         assert_eq!(won.ok(), Some(2));
         assert_eq!(*tried.borrow(), [0, 1, 2]);
         let refused = block_on(race(vec![1, 1], HEAD_START, connect));
@@ -141,7 +137,13 @@ mod tests {
             texts.iter().map(|text| text.parse().unwrap()).collect()
         };
         assert_eq!(
-            in_turn(addresses(&["[::1]:1", "[::2]:1", "1.0.0.1:1", "1.0.0.2:1", "[::3]:1"])),
+            in_turn(addresses(&[
+                "[::1]:1",
+                "[::2]:1",
+                "1.0.0.1:1",
+                "1.0.0.2:1",
+                "[::3]:1"
+            ])),
             addresses(&["[::1]:1", "1.0.0.1:1", "[::2]:1", "1.0.0.2:1", "[::3]:1"])
         );
     }

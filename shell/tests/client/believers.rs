@@ -198,7 +198,11 @@ impl Holders {
     fn change(&self, client: &Client, number: u64, is_over: bool) {
         let is_over = is_over || self.highest.load(Ordering::SeqCst) > number;
         let value = number.to_string();
-        match block_on(client.in_grant(Fence::new(number).unwrap()).set("k", value, Exptime::Never)) {
+        match block_on(
+            client
+                .in_grant(Fence::new(number).unwrap())
+                .set("k", value, Exptime::Never),
+        ) {
             Ok(outcome) => {
                 assert_eq!(outcome, Outcome::Done);
                 assert!(!is_over, "{number} was over, and changed something");

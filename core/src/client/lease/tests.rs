@@ -87,7 +87,10 @@ fn an_answer_that_comes_too_late_is_renewed_before_it_is_believed() {
     step(&mut lease, 0);
     say(&mut lease, 3_000, "HD c7\r\n");
     assert!(!lease.is_held(at(3_000)));
-    assert_eq!(step(&mut lease, 3_000), "ms k 2 C7 F1818583411 T5 c\r\nme\r\n");
+    assert_eq!(
+        step(&mut lease, 3_000),
+        "ms k 2 C7 F1818583411 T5 c\r\nme\r\n"
+    );
     say(&mut lease, 3_001, "HD c8\r\n");
     assert_eq!(step(&mut lease, 3_001), "Tell(Obtained)");
     assert!(lease.is_held(at(5_999)) && !lease.is_held(at(6_000)));
@@ -179,7 +182,10 @@ fn an_own_token_takes_over_what_shows_it_whole() {
 fn a_refresh_counts_from_when_it_was_sent() {
     let mut lease = held(terms());
     lease.refresh(at(1_000), Duration::from_secs(10)).unwrap();
-    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 F1818583411 T12 c\r\nme\r\n");
+    assert_eq!(
+        step(&mut lease, 1_000),
+        "ms k 2 C7 F1818583411 T12 c\r\nme\r\n"
+    );
     say(&mut lease, 1_900, "HD c8\r\n");
     assert_eq!(step(&mut lease, 1_900), "Tell(Refreshed)");
     assert!(lease.is_held(at(10_999)) && !lease.is_held(at(11_000)));
@@ -196,7 +202,10 @@ fn a_refresh_for_less_is_believed_from_its_sending_on() {
         .with_first_ttl(),
     );
     lease.refresh(at(1_000), Duration::from_secs(1)).unwrap();
-    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 F1818583411 T3 c\r\nme\r\n");
+    assert_eq!(
+        step(&mut lease, 1_000),
+        "ms k 2 C7 F1818583411 T3 c\r\nme\r\n"
+    );
     assert!(lease.is_held(at(1_999)) && !lease.is_held(at(2_000)));
     assert_eq!(step(&mut lease, 2_000), "Tell(Lost(Expired))");
     // The answer comes, and it brings nothing back.
@@ -234,12 +243,18 @@ fn a_refresh_that_meets_a_renewal_under_way_is_sent_again() {
         watchdog: true,
         ..terms()
     });
-    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 F1818583411 T5 c\r\nme\r\n");
+    assert_eq!(
+        step(&mut lease, 1_000),
+        "ms k 2 C7 F1818583411 T5 c\r\nme\r\n"
+    );
     lease.refresh(at(1_001), Duration::from_secs(60)).unwrap();
     say(&mut lease, 1_002, "HD c8\r\n");
     // The answer was for 3 s, and must not be taken for 60.
     assert!(!lease.is_held(at(4_000)));
-    assert_eq!(step(&mut lease, 1_002), "ms k 2 C8 F1818583411 T62 c\r\nme\r\n");
+    assert_eq!(
+        step(&mut lease, 1_002),
+        "ms k 2 C8 F1818583411 T62 c\r\nme\r\n"
+    );
     say(&mut lease, 1_003, "HD c9\r\n");
     assert_eq!(step(&mut lease, 1_003), "Tell(Refreshed)");
 }
@@ -368,10 +383,16 @@ fn the_watchdog_renews_at_a_third_and_stops_at_its_cap() {
         ..terms()
     });
     assert_eq!(step(&mut lease, 10), "wait 1000");
-    assert_eq!(step(&mut lease, 1_000), "ms k 2 C7 F1818583411 T5 c\r\nme\r\n");
+    assert_eq!(
+        step(&mut lease, 1_000),
+        "ms k 2 C7 F1818583411 T5 c\r\nme\r\n"
+    );
     say(&mut lease, 1_001, "HD c8\r\n");
     assert_eq!(step(&mut lease, 1_001), "wait 2000");
-    assert_eq!(step(&mut lease, 2_000), "ms k 2 C8 F1818583411 T5 c\r\nme\r\n");
+    assert_eq!(
+        step(&mut lease, 2_000),
+        "ms k 2 C8 F1818583411 T5 c\r\nme\r\n"
+    );
     say(&mut lease, 2_001, "HD c9\r\n");
     assert!(lease.is_held(at(3_499)));
     assert_eq!(step(&mut lease, 3_500), "Tell(Lost(HeldTooLong))");
@@ -540,7 +561,10 @@ fn a_renewal_over_a_new_connection_waits_until_the_question_is_answered() {
     assert_eq!(step(&mut lease, 101), "wait 401");
     assert_eq!(step(&mut lease, 401), "mg k v c t\r\n");
     say(&mut lease, 402, MINE);
-    assert_eq!(step(&mut lease, 402), "ms k 2 C9 F1818583411 T5 c\r\nme\r\n");
+    assert_eq!(
+        step(&mut lease, 402),
+        "ms k 2 C9 F1818583411 T5 c\r\nme\r\n"
+    );
 }
 
 #[test]

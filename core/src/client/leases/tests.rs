@@ -68,7 +68,11 @@ fn all_are_obtained_in_order_and_given_back_in_reverse() {
     both.obtain(at(0));
     assert_eq!(
         play(&mut both, 0, |_| "HD c5\r\n"),
-        ["ms a 2 ME F1818583411 T5 c", "ms b 2 ME F1818583411 T5 c", "Obtained"]
+        [
+            "ms a 2 ME F1818583411 T5 c",
+            "ms b 2 ME F1818583411 T5 c",
+            "Obtained"
+        ]
     );
     assert!(both.is_held(at(0)));
     both.release(at(1));
@@ -149,7 +153,11 @@ fn a_refresh_is_one_of_all_and_a_loss_of_one_is_a_loss_of_all() {
     both.refresh(at(1_000), Duration::from_secs(10)).unwrap();
     assert_eq!(
         play(&mut both, 1_000, |_| "HD c6\r\n"),
-        ["ms a 2 C5 F1818583411 T12 c", "ms b 2 C5 F1818583411 T12 c", "Refreshed"]
+        [
+            "ms a 2 C5 F1818583411 T12 c",
+            "ms b 2 C5 F1818583411 T12 c",
+            "Refreshed"
+        ]
     );
     assert_eq!(both.deadline(), Some(at(11_000)));
     both.refresh(at(2_000), Duration::from_secs(10)).unwrap();
@@ -276,7 +284,12 @@ fn what_one_does_not_answer_well_is_undone_for_all() {
     both.refresh(at(1), Duration::from_secs(9)).unwrap();
     assert_eq!(
         play(&mut both, 1, busy),
-        ["ms a 2 C7 F1818583411 T11 c", "mg a v c t", "ms b 2 C7 F1818583411 T11 c", undone]
+        [
+            "ms a 2 C7 F1818583411 T11 c",
+            "mg a v c t",
+            "ms b 2 C7 F1818583411 T11 c",
+            undone
+        ]
     );
     both.measure(at(1));
     assert_eq!(
@@ -286,7 +299,14 @@ fn what_one_does_not_answer_well_is_undone_for_all() {
     // What was undone once is not undone for ever.
     both.refresh(at(1), Duration::from_secs(9)).unwrap();
     let done = play(&mut both, 1, |_| "HD c8\r\n");
-    assert_eq!(done, ["ms a 2 C7 F1818583411 T11 c", "ms b 2 C8 F1818583411 T11 c", "Refreshed"]);
+    assert_eq!(
+        done,
+        [
+            "ms a 2 C7 F1818583411 T11 c",
+            "ms b 2 C8 F1818583411 T11 c",
+            "Refreshed"
+        ]
+    );
 }
 
 #[test]

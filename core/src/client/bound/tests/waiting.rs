@@ -22,7 +22,10 @@ const HELD: &str = "LK h7 a0 n0\r\n";
 #[test]
 fn a_free_lock_is_had_with_its_fence_and_leaves_nothing() {
     let mut bound = asked(patient());
-    assert_eq!(play(&mut bound, 0, &["HD F77\r\n"]), ["ml k F f", "Obtained"]);
+    assert_eq!(
+        play(&mut bound, 0, &["HD F77\r\n"]),
+        ["ml k F f", "Obtained"]
+    );
     assert_eq!(bound.number(), Some(77));
     assert_eq!(bound.words(), LockWords::Waits);
     bound.release();
@@ -36,7 +39,10 @@ fn a_number_costs_no_request_of_its_own() {
         mark: Mark::Number,
         ..patient()
     });
-    assert_eq!(play(&mut bound, 0, &["HD F77\r\n"]), ["ml k F f", "Obtained"]);
+    assert_eq!(
+        play(&mut bound, 0, &["HD F77\r\n"]),
+        ["ml k F f", "Obtained"]
+    );
     assert_eq!(bound.number(), Some(77));
 }
 
@@ -84,7 +90,10 @@ fn granted() -> AnyResponse<'static> {
 #[test]
 fn without_a_deadline_it_is_waited_for_an_hour_at_a_time() {
     let mut bound = asked(patient());
-    assert_eq!(play(&mut bound, 0, &[HELD]), ["ml k F f", "ml k F f w3600000"]);
+    assert_eq!(
+        play(&mut bound, 0, &[HELD]),
+        ["ml k F f", "ml k F f w3600000"]
+    );
     let hour = 3_600_000;
     assert_eq!(play(&mut bound, hour + 4_999, &[]), [""; 0]);
     let mut silent = bound.clone();
@@ -274,7 +283,10 @@ fn who_waits_on_a_server_that_restarts_waits_anew() {
     assert!(matches!(bound.poll(at(400)), Action::Connect { .. }));
     let mut gone = bound.clone();
     bound.connected(at(450));
-    assert_eq!(play(&mut bound, 450, &[HELD]), ["ml k F f", "ml k F f w550"]);
+    assert_eq!(
+        play(&mut bound, 450, &[HELD]),
+        ["ml k F f", "ml k F f w550"]
+    );
     bound.reply(at(600), &granted());
     assert_eq!(play(&mut bound, 600, &[]), ["Obtained"]);
     assert_eq!(play(&mut gone, 1_100, &[]), ["Failed(Disconnected)"]);

@@ -102,7 +102,10 @@ fn a_renewal_that_a_disconnect_broke_off_is_done_behind_the_question() {
     assert_eq!(step(&mut lease, 1_002), ASK);
     say(&mut lease, 1_003, MINE);
     assert_eq!(step(&mut lease, 1_003), "Tell(Lasts(4s))");
-    assert_eq!(step(&mut lease, 1_003), "ms k 2 C9 F1818583411 T5 c\r\nme\r\n");
+    assert_eq!(
+        step(&mut lease, 1_003),
+        "ms k 2 C9 F1818583411 T5 c\r\nme\r\n"
+    );
 }
 
 #[test]
