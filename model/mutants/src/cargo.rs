@@ -56,16 +56,24 @@ pub(crate) fn messages(output: &Output) -> Result<impl Iterator<Item = Message>,
     Ok(messages.into_iter())
 }
 
+/// The first error of the compiler, as it would have been printed; all that cargo said if the compiler had none.
+///
+/// # Errors
+/// Cargo was not asked for messages in JSON.
+pub(crate) fn first_error(output: &Output) -> Result<String, String> {
+    let error = messages(output)?.find_map(Message::error);
+    let rendered = error.and_then(|error| error.rendered);
+    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok(rendered.unwrap_or_else(said).trim_end().to_owned())
+}
+
 /// The program of this name that cargo has built.
 ///
 /// # Errors
-/// It has built none: what it said of that.
+/// It has built none: the first error.
 pub(crate) fn program(output: &Output, name: &str) -> Result<PathBuf, String> {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if !output.status.success() {
-        let errors = messages(output)?.filter_map(Message::error);
-        let errors: Vec<_> = errors.filter_map(|error| error.rendered).collect();
-        return Err(errors.concat() + &said);
+        return Err(first_error(output)?);
     }
     let mut built = messages(output)?.filter_map(|message| {
         let is_it = message.target.is_some_and(|target| target.name == name);
@@ -73,5 +81,5 @@ pub(crate) fn program(output: &Output, name: &str) -> Result<PathBuf, String> {
     });
     built
         .next()
-        .ok_or(format!("cargo has built no program {name}: {said}"))
+        .ok_or_else(|| format!("cargo has built no program {name}"))
 }

@@ -8,16 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{fs, io};
 
-/// What is built: what ships, in a manner that is quick to build again.
-const PROFILE: [&str; 6] = [
-    "inherits='release'",
-    "opt-level=1",
-    "lto='off'",
-    "codegen-units=16",
-    "debug=0",
-    "incremental=true",
-];
-
 /// A copy of the checkout, and a folder to build it in.
 #[derive(Debug)]
 pub(crate) struct Copy {
@@ -26,12 +16,12 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Copies all that git knows of the checkout at `root`, or would take in, into `folder`. What is
-    /// there from the last time is brought up to date.
+    /// Copies all that git knows of the checkout at `root`, or would take in, into `folder`, where `build` is the folder of
+    /// what is compiled. What is there from the last time is brought up to date.
     ///
     /// # Errors
     /// Files cannot be listed, read or written.
-    pub(crate) fn of(root: &Path, folder: &Path) -> Result<Self, String> {
+    pub(crate) fn of(root: &Path, folder: &Path, build: PathBuf) -> Result<Self, String> {
         let listing = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others"])
             .arg("--exclude-standard")
@@ -46,7 +36,7 @@ impl Copy {
             .collect();
         let copy = Self {
             tree: folder.join("tree"),
-            build: folder.join("build"),
+            build,
         };
         fs::create_dir_all(&copy.tree)
             .and_then(|()| copy.remove_others(&copy.tree, &names))
@@ -84,10 +74,10 @@ impl Copy {
         self.tree.join(name)
     }
 
-    /// Applies patches, does something with what comes of them, and takes them back.
+    /// Applies patches, does something with the result, and takes them back.
     ///
     /// # Errors
-    /// One of them does not apply as it is, and none is; or what is done fails.
+    /// One of them does not apply: then none is planted. Or the action fails.
     pub(crate) fn with<T>(
         &self,
         patches: &[&Path],
@@ -97,6 +87,22 @@ impl Copy {
         let outcome = act();
         self.apply(&["--reverse"], patches)?;
         outcome
+    }
+
+    /// Applies one patch to the copy as it is now.
+    ///
+    /// # Errors
+    /// It does not apply: then nothing is changed.
+    pub(crate) fn plant(&self, patch: &Path) -> Result<(), String> {
+        self.apply(&[], &[patch])
+    }
+
+    /// Undoes [`Copy::plant`]. Of several patches the last is taken back first.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub(crate) fn take_back(&self, patch: &Path) -> Result<(), String> {
+        self.apply(&["--reverse"], &[patch])
     }
 
     fn apply(&self, options: &[&str], patches: &[&Path]) -> Result<(), String> {
@@ -114,31 +120,16 @@ impl Copy {
         succeeded("git apply", applied).map(drop)
     }
 
-    /// Has cargo build something in the copy.
-    ///
-    /// # Errors
-    /// It cannot be built.
-    pub(crate) fn build(&self, words: &str) -> Result<(), String> {
-        succeeded("cargo", self.cargo(words)).map(drop)
-    }
-
-    /// Has cargo do something in the copy.
-    ///
-    /// # Errors
-    /// There is no cargo.
-    pub(crate) fn cargo(&self, words: &str) -> io::Result<Output> {
-        let mut words = words.split_whitespace();
-        let settings = PROFILE.map(|setting| format!("--config=profile.mutants.{setting}"));
-        Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-            .args(words.next())
-            .args(["--quiet", "--profile=mutants"])
-            .args(settings)
-            .args(words)
+    /// The cargo command of these words, in the copy.
+    pub(crate) fn cargo(&self, words: &str) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        command
+            .args(words.split_whitespace())
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.build)
-            // It would have the last word over the profile's, and the core be built whole for each bug.
-            .env_remove("CARGO_INCREMENTAL")
-            .output()
+            // Each patch changes a few lines, and the rest need not be compiled again.
+            .env("CARGO_INCREMENTAL", "1");
+        command
     }
 }
 

@@ -1,169 +1,183 @@
-//! What looks for a bug: the model, and the layers of proof beside it, each a program built from the copy.
+//! The programs that look for a bug: the models, and the layers of proof beside them.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use crate::copy::Copy;
+use crate::mutant::Finder;
 use crate::program::{Program, Recipe};
 use crate::watch::{Until, Verdict, watch};
 
-/// A layer of proof beside the model.
+/// The unit tests of the core.
+pub(crate) const UNIT: Recipe = Recipe {
+    words: "test -p latchd-core --all-features --lib --no-run",
+    target: "latchd_core",
+    folder: "core",
+};
+/// The core and its stores beside what states their rules once more.
+pub(crate) const ORACLES: Recipe = Recipe {
+    words: "test -p latchd-harness --test oracles --no-run",
+    target: "oracles",
+    folder: "tests/harness",
+};
+/// The tests of all together.
+pub(crate) const SUITE: Recipe = Recipe {
+    words: "test -p latchd-tests --test suite --no-run",
+    target: "suite",
+    folder: "tests",
+};
+/// Many clients on a network that does its worst.
+pub(crate) const SIMULATE: Recipe = Recipe {
+    words: "build -p latchd-tests --bin simulate",
+    target: "simulate",
+    folder: "tests",
+};
+/// The threads of the server, one order of events after the other.
+const SCHEDULED: Recipe = Recipe {
+    words: "test -p latchd --no-default-features --features server,scheduled --lib --no-run",
+    target: "latchd",
+    folder: "shell",
+};
+const MODELS: Recipe = Recipe {
+    words: "build -p latchd-model",
+    target: "latchd-model",
+    folder: "",
+};
+
+/// A layer of proof beside the models.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Layer {
-    /// The unit tests of the core.
+    /// The unit tests of the core, its store's course among them.
     Unit,
-    /// The transcripts, played against the core in memory.
-    Transcripts,
     /// Random sequences, compared with the oracle.
     Properties,
-    /// Many clients on a network that does its worst.
-    Simulation,
     /// Stores beside lists of what should be in them.
     Stores,
+    /// Many clients on a network that does its worst.
+    Simulation,
     /// The threads of the server, one order of events after the other.
     Scheduler,
 }
 
 impl Layer {
-    /// Those that are asked beside the model, the fastest first.
-    pub(crate) const BESIDE: [Self; 4] = [
-        Self::Unit,
-        Self::Transcripts,
-        Self::Properties,
-        Self::Simulation,
-    ];
+    /// Its name, how it is built, and the words that it is asked with. It fails if something is wrong.
+    const fn way(self) -> (&'static str, Recipe, &'static [&'static str]) {
+        match self {
+            Self::Unit => ("unit", UNIT, &[]),
+            Self::Properties => ("properties", ORACLES, &["properties::"]),
+            Self::Stores => ("stores", ORACLES, &["stores::"]),
+            Self::Simulation => {
+                let words = &["--seeds", "16", "--events", "3200000"];
+                ("simulation", SIMULATE, words)
+            }
+            Self::Scheduler => ("scheduler", SCHEDULED, &["scheduled::"]),
+        }
+    }
 
     /// Its name.
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Unit => "unit",
-            Self::Transcripts => "transcripts",
-            Self::Properties => "properties",
-            Self::Simulation => "simulation",
-            Self::Stores => "stores",
-            Self::Scheduler => "scheduler",
-        }
+        self.way().0
     }
 
     /// The layer with this name; `None` if there is none.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let others = [Self::Stores, Self::Scheduler];
-        let mut all = Self::BESIDE.into_iter().chain(others);
+        use Layer::{Properties, Scheduler, Simulation, Stores, Unit};
+        let mut all = [Unit, Properties, Stores, Simulation, Scheduler].into_iter();
         all.find(|layer| layer.name() == name)
     }
-
-    /// How it is built, and the words that it is asked with. It fails if something is wrong.
-    const fn way(self) -> (Recipe, &'static [&'static str]) {
-        const SUITE: Recipe = Recipe {
-            words: "test -p latchd-tests --test suite --no-run",
-            target: "suite",
-            folder: "tests",
-        };
-        const ORACLES: Recipe = Recipe {
-            words: "test -p latchd-harness --test oracles --no-run",
-            target: "oracles",
-            folder: "tests/harness",
-        };
-        match self {
-            Self::Unit => (
-                Recipe {
-                    words: "test -p latchd-core --all-features --lib --no-run",
-                    target: "latchd_core",
-                    folder: "core",
-                },
-                &[],
-            ),
-            Self::Transcripts => (SUITE, &["the_core_answers_as_the_transcripts_say"]),
-            Self::Properties => (ORACLES, &["properties::"]),
-            Self::Simulation => (
-                Recipe {
-                    words: "build -p latchd-tests --bin simulate",
-                    target: "simulate",
-                    folder: "",
-                },
-                &["--seeds", "16", "--events", "3200000"],
-            ),
-            Self::Stores => (ORACLES, &["stores::"]),
-            Self::Scheduler => (
-                Recipe {
-                    words: "test -p latchd --no-default-features --features server,scheduled --lib --no-run",
-                    target: "latchd",
-                    folder: "shell",
-                },
-                &["scheduled::"],
-            ),
-        }
-    }
-
-    /// Has it built from the copy, as it is now. What it will say goes to `log`.
-    ///
-    /// # Errors
-    /// It cannot be built.
-    pub(crate) fn build(self, copy: &Copy, log: PathBuf) -> Result<Asked, String> {
-        let program = Program::build(copy, &self.way().0, log.with_extension(""))?;
-        Ok(Asked {
-            layer: self,
-            program,
-            log,
-        })
-    }
 }
 
-/// A layer that was built.
-#[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) layer: Layer,
-    program: Program,
-    log: PathBuf,
-}
-
-impl Asked {
-    /// Whether it finds that something is wrong with what it was built from.
-    ///
-    /// # Errors
-    /// It cannot be run, or what it says not be written.
-    pub(crate) fn finds(&self, until: Until) -> Result<bool, String> {
-        let failed = |error| format!("{}: {error}", self.log.display());
-        let mut log = File::create(&self.log).map_err(failed)?;
-        let mut command = self.program.command(self.layer.way().1);
-        command.stderr(log.try_clone().map_err(failed)?);
-        let verdict = watch(&mut command, until, |line| {
-            log.write_all(&[line, b"\n"].concat())
-        })?;
-        Ok(verdict != Verdict::Passed)
-    }
-}
-
-/// What a model has found.
+/// What was found.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The length of the shortest way there.
-    pub(crate) steps: usize,
-    /// The invariant that does not hold at its end.
-    pub(crate) invariant: String,
+    /// The length of the shortest way there, if a model has found it.
+    pub(crate) steps: Option<usize>,
+    /// The invariant that does not hold at its end, or the test that fails, if that was said.
+    pub(crate) breaks: String,
     /// The way, as a transcript.
     pub(crate) transcript: String,
 }
 
-/// The models, built from the copy, as it is now.
-///
-/// # Errors
-/// They cannot be built.
-pub(crate) fn models(copy: &Copy, path: PathBuf) -> Result<Program, String> {
-    let recipe = Recipe {
-        words: "build -p latchd-model",
-        target: "latchd-model",
-        folder: "",
-    };
-    Program::build(copy, &recipe, path)
+/// A program that looks for bugs, built from the copy as it was then.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    program: Program,
+    finder: Finder,
+    log: PathBuf,
+}
+
+impl Asked {
+    /// Builds it from the copy. The output of a layer goes to `log`.
+    ///
+    /// # Errors
+    /// It cannot be built.
+    pub(crate) fn build(copy: &Copy, finder: Finder, log: PathBuf) -> Result<Self, String> {
+        let recipe = match finder {
+            Finder::Model { .. } => MODELS,
+            Finder::Layer(layer) => layer.way().1,
+        };
+        Ok(Self {
+            program: Program::build(copy, &recipe, log.with_extension(""))?,
+            finder,
+            log,
+        })
+    }
+
+    /// What it finds wrong with what it was built from; `None` if nothing is.
+    ///
+    /// # Errors
+    /// It cannot be run, or its output not be read or written.
+    pub(crate) fn finds(&self, until: Until) -> Result<Option<Found>, String> {
+        match &self.finder {
+            Finder::Model { name, .. } => search(&self.program, name, None),
+            Finder::Layer(layer) => self.run(*layer, until),
+        }
+    }
+
+    /// Says that something is found although no bug is planted.
+    ///
+    /// # Errors
+    /// It is so; or the program cannot be run.
+    pub(crate) fn must_find_nothing(&self) -> Result<(), String> {
+        let found = match &self.finder {
+            // What is found no nearer than the farthest bug is not taken for one.
+            Finder::Model { name, steps } => search(&self.program, name, Some(*steps))?,
+            Finder::Layer(layer) => self.run(*layer, Until::End)?,
+        };
+        let name = self.finder.name();
+        found.map_or(Ok(()), |found| {
+            let (breaks, log) = (found.breaks, self.log.display());
+            Err(format!("{name} fails without any bug: {breaks} ({log})"))
+        })
+    }
+
+    fn run(&self, layer: Layer, until: Until) -> Result<Option<Found>, String> {
+        let failed = |error| format!("{}: {error}", self.log.display());
+        let mut log = File::create(&self.log).map_err(failed)?;
+        let mut command = self.program.command(layer.way().2);
+        command.stderr(log.try_clone().map_err(failed)?);
+        let verdict = watch(&mut command, until, |line| {
+            log.write_all(&[line, b"\n"].concat())
+        })?;
+        let breaks = match verdict {
+            Verdict::Passed => return Ok(None),
+            Verdict::Failed(test) => test.unwrap_or_default(),
+            Verdict::Killed => "does not end".to_owned(),
+        };
+        Ok(Some(Found {
+            steps: None,
+            breaks,
+            transcript: String::new(),
+        }))
+    }
 }
 
 /// What a model finds wrong with what it was built from, within so many steps if that is said; `None` if nothing is.
 ///
 /// # Errors
 /// It cannot be run, or does not say what it should.
-pub(crate) fn search(
+fn search(
     models: &Program,
     model: &str,
     steps_max: Option<usize>,
@@ -173,7 +187,8 @@ pub(crate) fn search(
     if let Some(steps_max) = &steps_max {
         words.extend(["--steps", steps_max]);
     }
-    let output = models.run(&words)?;
+    let output = models.command(&words).output();
+    let output = output.map_err(|error| format!("latchd-model: {error}"))?;
     if output.status.success() {
         return Ok(None);
     }
@@ -185,8 +200,8 @@ pub(crate) fn search(
             .strip_prefix(": ")?
             .split_once(" steps break ")?;
         Some(Found {
-            steps: steps.parse().ok()?,
-            invariant: invariant.to_owned(),
+            steps: Some(steps.parse().ok()?),
+            breaks: invariant.to_owned(),
             transcript: transcript.to_owned(),
         })
     });

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use super::edit::{Blame, Number, Rendered};
 use super::list::Listed;
 use super::plant::planted;
 use crate::cargo::{self, Message, messages};
 use crate::copy::Copy;
+use crate::program::Recipe;
 
 /// What the core reads to know which mutant is switched on; the number of all of them comes at its end.
 const SWITCH: &str = include_str!("switch.rs.txt");
@@ -108,7 +109,7 @@ impl<'a> Switched<'a> {
         &self,
         rendered: &BTreeMap<&str, Rendered>,
     ) -> Result<BTreeSet<(Number, Left)>, String> {
-        let output = self.cargo(&["check", "--package=latchd-core", "--all-features"])?;
+        let output = self.cargo("check --package=latchd-core --all-features")?;
         if output.status.success() {
             return Ok(BTreeSet::new());
         }
@@ -157,21 +158,16 @@ impl<'a> Switched<'a> {
     ///
     /// # Errors
     /// It cannot be built.
-    pub(crate) fn program(&self, words: &[&str], name: &str) -> Result<PathBuf, String> {
-        cargo::program(&self.cargo(words)?, name)
+    pub(crate) fn program(&self, recipe: &Recipe) -> Result<PathBuf, String> {
+        cargo::program(&self.cargo(recipe.words)?, recipe.target)
     }
 
-    fn cargo(&self, words: &[&str]) -> Result<Output, String> {
-        Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-            .args(words)
+    fn cargo(&self, words: &str) -> Result<Output, String> {
+        let settings = ["test.debug=0", "dev.debug=0", "dev.opt-level=1"];
+        self.copy
+            .cargo(words)
             .args(["--quiet", "--message-format=json"])
-            .args([
-                "--config=profile.test.debug=0",
-                "--config=profile.dev.debug=0",
-            ])
-            .arg("--config=profile.dev.opt-level=1")
-            .current_dir(self.copy.path(""))
-            .env("CARGO_TARGET_DIR", self.copy.path("../build"))
+            .args(settings.map(|setting| format!("--config=profile.{setting}")))
             // Whether something is evaluated while it is compiled cannot be asked otherwise.
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", "--cap-lints=allow")

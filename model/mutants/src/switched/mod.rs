@@ -31,7 +31,7 @@ pub(crate) enum Choice<'a> {
     /// Those in the lines that a diff has touched.
     InDiff(&'a Path),
     /// Those that nothing has found the last time, of these layers; of all if none is named.
-    Again(&'a [String]),
+    Again(&'a [&'a str]),
 }
 
 /// Asks the layers of mutants, one layer after the other until one finds it. Returns what is said of those that none finds and
@@ -64,7 +64,7 @@ pub(crate) fn complaints(
         Choice::Again(layers) => layers,
         Choice::All | Choice::InDiff(_) => &[],
     };
-    let is_asked = |layer: &Layer| asked.is_empty() || asked.iter().any(|name| name == layer.name);
+    let is_asked = |layer: &Layer| asked.is_empty() || asked.contains(&layer.name);
     for layer in Layer::ALL.into_iter().filter(is_asked) {
         if report.open.is_empty() {
             break;

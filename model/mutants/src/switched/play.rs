@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use super::build::Switched;
 use super::edit::Number;
+use crate::layer::{ORACLES, SIMULATE, SUITE, UNIT};
 use crate::parallel::in_parallel;
+use crate::program::Recipe;
 use crate::watch::{Until, Verdict, watch};
 
 /// How many of the fastest tests are asked one by one, before all others at once.
@@ -34,12 +36,7 @@ const MEMORY: u64 = 12 << 20;
 pub(crate) struct Layer {
     /// Its name.
     pub(crate) name: &'static str,
-    /// How cargo builds it.
-    build: &'static [&'static str],
-    /// The name of what it builds.
-    target: &'static str,
-    /// The folder that its tests run in.
-    folder: &'static str,
+    recipe: Recipe,
     /// What it is given besides the names of tests; a program without any is one test.
     tests: Tests,
     /// How much is asked of it.
@@ -59,28 +56,13 @@ impl Layer {
     pub(crate) const ALL: [Self; 4] = [
         Self {
             name: "unit",
-            build: &[
-                "test",
-                "--package=latchd-core",
-                "--all-features",
-                "--lib",
-                "--no-run",
-            ],
-            target: "latchd_core",
-            folder: "core",
+            recipe: UNIT,
             tests: Tests::Named(&[""]),
             settings: &[],
         },
         Self {
             name: "oracles",
-            build: &[
-                "test",
-                "--package=latchd-harness",
-                "--test=oracles",
-                "--no-run",
-            ],
-            target: "oracles",
-            folder: "tests/harness",
+            recipe: ORACLES,
             tests: Tests::Named(&[""]),
             settings: &[
                 ("LATCHD_SEQUENCES", "10000"),
@@ -89,9 +71,7 @@ impl Layer {
         },
         Self {
             name: "suite",
-            build: &["test", "--package=latchd-tests", "--test=suite", "--no-run"],
-            target: "suite",
-            folder: "tests",
+            recipe: SUITE,
             // What asks a server over sockets has times of its own, and may fail where all is slow.
             tests: Tests::Named(&[
                 "transcripts::the_core_",
@@ -103,9 +83,7 @@ impl Layer {
         },
         Self {
             name: "simulation",
-            build: &["build", "--package=latchd-tests", "--bin=simulate"],
-            target: "simulate",
-            folder: "tests",
+            recipe: SIMULATE,
             tests: Tests::Program(&["--seeds", "16", "--events", "1600000", "--threads", "1"]),
             settings: &[],
         },
@@ -184,11 +162,11 @@ impl Stage {
     /// # Errors
     /// It cannot be built, or a test fails.
     pub(crate) fn of(layer: Layer, switched: &Switched<'_>, logs: &Path) -> Result<Self, String> {
-        let program = switched.program(layer.build, layer.target)?;
+        let program = switched.program(&layer.recipe)?;
         let mut stage = Self {
             layer,
             program,
-            folder: switched.folder(layer.folder),
+            folder: switched.folder(layer.recipe.folder),
             tests: Vec::new(),
         };
         let names = stage.names()?;
