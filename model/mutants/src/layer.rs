@@ -28,7 +28,7 @@ pub(crate) const SUITE: Recipe = Recipe {
     folder: "tests",
 };
 /// Many clients on a network that does its worst.
-pub(crate) const SIMULATE: Recipe = Recipe {
+const SIMULATE: Recipe = Recipe {
     words: "build -p latchd-tests --bin simulate",
     target: "simulate",
     folder: "tests",

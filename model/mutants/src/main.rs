@@ -18,9 +18,8 @@ mod switched;
 mod trial;
 mod watch;
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use copy::Copy;
@@ -40,17 +39,17 @@ const USAGE: &str = "usage: latchd-mutants [--show] [NAME…]
   --all           ask the layers of every mutant of the core that cargo-mutants lists, in one build; fail for each that none
                   finds and model/mutants/survivors.txt does not explain, and for each name there that is found or gone
   --since COMMIT  the same for the lines of the core that have changed since COMMIT
-  --again         the same for what nothing has found the last time, by these of the layers unit, oracles, suite and
-                  simulation [default: all]";
+  --again         the same for what nothing has found the last time, by these of the layers unit, oracles and suite
+                  [default: all]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let complaints = match &words[..] {
         ["--fresh"] => judge_freshness(),
-        ["--all"] => ask_of_listed(Listed::All),
-        ["--again", layers @ ..] => ask_of_listed(Listed::Again(layers)),
-        ["--since", commit] => ask_of_listed(Listed::Since(commit)),
+        ["--all"] => switched::complaints(root(), Choice::All),
+        ["--again", layers @ ..] => switched::complaints(root(), Choice::Again(layers)),
+        ["--since", commit] => switched::complaints(root(), Choice::Since(commit)),
         ["--show", names @ ..] | [names @ .., "--show"] if names_only(names) => {
             ask_of_patches(names, Until::End)
         }
@@ -77,16 +76,6 @@ fn names_only(words: &[&str]) -> bool {
     words.iter().all(|word| !word.starts_with('-'))
 }
 
-/// The mutants of cargo-mutants that are asked of.
-#[derive(Clone, Copy, Debug)]
-enum Listed<'a> {
-    All,
-    /// What nothing has found the last time, of these layers; of all if none is named.
-    Again(&'a [&'a str]),
-    /// In the lines that have changed since a commit.
-    Since(&'a str),
-}
-
 /// The root of the checkout.
 fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -96,26 +85,6 @@ fn root() -> &'static Path {
 /// Where the checkout is built.
 fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
-}
-
-/// Asks the layers of mutants that cargo-mutants lists. Returns a complaint for each that none of them finds.
-fn ask_of_listed(choice: Listed<'_>) -> Result<Vec<String>, String> {
-    let root = root();
-    let folder = root.join("target/mutants/switched");
-    let copy = Copy::of(root, &folder, folder.join("build"))?;
-    let diff = folder.join("since.diff");
-    let choice = match choice {
-        Listed::All => Choice::All,
-        Listed::Again(layers) => Choice::Again(layers),
-        Listed::Since(commit) => {
-            let words = ["diff", commit, "--", "core/src"];
-            let said = Command::new("git").args(words).current_dir(root).output();
-            let said = copy::succeeded("git diff", said)?;
-            fs::write(&diff, said).map_err(|error| format!("{}: {error}", diff.display()))?;
-            Choice::InDiff(&diff)
-        }
-    };
-    switched::complaints(&copy, &folder, choice)
 }
 
 /// Checks that each patch applies and compiles. Returns a complaint for each that does not.

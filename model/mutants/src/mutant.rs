@@ -48,6 +48,9 @@ pub(crate) fn all(folder: &Path) -> Result<Vec<Mutant>, String> {
         .filter(|path| path.extension().is_some_and(|kind| kind == "patch"))
         .collect();
     patches.sort();
+    if patches.is_empty() {
+        return Err(format!("{}: there are no patches", folder.display()));
+    }
     let read = |patch: PathBuf| {
         let text = fs::read_to_string(&patch).map_err(|error| error.to_string());
         let mutant = text.and_then(|text| parse(patch.clone(), &text));

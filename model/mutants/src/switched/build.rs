@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
-use super::edit::{Blame, Number, Rendered};
+use super::edit::{Left, Number, Rendered};
 use super::list::Listed;
 use super::plant::planted;
 use crate::cargo::{self, Message, messages};
@@ -17,15 +17,6 @@ const SWITCH: &str = include_str!("switch.rs.txt");
 
 /// How often what cannot be built is taken out. One error hides others, so it takes a few rounds.
 const ROUNDS: usize = 40;
-
-/// Why a mutant is not in the build.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Left {
-    /// Nobody could build it.
-    DoesNotCompile,
-    /// It can be built, but not beside what was written, or is computed while the core is compiled.
-    CannotBeSwitched,
-}
 
 /// A copy of the checkout in which mutants can be switched on.
 #[derive(Debug)]
@@ -120,23 +111,10 @@ impl<'a> Switched<'a> {
                 let text = rendered
                     .iter()
                     .find(|(file, _)| span.file_name.ends_with(**file));
-                match text.and_then(|(_, text)| text.blame(span.byte_start)) {
-                    Some(Blame::Mutant(number)) => {
-                        wrong.insert((*number, Left::DoesNotCompile));
-                    }
-                    Some(Blame::Arms(numbers)) => {
-                        wrong.extend(numbers.iter().map(|number| (*number, Left::DoesNotCompile)));
-                    }
-                    Some(Blame::Planting(numbers)) => {
-                        wrong.extend(
-                            numbers
-                                .iter()
-                                .map(|number| (*number, Left::CannotBeSwitched)),
-                        );
-                    }
-                    None => continue,
+                if let Some(blame) = text.and_then(|(_, text)| text.blame(span.byte_start)) {
+                    wrong.extend(blame.mutants.iter().map(|number| (*number, blame.left)));
+                    is_ours = true;
                 }
-                is_ours = true;
             }
             // What is said at the end, of how many errors there were, is nowhere.
             if !is_ours && !error.spans.is_empty() {

@@ -36,15 +36,22 @@ pub(crate) struct Rendered {
     parts: Vec<(Range<usize>, Blame)>,
 }
 
-/// Who is to blame for what is wrong somewhere.
+/// The mutants to take out if something is wrong somewhere: one in what it says; all in how they are planted; and in a match from
+/// which they take arms, without which nothing is said of what these were for.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Blame {
-    /// What a mutant says.
-    Mutant(Number),
-    /// How these are planted.
-    Planting(Vec<Number>),
-    /// A match from which these take arms, without which nothing is said of what they were for.
-    Arms(Vec<Number>),
+pub(crate) struct Blame {
+    pub(crate) mutants: Vec<Number>,
+    /// Why they are not in the build then.
+    pub(crate) left: Left,
+}
+
+/// Why a mutant is not in the build.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Left {
+    /// Nobody could build it.
+    DoesNotCompile,
+    /// It can be built, but not beside what was written, or is computed while the core is compiled.
+    CannotBeSwitched,
 }
 
 impl Rendered {
@@ -86,8 +93,11 @@ impl Rendered {
                     Piece::Text(text) => self.text.push_str(text),
                     Piece::Mutant(number, text) => {
                         self.text.push_str(text);
-                        self.parts
-                            .push((start..self.text.len(), Blame::Mutant(*number)));
+                        let blame = Blame {
+                            mutants: vec![*number],
+                            left: Left::DoesNotCompile,
+                        };
+                        self.parts.push((start..self.text.len(), blame));
                     }
                     Piece::Source(inner) => self.write(text, rest, inner.clone()),
                 }
@@ -103,15 +113,24 @@ impl Rendered {
 mod tests {
     use super::*;
 
+    fn planting(mutants: Vec<Number>) -> Blame {
+        let left = Left::CannotBeSwitched;
+        Blame { mutants, left }
+    }
+
+    fn of(mutant: Number) -> Blame {
+        let (mutants, left) = (vec![mutant], Left::DoesNotCompile);
+        Blame { mutants, left }
+    }
+
     fn edit(range: Range<usize>, pieces: Vec<Piece>) -> Edit {
         let mutants = pieces.iter().filter_map(|piece| match piece {
             Piece::Mutant(number, _) => Some(*number),
             Piece::Text(_) | Piece::Source(_) => None,
         });
-        let blame = Blame::Planting(mutants.collect());
         Edit {
             range,
-            blame,
+            blame: planting(mutants.collect()),
             pieces,
         }
     }
@@ -149,10 +168,10 @@ mod tests {
             ],
         );
         assert_eq!(rendered.text, "let -(a + [b]/)");
-        assert_eq!(rendered.blame(4), Some(&Blame::Mutant(1)));
-        assert_eq!(rendered.blame(13), Some(&Blame::Mutant(2)));
-        assert_eq!(rendered.blame(11), Some(&Blame::Planting(vec![2])));
-        assert_eq!(rendered.blame(6), Some(&Blame::Planting(vec![1])));
+        assert_eq!(rendered.blame(4), Some(&of(1)));
+        assert_eq!(rendered.blame(13), Some(&of(2)));
+        assert_eq!(rendered.blame(11), Some(&planting(vec![2])));
+        assert_eq!(rendered.blame(6), Some(&planting(vec![1])));
         assert_eq!(rendered.blame(99), None);
     }
 }

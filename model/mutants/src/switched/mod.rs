@@ -12,41 +12,50 @@ mod play;
 mod report;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
-use build::{Left, Switched};
+use build::Switched;
+use edit::Left;
 use known::Known;
 use list::Listed;
 use play::{Layer, Pace, Stage};
 use report::Report;
 
-use crate::copy::Copy;
+use crate::copy::{Copy, succeeded};
 
 /// Which of the mutants are asked of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice<'a> {
     /// All that cargo-mutants lists.
     All,
-    /// Those in the lines that a diff has touched.
-    InDiff(&'a Path),
+    /// Those in the lines that have changed since a commit.
+    Since(&'a str),
     /// Those that nothing has found the last time, of these layers; of all if none is named.
     Again(&'a [&'a str]),
 }
 
-/// Asks the layers of mutants, one layer after the other until one finds it. Returns what is said of those that none finds and
-/// of which `survivors.txt` does not say why.
+/// Asks the layers of mutants of the core of the checkout at `root`, one layer after the other until one finds it. Returns a
+/// complaint for each that none finds and that `survivors.txt` does not explain.
 ///
 /// # Errors
 /// cargo-mutants is not there, or something cannot be built or run.
-pub(crate) fn complaints(
-    copy: &Copy,
-    folder: &Path,
-    choice: Choice<'_>,
-) -> Result<Vec<String>, String> {
+pub(crate) fn complaints(root: &Path, choice: Choice<'_>) -> Result<Vec<String>, String> {
+    let asked = match choice {
+        Choice::Again(layers) => layers,
+        Choice::All | Choice::Since(_) => &[],
+    };
+    let is_layer = |name: &str| Layer::ALL.iter().any(|layer| layer.name == name);
+    if let Some(name) = asked.iter().find(|name| !is_layer(name)) {
+        return Err(format!("there is no layer {name}: unit, oracles, suite"));
+    }
+    let folder = &*root.join("target/mutants/switched");
+    let copy = &Copy::of(root, folder, folder.join("build"))?;
     let known = Known::read(&copy.path("model/mutants/survivors.txt"))?;
     let log = folder.join("switched.txt");
-    let (mutants, names) = chosen(copy, choice, &log)?;
+    let (mutants, names) = chosen(root, copy, choice, &log)?;
     println!("{} mutants", mutants.len());
     if mutants.is_empty() {
         return Ok(Vec::new());
@@ -60,10 +69,6 @@ pub(crate) fn complaints(
     );
     let mut report = Report::new(&names, &switched, log);
     let mut stages = Vec::new();
-    let asked = match choice {
-        Choice::Again(layers) => layers,
-        Choice::All | Choice::InDiff(_) => &[],
-    };
     let is_asked = |layer: &Layer| asked.is_empty() || asked.contains(&layer.name);
     for layer in Layer::ALL.into_iter().filter(is_asked) {
         if report.open.is_empty() {
@@ -104,6 +109,7 @@ pub(crate) fn complaints(
 
 /// The mutants that are asked of, and what they are called.
 fn chosen(
+    root: &Path,
     copy: &Copy,
     choice: Choice<'_>,
     log: &Path,
@@ -113,8 +119,13 @@ fn chosen(
     let mut names = known::names(&mutants);
     let is_asked: Vec<bool> = match choice {
         Choice::All => vec![true; mutants.len()],
-        Choice::InDiff(diff) => {
-            let touched = list::listed(&copy.path(""), Some(diff))?;
+        Choice::Since(commit) => {
+            let words = ["diff", commit, "--", "core/src"];
+            let diff = Command::new("git").args(words).current_dir(root).output();
+            let diff = succeeded("git diff", diff)?;
+            let path = log.with_file_name("since.diff");
+            fs::write(&path, diff).map_err(|error| format!("{}: {error}", path.display()))?;
+            let touched = list::listed(&copy.path(""), Some(&path))?;
             let touched: BTreeSet<_> = touched.iter().map(|mutant| &mutant.name).collect();
             let is_touched = |mutant: &Listed| touched.contains(&mutant.name);
             mutants.iter().map(is_touched).collect()

@@ -11,7 +11,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{Arm, BinOp, Block, Expr, ExprBinary, ExprStruct, ExprUnary};
 
-use super::edit::{Blame, Edit, Number, Piece};
+use super::edit::{Blame, Edit, Left, Number, Piece};
 use super::list::{Genre, Listed, Place};
 
 /// What is to be done to a file, and which mutants are in it then.
@@ -89,10 +89,10 @@ impl<'a> Planter<'a> {
     fn plant(&mut self, range: Range<usize>, mutants: &[(Number, &Listed)], pieces: Vec<Piece>) {
         let mutants: Vec<_> = mutants.iter().map(|(number, _)| *number).collect();
         self.planted.numbers.extend(&mutants);
-        let blame = Blame::Planting(mutants);
+        let left = Left::CannotBeSwitched;
         self.planted.edits.push(Edit {
             range,
-            blame,
+            blame: Blame { mutants, left },
             pieces,
         });
     }
@@ -344,10 +344,10 @@ impl<'ast> Visit<'ast> for Planter<'_> {
         if !gone.is_empty() {
             let range = range(&*expr.expr);
             let pieces = vec![Piece::Source(range.clone())];
-            let blame = Blame::Arms(gone);
+            let (mutants, left) = (gone, Left::DoesNotCompile);
             self.planted.edits.push(Edit {
                 range,
-                blame,
+                blame: Blame { mutants, left },
                 pieces,
             });
         }

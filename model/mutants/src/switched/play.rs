@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::build::Switched;
 use super::edit::Number;
-use crate::layer::{ORACLES, SIMULATE, SUITE, UNIT};
+use crate::layer::{ORACLES, SUITE, UNIT};
 use crate::parallel::in_parallel;
 use crate::program::Recipe;
 use crate::watch::{Until, Verdict, watch};
@@ -37,33 +37,25 @@ pub(crate) struct Layer {
     /// Its name.
     pub(crate) name: &'static str,
     recipe: Recipe,
-    /// What it is given besides the names of tests; a program without any is one test.
-    tests: Tests,
+    /// The tests whose names start so.
+    tests: &'static [&'static str],
     /// How much is asked of it.
     settings: &'static [(&'static str, &'static str)],
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Tests {
-    /// Those whose names start so.
-    Named(&'static [&'static str]),
-    /// The whole program is one.
-    Program(&'static [&'static str]),
-}
-
 impl Layer {
     /// All of them, in the order in which they are asked.
-    pub(crate) const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 3] = [
         Self {
             name: "unit",
             recipe: UNIT,
-            tests: Tests::Named(&[""]),
+            tests: &[""],
             settings: &[],
         },
         Self {
             name: "oracles",
             recipe: ORACLES,
-            tests: Tests::Named(&[""]),
+            tests: &[""],
             settings: &[
                 ("LATCHD_SEQUENCES", "10000"),
                 ("LATCHD_STORE_SEQUENCES", "4"),
@@ -73,18 +65,12 @@ impl Layer {
             name: "suite",
             recipe: SUITE,
             // What asks a server over sockets has times of its own, and may fail where all is slow.
-            tests: Tests::Named(&[
+            tests: &[
                 "transcripts::the_core_",
                 "transcripts::however_",
                 "corpus::",
                 "simulation::",
-            ]),
-            settings: &[],
-        },
-        Self {
-            name: "simulation",
-            recipe: SIMULATE,
-            tests: Tests::Program(&["--seeds", "16", "--events", "1600000", "--threads", "1"]),
+            ],
             settings: &[],
         },
     ];
@@ -220,10 +206,6 @@ impl Stage {
     }
 
     fn names(&self) -> Result<Vec<String>, String> {
-        let starts = match self.layer.tests {
-            Tests::Named(starts) => starts,
-            Tests::Program(words) => return Ok(vec![words.join(" ")]),
-        };
         let listing = Command::new(&self.program)
             .args(["--list", "--format=terse"])
             .output();
@@ -231,7 +213,8 @@ impl Stage {
         let names = listing
             .lines()
             .filter_map(|line| line.strip_suffix(": test"));
-        let names = names.filter(|name| starts.iter().any(|start| name.starts_with(start)));
+        let names =
+            names.filter(|name| (self.layer.tests.iter()).any(|start| name.starts_with(start)));
         Ok(names.map(str::to_owned).collect())
     }
 
@@ -243,11 +226,9 @@ impl Stage {
             seconds * 4.0 + STANDING,
         );
         command.args(["-c", &script, "sh"]).arg(&self.program);
-        match self.layer.tests {
-            Tests::Named(_) => command.args(["--exact", "--test-threads=1"]).args(names),
-            Tests::Program(words) => command.args(words),
-        };
         command
+            .args(["--exact", "--test-threads=1"])
+            .args(names)
             .current_dir(&self.folder)
             .envs(self.layer.settings.iter().copied());
         command

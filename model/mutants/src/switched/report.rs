@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::build::{Left, Switched};
-use super::edit::Number;
+use super::build::Switched;
+use super::edit::{Left, Number};
 use super::play::{Outcome, Pace, Stage};
 
 /// The verdict on what nothing has found; that is what is asked of again.
