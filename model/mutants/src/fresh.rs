@@ -1,4 +1,4 @@
-//! Whether each patch still applies, and whether the code with it compiles.
+//! Checks that each patch still applies, and that the code with it compiles.
 //!
 //! Patches that touch different places are planted together: a few checks are enough for all of them. If a check fails, its
 //! patches are halved until each one that does not compile is known.
@@ -9,10 +9,10 @@ use crate::cargo;
 use crate::copy::Copy;
 use crate::mutant::Mutant;
 
-/// What is checked: the packages that patches change, with all that is compiled in any build of them.
+/// The check: of the packages that patches change, with all features.
 const CHECK: &str = "check -p latchd-core -p latchd --lib --all-features --message-format=json";
 
-/// What the patches amount to.
+/// The outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Freshness {
     /// A complaint for each patch that cannot be planted any more.
@@ -76,7 +76,7 @@ impl Freshness {
         cargo::first_error(&output).map(Some)
     }
 
-    /// Complains of each patch that does not compile, of several that fail together with `error`.
+    /// Finds the patches that do not compile among several that failed together with `error`.
     fn find_wrong(
         &mut self,
         copy: &Copy,
@@ -89,7 +89,7 @@ impl Freshness {
             self.complaints.push(complaint);
             return Ok(());
         }
-        // If both halves compile, only the patches' company was wrong, and each of them is as it should be.
+        // If both halves compile, the patches only exclude each other, and each of them is as it should be.
         let (first, second) = mutants.split_at(mutants.len() / 2);
         for half in [first, second] {
             let patches: Vec<_> = half.iter().map(|mutant| mutant.patch.as_path()).collect();

@@ -15,13 +15,13 @@ pub(crate) const UNIT: Recipe = Recipe {
     target: "latchd_core",
     folder: "core",
 };
-/// The core and its stores beside what states their rules once more.
+/// The core and its stores, compared with oracles.
 pub(crate) const ORACLES: Recipe = Recipe {
     words: "test -p latchd-harness --test oracles --no-run",
     target: "oracles",
     folder: "tests/harness",
 };
-/// The tests of all together.
+/// Transcripts, corpus, small simulations and the tests of documents.
 pub(crate) const SUITE: Recipe = Recipe {
     words: "test -p latchd-tests --test suite --no-run",
     target: "suite",
@@ -61,7 +61,7 @@ pub(crate) enum Layer {
 }
 
 impl Layer {
-    /// Its name, how it is built, and the words that it is asked with. It fails if something is wrong.
+    /// Its name, its recipe, and the arguments of its program, which fails if it finds something.
     const fn way(self) -> (&'static str, Recipe, &'static [&'static str]) {
         match self {
             Self::Unit => ("unit", UNIT, &[]),
@@ -88,7 +88,7 @@ impl Layer {
     }
 }
 
-/// What was found.
+/// A violation.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The length of the shortest way there, if a model has found it.
@@ -124,7 +124,7 @@ impl Asked {
         })
     }
 
-    /// What it finds wrong with what it was built from; `None` if nothing is.
+    /// Runs it. Returns the violation that it finds, if there is one.
     ///
     /// # Errors
     /// It cannot be run, or its output not be read or written.
@@ -135,13 +135,13 @@ impl Asked {
         }
     }
 
-    /// Says that something is found although no bug is planted.
+    /// Runs it on a copy without any bug.
     ///
     /// # Errors
-    /// It is so; or the program cannot be run.
+    /// It finds something, or cannot be run.
     pub(crate) fn must_find_nothing(&self) -> Result<(), String> {
         let found = match &self.finder {
-            // What is found no nearer than the farthest bug is not taken for one.
+            // A violation behind the farthest bug could not be taken for one.
             Finder::Model { name, steps } => search(&self.program, name, Some(*steps))?,
             Finder::Layer(layer) => self.run(*layer, Until::End)?,
         };
@@ -173,10 +173,10 @@ impl Asked {
     }
 }
 
-/// What a model finds wrong with what it was built from, within so many steps if that is said; `None` if nothing is.
+/// Searches a model for the shortest way to a violation, at most `steps_max` long.
 ///
 /// # Errors
-/// It cannot be run, or does not say what it should.
+/// It cannot be run, or its output is not what `latchd-model search` prints.
 fn search(
     models: &Program,
     model: &str,

@@ -1,7 +1,7 @@
 //! Plants bugs, one at a time, and asks whether the proofs find them.
 //!
-//! A proof that finds nothing may be one that looks at nothing. Each `model/mutants/*.patch` gets one
-//! rule of the core or the shell wrong. Its head names the bug and what finds it: a model, with the number of steps, or a layer.
+//! A proof that finds nothing may be one that looks at nothing. Each `model/mutants/*.patch` makes one mistake in the core or the
+//! shell. Its head names the bug and its finder: a model, with the number of steps, or a layer.
 //! Each patch is applied to a copy of the checkout; its finder is built and asked there, and must find it just so.
 //! Before that the same finders are asked of the copy as it is, and must find nothing.
 //!
@@ -82,7 +82,7 @@ fn root() -> &'static Path {
     package.ancestors().nth(2).expect("it is model/mutants")
 }
 
-/// Where the checkout is built.
+/// The folder that the checkout is built in.
 fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -93,7 +93,7 @@ fn target() -> PathBuf {
 /// The checkout itself does not compile.
 fn judge_freshness() -> Result<Vec<String>, String> {
     let start = Instant::now();
-    // What the checkout depends on is compiled there already.
+    // The dependencies of the checkout are compiled there already.
     let copy = Copy::of(root(), &root().join("target/mutants/fresh"), target())?;
     let mutants = mutant::all(&copy.path("model/mutants"))?;
     let fresh::Freshness { complaints, checks } = fresh::judge(&copy, &mutants)?;
@@ -106,10 +106,10 @@ fn judge_freshness() -> Result<Vec<String>, String> {
     Ok(complaints)
 }
 
-/// Puts the bugs of patches to the test: of all if none is named. Returns what is not as the patches say.
+/// Puts the patches of these names to the test, or all of them. Returns a complaint for each that is not found as its head says.
 ///
 /// # Errors
-/// None of them could be put to the test.
+/// A finder fails without any bug, or cannot be built; or a name is not that of a patch.
 fn ask_of_patches(names: &[&str], until: Until) -> Result<Vec<String>, String> {
     let folder = root().join("target/mutants");
     let copy = Copy::of(root(), &folder, folder.join("build"))?;

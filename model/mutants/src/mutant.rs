@@ -1,4 +1,4 @@
-//! A planted bug: a patch, and what its head says of it.
+//! A planted bug: a patch and its head.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,16 +14,16 @@ pub(crate) struct Mutant {
     pub(crate) patch: PathBuf,
     /// The mistake, in words.
     pub(crate) bug: String,
-    /// What finds it.
+    /// Its finder.
     pub(crate) finder: Finder,
 }
 
-/// What finds a planted bug.
+/// The finder of a planted bug.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Finder {
     /// The first of the models, the small ones first, in so many steps: the length of the shortest way there.
     Model { name: String, steps: usize },
-    /// A layer, where no model looks: the shell, or what only shows in great numbers.
+    /// A layer, where no model looks.
     Layer(Layer),
 }
 
@@ -40,7 +40,7 @@ impl Finder {
 /// Every planted bug in a folder, by name.
 ///
 /// # Errors
-/// The folder or a patch cannot be read, or a head does not say what it must.
+/// The folder or a patch cannot be read, or a head is incomplete.
 pub(crate) fn all(folder: &Path) -> Result<Vec<Mutant>, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::cargo;
 use crate::copy::Copy;
 
-/// What is built: what ships, in a manner that is quick to build again.
+/// The profile: release, but quick to build again.
 const PROFILE: [&str; 6] = [
     "inherits='release'",
     "opt-level=1",
@@ -20,9 +20,9 @@ const PROFILE: [&str; 6] = [
 /// How a program is built.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recipe {
-    /// The words that cargo is given.
+    /// The arguments of cargo.
     pub(crate) words: &'static str,
-    /// The name of what it builds.
+    /// The name of the target that it builds.
     pub(crate) target: &'static str,
     /// The folder of the copy that it runs in.
     pub(crate) folder: &'static str,
@@ -67,7 +67,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // What is left of it is written over by the next of its name.
+        // If it stays, the next program of its name is written over it.
         let _ = fs::remove_file(&self.path);
     }
 }

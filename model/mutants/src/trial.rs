@@ -1,4 +1,4 @@
-//! Bugs put to the test: whether each is found by what its patch says.
+//! Bugs put to the test: each must be found by the finder that its patch names.
 
 use std::path::PathBuf;
 use std::thread;
@@ -10,19 +10,19 @@ use crate::mutant::{Finder, Mutant};
 use crate::parallel::{ahead, in_parallel};
 use crate::watch::Until;
 
-/// Where bugs are planted, and how long their finders are heard.
+/// The copy in which bugs are planted, and how their finders are run.
 #[derive(Debug)]
 pub(crate) struct Trial {
     pub(crate) copy: Copy,
-    /// How long a layer is heard that has found a bug.
+    /// When a layer that has found a bug is stopped.
     pub(crate) until: Until,
-    /// The folder for what the layers say.
+    /// The folder for the output of the layers.
     pub(crate) logs: PathBuf,
 }
 
 impl Trial {
-    /// Asks all that finds these bugs of the copy as it is: what fails there fails with any bug. A model is searched as far as
-    /// the farthest of its bugs is; `latchd-model check` looks at all of it.
+    /// Asks the finders of these bugs of the copy as it is: a finder that fails there would fail with any bug. A model is
+    /// searched as far as the farthest of its bugs is; `latchd-model check` searches all of it.
     ///
     /// # Errors
     /// Something is found, or cannot be built or run.
@@ -44,8 +44,8 @@ impl Trial {
         in_parallel(&asked, |_, asked| asked.must_find_nothing())
     }
 
-    /// Plants bugs and asks of each what finds it; while that is asked, the next is built. Gives `say` what came of each, and
-    /// how long that took.
+    /// Plants bugs, one at a time, and asks the finder of each; meanwhile the finder of the next is built. Gives each outcome to
+    /// `say`, with the time that it took.
     pub(crate) fn ask_with_each(
         &self,
         mutants: &[Mutant],
@@ -72,7 +72,7 @@ impl Trial {
     }
 }
 
-/// What is not as the head of its patch says; `None` if all is.
+/// The difference between an outcome and the head of the patch; `None` if there is none.
 pub(crate) fn complaint(mutant: &Mutant, found: Option<&Found>) -> Option<String> {
     let Mutant { name, finder, .. } = mutant;
     match (found, finder) {
