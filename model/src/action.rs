@@ -38,32 +38,32 @@ pub(crate) const GONE: usize = CLIENTS_MAX;
 const STEP_MS: u32 = 1000;
 
 /// One step of a model.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Action {
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub(crate) struct Action {
     /// Which client; 0 where none has part in it.
-    pub client: u8,
+    pub(crate) client: u8,
     /// What happens.
-    pub verb: Verb,
+    pub(crate) verb: Verb,
     /// Which of `KEYS`; 0 where it is about none.
-    pub key: u8,
+    pub(crate) key: u8,
 }
 
 impl Action {
     /// The client's place in the world.
     #[must_use]
-    pub const fn client(self) -> usize {
+    pub(crate) const fn client(self) -> usize {
         self.client as usize
     }
 
     /// The letter that transcripts call the client by.
     #[must_use]
-    pub const fn letter(self) -> char {
+    pub(crate) const fn letter(self) -> char {
         (b'A' + self.client) as char
     }
 
     /// The op that it is; `None` for the one that is none, [`Verb::Walk`].
     #[must_use]
-    pub fn op(self, setup: &Setup) -> Option<Op> {
+    pub(crate) fn op(self, setup: &Setup) -> Option<Op> {
         let client = ClientNumber::new(self.client);
         let request = || self.verb.request(SmallKey::new(self.key), setup.ttl_s);
         Some(match self.verb {
@@ -87,7 +87,7 @@ impl Action {
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Debug for Action {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (verb, letter, key) = (self.verb, self.letter(), name(self.key.into()));
         match verb.scope() {

@@ -8,8 +8,8 @@ use latchd_harness::alphabet::RequestKind as Kind;
 
 use crate::action::{key, name};
 use crate::client::FanOut;
-use crate::fault::Fault;
-use crate::invariants::{Invariant, Witness, Witnesses};
+use crate::frame::{Judged, Shown};
+use crate::invariants::{Invariant, Witness};
 use crate::reply_seen::ReplySeen;
 use crate::rules::{Cause, demand};
 use crate::setup::{CLIENT_KEYS_MAX, Setup};
@@ -17,7 +17,7 @@ use crate::snapshot::Snapshot;
 use crate::world::World;
 
 /// L1, L4 and L5.
-pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
+pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
     let clients = || world.clients.iter().take(setup.clients);
     for number in 0..setup.keys {
         let believers = clients().filter(|client| client.holds[number]).count();
@@ -89,8 +89,8 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Result<(), Fault> {
 }
 
 /// What a state shows by itself.
-pub(crate) fn shown(world: &World) -> Witnesses {
-    let mut shown = Witnesses::default();
+pub(crate) fn shown(world: &World) -> Shown {
+    let mut shown = Shown::default();
     let held = |number: usize| world.snapshot.locks[number].map(|lock| lock.owner);
     match (held(0), held(1)) {
         (Some(first), Some(second)) if first == second => shown.add(Witness::TwoLocks),
@@ -112,8 +112,8 @@ pub(crate) fn handover(
     cause: &Cause<'_>,
     before: &Snapshot,
     answer: Option<ReplySeen>,
-) -> Witnesses {
-    let mut shown = Witnesses::default();
+) -> Shown {
+    let mut shown = Shown::default();
     let (conn, witness) = match (cause, answer) {
         (Cause::Closed { conn }, _) => (*conn, Witness::HandoverByDeath),
         (Cause::Asked { conn, .. } | Cause::AskedAll { conn, .. }, Some(ReplySeen::Unlocked)) => {
@@ -142,11 +142,8 @@ pub(crate) fn handover(
 
 /// L8 and R5: what would come if everybody went now. Stands in the place of "eventually", which no
 /// search over a graph with circles can decide.
-pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Witnesses, Fault> {
-    let mut shown = Witnesses::default();
-    if world.fault.is_some() {
-        return Ok(shown);
-    }
+pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Shown, String> {
+    let mut shown = Shown::default();
     let newcomer = ConnId::from_number(world.connections + 1);
     let now = Instant::from_millis(world.now_ms);
     let mut cores = world.shards.clone();

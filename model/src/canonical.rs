@@ -23,7 +23,7 @@ use crate::world::{Ghost, World};
 
 /// What decides what can happen in a world from now on, and nothing else.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Canonical {
+pub(crate) struct Canonical {
     clients: [u64; CLIENTS_MAX],
     keys: [u64; CLIENT_KEYS_MAX + 1],
     rest: u64,
@@ -52,7 +52,7 @@ impl Word {
 impl Canonical {
     /// Takes the canonical view of a world.
     #[must_use]
-    pub fn of(setup: &Setup, world: &World) -> Self {
+    pub(crate) fn of(setup: &Setup, world: &World) -> Self {
         let straight = Self::with_keys(setup, world, [0, 1]);
         if setup.keys == 2 && setup.keys_alike() {
             straight.min(Self::with_keys(setup, world, [1, 0]))
@@ -80,11 +80,9 @@ impl Canonical {
             // Whose it was decides nothing: to a core, every id that is not open is alike.
             last_ended: _,
             snapshot,
-            fault,
-            // What has just been seen and answered, and the result of this function.
+            // What has just been seen and answered.
             witnessed: _,
             answered: _,
-            canonical: _,
         } = world;
         let Snapshot {
             items,
@@ -128,11 +126,6 @@ impl Canonical {
                 rest.push(at.map_or(0, |at| 1 + ticks(at, *now_ms)), 8);
             }
         }
-        // An offence is a state of its own, whatever else is alike.
-        rest.push(
-            fault.as_ref().map_or(0, |fault| 1 + fault.invariant as u64),
-            8,
-        );
         view.rest = rest.word;
         view
     }

@@ -1,7 +1,7 @@
 //! The models of everything that can be asked: every kind of request that there is, so that every
 //! pair of a request and a reply is seen in some interleaving.
 
-use crate::setup::{Counts, Room, Setup};
+use crate::setup::{Room, Setup};
 use crate::verb::{Verb, verbs};
 
 /// Connections come and go, and time does.
@@ -53,7 +53,7 @@ const HOLDING: &[Verb] = verbs![
 /// Everything that can be asked.
 const COMMANDS: Setup = Setup {
     name: "commands-2x1",
-    pinned: Counts::new(6597, 781_180),
+    pinned: (6597, 781_180),
     about: "every kind of request that there is",
     clients: 2,
     keys: 1,
@@ -70,13 +70,13 @@ pub(crate) const ALL: &[Setup] = &[
     COMMANDS,
     Setup {
         name: "commands-3x1",
-        pinned: Counts::new(15_627, 2_632_440),
+        pinned: (15_627, 2_632_440),
         clients: 3,
         ..COMMANDS
     },
     Setup {
         name: "commands-2x2-room-1",
-        pinned: Counts::new(10_631, 1_212_798),
+        pinned: (10_631, 1_212_798),
         about: "what makes and what lengthens items, with room for one",
         keys: 2,
         room: Room::Items(1),

@@ -1,120 +1,235 @@
-//! What the models of those who wait have in common: worlds within bounds, told apart by a view, and searched to the end
-//! of every interleaving.
+//! One frame for all models: worlds within bounds, told apart by a view, and searched to the end of every interleaving.
 //!
-//! A step is judged as it is taken; the first thing that is wrong ends the path. Of everything that any step has
-//! shown, also one to a state that was known already, what must be seen is asked for at the end, and there must be
-//! as many states and transitions as are pinned.
+//! Each step is judged when it is taken, and the first fault ends the path. A check collects what every step has shown,
+//! also a step to a known state. It fails for a fault, for a witness that was never seen, and for a number of states or
+//! transitions that is not the pinned one.
 
 use std::fmt::{Debug, Write as _};
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use latchd_harness::alphabet::ReplyKind;
 use latchd_harness::lockstep::panic_words;
 use stateright::{Checker, Model, Property};
 
 use crate::search::{self, Compared, Difference};
 
 /// The most clients of a model.
-pub(crate) const CLIENTS_MAX: usize = 4;
+pub const CLIENTS_MAX: usize = 4;
 
-/// What is wrong, if it is.
+/// The rule that is broken and what was seen, if one is.
 pub(crate) type Judged = Result<(), String>;
 
 pub(crate) fn must(holds: bool, what: &str) -> Judged {
     if holds { Ok(()) } else { Err(what.to_owned()) }
 }
 
+/// The id of the rule that a fault names: what a core's own check says has more words before it. `M` if it names none.
+#[must_use]
+pub fn rule(fault: &str) -> &str {
+    let words = fault.split_whitespace();
+    let mut rules = words.filter_map(|word| word.strip_suffix(':'));
+    rules.find(|rule| rule.len() <= 3).unwrap_or("M")
+}
+
+/// A set of witnesses, a bit each.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Shown(pub(crate) u128);
+
+impl Shown {
+    /// Adds a witness, or all of another set.
+    pub(crate) fn add(&mut self, more: impl Into<Self>) {
+        self.0 |= more.into().0;
+    }
+
+    pub(crate) const fn has_all(self, of: Self) -> bool {
+        self.0 & of.0 == of.0
+    }
+}
+
+/// Declares the witnesses of a family of models: facts that some step must show, or a rule may be about nothing. Of each
+/// its name, its rule, its words, and the bounds under which it is due.
+macro_rules! witnesses {
+    ($Rule:ty, $Bounds:ty; $($name:ident of $rule:expr, $words:literal, $due:expr;)*) => {
+        /// A fact that some step must show.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub enum Witness {
+            $(#[doc = $words] $name,)*
+        }
+
+        const _: () = assert!(Witness::ALL.len() <= 128, "a set has a bit for each");
+
+        impl From<Witness> for $crate::frame::Shown {
+            fn from(witness: Witness) -> Self {
+                Self(1 << witness as u8)
+            }
+        }
+
+        impl Witness {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The fact.
+            #[must_use]
+            pub const fn words(self) -> &'static str {
+                match self { $(Self::$name => $words,)* }
+            }
+
+            /// The rule that would be about nothing without it.
+            #[must_use]
+            pub const fn rule(self) -> $Rule {
+                match self { $(Self::$name => $rule,)* }
+            }
+
+            /// Whether the bounds make it possible. Then some step must show it.
+            #[must_use]
+            pub fn is_due(self, bounds: &$Bounds) -> bool {
+                let due: fn(&$Bounds) -> bool = match self { $(Self::$name => $due,)* };
+                due(bounds)
+            }
+
+            /// Every witness that is due, with what to say if it was never seen.
+            pub(crate) fn due(bounds: &$Bounds) -> Vec<($crate::frame::Shown, String)> {
+                let due = Self::ALL.iter().filter(|one| one.is_due(bounds));
+                due.map(|one| ((*one).into(), format!("{}: {}", one.rule(), one.words()))).collect()
+            }
+        }
+    };
+}
+pub(crate) use witnesses;
+
 /// The bounds of a model, and how it is played within them.
-pub(crate) trait Bounded: Copy + Debug + Send + Sync + 'static {
+pub(crate) trait Bounded: Clone + Debug + Send + Sync + 'static {
     /// Cores, clients and the time.
     type World: Clone + Debug + Send + Sync + 'static;
-    /// What can happen.
-    type Happening: Copy + Debug + Hash + Ord + Send + Sync + 'static;
+    /// One step.
+    type Happening: Copy + Debug + Hash + PartialEq + Send + Sync + 'static;
+    /// The part of a world that matters to later steps.
+    type View: Clone + Debug + Eq + Hash + Ord + Send + Sync + 'static;
+    /// A step and its reply, the same for worlds that differ in names alone.
+    type Label: Hash + Ord;
 
     /// The name on the command line.
     fn name(&self) -> &'static str;
 
-    /// States and transitions, as of the last change of model or core on purpose.
+    /// States and transitions, as of the last intended change of model or core.
     fn pinned(&self) -> (usize, usize);
 
-    /// Nothing has happened yet.
+    /// The bounds in a few words.
+    fn about(&self) -> String;
+
+    /// The world before the first step.
     fn first(&self) -> Self::World;
 
-    /// Everything that can happen to a world.
+    /// Every step that a world can take.
     fn happenings(&self, world: &Self::World, happenings: &mut Vec<Self::Happening>);
 
-    /// Lets something happen, and judges it. A core that panics is a fault as well.
+    /// Takes a step and judges it. A panic of a core is a fault as well.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The rule that is broken.
     fn happen(&self, world: &mut Self::World, happening: Self::Happening) -> Judged;
 
-    /// What of a world can matter to what comes, the same for worlds that differ in names alone.
-    fn view(&self, world: &Self::World) -> Vec<u8>;
+    /// Judges a new state by what would come of it. Returns what that has shown.
+    ///
+    /// # Errors
+    /// The rule that is broken.
+    fn probe(&self, _: &Self::World) -> Result<Shown, String> {
+        Ok(Shown::default())
+    }
 
-    /// The same by whichever client.
-    fn by_anybody(happening: Self::Happening) -> Self::Happening;
+    /// The view, the same for worlds that differ in names alone.
+    fn view(&self, world: &Self::World) -> Self::View;
 
-    /// What kind of reply the last step has brought, if somebody asked for something.
-    fn answered(world: &Self::World) -> Option<ReplyKind>;
+    /// A step and the reply that it has brought.
+    fn label(happening: &Self::Happening, next: &Self::World) -> Self::Label;
 
-    /// What the last step has shown, a bit each.
-    fn seen(world: &Self::World) -> u32;
+    /// What the last step has shown.
+    fn seen(world: &Self::World) -> Shown;
 
-    /// What must be seen, by its bit and its name.
-    fn must_see(&self) -> Vec<(u32, String)>;
+    /// What must be seen, and in words.
+    fn must_see(&self) -> Vec<(Shown, String)>;
+
+    /// The shortest way to a fault, for a reader.
+    fn transcript(&self, way: &[Self::Happening], fault: &str) -> String {
+        let steps = way.iter().map(|step| format!("# {step:?}\n"));
+        steps.chain([format!("# {fault}\n")]).collect()
+    }
 }
 
 /// A world, by its view.
 #[derive(Clone, Debug)]
-pub(crate) struct State<W> {
-    world: W,
-    view: Vec<u8>,
-    fault: Option<String>,
+pub(crate) struct State<B: Bounded> {
+    pub(crate) world: B::World,
+    view: (B::View, bool),
+    pub(crate) fault: Option<String>,
 }
 
-impl<W> PartialEq for State<W> {
+impl<B: Bounded> PartialEq for State<B> {
     fn eq(&self, other: &Self) -> bool {
         self.view == other.view
     }
 }
 
-impl<W> Hash for State<W> {
+impl<B: Bounded> Hash for State<B> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.view.hash(hasher);
     }
 }
 
-/// A model within its bounds.
+/// A model within its bounds, as stateright explores it.
 #[derive(Clone, Debug)]
-struct Frame<B> {
+pub(crate) struct Frame<B> {
     bounds: B,
-    /// What any step has shown.
-    seen: Arc<AtomicU32>,
+    /// What any step has shown, the lower half first.
+    seen: Arc<[AtomicU64; 2]>,
 }
 
 impl<B: Bounded> Frame<B> {
-    fn new(bounds: &B) -> Self {
+    pub(crate) fn new(bounds: &B) -> Self {
         Self {
-            bounds: *bounds,
+            bounds: bounds.clone(),
             seen: Arc::default(),
         }
     }
 
-    fn state(&self, world: B::World, fault: Option<String>) -> State<B::World> {
-        let mut view = self.bounds.view(&world);
-        // What is wrong is no state that was known.
-        view.push(fault.is_some().into());
+    fn state(&self, world: B::World, fault: Option<String>) -> State<B> {
+        // A fault is a state of its own.
+        let view = (self.bounds.view(&world), fault.is_some());
         State { world, view, fault }
+    }
+
+    fn note(&self, shown: Shown) {
+        let [low, high] = [shown.0 as u64, (shown.0 >> 64) as u64];
+        for (seen, shown) in self.seen.iter().zip([low, high]) {
+            if shown & !seen.load(Ordering::Relaxed) != 0 {
+                seen.fetch_or(shown, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn seen(&self) -> Shown {
+        let [low, high] = [0, 1].map(|half| u128::from(self.seen[half].load(Ordering::Relaxed)));
+        Shown(high << 64 | low)
+    }
+
+    /// The rule that the last step has broken, or that what would come of it breaks.
+    fn fault(&self, state: &State<B>) -> Option<String> {
+        if state.fault.is_some() {
+            return state.fault.clone();
+        }
+        self.bounds
+            .probe(&state.world)
+            .map(|seen| self.note(seen))
+            .err()
     }
 }
 
 impl<B: Bounded> Model for Frame<B> {
-    type State = State<B::World>;
+    type State = State<B>;
     type Action = B::Happening;
 
     fn init_states(&self) -> Vec<Self::State> {
@@ -132,22 +247,18 @@ impl<B: Bounded> Model for Frame<B> {
         let happens = || self.bounds.happen(&mut world, happening);
         let outcome = catch_unwind(AssertUnwindSafe(happens));
         let judged = outcome.unwrap_or_else(|panic| Err(panic_words(&*panic)));
-        let seen = B::seen(&world);
-        if seen & !self.seen.load(Ordering::Relaxed) != 0 {
-            self.seen.fetch_or(seen, Ordering::Relaxed);
-        }
+        self.note(B::seen(&world));
         Some(self.state(world, judged.err()))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always(ALWAYS, |_, state: &State<B::World>| {
-            state.fault.is_none()
-        })]
+        let holds = |frame: &Self, state: &State<B>| frame.fault(state).is_none();
+        vec![Property::always(ALWAYS, holds)]
     }
 }
 
-/// What must always hold.
-const ALWAYS: &str = "every rule of waiting";
+/// The one property of a model.
+const ALWAYS: &str = "no rule is broken";
 
 /// What a check has come to.
 #[derive(Clone, Debug)]
@@ -160,36 +271,57 @@ pub struct Outcome {
     pub depth: usize,
     /// How long it took.
     pub time: Duration,
-    /// What does not hold, and what was never seen; empty if all is well.
+    /// How many witnesses were seen, and how many are due.
+    pub witnesses: (usize, usize),
+    /// Whether a rule is broken.
+    pub is_wrong: bool,
+    /// What is not as it must be, a line each; empty if all is well.
     pub complaints: String,
 }
 
-impl Outcome {
-    fn complain(&mut self, name: &str, what: &str) {
-        let _ = writeln!(self.complaints, "  {name}: {what}");
-    }
+/// The shortest way to a fault.
+#[derive(Clone, Debug)]
+pub struct Offence {
+    /// How many steps.
+    pub steps: usize,
+    /// The rule that is broken, and what was seen.
+    pub fault: String,
+    /// The way, for a reader.
+    pub transcript: String,
 }
 
-/// A model of those who wait, whatever they wait for.
+/// A model of whichever family.
 pub trait Framed: Sync {
     /// The name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Explores every state on so many threads, and checks that it is as many as are pinned.
-    fn check(&self, threads: usize) -> Outcome;
+    /// States and transitions, as of the last intended change of model or core.
+    fn pinned(&self) -> (usize, usize);
 
-    /// Looks for the shortest way to a state that is wrong, of at most so many steps. Returns how many states are so near
-    /// if nothing is.
+    /// The bounds in a few words.
+    fn about(&self) -> String;
+
+    /// What must be seen, in words.
+    fn must_see(&self) -> Vec<String>;
+
+    /// Explores every state on so many threads, and says from time to time how many there are.
+    fn check(&self, threads: usize, progress: &dyn Fn(usize)) -> Outcome;
+
+    /// Looks for the shortest way to a fault, of at most so many steps. Returns how many states are so near if there is
+    /// none.
     ///
     /// # Errors
-    /// The steps of the way there, and what is wrong.
-    fn search(&self, steps_max: usize) -> Result<usize, (Vec<String>, String)>;
+    /// The way there.
+    fn search(&self, steps_max: usize) -> Result<usize, Offence>;
 
-    /// Compares what the states lead to that are taken for the same, for so many steps at most.
+    /// Compares what states with the same view lead to, for at most so many steps.
     ///
     /// # Errors
     /// Two that do not lead to the same.
     fn twins(&self, steps_max: usize) -> Result<Compared, String>;
+
+    /// Serves stateright's Explorer on this port of the loopback, until the process ends.
+    fn explore(&self, port: u16);
 }
 
 impl<B: Bounded> Framed for B {
@@ -197,150 +329,215 @@ impl<B: Bounded> Framed for B {
         Bounded::name(self)
     }
 
-    fn check(&self, threads: usize) -> Outcome {
-        let frame = Frame::new(self);
-        let seen = Arc::clone(&frame.seen);
-        let start = Instant::now();
-        let checker = frame.checker().threads(threads).spawn_bfs().join();
-        let mut outcome = Outcome {
-            states: checker.unique_state_count(),
-            // The state it starts with is counted, and no transition leads there.
-            transitions: checker.state_count() - 1,
-            // stateright counts states on a way, not steps.
-            depth: checker.max_depth() - 1,
-            time: start.elapsed(),
-            complaints: String::new(),
-        };
-        if let Some(path) = checker.discovery(ALWAYS) {
-            let fault = path.last_state().fault.clone().unwrap_or_default();
-            let way = path.into_actions();
-            outcome.complain(Framed::name(self), &format!("{fault}, after {way:?}"));
-        }
-        let seen = seen.load(Ordering::Relaxed);
-        for (bit, name) in self.must_see() {
-            if seen & bit == 0 {
-                outcome.complain(Framed::name(self), &format!("never seen: {name}"));
-            }
-        }
-        let counts = (outcome.states, outcome.transitions);
-        if outcome.complaints.is_empty() && counts != self.pinned() {
-            let what = format!(
-                "{counts:?} states and transitions, and pinned are {:?}: if the model or the core has \
-                 changed on purpose, pin the new numbers",
-                self.pinned()
-            );
-            outcome.complain(Framed::name(self), &what);
-        }
-        outcome
+    fn pinned(&self) -> (usize, usize) {
+        Bounded::pinned(self)
     }
 
-    fn search(&self, steps_max: usize) -> Result<usize, (Vec<String>, String)> {
-        search::shortest(
-            &Frame::new(self),
-            steps_max,
-            |state| state.view.clone(),
-            |state| state.fault.clone(),
-        )
-        .map_err(|(way, fault)| {
-            let way = way.iter().map(|step| format!("{step:?}")).collect();
-            (way, fault)
+    fn about(&self) -> String {
+        Bounded::about(self)
+    }
+
+    fn must_see(&self) -> Vec<String> {
+        let due = Bounded::must_see(self).into_iter();
+        due.map(|(_, words)| words).collect()
+    }
+
+    fn check(&self, threads: usize, progress: &dyn Fn(usize)) -> Outcome {
+        let frame = Frame::new(self);
+        let start = Instant::now();
+        let mut checker = frame.clone().checker().threads(threads).spawn_bfs();
+        let workers = checker.handles();
+        while !workers.iter().all(JoinHandle::is_finished) {
+            thread::sleep(Duration::from_millis(50));
+            progress(checker.unique_state_count());
+        }
+        for worker in workers {
+            worker.join().expect("a panic of a core is caught");
+        }
+        let states = checker.unique_state_count();
+        // stateright counts the first state, to which no transition leads, and of a way its states.
+        let (transitions, depth) = (checker.state_count() - 1, checker.max_depth() - 1);
+        let is_wrong = checker.discovery(ALWAYS).is_some();
+        let (due, seen) = (Bounded::must_see(self), frame.seen());
+        let missing = due.iter().filter(|(one, _)| !seen.has_all(*one));
+        let mut complaints = String::new();
+        let mut complain = |what: &str| {
+            let _ = writeln!(complaints, "  {}: {what}", Framed::name(self));
+        };
+        if is_wrong {
+            complain("a rule is broken");
+        }
+        for (_, words) in missing.clone() {
+            complain(&format!(
+                "never seen, so the rule may be about nothing: {words}"
+            ));
+        }
+        let (counts, pinned) = ((states, transitions), Bounded::pinned(self));
+        if !is_wrong && counts != pinned {
+            complain(&format!(
+                "{counts:?} states and transitions, and pinned are {pinned:?}: if the model or the core has \
+                 changed on purpose, pin the new numbers"
+            ));
+        }
+        Outcome {
+            states,
+            transitions,
+            depth,
+            time: start.elapsed(),
+            witnesses: (due.len() - missing.count(), due.len()),
+            is_wrong,
+            complaints,
+        }
+    }
+
+    fn search(&self, steps_max: usize) -> Result<usize, Offence> {
+        let frame = Frame::new(self);
+        let view = |state: &State<B>| state.view.clone();
+        let found = search::shortest(&frame, steps_max, view, |state| frame.fault(state));
+        found.map_err(|(way, fault)| Offence {
+            steps: way.len(),
+            transcript: self.transcript(&way, &fault),
+            fault,
         })
     }
 
     fn twins(&self, steps_max: usize) -> Result<Compared, String> {
-        let found = twins_by(self, <[u8]>::to_vec, steps_max);
+        let found = twins_by(self, |view| view.clone(), steps_max);
         found.map_err(|difference| format!("{difference:#?}"))
+    }
+
+    fn explore(&self, port: u16) {
+        Frame::new(self).checker().serve(("127.0.0.1", port));
     }
 }
 
-/// By what `view` leaves of the view.
+/// As [`Framed::twins`], by what `view` leaves of the view.
 fn twins_by<B: Bounded>(
     bounds: &B,
-    view: impl Fn(&[u8]) -> Vec<u8>,
+    view: impl Fn(&B::View) -> B::View,
     steps_max: usize,
-) -> Result<Compared, Difference<State<B::World>>> {
-    let label = |happening: &B::Happening, next: &State<B::World>| {
-        let answered = B::answered(&next.world);
-        (B::by_anybody(*happening), answered, B::seen(&next.world))
-    };
+) -> Result<Compared, Difference<State<B>>> {
+    let label = |happening: &B::Happening, next: &State<B>| B::label(happening, &next.world);
     search::twins(
         &Frame::new(bounds),
-        |state| view(&state.view),
+        |state| (view(&state.view.0), state.view.1),
         label,
         steps_max,
     )
 }
 
-/// The first so many names of clients in every order (Heap's algorithm).
-pub(crate) fn permute(
-    names: &mut [u8; CLIENTS_MAX],
-    count: usize,
-    each: &mut impl FnMut([u8; CLIENTS_MAX]),
-) {
-    if count <= 1 {
-        return each(*names);
-    }
-    for place in 0..count {
-        permute(names, count - 1, each);
-        let other = if count.is_multiple_of(2) { place } else { 0 };
-        names.swap(other, count - 1);
-    }
-}
-
-/// The least view over all orders of so many clients.
-pub(crate) fn least_view(
-    clients: usize,
+/// The least view over all orders of so many clients. `fixed` is the part of the view that comes first, in the order of
+/// the names: only the orders that sort it can be the least.
+pub(crate) fn least_view<F: Ord>(
+    fixed: &[F],
     mut under: impl FnMut([u8; CLIENTS_MAX]) -> Vec<u8>,
 ) -> Vec<u8> {
     let mut least: Option<Vec<u8>> = None;
-    let mut names = [0; CLIENTS_MAX];
-    for (place, name) in (0..).zip(&mut names) {
-        *name = place;
-    }
-    permute(&mut names, clients, &mut |names| {
+    let mut clients: [usize; CLIENTS_MAX] = [0, 1, 2, 3];
+    permute(&mut clients, fixed.len(), &mut |clients| {
+        if !clients[..fixed.len()].is_sorted_by_key(|client| &fixed[*client]) {
+            return;
+        }
+        let mut names = [0; CLIENTS_MAX];
+        for (name, client) in (0..).zip(clients) {
+            names[client] = name;
+        }
         let view = under(names);
         if least.as_ref().is_none_or(|least| view < *least) {
             least = Some(view);
         }
     });
-    least.expect("there is one order")
+    least.expect("one order is sorted")
+}
+
+/// The first so many clients in every order (Heap's algorithm).
+fn permute(
+    clients: &mut [usize; CLIENTS_MAX],
+    count: usize,
+    each: &mut impl FnMut([usize; CLIENTS_MAX]),
+) {
+    if count <= 1 {
+        return each(*clients);
+    }
+    for place in 0..count {
+        permute(clients, count - 1, each);
+        let other = if count.is_multiple_of(2) { place } else { 0 };
+        clients.swap(other, count - 1);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{framed, gets, waits};
+    use crate::setup::Setup;
+    use crate::waits::{self, Bounds};
+    use crate::{all, setup};
 
-    fn small<B: Bounded>(all: &'static [B]) -> impl Iterator<Item = &'static B> {
-        all.iter().filter(|bounds| bounds.pinned().1 < 30_000)
+    /// The others run by `cargo run --release -p latchd-model`.
+    fn small() -> impl Iterator<Item = &'static dyn Framed> {
+        all().filter(|model| model.pinned().1 < 30_000)
     }
 
-    /// Says how many there were.
-    fn each_has_true_twins<B: Bounded>(all: &'static [B]) -> usize {
-        let each = small(all).map(|bounds| {
-            let compared = bounds.twins(usize::MAX);
-            let is_good = compared.is_ok_and(|compared| compared.is_all && compared.pairs > 0);
-            assert!(is_good, "{}", Framed::name(bounds));
-        });
-        each.count()
+    fn complaints(model: &dyn Framed) -> String {
+        model.check(2, &|_| {}).complaints
     }
 
     #[test]
-    fn states_that_are_taken_for_the_same_lead_to_the_same() {
-        assert!(each_has_true_twins(waits::ALL) > 0);
-        assert!(each_has_true_twins(gets::ALL) > 0);
+    fn small_models_hold_and_show_everything() {
+        assert!(small().count() >= 8);
+        small().for_each(|model| assert_eq!(complaints(model), ""));
+    }
+
+    #[test]
+    fn another_count_and_an_unseen_witness_fail() {
+        let setup = setup::all().next().expect("there are some");
+        let (states, transitions) = setup.pinned;
+        let pinned = (states, transitions + 1);
+        assert!(
+            complaints(&Setup {
+                pinned,
+                ..setup.clone()
+            })
+            .contains("pinned")
+        );
+        let words = &["mg w"];
+        assert!(
+            complaints(&Bounds {
+                words,
+                ..waits::ALL[0]
+            })
+            .contains("never seen")
+        );
+    }
+
+    #[test]
+    fn two_searches_find_the_same_states() {
+        for model in small() {
+            let found = model.search(usize::MAX);
+            let found = found.map_err(|offence| offence.fault);
+            assert_eq!(found, Ok(model.pinned().0), "{}", model.name());
+        }
+    }
+
+    #[test]
+    fn states_with_one_view_lead_to_the_same() {
+        for model in small() {
+            let compared = model.twins(usize::MAX);
+            let is_good = compared.is_ok_and(|compared| compared.is_all && compared.pairs > 0);
+            assert!(is_good, "{}", model.name());
+        }
     }
 
     #[test]
     fn a_look_that_is_cut_short_says_so() {
-        let model = framed().next().expect("there are some");
+        let model = small().next().expect("there are some");
         let compared = model.twins(100).expect("nothing is wrong");
         assert!(!compared.is_all && compared.pairs > 0);
     }
 
     /// Whether it is found that a view says two numbers alike, of everything that it says.
-    fn is_found_blind<B: Bounded>(bounds: &B, one: u8, other: u8) -> bool {
-        let blind = |view: &[u8]| {
+    fn is_found_blind(bounds: &Bounds, one: u8, other: u8) -> bool {
+        let blind = |view: &Vec<u8>| {
             let says = |byte: &u8| if *byte == one { other } else { *byte };
             view.iter().map(says).collect()
         };
@@ -350,21 +547,24 @@ mod tests {
     /// Much is said twice, by what clients know and by what is in the core; of this nothing is said again.
     #[test]
     fn a_view_that_says_too_little_is_found() {
+        let named = |name| waits::ALL.iter().find(|bounds| bounds.name == name);
+        let locks = named("waits-3x1").expect("it is one");
+        let gets = named("gets-2x1").expect("it is one");
         // A step that is left, two, or three.
         for (one, other) in [(10, 20), (20, 30)] {
-            assert!(is_found_blind(&waits::ALL[0], one, other), "{one} {other}");
-            assert!(is_found_blind(&gets::ALL[0], one, other), "{one} {other}");
+            assert!(is_found_blind(locks, one, other), "{one} {other}");
+            assert!(is_found_blind(gets, one, other), "{one} {other}");
         }
         // Among how many, and by whom.
-        assert!(is_found_blind(&waits::ALL[0], 1, 2));
+        assert!(is_found_blind(locks, 1, 2));
         // Whether something is so.
-        assert!(is_found_blind(&gets::ALL[0], 0, 1));
+        assert!(is_found_blind(gets, 0, 1));
     }
 
     #[test]
-    fn in_the_small_ones_everything_holds_and_everything_is_seen() {
-        let complaints = |outcome: Outcome| assert_eq!(outcome.complaints, "");
-        small(waits::ALL).for_each(|bounds| complaints(bounds.check(2)));
-        small(gets::ALL).for_each(|bounds| complaints(bounds.check(2)));
+    fn names_tell_the_models_apart() {
+        let mut names: Vec<_> = all().map(|model| model.name()).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|two| two[0] != two[1]));
     }
 }

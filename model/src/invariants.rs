@@ -9,10 +9,9 @@ use std::fmt;
 
 use latchd_harness::alphabet::RequestKind as Kind;
 
-use crate::explore::Explored;
+use crate::frame::{rule, witnesses};
 use crate::setup::{Room, Setup};
 use crate::verb::{Manner, Verb, ask};
-use crate::world::World;
 
 macro_rules! invariants {
     ($($name:ident = $id:literal, $words:literal;)*) => {
@@ -38,11 +37,6 @@ macro_rules! invariants {
                 match self { $(Self::$name => $words,)* }
             }
 
-            /// Whether it holds, as stateright wants to be told: a plain function each.
-            #[must_use]
-            pub fn condition(self) -> fn(&Explored, &World) -> bool {
-                match self { $(Self::$name => |model, world| model.holds(Self::$name, world),)* }
-            }
 
             /// Its id and what it says.
             #[must_use]
@@ -82,11 +76,10 @@ invariants! {
 }
 
 impl Invariant {
-    /// The invariant that a message of the core's own checks begins with.
+    /// The invariant that a fault names.
     #[must_use]
-    pub fn of_message(message: &str) -> Self {
-        let id = message.split(':').next().unwrap_or_default();
-        let named = Self::ALL.iter().find(|one| one.id() == id);
+    pub fn of_fault(fault: &str) -> Self {
+        let named = Self::ALL.iter().find(|one| one.id() == rule(fault));
         named.copied().unwrap_or(Self::Structure)
     }
 
@@ -95,7 +88,7 @@ impl Invariant {
     pub fn is_claimed(self, setup: &Setup) -> bool {
         Witness::ALL
             .iter()
-            .any(|witness| witness.invariant() == self && witness.is_due(setup))
+            .any(|witness| witness.rule() == self && witness.is_due(setup))
     }
 }
 
@@ -103,53 +96,6 @@ impl fmt::Display for Invariant {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.id())
     }
-}
-
-macro_rules! witnesses {
-    ($($name:ident of $invariant:ident, $words:literal, $due:expr;)*) => {
-        /// Something that must be seen at least once.
-        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-        pub enum Witness {
-            $(#[doc = $words] $name,)*
-        }
-
-        impl Witness {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[$(Self::$name),*];
-
-            /// What is seen.
-            #[must_use]
-            pub const fn words(self) -> &'static str {
-                match self { $(Self::$name => $words,)* }
-            }
-
-            /// Whether a state shows it, as stateright wants to be told: a plain function each.
-            #[must_use]
-            pub fn condition(self) -> fn(&Explored, &World) -> bool {
-                match self {
-                    $(Self::$name => |_, world| world.witnessed().contains(Self::$name),)*
-                }
-            }
-
-            /// Which invariant would be about nothing without it.
-            #[must_use]
-            pub const fn invariant(self) -> Invariant {
-                match self { $(Self::$name => Invariant::$invariant,)* }
-            }
-
-            /// Whether the alphabet and the bounds of a model make it possible; it must be seen
-            /// then.
-            #[must_use]
-            pub fn is_due(self, setup: &Setup) -> bool {
-                match self {
-                    $(Self::$name => {
-                        let due: fn(&Setup) -> bool = $due;
-                        due(setup)
-                    })*
-                }
-            }
-        }
-    };
 }
 
 /// Whether every one of some verbs is in the alphabet.
@@ -166,114 +112,79 @@ fn wins(setup: &Setup) -> bool {
 }
 
 witnesses! {
-    CheckedWithLocks of Structure, "the core is checked while somebody holds a lock", |s| s.asks(Kind::Lock);
-    CheckedWithWin of Structure, "the core is checked while somebody has a win", |s| s.asks(Kind::Vivify);
-    LockRefused of OneBeliever, "a lock is refused because another client holds it", |s| s.asks(Kind::Lock) && s.clients >= 2;
-    RelockRefused of OneBeliever, "a lock is refused because the client holds it already", |s| s.asks(Kind::Lock);
-    HandoverByUnlock of OneBeliever, "a lock changes hands by unlock", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]) && s.clients >= 2;
-    HandoverByDeath of HolderIsOpen, "a lock changes hands by death", |s| all(s, &[ask(Kind::Lock), Verb::Close]) && s.clients >= 2;
-    LateRefused of HolderIsOpen, "a connection that has ended asks for a lock and gets none", |s| s.has(Verb::Late(Kind::Lock));
-    TwoLocks of BeliefIsTruth, "a client holds two locks", |s| s.asks(Kind::Lock) && s.keys >= 2 && s.room != Room::Items(1) && s.locks_max > 1;
-    TwoHolders of BeliefIsTruth, "two clients hold a lock each", |s| s.asks(Kind::Lock) && s.keys >= 2 && s.clients >= 2 && s.room != Room::Items(1);
-    LockedAndRead of BeliefIsTruth, "a client gets value and lock in one step", |s| s.asks(Kind::LockAndGet);
-    Granted of LockAnswers, "a lock is granted", |s| s.asks(Kind::Lock);
-    NothingToLock of LockAnswers, "there is nothing to lock", |s| s.asks(Kind::Lock);
-    UnlockRefused of LockAnswers, "an unlock is refused because another client holds the lock", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]) && s.clients >= 2;
-    TooManyLocks of LockAnswers, "a connection may not have another lock", |s| s.asks(Kind::Lock) && s.locks_max < s.keys;
-    Unlocked of LockEnds, "a lock ends and the item stays", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]);
-    ExpiredAtUnlock of LockEnds, "an item goes with its lock, because its TTL has passed", |s| all(s, &[ask(Kind::Lock), Verb::Pass, Verb::Ask(Kind::Set, Manner::Expiring)]);
-    FlushedAtUnlock of LockEnds, "an item goes with its lock, because of a flush", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
-    FlushCleared of LockEnds, "an item that its owner has stored again survives the flush before", |s| all(s, &[ask(Kind::Lock), ask(Kind::Set)]) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
-    UnlockedByReplace of LockEnds, "replace-and-unlock does both", |s| s.asks(Kind::ReplaceAndUnlock);
-    GrantedAgain of Grants, "a key is granted again, with a greater fence", |s| s.asks(Kind::Acquire) && any(s, &[ask(Kind::Unlock), ask(Kind::Release)]);
-    LockOutlivesItem of Grants, "the lock of a key stays when its holder deletes the item", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Delete)]);
-    HeldWithoutItem of Grants, "a key without an item is held", |s| s.asks(Kind::Acquire);
-    LeaseEnds of Grants, "a lock ends with its lease", |s| all(s, &[ask(Kind::AcquireLeased), Verb::Pass]);
-    LeaseRenewed of Grants, "the holder of a lock gets another lease", |s| s.asks(Kind::AcquireLeased);
-    FencedByOther of Fenced, "another connection than the holder's makes a change in the right of the grant", |s| s.asks(Kind::SetFenced) && s.clients >= 2;
-    FenceOver of Fenced, "a change in the right of a grant that is over is refused", |s| s.asks(Kind::SetFenced);
-    MadeWhileHeld of HeldIsSafe, "the holder of a key makes its item", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Set)]);
-    MakingRefused of HeldIsSafe, "another may not make the item of a key that is held", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Set)]) && s.clients >= 2;
-    EscapeOverLock of Escape, "everybody goes, and somebody has held a lock", |s| s.asks(Kind::Lock);
-    OwnerOnly of RefusedIsNothing, "a change is refused because another client holds the item", |s| s.asks(Kind::Lock) && s.clients >= 2;
-    NotMine of RefusedIsNothing, "replace-and-unlock is refused because another client holds the item", |s| all(s, &[ask(Kind::Lock), ask(Kind::ReplaceAndUnlock)]) && s.clients >= 2;
-    NoRoom of RefusedIsNothing, "there is no room, because all items are held", |s| s.asks(Kind::Lock) && s.room != Room::Ample;
-    OwnerChanges of HeldIsSafe, "the holder changes what it holds", |s| s.asks(Kind::Lock) && s.asks(Kind::Set);
-    HeldPastTtl of HeldIsSafe, "an item outlives its TTL, because it is held", |s| all(s, &[ask(Kind::Lock), Verb::Pass, Verb::Ask(Kind::Set, Manner::Expiring)]);
-    HeldThroughFlush of HeldIsSafe, "an item outlives a flush, because it is held", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
-    EvictionPassesOver of HeldIsSafe, "an eviction passes over a held item", |s| s.asks(Kind::Lock) && matches!(s.room, Room::Items(2..));
-    NewVersion of VersionsGrow, "an item that was there gets a new version", |_| true;
-    ChosenVersion of VersionsGrow, "an item has the version that a client chose", |s| s.has(Verb::Ask(Kind::Set, Manner::Chosen));
-    VersionAfterChosen of VersionsGrow, "a chosen version is followed by the next one of the server", |s| s.has(Verb::Ask(Kind::Set, Manner::Chosen));
-    Evicted of OthersUntouched, "an item is evicted for another", |s| s.room != Room::Ample;
-    TwoItems of OthersUntouched, "a command finds another item beside its own", |s| s.keys >= 2 && s.shards == 1 && s.room != Room::Items(1);
-    SecondShard of OthersUntouched, "a client's fan-out comes to a second shard", |s| s.shards >= 2;
-    BetweenShards of OthersUntouched, "a lock is granted while another client is on its way through the shards", |s| s.shards >= 2 && s.asks(Kind::Lock) && s.clients >= 2;
-    CasMatches of Guards, "a guarded change finds the version it wants", |s| any(s, &[ask(Kind::Cas), ask(Kind::ReplaceAndUnlockCas), ask(Kind::DeleteCas)]);
-    CasDiffers of Guards, "a guarded change finds another version", |s| any(s, &[ask(Kind::Cas), ask(Kind::ReplaceAndUnlockCas), ask(Kind::DeleteCas)]);
-    CasKeepsLock of Guards, "replace-and-unlock of another version keeps the lock", |s| s.asks(Kind::ReplaceAndUnlockCas);
-    StaleRefused of Guards, "a stale store of a version that does not exist yet is refused", |s| s.has(Verb::Ask(Kind::CasElseStale, Manner::Ahead));
-    Stored of DoneIsDone, "a store is answered as done", |_| true;
-    Removed of DoneIsDone, "a delete is answered as done", |s| s.asks(Kind::Delete);
-    Counted of DoneIsDone, "a number is counted", |s| s.asks(Kind::Increment);
-    NumberMade of DoneIsDone, "a count makes the number", |s| s.asks(Kind::IncrementElseCreate);
-    Emptied of DoneIsDone, "an item is emptied and keeps its version", |s| s.asks(Kind::Clear);
-    ReadHeld of ReadsAreFree, "a client reads what another one holds", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::Get), ask(Kind::MetaGet)]) && s.clients >= 2;
-    TouchHeld of ReadsAreFree, "a client touches what another one holds", |s| all(s, &[ask(Kind::Lock), ask(Kind::Touch)]) && s.clients >= 2;
-    ListHeld of ReadsAreFree, "a client lists what is held", |s| s.asks(Kind::Keys) && s.asks(Kind::Lock);
-    NotAbsent of Modes, "a change is refused because there is an item", |s| s.asks(Kind::Add);
-    NotPresent of Modes, "a change is refused because there is none", |s| any(s, &[ask(Kind::Append), ask(Kind::Delete), ask(Kind::Increment)]);
-    Flushed of Flush, "a flush takes an item", |s| s.asks(Kind::FlushAll);
-    FlushedLater of Flush, "a flush takes an item later, as it was to", |s| all(s, &[Verb::Ask(Kind::FlushAll, Manner::Later), Verb::Pass]);
-    Expired of Expiry, "an item expires", |s| all(s, &[Verb::Ask(Kind::Set, Manner::Expiring), Verb::Pass]);
-    StepBack of TimeGoesOn, "a core is told a time before the last one", |s| s.has(Verb::StepBack);
-    WonByMaking of OneWin, "a get makes the item and wins it", |s| s.asks(Kind::Vivify);
-    WonShort of WinIsFound, "a get wins an item whose TTL runs short", |s| s.asks(Kind::Recache);
-    WonStale of OneWin, "a get wins a stale item", |s| all(s, &[ask(Kind::MarkStale), ask(Kind::MetaGet)]);
-    AnotherHasWon of OneWin, "a get learns that another has won", wins;
-    WinnerDies of OneWin, "the connection that has won ends", |s| wins(s) && s.has(Verb::Close);
-    WinEndsWithItem of WinIsFound, "an item goes while its win is out", |s| all(s, &[ask(Kind::Vivify), Verb::Pass]);
-    StoredStale of StaleStays, "a store of an older version is kept as stale", |s| s.asks(Kind::CasElseStale);
-    MarkedWhileOut of MarkOpens, "an item is marked while its win is out", |s| s.asks(Kind::MarkStale) && any(s, &[ask(Kind::Vivify), ask(Kind::MetaGet)]);
-    EmptiedWhileOut of MarkOpens, "an item is emptied while its win is out, and the win stays out", |s| s.asks(Kind::Clear) && any(s, &[ask(Kind::Vivify), ask(Kind::MetaGet)]);
-    EscapeOverWin of EscapeWin, "everybody goes, and somebody has had the win", |s| all(s, &[ask(Kind::MarkStale), ask(Kind::Vivify)]);
+    Invariant, Setup;
+    CheckedWithLocks of Invariant::Structure, "the core is checked while somebody holds a lock", |s| s.asks(Kind::Lock);
+    CheckedWithWin of Invariant::Structure, "the core is checked while somebody has a win", |s| s.asks(Kind::Vivify);
+    LockRefused of Invariant::OneBeliever, "a lock is refused because another client holds it", |s| s.asks(Kind::Lock) && s.clients >= 2;
+    RelockRefused of Invariant::OneBeliever, "a lock is refused because the client holds it already", |s| s.asks(Kind::Lock);
+    HandoverByUnlock of Invariant::OneBeliever, "a lock changes hands by unlock", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]) && s.clients >= 2;
+    HandoverByDeath of Invariant::HolderIsOpen, "a lock changes hands by death", |s| all(s, &[ask(Kind::Lock), Verb::Close]) && s.clients >= 2;
+    LateRefused of Invariant::HolderIsOpen, "a connection that has ended asks for a lock and gets none", |s| s.has(Verb::Late(Kind::Lock));
+    TwoLocks of Invariant::BeliefIsTruth, "a client holds two locks", |s| s.asks(Kind::Lock) && s.keys >= 2 && s.room != Room::Items(1) && s.locks_max > 1;
+    TwoHolders of Invariant::BeliefIsTruth, "two clients hold a lock each", |s| s.asks(Kind::Lock) && s.keys >= 2 && s.clients >= 2 && s.room != Room::Items(1);
+    LockedAndRead of Invariant::BeliefIsTruth, "a client gets value and lock in one step", |s| s.asks(Kind::LockAndGet);
+    Granted of Invariant::LockAnswers, "a lock is granted", |s| s.asks(Kind::Lock);
+    NothingToLock of Invariant::LockAnswers, "there is nothing to lock", |s| s.asks(Kind::Lock);
+    UnlockRefused of Invariant::LockAnswers, "an unlock is refused because another client holds the lock", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]) && s.clients >= 2;
+    TooManyLocks of Invariant::LockAnswers, "a connection may not have another lock", |s| s.asks(Kind::Lock) && s.locks_max < s.keys;
+    Unlocked of Invariant::LockEnds, "a lock ends and the item stays", |s| all(s, &[ask(Kind::Lock), ask(Kind::Unlock)]);
+    ExpiredAtUnlock of Invariant::LockEnds, "an item goes with its lock, because its TTL has passed", |s| all(s, &[ask(Kind::Lock), Verb::Pass, Verb::Ask(Kind::Set, Manner::Expiring)]);
+    FlushedAtUnlock of Invariant::LockEnds, "an item goes with its lock, because of a flush", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
+    FlushCleared of Invariant::LockEnds, "an item that its owner has stored again survives the flush before", |s| all(s, &[ask(Kind::Lock), ask(Kind::Set)]) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
+    UnlockedByReplace of Invariant::LockEnds, "replace-and-unlock does both", |s| s.asks(Kind::ReplaceAndUnlock);
+    GrantedAgain of Invariant::Grants, "a key is granted again, with a greater fence", |s| s.asks(Kind::Acquire) && any(s, &[ask(Kind::Unlock), ask(Kind::Release)]);
+    LockOutlivesItem of Invariant::Grants, "the lock of a key stays when its holder deletes the item", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Delete)]);
+    HeldWithoutItem of Invariant::Grants, "a key without an item is held", |s| s.asks(Kind::Acquire);
+    LeaseEnds of Invariant::Grants, "a lock ends with its lease", |s| all(s, &[ask(Kind::AcquireLeased), Verb::Pass]);
+    LeaseRenewed of Invariant::Grants, "the holder of a lock gets another lease", |s| s.asks(Kind::AcquireLeased);
+    FencedByOther of Invariant::Fenced, "another connection than the holder's makes a change in the right of the grant", |s| s.asks(Kind::SetFenced) && s.clients >= 2;
+    FenceOver of Invariant::Fenced, "a change in the right of a grant that is over is refused", |s| s.asks(Kind::SetFenced);
+    MadeWhileHeld of Invariant::HeldIsSafe, "the holder of a key makes its item", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Set)]);
+    MakingRefused of Invariant::HeldIsSafe, "another may not make the item of a key that is held", |s| all(s, &[ask(Kind::Acquire), ask(Kind::Set)]) && s.clients >= 2;
+    EscapeOverLock of Invariant::Escape, "everybody goes, and somebody has held a lock", |s| s.asks(Kind::Lock);
+    OwnerOnly of Invariant::RefusedIsNothing, "a change is refused because another client holds the item", |s| s.asks(Kind::Lock) && s.clients >= 2;
+    NotMine of Invariant::RefusedIsNothing, "replace-and-unlock is refused because another client holds the item", |s| all(s, &[ask(Kind::Lock), ask(Kind::ReplaceAndUnlock)]) && s.clients >= 2;
+    NoRoom of Invariant::RefusedIsNothing, "there is no room, because all items are held", |s| s.asks(Kind::Lock) && s.room != Room::Ample;
+    OwnerChanges of Invariant::HeldIsSafe, "the holder changes what it holds", |s| s.asks(Kind::Lock) && s.asks(Kind::Set);
+    HeldPastTtl of Invariant::HeldIsSafe, "an item outlives its TTL, because it is held", |s| all(s, &[ask(Kind::Lock), Verb::Pass, Verb::Ask(Kind::Set, Manner::Expiring)]);
+    HeldThroughFlush of Invariant::HeldIsSafe, "an item outlives a flush, because it is held", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::FlushAll), Verb::Ask(Kind::FlushAll, Manner::Later)]);
+    EvictionPassesOver of Invariant::HeldIsSafe, "an eviction passes over a held item", |s| s.asks(Kind::Lock) && matches!(s.room, Room::Items(2..));
+    NewVersion of Invariant::VersionsGrow, "an item that was there gets a new version", |_| true;
+    ChosenVersion of Invariant::VersionsGrow, "an item has the version that a client chose", |s| s.has(Verb::Ask(Kind::Set, Manner::Chosen));
+    VersionAfterChosen of Invariant::VersionsGrow, "a chosen version is followed by the next one of the server", |s| s.has(Verb::Ask(Kind::Set, Manner::Chosen));
+    Evicted of Invariant::OthersUntouched, "an item is evicted for another", |s| s.room != Room::Ample;
+    TwoItems of Invariant::OthersUntouched, "a command finds another item beside its own", |s| s.keys >= 2 && s.shards == 1 && s.room != Room::Items(1);
+    SecondShard of Invariant::OthersUntouched, "a client's fan-out comes to a second shard", |s| s.shards >= 2;
+    BetweenShards of Invariant::OthersUntouched, "a lock is granted while another client is on its way through the shards", |s| s.shards >= 2 && s.asks(Kind::Lock) && s.clients >= 2;
+    CasMatches of Invariant::Guards, "a guarded change finds the version it wants", |s| any(s, &[ask(Kind::Cas), ask(Kind::ReplaceAndUnlockCas), ask(Kind::DeleteCas)]);
+    CasDiffers of Invariant::Guards, "a guarded change finds another version", |s| any(s, &[ask(Kind::Cas), ask(Kind::ReplaceAndUnlockCas), ask(Kind::DeleteCas)]);
+    CasKeepsLock of Invariant::Guards, "replace-and-unlock of another version keeps the lock", |s| s.asks(Kind::ReplaceAndUnlockCas);
+    StaleRefused of Invariant::Guards, "a stale store of a version that does not exist yet is refused", |s| s.has(Verb::Ask(Kind::CasElseStale, Manner::Ahead));
+    Stored of Invariant::DoneIsDone, "a store is answered as done", |_| true;
+    Removed of Invariant::DoneIsDone, "a delete is answered as done", |s| s.asks(Kind::Delete);
+    Counted of Invariant::DoneIsDone, "a number is counted", |s| s.asks(Kind::Increment);
+    NumberMade of Invariant::DoneIsDone, "a count makes the number", |s| s.asks(Kind::IncrementElseCreate);
+    Emptied of Invariant::DoneIsDone, "an item is emptied and keeps its version", |s| s.asks(Kind::Clear);
+    ReadHeld of Invariant::ReadsAreFree, "a client reads what another one holds", |s| s.asks(Kind::Lock) && any(s, &[ask(Kind::Get), ask(Kind::MetaGet)]) && s.clients >= 2;
+    TouchHeld of Invariant::ReadsAreFree, "a client touches what another one holds", |s| all(s, &[ask(Kind::Lock), ask(Kind::Touch)]) && s.clients >= 2;
+    ListHeld of Invariant::ReadsAreFree, "a client lists what is held", |s| s.asks(Kind::Keys) && s.asks(Kind::Lock);
+    NotAbsent of Invariant::Modes, "a change is refused because there is an item", |s| s.asks(Kind::Add);
+    NotPresent of Invariant::Modes, "a change is refused because there is none", |s| any(s, &[ask(Kind::Append), ask(Kind::Delete), ask(Kind::Increment)]);
+    Flushed of Invariant::Flush, "a flush takes an item", |s| s.asks(Kind::FlushAll);
+    FlushedLater of Invariant::Flush, "a flush takes an item later, as it was to", |s| all(s, &[Verb::Ask(Kind::FlushAll, Manner::Later), Verb::Pass]);
+    Expired of Invariant::Expiry, "an item expires", |s| all(s, &[Verb::Ask(Kind::Set, Manner::Expiring), Verb::Pass]);
+    StepBack of Invariant::TimeGoesOn, "a core is told a time before the last one", |s| s.has(Verb::StepBack);
+    WonByMaking of Invariant::OneWin, "a get makes the item and wins it", |s| s.asks(Kind::Vivify);
+    WonShort of Invariant::WinIsFound, "a get wins an item whose TTL runs short", |s| s.asks(Kind::Recache);
+    WonStale of Invariant::OneWin, "a get wins a stale item", |s| all(s, &[ask(Kind::MarkStale), ask(Kind::MetaGet)]);
+    AnotherHasWon of Invariant::OneWin, "a get learns that another has won", wins;
+    WinnerDies of Invariant::OneWin, "the connection that has won ends", |s| wins(s) && s.has(Verb::Close);
+    WinEndsWithItem of Invariant::WinIsFound, "an item goes while its win is out", |s| all(s, &[ask(Kind::Vivify), Verb::Pass]);
+    StoredStale of Invariant::StaleStays, "a store of an older version is kept as stale", |s| s.asks(Kind::CasElseStale);
+    MarkedWhileOut of Invariant::MarkOpens, "an item is marked while its win is out", |s| s.asks(Kind::MarkStale) && any(s, &[ask(Kind::Vivify), ask(Kind::MetaGet)]);
+    EmptiedWhileOut of Invariant::MarkOpens, "an item is emptied while its win is out, and the win stays out", |s| s.asks(Kind::Clear) && any(s, &[ask(Kind::Vivify), ask(Kind::MetaGet)]);
+    EscapeOverWin of Invariant::EscapeWin, "everybody goes, and somebody has had the win", |s| all(s, &[ask(Kind::MarkStale), ask(Kind::Vivify)]);
 }
-
-/// A set of witnesses.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Witnesses(u128);
-
-impl Witnesses {
-    /// The set with these bits.
-    #[must_use]
-    pub const fn from_bits(bits: u128) -> Self {
-        Self(bits)
-    }
-
-    /// One bit a witness.
-    #[must_use]
-    pub const fn bits(self) -> u128 {
-        self.0
-    }
-
-    /// Puts one in.
-    pub const fn add(&mut self, witness: Witness) {
-        self.0 |= 1 << witness as u64;
-    }
-
-    /// Puts all of another set in.
-    pub const fn add_all(&mut self, others: Self) {
-        self.0 |= others.0;
-    }
-
-    /// Whether it is in.
-    #[must_use]
-    pub const fn contains(self, witness: Witness) -> bool {
-        self.0 & (1 << witness as u64) != 0
-    }
-}
-
-const _: () = assert!(Witness::ALL.len() <= 128, "a set has a bit for each");
 
 #[cfg(test)]
 mod tests {
@@ -282,9 +193,7 @@ mod tests {
     #[test]
     fn every_invariant_has_a_witness() {
         for invariant in Invariant::ALL {
-            let witnesses = Witness::ALL
-                .iter()
-                .filter(|one| one.invariant() == *invariant);
+            let witnesses = Witness::ALL.iter().filter(|one| one.rule() == *invariant);
             assert!(witnesses.count() > 0, "{invariant} may be about nothing");
         }
     }

@@ -22,17 +22,11 @@
 mod trap;
 mod world;
 
-use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant as StdInstant;
 
 use latchd_core::client::OnDisconnect;
-use stateright::{Checker, Model, Property};
 
-use crate::frame::Outcome;
-use crate::search;
+use crate::frame::{Bounded, Framed, Judged, Offence, Shown, witnesses};
 
 pub use trap::{TRAPS, Trap};
 pub use world::World;
@@ -57,10 +51,10 @@ pub struct Bounds {
     pub on_disconnect: OnDisconnect,
     /// Whether the watchdog renews.
     pub renews: bool,
-    /// What must be seen at least once, or the proof is about nothing.
-    pub witnesses: &'static [Witness],
-    /// States, as of the last change of model or client on purpose.
-    pub pinned: usize,
+    /// What is planted between the clients and the world.
+    pub trap: Option<Trap>,
+    /// States and transitions, as of the last intended change of model or client.
+    pub pinned: (usize, usize),
 }
 
 /// Two clients who lose what they hold with their connection; the others differ from it.
@@ -73,8 +67,8 @@ const LOST: Bounds = Bounds {
     obtains: 1,
     on_disconnect: OnDisconnect::Lost,
     renews: true,
-    witnesses: &[Witness::HandedOver, Witness::Resolved, Witness::LateInVain],
-    pinned: 1_570_154,
+    trap: None,
+    pinned: (1_570_154, 3_955_005),
 };
 
 /// The same with a server that restarts.
@@ -82,8 +76,7 @@ const RESTART_LOST: Bounds = Bounds {
     name: "lease-restart-lost",
     breaks: 0,
     restarts: 1,
-    witnesses: &[Witness::HandedOver, Witness::LateAfterRestart],
-    pinned: 359_936,
+    pinned: (359_936, 844_433),
     ..LOST
 };
 
@@ -93,28 +86,27 @@ pub const ALL: &[Bounds] = &[
     Bounds {
         name: "lease-ask",
         on_disconnect: OnDisconnect::Ask,
-        pinned: 1_852_814,
+        pinned: (1_852_814, 4_665_206),
         ..LOST
     },
     Bounds {
         name: "lease-stopped",
         stops: 1,
         breaks: 0,
-        witnesses: &[Witness::HandedOver, Witness::LateHolder],
-        pinned: 109_655,
+        pinned: (109_655, 246_637),
         ..LOST
     },
     RESTART_LOST,
     Bounds {
         name: "lease-restart-ask",
         on_disconnect: OnDisconnect::Ask,
-        pinned: 474_712,
+        pinned: (474_712, 1_138_182),
         ..RESTART_LOST
     },
 ];
 
 /// What can happen.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Happening {
     /// A second passes, and who is not stopped does what is to be done.
     Time,
@@ -138,44 +130,39 @@ pub enum Happening {
     Restart,
 }
 
-/// Something that must be seen.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u8)]
-pub enum Witness {
-    /// The lock changes hands.
-    HandedOver = 1,
-    /// A holder who comes late has a lower number than its successor.
-    LateHolder = 2,
-    /// A lost answer turns out to be that the item is ours.
-    Resolved = 4,
-    /// A request that is executed late changes nothing.
-    LateInVain = 8,
-    /// Who gives back after a restart what was granted before it is told that it is not theirs.
-    LateAfterRestart = 16,
+witnesses! {
+    &'static str, Bounds;
+    HandedOver of "N3", "the lock changes hands", |_| true;
+    LateHolder of "N3", "a holder that comes late has a lower number than its successor", |b| b.stops > 0;
+    Resolved of "N2", "a lost answer turns out to be that the item is the client's own", |b| b.breaks > 0;
+    LateInVain of "N2", "a request that is executed late changes nothing", |b| b.breaks > 0;
+    LateAfterRestart of "N2", "a client that gives back after a restart what was granted before is told that it is not its own", |b| b.restarts > 0;
 }
 
-/// Two clients and a server, within bounds.
-#[derive(Clone, Debug)]
-pub struct Leases {
-    bounds: Bounds,
-    trap: Option<Trap>,
-    /// What any step has shown, also one to a state that was known already.
-    seen: Arc<AtomicU8>,
-}
+impl Bounded for Bounds {
+    type World = World;
+    type Happening = Happening;
+    type View = u64;
+    type Label = Happening;
 
-impl Model for Leases {
-    type State = World;
-    type Action = Happening;
-
-    fn init_states(&self) -> Vec<World> {
-        vec![World::new(self.bounds)]
+    fn name(&self) -> &'static str {
+        self.name
     }
 
-    fn actions(&self, world: &World, actions: &mut Vec<Happening>) {
-        if world.view.fault.is_some() {
-            return;
-        }
-        if world.view.now_ms < self.bounds.steps * STEP_MS {
+    fn pinned(&self) -> (usize, usize) {
+        self.pinned
+    }
+
+    fn about(&self) -> String {
+        format!("{self:?}")
+    }
+
+    fn first(&self) -> World {
+        World::new(self)
+    }
+
+    fn happenings(&self, world: &World, actions: &mut Vec<Happening>) {
+        if world.view.now_ms < self.steps * STEP_MS {
             actions.push(Happening::Time);
         }
         let is_out = |one: &LeaseClient| one.request.is_some() || one.answer.is_some();
@@ -213,68 +200,42 @@ impl Model for Leases {
         }
     }
 
-    fn next_state(&self, world: &World, happening: Happening) -> Option<World> {
-        let mut next = world.clone();
-        next.happen(happening, self.trap);
-        self.seen.fetch_or(next.seen, Ordering::Relaxed);
-        Some(next)
+    fn happen(&self, world: &mut World, happening: Happening) -> Judged {
+        world.happen(happening, self.trap)
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always(ALWAYS, |_, world: &World| {
-            world.view.fault.is_none()
-        })]
+    fn view(&self, world: &World) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        world.view.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn label(happening: &Happening, _: &World) -> Happening {
+        *happening
+    }
+
+    fn seen(world: &World) -> Shown {
+        world.seen
+    }
+
+    fn must_see(&self) -> Vec<(Shown, String)> {
+        Witness::due(self)
     }
 }
 
-/// What must always hold.
-const ALWAYS: &str = "N1, N2, N3";
-
-/// Explores every state within the bounds, and checks that it is as many as are pinned.
-#[must_use]
-pub fn check(bounds: &Bounds, threads: usize) -> Outcome {
-    let model = Leases {
-        bounds: *bounds,
-        trap: None,
-        seen: Arc::default(),
-    };
-    let seen = Arc::clone(&model.seen);
-    let start = StdInstant::now();
-    let checker = model.checker().threads(threads).spawn_bfs().join();
-    let mut complaints = String::new();
-    if let Some(path) = checker.discovery(ALWAYS) {
-        let fault = path.last_state().view.fault.unwrap_or(ALWAYS);
-        let way = path.into_actions();
-        let _ = writeln!(complaints, "  {}: {fault}, after {way:?}", bounds.name);
-    }
-    for witness in bounds.witnesses {
-        if seen.load(Ordering::Relaxed) & *witness as u8 == 0 {
-            let _ = writeln!(complaints, "  {}: never seen: {witness:?}", bounds.name);
-        }
-    }
-    let states = checker.unique_state_count();
-    if complaints.is_empty() && states != bounds.pinned {
-        let _ = writeln!(
-            complaints,
-            "  {}: {states} states, and pinned are {}: if the model or the client has changed on \
-             purpose, pin the new number",
-            bounds.name, bounds.pinned
-        );
-    }
-    Outcome {
-        states,
-        transitions: checker.state_count() - 1,
-        depth: checker.max_depth() - 1,
-        time: start.elapsed(),
-        complaints,
-    }
+/// All of them, with other bounds than are pinned if these are given: how many seconds, and whether the watchdog renews.
+pub fn within(steps: Option<u64>, renews: Option<bool>) -> impl Iterator<Item = Bounds> {
+    ALL.iter().map(move |bounds| Bounds {
+        steps: steps.unwrap_or(bounds.steps),
+        renews: renews.unwrap_or(bounds.renews),
+        ..*bounds
+    })
 }
 
-/// The shortest way into a trap, in the model where it is known to show, and what is wrong at its
-/// end.
+/// The shortest way into a trap, in the model where it is known to show.
 #[must_use]
-pub fn fall_into(trap: Trap) -> Option<(Vec<Happening>, &'static str)> {
-    // Who believes for ever is told of its loss unless it is stopped.
+pub fn fall_into(trap: Trap) -> Option<Offence> {
+    // A client that believes for ever is told of its loss unless it is stopped.
     let name = match trap {
         Trap::BelievesForEver => "lease-stopped",
         Trap::TrustsOldVersion => "lease-restart-lost",
@@ -287,17 +248,8 @@ pub fn fall_into(trap: Trap) -> Option<(Vec<Happening>, &'static str)> {
         | Trap::GuessesDone => "lease-ask",
     };
     let bounds = ALL.iter().find(|bounds| bounds.name == name)?;
-    let model = Leases {
-        bounds: *bounds,
-        trap: Some(trap),
-        seen: Arc::default(),
-    };
-    let fingerprint = |world: &World| {
-        let mut hasher = DefaultHasher::new();
-        world.hash(&mut hasher);
-        hasher.finish()
-    };
-    search::shortest(&model, usize::MAX, fingerprint, |world| world.view.fault).err()
+    let trap = Some(trap);
+    Bounds { trap, ..*bounds }.search(usize::MAX).err()
 }
 
 #[cfg(test)]
@@ -307,9 +259,9 @@ mod tests {
     #[test]
     fn every_trap_is_fallen_into() {
         for (trap, steps) in TRAPS {
-            let (way, fault) = fall_into(*trap).unwrap_or_else(|| panic!("{trap:?} is not found"));
-            println!("{trap:?}: {fault} after {way:?}");
-            assert_eq!(way.len(), *steps, "{trap:?}");
+            let offence = fall_into(*trap).unwrap_or_else(|| panic!("{trap:?} is not found"));
+            println!("{trap:?}: {offence:?}");
+            assert_eq!(offence.steps, *steps, "{trap:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The models of locks: who holds what, through death, expiry, flushes and want of room.
 
-use crate::setup::{Counts, Room, Setup};
+use crate::setup::{Room, Setup};
 use crate::verb::{Verb, verbs};
 
 /// Connections come and go, take locks and give them back.
@@ -43,7 +43,7 @@ const PRESSURE: &[Verb] = verbs![Do(Pressure)];
 /// A lock model with all the memory there is; the others differ from it.
 const LOCKS: Setup = Setup {
     name: "locks-2x1",
-    pinned: Counts::new(720, 26_526),
+    pinned: (720, 26_526),
     about: "every command that has to do with locks",
     clients: 2,
     keys: 1,
@@ -60,19 +60,19 @@ pub(crate) const ALL: &[Setup] = &[
     LOCKS,
     Setup {
         name: "locks-3x1",
-        pinned: Counts::new(1620, 84_810),
+        pinned: (1620, 84_810),
         clients: 3,
         ..LOCKS
     },
     Setup {
         name: "locks-2x2",
-        pinned: Counts::new(71_816, 5_277_479),
+        pinned: (71_816, 5_277_479),
         keys: 2,
         ..LOCKS
     },
     Setup {
         name: "locks-2x2-settled-1",
-        pinned: Counts::new(45_550, 3_097_594),
+        pinned: (45_550, 3_097_594),
         about: "locks that end many at once, and are let go of one at a time",
         keys: 2,
         settled_max: 1,
@@ -81,14 +81,14 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-3x2",
-        pinned: Counts::new(437_849, 46_689_130),
+        pinned: (437_849, 46_689_130),
         clients: 3,
         keys: 2,
         ..LOCKS
     },
     Setup {
         name: "locks-4x2",
-        pinned: Counts::new(4030, 320_122),
+        pinned: (4030, 320_122),
         about: "who holds what, among four clients",
         clients: 4,
         keys: 2,
@@ -97,7 +97,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-4x2-room-1",
-        pinned: Counts::new(64_558, 7_892_394),
+        pinned: (64_558, 7_892_394),
         about: "locks with room for one item",
         clients: 4,
         keys: 2,
@@ -107,7 +107,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-2x2-room-2",
-        pinned: Counts::new(16_904, 792_488),
+        pinned: (16_904, 792_488),
         about: "locks with room for two items: eviction passes over what is held",
         keys: 2,
         room: Room::Items(2),
@@ -123,7 +123,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "key-locks-2x1",
-        pinned: Counts::new(1443, 63_459),
+        pinned: (1443, 63_459),
         about: "locks of keys, with an item or without, and what is done in their right",
         alphabet: &[
             AROUND_KEY_LOCKS,
@@ -137,7 +137,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "key-locks-4x1",
-        pinned: Counts::new(401, 20_688),
+        pinned: (401, 20_688),
         about: "locks of keys, among four clients",
         clients: 4,
         alphabet: &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME, FLUSH],
@@ -145,7 +145,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "key-locks-3x2",
-        pinned: Counts::new(1246, 89_465),
+        pinned: (1246, 89_465),
         about: "locks of two keys, among three clients",
         clients: 3,
         keys: 2,
@@ -154,7 +154,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "locks-2x2-max-1",
-        pinned: Counts::new(2354, 133_496),
+        pinned: (2354, 133_496),
         about: "a connection may hold one lock",
         keys: 2,
         locks_max: 1,

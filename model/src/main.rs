@@ -1,5 +1,6 @@
 //! `latchd-model`: checks the models and shows them.
 
+use std::fs;
 use std::io::{IsTerminal, Write as _, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,11 +10,9 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use latchd_harness::transcript::parse::parse;
-use latchd_model::report::{self, Outcome};
 use latchd_model::search::Compared;
-use latchd_model::{Explored, Setup, all, framed, lease, pairs, search};
+use latchd_model::{Framed, all, lease, pairs, rule, unwaited, waited};
 use mimalloc::MiMalloc;
-use stateright::Model;
 
 /// A state is a few dozen small allocations, which one thread makes and another gives back: the system's allocator takes
 /// a lock for each.
@@ -73,6 +72,9 @@ enum Task {
         /// How many threads search.
         #[arg(long, default_value_t = 2)]
         threads: usize,
+        /// Where to put the transcript of what is wrong.
+        #[arg(long, default_value = "target/model")]
+        save: PathBuf,
         /// Print the shortest way into each trap.
         #[arg(long)]
         show: bool,
@@ -93,6 +95,9 @@ enum Task {
         /// How many threads search.
         #[arg(long, default_value_t = 2)]
         threads: usize,
+        /// Where to put the transcript of what is wrong.
+        #[arg(long, default_value = "target/model")]
+        save: PathBuf,
     },
     /// Serves stateright's Explorer for one model, on loopback.
     Explore {
@@ -113,11 +118,15 @@ fn main() -> ExitCode {
             name,
             threads,
             save,
-        } => check(&chosen(name.as_deref()), threads, &save),
+        } => check_unwaited(name.as_deref(), threads, &save),
         Task::Search { name, steps } => search(&name, steps.unwrap_or(usize::MAX)),
         Task::List { name } => {
-            for setup in chosen(name.as_deref()) {
-                println!("{}", report::details(setup));
+            for model in chosen(all(), name.as_deref()) {
+                println!("{}: {}", model.name(), model.about());
+                let must_see = model.must_see();
+                must_see
+                    .iter()
+                    .for_each(|words| println!("  sometimes {words}"));
             }
             true
         }
@@ -125,20 +134,37 @@ fn main() -> ExitCode {
             name,
             threads,
             steps,
-        } => view(
-            name.as_deref().unwrap_or_default(),
-            threads,
-            steps.unwrap_or(usize::MAX),
-        ),
+        } => {
+            let models = chosen(all(), name.as_deref());
+            view(&models, threads, steps.unwrap_or(usize::MAX))
+        }
         Task::Lease {
             threads,
+            save,
             show,
             name,
             steps,
             renews,
-        } => leases(threads, show, name.as_deref(), steps, renews),
-        Task::Waits { name, threads } => waits(name.as_deref().unwrap_or_default(), threads),
-        Task::Explore { name, port } => explore(&name, port),
+        } => {
+            let bounds: Vec<_> = lease::within(steps, renews).collect();
+            let models = bounds.iter().map(|bounds| bounds as &dyn Framed);
+            leases(&chosen(models, name.as_deref()), threads, &save, show)
+        }
+        Task::Waits {
+            name,
+            threads,
+            save,
+        } => {
+            let models = chosen(waited(), name.as_deref());
+            conclude(models.len(), &check(&models, threads, &save))
+        }
+        Task::Explore { name, port } => {
+            let model = chosen(all(), Some(&name))[0];
+            let name = model.name();
+            println!("{name}: open http://127.0.0.1:{port}/ and end with ^C");
+            model.explore(port);
+            true
+        }
     };
     if is_good {
         ExitCode::SUCCESS
@@ -147,25 +173,34 @@ fn main() -> ExitCode {
     }
 }
 
-fn chosen(name: Option<&str>) -> Vec<&'static Setup> {
-    let name = name.unwrap_or_default();
-    let chosen: Vec<_> = all().filter(|setup| setup.name.starts_with(name)).collect();
+/// Those whose name begins with this; ends the process if there is none.
+fn chosen<'a>(
+    models: impl Iterator<Item = &'a dyn Framed>,
+    name: Option<&str>,
+) -> Vec<&'a dyn Framed> {
+    let (name, models) = (name.unwrap_or_default(), models.collect::<Vec<_>>());
+    let mut chosen = models.clone();
+    chosen.retain(|model| model.name().starts_with(name));
     if chosen.is_empty() {
-        let names: Vec<_> = all().map(|setup| setup.name).collect();
+        let names: Vec<_> = models.iter().map(|model| model.name()).collect();
         eprintln!("there is no model {name}: choose from {}", names.join(", "));
         std::process::exit(2);
     }
     chosen
 }
 
-fn check(setups: &[&'static Setup], threads: usize, save: &Path) -> bool {
-    println!("{}", report::head());
+/// Explores every state of each, and returns what is not as it must be.
+fn check(models: &[&dyn Framed], threads: usize, save: &Path) -> String {
+    println!(
+        "{:20} {:>9} {:>12} {:>6} {:>8} {:>10}",
+        "model", "states", "transitions", "depth", "seconds", "witnesses"
+    );
     let mut complaints = String::new();
-    for setup in setups {
-        let model = Explored::new((*setup).clone());
-        let found = search::exhaust(&model, threads, |states| {
+    for model in models {
+        let name = model.name();
+        let outcome = model.check(threads, &|states| {
             if stderr().is_terminal() {
-                eprint!("\r{}: {states} states … ", setup.name);
+                eprint!("\r{name}: {states} states … ");
                 // What is shown on the way is not worth failing for.
                 let _ = stderr().flush();
             }
@@ -173,18 +208,22 @@ fn check(setups: &[&'static Setup], threads: usize, save: &Path) -> bool {
         if stderr().is_terminal() {
             eprint!("\r{:40}\r", "");
         }
-        let outcome = Outcome {
-            found,
-            missing: model.missing(),
-        };
-        println!("{}", report::line(setup, &outcome));
-        complaints.push_str(&report::complaints(setup, &outcome));
-        if outcome.found.is_wrong
-            && let Err(offence) = search::shortest_offence(&model, usize::MAX)
+        let (seen, due) = outcome.witnesses;
+        println!(
+            "{name:20} {:>9} {:>12} {:>6} {:>8.1} {:>10}",
+            outcome.states,
+            outcome.transitions,
+            outcome.depth,
+            outcome.time.as_secs_f64(),
+            format!("{seen}/{due}"),
+        );
+        complaints.push_str(&outcome.complaints);
+        if outcome.is_wrong
+            && let Err(offence) = model.search(usize::MAX)
         {
-            let text = report::offence(&model, &offence);
-            let path = save.join(format!("{}.txt", setup.name));
-            let saved = std::fs::create_dir_all(save).and_then(|()| std::fs::write(&path, &text));
+            let text = offence.transcript;
+            let path = save.join(format!("{name}.txt"));
+            let saved = fs::create_dir_all(save).and_then(|()| fs::write(&path, &text));
             println!("\n{text}");
             match saved {
                 Ok(()) => println!("saved as {}\n", path.display()),
@@ -192,128 +231,69 @@ fn check(setups: &[&'static Setup], threads: usize, save: &Path) -> bool {
             }
         }
     }
-    // Only all models together ask for everything that can be answered.
-    if setups.len() == all().count() {
-        println!("\n{}", pairs::table());
-        complaints.push_str(&pairs::complaints());
-    }
+    complaints
+}
+
+/// Says what is not as it must be, if anything is.
+fn conclude(models: usize, complaints: &str) -> bool {
     if complaints.is_empty() {
-        println!(
-            "\n{} models, everything holds and everything was seen",
-            setups.len()
-        );
+        println!("\n{models} models, everything holds and everything was seen");
     } else {
         println!("\n{complaints}");
     }
     complaints.is_empty()
 }
 
-/// How it is said is what `model/mutants/src/layer.rs` reads.
-fn search(name: &str, steps_max: usize) -> bool {
-    if let Some(model) = framed().find(|model| model.name() == name) {
-        return show_way(name, model.search(steps_max));
+fn check_unwaited(name: Option<&str>, threads: usize, save: &Path) -> bool {
+    let models = chosen(unwaited(), name);
+    let mut complaints = check(&models, threads, save);
+    // Only all models together ask for everything that can be answered.
+    if models.len() == unwaited().count() {
+        println!("\n{}", pairs::table());
+        complaints.push_str(&pairs::complaints());
     }
-    let Some(setup) = all().find(|setup| setup.name == name) else {
+    conclude(models.len(), &complaints)
+}
+
+/// `model/mutants/src/layer.rs` reads the first line.
+fn search(name: &str, steps_max: usize) -> bool {
+    let Some(model) = all().find(|model| model.name() == name) else {
         eprintln!("there is no model {name}");
         std::process::exit(2);
     };
-    let model = Explored::new(setup.clone());
-    match search::shortest_offence(&model, steps_max) {
+    match model.search(steps_max) {
         Ok(states) => {
             println!("{name}: nothing is wrong in {states} states");
             true
         }
         Err(offence) => {
-            let (steps, invariant) = (offence.steps.len(), offence.fault.invariant);
-            let text = report::offence(&model, &offence);
-            // What is no transcript is of no use to whoever wants to see it again.
+            let (steps, text) = (offence.steps, offence.transcript);
+            // A reader plays the transcript, so it must be one.
             if let Err(mistake) = parse(name, &text) {
                 eprintln!("the way there is no transcript: {mistake}\n{text}");
                 std::process::exit(2);
             }
-            println!("{name}: {steps} steps break {invariant}\n{text}");
+            println!(
+                "{name}: {steps} steps break {}\n{text}",
+                rule(&offence.fault)
+            );
             false
         }
     }
 }
 
-/// What a search of those who wait has come to.
-fn show_way(name: &str, found: Result<usize, (Vec<String>, String)>) -> bool {
-    match found {
-        Ok(states) => {
-            println!("{name}: nothing is wrong in {states} states");
-            true
-        }
-        Err((way, fault)) => {
-            // What a core's own check says has more words before the rule.
-            let words = fault.split_whitespace();
-            let mut rules = words.filter_map(|word| word.strip_suffix(':'));
-            let rule = rules.find(|rule| rule.len() <= 3).unwrap_or("M");
-            println!("{name}: {} steps break {rule}", way.len());
-            for step in way {
-                println!("# {step}");
-            }
-            println!("# {fault}");
-            false
-        }
-    }
-}
-
-fn waits(name: &str, threads: usize) -> bool {
-    let mut complaints = String::new();
-    let mut models = 0;
-    println!(
-        "{:20} {:>9} {:>12} {:>6} {:>8}",
-        "model", "states", "transitions", "depth", "seconds"
-    );
-    for model in framed().filter(|model| model.name().starts_with(name)) {
-        let outcome = model.check(threads);
-        println!(
-            "{:20} {:>9} {:>12} {:>6} {:>8.1}",
-            model.name(),
-            outcome.states,
-            outcome.transitions,
-            outcome.depth,
-            outcome.time.as_secs_f64()
-        );
-        complaints.push_str(&outcome.complaints);
-        models += 1;
-    }
-    if complaints.is_empty() {
-        println!("\n{models} models, everything holds and everything was seen");
-    } else {
-        println!("\n{complaints}");
-    }
-    complaints.is_empty() && models > 0
-}
-
-fn view(name: &str, threads: usize, steps_max: usize) -> bool {
-    type Look<'a> = Box<dyn FnOnce() -> Result<Compared, String> + Send + 'a>;
-    let of_setup = all().map(|setup| {
-        let look = move || {
-            let model = Explored::new(setup.clone());
-            search::twins_of(&model, steps_max).map_err(|twins| format!("{twins:#?}"))
-        };
-        (setup.name, Box::new(look) as Look<'_>)
-    });
-    let of_framed = framed().map(|model| {
-        let look = move || model.twins(steps_max);
-        (model.name(), Box::new(look) as Look<'_>)
-    });
-    let looks = of_setup.chain(of_framed);
-    let looks: Vec<_> = looks.filter(|(of, _)| of.starts_with(name)).collect();
-    let models = looks.len();
-    let looks = Mutex::new(looks.into_iter());
+fn view(models: &[&dyn Framed], threads: usize, steps_max: usize) -> bool {
+    let next = Mutex::new(models.iter());
     let (told, tells) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..threads.max(1) {
-            let (looks, told) = (&looks, told.clone());
+            let (next, told) = (&next, told.clone());
             scope.spawn(move || {
-                let next = || looks.lock().expect("nobody panics with it").next();
-                while let Some((of, look)) = next() {
+                let next = || next.lock().expect("nobody panics with it").next();
+                while let Some(model) = next() {
                     let began = Instant::now();
-                    let found = look();
-                    told.send((of, found, began.elapsed().as_secs_f64()))
+                    let found = model.twins(steps_max);
+                    told.send((model.name(), found, began.elapsed().as_secs_f64()))
                         .expect("somebody listens");
                 }
             });
@@ -323,88 +303,43 @@ fn view(name: &str, threads: usize, steps_max: usize) -> bool {
             "{:20} {:>9} {:>5} {:>8}",
             "model", "pairs", "all", "seconds"
         );
-        let mut is_good = models > 0;
-        for (of, found, seconds) in tells {
+        let mut is_good = true;
+        for (name, found, seconds) in tells {
             match found {
                 Ok(Compared { pairs, is_all }) => {
-                    println!(
-                        "{of:20} {pairs:>9} {:>5} {seconds:>8.1}",
-                        if is_all { "yes" } else { "no" }
-                    );
+                    let is_all = if is_all { "yes" } else { "no" };
+                    println!("{name:20} {pairs:>9} {is_all:>5} {seconds:>8.1}");
                 }
                 Err(difference) => {
-                    println!("{of}: {difference}");
+                    println!("{name}: {difference}");
                     is_good = false;
                 }
             }
         }
         if is_good {
+            let models = models.len();
             println!("\n{models} models, what is taken for the same leads to the same");
         }
         is_good
     })
 }
 
-fn leases(
-    threads: usize,
-    show: bool,
-    name: Option<&str>,
-    steps: Option<u64>,
-    renews: Option<bool>,
-) -> bool {
-    let mut complaints = String::new();
-    println!(
-        "{:20} {:>9} {:>12} {:>6} {:>8}",
-        "model", "states", "transitions", "depth", "seconds"
-    );
-    for bounds in lease::ALL {
-        if name.is_some_and(|name| name != bounds.name) {
-            continue;
-        }
-        let mut bounds = *bounds;
-        bounds.steps = steps.unwrap_or(bounds.steps);
-        bounds.renews = renews.unwrap_or(bounds.renews);
-        let outcome = lease::check(&bounds, threads);
-        println!(
-            "{:20} {:>9} {:>12} {:>6} {:>8.1}",
-            bounds.name,
-            outcome.states,
-            outcome.transitions,
-            outcome.depth,
-            outcome.time.as_secs_f64()
-        );
-        complaints.push_str(&outcome.complaints);
-    }
+fn leases(models: &[&dyn Framed], threads: usize, save: &Path, show: bool) -> bool {
+    let mut complaints = check(models, threads, save);
     println!("\n{:20} {:>5}  breaks", "trap", "steps");
     for (trap, pinned) in lease::TRAPS {
         let name = format!("{trap:?}");
-        let Some((way, fault)) = lease::fall_into(*trap) else {
-            complaints += &["  ", &name, " is not found\n"].concat();
+        let Some(offence) = lease::fall_into(*trap) else {
+            complaints += &format!("  {name} is not found\n");
             continue;
         };
-        println!("{name:20} {:>5}  {fault}", way.len());
+        println!("{name:20} {:>5}  {}", offence.steps, offence.fault);
         if show {
-            println!("  {way:?}");
+            println!("{}", offence.transcript);
         }
-        if way.len() != *pinned {
-            complaints += &["  ", &name, " is found in another number of steps\n"].concat();
+        if offence.steps != *pinned {
+            complaints += &format!("  {name} is found in another number of steps\n");
         }
     }
-    if !complaints.is_empty() {
-        println!("\n{complaints}");
-    }
-    complaints.is_empty()
-}
-
-fn explore(name: &str, port: u16) -> bool {
-    let setup = chosen(Some(name))[0];
-    println!(
-        "{}: open http://127.0.0.1:{port}/ and end with ^C",
-        setup.name
-    );
-    // Serves until the process ends.
-    Explored::new(setup.clone())
-        .checker()
-        .serve(("127.0.0.1", port));
-    true
+    conclude(models.len(), &complaints)
 }

@@ -1,85 +1,13 @@
-//! Searches: all states of a model, and the shortest way to one that is wrong.
+//! Searches: the shortest way to a fault, and pairs of states that are taken for the same.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::{Duration, Instant};
 
-use stateright::{Checker, Model};
+use stateright::Model;
 
-use crate::action::Action;
-use crate::explore::Explored;
-use crate::fault::Fault;
-use crate::setup::Counts;
-use crate::world::World;
-
-/// What a search over all states has come across.
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// How much there was.
-    pub counts: Counts,
-    /// The longest way that had to be gone.
-    pub depth: usize,
-    /// How long it took.
-    pub time: Duration,
-    /// Whether something is wrong.
-    pub is_wrong: bool,
-}
-
-/// Explores every state with stateright, on so many threads, and shows how far it has come.
-pub fn exhaust(model: &Explored, threads: usize, mut progress: impl FnMut(usize)) -> Found {
-    let start = Instant::now();
-    let mut checker = model.clone().checker().threads(threads).spawn_bfs();
-    let workers = checker.handles();
-    while !workers.iter().all(std::thread::JoinHandle::is_finished) {
-        std::thread::sleep(Duration::from_millis(50));
-        progress(checker.unique_state_count());
-    }
-    for worker in workers {
-        worker
-            .join()
-            .expect("what panics in a core is caught in the world");
-    }
-    let counts = Counts {
-        states: checker.unique_state_count(),
-        // The state it starts with is counted, and no transition leads there.
-        transitions: checker.state_count() - 1,
-    };
-    let discoveries = checker.discoveries();
-    let always = crate::invariants::Invariant::ALL;
-    let is_wrong = always
-        .iter()
-        .any(|one| discoveries.contains_key(one.title()));
-    // stateright counts states on a way, not steps.
-    Found {
-        counts,
-        depth: checker.max_depth() - 1,
-        time: start.elapsed(),
-        is_wrong,
-    }
-}
-
-/// A way to a state that is wrong. There is no shorter one.
-#[derive(Clone, Debug)]
-pub struct Offence {
-    /// The steps.
-    pub steps: Vec<Action>,
-    /// What is wrong at their end.
-    pub fault: Fault,
-}
-
-/// Looks for the shortest way to a state that is wrong, of at most `steps_max` steps. Returns how many states are so
-/// near if nothing is wrong.
-///
-/// # Errors
-/// The shortest way to a state that is wrong.
-pub fn shortest_offence(model: &Explored, steps_max: usize) -> Result<usize, Offence> {
-    let fault = |world: &World| model.fault(world);
-    shortest(model, steps_max, |world| *world.canonical(), fault)
-        .map_err(|(steps, fault)| Offence { steps, fault })
-}
-
-/// As [`shortest_offence`], in any model: layer by layer, states told apart by `key`.
+/// Looks for the shortest way to a fault, of at most `steps_max` steps: layer by layer, states told apart by `key`. Returns
+/// how many states are so near if there is none.
 pub(crate) fn shortest<M: Model, K: Eq + Hash, F>(
     model: &M,
     steps_max: usize,
@@ -220,20 +148,6 @@ fn fingerprint(of: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     hasher.finish()
-}
-
-/// Takes pairs of worlds that the search takes for the same, and compares what they lead to, for so many steps at most:
-/// every step of one must have its like at the other.
-///
-/// # Errors
-/// Two worlds that are taken for the same, and do not lead to the same.
-pub fn twins_of(model: &Explored, steps_max: usize) -> Result<Compared, Box<(World, World)>> {
-    let label = |action: &Action, next: &World| {
-        // Clients, and keys where these are alike, have other names in the other world. What is witnessed may
-        // be of the past: that a number is above the last one.
-        (action.verb, next.answered())
-    };
-    twins(model, |world| *world.canonical(), label, steps_max)
 }
 
 fn way_to<A: Copy>(reached: &[(usize, Option<A>)], mut number: usize) -> Vec<A> {

@@ -1,16 +1,31 @@
 //! What one model explores: how many clients and keys, how much room, and which verbs.
 
+use std::collections::BTreeSet;
+
 use latchd_core::Limits;
-use latchd_core::engine::{Config, LockTable};
+use latchd_core::engine::{Config, Core, LockTable};
 use latchd_core::key::Key;
 use latchd_core::store::{MapStore, Store};
 pub(crate) use latchd_harness::alphabet::UNIX_S_AT_START;
-use latchd_harness::alphabet::{RequestKind, SmallValue};
+use latchd_harness::alphabet::{ReplyKind, RequestKind, SmallValue};
 
+use crate::action::Action;
+use crate::beliefs;
+use crate::canonical::Canonical;
+pub use crate::frame::CLIENTS_MAX;
+use crate::frame::{Bounded, Judged, Shown};
+use crate::invariants::{Invariant, Witness};
+use crate::transcript;
 use crate::verb::{Scope, Verb, ask};
+use crate::world::World;
+use crate::{commands, locks, shards, stampede};
 
-/// The most clients of a model.
-pub const CLIENTS_MAX: usize = 4;
+/// The models of locks and wins.
+pub fn all() -> impl Iterator<Item = &'static Setup> {
+    [locks::ALL, stampede::ALL, commands::ALL, shards::ALL]
+        .into_iter()
+        .flatten()
+}
 
 /// The most keys that the clients of a model share.
 pub const CLIENT_KEYS_MAX: usize = 2;
@@ -23,26 +38,6 @@ pub enum Room {
     Ample,
     /// For so many items.
     Items(u8),
-}
-
-/// How many states and transitions a search has come across.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Counts {
-    /// States that differ, by the canonical view.
-    pub states: usize,
-    /// Steps taken from them, those included that lead to a state already known.
-    pub transitions: usize,
-}
-
-impl Counts {
-    /// So many states, and so many transitions.
-    #[must_use]
-    pub const fn new(states: usize, transitions: usize) -> Self {
-        Self {
-            states,
-            transitions,
-        }
-    }
 }
 
 /// A model.
@@ -69,8 +64,8 @@ pub struct Setup {
     pub settled_max: usize,
     /// What can happen.
     pub alphabet: &'static [&'static [Verb]],
-    /// What the last change of the model or the core has led to on purpose.
-    pub pinned: Counts,
+    /// States and transitions, as of the last intended change of model or core.
+    pub pinned: (usize, usize),
 }
 
 /// The bytes of every value that clients store, so that a store in place is one of the same size.
@@ -145,6 +140,13 @@ impl Setup {
         self.settled_max > CLIENT_KEYS_MAX
     }
 
+    /// The cores, one a shard.
+    #[must_use]
+    pub fn cores(&self) -> Vec<Core<MapStore>> {
+        let cores = (0..self.shards).map(|shard| Core::reference(self.config(shard)));
+        cores.collect()
+    }
+
     /// What the core of a shard is made with.
     #[must_use]
     pub fn config(&self, shard: usize) -> Config {
@@ -168,4 +170,80 @@ impl Setup {
 
 fn number(count: usize) -> u32 {
     u32::try_from(count).expect("there are few shards")
+}
+
+impl Bounded for Setup {
+    type World = World;
+    type Happening = Action;
+    type View = Canonical;
+    type Label = (Verb, Option<ReplyKind>);
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn pinned(&self) -> (usize, usize) {
+        self.pinned
+    }
+
+    fn about(&self) -> String {
+        let Self {
+            about,
+            clients,
+            keys,
+            shards,
+            room,
+            ..
+        } = self;
+        let verbs: BTreeSet<String> = self.verbs().map(|verb| verb.to_string()).collect();
+        let verbs: Vec<String> = verbs.into_iter().collect();
+        let verbs = verbs.join(" ");
+        let mut text =
+            format!("{about}; {clients}×{keys}, {shards} core(s), room {room:?}: {verbs}");
+        for invariant in Invariant::ALL.iter().filter(|one| one.is_claimed(self)) {
+            text += &format!("\n  always {}", invariant.title());
+        }
+        text
+    }
+
+    fn first(&self) -> World {
+        World::new(self)
+    }
+
+    fn happenings(&self, world: &World, actions: &mut Vec<Action>) {
+        world.actions(self, actions);
+    }
+
+    fn happen(&self, world: &mut World, action: Action) -> Judged {
+        world.happen(self, action)
+    }
+
+    fn probe(&self, world: &World) -> Result<Shown, String> {
+        beliefs::escape(world, self)
+    }
+
+    fn view(&self, world: &World) -> Canonical {
+        Canonical::of(self, world)
+    }
+
+    fn label(action: &Action, next: &World) -> Self::Label {
+        // Clients, and keys where these are alike, have other names in the other world. What is witnessed may be of the
+        // past: that a number is above the last one.
+        (action.verb, next.answered)
+    }
+
+    fn seen(world: &World) -> Shown {
+        world.witnessed
+    }
+
+    fn must_see(&self) -> Vec<(Shown, String)> {
+        Witness::due(self)
+    }
+
+    fn transcript(&self, way: &[Action], fault: &str) -> String {
+        let invariant = Invariant::of_fault(fault);
+        let title = format!("{invariant} is broken after {} steps", way.len());
+        let end = format!("{}\n{fault}", invariant.title());
+        transcript::write(self, way, &title, &end)
+    }
 }

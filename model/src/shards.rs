@@ -7,7 +7,7 @@
 //! what holds here holds there. That it does is shown on the shell's own code, under a scheduler:
 //! `shell/src/scheduled/`.
 
-use crate::setup::{Counts, Room, Setup};
+use crate::setup::{Room, Setup};
 use crate::verb::{Verb, verbs};
 
 /// What visits all shards, and what can come between.
@@ -25,7 +25,7 @@ const VERSIONS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas)];
 /// The two shards.
 const SHARDS: Setup = Setup {
     name: "shards-2x2",
-    pinned: Counts::new(86_179, 1_533_249),
+    pinned: (86_179, 1_533_249),
     about: "two shards with a key each; fan-outs visit one after the other",
     clients: 2,
     keys: 2,
@@ -42,13 +42,13 @@ pub(crate) const ALL: &[Setup] = &[
     SHARDS,
     Setup {
         name: "shards-3x2",
-        pinned: Counts::new(780_449, 17_986_142),
+        pinned: (780_449, 17_986_142),
         clients: 3,
         ..SHARDS
     },
     Setup {
         name: "shards-2x2-key-locks",
-        pinned: Counts::new(1087, 21_807),
+        pinned: (1087, 21_807),
         about: "locks of keys in two shards, and what is done in their right",
         alphabet: &[verbs![
             Do(Open Close Walk) Plain(Lock UnlockAll Set Delete Acquire Release SetFenced)
@@ -58,7 +58,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "shards-2x2-versions",
-        pinned: Counts::new(23_675, 488_894),
+        pinned: (23_675, 488_894),
         alphabet: &[FAN_OUTS, VERSIONS],
         ..SHARDS
     },

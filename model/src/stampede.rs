@@ -1,6 +1,6 @@
 //! The models of wins: of all who find that an item is to be made anew, exactly one is told to.
 
-use crate::setup::{Counts, Room, Setup};
+use crate::setup::{Room, Setup};
 use crate::verb::{Verb, verbs};
 
 /// Who asks, and what opens the win.
@@ -19,7 +19,7 @@ const LOCKS: &[Verb] = verbs![Plain(Lock Unlock LockAndGet ReplaceAndUnlock)];
 /// A model of wins with all that can happen to them; the others differ from it.
 const STAMPEDE: Setup = Setup {
     name: "stampede-2x1",
-    pinned: Counts::new(1733, 65_902),
+    pinned: (1733, 65_902),
     about: "every command that has to do with wins",
     clients: 2,
     keys: 1,
@@ -36,26 +36,26 @@ pub(crate) const ALL: &[Setup] = &[
     STAMPEDE,
     Setup {
         name: "stampede-3x1",
-        pinned: Counts::new(4034, 229_018),
+        pinned: (4034, 229_018),
         clients: 3,
         ..STAMPEDE
     },
     Setup {
         name: "stampede-4x1",
-        pinned: Counts::new(7966, 601_580),
+        pinned: (7966, 601_580),
         clients: 4,
         ..STAMPEDE
     },
     Setup {
         name: "stampede-2x2",
-        pinned: Counts::new(72_521, 3_960_022),
+        pinned: (72_521, 3_960_022),
         keys: 2,
         alphabet: &[WINS],
         ..STAMPEDE
     },
     Setup {
         name: "stampede-3x2",
-        pinned: Counts::new(306_058, 25_003_004),
+        pinned: (306_058, 25_003_004),
         clients: 3,
         keys: 2,
         alphabet: &[WINS],
@@ -63,7 +63,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "stampede-2x2-room-1",
-        pinned: Counts::new(15_084, 779_612),
+        pinned: (15_084, 779_612),
         about: "wins with room for one item",
         keys: 2,
         room: Room::Items(1),
@@ -72,7 +72,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "everything-2x1",
-        pinned: Counts::new(7357, 372_684),
+        pinned: (7357, 372_684),
         about: "wins and locks at once",
         alphabet: &[
             WINS,
@@ -84,7 +84,7 @@ pub(crate) const ALL: &[Setup] = &[
     },
     Setup {
         name: "everything-3x1",
-        pinned: Counts::new(19_797, 1_471_244),
+        pinned: (19_797, 1_471_244),
         about: "wins and locks at once",
         clients: 3,
         alphabet: &[

@@ -4,9 +4,6 @@
 //! - B2: after every event the core's own structural check runs, and every rule of
 //!   `rules` is applied to what has changed. The first offence ends the path.
 
-use std::hash::{Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use latchd_core::command::{Command, ItemCommand, Set};
 use latchd_core::engine::{Core, Event};
 use latchd_core::item::Cas;
@@ -16,11 +13,10 @@ use latchd_harness::alphabet::{Input, Op, ReplyKind, SmallRequest};
 
 use crate::action::{Action, GONE, KEYS, PRESSURE_KEY, Words, key};
 use crate::beliefs;
-use crate::canonical::Canonical;
 use crate::client::{FanOut, ModelClient};
 use crate::expected;
-use crate::fault::Fault;
-use crate::invariants::{Invariant, Witness, Witnesses};
+use crate::frame::{Judged, Shown};
+use crate::invariants::Witness;
 use crate::pairs;
 use crate::reply_seen::ReplySeen;
 use crate::rules::{self, Cause, Change};
@@ -52,13 +48,10 @@ pub struct World {
     pub(crate) last_ended: Option<ConnId>,
     /// The cores, as the last event has left them.
     pub(crate) snapshot: Snapshot,
-    /// What is wrong.
-    pub(crate) fault: Option<Fault>,
     /// What the last step has shown.
-    pub(crate) witnessed: Witnesses,
+    pub(crate) witnessed: Shown,
     /// What kind of reply the last step has brought.
     pub(crate) answered: Option<ReplyKind>,
-    pub(crate) canonical: Canonical,
 }
 
 /// What is expected of an item because of what has happened to it.
@@ -70,24 +63,11 @@ pub(crate) struct Ghost {
     pub(crate) flush_pending: bool,
 }
 
-impl PartialEq for World {
-    fn eq(&self, other: &Self) -> bool {
-        self.canonical == other.canonical
-    }
-}
-
-impl Hash for World {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.canonical.hash(state);
-    }
-}
-
 impl World {
-    /// Nobody is connected, and nothing has happened to `shards`.
-    #[must_use]
-    pub fn new(setup: &Setup, shards: Vec<Core<MapStore>>) -> Self {
+    /// Nobody is connected, and nothing has happened to the cores.
+    pub(crate) fn new(setup: &Setup) -> Self {
         let mut world = Self {
-            shards,
+            shards: setup.cores(),
             clients: Default::default(),
             now_ms: 0,
             connections: 0,
@@ -99,40 +79,13 @@ impl World {
             given: [0; SHARDS_MAX],
             last_ended: None,
             snapshot: Snapshot::empty(),
-            fault: None,
-            witnessed: Witnesses::default(),
+            witnessed: Shown::default(),
             answered: None,
-            canonical: Canonical::default(),
         };
         for shard in 0..world.shards.len() {
-            world.look(shard);
+            world.look(shard).expect("there is nothing to see");
         }
-        world.canonical = Canonical::of(setup, &world);
         world
-    }
-
-    /// What is wrong with this state, if anything.
-    #[must_use]
-    pub const fn fault(&self) -> Option<&Fault> {
-        self.fault.as_ref()
-    }
-
-    /// What the last step has shown.
-    #[must_use]
-    pub const fn witnessed(&self) -> Witnesses {
-        self.witnessed
-    }
-
-    /// What kind of reply the last step has brought; `None` if nobody asked for anything.
-    #[must_use]
-    pub const fn answered(&self) -> Option<ReplyKind> {
-        self.answered
-    }
-
-    /// The view by which states are told apart.
-    #[must_use]
-    pub const fn canonical(&self) -> &Canonical {
-        &self.canonical
     }
 
     /// The value that the next request brings: as many digits as every value has, and another
@@ -150,10 +103,7 @@ impl World {
     }
 
     /// Everything that can happen next, in a fixed order.
-    pub fn actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
-        if self.fault.is_some() {
-            return;
-        }
+    pub(crate) fn actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
         let number = |index: usize| u8::try_from(index).expect("there are few");
         for verb in setup.verbs() {
             let action = |client: usize, key: usize| Action {
@@ -193,44 +143,40 @@ impl World {
         }
     }
 
-    /// The state after an action.
-    #[must_use]
-    pub fn after(&self, setup: &Setup, action: Action) -> Self {
-        let mut next = self.clone();
-        next.witnessed = Witnesses::default();
-        next.answered = None;
-        next.act(setup, action);
-        if next.fault.is_none() {
-            next.fault = beliefs::check(&next, setup).err();
-        }
-        if next.fault.is_none() {
-            next.witnessed.add_all(beliefs::shown(&next));
-        }
-        next.canonical = Canonical::of(setup, &next);
-        next
+    /// Takes a step and judges it.
+    pub(crate) fn happen(&mut self, setup: &Setup, action: Action) -> Judged {
+        self.witnessed = Shown::default();
+        self.answered = None;
+        self.act(setup, action)?;
+        beliefs::check(self, setup)?;
+        self.witnessed.add(beliefs::shown(self));
+        Ok(())
     }
 
-    fn act(&mut self, setup: &Setup, action: Action) {
+    fn act(&mut self, setup: &Setup, action: Action) -> Judged {
         let Some(op) = action.op(setup) else {
             return self.walk(setup, action.client());
         };
         match op {
             Op::Open { client } => self.open(client.among(CLIENTS_MAX)),
             Op::Close { client } => self.close(setup, client.among(CLIENTS_MAX)),
-            Op::Advance { ms } => self.now_ms += u64::from(ms),
-            // A tick does what is due, too; nobody waits here.
+            Op::Advance { ms } => {
+                self.now_ms += u64::from(ms);
+                Ok(())
+            }
             // Nobody says here what the limit was.
-            Op::Limit { .. } => {}
+            Op::Limit { .. } => Ok(()),
+            // A tick does what is due, too; nobody waits here.
             Op::Tick | Op::Due => self.tell(setup, self.now_ms, Event::Tick),
             Op::Rewind { ms } => {
                 self.witnessed.add(Witness::StepBack);
-                self.tell(setup, self.now_ms, Event::Tick);
+                self.tell(setup, self.now_ms, Event::Tick)?;
                 let earlier = self.now_ms.saturating_sub(ms.into());
-                self.tell(setup, earlier, Event::Tick);
+                self.tell(setup, earlier, Event::Tick)
             }
             Op::WallClock { ahead_s } => {
                 let unix_s_at_start = UNIX_S_AT_START + u64::from(ahead_s);
-                self.tell(setup, self.now_ms, Event::WallClock { unix_s_at_start });
+                self.tell(setup, self.now_ms, Event::WallClock { unix_s_at_start })
             }
             Op::Pressure { .. } => {
                 let value = self.next_value();
@@ -238,22 +184,24 @@ impl World {
                 let command = ItemCommand::Set(Set::new(key(PRESSURE_KEY), value.as_bytes()));
                 // Nobody's connection: it takes no lock, so no core needs to know it.
                 let nobody = ConnId::from_number(0);
-                self.ask(setup, nobody, PRESSURE_KEY, command);
+                self.ask(setup, nobody, PRESSURE_KEY, command).map(drop)
             }
             Op::Request { client, request } => {
-                self.request(setup, client.among(CLIENTS_MAX + 1), &request);
+                self.request(setup, client.among(CLIENTS_MAX + 1), &request)
             }
         }
     }
 
     /// Every shard hears the same.
-    fn tell(&mut self, setup: &Setup, now_ms: u64, event: Event) {
-        for shard in 0..self.shards.len() {
-            self.enter(setup, shard, now_ms, &Cause::Time, Input::Event(event));
-        }
+    fn tell(&mut self, setup: &Setup, now_ms: u64, event: Event) -> Judged {
+        (0..self.shards.len()).try_for_each(|shard| {
+            let input = Input::Event(event);
+            self.enter(setup, shard, now_ms, &Cause::Time, input)
+                .map(drop)
+        })
     }
 
-    fn close(&mut self, setup: &Setup, who: usize) {
+    fn close(&mut self, setup: &Setup, who: usize) -> Judged {
         for key in 0..setup.keys {
             let item = self.snapshot.items[key];
             let version = self.clients[who].versions[key].map(Cas::number);
@@ -266,11 +214,11 @@ impl World {
         self.clients[who].holds_key = Default::default();
         self.clients[who].lease_until_ms = Default::default();
         self.clients[who].versions = Default::default();
-        self.begin(setup, who, FanOut::Close);
+        self.begin(setup, who, FanOut::Close)
     }
 
     /// A client asks for something, or [`GONE`] does.
-    fn request(&mut self, setup: &Setup, who: usize, request: &SmallRequest) {
+    fn request(&mut self, setup: &Setup, who: usize, request: &SmallRequest) -> Judged {
         let value = self.next_value();
         let number = request.key().map(|key| key.among(KEYS.len()));
         let known = number.and_then(|number| self.clients.get(who)?.versions[number]);
@@ -297,12 +245,11 @@ impl World {
         if who == GONE {
             // As good as dead is who was never there.
             let dead = self.last_ended.unwrap_or(ConnId::from_number(0));
-            self.ask(setup, dead, number, command);
-            return;
+            return self.ask(setup, dead, number, command).map(drop);
         }
         let conn = self.clients[who].conn.expect("it is a client that asks");
-        self.announce(who, number % self.shards.len());
-        if let Some(answer) = self.ask(setup, conn, number, command) {
+        self.announce(who, number % self.shards.len())?;
+        if let Some(answer) = self.ask(setup, conn, number, command)? {
             self.clients[who].learn(setup, self.now_ms, number, &command, &answer);
             if let ReplySeen::Granted { fence, .. } = answer
                 && setup.has_fences()
@@ -310,29 +257,31 @@ impl World {
                 self.fences[number] = Some(fence);
             }
         }
+        Ok(())
     }
 
-    fn open(&mut self, who: usize) {
+    fn open(&mut self, who: usize) -> Judged {
         self.connections += 1;
         self.clients[who].conn = Some(ConnId::from_number(self.connections));
         // With several shards it is announced to each when it first asks something there.
         if self.shards.len() == 1 {
-            self.announce(who, 0);
+            self.announce(who, 0)?;
         }
+        Ok(())
     }
 
-    fn announce(&mut self, who: usize, shard: usize) {
+    fn announce(&mut self, who: usize, shard: usize) -> Judged {
         let client = &mut self.clients[who];
         let conn = client.conn.expect("whoever asks is connected");
         if std::mem::replace(&mut client.opened[shard], true) {
-            return;
+            return Ok(());
         }
         let now = Instant::from_millis(self.now_ms);
         self.shards[shard].handle(now, Event::Opened(conn));
         // No rule is applied to an announcement by itself: it is followed by the request, or by
         // nothing that could differ.
         self.settle(shard, self.now_ms);
-        self.look(shard);
+        self.look(shard)
     }
 
     /// Asks the core that has the key with this number.
@@ -342,7 +291,7 @@ impl World {
         conn: ConnId,
         number: usize,
         command: ItemCommand<'_>,
-    ) -> Option<ReplySeen> {
+    ) -> Result<Option<ReplySeen>, String> {
         let cause = Cause::Asked {
             conn,
             key: number,
@@ -354,13 +303,13 @@ impl World {
     }
 
     /// Starts to do something to every shard, with the first.
-    fn begin(&mut self, setup: &Setup, who: usize, fan_out: FanOut) {
+    fn begin(&mut self, setup: &Setup, who: usize, fan_out: FanOut) -> Judged {
         self.clients[who].fan_out = Some((fan_out, 0));
-        self.walk(setup, who);
+        self.walk(setup, who)
     }
 
     /// Does what a client is in the middle of to the next shard concerned.
-    fn walk(&mut self, setup: &Setup, who: usize) {
+    fn walk(&mut self, setup: &Setup, who: usize) -> Judged {
         let client = &self.clients[who];
         let (fan_out, first) = client.fan_out.expect("it is in the middle of something");
         let conn = client.conn.expect("it is not closed yet");
@@ -381,7 +330,7 @@ impl World {
             if first > 0 {
                 self.witnessed.add(Witness::SecondShard);
             }
-            self.enter(setup, shard, self.now_ms, &cause, input);
+            self.enter(setup, shard, self.now_ms, &cause, input)?;
         }
         let client = &mut self.clients[who];
         client.fan_out = next.map(|next| (fan_out, next));
@@ -393,6 +342,7 @@ impl World {
         if client.fan_out.is_none() && fan_out == FanOut::Close {
             self.last_ended = client.conn.take();
         }
+        Ok(())
     }
 
     /// Puts one input into a core, and applies every rule to what comes of it.
@@ -403,37 +353,21 @@ impl World {
         now_ms: u64,
         cause: &Cause<'_>,
         input: Input<'_>,
-    ) -> Option<ReplySeen> {
-        if self.fault.is_some() {
-            return None;
-        }
+    ) -> Result<Option<ReplySeen>, String> {
         self.settle(shard, now_ms);
         let before = self.snapshot;
-        let ghosts = self.ghosts;
         let core = &mut self.shards[shard];
         let answered = &mut self.answered;
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            let now = Instant::from_millis(now_ms);
-            let answer = input.enter(core, now).map(|reply| {
-                *answered = Some(ReplyKind::of(&reply));
-                if let Some(command) = input.command() {
-                    pairs::note(command, &reply);
-                }
-                ReplySeen::from(&reply)
-            });
-            core.check();
-            answer
-        }));
-        let answer = match outcome {
-            Ok(answer) => answer,
-            Err(panic) => {
-                self.fault = Some(Fault::from_panic(&*panic));
-                return None;
+        let now = Instant::from_millis(now_ms);
+        let answer = input.enter(core, now).map(|reply| {
+            *answered = Some(ReplyKind::of(&reply));
+            if let Some(command) = input.command() {
+                pairs::note(command, &reply);
             }
-        };
-        if !self.look(shard) {
-            return None;
-        }
+            ReplySeen::from(&reply)
+        });
+        core.check();
+        self.look(shard)?;
         // What has passed by now is not there for anybody, whether or not the core has noticed.
         let mut after = self.snapshot;
         rules::forget_expired(&mut after, self.now_ms);
@@ -445,29 +379,25 @@ impl World {
             now_ms: self.now_ms,
             before: &before,
             after: &after,
-            ghosts,
+            ghosts: self.ghosts,
             flush_due_ms: self.flush_due_ms[shard],
             given: self.given[shard],
             fence_given: self.fence_given[shard],
-            witnessed: Witnesses::default(),
+            witnessed: Shown::default(),
         };
-        match change.judge() {
-            Ok(()) => {
-                self.witnessed.add_all(change.witnessed);
-                self.ghosts = change.ghosts;
-                self.flush_due_ms[shard] = change.flush_due_ms;
-                self.given[shard] = change.given;
-                self.fence_given[shard] = change.fence_given;
-                let is_walking = self.clients.iter().any(|client| client.fan_out.is_some());
-                if is_walking && matches!(answer, Some(ReplySeen::Locked)) {
-                    self.witnessed.add(Witness::BetweenShards);
-                }
-                self.witnessed
-                    .add_all(beliefs::handover(self, cause, &before, answer));
-            }
-            Err(fault) => self.fault = Some(fault),
+        change.judge()?;
+        self.witnessed.add(change.witnessed);
+        self.ghosts = change.ghosts;
+        self.flush_due_ms[shard] = change.flush_due_ms;
+        self.given[shard] = change.given;
+        self.fence_given[shard] = change.fence_given;
+        let is_walking = self.clients.iter().any(|client| client.fan_out.is_some());
+        if is_walking && matches!(answer, Some(ReplySeen::Locked)) {
+            self.witnessed.add(Witness::BetweenShards);
         }
-        answer
+        let shown = beliefs::handover(self, cause, &before, answer);
+        self.witnessed.add(shown);
+        Ok(answer)
     }
 
     /// The locks of a shard whose leases have passed are free, and whoever holds one knows that by its
@@ -547,20 +477,9 @@ impl World {
     }
 
     /// Takes a new look at a shard.
-    fn look(&mut self, shard: usize) -> bool {
+    fn look(&mut self, shard: usize) -> Judged {
         let shards = self.shards.len();
-        match self
-            .snapshot
+        self.snapshot
             .take(shard, shards, &self.shards[shard].view())
-        {
-            Ok(()) => true,
-            Err(what) => {
-                self.fault = Some(Fault {
-                    invariant: Invariant::of_message(&what),
-                    what,
-                });
-                false
-            }
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! One state: two clients, what travels, the server, and three clocks.
 
-use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use latchd_core::client::{
@@ -19,6 +18,7 @@ use latchd_core::{ConnId, Instant, Limits, Output, Server};
 
 use super::trap::{Trap, forged, heard, trapped, version_in};
 use super::{Bounds, Happening, Witness};
+use crate::frame::{Judged, Shown};
 
 /// Milliseconds in a step of time.
 pub(super) const STEP_MS: u64 = 1000;
@@ -87,19 +87,7 @@ pub struct World {
     server: Server<Core<MapStore>>,
     pub(super) view: View,
     /// What the last step has shown.
-    pub(super) seen: u8,
-}
-
-impl PartialEq for World {
-    fn eq(&self, other: &Self) -> bool {
-        self.view == other.view
-    }
-}
-
-impl Hash for World {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.view.hash(hasher);
-    }
+    pub(super) seen: Shown,
 }
 
 const fn conn(client: usize) -> ConnId {
@@ -122,7 +110,7 @@ fn started(now: Instant) -> Server<Core<MapStore>> {
 }
 
 impl World {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(super) fn new(bounds: &Bounds) -> Self {
         let client = |token: &[u8]| {
             let mut terms = Terms::new(TTL).expect("it can be measured");
             terms.deadline = Some(Duration::from_secs(60));
@@ -160,7 +148,7 @@ impl World {
                 granted: 0,
                 fault: None,
             },
-            seen: 0,
+            seen: Shown::default(),
         }
     }
 
@@ -261,13 +249,13 @@ impl World {
                     self.view.fault = Some("N3: a later grant has no higher number");
                 }
                 if self.view.granted > 0 {
-                    self.seen |= Witness::HandedOver as u8;
+                    self.seen.add(Witness::HandedOver);
                 }
                 self.view.granted = self.view.granted.max(one.number);
             }
             LeaseNews::NotHeld if one.run != self.view.run => {
                 one.told = false;
-                self.seen |= Witness::LateAfterRestart as u8;
+                self.seen.add(Witness::LateAfterRestart);
             }
             LeaseNews::NotObtained(_)
             | LeaseNews::Released
@@ -324,7 +312,7 @@ impl World {
         one.lease.reply(now, &received.answer);
         if matches!(received.answer, AnyResponse::Meta(response) if response.value == TOKENS[client])
         {
-            self.seen |= Witness::Resolved as u8;
+            self.seen.add(Witness::Resolved);
         }
     }
 
@@ -339,7 +327,7 @@ impl World {
         // its own and of nothing since.
         for one in &self.view.clients {
             if one.told && one.run == self.view.run && one.number < self.view.granted {
-                self.seen |= Witness::LateHolder as u8;
+                self.seen.add(Witness::LateHolder);
             }
         }
         for client in believers {
@@ -350,8 +338,8 @@ impl World {
         }
     }
 
-    pub(super) fn happen(&mut self, happening: Happening, trap: Option<Trap>) {
-        self.seen = 0;
+    pub(super) fn happen(&mut self, happening: Happening, trap: Option<Trap>) -> Judged {
+        self.seen = Shown::default();
         match happening {
             Happening::Time => {
                 self.view.now_ms += STEP_MS;
@@ -418,12 +406,15 @@ impl World {
                 if let Some(request) = self.view.clients[client].late.take() {
                     let answer = self.serve(client, &request);
                     if answer.starts_with(b"EX") {
-                        self.seen |= Witness::LateInVain as u8;
+                        self.seen.add(Witness::LateInVain);
                     }
                 }
             }
         }
         self.look();
         self.judge(trap);
+        self.view
+            .fault
+            .map_or(Ok(()), |fault| Err(fault.to_owned()))
     }
 }

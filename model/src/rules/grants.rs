@@ -7,15 +7,16 @@ use latchd_core::ConnId;
 use latchd_core::command::{GlobalCommand, ItemCommand, Lease, LockAfter, Removal};
 use latchd_core::fence::Fence;
 
-use super::{Cause, Change, Verdict, demand};
+use super::{Cause, Change, demand};
 use crate::action::name;
+use crate::frame::Judged;
 use crate::invariants::{Invariant, Witness};
 use crate::reply_seen::ReplySeen;
 use crate::snapshot::LockOf;
 
 impl Change<'_> {
     /// L12.
-    pub(super) fn grants(&mut self) -> Verdict {
+    pub(super) fn grants(&mut self) -> Judged {
         for key in self.keys() {
             let (before, after) = (self.before.locks[key], self.after.locks[key]);
             let due = self.due(key, before, after);
@@ -38,7 +39,7 @@ impl Change<'_> {
     }
 
     /// A lock that has been granted has a number above all others.
-    fn granted(&mut self, lock: LockOf) -> Verdict {
+    fn granted(&mut self, lock: LockOf) -> Judged {
         let (shards, shard) = (self.setup.shards as u64, self.shard as u64);
         let given = self.fence_given;
         let is_own = (lock.fence - 1) % shards == shard;
@@ -159,7 +160,7 @@ impl Change<'_> {
     }
 
     /// G1; `None` if the request has no fence.
-    pub(super) fn fenced(&mut self) -> Option<Verdict> {
+    pub(super) fn fenced(&mut self) -> Option<Judged> {
         let (conn, key, command, answer) = self.asked()?;
         Self::fence(command)?;
         let is_in_force = self.may_change(conn, key, command);

@@ -6,8 +6,9 @@ use latchd_core::item::Cas;
 use latchd_core::reply::Refusal;
 use latchd_harness::alphabet::RequestKind;
 
-use super::{Change, Verdict, demand};
+use super::{Change, demand};
 use crate::expected::{self, Expected};
+use crate::frame::Judged;
 use crate::invariants::{Invariant, Witness};
 use crate::reply_seen::ReplySeen;
 use crate::setup::VALUE_BYTES;
@@ -15,7 +16,7 @@ use crate::snapshot::{Seen, described};
 
 impl Change<'_> {
     /// E7 and T1: whoever reads finds what is there, and nothing that has expired.
-    pub(super) fn reads(&mut self) -> Verdict {
+    pub(super) fn reads(&mut self) -> Judged {
         let Some((conn, key, ItemCommand::Get(get), answer)) = self.asked() else {
             return Ok(());
         };
@@ -63,7 +64,7 @@ impl Change<'_> {
     }
 
     /// E7, for a listing of one shard.
-    pub(super) fn lists(&mut self) -> Verdict {
+    pub(super) fn lists(&mut self) -> Judged {
         let Some(ReplySeen::Listed { keys, is_last }) = self.answer else {
             return Ok(());
         };
@@ -87,7 +88,7 @@ impl Change<'_> {
     }
 
     /// E8.
-    pub(super) fn modes(&mut self) -> Verdict {
+    pub(super) fn modes(&mut self) -> Judged {
         let Some((conn, key, command, answer)) = self.asked() else {
             return Ok(());
         };
@@ -143,7 +144,7 @@ impl Change<'_> {
     }
 
     /// E5.
-    pub(super) fn guards(&mut self) -> Verdict {
+    pub(super) fn guards(&mut self) -> Judged {
         let Some((conn, key, command, answer)) = self.asked() else {
             return Ok(());
         };
@@ -202,7 +203,7 @@ impl Change<'_> {
     }
 
     /// E3.
-    pub(super) fn versions(&mut self) -> Verdict {
+    pub(super) fn versions(&mut self) -> Judged {
         let (before, after) = (
             &self.before.shards[self.shard],
             &self.after.shards[self.shard],
@@ -267,7 +268,7 @@ impl Change<'_> {
     }
 
     /// E6, for the number that is told.
-    pub(super) fn counts(&self) -> Verdict {
+    pub(super) fn counts(&self) -> Judged {
         let Some((_, key, ItemCommand::Arithmetic(sum), ReplySeen::Number { value, .. })) =
             self.asked()
         else {
@@ -280,7 +281,7 @@ impl Change<'_> {
     }
 
     /// E6, R3, R4: what the answer says was done is what has become of the item.
-    pub(super) fn done_is_done(&mut self) -> Verdict {
+    pub(super) fn done_is_done(&mut self) -> Judged {
         let Some((conn, key, command, answer)) = self.asked() else {
             return Ok(());
         };

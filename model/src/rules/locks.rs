@@ -7,8 +7,9 @@ use latchd_core::command::{Get, GlobalCommand, ItemCommand, Lease, LockAfter, Se
 use latchd_core::fence::Fence;
 use latchd_core::reply::Refusal;
 
-use super::{Cause, Change, Verdict, demand};
+use super::{Cause, Change, demand};
 use crate::expected;
+use crate::frame::Judged;
 use crate::invariants::{Invariant, Witness};
 use crate::reply_seen::ReplySeen;
 use crate::snapshot::{Seen, described};
@@ -16,7 +17,7 @@ use crate::world::Ghost;
 
 impl Change<'_> {
     /// E2.
-    pub(super) fn held_is_safe(&mut self) -> Verdict {
+    pub(super) fn held_is_safe(&mut self) -> Judged {
         for key in self.keys() {
             let Some(before) = self.before.items[key].filter(|seen| seen.locked) else {
                 continue;
@@ -79,7 +80,7 @@ impl Change<'_> {
     }
 
     /// L6, and the answers that other commands give because of a lock.
-    pub(super) fn lock_answers(&mut self) -> Verdict {
+    pub(super) fn lock_answers(&mut self) -> Judged {
         let Some((conn, key, command, answer)) = self.asked() else {
             return Ok(());
         };
@@ -160,7 +161,7 @@ impl Change<'_> {
     }
 
     /// L6, unless `holds`.
-    fn wanted(&self, holds: bool, key: usize, answer: ReplySeen, words: &str) -> Verdict {
+    fn wanted(&self, holds: bool, key: usize, answer: ReplySeen, words: &str) -> Judged {
         demand(Invariant::LockAnswers, holds, || {
             let (item, actor) = (self.before.items[key], self.actor());
             let conn = actor.map_or(0, ConnId::number);
@@ -178,7 +179,7 @@ impl Change<'_> {
         key: usize,
         needs_item: bool,
         answer: ReplySeen,
-    ) -> Verdict {
+    ) -> Judged {
         let lock = self.before.locks[key].filter(|lock| lock.owner == conn);
         let item = self.before.items[key];
         let due = match lock {
@@ -195,7 +196,7 @@ impl Change<'_> {
     }
 
     /// An attempt to take the lock.
-    fn taking(&mut self, conn: ConnId, key: usize, needs_item: bool, answer: ReplySeen) -> Verdict {
+    fn taking(&mut self, conn: ConnId, key: usize, needs_item: bool, answer: ReplySeen) -> Judged {
         let lock = self.before.locks[key];
         let item = self.before.items[key];
         let is_open = self.before.shards[self.shard]
@@ -252,7 +253,7 @@ impl Change<'_> {
     }
 
     /// `unlock`.
-    fn giving_back(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Verdict {
+    fn giving_back(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Judged {
         let due = match (self.before.items[key], self.owner(key) == Some(conn)) {
             (_, true) => ReplySeen::Unlocked,
             (None, false) => ReplySeen::Refused(Refusal::NotLockedNotFound),
@@ -266,7 +267,7 @@ impl Change<'_> {
     }
 
     /// Another change that gives the lock back, as far as it is about the lock.
-    fn changing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Verdict {
+    fn changing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Judged {
         let is_own = self.owner(key) == Some(conn);
         let is_refused = answer == ReplySeen::Refused(Refusal::NotLocked);
         let is_nothing = self.before.items[key].is_none() && answer == ReplySeen::NotFound;
@@ -279,7 +280,7 @@ impl Change<'_> {
     }
 
     /// Replace-and-unlock, as far as it is about the lock.
-    fn replacing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Verdict {
+    fn replacing_and_unlocking(&mut self, conn: ConnId, key: usize, answer: ReplySeen) -> Judged {
         let is_lock_to_blame = matches!(
             answer,
             ReplySeen::Refused(Refusal::NotLocked | Refusal::Locked)
@@ -304,7 +305,7 @@ impl Change<'_> {
     }
 
     /// L7, for locks that end by `unlock_all` and by close, and for those that must not end.
-    pub(super) fn locks_end(&mut self) -> Verdict {
+    pub(super) fn locks_end(&mut self) -> Judged {
         let ends_all = match self.cause {
             Cause::AskedAll {
                 command: GlobalCommand::UnlockAll,

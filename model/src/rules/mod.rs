@@ -15,8 +15,8 @@ use latchd_core::reply::Refusal;
 use latchd_core::time::{Exptime, Tick};
 use latchd_core::{ConnId, Instant};
 
-use crate::fault::Fault;
-use crate::invariants::{Invariant, Witness, Witnesses};
+use crate::frame::{Judged, Shown};
+use crate::invariants::{Invariant, Witness};
 use crate::reply_seen::ReplySeen;
 use crate::setup::{Room, Setup};
 use crate::snapshot::{Seen, Snapshot, described};
@@ -57,26 +57,21 @@ pub(crate) struct Change<'a> {
     pub(crate) given: u64,
     /// The greatest fence that was given.
     pub(crate) fence_given: u64,
-    pub(crate) witnessed: Witnesses,
+    pub(crate) witnessed: Shown,
 }
 
-type Verdict = Result<(), Fault>;
-
 /// An offence, unless `holds`.
-pub(crate) fn demand(invariant: Invariant, holds: bool, what: impl FnOnce() -> String) -> Verdict {
+pub(crate) fn demand(invariant: Invariant, holds: bool, what: impl FnOnce() -> String) -> Judged {
     if holds {
         Ok(())
     } else {
-        Err(Fault {
-            invariant,
-            what: what(),
-        })
+        Err(format!("{invariant}: {}", what()))
     }
 }
 
 impl Change<'_> {
     /// Applies every rule.
-    pub(crate) fn judge(&mut self) -> Verdict {
+    pub(crate) fn judge(&mut self) -> Judged {
         self.time()?;
         self.refusal_changes_nothing()?;
         self.held_is_safe()?;
@@ -127,7 +122,7 @@ impl Change<'_> {
     }
 
     /// T3.
-    fn time(&self) -> Verdict {
+    fn time(&self) -> Judged {
         let (before, after) = (
             &self.before.shards[self.shard],
             &self.after.shards[self.shard],
@@ -138,7 +133,7 @@ impl Change<'_> {
     }
 
     /// E1.
-    fn refusal_changes_nothing(&mut self) -> Verdict {
+    fn refusal_changes_nothing(&mut self) -> Judged {
         let Some(answer) = self.answer.filter(ReplySeen::is_refusal) else {
             return Ok(());
         };
@@ -182,7 +177,7 @@ impl Change<'_> {
     }
 
     /// F1.
-    fn flush(&mut self) -> Verdict {
+    fn flush(&mut self) -> Judged {
         if let Cause::AskedAll {
             command: GlobalCommand::FlushAll { at },
             ..
@@ -217,7 +212,7 @@ impl Change<'_> {
     }
 
     /// E4 and T1: what the event was not about is as it was.
-    fn others(&mut self) -> Verdict {
+    fn others(&mut self) -> Judged {
         let own = self.asked().map(|(_, key, ..)| key);
         let stores = matches!(
             self.answer,

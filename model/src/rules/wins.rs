@@ -6,14 +6,15 @@ use latchd_core::command::{ItemCommand, TtlStep};
 use latchd_core::reply::Win;
 use latchd_core::time::Exptime;
 
-use super::{Change, Verdict, demand};
+use super::{Change, demand};
+use crate::frame::Judged;
 use crate::invariants::{Invariant, Witness};
 use crate::reply_seen::ReplySeen;
 use crate::snapshot::described;
 
 impl Change<'_> {
     /// R1, R2.
-    pub(super) fn win(&mut self) -> Verdict {
+    pub(super) fn win(&mut self) -> Judged {
         let Some((_, key, ItemCommand::Get(get), ReplySeen::Hit(hit))) = self.asked() else {
             return Ok(());
         };

@@ -1,228 +1,96 @@
-//! What each model explores.
+//! What each model explores, and what it must show.
 
-use std::num::NonZeroU32;
-
-use latchd_core::command::Mode;
-
-use super::KEYS_MAX;
+use super::{KEYS_MAX, Word};
+use crate::frame::witnesses;
 
 /// What one model explores.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The name on the command line.
     pub name: &'static str,
+    /// States and transitions, as of the last intended change of model or core.
+    pub pinned: (usize, usize),
     /// How many clients.
     pub clients: usize,
     /// How many keys.
     pub keys: usize,
     /// Over how many cores the keys are spread, one by one.
     pub shards: usize,
-    /// Whether a core is told the time as soon as something is due; if not, somebody may ask first.
+    /// Whether a core is told the time as soon as something is due. If not, a request may come first.
     pub is_punctual: bool,
     /// Whether time passes.
     pub has_time: bool,
-    /// How many locks that are over a call lets go of.
+    /// How many ended locks, waits and items a call lets go of.
     pub settled_max: usize,
-    /// In which ways a lock is asked for.
-    pub asks: &'static [Asks],
-    /// In which ways one is given back, besides `mu`.
-    pub gives: &'static [Gives],
-    /// States and transitions, as of the last change of model or core on purpose.
-    pub pinned: (usize, usize),
-    /// What must be seen at least once, or the proof is about nothing.
-    pub witnesses: &'static [Witness],
+    /// What clients do, besides to open, to close and to hear.
+    pub words: &'static [&'static str],
 }
 
 impl Bounds {
-    /// Whether everything that ends is let go of in one call.
+    /// Whether one call lets go of everything that has ended.
     pub(super) const fn settles_together(&self) -> bool {
         self.settled_max > KEYS_MAX
     }
-}
 
-/// How a lock is asked for.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-#[repr(u8)]
-pub enum Asks {
-    /// `ml`.
-    Now,
-    /// `ml` with a lease.
-    NowLeased,
-    /// `lock`.
-    Lock,
-    /// `ml w`.
-    Waits,
-    /// `ml w` with a lease.
-    WaitsLeased,
-    /// `ml w x`.
-    WaitsForItem,
-    /// `ml S`.
-    NowShared,
-    /// `ml S2`.
-    NowByTwo,
-    /// `ml S w`.
-    WaitsShared,
-    /// `ml S w` with a lease.
-    WaitsSharedLeased,
-    /// `ml S2 w`.
-    WaitsByTwo,
-}
-
-impl Asks {
-    pub(super) const fn waits(self) -> bool {
-        match self {
-            Self::Waits
-            | Self::WaitsLeased
-            | Self::WaitsForItem
-            | Self::WaitsShared
-            | Self::WaitsSharedLeased
-            | Self::WaitsByTwo => true,
-            Self::Now | Self::NowLeased | Self::Lock | Self::NowShared | Self::NowByTwo => false,
-        }
+    pub(super) fn words(&self) -> impl Iterator<Item = Word> {
+        self.words.iter().map(|word| Word(word))
     }
 
-    pub(super) const fn mode(self) -> Mode {
-        match self {
-            Self::Now
-            | Self::NowLeased
-            | Self::Lock
-            | Self::Waits
-            | Self::WaitsLeased
-            | Self::WaitsForItem => Mode::Exclusive,
-            Self::NowShared | Self::WaitsShared | Self::WaitsSharedLeased => {
-                Mode::Shared { among: None }
-            }
-            Self::NowByTwo | Self::WaitsByTwo => Mode::Shared {
-                among: NonZeroU32::new(2),
-            },
-        }
+    fn has(&self, word: &str) -> bool {
+        self.words.contains(&word)
     }
 
-    /// Among how many, 1 being alone.
-    pub(super) const fn among(self) -> u32 {
-        self.mode().among()
+    fn waits_for_locks(&self) -> bool {
+        self.words()
+            .any(|word| word.verb() == "ml" && word.has("w"))
     }
 
-    pub(super) const fn is_leased(self) -> bool {
-        matches!(
-            self,
-            Self::NowLeased | Self::WaitsLeased | Self::WaitsSharedLeased
-        )
-    }
-
-    pub(super) const fn needs_item(self) -> bool {
-        matches!(self, Self::WaitsForItem)
-    }
-
-    /// The same by one who has it, and is told so.
-    pub(super) const fn heard(self) -> Self {
-        match self {
-            Self::Now | Self::NowLeased | Self::Lock | Self::Waits | Self::WaitsLeased => Self::Now,
-            Self::NowShared | Self::WaitsShared | Self::WaitsSharedLeased => Self::NowShared,
-            Self::NowByTwo | Self::WaitsByTwo => Self::NowByTwo,
-            Self::WaitsForItem => self,
-        }
+    fn waits_for_values(&self) -> bool {
+        self.words().any(Word::is_get)
     }
 }
 
-/// How a lock is given back, or ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Gives {
-    /// `unlock`.
-    Unlock,
-    /// `unlock_all`.
-    UnlockAll,
-    /// `md U`.
-    DeleteAndUnlock,
-    /// `md`, which ends the lock of an item, and `ms`, without which there is none.
-    Items,
+witnesses! {
+    &'static str, Bounds;
+    GivenInTurn of "Q2", "a lock is given to a client that has waited for it", Bounds::waits_for_locks;
+    TwoWait of "Q2", "two wait for one lock, or one item", |b| b.clients > 2;
+    OneOfTwo of "Q2", "the first of two is given the lock, or the win, and the other waits on", |b| b.clients > 2;
+    TimedOut of "Q3", "a wait takes too long", |b| b.has_time;
+    NotFound of "Q10", "what is waited for is free, and there is no item, which was asked for", |b| b.has("ml w x") || b.has("mg w") || b.has("mg R w B");
+    Deadlock of "Q9", "a request would close a cycle of others", |b| b.waits_for_locks() && b.keys > 1;
+    DeadlockOfThree of "Q9", "the cycle would be one of three", |b| b.waits_for_locks() && b.keys > 2;
+    WaitsForItself of "Q9", "a request would wait for a lock that its own connection holds, or a winner waits for its own item", |_| true;
+    NobodyBarges of "Q7", "a newcomer is refused while others wait", |b| b.waits_for_locks() && b.has_time;
+    LeaseOver of "Q3", "the lease of a lock ends", |b| b.has("ml w T");
+    LeaseHandedOver of "Q3", "the lease of a lock ends, and somebody waits for it", |b| b.has("ml w T");
+    WaiterGoes of "Q8", "a waiter goes, and others stay", |b| b.clients > 2;
+    GrantOfDeadPassedOn of "Q8", "a connection ends that was given a lock and had not heard of it, and another waits", Bounds::waits_for_locks;
+    HeardInTime of "Q10", "a client hears what it was given and has it", |_| true;
+    LostBeforeHeard of "Q10", "a client has lost what it was given before it hears of it", |b| b.has("ml w T") || b.waits_for_values();
+    HeardTooLate of "Q10", "a client that has waited too long asks once more", |b| b.has_time;
+    TwoShare of "L1", "two share a lock", |b| b.keys == 1 && (b.has("ml w S") || b.has("ml w S2"));
+    GivenTogether of "Q6", "two waiters are given a share in one call", |b| b.keys == 1 && (b.has("ml w S") || b.has("ml w S2"));
+    ShareIsFull of "L1", "a shared lock is full", |b| b.keys == 1 && b.has("ml w S2");
+    ShareBehind of "Q7", "a share could be had, if nobody waited before", |b| b.keys == 1 && b.has("ml w S2");
+    DeadlockByOneOfTwo of "Q9", "a request would close a cycle by one of several that share a lock", |b| b.keys > 1 && b.has("ml w S2");
+    OtherMakesRoom of "Q9", "a request waits although one holder of the share waits for it: another can make room", |b| b.keys > 1 && b.has("ml w S2") && b.settles_together();
+    WonInTurn of "Z10", "the win of an item that is there is given to a client that has waited for it", Bounds::waits_for_values;
+    MadeInTurn of "Z10", "an item is made for a client that has waited, and the win is its", Bounds::waits_for_values;
+    ValueTold of "Z11", "a value is told to a client that has waited for it", Bounds::waits_for_values;
+    ToldTogether of "Z8", "two are told the value that one request has stored", |b| b.waits_for_values() && b.clients > 2;
+    ExpiresWaited of "Z5", "an item expires that somebody waits for", Bounds::waits_for_values;
+    NobodyPasses of "Z9", "a newcomer finds a win that was given to a waiter that has not heard of it", |b| b.waits_for_values() && b.clients > 2;
+    WinnerGoes of "Z7", "a winner ends, and nobody waits: the win is open", Bounds::waits_for_values;
+    WinnerGoesWaited of "Z7", "a winner ends, and somebody waits", Bounds::waits_for_values;
+    UnboundGoes of "Z12", "a winner whose win is not bound ends, and somebody waits on", |b| b.has("mg N");
+    GivenToDead of "Z10", "a client ends that was given a win and had not heard of it, and another waits", |b| b.waits_for_values() && b.clients > 2;
+    ReopenedStale of "Z7", "the win of a stale item is open again", |b| b.has("mg N") && b.has("md I");
+    MadeBehindLock of "Z8", "a winner ends, and with its lock the item: it is made for a waiter", |b| b.waits_for_values() && b.has("ml");
+    HeldByAnother of "Z8", "a waiter is told that there is nothing, since another holds the key", |b| b.waits_for_values() && b.has("ml");
+    Circle of "Z12", "a connection waits for the item that another computes, which waits for its own", |b| b.waits_for_values() && b.keys > 1;
 }
 
-/// Something that must be seen.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u8)]
-pub enum Witness {
-    /// A lock is given to one who has waited for it.
-    GivenInTurn,
-    /// Two wait for one lock.
-    TwoWait,
-    /// The first of two is given it, and the other waits on.
-    OneOfTwo,
-    /// A wait takes too long.
-    TimedOut,
-    /// A lock is free, and there is no item, which was asked for.
-    NotFound,
-    /// A request would close a circle of others.
-    Deadlock,
-    /// The circle would be one of three.
-    DeadlockOfThree,
-    /// A request would wait for a lock that its own connection holds.
-    WaitsForItself,
-    /// One who has not waited is refused while others do.
-    NobodyBarges,
-    /// The lease of a lock ends.
-    LeaseOver,
-    /// The lease of a lock ends, and somebody waits for it.
-    LeaseHandedOver,
-    /// One who waits goes, and others stay.
-    WaiterGoes,
-    /// A connection ends that was given a lock and had not heard of it, and another waits.
-    GrantOfDeadPassedOn,
-    /// Who was given a lock hears of it and has it.
-    HeardInTime,
-    /// Who was given a lock has lost it before it hears of it.
-    LostBeforeHeard,
-    /// Who has waited too long asks once more.
-    HeardTooLate,
-    /// A connection ends in the call in which a core learns that what it has waited for is free.
-    ToldInItsEnd,
-    /// Two share a lock.
-    TwoShare,
-    /// Two who wait are given a share in one call.
-    GivenTogether,
-    /// A lock that is shared already is full.
-    ShareIsFull,
-    /// A share could be had, if nobody waited before.
-    ShareBehind,
-    /// A request would close a circle by one of several who share a lock.
-    DeadlockByOneOfTwo,
-    /// A request waits although one of those who share the lock waits for it: another can make room.
-    OtherMakesRoom,
-}
-
-impl Witness {
-    /// Its bit among what a step has shown.
-    pub(super) const fn bit(self) -> u32 {
-        1 << self as u32
-    }
-}
-
-/// What must be seen wherever time passes.
-pub(super) const SEEN_OF_TIME: &[Witness] = &[
-    Witness::TimedOut,
-    Witness::HeardTooLate,
-    Witness::NobodyBarges,
-];
-
-/// What must be seen wherever somebody waits.
-pub(super) const ALWAYS_SEEN: &[Witness] = &[
-    Witness::GivenInTurn,
-    Witness::TwoWait,
-    Witness::OneOfTwo,
-    Witness::WaitsForItself,
-    Witness::WaiterGoes,
-    Witness::GrantOfDeadPassedOn,
-    Witness::HeardInTime,
-];
-
-/// What must be seen where locks have leases.
-const SEEN_OF_LEASES: &[Witness] = &[
-    Witness::LeaseOver,
-    Witness::LeaseHandedOver,
-    Witness::LostBeforeHeard,
-];
-
-/// Four clients and a key; the others differ from it.
+/// Four clients and a key; the other models of locks differ from it.
 const FOUR: Bounds = Bounds {
     name: "waits-4x1",
     pinned: (2227, 23_335),
@@ -232,18 +100,29 @@ const FOUR: Bounds = Bounds {
     is_punctual: true,
     has_time: true,
     settled_max: 16,
-    asks: &[Asks::Now, Asks::NowLeased, Asks::Waits, Asks::WaitsLeased],
-    gives: &[],
-    witnesses: SEEN_OF_LEASES,
+    words: &["ml", "ml T", "ml w", "ml w T", "mu"],
 };
 
-/// What must be seen where locks are shared.
-const SEEN_OF_SHARES: &[Witness] = &[
-    Witness::TwoShare,
-    Witness::GivenTogether,
-    Witness::ShareIsFull,
-    Witness::ShareBehind,
-];
+/// Three clients and a key; the other models of values differ from it.
+const THREE: Bounds = Bounds {
+    name: "gets-3x1",
+    pinned: (31_154, 284_145),
+    clients: 3,
+    words: &[
+        "mg",
+        "mg N",
+        "mg N B",
+        "mg w",
+        "mg N w",
+        "mg N w B",
+        "ms",
+        "md I",
+        "md",
+        "flush_all",
+        "tick",
+    ],
+    ..FOUR
+};
 
 /// What is checked.
 pub const ALL: &[Bounds] = &[
@@ -265,9 +144,9 @@ pub const ALL: &[Bounds] = &[
         name: "waits-3x1-items",
         pinned: (582, 6781),
         clients: 3,
-        asks: &[Asks::Now, Asks::Lock, Asks::Waits, Asks::WaitsForItem],
-        gives: &[Gives::Unlock, Gives::DeleteAndUnlock, Gives::Items],
-        witnesses: &[Witness::NotFound],
+        words: &[
+            "ml", "lock", "ml w", "ml w x", "mu", "unlock", "md U", "md", "ms",
+        ],
         ..FOUR
     },
     Bounds {
@@ -275,23 +154,14 @@ pub const ALL: &[Bounds] = &[
         pinned: (19_360, 252_816),
         clients: 3,
         keys: 2,
-        asks: &[Asks::Now, Asks::NowLeased, Asks::Waits, Asks::WaitsLeased],
-        gives: &[Gives::UnlockAll],
-        witnesses: &[
-            Witness::Deadlock,
-            Witness::LeaseOver,
-            Witness::LeaseHandedOver,
-            Witness::LostBeforeHeard,
-        ],
+        words: &["ml", "ml T", "ml w", "ml w T", "mu", "unlock_all"],
         ..FOUR
     },
     Bounds {
         name: "waits-4x2",
         pinned: (3777, 35_441),
-        clients: 4,
         keys: 2,
-        asks: &[Asks::Waits],
-        witnesses: &[Witness::Deadlock],
+        words: &["ml w", "mu"],
         ..FOUR
     },
     Bounds {
@@ -299,8 +169,7 @@ pub const ALL: &[Bounds] = &[
         pinned: (9409, 82_507),
         clients: 3,
         keys: 3,
-        asks: &[Asks::Waits],
-        witnesses: &[Witness::Deadlock, Witness::DeadlockOfThree],
+        words: &["ml w", "mu"],
         ..FOUR
     },
     Bounds {
@@ -309,21 +178,16 @@ pub const ALL: &[Bounds] = &[
         clients: 3,
         keys: 2,
         settled_max: 1,
-        asks: &[Asks::Waits],
-        gives: &[Gives::UnlockAll],
-        witnesses: &[Witness::Deadlock],
+        words: &["ml w", "mu", "unlock_all"],
         ..FOUR
     },
     Bounds {
         name: "waits-4x3-settled-1",
         pinned: (664_465, 7_470_073),
-        clients: 4,
         keys: 3,
         has_time: false,
         settled_max: 1,
-        asks: &[Asks::Waits],
-        gives: &[Gives::UnlockAll],
-        witnesses: &[Witness::Deadlock, Witness::DeadlockOfThree],
+        words: &["ml w", "mu", "unlock_all"],
         ..FOUR
     },
     Bounds {
@@ -333,14 +197,7 @@ pub const ALL: &[Bounds] = &[
         keys: 2,
         shards: 2,
         is_punctual: false,
-        asks: &[Asks::Waits, Asks::WaitsLeased],
-        gives: &[Gives::UnlockAll],
-        witnesses: &[
-            Witness::Deadlock,
-            Witness::LeaseOver,
-            Witness::LeaseHandedOver,
-            Witness::LostBeforeHeard,
-        ],
+        words: &["ml w", "ml w T", "mu", "unlock_all"],
         ..FOUR
     },
     Bounds {
@@ -349,39 +206,29 @@ pub const ALL: &[Bounds] = &[
         clients: 3,
         keys: 3,
         shards: 2,
-        asks: &[Asks::Waits],
-        gives: &[Gives::UnlockAll],
-        witnesses: &[Witness::Deadlock, Witness::DeadlockOfThree],
+        words: &["ml w", "mu", "unlock_all"],
         ..FOUR
     },
     Bounds {
         name: "shares-3x1",
         pinned: (5900, 76_091),
         clients: 3,
-        asks: &[
-            Asks::Now,
-            Asks::Waits,
-            Asks::NowShared,
-            Asks::WaitsSharedLeased,
-            Asks::WaitsByTwo,
-        ],
-        witnesses: SEEN_OF_SHARES,
+        words: &["ml", "ml w", "ml S", "ml w S T", "ml w S2", "mu"],
         ..FOUR
     },
     Bounds {
         name: "shares-4x1",
         pinned: (6913, 74_764),
-        asks: &[Asks::Waits, Asks::WaitsShared, Asks::WaitsByTwo],
-        witnesses: SEEN_OF_SHARES,
+        words: &["ml w", "ml w S", "ml w S2", "mu"],
         ..FOUR
     },
     Bounds {
         name: "shares-3x1-items",
         pinned: (1412, 21_590),
         clients: 3,
-        asks: &[Asks::Lock, Asks::NowByTwo, Asks::Waits, Asks::WaitsShared],
-        gives: &[Gives::Unlock, Gives::DeleteAndUnlock, Gives::Items],
-        witnesses: &[Witness::TwoShare, Witness::GivenTogether],
+        words: &[
+            "lock", "ml S2", "ml w", "ml w S", "mu", "unlock", "md U", "md", "ms",
+        ],
         ..FOUR
     },
     Bounds {
@@ -389,13 +236,7 @@ pub const ALL: &[Bounds] = &[
         pinned: (27_037, 291_273),
         clients: 3,
         keys: 2,
-        asks: &[Asks::Waits, Asks::WaitsByTwo],
-        gives: &[Gives::UnlockAll],
-        witnesses: &[
-            Witness::Deadlock,
-            Witness::DeadlockByOneOfTwo,
-            Witness::OtherMakesRoom,
-        ],
+        words: &["ml w", "ml w S2", "mu", "unlock_all"],
         ..FOUR
     },
     Bounds {
@@ -405,9 +246,7 @@ pub const ALL: &[Bounds] = &[
         keys: 2,
         has_time: false,
         settled_max: 1,
-        asks: &[Asks::Waits, Asks::WaitsByTwo],
-        gives: &[Gives::UnlockAll],
-        witnesses: &[Witness::Deadlock, Witness::DeadlockByOneOfTwo],
+        words: &["ml w", "ml w S2", "mu", "unlock_all"],
         ..FOUR
     },
     Bounds {
@@ -417,13 +256,89 @@ pub const ALL: &[Bounds] = &[
         keys: 2,
         shards: 2,
         has_time: false,
-        asks: &[Asks::Waits, Asks::WaitsByTwo],
-        gives: &[Gives::UnlockAll],
-        witnesses: &[
-            Witness::Deadlock,
-            Witness::DeadlockByOneOfTwo,
-            Witness::OtherMakesRoom,
-        ],
+        words: &["ml w", "ml w S2", "mu", "unlock_all"],
         ..FOUR
+    },
+    Bounds {
+        name: "gets-2x1",
+        pinned: (2821, 21_412),
+        clients: 2,
+        ..THREE
+    },
+    THREE,
+    Bounds {
+        name: "gets-3x1-late",
+        pinned: (131_617, 1_110_490),
+        is_punctual: false,
+        words: &[
+            "mg",
+            "mg N",
+            "mg N B",
+            "mg w",
+            "mg N w",
+            "mg N w B",
+            "ms",
+            "md I",
+            "md",
+            "flush_all 1",
+        ],
+        ..THREE
+    },
+    Bounds {
+        name: "gets-3x1-short",
+        pinned: (7256, 59_742),
+        words: &[
+            "mg", "mg N B", "mg R B", "mg R w B", "mg N w B", "ms T", "touch", "md I",
+        ],
+        ..THREE
+    },
+    Bounds {
+        name: "gets-3x1-held",
+        pinned: (7798, 84_190),
+        words: &[
+            "mg N B",
+            "mg N w B",
+            "ms",
+            "md",
+            "ml",
+            "mu",
+            "unlock_all",
+            "flush_all 1",
+        ],
+        ..THREE
+    },
+    Bounds {
+        name: "gets-4x1",
+        pinned: (262_985, 2_523_334),
+        clients: 4,
+        words: &[
+            "mg",
+            "mg N",
+            "mg N B",
+            "mg w",
+            "mg N w",
+            "mg N w B",
+            "ms",
+            "md I",
+            "md",
+            "flush_all",
+        ],
+        ..THREE
+    },
+    Bounds {
+        name: "gets-2x2",
+        pinned: (125_739, 866_710),
+        clients: 2,
+        keys: 2,
+        words: &["mg N B", "mg w", "mg N w B", "ms", "md I", "flush_all"],
+        ..THREE
+    },
+    Bounds {
+        name: "gets-3x2-settled-1",
+        pinned: (96_248, 862_888),
+        keys: 2,
+        settled_max: 1,
+        words: &["mg N B", "mg N w", "ms", "flush_all 1"],
+        ..THREE
     },
 ];

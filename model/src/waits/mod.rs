@@ -1,105 +1,71 @@
-//! Locks that are waited for: real cores, clients that ask and wait, and the time, to the end of every
+//! Waiting clients: real cores, clients that request and wait for a lock or for a value, and the time, to the end of every
 //! interleaving.
 //!
-//! What a client knows it knows by answers and notices, and of these alone a state is made in which the
-//! rules are stated, in other words than the core's; then both are compared.
+//! A client knows what replies and notices have told it. From these alone a state is made in which the rules are stated,
+//! in other words than the core's. Then both are compared.
 //!
-//! - L1, L5, L6, L12: as in the other models, for locks that come by waiting, and for shares, too: none beside one who holds a key
-//!   alone, and never more than the least that one of them has asked for.
-//! - L15: while a key is shared nobody changes its item, nor makes one.
-//! - Q2, Q7: a lock is given to the first in line whose time is not over, and to nobody who has not waited
-//!   past one who has.
-//! - Q3: a wait and a lease that somebody waits for end on time, and the core has said when.
-//! - Q6: after every call no lock could be had that somebody waits for; where little is done in one call, the core says
-//!   that there is more, and whoever asks for that lock finds it given.
-//! - Q8: nothing is given to one who has gone or whose time is over.
-//! - Q9: a request is refused as a deadlock if and only if it would never be answered, whoever gives back what he can, over all cores.
-//! - Q10: everybody who waits is told exactly once how that has ended, and then answered.
-//! - Q11: whoever waits is answered if those who hold locks give them back: while somebody waits, there is one who can, and
-//!   each who gives back or hears what it was told brings the state nearer to one in which nobody waits. (A sum that falls with
-//!   each such step: so every way of them ends, and where it ends nobody waits.)
+//! - L1, L5, L6, L12: as in the other models, for locks that come by waiting, and for shares: an exclusive lock has one
+//!   holder, and a shared one never more than the least limit among its holders.
+//! - L15: while a key is shared, nobody changes or makes its item.
+//! - Q2, Q7: a lock is given to the first waiter whose time is not over, and to no newcomer past a waiter.
+//! - Q3, Z5: a wait, a lease and an item that somebody waits for end on time. The core names the moment, and no other.
+//! - Q6, Z8: after every call no lock, win or value is free that somebody waits for. Where little is done in one call, the
+//!   core says that there is more, and a request finds it done.
+//! - Q8: no notice goes to a client that has gone, and no lock to one whose time is over.
+//! - Q9: a request is refused as a deadlock if and only if no release by others would ever answer it, over all cores.
+//! - Q10, Z11: each waiter is told exactly once how its wait has ended, and then gets its reply.
+//! - Q11: while somebody waits for a lock, somebody can release one or hear a notice. Each such step lowers a sum that is 0
+//!   only if nobody waits.
+//! - R1, R2: a win goes to one client until it is opened again, and the next to ask while it is open is told.
+//! - Z7: a bound win ends with its connection, and nothing is left of a connection that has ended.
+//! - Z9: nobody is told of a win past the clients that wait for it.
+//! - Z10: a winner that has waited is told once; if it ends before, the win is passed on once, in order of arrival.
+//! - Z12: while somebody waits for a value, the winner it waits for in the end can take a step, and each such step lowers the
+//!   same sum. If that winner has gone or waits itself, the core has named the moment at which the wait ends.
 //!
 //! Times count from now, so the states come to an end by themselves.
 
-mod asks;
 mod bounds;
+mod gets;
+mod locks;
 mod rules;
 mod view;
+mod word;
 mod world;
+
+use std::fmt;
 
 use latchd_harness::alphabet::ReplyKind;
 
-use crate::frame::{Bounded, Judged};
+use crate::frame::{Bounded, Judged, Shown};
 
-pub use bounds::{ALL, Asks, Bounds, Gives, Witness};
-use bounds::{ALWAYS_SEEN, SEEN_OF_TIME};
+pub use bounds::{ALL, Bounds, Witness};
+use word::Scope;
+pub use word::Word;
 pub use world::World;
 
 /// The most keys.
 const KEYS_MAX: usize = 3;
 
-/// With how many places left over by locks that have ended a state is still gone on from.
+/// The most places of ended locks with which a state is still explored.
 const LEFT_OVER_MAX: usize = 5;
 
-/// What can happen.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-#[allow(missing_docs)] // The names say it; the numbers are a client's and a key's.
-pub enum Happening {
-    Open(usize),
-    Close(usize),
-    Time,
-    Pass,
-    Ask(usize, usize, Asks),
-    Hear(usize),
-    Release(usize, usize),
-    Unlock(usize, usize),
-    UnlockAll(usize),
-    DeleteAndUnlock(usize, usize),
-    Delete(usize, usize),
-    Set(usize, usize),
+/// One step: a word, with the numbers of a client and a key. Both are 0 where it is about none.
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[allow(missing_docs)] // The names say it.
+pub struct Happening {
+    pub word: Word,
+    pub client: usize,
+    pub key: usize,
 }
 
-/// Everything that can happen to a world.
-fn happenings(bounds: &Bounds, world: &World, happenings: &mut Vec<Happening>) {
-    if bounds.has_time {
-        happenings.push(Happening::Time);
-    }
-    if world.is_due() {
-        happenings.push(Happening::Pass);
-    }
-    for (client, one) in world.clients.iter().enumerate().take(bounds.clients) {
-        if one.conn.is_none() {
-            happenings.push(Happening::Open(client));
-            continue;
-        }
-        happenings.push(Happening::Close(client));
-        if let Some(parked) = one.parked {
-            // It asks nothing else.
-            if parked.told.is_some() {
-                happenings.push(Happening::Hear(client));
-            }
-            continue;
-        }
-        if bounds.gives.contains(&Gives::UnlockAll) {
-            happenings.push(Happening::UnlockAll(client));
-        }
-        for key in 0..bounds.keys {
-            let asks = bounds.asks.iter();
-            happenings.extend(asks.map(|asks| Happening::Ask(client, key, *asks)));
-            happenings.push(Happening::Release(client, key));
-            for gives in bounds.gives {
-                match gives {
-                    Gives::Unlock => happenings.push(Happening::Unlock(client, key)),
-                    Gives::DeleteAndUnlock => {
-                        happenings.push(Happening::DeleteAndUnlock(client, key));
-                    }
-                    Gives::Items => {
-                        happenings.push(Happening::Delete(client, key));
-                        happenings.push(Happening::Set(client, key));
-                    }
-                    Gives::UnlockAll => {}
-                }
-            }
+impl fmt::Debug for Happening {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { word, client, key } = self;
+        match word.scope() {
+            Scope::World => write!(out, "{word:?}"),
+            Scope::Client => write!(out, "{client}: {word:?}"),
+            Scope::Item => write!(out, "{client}: {word:?}, key {key}"),
         }
     }
 }
@@ -107,6 +73,8 @@ fn happenings(bounds: &Bounds, world: &World, happenings: &mut Vec<Happening>) {
 impl Bounded for Bounds {
     type World = World;
     type Happening = Happening;
+    type View = Vec<u8>;
+    type Label = (Happening, Option<ReplyKind>, Shown);
 
     fn name(&self) -> &'static str {
         self.name
@@ -116,14 +84,20 @@ impl Bounded for Bounds {
         self.pinned
     }
 
+    fn about(&self) -> String {
+        let words = self.words.join(", ");
+        let (clients, keys, shards) = (self.clients, self.keys, self.shards);
+        format!("{clients}×{keys}, {shards} core(s): {words}")
+    }
+
     fn first(&self) -> World {
         World::new(self)
     }
 
     fn happenings(&self, world: &World, all: &mut Vec<Happening>) {
-        // Where a call lets go of one lock alone, what is left of ended ones piles up until a tick comes.
+        // With one lock let go of in a call, ended ones pile up until a tick.
         if world.left_over() <= LEFT_OVER_MAX {
-            happenings(self, world, all);
+            world.happenings(self, all);
         }
     }
 
@@ -135,35 +109,20 @@ impl Bounded for Bounds {
         view::of(self, world)
     }
 
-    fn by_anybody(happening: Happening) -> Happening {
-        match happening {
-            Happening::Open(_) => Happening::Open(0),
-            Happening::Close(_) => Happening::Close(0),
-            Happening::Time => Happening::Time,
-            Happening::Pass => Happening::Pass,
-            Happening::Ask(_, key, asks) => Happening::Ask(0, key, asks),
-            Happening::Hear(_) => Happening::Hear(0),
-            Happening::Release(_, key) => Happening::Release(0, key),
-            Happening::Unlock(_, key) => Happening::Unlock(0, key),
-            Happening::UnlockAll(_) => Happening::UnlockAll(0),
-            Happening::DeleteAndUnlock(_, key) => Happening::DeleteAndUnlock(0, key),
-            Happening::Delete(_, key) => Happening::Delete(0, key),
-            Happening::Set(_, key) => Happening::Set(0, key),
-        }
+    fn label(happening: &Happening, next: &World) -> Self::Label {
+        // Clients have other names in the other world.
+        let by_anybody = Happening {
+            client: 0,
+            ..*happening
+        };
+        (by_anybody, next.answered, next.seen)
     }
 
-    fn answered(world: &World) -> Option<ReplyKind> {
-        world.answered
-    }
-
-    fn seen(world: &World) -> u32 {
+    fn seen(world: &World) -> Shown {
         world.seen
     }
 
-    fn must_see(&self) -> Vec<(u32, String)> {
-        let of_time = if self.has_time { SEEN_OF_TIME } else { &[] };
-        let all = self.witnesses.iter().chain(ALWAYS_SEEN).chain(of_time);
-        all.map(|witness| (witness.bit(), format!("{witness:?}")))
-            .collect()
+    fn must_see(&self) -> Vec<(Shown, String)> {
+        Witness::due(self)
     }
 }

@@ -1,275 +1,349 @@
-//! What must hold: of what clients are answered and told, and of the cores beside that.
+//! What must hold of notices, and of the cores in every state.
 
-use std::iter;
+use std::collections::VecDeque;
 
+use latchd_core::Instant;
+use latchd_core::command::{Command, ItemCommand, Wait};
+use latchd_core::item::WinMark;
 use latchd_core::wait::{Notice, Outcome};
 
-use super::world::{Client, Held, LEASE_MS, Parked, World, key};
-use super::{Asks, Bounds, Happening, KEYS_MAX, Witness};
-use crate::frame::{CLIENTS_MAX, Judged, must};
+use super::word::WAIT_MS;
+use super::world::{Parked, World, name_of};
+use super::{Bounds, Happening, KEYS_MAX, Witness};
+use crate::frame::{Judged, must};
 
 impl World {
-    /// A client was answered that it holds a lock.
-    pub(super) fn given(&mut self, client: usize, key: usize, asks: Asks, fence: u64) -> Judged {
-        let lease_until_ms = asks.is_leased().then_some(self.now_ms + LEASE_MS);
-        let mut shares = self.held[key].iter_mut();
-        let Some(held) = shares.find(|held| held.client == client) else {
-            let nobody = self.lines[key].is_empty();
-            must(
-                nobody,
-                "Q7: given to one who has not waited, past those who have",
-            )?;
-            return self.grant(client, key, asks, fence);
+    fn is_over(&self, client: usize) -> bool {
+        let parked = self.clients[client].parked;
+        parked.is_none_or(|parked| parked.until_ms <= self.now_ms)
+    }
+
+    /// Whether a waiter of a key is to be told something now.
+    fn is_unsettled(&self, key: usize) -> bool {
+        let known = &self.keys[key];
+        let first = known.line.first().and_then(|first| self.sought_by(*first));
+        let is_free = first.is_some_and(|(_, among)| self.has_room(key, among));
+        let is_out = known.item.is_some() && known.win.is_some();
+        let mut waiting = known.line.iter().chain(&known.gets);
+        is_free || !known.gets.is_empty() && !is_out || waiting.any(|client| self.is_over(*client))
+    }
+
+    /// Takes in notices, as far as there is a reason for them now.
+    pub(super) fn take_in(&mut self, shard: usize, notices: &mut VecDeque<Notice>) -> Judged {
+        for key in self.keys_of(shard) {
+            while self.is_unsettled(key) {
+                let known = &self.keys[key];
+                let is_of_key = |notice: &Notice| {
+                    let client = self.client_of(notice.conn);
+                    client.is_some_and(|it| known.line.contains(&it) || known.gets.contains(&it))
+                };
+                let Some(place) = notices.iter().position(is_of_key) else {
+                    break;
+                };
+                let Notice { conn, outcome } = notices.remove(place).expect("it was there");
+                let client = self.client_of(conn).expect("it stands in the line");
+                self.tell_one(client, key, outcome)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Q2, Q8, Q10, Z8, Z10, Z11: a waiter is told how its wait has ended.
+    fn tell_one(&mut self, client: usize, key: usize, outcome: Outcome) -> Judged {
+        let parked = self.clients[client].parked;
+        let parked = parked.filter(|parked| parked.told.is_none());
+        let parked = parked.ok_or("Q10, Z11: told something twice, or did not wait")?;
+        let word = parked.word;
+        let is_over = self.is_over(client);
+        let line = |world: &Self| {
+            let known = &world.keys[key];
+            if word.is_get() {
+                known.gets.clone()
+            } else {
+                known.line.clone()
+            }
         };
-        must(held.fence == fence, "L12: a renewal is another grant")?;
-        if asks.is_leased() {
-            held.lease_until_ms = lease_until_ms;
-            held.is_of_key = true;
+        // Before it stand those alone whose time is over, and that are told so later.
+        let before = line(self).into_iter().take_while(|other| *other != client);
+        let is_first = before.into_iter().all(|other| self.is_over(other));
+        self.keys[key].line.retain(|other| *other != client);
+        self.keys[key].gets.retain(|other| *other != client);
+        let is_there = self.keys[key].item.is_some();
+        let mut was_given = false;
+        if outcome == Outcome::TimedOut {
+            self.seen.add(Witness::TimedOut);
+            must(is_over, "Q10, Z11: too late before its time")?;
+        } else {
+            must(!is_over, "Q8, Z11: given to one whose time is over")?;
+            must(is_first, "Q2, Z10: told out of turn")?;
         }
-        Ok(())
-    }
-
-    fn grant(&mut self, client: usize, key: usize, asks: Asks, fence: u64) -> Judged {
-        must(fence > self.fence_last[key], "L12: a fence does not rise")?;
-        must(
-            self.has_room(key, asks.among()),
-            "L1: two hold a lock, or more than may share it",
-        )?;
-        self.fence_last[key] = fence;
-        self.held[key].push(Held {
-            client,
-            fence,
-            lease_until_ms: asks.is_leased().then_some(self.now_ms + LEASE_MS),
-            is_of_key: asks != Asks::Lock,
-            among: asks.among(),
+        match outcome {
+            Outcome::TimedOut => {}
+            Outcome::TooManyLocks => return Err("Q10, Z11: one is too many".into()),
+            Outcome::NotFound if word.is_get() => {
+                self.seen.add(if word.has("N") {
+                    Witness::HeldByAnother
+                } else {
+                    Witness::NotFound
+                });
+                let is_nothing = !is_there && !self.makes(client, key, word);
+                must(is_nothing, "Z11: told that there is nothing")?;
+            }
+            Outcome::NotFound => {
+                self.seen.add(Witness::NotFound);
+                let is_due = word.has("x") && !is_there && self.has_room(key, word.among());
+                must(is_due, "Q10: not found, and held, there, or not asked for")?;
+            }
+            Outcome::Granted if word.is_get() => {
+                let is_out = self.keys[key].win.is_some();
+                must(!is_out, "Z10: told while another has the win")?;
+                let is_something = is_there || self.makes(client, key, word);
+                must(is_something, "Z11: told of something, and there is nothing")?;
+                was_given = self.give_value(client, key, word);
+            }
+            Outcome::Granted => {
+                let is_meant = is_there || !word.has("x");
+                must(is_meant, "L6: given without the item that was asked for")?;
+                let locks = self.cores[self.shard_of(key)].locks();
+                let lock = locks.held_as(name_of(key), self.conn(client));
+                let fence = lock.map(|lock| lock.fence.number());
+                // In the call that ends its connection it may be given a lock and lose it again.
+                if fence.is_some() || self.closing != Some(client) {
+                    let fence = fence.ok_or("Q10: told that it holds a lock, and does not")?;
+                    self.grant(client, key, word, fence)?;
+                    was_given = true;
+                    self.seen.add(Witness::GivenInTurn);
+                    self.given[key] += 1;
+                    if self.given[key] > 1 {
+                        self.seen.add(Witness::GivenTogether);
+                    }
+                }
+            }
+        }
+        if was_given && !line(self).is_empty() {
+            self.seen.add(Witness::OneOfTwo);
+        }
+        self.clients[client].parked = Some(Parked {
+            told: Some(outcome),
+            was_given,
+            ..parked
         });
-        if self.held[key].len() > 1 {
-            self.witness(Witness::TwoShare);
-        }
         Ok(())
     }
 
-    /// A client was refused a lock because it is held.
-    pub(super) fn refused(&mut self, client: usize, key: usize, asks: Asks) -> Judged {
-        if self.holds(client, key) {
+    /// A client hears how its wait has ended, and asks once more, without a wait.
+    pub(super) fn hear(&mut self, client: usize) -> Judged {
+        let parked = self.clients[client].parked.take().expect("it has waited");
+        let Parked {
+            key,
+            word,
+            was_given,
+            ..
+        } = parked;
+        let told = parked.told.expect("it was told");
+        if told == Outcome::NotFound {
+            // That is the reply.
             return Ok(());
         }
-        let has_room = self.has_room(key, asks.among());
-        let is_waited = !self.lines[key].is_empty();
-        must(
-            is_waited || !has_room,
-            "Q6: a lock that could be had is refused",
-        )?;
-        if is_waited {
-            self.witness(Witness::NobodyBarges);
-            if has_room {
-                self.witness(Witness::ShareBehind);
-            }
-        } else if self.held[key].len() > 1 && asks.mode().is_shared() {
-            self.witness(Witness::ShareIsFull);
+        self.come_to(self.shard_of(key));
+        let own = self.share(client, key).filter(|_| !word.is_get());
+        let has_it = own.is_some() || self.has_untold(client, key);
+        self.seen.add(match (was_given, has_it) {
+            (true, true) => Witness::HeardInTime,
+            (true, false) => Witness::LostBeforeHeard,
+            (false, _) => Witness::HeardTooLate,
+        });
+        if word.is_get() {
+            let command = Command::from(word.get(name_of(key)));
+            return self.get(client, key, word, command.without_wait());
         }
-        Ok(())
-    }
-
-    /// Whether one who has no part in a key could be given it, among so many, by those who hold it now.
-    pub(super) fn has_room(&self, key: usize, among: u32) -> bool {
-        let all = self.held[key].iter().map(|held| held.among);
-        let least = all.fold(among, u32::min);
-        self.held[key].len() < least as usize
-    }
-
-    /// Takes in what a core tells those who have waited.
-    pub(super) fn take_notices(&mut self, shard: usize) -> Judged {
-        let core = &mut self.cores[shard];
-        let notices: Vec<Notice> = iter::from_fn(|| core.next_notice()).collect();
-        let mut given = [0; KEYS_MAX];
-        for Notice { conn, outcome } in notices {
-            let Some(client) = self.client_of(conn) else {
-                // It may have been told in the call that ends it, before that: then it is nobody's.
-                must(
-                    self.closing == Some(conn),
-                    "Q8: a notice for one who has gone",
-                )?;
-                self.witness(Witness::ToldInItsEnd);
-                continue;
-            };
-            let parked = self.clients[client].parked.as_mut();
-            let parked = parked.ok_or("Q10: told something, and did not wait")?;
-            must(parked.told.is_none(), "Q10: a wait is answered twice")?;
-            parked.told = Some(outcome);
-            let Parked {
-                key,
-                asks,
-                until_ms,
-                ..
-            } = *parked;
-            must(self.shard_of(key) == shard, "Q10: told by another core")?;
-            let is_over = until_ms <= self.now_ms;
-            let before = &self.lines[key];
-            let place = before.iter().position(|other| *other == client);
-            let place = place.ok_or("Q1: told something, and stood in no line")?;
-            // Before it stand those alone whose time is over, and who are told of it later.
-            let has_item = self.cores[shard].peek(super::world::key(key)).is_some();
-            let is_first = before[..place].iter().all(|other| {
-                let other = self.clients[*other].parked;
-                other.is_some_and(|other| other.until_ms <= self.now_ms)
-            });
-            self.lines[key].remove(place);
-            match outcome {
-                Outcome::TimedOut => {
-                    must(is_over, "Q10: too late before its time")?;
-                    self.witness(Witness::TimedOut);
-                }
-                Outcome::Granted => {
-                    must(!is_over, "Q8: given to one whose time is over")?;
-                    must(is_first, "Q2: given out of turn")?;
-                    let lock = self.cores[shard].locks();
-                    let lock = lock.held_as(super::world::key(key), conn);
-                    let lock = lock.ok_or("Q10: told that it holds a lock, and does not")?;
-                    must(
-                        has_item || !asks.needs_item(),
-                        "L6: given without the item that was asked for",
-                    )?;
-                    self.grant(client, key, asks, lock.fence.number())?;
-                    self.witness(Witness::GivenInTurn);
-                    given[key] += 1;
-                    if given[key] > 1 {
-                        self.witness(Witness::GivenTogether);
-                    }
-                    if !self.lines[key].is_empty() {
-                        self.witness(Witness::OneOfTwo);
-                    }
-                }
-                Outcome::NotFound => {
-                    must(is_first, "Q2: refused out of turn")?;
-                    must(
-                        asks.needs_item() && !has_item,
-                        "Q10: not found, and not asked for",
-                    )?;
-                    let has_room = self.has_room(key, asks.among());
-                    must(has_room, "Q10: refused while it is held")?;
-                }
-                Outcome::TooManyLocks => return Err("Q10: one lock is too many".into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// What a client waits for, and among how many.
-    pub(super) fn sought_by(&self, client: usize) -> Option<(usize, u32)> {
-        let parked = self.clients[client].parked?;
-        parked
-            .told
-            .is_none()
-            .then(|| (parked.key, parked.asks.among()))
-    }
-
-    /// Whether somebody who waited for this key would come to wait for himself.
-    pub(super) fn would_close(&self, client: usize, key: usize, asks: Asks) -> bool {
-        // One connection holds a key once.
-        self.holds(client, key) || !self.answered(Some((client, key, asks.among())))[client]
-    }
-
-    /// Who comes to be answered if everybody who does not wait gives back what he has, and then whoever was
-    /// answered: also one more who waits, behind all others, for a key and among so many.
-    fn answered(&self, more: Option<(usize, usize, u32)>) -> [bool; CLIENTS_MAX] {
-        let mut answered = [false; CLIENTS_MAX];
-        loop {
-            let before = answered;
-            for (client, is_answered) in answered.iter_mut().enumerate() {
-                let more = more.filter(|(one, ..)| *one == client);
-                let sought = more.map(|(_, key, among)| (key, among));
-                let Some((key, among)) = sought.or_else(|| self.sought_by(client)) else {
-                    *is_answered = true;
-                    continue;
-                };
-                let line = self.lines[key].iter();
-                let mut ahead = line.take_while(|other| **other != client);
-                let stay = self.held[key].iter().filter(|held| !before[held.client]);
-                let least = stay.clone().map(|held| held.among).fold(among, u32::min);
-                *is_answered = ahead.all(|other| before[*other]) && stay.count() < least as usize;
-            }
-            if answered == before {
-                return answered;
-            }
-        }
+        let acquire = word.acquire(name_of(key), Wait::UpTo { ms: WAIT_MS });
+        let command = Command::Item(ItemCommand::Acquire(acquire)).without_wait();
+        let Command::Item(ItemCommand::Acquire(acquire)) = command else {
+            unreachable!("it stays one");
+        };
+        self.acquire(client, key, word, acquire, own)
     }
 
     /// What must hold in every state.
-    pub(super) fn judge(&self, bounds: &Bounds) -> Judged {
-        for number in 0..bounds.keys {
-            self.judge_key(bounds, number)?;
+    pub(super) fn judge(&self, bounds: &Bounds, happening: Happening) -> Judged {
+        for shard in 0..self.cores.len() {
+            self.cores[shard].check();
+            for key in self.keys_of(shard) {
+                self.judge_lines(shard, key)?;
+                // A core that was not told the time still has what is over.
+                if self.cores[shard].clock().now == self.now() {
+                    self.judge_locks(shard, key)?;
+                    self.judge_item(bounds, shard, key, happening)?;
+                }
+            }
+            self.judge_deadline(bounds, shard)?;
         }
         let all = self.answered(None).iter().all(|answered| *answered);
         must(all, "Q9: waits for itself")?;
-        for core in &self.cores {
-            core.check();
-        }
         self.leads_to_answers(bounds)
     }
 
-    fn judge_key(&self, bounds: &Bounds, number: usize) -> Judged {
-        let core = &self.cores[self.shard_of(number)];
-        let (name, line) = (key(number), &self.lines[number]);
-        let held = &self.held[number];
-        let queue = core.waits().queue(name);
-        let queue: Vec<_> = queue.map(|(conn, _)| self.client_of(conn)).collect();
-        let due: Vec<_> = line.iter().copied().map(Some).collect();
-        must(queue == due, "Q2: the line is another one")?;
-        let is_now = core.clock().now == self.now();
-        if !is_now {
-            // Nobody has told it the time: what is over is still to end.
-            return Ok(());
-        }
-        let holders = core.locks().holders_of(name);
-        let holders: Vec<_> = holders
-            .map(|(conn, among)| (self.client_of(conn), among))
-            .collect();
-        let due = held.iter().map(|held| (Some(held.client), held.among));
-        let due: Vec<_> = due.collect();
-        must(holders == due, "L5: who holds a lock is another one")?;
-        let next = core.next_deadline();
-        let has_more = next.is_some_and(|next| next <= self.now()) && !bounds.settles_together();
-        let first = line.first().and_then(|first| self.sought_by(*first));
-        let is_to_be_had = first.is_some_and(|(_, among)| self.has_room(number, among));
+    /// Q2, Z7: each queue of a core has the clients that were answered that they wait, in order of arrival.
+    fn judge_lines(&self, shard: usize, key: usize) -> Judged {
+        let (core, name) = (&self.cores[shard], name_of(key));
+        let due = |line: &[usize]| {
+            let of = |client: &usize| {
+                let parked = self.clients[*client].parked;
+                (Some(*client), parked.map_or(0, |parked| parked.until_ms))
+            };
+            line.iter().map(of).collect::<Vec<_>>()
+        };
+        let locks = core.waits().queue(name);
+        let locks = locks.map(|(conn, it)| (self.client_of(conn), it.until.as_millis()));
         must(
-            !is_to_be_had || has_more,
-            "Q6: a lock could be had, and somebody waits for it",
+            locks.eq(due(&self.keys[key].line)),
+            "Q2: the line is another one",
         )?;
-        for client in line {
-            let parked = self.clients[*client].parked;
-            let until_ms = parked.map_or(0, |parked| parked.until_ms);
-            must(until_ms > self.now_ms || has_more, "Q3: waits too long")?;
-            let lease = held.iter().filter_map(|held| held.lease_until_ms).min();
-            let due = lease.map_or(until_ms, |lease| lease.min(until_ms));
-            let told = next.is_some_and(|next| next.as_millis() <= due);
-            must(told, "Q3: nobody is told when a wait ends")?;
-        }
-        Ok(())
-    }
-
-    /// Q11: while somebody waits, there is one who can give back or hear, which leads on.
-    fn leads_to_answers(&self, bounds: &Bounds) -> Judged {
-        let waits = |client: &&Client| client.parked.is_some();
-        if self.clients.iter().filter(waits).count() == 0 {
-            return Ok(());
-        }
-        let mut happenings = Vec::new();
-        super::happenings(bounds, self, &mut happenings);
-        let leads_on = happenings.iter().any(|happening| self.leads_on(*happening));
-        // Or it is over, and a core need only be told.
+        let gets = core.win_waits().queue(name);
+        let gets = gets.map(|(conn, it)| (self.client_of(conn), it.until.as_millis()));
         must(
-            leads_on || self.is_due(),
-            "Q11: nobody can end a wait but time",
+            gets.eq(due(&self.keys[key].gets)),
+            "Z7: the line is another one",
         )
     }
 
-    /// Whether somebody gives back what it holds, or hears what has become of its wait.
-    pub(super) fn leads_on(&self, happening: Happening) -> bool {
-        if let Happening::Release(client, key) = happening {
-            self.holds(client, key)
-        } else {
-            matches!(happening, Happening::Hear(_))
+    fn judge_locks(&self, shard: usize, key: usize) -> Judged {
+        let holders = self.cores[shard].locks().holders_of(name_of(key));
+        let holders = holders.map(|(conn, among)| (self.client_of(conn), among));
+        let due = self.keys[key].held.iter();
+        let due = due.map(|held| (Some(held.client), held.among));
+        must(holders.eq(due), "L5: who holds a lock is another one")
+    }
+
+    fn judge_item(
+        &self,
+        bounds: &Bounds,
+        shard: usize,
+        key: usize,
+        happening: Happening,
+    ) -> Judged {
+        let (core, known) = (&self.cores[shard], &self.keys[key]);
+        let has_more = self.is_due(shard) && !bounds.settles_together();
+        must(
+            has_more || !self.is_unsettled(key),
+            "Q6, Z8: somebody waits for what is there, or too long",
+        )?;
+        let seen = core.peek(name_of(key)).map(|(header, _)| header);
+        must(
+            seen.is_some() == known.item.is_some() || has_more,
+            "E6: an item is there that should not be, or is not",
+        )?;
+        if let (Some(header), Some(item)) = (seen, known.item) {
+            let mark = match (known.win.is_some(), known.is_open) {
+                (true, _) => WinMark::Sent,
+                (false, true) => WinMark::Open,
+                (false, false) => WinMark::None,
+            };
+            let is_so = header.win == mark;
+            must(is_so, "R1: the win is out, or open, and wrongly")?;
+            must(header.stale == item.is_stale, "E6: it is stale, or not")?;
         }
+        let bound = core.bound_wins().get(name_of(key));
+        let Some(due) = known.win.filter(|won| won.is_bound) else {
+            // Until a tick comes by, something may be noted of an item that has gone unseen.
+            let is_forgotten = known.item.is_none() && happening.word.verb() != "tick";
+            let has_left = bound.is_some() && !is_forgotten;
+            return must(!has_left, "Z7: a win is noted that is over");
+        };
+        let bound = bound.ok_or("Z7: a bound win is noted nowhere")?;
+        let is_it = self.client_of(bound.winner) == due.client
+            && bound.is_untold == due.is_untold
+            && bound.is_made == due.is_made;
+        must(is_it, "Z7: a win is bound to another, or otherwise")
+    }
+
+    /// Q3, Z5: when a core wants to be called.
+    fn judge_deadline(&self, bounds: &Bounds, shard: usize) -> Judged {
+        let keys = self.keys_of(shard).map(|key| &self.keys[key]);
+        if !bounds.settles_together() && self.is_due(shard) {
+            let mut keys = keys;
+            let waits = keys.any(|known| !known.line.is_empty() || !known.gets.is_empty());
+            return must(waits, "Q3, Z5: there is more to do, and nobody waits");
+        }
+        let until = |client: &usize| Some(self.clients[*client].parked?.until_ms);
+        let due = keys.flat_map(|known| {
+            let waits = known.line.iter().chain(&known.gets).filter_map(until);
+            let leases = known.held.iter().filter(|_| !known.line.is_empty());
+            let leases = leases.filter_map(|held| held.lease_until_ms);
+            let is_awaited = !known.gets.is_empty() && known.held.is_empty();
+            let item = known.item.filter(|_| is_awaited);
+            waits
+                .chain(leases)
+                .chain(item.and_then(|item| item.gone_at_ms))
+        });
+        let next = self.cores[shard].next_deadline();
+        must(
+            next.map(Instant::as_millis) == due.min(),
+            "Q3, Z5: the core wants to be called at another moment",
+        )
+    }
+
+    /// How far it is to where nobody waits.
+    pub(super) fn distance(&self) -> usize {
+        let parked = self.clients.iter().filter_map(|client| client.parked);
+        let parked = parked.map(|parked| if parked.told.is_some() { 2 } else { 4 });
+        let held = self.keys.iter().map(|known| known.held.len());
+        held.sum::<usize>() + parked.sum::<usize>()
+    }
+
+    /// Whether a step brings a state nearer to one in which nobody waits: a client releases a lock, a winner for whose item
+    /// another waits closes or opens its win, or a waiter hears what it was told.
+    pub(super) fn leads_on(&self, happening: Happening) -> bool {
+        let Happening { word, client, key } = happening;
+        let is_waited = |key: usize| {
+            let known = &self.keys[key];
+            let won = known.win.filter(|won| won.client == Some(client));
+            won.filter(|_| known.gets.iter().any(|other| *other != client))
+        };
+        match word.verb() {
+            "hear" => true,
+            "mu" => self.share(client, key).is_some(),
+            "close" => (0..KEYS_MAX).any(|key| is_waited(key).is_some_and(|won| won.is_bound)),
+            "ms" | "md" => is_waited(key).is_some() && self.may_change(client, key),
+            _ => false,
+        }
+    }
+
+    /// Q11, Z12: while a client waits, another can take a step that leads on, or time ends the wait and the core has named
+    /// the moment.
+    fn leads_to_answers(&self, bounds: &Bounds) -> Judged {
+        if self.clients.iter().all(|client| client.parked.is_none()) {
+            return Ok(());
+        }
+        let mut all = Vec::new();
+        self.happenings(bounds, &mut all);
+        let leads_on = all.iter().filter(|happening| self.leads_on(**happening));
+        let able: Vec<usize> = leads_on.map(|happening| happening.client).collect();
+        let waits = (0..bounds.clients).any(|client| self.sought_by(client).is_some());
+        let is_due = (0..self.cores.len()).any(|shard| self.is_due(shard));
+        let is_ended = !waits || !able.is_empty() || is_due;
+        must(is_ended, "Q11: nobody can end a wait but time")?;
+        let mut lasts = (0..bounds.clients).filter_map(|client| self.last_waited(client));
+        must(
+            lasts.all(|last| able.contains(&last)),
+            "Z12: a winner can end no wait",
+        )
+    }
+
+    /// The client that a client waits for in the end, one winner after the other: the first that does not wait itself;
+    /// `None` if time alone can help.
+    fn last_waited(&self, client: usize) -> Option<usize> {
+        let mut waiting = client;
+        for _ in 0..self.clients.len() {
+            let key = self.waits_for(waiting)?;
+            let winner = self.keys[key].win?.client?;
+            if self.waits_for(winner).is_none() {
+                let can_hear = self.clients[winner].parked.is_some();
+                return (can_hear || self.may_change(winner, key)).then_some(winner);
+            }
+            waiting = winner;
+        }
+        None
     }
 }

@@ -1,16 +1,20 @@
-//! What of a world can matter to what comes, the same for worlds that differ in names alone: the least
-//! over all orders of the clients.
+//! The part of a world that matters to later steps, the same for worlds that differ in names alone: the least over all orders
+//! of the clients.
+//!
+//! Of a core it is made by destructuring, without `..`. What is left out is left out by name, with the reason.
 
-use latchd_core::ConnId;
 use latchd_core::engine::{Core, Holding, Taken, View};
+use latchd_core::item::{ItemHeader, WinMark};
 use latchd_core::key::Key;
+use latchd_core::time::Deadline;
 use latchd_core::wait::Outcome;
+use latchd_core::{ConnId, Instant};
 
 use super::Bounds;
-use super::world::{Client, Parked, World};
+use super::world::{Client, Known, World};
 use crate::frame::{CLIENTS_MAX, least_view};
 
-/// Who has gone.
+/// A client that has gone.
 const GONE: u8 = 0xfe;
 
 /// No such thing.
@@ -18,92 +22,132 @@ const NONE: u8 = 0xff;
 
 pub(super) fn of(bounds: &Bounds, world: &World) -> Vec<u8> {
     let cores: Vec<View<'_>> = world.cores.iter().map(Core::view).collect();
-    least_view(bounds.clients, |names| under(world, &cores, names))
+    let clients = world.clients.iter().take(bounds.clients);
+    let clients: Vec<_> = clients.map(|one| client(bounds, world, one)).collect();
+    let mut sorted = clients.clone();
+    sorted.sort_unstable();
+    least_view(&clients, |names| {
+        let shown = Named { world, names };
+        let mut view = Vec::with_capacity(128);
+        view.extend(sorted.iter().flatten());
+        view.push(shown.left(world.flush_at_ms));
+        for known in world.keys.iter().take(bounds.keys) {
+            shown.known(known, &mut view);
+        }
+        for (view_of, core) in cores.iter().zip(&world.cores) {
+            shown.core(view_of, core.next_deadline(), &mut view);
+        }
+        view
+    })
 }
 
-/// Among how many; the models know few numbers.
+/// A client, without the names of others.
+fn client(bounds: &Bounds, world: &World, client: &Client) -> [u8; 5] {
+    let is_open = u8::from(client.conn.is_some());
+    let Some(parked) = client.parked else {
+        return [is_open, NONE, NONE, NONE, NONE];
+    };
+    let told = match parked.told {
+        None => 0,
+        Some(Outcome::Granted) => 1,
+        Some(Outcome::TimedOut) => 2,
+        Some(Outcome::NotFound) => 3,
+        Some(Outcome::TooManyLocks) => 4,
+    };
+    let until_ms = parked.told.is_none().then_some(parked.until_ms);
+    [
+        is_open,
+        number(parked.key),
+        number(bounds.words().position(|word| word == parked.word)),
+        told << 1 | u8::from(parked.was_given),
+        left(world.now_ms, until_ms),
+    ]
+}
+
+/// A small number.
+fn number(number: impl Into<Option<usize>>) -> u8 {
+    let number = number.into().and_then(|number| u8::try_from(number).ok());
+    number.unwrap_or(NONE)
+}
+
+/// How far it is to a moment. Late is late, however much.
+fn left(now_ms: u64, until_ms: Option<u64>) -> u8 {
+    until_ms.map_or(NONE, |until_ms| {
+        u8::try_from(until_ms.saturating_sub(now_ms) / 100).unwrap_or(NONE)
+    })
+}
+
+/// Among how many. The models know few numbers.
 fn among(among: u32) -> u8 {
     u8::try_from(among).unwrap_or(NONE)
 }
 
-fn under(world: &World, cores: &[View<'_>], names: [u8; CLIENTS_MAX]) -> Vec<u8> {
-    let shown = Shown { world, names };
-    let mut out = Vec::with_capacity(96);
-    shown.clients(&mut out);
-    shown.lines(&mut out);
-    for core in cores {
-        shown.core(core, &mut out);
-    }
-    out
+fn bits(marks: &[bool]) -> u8 {
+    let bit = |bits, mark: &bool| bits << 1 | u8::from(*mark);
+    marks.iter().fold(0, bit)
+}
+
+fn keys(keys: &[Key<'_>], out: &mut Vec<u8>) {
+    out.extend(keys.iter().flat_map(Key::as_bytes));
+    out.push(NONE);
 }
 
 /// A world whose clients have these names.
-struct Shown<'a> {
+struct Named<'a> {
     world: &'a World,
     names: [u8; CLIENTS_MAX],
 }
 
-impl Shown<'_> {
-    /// How far it is to a moment. Who is late is late, however much.
-    fn left(&self, until_ms: u64) -> u8 {
-        let left_ms = until_ms.saturating_sub(self.world.now_ms);
-        u8::try_from(left_ms / 100).unwrap_or(NONE)
+impl Named<'_> {
+    fn left(&self, until_ms: Option<u64>) -> u8 {
+        left(self.world.now_ms, until_ms)
     }
 
-    fn name(&self, conn: ConnId) -> u8 {
-        let client = self.world.client_of(conn);
+    fn left_until(&self, until: Option<Instant>) -> u8 {
+        self.left(until.map(Instant::as_millis))
+    }
+
+    fn name(&self, client: Option<usize>) -> u8 {
         client.map_or(GONE, |client| self.names[client])
     }
 
-    fn clients(&self, out: &mut Vec<u8>) {
-        let mut by_name = [Client::default(); CLIENTS_MAX];
-        for (client, name) in self.world.clients.iter().zip(&self.names) {
-            by_name[usize::from(*name)] = *client;
-        }
-        for Client { conn, parked } in by_name {
-            out.push(conn.is_some().into());
-            out.extend(parked.map_or([NONE; 4], |parked| self.parked(parked)));
-        }
+    fn name_of(&self, conn: ConnId) -> u8 {
+        self.name(self.world.client_of(conn))
     }
 
-    fn parked(&self, parked: Parked) -> [u8; 4] {
-        let Parked {
-            key,
-            asks,
-            until_ms,
-            told,
-        } = parked;
-        let until = if told.is_some() {
-            0
-        } else {
-            self.left(until_ms)
-        };
-        let told = match told {
-            None => 0,
-            Some(Outcome::Granted) => 1,
-            Some(Outcome::TimedOut) => 2,
-            Some(Outcome::NotFound) => 3,
-            Some(Outcome::TooManyLocks) => 4,
-        };
-        [u8::try_from(key).unwrap_or(NONE), asks as u8, until, told]
-    }
-
-    /// Who waits for each key, and who holds it.
-    fn lines(&self, out: &mut Vec<u8>) {
-        for (line, held) in self.world.lines.iter().zip(&self.world.held) {
-            // In the order of the line; who stands in it is said above.
-            out.extend(line.iter().map(|client| self.names[*client]));
-            out.push(NONE);
-            // A core that was not told the time may not know yet what was given is over.
-            for held in held {
-                let lease = held.lease_until_ms.map_or(NONE, |at| self.left(at));
-                out.extend([self.names[held.client], lease, among(held.among)]);
-            }
-            out.push(NONE);
+    fn known(&self, known: &Known, out: &mut Vec<u8>) {
+        let Known {
+            held,
+            // Below all that are still to come (L12).
+            fence_last: _,
+            line,
+            item,
+            win,
+            is_open,
+            gets,
+        } = known;
+        // A core that was not told the time may not know yet that something is over.
+        for held in held {
+            let lease = self.left(held.lease_until_ms);
+            out.extend([self.names[held.client], lease, among(held.among)]);
         }
+        out.push(NONE);
+        if let Some(item) = item {
+            out.push(self.left(item.gone_at_ms));
+            out.push(bits(&[item.is_stale, item.is_flushed]));
+        }
+        out.push(NONE);
+        if let Some(won) = win {
+            out.push(self.name(won.client));
+            out.push(bits(&[won.is_bound, won.is_made, won.is_untold]));
+        }
+        out.push(NONE);
+        // In the order of the lines; which clients stand in them is said before.
+        out.extend(line.iter().chain(gets).map(|client| self.names[*client]));
+        out.extend([NONE, (*is_open).into()]);
     }
 
-    fn core(&self, core: &View<'_>, out: &mut Vec<u8>) {
+    fn core(&self, core: &View<'_>, next: Option<Instant>, out: &mut Vec<u8>) {
         let View {
             store,
             shares,
@@ -112,26 +156,28 @@ impl Shown<'_> {
             handovers,
             ended,
             waits,
-            // Nobody gets anything.
-            bound_wins: _,
-            win_waits: _,
+            bound_wins,
+            win_waits,
             // Taken after every call.
             notices: _,
+            // The same from beginning to end.
             limits: _,
             clock,
             // Nobody asks for one.
             next_cas: _,
             cas_stride: _,
-            // Nobody flushes.
-            flush_at: _,
+            flush_at,
         } = core;
-        out.push(self.left(clock.now.as_millis()));
-        out.push((clock.now.as_millis() == self.world.now_ms).into());
-        // Nothing is ever evicted, so their order decides nothing.
-        let items = store.entries.iter().map(|item| item.key.as_bytes());
-        let mut items: Vec<_> = items.collect();
-        items.sort_unstable();
-        out.extend(items.concat());
+        out.push((clock.now == self.world.now()).into());
+        // Whether there is more to do, and so whether items are still looked at.
+        out.extend([self.left_until(*flush_at), self.left_until(next)]);
+        // Nothing is evicted, so the order of items decides nothing.
+        let mut items: Vec<_> = store.entries.iter().collect();
+        items.sort_unstable_by_key(|item| item.key);
+        for item in items {
+            out.extend(item.key.as_bytes());
+            out.extend(self.header(item.header));
+        }
         out.push(NONE);
         for (key, holding) in locks {
             out.extend(key.as_bytes());
@@ -145,43 +191,79 @@ impl Shown<'_> {
         }
         out.push(NONE);
         let connections = connections.iter();
-        let connections = connections.map(|(conn, keys, _)| (self.name(*conn), keys));
+        let connections = connections.map(|(conn, keys, _)| (self.name_of(*conn), keys));
         let mut connections: Vec<_> = connections.collect();
         connections.sort();
-        for (conn, keys) in connections {
+        for (conn, held) in connections {
             out.push(conn);
-            out.extend(keys.iter().flat_map(Key::as_bytes));
+            out.extend(held.iter().flat_map(Key::as_bytes));
         }
         out.push(NONE);
-        out.extend(handovers.iter().flat_map(Key::as_bytes));
-        out.push(NONE);
-        out.extend(ended.iter().flat_map(Key::as_bytes));
-        out.push(NONE);
+        keys(handovers, out);
+        keys(ended, out);
         for (key, queue) in waits {
             out.extend(key.as_bytes());
             for (conn, waiter) in queue {
-                let until = self.left(waiter.until.as_millis());
-                let bits = u8::from(waiter.lease.is_some()) << 1 | u8::from(waiter.needs_item);
-                out.extend([self.name(*conn), until, bits, among(waiter.mode.among())]);
+                let until = self.left_until(Some(waiter.until));
+                let marks = bits(&[waiter.lease.is_some(), waiter.needs_item]);
+                out.extend([
+                    self.name_of(*conn),
+                    until,
+                    marks,
+                    among(waiter.mode.among()),
+                ]);
+            }
+        }
+        out.push(NONE);
+        for (key, win) in bound_wins {
+            out.extend(key.as_bytes());
+            let marks = bits(&[win.is_made, win.is_untold, win.stays]);
+            out.extend([self.name_of(win.winner), marks]);
+        }
+        out.push(NONE);
+        for (key, queue) in win_waits {
+            out.extend(key.as_bytes());
+            for (conn, waiter) in queue {
+                // The steps are those of the word, which is said of the client.
+                out.extend([self.name_of(*conn), self.left_until(Some(waiter.until))]);
             }
         }
     }
 
     fn holding(&self, holding: &Holding) -> [u8; 4] {
-        let marks = [
+        let marks = bits(&[
             holding.is_over,
             holding.is_expired,
             holding.has_item,
             holding.is_waited,
             holding.is_untold,
+            holding.flush_pending,
             holding.taken == Taken::ForKey,
-        ];
-        let bits = marks
-            .iter()
-            .fold(0, |bits, mark| bits << 1 | u8::from(*mark));
-        let lease = holding.lease_until;
-        let lease = lease.map_or(NONE, |at| self.left(at.as_millis()));
+        ]);
+        let lease = self.left_until(holding.lease_until);
         let among = among(holding.mode.among());
-        [self.name(holding.owner), bits, lease, among]
+        [self.name_of(holding.owner), marks, lease, among]
+    }
+
+    fn header(&self, header: &ItemHeader) -> [u8; 3] {
+        let ItemHeader {
+            // Nobody asks for a version, looks at these, or writes a key in two forms.
+            cas: _,
+            last_access: _,
+            client_flags: _,
+            key_form: _,
+            fetched: _,
+            deadline,
+            stale,
+            win,
+            locked,
+        } = header;
+        let gone_at_ms = deadline.map(|at| Deadline::begins(at).as_millis());
+        let win = match win {
+            WinMark::None => 0,
+            WinMark::Sent => 1,
+            WinMark::Open => 2,
+        };
+        [self.left(gone_at_ms), bits(&[*stale, *locked]), win]
     }
 }

@@ -1,30 +1,35 @@
-//! One state: the cores, who waits as far as answers and notices have said, and the time.
+//! One state: the cores, what is known of clients and keys by replies and notices, and the time.
 
-use latchd_core::command::{Command, Delete, GlobalCommand, ItemCommand, LockAfter, Release, Set};
+use std::collections::VecDeque;
+use std::iter;
+
+use latchd_core::command::{
+    Command, Delete, Get, GlobalCommand, ItemCommand, LockAfter, Release, Removal, Set, TtlStep,
+    TtlSteps,
+};
 use latchd_core::engine::{Config, Core, Event};
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::store::MapStore;
-use latchd_core::wait::Outcome;
+use latchd_core::time::Exptime;
+use latchd_core::wait::{Notice, Outcome};
 use latchd_core::{ConnId, Instant, Limits};
 use latchd_harness::alphabet::ReplyKind;
 
-use super::{Asks, Bounds, Happening, KEYS_MAX, Witness};
-use crate::frame::{CLIENTS_MAX, Judged, must};
+use super::word::{STEP_MS, Scope, TTL_S, WAIT_MS};
+use super::{Bounds, Happening, KEYS_MAX, Witness, Word};
+use crate::frame::{CLIENTS_MAX, Judged, Shown, must};
 use crate::setup::UNIX_S_AT_START;
 
-/// Milliseconds in a step of time.
-const STEP_MS: u64 = 1000;
+/// The TTL that `touch` leaves, and the delay of `flush_all 1`, in seconds: a step.
+const SOON_S: u32 = 1;
 
-/// How long a request waits.
-pub(super) const WAIT_MS: u64 = 3 * STEP_MS;
-
-/// How long a lease lasts.
-pub(super) const LEASE_MS: u64 = 2 * STEP_MS;
+/// How often a core may be called for what is due by now.
+const CALLS_MAX: usize = 20;
 
 const KEYS: [&[u8]; KEYS_MAX] = [b"k", b"l", b"m"];
 
-/// A client, as what it was told says.
+/// A client, as replies and notices say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Client {
     pub(super) conn: Option<ConnId>,
@@ -35,22 +40,80 @@ pub(super) struct Client {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parked {
     pub(super) key: usize,
-    pub(super) asks: Asks,
+    pub(super) word: Word,
     pub(super) until_ms: u64,
-    /// The notice that has come, and is not heard yet.
+    /// The notice that has come, and that the client has not heard yet.
     pub(super) told: Option<Outcome>,
+    /// With that notice the client was given the lock, or the win.
+    pub(super) was_given: bool,
 }
 
-/// A lock, as those who were given it know it.
+/// What is known of a key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// The holders, in the order of the grants.
+    pub(super) held: Vec<Held>,
+    /// The greatest fence that was given.
+    pub(super) fence_last: u64,
+    /// The clients that wait for the lock, in order of arrival.
+    pub(super) line: Vec<usize>,
+    pub(super) item: Option<Item>,
+    /// The win that is out.
+    pub(super) win: Option<Won>,
+    /// The item was made to be filled, and its winner has gone: the next is told.
+    pub(super) is_open: bool,
+    /// The clients that wait for the value, in order of arrival.
+    pub(super) gets: Vec<usize>,
+}
+
+/// A lock, as its holder knows it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Held {
     pub(super) client: usize,
     pub(super) fence: u64,
     pub(super) lease_until_ms: Option<u64>,
-    /// By its holder's delete of the item it stays.
+    /// It stays when its holder deletes the item.
     pub(super) is_of_key: bool,
-    /// Among how many it is held, 1 being alone.
+    /// Among how many it may be shared, 1 being alone.
     pub(super) among: u32,
+}
+
+/// An item, as far as that decides who wins.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Item {
+    pub(super) is_stale: bool,
+    pub(super) gone_at_ms: Option<u64>,
+    /// A flush came while it was held: it goes with its lock.
+    pub(super) is_flushed: bool,
+}
+
+impl Item {
+    /// A new one that is gone at this moment.
+    pub(super) const fn new(gone_at_ms: Option<u64>) -> Self {
+        Self {
+            is_stale: false,
+            gone_at_ms,
+            is_flushed: false,
+        }
+    }
+
+    /// Whether it is gone once nobody holds it.
+    fn is_over(self, now_ms: u64) -> bool {
+        self.is_flushed || self.gone_at_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+}
+
+/// A win that is out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Won {
+    /// The winner; `None` if it has gone and the win was not bound.
+    pub(super) client: Option<usize>,
+    /// It ends with its connection.
+    pub(super) is_bound: bool,
+    /// Its item was made with it.
+    pub(super) is_made: bool,
+    /// Its winner has waited for it and has not heard of it.
+    pub(super) is_untold: bool,
 }
 
 /// A state.
@@ -58,24 +121,22 @@ pub(super) struct Held {
 pub struct World {
     pub(super) cores: Vec<Core<MapStore>>,
     pub(super) clients: [Client; CLIENTS_MAX],
-    /// Who holds each key, in the order of the grants.
-    pub(super) held: [Vec<Held>; KEYS_MAX],
-    /// Who waits for each key, in the order in which they were answered so.
-    pub(super) lines: [Vec<usize>; KEYS_MAX],
+    pub(super) keys: [Known; KEYS_MAX],
+    pub(super) flush_at_ms: Option<u64>,
     pub(super) now_ms: u64,
     connections: u64,
-    /// The greatest that was given, a key.
-    pub(super) fence_last: [u64; KEYS_MAX],
-    /// Whose connection ends in this step.
-    pub(super) closing: Option<ConnId>,
+    /// The client whose connection ends in this step.
+    pub(super) closing: Option<usize>,
+    /// How many clients were given something in this step, a key.
+    pub(super) given: [usize; KEYS_MAX],
     /// What the last step has shown.
-    pub(super) seen: u32,
+    pub(super) seen: Shown,
     /// What kind of reply the last step has brought.
     pub(super) answered: Option<ReplyKind>,
 }
 
-pub(super) fn key(number: usize) -> Key<'static> {
-    Key::new(KEYS[number]).expect("it has one byte")
+pub(super) fn name_of(key: usize) -> Key<'static> {
+    Key::new(KEYS[key]).expect("it has one byte")
 }
 
 pub(super) fn place_of(key: Key<'_>) -> usize {
@@ -96,14 +157,104 @@ impl World {
         Self {
             cores: (0..).map(core).take(bounds.shards).collect(),
             clients: Default::default(),
-            held: Default::default(),
-            lines: Default::default(),
+            keys: Default::default(),
+            flush_at_ms: None,
             now_ms: 0,
             connections: 0,
-            fence_last: [0; KEYS_MAX],
             closing: None,
-            seen: 0,
+            given: [0; KEYS_MAX],
+            seen: Shown::default(),
             answered: None,
+        }
+    }
+
+    /// Every step that can be taken.
+    pub(super) fn happenings(&self, bounds: &Bounds, all: &mut Vec<Happening>) {
+        let mut push = |word, client, key| all.push(Happening { word, client, key });
+        if bounds.has_time {
+            push(Word("time"), 0, 0);
+        }
+        if (0..self.cores.len()).any(|shard| self.is_due(shard)) {
+            push(Word("pass"), 0, 0);
+        }
+        let of_world = bounds.words().filter(|word| word.scope() == Scope::World);
+        of_world.for_each(|word| push(word, 0, 0));
+        for (client, one) in self.clients.iter().enumerate().take(bounds.clients) {
+            if one.conn.is_none() {
+                push(Word("open"), client, 0);
+                continue;
+            }
+            push(Word("close"), client, 0);
+            if let Some(parked) = one.parked {
+                // It asks nothing else.
+                if parked.told.is_some() {
+                    push(Word("hear"), client, 0);
+                }
+                continue;
+            }
+            for word in bounds.words() {
+                match word.scope() {
+                    Scope::World => {}
+                    Scope::Client => push(word, client, 0),
+                    Scope::Item => (0..bounds.keys).for_each(|key| push(word, client, key)),
+                }
+            }
+        }
+    }
+
+    pub(super) fn happen(&mut self, bounds: &Bounds, happening: Happening) -> Judged {
+        self.seen = Shown::default();
+        self.answered = None;
+        self.given = [0; KEYS_MAX];
+        let distance = self.distance();
+        let leads_on = self.leads_on(happening);
+        self.act(bounds, happening)?;
+        must(
+            !leads_on || self.distance() < distance,
+            "Q11, Z12: a release, a winner's step or a notice heard does not lead on",
+        )?;
+        self.judge(bounds, happening)
+    }
+
+    fn act(&mut self, bounds: &Bounds, happening: Happening) -> Judged {
+        let Happening { word, client, key } = happening;
+        match word.verb() {
+            "open" => {
+                self.connections += 1;
+                let conn = ConnId::from_number(self.connections);
+                self.clients[client].conn = Some(conn);
+                self.tell(Event::Opened(conn), |_, _| {})
+            }
+            "close" => {
+                let conn = self.conn(client);
+                self.closing = Some(client);
+                self.tell(Event::Closed(conn), |world, shard| {
+                    world.leave(client, shard)
+                })?;
+                self.closing = None;
+                self.clients[client] = Client::default();
+                Ok(())
+            }
+            "time" => {
+                self.now_ms += STEP_MS;
+                if bounds.is_punctual {
+                    self.pass()
+                } else {
+                    Ok(())
+                }
+            }
+            "pass" => self.pass(),
+            "tick" => self.tell(Event::Tick, |_, _| {}),
+            "hear" => self.hear(client),
+            "mg" => self.get(client, key, word, word.get(name_of(key)).into()),
+            "ml" | "lock" => self.lock(client, key, word),
+            "mu" | "unlock" => self.release(client, key, word),
+            "ms" => self.set(client, key, word),
+            "md" => self.delete(client, key, word),
+            "touch" => self.touch(client, key),
+            "unlock_all" => self.unlock_all(client),
+            "flush_all" => self.flush_all(word.has("1")),
+            verb => Err(format!("M: nobody knows {verb}")),
         }
     }
 
@@ -112,34 +263,21 @@ impl World {
         self.clients.iter().position(is_it)
     }
 
-    /// How far it is to where nobody waits: giving back and hearing bring every state nearer.
-    fn distance(&self) -> usize {
-        let parked = self.clients.iter().filter_map(|client| client.parked);
-        let of_parked = parked.map(|parked| if parked.told.is_some() { 2 } else { 4 });
-        self.held.iter().flatten().count() + of_parked.sum::<usize>()
+    pub(super) fn conn(&self, client: usize) -> ConnId {
+        self.clients[client].conn.expect("it is open")
     }
 
-    pub(super) fn happen(&mut self, bounds: &Bounds, happening: Happening) -> Judged {
-        self.seen = 0;
-        self.answered = None;
-        let distance = self.distance();
-        let leads_on = self.leads_on(happening);
-        self.act(bounds, happening)?;
-        must(
-            !leads_on || self.distance() < distance,
-            "Q11: who gives back or hears does not lead on",
-        )?;
-        self.judge(bounds)
+    pub(super) fn now(&self) -> Instant {
+        Instant::from_millis(self.now_ms)
     }
 
     /// Whether a core has something to do by now.
-    pub(super) fn is_due(&self) -> bool {
-        let next = |core: &Core<MapStore>| core.next_deadline();
-        let mut nexts = self.cores.iter().filter_map(next);
-        nexts.any(|next| next <= self.now())
+    pub(super) fn is_due(&self, shard: usize) -> bool {
+        let next = self.cores[shard].next_deadline();
+        next.is_some_and(|next| next <= self.now())
     }
 
-    /// How many places locks that have ended have left over.
+    /// How many places ended locks have left over.
     pub(super) fn left_over(&self) -> usize {
         let places = self.cores.iter().map(|core| {
             let view = core.view();
@@ -148,235 +286,409 @@ impl World {
         places.max().unwrap_or_default()
     }
 
-    pub(super) fn witness(&mut self, witness: Witness) {
-        self.seen |= witness.bit();
-    }
-
-    pub(super) fn now(&self) -> Instant {
-        Instant::from_millis(self.now_ms)
-    }
-
-    fn act(&mut self, bounds: &Bounds, happening: Happening) -> Judged {
-        match happening {
-            Happening::Open(client) => {
-                self.connections += 1;
-                let conn = ConnId::from_number(self.connections);
-                self.clients[client].conn = Some(conn);
-                self.tell_all(Event::Opened(conn))
-            }
-            Happening::Close(client) => self.close(client),
-            Happening::Time => {
-                self.now_ms += STEP_MS;
-                if bounds.is_punctual {
-                    self.pass_all()
-                } else {
-                    Ok(())
-                }
-            }
-            Happening::Pass => self.pass_all(),
-            Happening::Ask(client, key, asks) => self.ask(client, key, asks),
-            Happening::Hear(client) => self.hear(client),
-            Happening::Release(client, key) => self.give(client, key, |key| {
-                ItemCommand::Release(Release { key, fence: None })
-            }),
-            Happening::Unlock(client, key) => {
-                self.give(client, key, |key| ItemCommand::Unlock { key })
-            }
-            Happening::DeleteAndUnlock(client, key) => self.give(client, key, |key| {
-                ItemCommand::Delete(Delete {
-                    lock: LockAfter::Release,
-                    ..Delete::new(key)
-                })
-            }),
-            Happening::Delete(client, key) => self.delete(client, key),
-            Happening::Set(client, key) => self.set(client, key),
-            Happening::UnlockAll(client) => self.unlock_all(client),
-        }
-    }
-
-    fn tell_all(&mut self, event: Event) -> Judged {
-        for shard in 0..self.cores.len() {
-            self.come_to(shard);
-            let now = self.now();
-            self.cores[shard].handle(now, event);
-            self.take_notices(shard)?;
-        }
-        Ok(())
-    }
-
-    /// As a transport does that keeps to the deadlines.
-    fn pass_all(&mut self) -> Judged {
-        for shard in 0..self.cores.len() {
-            self.pass(shard)?;
-        }
-        Ok(())
-    }
-
-    fn pass(&mut self, shard: usize) -> Judged {
-        self.come_to(shard);
-        let now = self.now();
-        let mut calls = 0;
-        loop {
-            self.cores[shard].pass(now);
-            calls += 1;
-            let next = self.cores[shard].next_deadline();
-            if next.is_none_or(|next| next > now) {
-                break;
-            }
-            must(calls < 20, "Q6: what is due is never done")?;
-        }
-        self.take_notices(shard)
-    }
-
     pub(super) fn shard_of(&self, key: usize) -> usize {
         key % self.cores.len()
     }
 
-    fn keys_of(&self, shard: usize) -> impl Iterator<Item = usize> + use<> {
+    pub(super) fn keys_of(&self, shard: usize) -> impl Iterator<Item = usize> + use<> {
         let shards = self.cores.len();
         (0..KEYS_MAX).filter(move |key| key % shards == shard)
     }
 
-    /// A core is told the time: what is over by now is held by nobody.
-    pub(super) fn come_to(&mut self, shard: usize) {
-        for key in self.keys_of(shard) {
-            let now_ms = self.now_ms;
-            let before = self.held[key].len();
-            let lasts = |held: &Held| held.lease_until_ms.is_none_or(|until| until > now_ms);
-            self.held[key].retain(lasts);
-            if self.held[key].len() < before {
-                self.witness(Witness::LeaseOver);
-                if !self.lines[key].is_empty() {
-                    self.witness(Witness::LeaseHandedOver);
+    /// One call of a core. The time comes before it, with all that is over by then; then its answer and what comes of
+    /// that. Waiters hear of either.
+    pub(super) fn call<T, R>(
+        &mut self,
+        shard: usize,
+        call: impl FnOnce(&mut Core<MapStore>, Instant) -> T,
+        apply: impl FnOnce(&mut Self, T) -> Result<R, String>,
+    ) -> Result<R, String> {
+        self.come_to(shard);
+        let now = self.now();
+        let core = &mut self.cores[shard];
+        let answer = call(core, now);
+        let mut notices: VecDeque<Notice> = iter::from_fn(|| core.next_notice()).collect();
+        self.take_in(shard, &mut notices)?;
+        let result = apply(self, answer)?;
+        self.take_in(shard, &mut notices)?;
+        must(
+            notices.is_empty(),
+            "Q10, Z11: a notice without a reason, or to a client that does not wait",
+        )?;
+        Ok(result)
+    }
+
+    /// Tells every core of an event; `apply` says what comes of it in each.
+    fn tell(&mut self, event: Event, apply: impl Fn(&mut Self, usize)) -> Judged {
+        (0..self.cores.len()).try_for_each(|shard| {
+            self.call(
+                shard,
+                |core, now| core.handle(now, event),
+                |world, ()| {
+                    apply(world, shard);
+                    Ok(())
+                },
+            )
+        })
+    }
+
+    /// As a transport does that keeps to the deadlines.
+    fn pass(&mut self) -> Judged {
+        for shard in 0..self.cores.len() {
+            for calls in 1.. {
+                self.call(shard, Core::pass, |_, ()| Ok(()))?;
+                if !self.is_due(shard) {
+                    break;
                 }
+                must(calls < CALLS_MAX, "Q6, Z8: what is due is never done")?;
             }
         }
+        Ok(())
     }
 
-    fn close(&mut self, client: usize) -> Judged {
-        let conn = self.clients[client].conn.take().expect("it is open");
-        if let Some(parked) = self.clients[client].parked.take() {
-            let was_given = parked.told == Some(Outcome::Granted);
-            let line = &mut self.lines[parked.key];
-            line.retain(|other| *other != client);
-            let others_wait = !line.is_empty();
-            if was_given && others_wait && self.holds(client, parked.key) {
-                self.witness(Witness::GrantOfDeadPassedOn);
-            }
-            if parked.told.is_none() && others_wait {
-                self.witness(Witness::WaiterGoes);
-            }
-        }
-        for key in 0..KEYS_MAX {
-            self.lose(client, key);
-        }
-        self.closing = Some(conn);
-        let judged = self.tell_all(Event::Closed(conn));
-        self.closing = None;
-        judged
-    }
-
-    pub(super) fn holds(&self, client: usize, key: usize) -> bool {
-        self.share(client, key).is_some()
-    }
-
-    /// What a client holds of a key.
-    pub(super) fn share(&self, client: usize, key: usize) -> Option<Held> {
-        let mut shares = self.held[key].iter();
-        shares.find(|held| held.client == client).copied()
-    }
-
-    fn lose(&mut self, client: usize, key: usize) {
-        self.held[key].retain(|held| held.client != client);
-    }
-
-    /// Whether a client may change the item of a key, or make it.
-    fn may_change(&self, client: usize, key: usize) -> bool {
-        let holders = &self.held[key];
-        holders
-            .iter()
-            .all(|held| held.client == client && held.among == 1)
-    }
-
-    /// Asks a core; `read` takes of its answer what matters.
-    pub(super) fn execute<T>(
+    /// Asks a core. `apply` gets the kind of its reply, and the fence if it is a grant.
+    pub(super) fn ask<R>(
         &mut self,
         shard: usize,
         client: usize,
         command: Command<'_>,
-        read: impl FnOnce(&Reply<'_>) -> T,
-    ) -> T {
-        let conn = self.clients[client].conn.expect("it is open");
-        let now = self.now();
-        let reply = self.cores[shard].execute(now, conn, command);
-        self.answered = Some(ReplyKind::of(&reply));
-        read(&reply)
+        apply: impl FnOnce(&mut Self, ReplyKind, u64) -> Result<R, String>,
+    ) -> Result<R, String> {
+        let conn = self.conn(client);
+        self.call(
+            shard,
+            |core, now| {
+                let reply = core.execute(now, conn, command);
+                let fence = match &reply {
+                    Reply::Granted(granted) => granted.fence.number(),
+                    _ => 0,
+                };
+                (ReplyKind::of(&reply), fence)
+            },
+            |world, (kind, fence)| {
+                world.answered = Some(kind);
+                apply(world, kind, fence)
+            },
+        )
     }
 
-    /// Gives back, by one command or another.
-    fn give<'a>(
+    /// Asks for a change. `due` says of the state before which reply is due and whether anything changes; `apply` makes
+    /// that change.
+    fn change(
         &mut self,
-        client: usize,
-        key: usize,
-        command: impl FnOnce(Key<'a>) -> ItemCommand<'a>,
+        (client, key): (usize, usize),
+        command: Command<'_>,
+        due: impl FnOnce(&Self) -> (ReplyKind, &'static str),
+        done: ReplyKind,
+        apply: impl FnOnce(&mut Self),
     ) -> Judged {
-        let shard = self.shard_of(key);
-        self.come_to(shard);
-        let command = Command::Item(command(self::key(key)));
-        let (is_unlocked, is_deleted) = self.execute(shard, client, command, |reply| {
-            let is_deleted = matches!(reply, Reply::Deleted);
-            (matches!(reply, Reply::Unlocked), is_deleted)
-        });
-        if is_unlocked || is_deleted {
-            let held = self.holds(client, key);
-            must(held, "L6: given back by one who does not hold it")?;
-            let may = !is_deleted || self.may_change(client, key);
-            must(may, "L15: deleted while it is shared")?;
-            self.lose(client, key);
-        }
-        self.take_notices(shard)
+        self.ask(self.shard_of(key), client, command, |world, kind, _| {
+            let (due, rule) = due(world);
+            if kind != due {
+                return Err(format!("{rule}: the reply is {kind:?}, and {due:?} is due"));
+            }
+            if kind == done {
+                apply(world);
+            }
+            Ok(())
+        })
     }
 
-    fn delete(&mut self, client: usize, key: usize) -> Judged {
-        let shard = self.shard_of(key);
-        self.come_to(shard);
-        let command = Command::from(Delete::new(self::key(key)));
-        let is_done = self.execute(shard, client, command, |reply| {
-            matches!(reply, Reply::Deleted)
-        });
-        let may = self.may_change(client, key);
-        must(!is_done || may, "E2: deleted by one who may not")?;
-        if is_done {
-            self.held[key].retain(|held| held.is_of_key);
-        }
-        self.take_notices(shard)
+    fn gone_at(&self, ttl_s: u32) -> u64 {
+        self.now_ms + u64::from(ttl_s) * STEP_MS
     }
 
-    fn set(&mut self, client: usize, key: usize) -> Judged {
-        let shard = self.shard_of(key);
-        self.come_to(shard);
-        let command = Command::from(Set::new(self::key(key), b"v"));
-        let is_done = self.execute(shard, client, command, |reply| {
-            matches!(reply, Reply::Stored(_))
-        });
-        let may = self.may_change(client, key);
-        must(is_done == may, "E2: stored by one who may not, or refused")?;
-        self.take_notices(shard)
+    fn set(&mut self, client: usize, key: usize, word: Word) -> Judged {
+        let ttl_s = word.has("T").then_some(TTL_S);
+        let set = Set {
+            exptime: ttl_s.map_or(Exptime::Never, |seconds| Exptime::In { seconds }),
+            ..Set::new(name_of(key), b"v")
+        };
+        let gone_at_ms = ttl_s.map(|ttl_s| self.gone_at(ttl_s));
+        let due = |world: &Self| {
+            let may = world.may_change(client, key);
+            let refused = (ReplyKind::RefusedLocked, "E2");
+            if may {
+                (ReplyKind::Stored, "E8")
+            } else {
+                refused
+            }
+        };
+        let apply = |world: &mut Self| world.set_item(key, Some(Item::new(gone_at_ms)));
+        self.change((client, key), set.into(), due, ReplyKind::Stored, apply)
+    }
+
+    fn delete(&mut self, client: usize, key: usize, word: Word) -> Judged {
+        let marks = word.has("I");
+        let unlocks = word.has("U");
+        let delete = Delete {
+            removal: if marks {
+                Removal::MarkStale { exptime: None }
+            } else {
+                Removal::Remove
+            },
+            lock: if unlocks {
+                LockAfter::Release
+            } else {
+                LockAfter::Keep
+            },
+            ..Delete::new(name_of(key))
+        };
+        let due = |world: &Self| {
+            let is_there = world.keys[key].item.is_some();
+            let is_its = world.share(client, key).is_some();
+            if unlocks && !is_its && is_there {
+                (ReplyKind::RefusedNotLocked, "L6")
+            } else if (is_its || !unlocks) && !world.may_change(client, key) {
+                (ReplyKind::RefusedLocked, "L15")
+            } else if is_there {
+                (ReplyKind::Deleted, "E8")
+            } else {
+                (ReplyKind::NotFound, "E8")
+            }
+        };
+        let apply = |world: &mut Self| {
+            let item = world.keys[key].item.filter(|_| marks);
+            let is_stale = true;
+            world.set_item(key, item.map(|item| Item { is_stale, ..item }));
+            if unlocks {
+                world.let_go(client, key);
+            } else if !marks {
+                world.keys[key].held.retain(|held| held.is_of_key);
+            }
+        };
+        let command = delete.into();
+        self.change((client, key), command, due, ReplyKind::Deleted, apply)
+    }
+
+    fn touch(&mut self, client: usize, key: usize) -> Judged {
+        let seconds = SOON_S;
+        let get = Get {
+            steps: TtlSteps::one(TtlStep::Touch(Exptime::In { seconds })),
+            ..Get::new(name_of(key))
+        };
+        let gone_at_ms = Some(self.gone_at(SOON_S));
+        let due = |world: &Self| match world.keys[key].item {
+            Some(item) if item.is_stale => ReplyKind::HitStale,
+            Some(_) => ReplyKind::Hit,
+            None => ReplyKind::Miss,
+        };
+        self.ask(self.shard_of(key), client, get.into(), |world, kind, _| {
+            must(kind == due(world), "E7: touched, or not, and wrongly")?;
+            if let Some(item) = &mut world.keys[key].item {
+                item.gone_at_ms = gone_at_ms;
+            }
+            Ok(())
+        })
+    }
+
+    fn release(&mut self, client: usize, key: usize, word: Word) -> Judged {
+        let name = name_of(key);
+        let command = if word.verb() == "unlock" {
+            ItemCommand::Unlock { key: name }
+        } else {
+            ItemCommand::Release(Release {
+                key: name,
+                fence: None,
+            })
+        };
+        let due = |world: &Self| {
+            let known = &world.keys[key];
+            let kind = match (word.verb(), world.share(client, key), known.item) {
+                (_, Some(_), _) => ReplyKind::Unlocked,
+                ("mu", None, _) => ReplyKind::NotFound,
+                (_, None, None) => ReplyKind::RefusedNotLockedNotFound,
+                (_, None, Some(_)) => ReplyKind::RefusedNotLocked,
+            };
+            (kind, "L6")
+        };
+        let apply = |world: &mut Self| world.let_go(client, key);
+        let command = Command::Item(command);
+        self.change((client, key), command, due, ReplyKind::Unlocked, apply)
     }
 
     fn unlock_all(&mut self, client: usize) -> Judged {
-        // All shards are taken before the first is changed (`shell/src/shards.rs`).
+        let conn = self.conn(client);
         for shard in 0..self.cores.len() {
-            self.come_to(shard);
-        }
-        for key in 0..KEYS_MAX {
-            self.lose(client, key);
-        }
-        for shard in 0..self.cores.len() {
-            let command = Command::Global(GlobalCommand::UnlockAll);
-            self.execute(shard, client, command, |_| ());
-            self.take_notices(shard)?;
+            self.call(
+                shard,
+                |core, now| drop(core.execute(now, conn, GlobalCommand::UnlockAll.into())),
+                |world, ()| {
+                    let keys = world.keys_of(shard);
+                    keys.for_each(|key| world.let_go(client, key));
+                    Ok(())
+                },
+            )?;
         }
         Ok(())
+    }
+
+    fn flush_all(&mut self, is_later: bool) -> Judged {
+        let nobody = ConnId::from_number(0);
+        let at = if is_later {
+            Exptime::In { seconds: SOON_S }
+        } else {
+            Exptime::Never
+        };
+        // The models that flush have one core.
+        self.call(
+            0,
+            |core, now| drop(core.execute(now, nobody, GlobalCommand::FlushAll { at }.into())),
+            |world, ()| {
+                if is_later {
+                    world.flush_at_ms = Some(world.gone_at(SOON_S));
+                } else {
+                    world.flush();
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Whether a client may change the item of a key, or make it, and so far as its lock goes.
+    pub(super) fn may_change(&self, client: usize, key: usize) -> bool {
+        let mut held = self.keys[key].held.iter();
+        held.all(|held| held.client == client && held.among == 1)
+    }
+
+    /// What a client holds of a key.
+    pub(super) fn share(&self, client: usize, key: usize) -> Option<Held> {
+        let mut shares = self.keys[key].held.iter();
+        shares.find(|held| held.client == client).copied()
+    }
+
+    /// A core is told the time: what is over by now is gone.
+    pub(super) fn come_to(&mut self, shard: usize) {
+        let now_ms = self.now_ms;
+        if self.flush_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+            self.flush();
+        }
+        for key in self.keys_of(shard) {
+            let known = &mut self.keys[key];
+            let before = known.held.len();
+            let lasts = |held: &Held| held.lease_until_ms.is_none_or(|until| until > now_ms);
+            known.held.retain(lasts);
+            let is_over = known.held.len() < before;
+            let is_gone = known.held.is_empty() && known.item.is_some_and(|it| it.is_over(now_ms));
+            let (waits, gets) = (!known.line.is_empty(), !known.gets.is_empty());
+            if is_over {
+                self.seen.add(Witness::LeaseOver);
+                if waits {
+                    self.seen.add(Witness::LeaseHandedOver);
+                }
+            }
+            if is_gone {
+                if gets {
+                    self.seen.add(Witness::ExpiresWaited);
+                }
+                self.set_item(key, None);
+            }
+        }
+    }
+
+    /// A key has another item, or none: its win is over.
+    pub(super) fn set_item(&mut self, key: usize, item: Option<Item>) {
+        let known = &mut self.keys[key];
+        known.item = item;
+        known.win = None;
+        known.is_open = false;
+    }
+
+    fn flush(&mut self) {
+        self.flush_at_ms = None;
+        for key in 0..KEYS_MAX {
+            let known = &mut self.keys[key];
+            match &mut known.item {
+                Some(item) if !known.held.is_empty() => item.is_flushed = true,
+                _ => self.set_item(key, None),
+            }
+        }
+    }
+
+    /// The lock of a client ends, if it has one: with the last holder goes what the lock has kept.
+    fn let_go(&mut self, client: usize, key: usize) {
+        let now_ms = self.now_ms;
+        let known = &mut self.keys[key];
+        let before = known.held.len();
+        known.held.retain(|held| held.client != client);
+        let is_over = known.held.len() < before && known.held.is_empty();
+        if is_over && known.item.is_some_and(|item| item.is_over(now_ms)) {
+            self.set_item(key, None);
+        }
+    }
+
+    /// A client's connection ends, as far as one core is concerned.
+    fn leave(&mut self, client: usize, shard: usize) {
+        for key in self.keys_of(shard) {
+            let known = &mut self.keys[key];
+            let stood = known.line.len() + known.gets.len();
+            known.line.retain(|other| *other != client);
+            known.gets.retain(|other| *other != client);
+            let stands = known.line.len() + known.gets.len();
+            let (others_line, others_get) = (!known.line.is_empty(), !known.gets.is_empty());
+            let (has_left, is_held) = (stands < stood, self.share(client, key).is_some());
+            let parked = self.clients[client].parked;
+            let was_given = parked.is_some_and(|it| it.key == key && it.was_given);
+            if has_left && (others_line || others_get) {
+                self.seen.add(Witness::WaiterGoes);
+            }
+            if was_given && is_held && others_line {
+                self.seen.add(Witness::GrantOfDeadPassedOn);
+            }
+            let won = self.keys[key].win.filter(|won| won.client == Some(client));
+            self.let_go(client, key);
+            if let Some(won) = won {
+                self.end_win(key, won, is_held, others_get);
+            }
+        }
+    }
+
+    /// Z7: the winner of a key has gone.
+    fn end_win(&mut self, key: usize, won: Won, was_held: bool, others_wait: bool) {
+        let known = &mut self.keys[key];
+        let (Some(item), Some(out)) = (known.item, &mut known.win) else {
+            if won.is_bound && was_held && others_wait && known.item.is_none() {
+                self.seen.add(Witness::MadeBehindLock);
+            }
+            return;
+        };
+        if !won.is_bound {
+            out.client = None;
+            if others_wait {
+                self.seen.add(Witness::UnboundGoes);
+            }
+            return;
+        }
+        known.win = None;
+        known.is_open = won.is_made && !item.is_stale;
+        if item.is_stale {
+            self.seen.add(Witness::ReopenedStale);
+        }
+        self.seen.add(match (others_wait, won.is_untold) {
+            (true, true) => Witness::GivenToDead,
+            (true, false) => Witness::WinnerGoesWaited,
+            (false, _) => Witness::WinnerGoes,
+        });
+    }
+
+    /// A client waits for a key.
+    pub(super) fn park(&mut self, client: usize, key: usize, word: Word) {
+        let known = &mut self.keys[key];
+        let line = if word.is_get() {
+            &mut known.gets
+        } else {
+            &mut known.line
+        };
+        line.push(client);
+        if line.len() > 1 {
+            self.seen.add(Witness::TwoWait);
+        }
+        self.clients[client].parked = Some(Parked {
+            key,
+            word,
+            until_ms: self.now_ms + WAIT_MS,
+            told: None,
+            was_given: false,
+        });
     }
 }

@@ -1,0 +1,263 @@
+//! Requests for locks: what a client asks, what a transport does first, and which reply is due.
+
+use latchd_core::command::{Acquire, Command, ItemCommand, Wait};
+use latchd_core::wait::would_deadlock;
+use latchd_harness::alphabet::ReplyKind;
+
+use super::word::{LEASE_MS, WAIT_MS};
+use super::world::{Held, World, name_of, place_of};
+use super::{Witness, Word};
+use crate::frame::{CLIENTS_MAX, Judged, must};
+
+impl World {
+    pub(super) fn lock(&mut self, client: usize, key: usize, word: Word) -> Judged {
+        let (name, shard) = (name_of(key), self.shard_of(key));
+        if word.verb() == "lock" {
+            let command = Command::Item(ItemCommand::Lock { key: name });
+            return self.ask(shard, client, command, |world, kind, _| match kind {
+                ReplyKind::Locked => {
+                    let lock = world.cores[shard].locks().in_force(name);
+                    let fence = lock.map_or(0, |lock| lock.fence.number());
+                    world.granted(client, key, word, fence)
+                }
+                ReplyKind::RefusedLocked => world.refused(client, key, word),
+                // Only an item has a lock of that kind.
+                _ => {
+                    let known = &world.keys[key];
+                    let is_nothing = known.held.is_empty() && known.item.is_none();
+                    must(is_nothing, "L6: a lock, or an item, is not seen")
+                }
+            });
+        }
+        let wait = if word.has("w") {
+            self.may_wait(client, key, word)?
+        } else {
+            Wait::No
+        };
+        let acquire = word.acquire(name, wait);
+        self.acquire(client, key, word, acquire, None)
+    }
+
+    /// What a transport does before it lets a request wait, over several cores (`wait.rs`).
+    fn may_wait(&mut self, client: usize, key: usize, word: Word) -> Result<Wait, String> {
+        let wait = Wait::UpTo { ms: WAIT_MS };
+        if self.cores.len() == 1 {
+            return Ok(wait);
+        }
+        let (conn, shard) = (self.conn(client), self.shard_of(key));
+        let asked = Acquire {
+            mode: word.mode(),
+            ..Acquire::new(name_of(key))
+        };
+        let contends = self.call(
+            shard,
+            |core, now| core.would_contend(now, conn, &asked),
+            |_, contends| Ok(contends),
+        )?;
+        if !contends {
+            return Ok(wait);
+        }
+        for other in 0..self.cores.len() {
+            self.call(other, |core, now| core.pass(now), |_, ()| Ok(()))?;
+        }
+        let now = self.now();
+        self.cores[shard].would_contend(now, conn, &asked);
+        let chain = would_deadlock(
+            conn,
+            self.cores[shard].sought(&asked),
+            self.cores[shard].limits().wait_chain_max,
+            |key| {
+                let core = &self.cores[self.shard_of(place_of(key))];
+                core.locks().holders_of(key)
+            },
+            |conn| {
+                let mut cores = self.cores.iter();
+                cores.find_map(|core| core.waits().sought_by(conn))
+            },
+        );
+        match chain.judge(wait) {
+            Wait::TooLong => Err("Q9: a chain of a few is too long".into()),
+            wait @ (Wait::No | Wait::UpTo { .. } | Wait::WouldDeadlock) => Ok(wait),
+        }
+    }
+
+    /// Asks with `ml`. `told` is what the client holds already, and was told of by a notice.
+    pub(super) fn acquire(
+        &mut self,
+        client: usize,
+        key: usize,
+        word: Word,
+        acquire: Acquire<'_>,
+        told: Option<Held>,
+    ) -> Judged {
+        let may_wait = acquire.wait != Wait::No;
+        let command = Command::Item(ItemCommand::Acquire(acquire));
+        self.ask(self.shard_of(key), client, command, |world, kind, fence| {
+            let is_granted = matches!(kind, ReplyKind::Granted | ReplyKind::GrantedItem);
+            if let Some(told) = told {
+                // It gets nothing new: not a lease that begins now either.
+                let is_same = is_granted && fence == told.fence;
+                return must(is_same, "Q10: has a lock, and hears something else");
+            }
+            match kind {
+                ReplyKind::Granted | ReplyKind::GrantedItem => {
+                    world.granted(client, key, word, fence)
+                }
+                ReplyKind::Contended => {
+                    must(!may_wait, "Q10: refused a wait")?;
+                    world.refused(client, key, word)
+                }
+                ReplyKind::WouldDeadlock => {
+                    let is_cycle = world.would_close(client, key, word);
+                    must(is_cycle, "Q9: refused as a deadlock without one")?;
+                    world.show_deadlock(client, key);
+                    Ok(())
+                }
+                ReplyKind::Waits => {
+                    let would_close = world.would_close(client, key, word);
+                    must(may_wait && !would_close, "Q9: waits for ever")?;
+                    let nobody = world.keys[key].line.is_empty();
+                    let is_to_be_had = nobody && world.has_room(key, word.among());
+                    must(!is_to_be_had, "Q6: waits for a lock that it could have")?;
+                    if world.is_waited_by_holder(client, key) {
+                        world.seen.add(Witness::OtherMakesRoom);
+                    }
+                    world.park(client, key, word);
+                    Ok(())
+                }
+                ReplyKind::NotFound => {
+                    let is_due = word.has("x") && world.keys[key].item.is_none();
+                    must(is_due, "Q10: not found, and not asked for")
+                }
+                _ => Err(format!("Q10: answered {kind:?}")),
+            }
+        })
+    }
+
+    /// The reply is that a client holds a lock.
+    fn granted(&mut self, client: usize, key: usize, word: Word, fence: u64) -> Judged {
+        let lease_until_ms = word.has("T").then_some(self.now_ms + LEASE_MS);
+        let mut shares = self.keys[key].held.iter_mut();
+        let Some(held) = shares.find(|held| held.client == client) else {
+            let nobody = self.keys[key].line.is_empty();
+            must(nobody, "Q7: given to a newcomer, past those that wait")?;
+            return self.grant(client, key, word, fence);
+        };
+        must(held.fence == fence, "L12: a renewal is another grant")?;
+        if word.has("T") {
+            held.lease_until_ms = lease_until_ms;
+            held.is_of_key = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn grant(&mut self, client: usize, key: usize, word: Word, fence: u64) -> Judged {
+        let has_room = self.has_room(key, word.among());
+        must(has_room, "L1: two hold a lock, or more than may share it")?;
+        let known = &mut self.keys[key];
+        must(fence > known.fence_last, "L12: a fence does not rise")?;
+        known.fence_last = fence;
+        known.held.push(Held {
+            client,
+            fence,
+            lease_until_ms: word.has("T").then_some(self.now_ms + LEASE_MS),
+            is_of_key: word.verb() != "lock",
+            among: word.among(),
+        });
+        if known.held.len() > 1 {
+            self.seen.add(Witness::TwoShare);
+        }
+        Ok(())
+    }
+
+    /// The reply is that a lock is held.
+    fn refused(&mut self, client: usize, key: usize, word: Word) -> Judged {
+        if self.share(client, key).is_some() {
+            return Ok(());
+        }
+        let has_room = self.has_room(key, word.among());
+        let is_waited = !self.keys[key].line.is_empty();
+        must(
+            is_waited || !has_room,
+            "Q6: a lock that could be had is refused",
+        )?;
+        if is_waited {
+            self.seen.add(Witness::NobodyBarges);
+            if has_room {
+                self.seen.add(Witness::ShareBehind);
+            }
+        } else if self.keys[key].held.len() > 1 && word.mode().is_shared() {
+            self.seen.add(Witness::ShareIsFull);
+        }
+        Ok(())
+    }
+
+    /// Whether one more client could be given a key, among so many, beside those that hold it now.
+    pub(super) fn has_room(&self, key: usize, among: u32) -> bool {
+        let held = &self.keys[key].held;
+        let all = held.iter().map(|held| held.among);
+        held.len() < all.fold(among, u32::min) as usize
+    }
+
+    /// What a request that was refused as a deadlock has shown.
+    fn show_deadlock(&mut self, client: usize, key: usize) {
+        if self.share(client, key).is_some() {
+            return self.seen.add(Witness::WaitsForItself);
+        }
+        self.seen.add(Witness::Deadlock);
+        if !self.is_waited_by_holder(client, key) {
+            self.seen.add(Witness::DeadlockOfThree);
+        } else if self.keys[key].held.len() > 1 {
+            self.seen.add(Witness::DeadlockByOneOfTwo);
+        }
+    }
+
+    /// Whether a holder of `key` waits for a key that `client` holds.
+    fn is_waited_by_holder(&self, client: usize, key: usize) -> bool {
+        let mut holders = self.keys[key].held.iter();
+        holders.any(|held| {
+            let sought = self.sought_by(held.client);
+            sought.is_some_and(|(sought, _)| self.share(client, sought).is_some())
+        })
+    }
+
+    /// The key whose lock a client waits for, and among how many.
+    pub(super) fn sought_by(&self, client: usize) -> Option<(usize, u32)> {
+        let parked = self.clients[client].parked;
+        let parked = parked.filter(|it| it.told.is_none() && !it.word.is_get())?;
+        Some((parked.key, parked.word.among()))
+    }
+
+    /// Whether a client that waited for this key would come to wait for itself.
+    fn would_close(&self, client: usize, key: usize, word: Word) -> bool {
+        // One connection holds a key once.
+        let holds = self.share(client, key).is_some();
+        holds || !self.answered(Some((client, key, word.among())))[client]
+    }
+
+    /// The clients that come to be answered if each that does not wait releases what it has, and then each that was
+    /// answered: also one more that waits, behind all others, for a key and among so many.
+    pub(super) fn answered(&self, more: Option<(usize, usize, u32)>) -> [bool; CLIENTS_MAX] {
+        let mut answered = [false; CLIENTS_MAX];
+        loop {
+            let before = answered;
+            for (client, is_answered) in answered.iter_mut().enumerate() {
+                let more = more.filter(|(one, ..)| *one == client);
+                let sought = more.map(|(_, key, among)| (key, among));
+                let Some((key, among)) = sought.or_else(|| self.sought_by(client)) else {
+                    *is_answered = true;
+                    continue;
+                };
+                let line = self.keys[key].line.iter();
+                let mut ahead = line.take_while(|other| **other != client);
+                let held = self.keys[key].held.iter();
+                let stay = held.filter(|held| !before[held.client]);
+                let least = stay.clone().map(|held| held.among).fold(among, u32::min);
+                *is_answered = ahead.all(|other| before[*other]) && stay.count() < least as usize;
+            }
+            if answered == before {
+                return answered;
+            }
+        }
+    }
+}
