@@ -2,9 +2,9 @@
 
 use latchd_core::command::{Command, Delete, Get, ItemCommand, Removal, Set};
 use latchd_core::engine::Event;
-use latchd_core::reply::{Reply, Win};
+use latchd_core::reply::Reply;
 use latchd_core::{ConnId, Instant};
-use latchd_harness::alphabet::RequestKind as Kind;
+use latchd_harness::alphabet::{ReplyKind, RequestKind as Kind};
 
 use crate::action::{key, name};
 use crate::client::FanOut;
@@ -21,19 +21,20 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
     let clients = || world.clients.iter().take(setup.clients);
     for number in 0..setup.keys {
         let believers = clients().filter(|client| client.holds[number]).count();
-        demand(Invariant::OneBeliever, believers <= 1, || {
-            format!(
-                "{believers} clients believe that they hold {}",
-                name(number)
-            )
-        })?;
+        demand!(
+            Invariant::OneBeliever,
+            believers <= 1,
+            "{believers} clients believe that they hold {}",
+            name(number)
+        )?;
         let shard = number % setup.shards;
         let owner = world.snapshot.locks[number].map(|lock| lock.owner);
         let holder = clients().find(|client| client.conn.is_some() && client.conn == owner);
-        demand(
+        demand!(
             Invariant::HolderIsOpen,
             owner.is_none() || holder.is_some(),
-            || format!("{owner:?} holds {} and is not connected", name(number)),
+            "{owner:?} holds {} and is not connected",
+            name(number)
         )?;
         let lock = world.snapshot.locks[number];
         for client in clients().filter(|client| client.holds[number]) {
@@ -41,9 +42,11 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
                 client.lease_until_ms[number],
                 lock.and_then(|lock| lock.lease_until_ms),
             );
-            demand(Invariant::BeliefIsTruth, told == is, || {
-                format!("{told:?} ms is the end of the lease as told, and {is:?} in truth")
-            })?;
+            demand!(
+                Invariant::BeliefIsTruth,
+                told == is,
+                "{told:?} ms is the end of the lease as told, and {is:?} in truth"
+            )?;
         }
         for client in clients() {
             // Whoever is on the way to lose all its locks believes nothing, but where it has not
@@ -57,13 +60,11 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
                 | None => false,
             };
             let owns = client.conn.is_some() && client.conn == owner;
-            demand(
+            let (is_sure, conn) = (client.holds[number], client.conn.map_or(0, ConnId::number));
+            demand!(
                 Invariant::BeliefIsTruth,
-                client.holds[number] == owns || (owns && may_linger),
-                || {
-                    let conn = client.conn.map_or(0, ConnId::number);
-                    format!("{conn} believes {}, and holds {owns}", client.holds[number])
-                },
+                is_sure == owns || (owns && may_linger),
+                "{conn} believes {is_sure}, and holds {owns}"
             )?;
         }
     }
@@ -75,14 +76,10 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
             .clone()
             .filter(|conn| announced.clone().any(|c| c.conn == Some(**conn)));
         let (known, open) = (known.count(), open.count());
-        demand(
+        demand!(
             Invariant::HolderIsOpen,
             known == open && open == expected,
-            || {
-                format!(
-                    "{open} connections are open in the core, {known} of {expected} are clients'"
-                )
-            },
+            "{open} connections are open in the core, {known} of {expected} are clients'"
         )?;
     }
     Ok(())
@@ -122,7 +119,8 @@ pub(crate) fn handover(
         (Cause::Asked { .. } | Cause::AskedAll { .. } | Cause::Time, _) => return shown,
     };
     for number in 0..CLIENT_KEYS_MAX {
-        let was_held = before.items[number].is_some_and(|seen| seen.owner == Some(conn));
+        let lock = before.locks[number].filter(|lock| lock.owner == conn);
+        let was_held = lock.is_some() && before.items[number].is_some();
         let shard = number % world.shards.len();
         let others = world.clients.iter().filter(|client| client.opened[shard]);
         let other = others
@@ -157,42 +155,23 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Shown, String> {
     for number in 0..setup.keys {
         let core = &mut cores[number % setup.shards];
         let key = key(number);
-        let mut ask = |command| match core.execute(now, newcomer, command) {
-            Reply::Hit(hit) if hit.win == Win::Won => "won",
-            Reply::Stored(_) => "stored",
-            Reply::Deleted => "deleted",
-            Reply::Locked => "locked",
-            Reply::Hit(_)
-            | Reply::Granted(_)
-            | Reply::Contended(_)
-            | Reply::WouldDeadlock(_)
-            | Reply::Waits
-            | Reply::Miss
-            | Reply::NotStored
-            | Reply::Exists
-            | Reply::NotFound
-            | Reply::Number(_)
-            | Reply::Unlocked
-            | Reply::Ok
-            | Reply::Keys(_)
-            | Reply::Stats(_)
-            | Reply::Refused(_) => "no",
-        };
+        let mut ask = |command| ReplyKind::of(&core.execute(now, newcomer, command));
         if setup.asks(Kind::MarkStale) {
             let mark = Delete {
                 removal: Removal::MarkStale { exptime: None },
                 ..Delete::new(key)
             };
-            if ask(Command::Item(ItemCommand::Delete(mark))) == "deleted" {
+            if ask(Command::Item(ItemCommand::Delete(mark))) == ReplyKind::Deleted {
                 let get = Command::from(Get {
                     recaches: true,
                     ..Get::new(key)
                 });
                 let (first, second) = (ask(get), ask(get));
-                demand(
+                let is_won = |kind| matches!(kind, ReplyKind::HitWon | ReplyKind::HitStaleWon);
+                demand!(
                     Invariant::EscapeWin,
-                    (first, second) == ("won", "no"),
-                    || format!("the first to ask: {first}; the second: {second}"),
+                    is_won(first) && !is_won(second),
+                    "the first to ask: {first:?}; the second: {second:?}"
                 )?;
                 if world.ghosts[number].win_out {
                     shown.add(Witness::EscapeOverWin);
@@ -200,18 +179,18 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Shown, String> {
             }
         }
         let steps = [
-            (Command::from(Set::new(key, b"0000")), "stored"),
-            (Command::Item(ItemCommand::Lock { key }), "locked"),
-            (Command::from(Delete::new(key)), "deleted"),
+            (Command::from(Set::new(key, b"0000")), ReplyKind::Stored),
+            (Command::Item(ItemCommand::Lock { key }), ReplyKind::Locked),
+            (Command::from(Delete::new(key)), ReplyKind::Deleted),
         ];
         for (command, wanted) in steps {
             let outcome = ask(command);
-            demand(Invariant::Escape, outcome == wanted, || {
-                format!(
-                    "{} is to be {wanted} once everybody has gone: {outcome}",
-                    name(number)
-                )
-            })?;
+            demand!(
+                Invariant::Escape,
+                outcome == wanted,
+                "{} is to be {wanted:?} once everybody has gone: {outcome:?}",
+                name(number)
+            )?;
         }
         if world.snapshot.locks[number].is_some() {
             shown.add(Witness::EscapeOverLock);

@@ -250,9 +250,6 @@ fn key_word(
         stale,
         win,
         locked,
-        // Said of the clients.
-        owner: _,
-        listed: _,
         flush_pending,
         place,
         hits,

@@ -3,7 +3,6 @@
 //! Written from docs/PROTOCOL.md and not from the engine: this is the other half of
 //! [`rules`](crate::rules).
 
-use latchd_core::ConnId;
 use latchd_core::command::{
     Arithmetic, Delete, Direction, Get, Guard, ItemCommand, LockAfter, NewCas, Removal, Set,
     SetMode, TtlStep, TtlSteps,
@@ -18,9 +17,10 @@ use crate::world::Ghost;
 
 /// A command about one key, and how it was answered.
 pub(crate) struct Answered<'a> {
-    pub(crate) conn: ConnId,
     pub(crate) command: &'a ItemCommand<'a>,
     pub(crate) answer: ReplySeen,
+    /// Another connection holds the key.
+    pub(crate) is_others: bool,
     pub(crate) now_ms: u64,
     /// The number that the next change was to get.
     pub(crate) next_cas: u64,
@@ -35,44 +35,55 @@ pub(crate) struct Expected {
     pub(crate) witness: Option<Witness>,
 }
 
+impl Expected {
+    fn new(item: Option<Seen>, ghost: Ghost) -> Self {
+        Self {
+            item,
+            ghost: item.map_or_else(Ghost::default, |_| ghost),
+            invariant: Invariant::DoneIsDone,
+            witness: None,
+        }
+    }
+
+    fn shows(self, witness: Witness) -> Self {
+        let witness = Some(witness);
+        Self { witness, ..self }
+    }
+
+    /// The lock goes with the change, if that was asked for.
+    fn unlocked(self, lock: LockAfter, now: Tick) -> Self {
+        let Some(held) = self.item.filter(|_| lock == LockAfter::Release) else {
+            return self;
+        };
+        let (item, ghost, _) = released(held, self.ghost, now);
+        Self {
+            item,
+            ghost,
+            ..self
+        }
+    }
+}
+
 /// What is left of an item whose lock ends, and what that shows.
-pub(crate) fn released(held: Seen, ghost: Ghost, now: Tick) -> (Option<Seen>, Witness) {
-    let free = Seen {
-        locked: false,
-        owner: None,
-        listed: None,
-        ..held
-    };
+pub(crate) fn released(held: Seen, ghost: Ghost, now: Tick) -> (Option<Seen>, Ghost, Witness) {
     if ghost.flush_pending {
-        (None, Witness::FlushedAtUnlock)
+        (None, Ghost::default(), Witness::FlushedAtUnlock)
     } else if held.deadline.is_some_and(|deadline| deadline <= now) {
-        (None, Witness::ExpiredAtUnlock)
+        (None, Ghost::default(), Witness::ExpiredAtUnlock)
     } else {
-        (Some(free), Witness::Unlocked)
+        let locked = false;
+        (Some(Seen { locked, ..held }), ghost, Witness::Unlocked)
     }
 }
 
 impl Answered<'_> {
     /// What becomes of an item that was `before`; `None` if nothing was done.
     pub(crate) fn outcome(&self, before: Option<Seen>, ghost: Ghost) -> Option<Expected> {
-        let done = |item, ghost| Expected {
-            item,
-            ghost: if item.is_some() {
-                ghost
-            } else {
-                Ghost::default()
-            },
-            invariant: Invariant::DoneIsDone,
-            witness: None,
-        };
-        let fresh = Ghost {
-            win_out: false,
-            ..ghost
-        };
+        let now = self.now();
         Some(match (self.command, self.answer, before) {
             (ItemCommand::Get(get), ReplySeen::Hit(_), Some(seen)) => {
                 // What it learns of the win is a rule of its own (R1, R2).
-                done(Some(self.after_get(get, seen)), ghost)
+                Expected::new(Some(self.after_get(get, seen)), ghost)
             }
             // One that is made and gone at once is not among the verbs.
             (ItemCommand::Get(get), ReplySeen::Hit(hit), None) => {
@@ -80,92 +91,55 @@ impl Answered<'_> {
                     deadline: self.vivified(&get.steps),
                     ..made(hit.cas, b"")
                 };
-                done(Some(item), ghost)
+                Expected::new(Some(item), ghost)
             }
             (ItemCommand::Set(set), ReplySeen::Stored { cas }, _) => {
                 self.after_set(set, cas, before, ghost)
             }
-            (ItemCommand::Delete(delete), ReplySeen::Deleted, Some(seen)) => {
-                let expected = self.after_delete(delete, seen, ghost);
-                let (item, ghost) = self.unlocked(delete.lock, expected.item, expected.ghost);
-                Expected {
-                    item,
-                    ghost,
-                    ..expected
-                }
-            }
+            (ItemCommand::Delete(delete), ReplySeen::Deleted, Some(seen)) => self
+                .after_delete(delete, seen, ghost)
+                .unlocked(delete.lock, now),
             (ItemCommand::Arithmetic(sum), ReplySeen::Number { cas, .. }, None) => {
                 let item = Seen {
                     deadline: self.vivified(&sum.steps),
                     ..made(cas, sum.initial.to_string().as_bytes())
                 };
-                let item = self.unlocked(sum.lock, Some(item), fresh).0;
-                Expected {
-                    witness: Some(Witness::NumberMade),
-                    ..done(item, fresh)
-                }
+                let fresh = Ghost {
+                    win_out: false,
+                    ..ghost
+                };
+                let expected = Expected::new(Some(item), fresh).unlocked(sum.lock, now);
+                expected.shows(Witness::NumberMade)
             }
             (ItemCommand::Arithmetic(sum), ReplySeen::Number { cas, .. }, Some(seen)) => {
                 let digits = counted(sum, before)?.to_string();
                 let width = seen.value.1.max(digits.len());
                 let value = bytes(format!("{digits:width$}").as_bytes());
                 let item = Seen { cas, value, ..seen };
-                let (item, ghost) = self.unlocked(sum.lock, Some(item), ghost);
-                Expected {
-                    witness: Some(Witness::Counted),
-                    ..done(item, ghost)
-                }
+                let expected = Expected::new(Some(item), ghost).unlocked(sum.lock, now);
+                expected.shows(Witness::Counted)
             }
             (ItemCommand::Lock { .. }, ReplySeen::Locked, Some(seen))
             | (ItemCommand::Acquire(_), ReplySeen::Granted { .. }, Some(seen)) => {
-                done(Some(self.held(seen)), ghost)
+                Expected::new(Some(held(seen)), ghost)
             }
             (
                 ItemCommand::Unlock { .. } | ItemCommand::Release(_),
                 ReplySeen::Unlocked,
                 Some(seen),
             ) => {
-                let (item, witness) = released(seen, ghost, self.now());
-                let free = Ghost {
-                    flush_pending: false,
-                    ..ghost
-                };
+                let (item, ghost, witness) = released(seen, ghost, now);
                 Expected {
                     invariant: Invariant::LockEnds,
-                    witness: Some(witness),
-                    ..done(item, free)
+                    ..Expected::new(item, ghost).shows(witness)
                 }
             }
             // Its value would have been too large: what it was to replace goes.
             (ItemCommand::SetTooLarge { .. }, _, before) => {
-                let stays =
-                    before.filter(|seen| seen.owner.is_some_and(|owner| owner != self.conn));
-                done(stays, ghost)
+                Expected::new(before.filter(|_| self.is_others), ghost)
             }
             _ => return None,
         })
-    }
-
-    /// What is left of an item that was changed, if its lock goes with the change.
-    fn unlocked(&self, lock: LockAfter, item: Option<Seen>, ghost: Ghost) -> (Option<Seen>, Ghost) {
-        match (lock, item) {
-            (LockAfter::Keep, _) | (_, None) => (item, ghost),
-            (LockAfter::Release, Some(held)) => {
-                let (item, _) = released(held, ghost, self.now());
-                let free = Ghost {
-                    flush_pending: false,
-                    ..ghost
-                };
-                (
-                    item,
-                    if item.is_some() {
-                        free
-                    } else {
-                        Ghost::default()
-                    },
-                )
-            }
-        }
     }
 
     fn after_get(&self, get: &Get<'_>, seen: Seen) -> Seen {
@@ -176,11 +150,7 @@ impl Answered<'_> {
             },
             TtlStep::Vivify(_) | TtlStep::Recache(_) => seen,
         });
-        if get.lock {
-            self.held(touched)
-        } else {
-            touched
-        }
+        if get.lock { held(touched) } else { touched }
     }
 
     fn after_set(&self, set: &Set<'_>, cas: u64, before: Option<Seen>, ghost: Ghost) -> Expected {
@@ -213,37 +183,27 @@ impl Answered<'_> {
             SetMode::Set | SetMode::Add | SetMode::Replace => true,
             SetMode::Append { .. } | SetMode::Prepend { .. } => before.is_none(),
         };
-        let clears_flush = ghost.flush_pending && is_whole;
+        let witness = if set.lock == LockAfter::Release {
+            Witness::UnlockedByReplace
+        } else if is_older {
+            Witness::StoredStale
+        } else if ghost.flush_pending && is_whole {
+            Witness::FlushCleared
+        } else {
+            Witness::Stored
+        };
         let ghost = Ghost {
             win_out: is_older && ghost.win_out,
             flush_pending: ghost.flush_pending && !is_whole,
         };
-        let (item, ghost, witness) = match set.lock {
-            LockAfter::Keep if is_older => (Some(stored), ghost, Witness::StoredStale),
-            LockAfter::Keep if clears_flush => (Some(stored), ghost, Witness::FlushCleared),
-            LockAfter::Keep => (Some(stored), ghost, Witness::Stored),
-            LockAfter::Release => {
-                let (item, _) = released(stored, ghost, self.now());
-                (
-                    item,
-                    Ghost {
-                        flush_pending: false,
-                        ..ghost
-                    },
-                    Witness::UnlockedByReplace,
-                )
-            }
-        };
-        let invariant = if is_older {
-            Invariant::StaleStays
-        } else {
-            Invariant::DoneIsDone
-        };
+        let expected = Expected::new(Some(stored), ghost).unlocked(set.lock, self.now());
         Expected {
-            item,
-            ghost,
-            invariant,
-            witness: Some(witness),
+            invariant: if is_older {
+                Invariant::StaleStays
+            } else {
+                Invariant::DoneIsDone
+            },
+            ..expected.shows(witness)
         }
     }
 
@@ -262,56 +222,38 @@ impl Answered<'_> {
             deadline: self.deadline(exptime),
             ..seen
         };
-        let opened = Ghost {
-            win_out: false,
-            ..ghost
+        let opened = |item| Expected {
+            invariant: Invariant::MarkOpens,
+            witness: ghost.win_out.then_some(Witness::MarkedWhileOut),
+            ..Expected::new(
+                Some(item),
+                Ghost {
+                    win_out: false,
+                    ..ghost
+                },
+            )
         };
-        let witness = |witness, is_seen: bool| is_seen.then_some(witness);
         match delete.removal {
-            Removal::Remove => Expected {
-                item: None,
-                ghost: Ghost::default(),
-                invariant: Invariant::DoneIsDone,
-                witness: Some(Witness::Removed),
-            },
+            Removal::Remove => Expected::new(None, ghost).shows(Witness::Removed),
             Removal::MarkStale { exptime } => {
-                let item = marked(seen);
-                let deadline = exptime.map_or(item.deadline, |at| self.deadline(at));
-                Expected {
-                    item: Some(Seen { deadline, ..item }),
-                    ghost: opened,
-                    invariant: Invariant::MarkOpens,
-                    witness: witness(Witness::MarkedWhileOut, ghost.win_out),
-                }
+                let deadline = exptime.map_or(seen.deadline, |at| self.deadline(at));
+                opened(Seen {
+                    deadline,
+                    ..marked(seen)
+                })
             }
-            Removal::Clear { exptime, .. } => Expected {
-                item: Some(Seen {
+            Removal::Clear { exptime, .. } => {
+                let item = Seen {
                     stale: false,
                     ..emptied(seen, exptime)
-                }),
-                ghost,
-                invariant: Invariant::DoneIsDone,
-                witness: Some(if ghost.win_out {
+                };
+                Expected::new(Some(item), ghost).shows(if ghost.win_out {
                     Witness::EmptiedWhileOut
                 } else {
                     Witness::Emptied
-                }),
-            },
-            Removal::ClearAndMarkStale { exptime, .. } => Expected {
-                item: Some(emptied(marked(seen), exptime)),
-                ghost: opened,
-                invariant: Invariant::MarkOpens,
-                witness: witness(Witness::MarkedWhileOut, ghost.win_out),
-            },
-        }
-    }
-
-    fn held(&self, seen: Seen) -> Seen {
-        Seen {
-            locked: true,
-            owner: Some(self.conn),
-            listed: Some(self.conn),
-            ..seen
+                })
+            }
+            Removal::ClearAndMarkStale { exptime, .. } => opened(emptied(marked(seen), exptime)),
         }
     }
 
@@ -357,6 +299,11 @@ pub(crate) fn counted(sum: &Arithmetic<'_>, before: Option<Seen>) -> Option<u64>
     })
 }
 
+fn held(seen: Seen) -> Seen {
+    let locked = true;
+    Seen { locked, ..seen }
+}
+
 /// A new item that never expires.
 fn made(cas: u64, value: &[u8]) -> Seen {
     Seen {
@@ -366,8 +313,6 @@ fn made(cas: u64, value: &[u8]) -> Seen {
         stale: false,
         win: WinMark::None,
         locked: false,
-        owner: None,
-        listed: None,
         flush_pending: false,
         place: 0,
         hits: 0,

@@ -203,8 +203,10 @@ impl<B: Bounded> Frame<B> {
     }
 
     fn note(&self, shown: Shown) {
-        let [low, high] = [shown.0 as u64, (shown.0 >> 64) as u64];
-        for (seen, shown) in self.seen.iter().zip([low, high]) {
+        for (half, seen) in self.seen.iter().enumerate() {
+            // The cast drops what belongs to the other half.
+            #[allow(clippy::cast_possible_truncation)]
+            let shown = (shown.0 >> (64 * half)) as u64;
             if shown & !seen.load(Ordering::Relaxed) != 0 {
                 seen.fetch_or(shown, Ordering::Relaxed);
             }
@@ -402,7 +404,7 @@ impl<B: Bounded> Framed for B {
     }
 
     fn twins(&self, steps_max: usize) -> Result<Compared, String> {
-        let found = twins_by(self, |view| view.clone(), steps_max);
+        let found = twins_by(self, Clone::clone, steps_max);
         found.map_err(|difference| format!("{difference:#?}"))
     }
 
@@ -563,7 +565,7 @@ mod tests {
 
     #[test]
     fn names_tell_the_models_apart() {
-        let mut names: Vec<_> = all().map(|model| model.name()).collect();
+        let mut names: Vec<_> = all().map(Framed::name).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|two| two[0] != two[1]));
     }

@@ -8,74 +8,50 @@ use crate::action::KEYS;
 /// A [`Reply`], as far as the rules look at it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ReplySeen {
-    /// A get found, or made, an item.
     Hit(HitSeen),
-    /// A get found none.
     Miss,
-    /// A set stored.
     Stored {
-        /// The version it got.
         cas: u64,
     },
-    /// A set's mode did not allow it.
     NotStored,
-    /// The item has another version.
     Exists,
-    /// There is no item.
     NotFound,
-    /// A delete did what it was to do.
     Deleted,
-    /// A number was counted, or made.
     Number {
-        /// What it is now.
         value: u64,
-        /// The version it got.
         cas: u64,
     },
-    /// A lock was taken.
     Locked,
-    /// A lock was taken, and the item looked at if there is one.
     Granted {
-        /// The number of the grant.
         fence: u64,
         /// The version of the item.
         item: Option<u64>,
     },
-    /// Somebody holds the lock.
     Contended {
-        /// Who.
         holder: ConnId,
     },
-    /// Locks were given back.
     Unlocked,
-    /// It was done.
     Ok,
     /// A page of keys.
     Listed {
         /// Which of `KEYS` are on it, a bit each.
         keys: u8,
-        /// There is no other page.
         is_last: bool,
     },
     /// It tells about the server.
     Report,
-    /// It was refused.
     Refused(Refusal),
 }
 
 /// A [`Hit`], as far as the rules look at it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct HitSeen {
-    /// Its version.
-    pub cas: u64,
-    /// The length of its value.
-    pub value_bytes: usize,
-    /// It is out of date.
-    pub stale: bool,
-    /// What the get learns of the win.
-    pub win: Win,
+    pub(crate) cas: u64,
+    pub(crate) value_bytes: usize,
+    pub(crate) stale: bool,
+    pub(crate) win: Win,
     /// It is the version that the client said it has.
-    pub unchanged: bool,
+    pub(crate) unchanged: bool,
 }
 
 impl From<&Reply<'_>> for ReplySeen {
@@ -132,35 +108,22 @@ impl From<&Reply<'_>> for ReplySeen {
 impl ReplySeen {
     /// Whether it says that nothing was done. A value that is too large is an exception: what it
     /// was to replace goes.
-    #[must_use]
     pub(crate) const fn is_refusal(&self) -> bool {
-        match self {
-            Self::Miss
-            | Self::NotStored
-            | Self::Exists
-            | Self::NotFound
-            | Self::Contended { .. }
-            | Self::Refused(
-                Refusal::Locked
-                | Refusal::NotLocked
-                | Refusal::NotLockedNotFound
-                | Refusal::TooManyLocks
-                | Refusal::ConnectionClosed
-                | Refusal::OutOfMemory
-                | Refusal::NonNumeric,
-            ) => true,
-            Self::Hit(_)
-            | Self::Granted { .. }
-            | Self::Stored { .. }
-            | Self::Deleted
-            | Self::Number { .. }
-            | Self::Locked
-            | Self::Unlocked
-            | Self::Ok
-            | Self::Listed { .. }
-            | Self::Report
-            | Self::Refused(Refusal::TooLarge) => false,
-        }
+        let is_answer = matches!(self, Self::Hit(_) | Self::Granted { .. } | Self::Locked);
+        let is_done = matches!(
+            self,
+            Self::Unlocked | Self::Ok | Self::Listed { .. } | Self::Report
+        );
+        let is_too_large = matches!(self, Self::Refused(Refusal::TooLarge));
+        !(is_answer || is_done || self.is_change() || is_too_large)
+    }
+
+    /// Whether it says that an item was changed.
+    pub(crate) const fn is_change(&self) -> bool {
+        matches!(
+            self,
+            Self::Stored { .. } | Self::Deleted | Self::Number { .. }
+        )
     }
 }
 

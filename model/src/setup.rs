@@ -198,12 +198,10 @@ impl Bounded for Setup {
         let verbs: BTreeSet<String> = self.verbs().map(|verb| verb.to_string()).collect();
         let verbs: Vec<String> = verbs.into_iter().collect();
         let verbs = verbs.join(" ");
-        let mut text =
-            format!("{about}; {clients}×{keys}, {shards} core(s), room {room:?}: {verbs}");
-        for invariant in Invariant::ALL.iter().filter(|one| one.is_claimed(self)) {
-            text += &format!("\n  always {}", invariant.title());
-        }
-        text
+        let claimed = Invariant::ALL.iter().filter(|one| one.is_claimed(self));
+        let always = claimed.map(|one| format!("\n  always {}", one.title()));
+        let always: String = always.collect();
+        format!("{about}; {clients}×{keys}, {shards} core(s), room {room:?}: {verbs}{always}")
     }
 
     fn first(&self) -> World {

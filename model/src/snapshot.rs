@@ -88,10 +88,6 @@ pub(crate) struct Seen {
     pub win: WinMark,
     /// Marked as held.
     pub locked: bool,
-    /// Who holds it, as the lock's key tells.
-    pub owner: Option<ConnId>,
-    /// Who holds it, as the connections' lists tell.
-    pub listed: Option<ConnId>,
     /// It goes when its lock ends.
     pub flush_pending: bool,
     /// Its place in the order of eviction.
@@ -171,10 +167,10 @@ impl Snapshot {
             cas_stride: _,
             flush_at,
         } = view;
-        let mut taken = Taking::default();
-        taken.items(store)?;
+        let mut taken = Self::empty();
+        taken.take_items(store)?;
         for (key, holding) in locks {
-            taken.lock(key.as_bytes(), holding, now.as_millis())?;
+            taken.take_lock(key.as_bytes(), holding, now.as_millis())?;
         }
         if let Some(key) = handovers.first() {
             let key = key.as_bytes().escape_ascii();
@@ -209,11 +205,11 @@ impl Snapshot {
     }
 
     /// What was found in a shard is that shard's, and nothing else is there.
-    fn take_over(&mut self, shard: usize, shards: usize, taken: &Taking) -> Result<(), String> {
-        for (number, seen) in taken.found.into_iter().enumerate() {
+    fn take_over(&mut self, shard: usize, shards: usize, taken: &Self) -> Result<(), String> {
+        for (number, seen) in taken.items.into_iter().enumerate() {
             if number % shards == shard {
                 self.items[number] = seen;
-                self.locks[number] = taken.held[number];
+                self.locks[number] = taken.locks[number];
                 self.lingering[number] = taken.lingering[number];
             } else if seen.is_some() {
                 return Err(format!("M1: an item of another shard in shard {shard}"));
@@ -223,17 +219,10 @@ impl Snapshot {
     }
 }
 
-/// What is found in one shard, by the places of the keys.
-#[derive(Default)]
-struct Taking {
-    found: [Option<Seen>; KEYS.len()],
-    lingering: [Option<Lingering>; KEYS.len()],
-    held: [Option<LockOf>; KEYS.len()],
-}
-
-impl Taking {
+/// What is found in one shard.
+impl Snapshot {
     /// The items of the store.
-    fn items(&mut self, store: &MapView<'_>) -> Result<(), String> {
+    fn take_items(&mut self, store: &MapView<'_>) -> Result<(), String> {
         let MapView {
             entries,
             // The same from beginning to end.
@@ -248,7 +237,7 @@ impl Taking {
         for (place, entry) in entries.iter().enumerate() {
             let number = number_of(entry.key.as_bytes())?;
             let seen = seen(place, entry)?;
-            if self.found[number].replace(seen).is_some() {
+            if self.items[number].replace(seen).is_some() {
                 return Err(format!("M1: two items under {:?}", entry.key));
             }
         }
@@ -256,7 +245,7 @@ impl Taking {
     }
 
     /// A lock, whether it is in force or over.
-    fn lock(&mut self, key: &[u8], holding: &Holding, now_ms: u64) -> Result<(), String> {
+    fn take_lock(&mut self, key: &[u8], holding: &Holding, now_ms: u64) -> Result<(), String> {
         let Holding {
             owner,
             // No request of the alphabet shares anything.
@@ -282,7 +271,7 @@ impl Taking {
             lingering.is_over = true;
             lingering.lease_until_ms = lease_until_ms;
         } else {
-            self.held[number] = Some(LockOf {
+            self.locks[number] = Some(LockOf {
                 owner: *owner,
                 listed: None,
                 fence: fence.number(),
@@ -290,7 +279,7 @@ impl Taking {
                 is_of_key: *taken == Taken::ForKey,
             });
         }
-        let Some(seen) = self.found[number].as_mut() else {
+        let Some(seen) = self.items[number].as_mut() else {
             if *has_item {
                 let key = key.escape_ascii();
                 return Err(format!("L3: a lock of {key}, which is not there"));
@@ -303,10 +292,9 @@ impl Taking {
             let stays = !*flush_pending && !seen.is_past(now_ms);
             self.lingering[number].get_or_insert_default().stays = stays;
             if !stays {
-                self.found[number] = None;
+                self.items[number] = None;
             }
         } else {
-            seen.owner = Some(*owner);
             seen.flush_pending = *flush_pending;
         }
         Ok(())
@@ -326,13 +314,10 @@ impl Taking {
     fn listed(&mut self, conn: ConnId, key: &[u8]) -> Result<(), String> {
         let number = number_of(key)?;
         let key = key.escape_ascii();
-        let lock = self.held[number].as_mut();
+        let lock = self.locks[number].as_mut();
         let lock = lock.ok_or_else(|| format!("L2: {conn} has {key}, which is not held"))?;
         if lock.listed.replace(conn).is_some() {
             return Err(format!("L2: {key} is in two lists"));
-        }
-        if let Some(seen) = &mut self.found[number] {
-            seen.listed = Some(conn);
         }
         Ok(())
     }
@@ -371,8 +356,6 @@ fn seen(place: usize, entry: &MapEntry<'_>) -> Result<Seen, String> {
         stale,
         win,
         locked,
-        owner: None,
-        listed: None,
         flush_pending: false,
         // A held item stands in no queue.
         place: if locked {
@@ -396,10 +379,8 @@ pub(crate) fn described(item: Option<Seen>) -> String {
         let ms = u64::from(deadline.count()) * latchd_core::time::TICK_MS;
         words.push(format!("until {ms} ms"));
     }
-    if let Some(owner) = item.owner {
-        words.push(format!("held by connection {owner}"));
-    }
     let marks = [
+        (item.locked, "held"),
         (item.stale, "stale"),
         (item.win != WinMark::None, "won"),
         (item.flush_pending, "to go at unlock"),

@@ -431,7 +431,7 @@ impl World {
             let mut ghost = self.ghosts[number];
             ghost.flush_pending |= flush_is_due;
             let now = Instant::from_millis(now_ms).tick();
-            let (item, _) = expected::released(held, ghost, now);
+            let (item, ..) = expected::released(held, ghost, now);
             self.ghosts[number].flush_pending = false;
             self.snapshot.items[number] = item.map(|item| Seen {
                 flush_pending: false,

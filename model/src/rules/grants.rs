@@ -5,9 +5,8 @@
 
 use latchd_core::ConnId;
 use latchd_core::command::{GlobalCommand, ItemCommand, Lease, LockAfter, Removal};
-use latchd_core::fence::Fence;
 
-use super::{Cause, Change, demand};
+use super::{Cause, Change, Changing};
 use crate::action::name;
 use crate::frame::Judged;
 use crate::invariants::{Invariant, Witness};
@@ -20,9 +19,12 @@ impl Change<'_> {
         for key in self.keys() {
             let (before, after) = (self.before.locks[key], self.after.locks[key]);
             let due = self.due(key, before, after);
-            demand(Invariant::Grants, after == due, || {
-                format!("the lock of {} is {after:?}, and {due:?} is due", name(key))
-            })?;
+            demand!(
+                Invariant::Grants,
+                after == due,
+                "the lock of {} is {after:?}, and {due:?} is due",
+                name(key)
+            )?;
             if let Some(lock) = after
                 && before.is_none_or(|before| before.fence != lock.fence)
             {
@@ -43,9 +45,12 @@ impl Change<'_> {
         let (shards, shard) = (self.setup.shards as u64, self.shard as u64);
         let given = self.fence_given;
         let is_own = (lock.fence - 1) % shards == shard;
-        demand(Invariant::Grants, lock.fence > given && is_own, || {
-            format!("fence {} is given after {given}", lock.fence)
-        })?;
+        demand!(
+            Invariant::Grants,
+            lock.fence > given && is_own,
+            "fence {} is given after {given}",
+            lock.fence
+        )?;
         if given > 0 {
             self.witnessed.add(Witness::GrantedAgain);
         }
@@ -95,20 +100,11 @@ impl Change<'_> {
                 })
             }
             (ItemCommand::Unlock { .. } | ItemCommand::Release(_), ReplySeen::Unlocked) => None,
-            (ItemCommand::Set(set), ReplySeen::Stored { .. }) if set.lock == LockAfter::Release => {
-                None
-            }
-            (ItemCommand::Arithmetic(sum), ReplySeen::Number { .. })
-                if sum.lock == LockAfter::Release =>
+            (command, answer) if answer.is_change() && Changing::unlocks(command) => None,
+            (ItemCommand::Delete(delete), ReplySeen::Deleted)
+                if delete.removal == Removal::Remove =>
             {
-                None
-            }
-            (ItemCommand::Delete(delete), ReplySeen::Deleted) => {
-                match (delete.lock, delete.removal) {
-                    (LockAfter::Release, _) => None,
-                    (LockAfter::Keep, Removal::Remove) => ends_with_item,
-                    (LockAfter::Keep, _) => before,
-                }
+                ends_with_item
             }
             (ItemCommand::SetTooLarge { .. }, _) => {
                 let is_own = before.is_some_and(|lock| lock.owner == conn);
@@ -119,40 +115,10 @@ impl Change<'_> {
         }
     }
 
-    /// The grant in whose right a request is to be done.
-    fn fence(command: &ItemCommand<'_>) -> Option<Fence> {
-        match command {
-            ItemCommand::Set(set) => set.fence,
-            ItemCommand::Delete(delete) => delete.fence,
-            ItemCommand::Arithmetic(sum) => sum.fence,
-            ItemCommand::Get(_)
-            | ItemCommand::SetTooLarge { .. }
-            | ItemCommand::Acquire(_)
-            | ItemCommand::Release(_)
-            | ItemCommand::Lock { .. }
-            | ItemCommand::Unlock { .. } => None,
-        }
-    }
-
-    /// What becomes of the lock when the request is done.
-    pub(super) fn lock_after(command: &ItemCommand<'_>) -> LockAfter {
-        match command {
-            ItemCommand::Set(set) => set.lock,
-            ItemCommand::Delete(delete) => delete.lock,
-            ItemCommand::Arithmetic(sum) => sum.lock,
-            ItemCommand::Get(_)
-            | ItemCommand::SetTooLarge { .. }
-            | ItemCommand::Acquire(_)
-            | ItemCommand::Release(_)
-            | ItemCommand::Lock { .. }
-            | ItemCommand::Unlock { .. } => LockAfter::Keep,
-        }
-    }
-
     /// Whether `conn` may change what is, or is not, under a key, as far as its lock goes.
     pub(super) fn may_change(&self, conn: ConnId, key: usize, command: &ItemCommand<'_>) -> bool {
         let lock = self.before.locks[key];
-        match (Self::fence(command), Self::lock_after(command)) {
+        match Changing::of(command).map_or((None, LockAfter::Keep), |it| (it.fence, it.lock)) {
             (Some(fence), _) => lock.is_some_and(|lock| lock.fence == fence.number()),
             (None, LockAfter::Release) => lock.is_some_and(|lock| lock.owner == conn),
             (None, LockAfter::Keep) => lock.is_none_or(|lock| lock.owner == conn),
@@ -162,13 +128,10 @@ impl Change<'_> {
     /// G1; `None` if the request has no fence.
     pub(super) fn fenced(&mut self) -> Option<Judged> {
         let (conn, key, command, answer) = self.asked()?;
-        Self::fence(command)?;
+        Changing::of(command)?.fence?;
         let is_in_force = self.may_change(conn, key, command);
         let is_refused = answer == ReplySeen::Exists;
-        let is_done = matches!(
-            answer,
-            ReplySeen::Stored { .. } | ReplySeen::Deleted | ReplySeen::Number { .. }
-        );
+        let is_done = answer.is_change();
         let lock = self.before.locks[key];
         if is_in_force && is_done && lock.is_some_and(|lock| lock.owner != conn) {
             self.witnessed.add(Witness::FencedByOther);
@@ -176,8 +139,10 @@ impl Change<'_> {
         if !is_in_force {
             self.witnessed.add(Witness::FenceOver);
         }
-        Some(demand(Invariant::Fenced, is_in_force || is_refused, || {
-            format!("{answer:?} in the right of a grant that is over: {lock:?}")
-        }))
+        Some(demand!(
+            Invariant::Fenced,
+            is_in_force || is_refused,
+            "{answer:?} in the right of a grant that is over: {lock:?}"
+        ))
     }
 }

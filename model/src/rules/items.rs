@@ -6,7 +6,7 @@ use latchd_core::item::Cas;
 use latchd_core::reply::Refusal;
 use latchd_harness::alphabet::RequestKind;
 
-use super::{Change, demand};
+use super::{Change, Changing};
 use crate::expected::{self, Expected};
 use crate::frame::Judged;
 use crate::invariants::{Invariant, Witness};
@@ -48,19 +48,19 @@ impl Change<'_> {
                 answer == ReplySeen::Miss && (!get.steps.vivifies() || is_others)
             }
         };
-        if item
-            .and_then(|seen| seen.owner)
-            .is_some_and(|owner| owner != conn)
-        {
+        if item.is_some() && self.is_held_by_another(conn, key) {
             self.witnessed.add(if touches {
                 Witness::TouchHeld
             } else {
                 Witness::ReadHeld
             });
         }
-        demand(Invariant::ReadsAreFree, is_right, || {
-            format!("{answer:?} of {}", described(item))
-        })
+        demand!(
+            Invariant::ReadsAreFree,
+            is_right,
+            "{answer:?} of {}",
+            described(item)
+        )
     }
 
     /// E7, for a listing of one shard.
@@ -82,9 +82,11 @@ impl Change<'_> {
         } else {
             keys & !due == 0
         };
-        demand(Invariant::ReadsAreFree, is_right, || {
-            format!("{keys:#b} are listed, and {due:#b} are there")
-        })
+        demand!(
+            Invariant::ReadsAreFree,
+            is_right,
+            "{keys:#b} are listed, and {due:#b} are there"
+        )
     }
 
     /// E8.
@@ -129,10 +131,13 @@ impl Change<'_> {
         } else {
             is_refused
         };
-        demand(Invariant::Modes, is_right, || {
-            let kind = RequestKind::of_item_command(command).name();
-            format!("{answer:?} to {kind}: {}", described(item))
-        })?;
+        let kind = RequestKind::of_item_command(command).name();
+        demand!(
+            Invariant::Modes,
+            is_right,
+            "{answer:?} to {kind}: {}",
+            described(item)
+        )?;
         if !may_be {
             self.witnessed.add(if is_there {
                 Witness::NotAbsent
@@ -148,34 +153,23 @@ impl Change<'_> {
         let Some((conn, key, command, answer)) = self.asked() else {
             return Ok(());
         };
-        let guard = match command {
-            ItemCommand::Set(set) => set.guard,
-            ItemCommand::Delete(delete) => delete.guard,
-            ItemCommand::Arithmetic(arithmetic) => arithmetic.guard,
-            ItemCommand::Get(_)
-            | ItemCommand::SetTooLarge { .. }
-            | ItemCommand::Acquire(_)
-            | ItemCommand::Release(_)
-            | ItemCommand::Lock { .. }
-            | ItemCommand::Unlock { .. } => return Ok(()),
+        let Some(Changing { guard, makes, .. }) = Changing::of(command) else {
+            return Ok(());
         };
         if !self.may_change(conn, key, command) {
             // A fence that is over is answered as a version that is (G1).
             return Ok(());
         }
-        let is_done = matches!(
-            answer,
-            ReplySeen::Stored { .. } | ReplySeen::Deleted | ReplySeen::Number { .. }
-        );
+        let is_done = answer.is_change();
         let is_wrong_version = answer == ReplySeen::Exists;
         let Some(seen) = self.before.items[key] else {
             // What is made has no version to compare with (docs/PROTOCOL.md, "ms", "ma").
-            let makes = matches!(command, ItemCommand::Set(set) if set.mode.creates())
-                || matches!(command, ItemCommand::Arithmetic(sum) if sum.steps.vivifies());
             let is_right = guard == Guard::None || makes || !is_done;
-            return demand(Invariant::Guards, is_right, || {
-                format!("{answer:?} of a version of nothing")
-            });
+            return demand!(
+                Invariant::Guards,
+                is_right,
+                "{answer:?} of a version of nothing"
+            );
         };
         let fits = match guard {
             Guard::None => return Ok(()),
@@ -191,14 +185,15 @@ impl Change<'_> {
                 Guard::MatchElseStale(_) => Witness::StaleRefused,
                 Guard::None | Guard::Match(_) | Guard::Never => Witness::CasDiffers,
             });
-            if seen.owner == Some(conn) {
+            if self.owner(key) == Some(conn) {
                 self.witnessed.add(Witness::CasKeepsLock);
             }
         }
-        demand(
+        demand!(
             Invariant::Guards,
             if fits { !is_wrong_version } else { !is_done },
-            || format!("{answer:?} to {guard:?}: {}", described(Some(seen))),
+            "{answer:?} to {guard:?}: {}",
+            described(Some(seen))
         )
     }
 
@@ -209,16 +204,11 @@ impl Change<'_> {
             &self.after.shards[self.shard],
         );
         let chosen = self.asked().and_then(|(_, key, command, _)| {
-            let new_cas = match command {
-                ItemCommand::Get(get) => get.new_cas,
-                ItemCommand::Set(set) => set.new_cas,
-                ItemCommand::Delete(delete) => delete.new_cas,
-                ItemCommand::Arithmetic(arithmetic) => arithmetic.new_cas,
-                ItemCommand::SetTooLarge { .. }
-                | ItemCommand::Acquire(_)
-                | ItemCommand::Release(_)
-                | ItemCommand::Lock { .. }
-                | ItemCommand::Unlock { .. } => NewCas::Next,
+            let changing = Changing::of(command);
+            let new_cas = if let ItemCommand::Get(get) = command {
+                get.new_cas
+            } else {
+                changing.map_or(NewCas::Next, |it| it.new_cas)
             };
             match new_cas {
                 NewCas::Next => None,
@@ -244,26 +234,35 @@ impl Change<'_> {
                 self.witnessed.add(Witness::NewVersion);
             }
             let given = self.given;
-            demand(Invariant::VersionsGrow, item.cas > given, || {
-                format!("{} is given after {given}", item.cas)
-            })?;
+            demand!(
+                Invariant::VersionsGrow,
+                item.cas > given,
+                "{} is given after {given}",
+                item.cas
+            )?;
             // Each of several cores has numbers of its own.
             let (shards, shard) = (self.setup.shards as u64, self.shard as u64);
-            demand(
+            demand!(
                 Invariant::VersionsGrow,
                 (item.cas - 1) % shards == shard,
-                || format!("{} is a number of another shard", item.cas),
+                "{} is a number of another shard",
+                item.cas
             )?;
             self.given = item.cas;
         }
         let given = self.given;
-        demand(Invariant::VersionsGrow, after.next_cas > given, || {
-            format!("{} comes next, and {given} was given", after.next_cas)
-        })?;
-        demand(
+        demand!(
+            Invariant::VersionsGrow,
+            after.next_cas > given,
+            "{} comes next, and {given} was given",
+            after.next_cas
+        )?;
+        demand!(
             Invariant::VersionsGrow,
             after.next_cas >= before.next_cas,
-            || format!("{} comes after {}", after.next_cas, before.next_cas),
+            "{} comes after {}",
+            after.next_cas,
+            before.next_cas
         )
     }
 
@@ -275,9 +274,11 @@ impl Change<'_> {
             return Ok(());
         };
         let due = expected::counted(sum, self.before.items[key]);
-        demand(Invariant::DoneIsDone, due == Some(value), || {
-            format!("{value} is told, and {due:?} is due")
-        })
+        demand!(
+            Invariant::DoneIsDone,
+            due == Some(value),
+            "{value} is told, and {due:?} is due"
+        )
     }
 
     /// E6, R3, R4: what the answer says was done is what has become of the item.
@@ -287,9 +288,9 @@ impl Change<'_> {
         };
         let before = self.before.items[key];
         let request = expected::Answered {
-            conn,
             command,
             answer,
+            is_others: self.is_held_by_another(conn, key),
             now_ms: self.now_ms,
             next_cas: self.before.shards[self.shard].next_cas,
         };
@@ -307,24 +308,15 @@ impl Change<'_> {
             self.witnessed.add(witness);
         }
         let after = self.after.items[key];
-        // Who holds it then is a rule of its own (L12).
-        let lock = self.after.locks[key];
-        let item = item.map(|item| Seen {
-            locked: lock.is_some(),
-            owner: lock.map(|lock| lock.owner),
-            listed: lock.and_then(|lock| lock.listed),
-            ..item
-        });
-        demand(
+        // Which connection holds it then is a rule of its own (L12).
+        let locked = self.after.locks[key].is_some();
+        let item = item.map(|item| Seen { locked, ..item });
+        demand!(
             invariant,
             after.map(Seen::told) == item.map(Seen::told),
-            || {
-                format!(
-                    "{answer:?}: {} is due, and {} is there",
-                    described(item),
-                    described(after)
-                )
-            },
+            "{answer:?}: {} is due, and {} is there",
+            described(item),
+            described(after)
         )
     }
 }

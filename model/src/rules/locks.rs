@@ -7,13 +7,12 @@ use latchd_core::command::{Get, GlobalCommand, ItemCommand, Lease, LockAfter, Se
 use latchd_core::fence::Fence;
 use latchd_core::reply::Refusal;
 
-use super::{Cause, Change, demand};
+use super::{Cause, Change, Changing};
 use crate::expected;
 use crate::frame::Judged;
 use crate::invariants::{Invariant, Witness};
 use crate::reply_seen::ReplySeen;
 use crate::snapshot::{Seen, described};
-use crate::world::Ghost;
 
 impl Change<'_> {
     /// E2.
@@ -25,7 +24,8 @@ impl Change<'_> {
             let may_change = self.asked().is_some_and(|(conn, asked, command, _)| {
                 asked == key && self.may_change(conn, key, command)
             });
-            if (self.actor().is_some() && before.owner == self.actor()) || may_change {
+            let is_actors = self.actor().is_some() && self.owner(key) == self.actor();
+            if is_actors || may_change {
                 let is_store = matches!(self.answer, Some(ReplySeen::Stored { .. }));
                 if is_store && self.asked().is_some_and(|(_, asked, ..)| asked == key) {
                     self.witnessed.add(Witness::OwnerChanges);
@@ -34,22 +34,25 @@ impl Change<'_> {
             }
             let after = self.after.items[key];
             let Some(after) = after else {
-                return demand(Invariant::HeldIsSafe, false, || {
-                    format!("{} is gone", described(Some(before)))
-                });
+                return demand!(
+                    Invariant::HeldIsSafe,
+                    false,
+                    "{} is gone",
+                    described(Some(before))
+                );
             };
             // A lock does not protect the TTL: whoever may read may touch (docs/PROTOCOL.md, "Locks").
             let same = Seen {
                 deadline: before.deadline,
                 ..after
             };
-            demand(Invariant::HeldIsSafe, same.told() == before.told(), || {
-                format!(
-                    "{} has become {}",
-                    described(Some(before)),
-                    described(Some(after))
-                )
-            })?;
+            demand!(
+                Invariant::HeldIsSafe,
+                same.told() == before.told(),
+                "{} has become {}",
+                described(Some(before)),
+                described(Some(after))
+            )?;
             if before.is_past(self.now_ms) {
                 self.witnessed.add(Witness::HeldPastTtl);
             }
@@ -67,13 +70,13 @@ impl Change<'_> {
                 let is_own = lock.owner == conn;
                 asked == key && (is_own || self.may_change(conn, key, command))
             });
-            demand(Invariant::HeldIsSafe, is_right, || {
-                format!(
-                    "{} is made, and {} holds the key",
-                    described(made),
-                    lock.owner
-                )
-            })?;
+            demand!(
+                Invariant::HeldIsSafe,
+                is_right,
+                "{} is made, and {} holds the key",
+                described(made),
+                lock.owner
+            )?;
             self.witnessed.add(Witness::MadeWhileHeld);
         }
         Ok(())
@@ -124,7 +127,7 @@ impl Change<'_> {
                 "it is too large",
             ),
             ItemCommand::Set(_) | ItemCommand::Delete(_) | ItemCommand::Arithmetic(_) => {
-                let unlocks = Self::lock_after(command) == LockAfter::Release;
+                let unlocks = Changing::unlocks(command);
                 if let Some(verdict) = self.fenced() {
                     return verdict;
                 }
@@ -152,7 +155,7 @@ impl Change<'_> {
         }
     }
 
-    fn owner(&self, key: usize) -> Option<ConnId> {
+    pub(super) fn owner(&self, key: usize) -> Option<ConnId> {
         self.before.locks[key].map(|lock| lock.owner)
     }
 
@@ -162,14 +165,14 @@ impl Change<'_> {
 
     /// L6, unless `holds`.
     fn wanted(&self, holds: bool, key: usize, answer: ReplySeen, words: &str) -> Judged {
-        demand(Invariant::LockAnswers, holds, || {
-            let (item, actor) = (self.before.items[key], self.actor());
-            let conn = actor.map_or(0, ConnId::number);
-            format!(
-                "{answer:?} to connection {conn}; {words}: {}",
-                described(item)
-            )
-        })
+        let (item, actor) = (self.before.items[key], self.actor());
+        let conn = actor.map_or(0, ConnId::number);
+        demand!(
+            Invariant::LockAnswers,
+            holds,
+            "{answer:?} to connection {conn}; {words}: {}",
+            described(item)
+        )
     }
 
     /// The holder's wish for another lease.
@@ -318,32 +321,27 @@ impl Change<'_> {
             return Ok(());
         }
         for key in self.keys() {
-            let Some(before) = self.before.items[key].filter(|seen| seen.owner.is_some()) else {
+            let owner = self.owner(key);
+            let Some(before) = self.before.items[key].filter(|_| owner.is_some()) else {
                 continue;
             };
-            let is_own = ends_all && before.owner == self.actor();
+            let is_own = ends_all && owner == self.actor();
             let after = self.after.items[key];
             let due = if is_own {
-                let (item, witness) = expected::released(before, self.ghosts[key], self.tick());
+                let (item, ghost, witness) =
+                    expected::released(before, self.ghosts[key], self.tick());
                 self.witnessed.add(witness);
-                self.ghosts[key].flush_pending = false;
-                if item.is_none() {
-                    self.ghosts[key] = Ghost::default();
-                }
+                self.ghosts[key] = ghost;
                 item
             } else {
                 Some(before)
             };
-            demand(
+            demand!(
                 Invariant::LockEnds,
                 after.map(Seen::told) == due.map(Seen::told),
-                || {
-                    format!(
-                        "{} is due, and {} is there",
-                        described(due),
-                        described(after)
-                    )
-                },
+                "{} is due, and {} is there",
+                described(due),
+                described(after)
             )?;
         }
         Ok(())

@@ -5,12 +5,21 @@
 //! itself is taken off ([`World::enter`](crate::world::World)): an item whose TTL has passed is not
 //! there for anybody, whether or not the core has noticed.
 
+/// An offence, unless this holds.
+macro_rules! demand {
+    ($invariant:expr, $holds:expr, $($what:tt)+) => {
+        if $holds { Ok(()) } else { Err(format!("{}: {}", $invariant, format_args!($($what)+))) }
+    };
+}
+pub(crate) use demand;
+
 mod grants;
 mod items;
 mod locks;
 mod wins;
 
-use latchd_core::command::{GlobalCommand, ItemCommand};
+use latchd_core::command::{GlobalCommand, Guard, ItemCommand, LockAfter, NewCas};
+use latchd_core::fence::Fence;
 use latchd_core::reply::Refusal;
 use latchd_core::time::{Exptime, Tick};
 use latchd_core::{ConnId, Instant};
@@ -60,12 +69,44 @@ pub(crate) struct Change<'a> {
     pub(crate) witnessed: Shown,
 }
 
-/// An offence, unless `holds`.
-pub(crate) fn demand(invariant: Invariant, holds: bool, what: impl FnOnce() -> String) -> Judged {
-    if holds {
-        Ok(())
-    } else {
-        Err(format!("{invariant}: {}", what()))
+/// What the requests have in common that change an item.
+struct Changing {
+    guard: Guard,
+    /// The grant in whose right the request is to be done.
+    fence: Option<Fence>,
+    /// What becomes of the lock when it is done.
+    lock: LockAfter,
+    new_cas: NewCas,
+    /// It makes the item if there is none.
+    makes: bool,
+}
+
+impl Changing {
+    fn of(command: &ItemCommand<'_>) -> Option<Self> {
+        let (guard, fence, lock, new_cas, makes) = match command {
+            ItemCommand::Set(it) => (it.guard, it.fence, it.lock, it.new_cas, it.mode.creates()),
+            ItemCommand::Delete(it) => (it.guard, it.fence, it.lock, it.new_cas, false),
+            ItemCommand::Arithmetic(it) => {
+                (it.guard, it.fence, it.lock, it.new_cas, it.steps.vivifies())
+            }
+            ItemCommand::Get(_)
+            | ItemCommand::SetTooLarge { .. }
+            | ItemCommand::Acquire(_)
+            | ItemCommand::Release(_)
+            | ItemCommand::Lock { .. }
+            | ItemCommand::Unlock { .. } => return None,
+        };
+        Some(Self {
+            guard,
+            fence,
+            lock,
+            new_cas,
+            makes,
+        })
+    }
+
+    fn unlocks(command: &ItemCommand<'_>) -> bool {
+        Self::of(command).is_some_and(|it| it.lock == LockAfter::Release)
     }
 }
 
@@ -127,9 +168,13 @@ impl Change<'_> {
             &self.before.shards[self.shard],
             &self.after.shards[self.shard],
         );
-        demand(Invariant::TimeGoesOn, after.now_ms >= before.now_ms, || {
-            format!("from {} to {} ms", before.now_ms, after.now_ms)
-        })
+        demand!(
+            Invariant::TimeGoesOn,
+            after.now_ms >= before.now_ms,
+            "from {} to {} ms",
+            before.now_ms,
+            after.now_ms
+        )
     }
 
     /// E1.
@@ -139,33 +184,29 @@ impl Change<'_> {
         };
         for key in self.keys() {
             let (before, after) = (self.before.items[key], self.after.items[key]);
-            demand(
+            demand!(
                 Invariant::RefusedIsNothing,
                 before.map(Seen::told) == after.map(Seen::told),
-                || {
-                    format!(
-                        "{answer:?} has made {} into {}",
-                        described(before),
-                        described(after)
-                    )
-                },
+                "{answer:?} has made {} into {}",
+                described(before),
+                described(after)
             )?;
             let is_same = self.before.locks[key] == self.after.locks[key];
-            demand(Invariant::RefusedIsNothing, is_same, || {
-                format!(
-                    "{answer:?} has changed who holds {}",
-                    crate::action::name(key)
-                )
-            })?;
+            demand!(
+                Invariant::RefusedIsNothing,
+                is_same,
+                "{answer:?} has changed who holds {}",
+                crate::action::name(key)
+            )?;
         }
         let (before, after) = (
             &self.before.shards[self.shard],
             &self.after.shards[self.shard],
         );
-        demand(
+        demand!(
             Invariant::RefusedIsNothing,
             before.next_cas == after.next_cas,
-            || format!("{answer:?} has used up a version"),
+            "{answer:?} has used up a version"
         )?;
         if answer == ReplySeen::Refused(Refusal::OutOfMemory) {
             self.witnessed.add(Witness::NoRoom);
@@ -199,16 +240,21 @@ impl Change<'_> {
                     }
                     self.ghosts[key] = Ghost::default();
                     let after = self.after.items[key];
-                    demand(Invariant::Flush, after.is_none(), || {
-                        format!("{} is left", described(after))
-                    })?;
+                    demand!(
+                        Invariant::Flush,
+                        after.is_none(),
+                        "{} is left",
+                        described(after)
+                    )?;
                 }
             }
         }
         let (due, at) = (self.flush_due_ms, self.after.shards[self.shard].flush_at_ms);
-        demand(Invariant::Flush, due == at, || {
-            format!("it is due at {due:?}, not at {at:?}")
-        })
+        demand!(
+            Invariant::Flush,
+            due == at,
+            "it is due at {due:?}, not at {at:?}"
+        )
     }
 
     /// E4 and T1: what the event was not about is as it was.
@@ -233,12 +279,15 @@ impl Change<'_> {
         for key in self.keys().filter(|key| Some(*key) != own) {
             let Some(before) = self.before.items[key] else {
                 let after = self.after.items[key];
-                demand(Invariant::OthersUntouched, after.is_none(), || {
-                    format!("{} out of nothing", described(after))
-                })?;
+                demand!(
+                    Invariant::OthersUntouched,
+                    after.is_none(),
+                    "{} out of nothing",
+                    described(after)
+                )?;
                 continue;
             };
-            if before.owner.is_some() {
+            if self.owner(key).is_some() {
                 // E2 and L7 speak of these.
                 if stores && self.setup.room != Room::Ample && self.evicts() {
                     self.witnessed.add(Witness::EvictionPassesOver);
@@ -263,16 +312,12 @@ impl Change<'_> {
             if own.is_some() {
                 self.witnessed.add(Witness::TwoItems);
             }
-            demand(
+            demand!(
                 invariant,
                 after.map(Seen::told) == Some(before.told()),
-                || {
-                    format!(
-                        "{} has become {}",
-                        described(Some(before)),
-                        described(after)
-                    )
-                },
+                "{} has become {}",
+                described(Some(before)),
+                described(after)
             )?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use latchd_core::command::{ItemCommand, TtlStep};
 use latchd_core::reply::Win;
 use latchd_core::time::Exptime;
 
-use super::{Change, demand};
+use super::Change;
 use crate::frame::Judged;
 use crate::invariants::{Invariant, Witness};
 use crate::reply_seen::ReplySeen;
@@ -19,9 +19,12 @@ impl Change<'_> {
             return Ok(());
         };
         if !get.recaches {
-            return demand(Invariant::WinIsFound, hit.win == Win::None, || {
-                format!("{:?} for a plain get", hit.win)
-            });
+            return demand!(
+                Invariant::WinIsFound,
+                hit.win == Win::None,
+                "{:?} for a plain get",
+                hit.win
+            );
         }
         let item = self.before.items[key];
         let short = |token: Exptime| match (token, item.and_then(|seen| seen.deadline)) {
@@ -49,16 +52,18 @@ impl Change<'_> {
             (Win::Sent, _) => self.witnessed.add(Witness::AnotherHasWon),
             (Win::None, _) => {}
         }
-        demand(Invariant::OneWin, !(hit.win == Win::Won && is_out), || {
-            "somebody has the win already".to_owned()
-        })?;
-        demand(Invariant::WinIsFound, hit.win == expected, || {
-            format!(
-                "{:?}, and {expected:?} is due: {}",
-                hit.win,
-                described(item)
-            )
-        })?;
+        demand!(
+            Invariant::OneWin,
+            !(hit.win == Win::Won && is_out),
+            "somebody has the win already"
+        )?;
+        demand!(
+            Invariant::WinIsFound,
+            hit.win == expected,
+            "{:?}, and {expected:?} is due: {}",
+            hit.win,
+            described(item)
+        )?;
         self.ghosts[key].win_out |= hit.win == Win::Won;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Requests for locks: what a client asks, what a transport does first, and which reply is due.
 
 use latchd_core::command::{Acquire, Command, ItemCommand, Wait};
+use latchd_core::engine::Core;
 use latchd_core::wait::would_deadlock;
 use latchd_harness::alphabet::ReplyKind;
 
@@ -10,6 +11,7 @@ use super::{Witness, Word};
 use crate::frame::{CLIENTS_MAX, Judged, must};
 
 impl World {
+    #[allow(clippy::wildcard_enum_match_arm)] // Any other reply is wrong.
     pub(super) fn lock(&mut self, client: usize, key: usize, word: Word) -> Judged {
         let (name, shard) = (name_of(key), self.shard_of(key));
         if word.verb() == "lock" {
@@ -58,7 +60,7 @@ impl World {
             return Ok(wait);
         }
         for other in 0..self.cores.len() {
-            self.call(other, |core, now| core.pass(now), |_, ()| Ok(()))?;
+            self.call(other, Core::pass, |_, ()| Ok(()))?;
         }
         let now = self.now();
         self.cores[shard].would_contend(now, conn, &asked);
@@ -82,6 +84,7 @@ impl World {
     }
 
     /// Asks with `ml`. `told` is what the client holds already, and was told of by a notice.
+    #[allow(clippy::wildcard_enum_match_arm)] // Any other reply is wrong.
     pub(super) fn acquire(
         &mut self,
         client: usize,

@@ -229,7 +229,7 @@ impl World {
                 let conn = self.conn(client);
                 self.closing = Some(client);
                 self.tell(Event::Closed(conn), |world, shard| {
-                    world.leave(client, shard)
+                    world.leave(client, shard);
                 })?;
                 self.closing = None;
                 self.clients[client] = Client::default();
@@ -359,9 +359,10 @@ impl World {
             shard,
             |core, now| {
                 let reply = core.execute(now, conn, command);
-                let fence = match &reply {
-                    Reply::Granted(granted) => granted.fence.number(),
-                    _ => 0,
+                let fence = if let Reply::Granted(granted) = &reply {
+                    granted.fence.number()
+                } else {
+                    0
                 };
                 (ReplyKind::of(&reply), fence)
             },
