@@ -502,7 +502,7 @@ mod tests {
             })
             .contains("pinned")
         );
-        let words = &["mg w"];
+        let words = "mg w";
         assert!(
             complaints(&Bounds {
                 words,

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::{IsTerminal, Write as _, stderr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use latchd_harness::transcript::parse::parse;
 use latchd_model::search::Compared;
 use latchd_model::{Framed, all, lease, pairs, rule, unwaited, waited};
@@ -30,16 +30,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     /// Explores every state of every model, and says what does not hold.
-    Check {
-        /// Only the models whose name begins with this.
-        name: Option<String>,
-        /// How many threads search.
-        #[arg(long, default_value_t = 2)]
-        threads: usize,
-        /// Where to put the transcript of what is wrong.
-        #[arg(long, default_value = "target/model")]
-        save: PathBuf,
-    },
+    Check(Run),
     /// Looks for the shortest way to a state of one model that is wrong, and says it: how many steps
     /// it has, what it breaks, and the transcript. Fails if there is one.
     Search {
@@ -69,18 +60,11 @@ enum Task {
     /// Explores every state of the leases: two clients of the library against the core, over a
     /// network and by clocks that do their worst. Then falls into the traps of the usual recipes.
     Lease {
-        /// How many threads search.
-        #[arg(long, default_value_t = 2)]
-        threads: usize,
-        /// Where to put the transcript of what is wrong.
-        #[arg(long, default_value = "target/model")]
-        save: PathBuf,
+        #[command(flatten)]
+        run: Run,
         /// Print the shortest way into each trap.
         #[arg(long)]
         show: bool,
-        /// Only one of them.
-        #[arg(long)]
-        name: Option<String>,
         /// Seconds to go, instead of what is pinned.
         #[arg(long)]
         steps: Option<u64>,
@@ -89,16 +73,7 @@ enum Task {
         renews: Option<bool>,
     },
     /// Explores every state of the models of locks that are waited for, and of gets that wait.
-    Waits {
-        /// Only the models whose name begins with this.
-        name: Option<String>,
-        /// How many threads search.
-        #[arg(long, default_value_t = 2)]
-        threads: usize,
-        /// Where to put the transcript of what is wrong.
-        #[arg(long, default_value = "target/model")]
-        save: PathBuf,
-    },
+    Waits(Run),
     /// Serves stateright's Explorer for one model, on loopback.
     Explore {
         /// Which model.
@@ -110,23 +85,31 @@ enum Task {
     },
 }
 
+/// Which models to check, and how.
+#[derive(Args)]
+struct Run {
+    /// Only the models whose name begins with this.
+    name: Option<String>,
+    /// How many threads search.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Where to put the transcript of what is wrong.
+    #[arg(long, default_value = "target/model")]
+    save: PathBuf,
+}
+
 fn main() -> ExitCode {
     // What panics in a core is caught and told as what it is: an invariant that does not hold.
     std::panic::set_hook(Box::new(|_| {}));
     let is_good = match Arguments::parse().command {
-        Task::Check {
-            name,
-            threads,
-            save,
-        } => check_unwaited(name.as_deref(), threads, &save),
+        Task::Check(run) => check_unwaited(&run),
         Task::Search { name, steps } => search(&name, steps.unwrap_or(usize::MAX)),
         Task::List { name } => {
             for model in chosen(all(), name.as_deref()) {
                 println!("{}: {}", model.name(), model.about());
-                let must_see = model.must_see();
-                must_see
-                    .iter()
-                    .for_each(|words| println!("  sometimes {words}"));
+                for words in model.must_see() {
+                    println!("  sometimes {words}");
+                }
             }
             true
         }
@@ -139,24 +122,18 @@ fn main() -> ExitCode {
             view(&models, threads, steps.unwrap_or(usize::MAX))
         }
         Task::Lease {
-            threads,
-            save,
+            run,
             show,
-            name,
             steps,
             renews,
         } => {
             let bounds: Vec<_> = lease::within(steps, renews).collect();
             let models = bounds.iter().map(|bounds| bounds as &dyn Framed);
-            leases(&chosen(models, name.as_deref()), threads, &save, show)
+            leases(&chosen(models, run.name.as_deref()), &run, show)
         }
-        Task::Waits {
-            name,
-            threads,
-            save,
-        } => {
-            let models = chosen(waited(), name.as_deref());
-            conclude(models.len(), &check(&models, threads, &save))
+        Task::Waits(run) => {
+            let models = chosen(waited(), run.name.as_deref());
+            conclude(models.len(), &check(&models, &run))
         }
         Task::Explore { name, port } => {
             let model = chosen(all(), Some(&name))[0];
@@ -190,7 +167,7 @@ fn chosen<'a>(
 }
 
 /// Explores every state of each, and returns what is not as it must be.
-fn check(models: &[&dyn Framed], threads: usize, save: &Path) -> String {
+fn check(models: &[&dyn Framed], run: &Run) -> String {
     println!(
         "{:20} {:>9} {:>12} {:>6} {:>8} {:>10}",
         "model", "states", "transitions", "depth", "seconds", "witnesses"
@@ -198,7 +175,7 @@ fn check(models: &[&dyn Framed], threads: usize, save: &Path) -> String {
     let mut complaints = String::new();
     for model in models {
         let name = model.name();
-        let outcome = model.check(threads, &|states| {
+        let outcome = model.check(run.threads, &|states| {
             if stderr().is_terminal() {
                 eprint!("\r{name}: {states} states … ");
                 // What is shown on the way is not worth failing for.
@@ -222,8 +199,8 @@ fn check(models: &[&dyn Framed], threads: usize, save: &Path) -> String {
             && let Err(offence) = model.search(usize::MAX)
         {
             let text = offence.transcript;
-            let path = save.join(format!("{name}.txt"));
-            let saved = fs::create_dir_all(save).and_then(|()| fs::write(&path, &text));
+            let path = run.save.join(format!("{name}.txt"));
+            let saved = fs::create_dir_all(&run.save).and_then(|()| fs::write(&path, &text));
             println!("\n{text}");
             match saved {
                 Ok(()) => println!("saved as {}\n", path.display()),
@@ -244,9 +221,9 @@ fn conclude(models: usize, complaints: &str) -> bool {
     complaints.is_empty()
 }
 
-fn check_unwaited(name: Option<&str>, threads: usize, save: &Path) -> bool {
-    let models = chosen(unwaited(), name);
-    let mut complaints = check(&models, threads, save);
+fn check_unwaited(run: &Run) -> bool {
+    let models = chosen(unwaited(), run.name.as_deref());
+    let mut complaints = check(&models, run);
     // Only all models together ask for everything that can be answered.
     if models.len() == unwaited().count() {
         println!("\n{}", pairs::table());
@@ -324,13 +301,13 @@ fn view(models: &[&dyn Framed], threads: usize, steps_max: usize) -> bool {
     })
 }
 
-fn leases(models: &[&dyn Framed], threads: usize, save: &Path, show: bool) -> bool {
-    let mut complaints = check(models, threads, save);
+fn leases(models: &[&dyn Framed], run: &Run, show: bool) -> bool {
+    let mut complaints = check(models, run);
     println!("\n{:20} {:>5}  breaks", "trap", "steps");
     for (trap, pinned) in lease::TRAPS {
         let name = format!("{trap:?}");
         let Some(offence) = lease::fall_into(*trap) else {
-            complaints += &format!("  {name} is not found\n");
+            complaints += &["  ", &name, " is not found\n"].concat();
             continue;
         };
         println!("{name:20} {:>5}  {}", offence.steps, offence.fault);
@@ -338,7 +315,7 @@ fn leases(models: &[&dyn Framed], threads: usize, save: &Path, show: bool) -> bo
             println!("{}", offence.transcript);
         }
         if offence.steps != *pinned {
-            complaints += &format!("  {name} is found in another number of steps\n");
+            complaints += &["  ", &name, " is found in another number of steps\n"].concat();
         }
     }
     conclude(models.len(), &complaints)

@@ -22,8 +22,8 @@ pub struct Bounds {
     pub has_time: bool,
     /// How many ended locks, waits and items a call lets go of.
     pub settled_max: usize,
-    /// What clients do, besides to open, to close and to hear.
-    pub words: &'static [&'static str],
+    /// What clients do, besides to open, to close and to hear, with commas between.
+    pub words: &'static str,
 }
 
 impl Bounds {
@@ -33,11 +33,11 @@ impl Bounds {
     }
 
     pub(super) fn words(&self) -> impl Iterator<Item = Word> {
-        self.words.iter().map(|word| Word(word))
+        self.words.split(", ").map(Word)
     }
 
     fn has(&self, word: &str) -> bool {
-        self.words.contains(&word)
+        self.words().any(|one| one.0 == word)
     }
 
     fn waits_for_locks(&self) -> bool {
@@ -90,255 +90,173 @@ witnesses! {
     Circle of "Z12", "a connection waits for the item that another computes, which waits for its own", |b| b.waits_for_values() && b.keys > 1;
 }
 
-/// Four clients and a key; the other models of locks differ from it.
-const FOUR: Bounds = Bounds {
-    name: "waits-4x1",
-    pinned: (2227, 23_335),
-    clients: 4,
-    keys: 1,
-    shards: 1,
-    is_punctual: true,
-    has_time: true,
-    settled_max: 16,
-    words: &["ml", "ml T", "ml w", "ml w T", "mu"],
-};
+const fn of(
+    name: &'static str,
+    [clients, keys]: [usize; 2],
+    pinned: (usize, usize),
+    words: &'static str,
+) -> Bounds {
+    Bounds {
+        name,
+        pinned,
+        clients,
+        keys,
+        shards: 1,
+        is_punctual: true,
+        has_time: true,
+        settled_max: 16,
+        words,
+    }
+}
 
-/// Three clients and a key; the other models of values differ from it.
-const THREE: Bounds = Bounds {
-    name: "gets-3x1",
-    pinned: (31_154, 284_145),
-    clients: 3,
-    words: &[
-        "mg",
-        "mg N",
-        "mg N B",
-        "mg w",
-        "mg N w",
-        "mg N w B",
-        "ms",
-        "md I",
-        "md",
-        "flush_all",
-        "tick",
-    ],
-    ..FOUR
-};
+impl Bounds {
+    const fn over_two_cores(self) -> Self {
+        Self { shards: 2, ..self }
+    }
+
+    const fn called_late(self) -> Self {
+        let is_punctual = false;
+        Self {
+            is_punctual,
+            ..self
+        }
+    }
+
+    const fn without_time(self) -> Self {
+        let has_time = false;
+        Self { has_time, ..self }
+    }
+
+    const fn settling_one(self) -> Self {
+        let settled_max = 1;
+        Self {
+            settled_max,
+            ..self
+        }
+    }
+}
+
+/// Locks with leases and without.
+const HELD: &str = "ml, ml T, ml w, ml w T, mu";
+
+/// Locks that are waited for, and nothing else.
+const AWAITED: &str = "ml w, mu";
+
+/// The same, and many that end at once.
+const AWAITED_ALL: &str = "ml w, mu, unlock_all";
+
+/// The same, and shared by two.
+const BY_TWO: &str = "ml w, ml w S2, mu, unlock_all";
+
+/// Every kind of get, and what fills, marks and takes an item.
+const FILLED: &str = "mg, mg N, mg N B, mg w, mg N w, mg N w B, ms, md I, md, flush_all, tick";
 
 /// What is checked.
 pub const ALL: &[Bounds] = &[
-    Bounds {
-        name: "waits-3x1",
-        pinned: (546, 4865),
-        clients: 3,
-        ..FOUR
-    },
-    FOUR,
-    Bounds {
-        name: "waits-3x1-late",
-        pinned: (1129, 10_331),
-        clients: 3,
-        is_punctual: false,
-        ..FOUR
-    },
-    Bounds {
-        name: "waits-3x1-items",
-        pinned: (582, 6781),
-        clients: 3,
-        words: &[
-            "ml", "lock", "ml w", "ml w x", "mu", "unlock", "md U", "md", "ms",
-        ],
-        ..FOUR
-    },
-    Bounds {
-        name: "waits-3x2",
-        pinned: (19_360, 252_816),
-        clients: 3,
-        keys: 2,
-        words: &["ml", "ml T", "ml w", "ml w T", "mu", "unlock_all"],
-        ..FOUR
-    },
-    Bounds {
-        name: "waits-4x2",
-        pinned: (3777, 35_441),
-        keys: 2,
-        words: &["ml w", "mu"],
-        ..FOUR
-    },
-    Bounds {
-        name: "waits-3x3",
-        pinned: (9409, 82_507),
-        clients: 3,
-        keys: 3,
-        words: &["ml w", "mu"],
-        ..FOUR
-    },
-    Bounds {
-        name: "waits-3x2-settled-1",
-        pinned: (23_556, 214_509),
-        clients: 3,
-        keys: 2,
-        settled_max: 1,
-        words: &["ml w", "mu", "unlock_all"],
-        ..FOUR
-    },
-    Bounds {
-        name: "waits-4x3-settled-1",
-        pinned: (664_465, 7_470_073),
-        keys: 3,
-        has_time: false,
-        settled_max: 1,
-        words: &["ml w", "mu", "unlock_all"],
-        ..FOUR
-    },
-    Bounds {
-        name: "waits-3x2-shards-2",
-        pinned: (84_272, 890_693),
-        clients: 3,
-        keys: 2,
-        shards: 2,
-        is_punctual: false,
-        words: &["ml w", "ml w T", "mu", "unlock_all"],
-        ..FOUR
-    },
-    Bounds {
-        name: "waits-3x3-shards-2",
-        pinned: (19_248, 177_691),
-        clients: 3,
-        keys: 3,
-        shards: 2,
-        words: &["ml w", "mu", "unlock_all"],
-        ..FOUR
-    },
-    Bounds {
-        name: "shares-3x1",
-        pinned: (5900, 76_091),
-        clients: 3,
-        words: &["ml", "ml w", "ml S", "ml w S T", "ml w S2", "mu"],
-        ..FOUR
-    },
-    Bounds {
-        name: "shares-4x1",
-        pinned: (6913, 74_764),
-        words: &["ml w", "ml w S", "ml w S2", "mu"],
-        ..FOUR
-    },
-    Bounds {
-        name: "shares-3x1-items",
-        pinned: (1412, 21_590),
-        clients: 3,
-        words: &[
-            "lock", "ml S2", "ml w", "ml w S", "mu", "unlock", "md U", "md", "ms",
-        ],
-        ..FOUR
-    },
-    Bounds {
-        name: "shares-3x2",
-        pinned: (27_037, 291_273),
-        clients: 3,
-        keys: 2,
-        words: &["ml w", "ml w S2", "mu", "unlock_all"],
-        ..FOUR
-    },
-    Bounds {
-        name: "shares-3x2-settled-1",
-        pinned: (257_032, 2_777_697),
-        clients: 3,
-        keys: 2,
-        has_time: false,
-        settled_max: 1,
-        words: &["ml w", "ml w S2", "mu", "unlock_all"],
-        ..FOUR
-    },
-    Bounds {
-        name: "shares-3x2-shards-2",
-        pinned: (8862, 105_235),
-        clients: 3,
-        keys: 2,
-        shards: 2,
-        has_time: false,
-        words: &["ml w", "ml w S2", "mu", "unlock_all"],
-        ..FOUR
-    },
-    Bounds {
-        name: "gets-2x1",
-        pinned: (2821, 21_412),
-        clients: 2,
-        ..THREE
-    },
-    THREE,
-    Bounds {
-        name: "gets-3x1-late",
-        pinned: (131_617, 1_110_490),
-        is_punctual: false,
-        words: &[
-            "mg",
-            "mg N",
-            "mg N B",
-            "mg w",
-            "mg N w",
-            "mg N w B",
-            "ms",
-            "md I",
-            "md",
-            "flush_all 1",
-        ],
-        ..THREE
-    },
-    Bounds {
-        name: "gets-3x1-short",
-        pinned: (7256, 59_742),
-        words: &[
-            "mg", "mg N B", "mg R B", "mg R w B", "mg N w B", "ms T", "touch", "md I",
-        ],
-        ..THREE
-    },
-    Bounds {
-        name: "gets-3x1-held",
-        pinned: (7798, 84_190),
-        words: &[
-            "mg N B",
-            "mg N w B",
-            "ms",
-            "md",
-            "ml",
-            "mu",
-            "unlock_all",
-            "flush_all 1",
-        ],
-        ..THREE
-    },
-    Bounds {
-        name: "gets-4x1",
-        pinned: (262_985, 2_523_334),
-        clients: 4,
-        words: &[
-            "mg",
-            "mg N",
-            "mg N B",
-            "mg w",
-            "mg N w",
-            "mg N w B",
-            "ms",
-            "md I",
-            "md",
-            "flush_all",
-        ],
-        ..THREE
-    },
-    Bounds {
-        name: "gets-2x2",
-        pinned: (125_739, 866_710),
-        clients: 2,
-        keys: 2,
-        words: &["mg N B", "mg w", "mg N w B", "ms", "md I", "flush_all"],
-        ..THREE
-    },
-    Bounds {
-        name: "gets-3x2-settled-1",
-        pinned: (96_248, 862_888),
-        keys: 2,
-        settled_max: 1,
-        words: &["mg N B", "mg N w", "ms", "flush_all 1"],
-        ..THREE
-    },
+    of("waits-3x1", [3, 1], (546, 4865), HELD),
+    of("waits-4x1", [4, 1], (2227, 23_335), HELD),
+    of("waits-3x1-late", [3, 1], (1129, 10_331), HELD).called_late(),
+    of(
+        "waits-3x1-items",
+        [3, 1],
+        (582, 6781),
+        "ml, lock, ml w, ml w x, mu, unlock, md U, md, ms",
+    ),
+    of(
+        "waits-3x2",
+        [3, 2],
+        (19_360, 252_816),
+        "ml, ml T, ml w, ml w T, mu, unlock_all",
+    ),
+    of("waits-4x2", [4, 2], (3777, 35_441), AWAITED),
+    of("waits-3x3", [3, 3], (9409, 82_507), AWAITED),
+    of(
+        "waits-3x2-settled-1",
+        [3, 2],
+        (23_556, 214_509),
+        AWAITED_ALL,
+    )
+    .settling_one(),
+    of(
+        "waits-4x3-settled-1",
+        [4, 3],
+        (664_465, 7_470_073),
+        AWAITED_ALL,
+    )
+    .without_time()
+    .settling_one(),
+    of(
+        "waits-3x2-shards-2",
+        [3, 2],
+        (84_272, 890_693),
+        "ml w, ml w T, mu, unlock_all",
+    )
+    .over_two_cores()
+    .called_late(),
+    of("waits-3x3-shards-2", [3, 3], (19_248, 177_691), AWAITED_ALL).over_two_cores(),
+    of(
+        "shares-3x1",
+        [3, 1],
+        (5900, 76_091),
+        "ml, ml w, ml S, ml w S T, ml w S2, mu",
+    ),
+    of(
+        "shares-4x1",
+        [4, 1],
+        (6913, 74_764),
+        "ml w, ml w S, ml w S2, mu",
+    ),
+    of(
+        "shares-3x1-items",
+        [3, 1],
+        (1412, 21_590),
+        "lock, ml S2, ml w, ml w S, mu, unlock, md U, md, ms",
+    ),
+    of("shares-3x2", [3, 2], (27_037, 291_273), BY_TWO),
+    of("shares-3x2-settled-1", [3, 2], (257_032, 2_777_697), BY_TWO)
+        .without_time()
+        .settling_one(),
+    of("shares-3x2-shards-2", [3, 2], (8862, 105_235), BY_TWO)
+        .over_two_cores()
+        .without_time(),
+    of("gets-2x1", [2, 1], (2821, 21_412), FILLED),
+    of("gets-3x1", [3, 1], (31_154, 284_145), FILLED),
+    of(
+        "gets-3x1-late",
+        [3, 1],
+        (131_617, 1_110_490),
+        "mg, mg N, mg N B, mg w, mg N w, mg N w B, ms, md I, md, flush_all 1",
+    )
+    .called_late(),
+    of(
+        "gets-3x1-short",
+        [3, 1],
+        (7256, 59_742),
+        "mg, mg N B, mg R B, mg R w B, mg N w B, ms T, touch, md I",
+    ),
+    of(
+        "gets-3x1-held",
+        [3, 1],
+        (7798, 84_190),
+        "mg N B, mg N w B, ms, md, ml, mu, unlock_all, flush_all 1",
+    ),
+    of(
+        "gets-4x1",
+        [4, 1],
+        (262_985, 2_523_334),
+        "mg, mg N, mg N B, mg w, mg N w, mg N w B, ms, md I, md, flush_all",
+    ),
+    of(
+        "gets-2x2",
+        [2, 2],
+        (125_739, 866_710),
+        "mg N B, mg w, mg N w B, ms, md I, flush_all",
+    ),
+    of(
+        "gets-3x2-settled-1",
+        [3, 2],
+        (96_248, 862_888),
+        "mg N B, mg N w, ms, flush_all 1",
+    )
+    .settling_one(),
 ];

@@ -85,9 +85,8 @@ impl Bounded for Bounds {
     }
 
     fn about(&self) -> String {
-        let words = self.words.join(", ");
         let (clients, keys, shards) = (self.clients, self.keys, self.shards);
-        format!("{clients}×{keys}, {shards} core(s): {words}")
+        format!("{clients}×{keys}, {shards} core(s): {}", self.words)
     }
 
     fn first(&self) -> World {

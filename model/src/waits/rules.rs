@@ -63,9 +63,10 @@ impl World {
                 known.line.clone()
             }
         };
-        // Before it stand those alone whose time is over, and that are told so later.
+        // Before it stand those alone whose time is over, and that are told so later, or that go in this call.
         let before = line(self).into_iter().take_while(|other| *other != client);
-        let is_first = before.into_iter().all(|other| self.is_over(other));
+        let goes = |client: usize| self.closing == Some(client) || self.is_over(client);
+        let is_first = before.into_iter().all(goes);
         self.keys[key].line.retain(|other| *other != client);
         self.keys[key].gets.retain(|other| *other != client);
         let is_there = self.keys[key].item.is_some();
