@@ -45,7 +45,7 @@ impl Bounds {
             .any(|word| word.verb() == "ml" && word.has("w"))
     }
 
-    fn waits_for_values(&self) -> bool {
+    pub(super) fn waits_for_values(&self) -> bool {
         self.words().any(Word::is_get)
     }
 }
