@@ -473,7 +473,7 @@ mod tests {
     use super::*;
     use crate::setup::Setup;
     use crate::waits::{self, Bounds};
-    use crate::{all, setup};
+    use crate::{all, models};
 
     /// The others run by `cargo run --release -p latchd-model`.
     fn small() -> impl Iterator<Item = &'static dyn Framed> {
@@ -492,7 +492,7 @@ mod tests {
 
     #[test]
     fn another_count_and_an_unseen_witness_fail() {
-        let setup = setup::all().next().expect("there are some");
+        let setup = models::ALL.first().expect("there are some");
         let (states, transitions) = setup.pinned;
         let pinned = (states, transitions + 1);
         assert!(

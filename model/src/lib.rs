@@ -5,20 +5,17 @@ mod action;
 mod beliefs;
 mod canonical;
 mod client;
-mod commands;
 mod expected;
 mod frame;
 pub mod invariants;
 pub mod lease;
-mod locks;
+mod models;
 pub mod pairs;
 mod reply_seen;
 mod rules;
 pub mod search;
 pub mod setup;
-mod shards;
 mod snapshot;
-mod stampede;
 mod transcript;
 pub mod verb;
 pub mod waits;
@@ -29,7 +26,7 @@ pub use setup::Setup;
 
 /// The models of locks and wins: no request waits.
 pub fn unwaited() -> impl Iterator<Item = &'static dyn Framed> {
-    setup::all().map(|setup| setup as &dyn Framed)
+    models::ALL.iter().map(|setup| setup as &dyn Framed)
 }
 
 /// The models of waiting clients: for locks, and for values.

@@ -16,16 +16,8 @@ pub use crate::frame::CLIENTS_MAX;
 use crate::frame::{Bounded, Judged, Shown};
 use crate::invariants::{Invariant, Witness};
 use crate::transcript;
-use crate::verb::{Scope, Verb, ask};
+use crate::verb::{Scope, Verb, ask, is_fenced};
 use crate::world::World;
-use crate::{commands, locks, shards, stampede};
-
-/// The models of locks and wins.
-pub fn all() -> impl Iterator<Item = &'static Setup> {
-    [locks::ALL, stampede::ALL, commands::ALL, shards::ALL]
-        .into_iter()
-        .flatten()
-}
 
 /// The most keys that the clients of a model share.
 pub const CLIENT_KEYS_MAX: usize = 2;
@@ -45,8 +37,6 @@ pub enum Room {
 pub struct Setup {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is to show, in a few words.
-    pub about: &'static str,
     /// How many clients; at most [`CLIENTS_MAX`].
     pub clients: usize,
     /// How many keys they share; at most [`CLIENT_KEYS_MAX`].
@@ -66,6 +56,57 @@ pub struct Setup {
     pub alphabet: &'static [&'static [Verb]],
     /// States and transitions, as of the last intended change of model or core.
     pub pinned: (usize, usize),
+}
+
+pub(crate) const fn of(
+    name: &'static str,
+    [clients, keys]: [usize; 2],
+    pinned: (usize, usize),
+    alphabet: &'static [&'static [Verb]],
+) -> Setup {
+    Setup {
+        name,
+        clients,
+        keys,
+        shards: 1,
+        room: Room::Ample,
+        ttl_s: 1,
+        locks_max: 8,
+        settled_max: 16,
+        alphabet,
+        pinned,
+    }
+}
+
+impl Setup {
+    pub(crate) const fn over_two_cores(self) -> Self {
+        Self { shards: 2, ..self }
+    }
+
+    pub(crate) const fn with_room_for(self, items: u8) -> Self {
+        let room = Room::Items(items);
+        Self { room, ..self }
+    }
+
+    /// Items that expire last two steps.
+    pub(crate) const fn lasting_two(self) -> Self {
+        Self { ttl_s: 2, ..self }
+    }
+
+    /// A connection may hold one lock.
+    pub(crate) const fn holding_one(self) -> Self {
+        let locks_max = 1;
+        Self { locks_max, ..self }
+    }
+
+    /// A command lets go of one ended lock.
+    pub(crate) const fn settling_one(self) -> Self {
+        let settled_max = 1;
+        Self {
+            settled_max,
+            ..self
+        }
+    }
 }
 
 /// The bytes of every value that clients store, so that a store in place is one of the same size.
@@ -102,25 +143,8 @@ impl Setup {
     /// Whether the number of a grant that was told can come back in a request.
     #[must_use]
     pub fn has_fences(&self) -> bool {
-        self.verbs().any(|verb| match verb {
-            Verb::Ask(kind, _) => matches!(
-                kind,
-                RequestKind::SetFenced
-                    | RequestKind::DeleteFenced
-                    | RequestKind::CountFenced
-                    | RequestKind::ReleaseFenced
-            ),
-            // Who has gone asks for locks alone.
-            Verb::Late(_)
-            | Verb::Open
-            | Verb::Close
-            | Verb::Walk
-            | Verb::Pass
-            | Verb::Tick
-            | Verb::StepBack
-            | Verb::WallClock
-            | Verb::Pressure => false,
-        })
+        let is_fenced = |verb| matches!(verb, Verb::Ask(kind, _) if is_fenced(kind));
+        self.verbs().any(is_fenced)
     }
 
     /// Whether a state in which two keys have changed places is the same state.
@@ -188,7 +212,6 @@ impl Bounded for Setup {
 
     fn about(&self) -> String {
         let Self {
-            about,
             clients,
             keys,
             shards,
@@ -201,7 +224,7 @@ impl Bounded for Setup {
         let claimed = Invariant::ALL.iter().filter(|one| one.is_claimed(self));
         let always = claimed.map(|one| format!("\n  always {}", one.title()));
         let always: String = always.collect();
-        format!("{about}; {clients}×{keys}, {shards} core(s), room {room:?}: {verbs}{always}")
+        format!("{clients}×{keys}, {shards} core(s), room {room:?}: {verbs}{always}")
     }
 
     fn first(&self) -> World {

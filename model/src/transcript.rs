@@ -282,7 +282,8 @@ mod tests {
         use latchd_harness::memory::{Arrival, MemoryPeer};
         use latchd_harness::transcript::{Dialect, parse::parse, run::run};
 
-        let setup = crate::setup::all()
+        let setup = crate::models::ALL
+            .iter()
             .find(|setup| setup.name == "everything-2x1")
             .unwrap();
         let by = |client, verb| Action {

@@ -332,15 +332,8 @@ impl Phrase {
             CasChoice::Current
         };
         // The others are of another kind with a version.
-        let may_know = matches!(
-            kind,
-            Kind::SetFenced
-                | Kind::SetAndUnlock
-                | Kind::DeleteFenced
-                | Kind::DeleteAndUnlock
-                | Kind::CountFenced
-                | Kind::CountAndUnlock
-        );
+        let has_other = kind.is_guarded() || kind == Kind::ReplaceAndUnlock;
+        let may_know = !has_other && (is_fenced(kind) || lock_after(kind) == LockAfter::Release);
         if kind == Kind::CasElseStale {
             GuardChoice::MatchElseStale(version)
         } else if kind.is_guarded() || may_know && self.manner == Manner::Known {
@@ -411,26 +404,19 @@ impl Phrase {
     }
 }
 
+/// Whether it is done in the right of a grant.
+pub(crate) fn is_fenced(kind: Kind) -> bool {
+    kind.name().ends_with("Fenced")
+}
+
 /// In the right of which grant.
 fn fence(kind: Kind) -> Option<FenceChoice> {
-    let is_fenced = matches!(
-        kind,
-        Kind::SetFenced | Kind::DeleteFenced | Kind::CountFenced | Kind::ReleaseFenced
-    );
-    is_fenced.then_some(FenceChoice::Current)
+    is_fenced(kind).then_some(FenceChoice::Current)
 }
 
 /// What becomes of the lock.
 fn lock_after(kind: Kind) -> LockAfter {
-    let unlocks = matches!(
-        kind,
-        Kind::ReplaceAndUnlock
-            | Kind::ReplaceAndUnlockCas
-            | Kind::SetAndUnlock
-            | Kind::DeleteAndUnlock
-            | Kind::CountAndUnlock
-    );
-    if unlocks {
+    if kind.name().contains("AndUnlock") {
         LockAfter::Release
     } else {
         LockAfter::Keep

@@ -1,0 +1,165 @@
+//! The models of locks, of wins, of everything that can be asked, and of two shards.
+//!
+//! Each shard is a core of its own. A connection is announced to a shard when it first asks something there; `unlock_all`,
+//! `flush_all` and the end of the connection visit one shard after the other, and what other clients do comes between.
+//! The shell takes all the shards concerned before it changes the first (`shell/src/shards.rs`), so it allows less than
+//! these models do, and what holds here holds there. `shell/src/scheduled/` shows that on the shell's own code.
+
+use crate::setup::{Setup, of};
+use crate::verb::{Verb, verbs};
+
+/// Connections come and go, take locks and give them back.
+const OWNERSHIP: &[Verb] = verbs![
+    Do(Open Close) Plain(Lock LockAndGet Unlock UnlockAll) Late(Lock)
+];
+
+/// Items come, change and go.
+const CHANGES: &[Verb] = verbs![
+    Plain(Set Add Append Increment ReplaceAndUnlock SetTooLarge Delete)
+];
+
+/// An item that is marked stale, which locks have nothing to do with: what a lock has to say to
+/// the mark is settled with two clients.
+const MARK: &[Verb] = verbs![Plain(MarkStale)];
+
+/// Changes that want to know the version.
+const VERSIONS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas DeleteCas)];
+
+/// Locks of keys, and what is done in their right.
+const KEY_LOCKS: &[Verb] = verbs![
+    Plain(Acquire AcquireItem Release ReleaseFenced SetFenced DeleteFenced SetAndUnlock
+    AcquireLeased TakeLeaseOff)
+];
+
+/// What has to do with these, and nothing else.
+const AROUND_KEY_LOCKS: &[Verb] = verbs![
+    Do(Open Close) Late(Acquire) Plain(Lock Unlock UnlockAll Set SetTooLarge Delete)
+];
+
+/// What time does.
+const TIME: &[Verb] = verbs![Expiring(Set) Plain(Touch) Do(Pass Tick StepBack)];
+
+/// What a flush does, at once or later.
+const FLUSH: &[Verb] = verbs![Plain(FlushAll) Later(FlushAll)];
+
+/// Want of room.
+const PRESSURE: &[Verb] = verbs![Do(Pressure)];
+
+/// Who asks, and what opens the win.
+const WINS: &[Verb] = verbs![
+    Do(Open Close) Plain(MetaGet Get Vivify Recache CasElseStale) Ahead(CasElseStale) Plain(Cas
+    Set) Expiring(Set) Plain(MarkStale Clear ClearAndMarkStale Delete Touch) Do(Pass Tick)
+    Plain(FlushAll) Later(FlushAll)
+];
+
+/// What else changes an item.
+const MORE: &[Verb] = verbs![Chosen(Set) Plain(Add Replace Append Increment SetTooLarge DeleteCas)];
+
+/// Locks, which wins do not look at.
+const LOCKS: &[Verb] = verbs![Plain(Lock Unlock LockAndGet ReplaceAndUnlock)];
+
+/// Connections come and go, and time does.
+const AROUND: &[Verb] = verbs![
+    Do(Open Close) Late(Lock LockAndGet) Do(Pass Tick StepBack WallClock)
+];
+
+/// Every kind of request about one item.
+const REQUESTS: &[Verb] = verbs![
+    Plain(Get Touch LockAndGet MetaGet Vivify Recache Set Cas CasElseStale Add Replace ReplaceCas
+    ReplaceAndUnlock ReplaceAndUnlockCas Append AppendCas AppendElseCreate AppendElseCreateCas
+    Prepend PrependCas PrependElseCreate PrependElseCreateCas SetTooLarge Delete DeleteCas
+    MarkStale MarkStaleCas Clear ClearCas ClearAndMarkStale ClearAndMarkStaleCas Increment
+    IncrementCas IncrementElseCreate IncrementElseCreateCas Decrement DecrementCas
+    DecrementElseCreate DecrementElseCreateCas Lock Unlock Acquire AcquireItem AcquireLeased TakeLeaseOff Release ReleaseFenced
+    SetFenced SetAndUnlock DeleteFenced DeleteAndUnlock CountFenced CountAndUnlock)
+];
+
+/// Every kind of request about all of them.
+const ABOUT_ALL: &[Verb] = verbs![Plain(UnlockAll FlushAll Keys Stats StatsReset)];
+
+/// The same kinds in another manner.
+const MANNERS: &[Verb] = verbs![
+    Known(MetaGet Vivify Recache SetFenced SetAndUnlock DeleteAndUnlock CountAndUnlock)
+    Late(Acquire AcquireItem AcquireLeased) Expiring(Set SetFenced SetAndUnlock MarkStale Clear ClearAndMarkStale) Later(FlushAll)
+];
+
+/// What makes items, for which there is no room beside one that is held.
+const MAKING: &[Verb] = verbs![
+    Plain(Set Add Vivify AppendElseCreate AppendElseCreateCas PrependElseCreate
+    PrependElseCreateCas IncrementElseCreate IncrementElseCreateCas DecrementElseCreate
+    DecrementElseCreateCas)
+];
+
+/// What makes an item longer, for which there is no room at all; or too long, which is no question
+/// of room.
+const GROWING: &[Verb] = verbs![
+    Long(Set Cas CasElseStale Replace ReplaceCas ReplaceAndUnlock ReplaceAndUnlockCas Append
+    AppendCas AppendElseCreate AppendElseCreateCas Prepend PrependCas PrependElseCreate
+    PrependElseCreateCas Increment IncrementCas)
+];
+
+/// Who can hold what, where there is no room.
+const HOLDING: &[Verb] = verbs![
+    Do(Open Close) Plain(Lock Unlock Get Delete Acquire Release SetFenced SetAndUnlock)
+    Long(CountFenced CountAndUnlock)
+];
+
+/// What visits all shards, and what can come between.
+const FAN_OUTS: &[Verb] = verbs![
+    Do(Open Close Walk) Plain(Lock LockAndGet Unlock UnlockAll) Late(Lock) Plain(Set
+    ReplaceAndUnlock Delete FlushAll)
+];
+
+/// What time does, and a flush that waits for it.
+const TIME_OF_SHARDS: &[Verb] = verbs![Expiring(Set) Later(FlushAll) Do(Pass Tick)];
+
+/// Changes that want to know the version.
+const VERSIONS_OF_SHARDS: &[Verb] = verbs![Plain(Get Cas ReplaceAndUnlockCas)];
+
+/// Every command that has to do with locks.
+const EVERY_LOCK: &[&[Verb]] = &[OWNERSHIP, CHANGES, MARK, VERSIONS, TIME, FLUSH];
+
+/// Every command that has to do with wins.
+const EVERY_WIN: &[&[Verb]] = &[WINS, MORE];
+
+/// Wins and locks at once.
+const LOCKS_AND_WINS: &[&[Verb]] = &[
+    WINS,
+    MORE,
+    LOCKS,
+    verbs![Plain(UnlockAll ReplaceAndUnlockCas)],
+];
+
+/// Every kind of request.
+const EVERY_REQUEST: &[&[Verb]] = &[AROUND, REQUESTS, ABOUT_ALL, MANNERS];
+
+/// All of them.
+pub(crate) const ALL: &[Setup] = &[
+    of("locks-2x1", [2, 1], (720, 26_526), EVERY_LOCK),
+    of("locks-3x1", [3, 1], (1620, 84_810), EVERY_LOCK),
+    of("locks-2x2", [2, 2], (71_816, 5_277_479), EVERY_LOCK),
+    of("locks-2x2-settled-1", [2, 2], (45_550, 3_097_594), &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH]).settling_one(),
+    of("locks-3x2", [3, 2], (437_849, 46_689_130), EVERY_LOCK),
+    of("locks-4x2", [4, 2], (4030, 320_122), &[OWNERSHIP, CHANGES, MARK, TIME, FLUSH]),
+    of("locks-4x2-room-1", [4, 2], (64_558, 7_892_394), &[OWNERSHIP, CHANGES, VERSIONS, TIME, FLUSH, PRESSURE]).with_room_for(1),
+    of("locks-2x2-room-2", [2, 2], (16_904, 792_488), &[OWNERSHIP, CHANGES, TIME, FLUSH, PRESSURE, verbs![Plain(Get)]]).with_room_for(2),
+    of("key-locks-2x1", [2, 1], (1443, 63_459), &[AROUND_KEY_LOCKS, KEY_LOCKS, VERSIONS, TIME, FLUSH, verbs![Plain(Vivify)]]),
+    of("key-locks-4x1", [4, 1], (401, 20_688), &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME, FLUSH]),
+    of("key-locks-3x2", [3, 2], (1246, 89_465), &[AROUND_KEY_LOCKS, KEY_LOCKS, TIME]),
+    of("locks-2x2-max-1", [2, 2], (2354, 133_496), &[OWNERSHIP, CHANGES, TIME, FLUSH, verbs![Plain(Acquire AcquireItem AcquireLeased)]]).holding_one(),
+    of("stampede-2x1", [2, 1], (1733, 65_902), EVERY_WIN).lasting_two(),
+    of("stampede-3x1", [3, 1], (4034, 229_018), EVERY_WIN).lasting_two(),
+    of("stampede-4x1", [4, 1], (7966, 601_580), EVERY_WIN).lasting_two(),
+    of("stampede-2x2", [2, 2], (72_521, 3_960_022), &[WINS]).lasting_two(),
+    of("stampede-3x2", [3, 2], (306_058, 25_003_004), &[WINS]).lasting_two(),
+    of("stampede-2x2-room-1", [2, 2], (15_084, 779_612), &[WINS, verbs![Do(Pressure)]]).with_room_for(1).lasting_two(),
+    of("everything-2x1", [2, 1], (7357, 372_684), LOCKS_AND_WINS).lasting_two(),
+    of("everything-3x1", [3, 1], (19_797, 1_471_244), LOCKS_AND_WINS).lasting_two(),
+    of("commands-2x1", [2, 1], (6597, 781_180), EVERY_REQUEST),
+    of("commands-3x1", [3, 1], (15_627, 2_632_440), EVERY_REQUEST),
+    of("commands-2x2-room-1", [2, 2], (10_631, 1_212_798), &[HOLDING, MAKING, GROWING]).with_room_for(1),
+    of("shards-2x2", [2, 2], (86_179, 1_533_249), &[FAN_OUTS, TIME_OF_SHARDS]).over_two_cores(),
+    of("shards-3x2", [3, 2], (780_449, 17_986_142), &[FAN_OUTS, TIME_OF_SHARDS]).over_two_cores(),
+    of("shards-2x2-key-locks", [2, 2], (1087, 21_807), &[verbs![ Do(Open Close Walk) Plain(Lock UnlockAll Set Delete Acquire Release SetFenced) Late(Lock) ]]).over_two_cores(),
+    of("shards-2x2-versions", [2, 2], (23_675, 488_894), &[FAN_OUTS, VERSIONS_OF_SHARDS]).over_two_cores(),
+];
