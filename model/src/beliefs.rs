@@ -9,7 +9,7 @@ use latchd_harness::alphabet::{ReplyKind, RequestKind as Kind};
 use crate::action::{key, name};
 use crate::client::FanOut;
 use crate::frame::{Judged, Shown};
-use crate::invariants::{Invariant, Witness};
+use crate::invariants::Witness;
 use crate::reply_seen::ReplySeen;
 use crate::rules::{Cause, demand};
 use crate::setup::{CLIENT_KEYS_MAX, Setup};
@@ -22,7 +22,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
     for number in 0..setup.keys {
         let believers = clients().filter(|client| client.holds[number]).count();
         demand!(
-            Invariant::OneBeliever,
+            OneBeliever,
             believers <= 1,
             "{believers} clients believe that they hold {}",
             name(number)
@@ -31,7 +31,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
         let owner = world.snapshot.locks[number].map(|lock| lock.owner);
         let holder = clients().find(|client| client.conn.is_some() && client.conn == owner);
         demand!(
-            Invariant::HolderIsOpen,
+            HolderIsOpen,
             owner.is_none() || holder.is_some(),
             "{owner:?} holds {} and is not connected",
             name(number)
@@ -43,7 +43,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
                 lock.and_then(|lock| lock.lease_until_ms),
             );
             demand!(
-                Invariant::BeliefIsTruth,
+                BeliefIsTruth,
                 told == is,
                 "{told:?} ms is the end of the lease as told, and {is:?} in truth"
             )?;
@@ -62,7 +62,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
             let owns = client.conn.is_some() && client.conn == owner;
             let (is_sure, conn) = (client.holds[number], client.conn.map_or(0, ConnId::number));
             demand!(
-                Invariant::BeliefIsTruth,
+                BeliefIsTruth,
                 is_sure == owns || (owns && may_linger),
                 "{conn} believes {is_sure}, and holds {owns}"
             )?;
@@ -77,7 +77,7 @@ pub(crate) fn check(world: &World, setup: &Setup) -> Judged {
             .filter(|conn| announced.clone().any(|c| c.conn == Some(**conn)));
         let (known, open) = (known.count(), open.count());
         demand!(
-            Invariant::HolderIsOpen,
+            HolderIsOpen,
             known == open && open == expected,
             "{open} connections are open in the core, {known} of {expected} are clients'"
         )?;
@@ -169,7 +169,7 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Shown, String> {
                 let (first, second) = (ask(get), ask(get));
                 let is_won = |kind| matches!(kind, ReplyKind::HitWon | ReplyKind::HitStaleWon);
                 demand!(
-                    Invariant::EscapeWin,
+                    EscapeWin,
                     is_won(first) && !is_won(second),
                     "the first to ask: {first:?}; the second: {second:?}"
                 )?;
@@ -186,7 +186,7 @@ pub(crate) fn escape(world: &World, setup: &Setup) -> Result<Shown, String> {
         for (command, wanted) in steps {
             let outcome = ask(command);
             demand!(
-                Invariant::Escape,
+                Escape,
                 outcome == wanted,
                 "{} is to be {wanted:?} once everybody has gone: {outcome:?}",
                 name(number)

@@ -101,17 +101,8 @@ macro_rules! witnesses {
 }
 pub(crate) use witnesses;
 
-/// The bounds of a model, and how it is played within them.
-pub(crate) trait Bounded: Clone + Debug + Send + Sync + 'static {
-    /// Cores, clients and the time.
-    type World: Clone + Debug + Send + Sync + 'static;
-    /// One step.
-    type Happening: Copy + Debug + Hash + PartialEq + Send + Sync + 'static;
-    /// The part of a world that matters to later steps.
-    type View: Clone + Debug + Eq + Hash + Ord + Send + Sync + 'static;
-    /// A step and its reply, the same for worlds that differ in names alone.
-    type Label: Hash + Ord;
-
+/// What is said of a model.
+pub trait Named {
     /// The name on the command line.
     fn name(&self) -> &'static str;
 
@@ -120,6 +111,21 @@ pub(crate) trait Bounded: Clone + Debug + Send + Sync + 'static {
 
     /// The bounds in a few words.
     fn about(&self) -> String;
+
+    /// What must be seen, and in words.
+    fn must_see(&self) -> Vec<(Shown, String)>;
+}
+
+/// The bounds of a model, and how it is played within them.
+pub(crate) trait Bounded: Named + Clone + Debug + Send + Sync + 'static {
+    /// Cores, clients and the time.
+    type World: Clone + Debug + Send + Sync + 'static;
+    /// One step.
+    type Happening: Copy + Debug + Hash + PartialEq + Send + Sync + 'static;
+    /// The part of a world that matters to later steps.
+    type View: Clone + Debug + Eq + Hash + Ord + Send + Sync + 'static;
+    /// A step and its reply, the same for worlds that differ in names alone.
+    type Label: Hash + Ord;
 
     /// The world before the first step.
     fn first(&self) -> Self::World;
@@ -149,9 +155,6 @@ pub(crate) trait Bounded: Clone + Debug + Send + Sync + 'static {
 
     /// What the last step has shown.
     fn seen(world: &Self::World) -> Shown;
-
-    /// What must be seen, and in words.
-    fn must_see(&self) -> Vec<(Shown, String)>;
 
     /// The shortest way to a fault, for a reader.
     fn transcript(&self, way: &[Self::Happening], fault: &str) -> String {
@@ -293,19 +296,7 @@ pub struct Offence {
 }
 
 /// A model of whichever family.
-pub trait Framed: Sync {
-    /// The name on the command line.
-    fn name(&self) -> &'static str;
-
-    /// States and transitions, as of the last intended change of model or core.
-    fn pinned(&self) -> (usize, usize);
-
-    /// The bounds in a few words.
-    fn about(&self) -> String;
-
-    /// What must be seen, in words.
-    fn must_see(&self) -> Vec<String>;
-
+pub trait Framed: Named + Sync {
     /// Explores every state on so many threads, and says from time to time how many there are.
     fn check(&self, threads: usize, progress: &dyn Fn(usize)) -> Outcome;
 
@@ -327,23 +318,6 @@ pub trait Framed: Sync {
 }
 
 impl<B: Bounded> Framed for B {
-    fn name(&self) -> &'static str {
-        Bounded::name(self)
-    }
-
-    fn pinned(&self) -> (usize, usize) {
-        Bounded::pinned(self)
-    }
-
-    fn about(&self) -> String {
-        Bounded::about(self)
-    }
-
-    fn must_see(&self) -> Vec<String> {
-        let due = Bounded::must_see(self).into_iter();
-        due.map(|(_, words)| words).collect()
-    }
-
     fn check(&self, threads: usize, progress: &dyn Fn(usize)) -> Outcome {
         let frame = Frame::new(self);
         let start = Instant::now();
@@ -360,11 +334,11 @@ impl<B: Bounded> Framed for B {
         // stateright counts the first state, to which no transition leads, and of a way its states.
         let (transitions, depth) = (checker.state_count() - 1, checker.max_depth() - 1);
         let is_wrong = checker.discovery(ALWAYS).is_some();
-        let (due, seen) = (Bounded::must_see(self), frame.seen());
+        let (due, seen) = (self.must_see(), frame.seen());
         let missing = due.iter().filter(|(one, _)| !seen.has_all(*one));
         let mut complaints = String::new();
         let mut complain = |what: &str| {
-            let _ = writeln!(complaints, "  {}: {what}", Framed::name(self));
+            let _ = writeln!(complaints, "  {}: {what}", self.name());
         };
         if is_wrong {
             complain("a rule is broken");
@@ -374,7 +348,7 @@ impl<B: Bounded> Framed for B {
                 "never seen, so the rule may be about nothing: {words}"
             ));
         }
-        let (counts, pinned) = ((states, transitions), Bounded::pinned(self));
+        let (counts, pinned) = ((states, transitions), self.pinned());
         if !is_wrong && counts != pinned {
             complain(&format!(
                 "{counts:?} states and transitions, and pinned are {pinned:?}: if the model or the core has \
@@ -565,7 +539,7 @@ mod tests {
 
     #[test]
     fn names_tell_the_models_apart() {
-        let mut names: Vec<_> = all().map(Framed::name).collect();
+        let mut names: Vec<_> = all().map(Named::name).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|two| two[0] != two[1]));
     }

@@ -26,7 +26,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use latchd_core::client::OnDisconnect;
 
-use crate::frame::{Bounded, Framed, Judged, Offence, Shown, witnesses};
+use crate::frame::{Bounded, Framed, Judged, Named, Offence, Shown, witnesses};
 
 pub use trap::{TRAPS, Trap};
 pub use world::World;
@@ -139,12 +139,7 @@ witnesses! {
     LateAfterRestart of "N2", "a client that gives back after a restart what was granted before is told that it is not its own", |b| b.restarts > 0;
 }
 
-impl Bounded for Bounds {
-    type World = World;
-    type Happening = Happening;
-    type View = u64;
-    type Label = Happening;
-
+impl Named for Bounds {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -156,6 +151,17 @@ impl Bounded for Bounds {
     fn about(&self) -> String {
         format!("{self:?}")
     }
+
+    fn must_see(&self) -> Vec<(Shown, String)> {
+        Witness::due(self)
+    }
+}
+
+impl Bounded for Bounds {
+    type World = World;
+    type Happening = Happening;
+    type View = u64;
+    type Label = Happening;
 
     fn first(&self) -> World {
         World::new(self)
@@ -217,10 +223,6 @@ impl Bounded for Bounds {
     fn seen(world: &World) -> Shown {
         world.seen
     }
-
-    fn must_see(&self) -> Vec<(Shown, String)> {
-        Witness::due(self)
-    }
 }
 
 /// All of them, with other bounds than are pinned if these are given: how many seconds, and whether the watchdog renews.
@@ -263,5 +265,15 @@ mod tests {
             println!("{trap:?}: {offence:?}");
             assert_eq!(offence.steps, *steps, "{trap:?}");
         }
+    }
+
+    #[test]
+    fn a_search_goes_as_many_steps_as_it_may() {
+        let trap = Some(Trap::GuessesDone);
+        let trapped = Bounds { trap, ..ALL[0] };
+        let steps = |steps_max| trapped.search(steps_max).map_err(|offence| offence.steps);
+        assert_eq!(steps(0), Ok(1));
+        assert!(steps(1).is_ok());
+        assert_eq!(steps(2), Err(2));
     }
 }

@@ -21,7 +21,7 @@ pub mod verb;
 pub mod waits;
 pub mod world;
 
-pub use frame::{Framed, Offence, Outcome, Shown, rule};
+pub use frame::{Framed, Named, Offence, Outcome, Shown, rule};
 pub use setup::Setup;
 
 /// The models of locks and wins: no request waits.

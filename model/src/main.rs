@@ -107,7 +107,7 @@ fn main() -> ExitCode {
         Task::List { name } => {
             for model in chosen(all(), name.as_deref()) {
                 println!("{}: {}", model.name(), model.about());
-                for words in model.must_see() {
+                for (_, words) in model.must_see() {
                     println!("  sometimes {words}");
                 }
             }

@@ -13,7 +13,7 @@ use crate::action::Action;
 use crate::beliefs;
 use crate::canonical::Canonical;
 pub use crate::frame::CLIENTS_MAX;
-use crate::frame::{Bounded, Judged, Shown};
+use crate::frame::{Bounded, Judged, Named, Shown};
 use crate::invariants::{Invariant, Witness};
 use crate::transcript;
 use crate::verb::{Scope, Verb, ask, is_fenced};
@@ -196,12 +196,7 @@ fn number(count: usize) -> u32 {
     u32::try_from(count).expect("there are few shards")
 }
 
-impl Bounded for Setup {
-    type World = World;
-    type Happening = Action;
-    type View = Canonical;
-    type Label = (Verb, Option<ReplyKind>);
-
+impl Named for Setup {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -226,6 +221,17 @@ impl Bounded for Setup {
         let always: String = always.collect();
         format!("{clients}×{keys}, {shards} core(s), room {room:?}: {verbs}{always}")
     }
+
+    fn must_see(&self) -> Vec<(Shown, String)> {
+        Witness::due(self)
+    }
+}
+
+impl Bounded for Setup {
+    type World = World;
+    type Happening = Action;
+    type View = Canonical;
+    type Label = (Verb, Option<ReplyKind>);
 
     fn first(&self) -> World {
         World::new(self)
@@ -255,10 +261,6 @@ impl Bounded for Setup {
 
     fn seen(world: &World) -> Shown {
         world.witnessed
-    }
-
-    fn must_see(&self) -> Vec<(Shown, String)> {
-        Witness::due(self)
     }
 
     fn transcript(&self, way: &[Action], fault: &str) -> String {

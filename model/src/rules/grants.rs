@@ -9,7 +9,7 @@ use latchd_core::command::{GlobalCommand, ItemCommand, Lease, LockAfter, Removal
 use super::{Cause, Change, Changing};
 use crate::action::name;
 use crate::frame::Judged;
-use crate::invariants::{Invariant, Witness};
+use crate::invariants::Witness;
 use crate::reply_seen::ReplySeen;
 use crate::snapshot::LockOf;
 
@@ -20,7 +20,7 @@ impl Change<'_> {
             let (before, after) = (self.before.locks[key], self.after.locks[key]);
             let due = self.due(key, before, after);
             demand!(
-                Invariant::Grants,
+                Grants,
                 after == due,
                 "the lock of {} is {after:?}, and {due:?} is due",
                 name(key)
@@ -46,7 +46,7 @@ impl Change<'_> {
         let given = self.fence_given;
         let is_own = (lock.fence - 1) % shards == shard;
         demand!(
-            Invariant::Grants,
+            Grants,
             lock.fence > given && is_own,
             "fence {} is given after {given}",
             lock.fence
@@ -140,7 +140,7 @@ impl Change<'_> {
             self.witnessed.add(Witness::FenceOver);
         }
         Some(demand!(
-            Invariant::Fenced,
+            Fenced,
             is_in_force || is_refused,
             "{answer:?} in the right of a grant that is over: {lock:?}"
         ))

@@ -9,7 +9,7 @@ use latchd_harness::alphabet::RequestKind;
 use super::{Change, Changing};
 use crate::expected::{self, Expected};
 use crate::frame::Judged;
-use crate::invariants::{Invariant, Witness};
+use crate::invariants::Witness;
 use crate::reply_seen::ReplySeen;
 use crate::setup::VALUE_BYTES;
 use crate::snapshot::{Seen, described};
@@ -55,12 +55,7 @@ impl Change<'_> {
                 Witness::ReadHeld
             });
         }
-        demand!(
-            Invariant::ReadsAreFree,
-            is_right,
-            "{answer:?} of {}",
-            described(item)
-        )
+        demand!(ReadsAreFree, is_right, "{answer:?} of {}", described(item))
     }
 
     /// E7, for a listing of one shard.
@@ -83,7 +78,7 @@ impl Change<'_> {
             keys & !due == 0
         };
         demand!(
-            Invariant::ReadsAreFree,
+            ReadsAreFree,
             is_right,
             "{keys:#b} are listed, and {due:#b} are there"
         )
@@ -132,12 +127,7 @@ impl Change<'_> {
             is_refused
         };
         let kind = RequestKind::of_item_command(command).name();
-        demand!(
-            Invariant::Modes,
-            is_right,
-            "{answer:?} to {kind}: {}",
-            described(item)
-        )?;
+        demand!(Modes, is_right, "{answer:?} to {kind}: {}", described(item))?;
         if !may_be {
             self.witnessed.add(if is_there {
                 Witness::NotAbsent
@@ -165,11 +155,7 @@ impl Change<'_> {
         let Some(seen) = self.before.items[key] else {
             // What is made has no version to compare with (docs/PROTOCOL.md, "ms", "ma").
             let is_right = guard == Guard::None || makes || !is_done;
-            return demand!(
-                Invariant::Guards,
-                is_right,
-                "{answer:?} of a version of nothing"
-            );
+            return demand!(Guards, is_right, "{answer:?} of a version of nothing");
         };
         let fits = match guard {
             Guard::None => return Ok(()),
@@ -190,7 +176,7 @@ impl Change<'_> {
             }
         }
         demand!(
-            Invariant::Guards,
+            Guards,
             if fits { !is_wrong_version } else { !is_done },
             "{answer:?} to {guard:?}: {}",
             described(Some(seen))
@@ -235,7 +221,7 @@ impl Change<'_> {
             }
             let given = self.given;
             demand!(
-                Invariant::VersionsGrow,
+                VersionsGrow,
                 item.cas > given,
                 "{} is given after {given}",
                 item.cas
@@ -243,7 +229,7 @@ impl Change<'_> {
             // Each of several cores has numbers of its own.
             let (shards, shard) = (self.setup.shards as u64, self.shard as u64);
             demand!(
-                Invariant::VersionsGrow,
+                VersionsGrow,
                 (item.cas - 1) % shards == shard,
                 "{} is a number of another shard",
                 item.cas
@@ -252,13 +238,13 @@ impl Change<'_> {
         }
         let given = self.given;
         demand!(
-            Invariant::VersionsGrow,
+            VersionsGrow,
             after.next_cas > given,
             "{} comes next, and {given} was given",
             after.next_cas
         )?;
         demand!(
-            Invariant::VersionsGrow,
+            VersionsGrow,
             after.next_cas >= before.next_cas,
             "{} comes after {}",
             after.next_cas,
@@ -275,7 +261,7 @@ impl Change<'_> {
         };
         let due = expected::counted(sum, self.before.items[key]);
         demand!(
-            Invariant::DoneIsDone,
+            DoneIsDone,
             due == Some(value),
             "{value} is told, and {due:?} is due"
         )
@@ -311,8 +297,7 @@ impl Change<'_> {
         // Which connection holds it then is a rule of its own (L12).
         let locked = self.after.locks[key].is_some();
         let item = item.map(|item| Seen { locked, ..item });
-        demand!(
-            invariant,
+        demand!(@invariant,
             after.map(Seen::told) == item.map(Seen::told),
             "{answer:?}: {} is due, and {} is there",
             described(item),

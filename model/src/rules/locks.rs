@@ -10,7 +10,7 @@ use latchd_core::reply::Refusal;
 use super::{Cause, Change, Changing};
 use crate::expected;
 use crate::frame::Judged;
-use crate::invariants::{Invariant, Witness};
+use crate::invariants::Witness;
 use crate::reply_seen::ReplySeen;
 use crate::snapshot::{Seen, described};
 
@@ -34,12 +34,7 @@ impl Change<'_> {
             }
             let after = self.after.items[key];
             let Some(after) = after else {
-                return demand!(
-                    Invariant::HeldIsSafe,
-                    false,
-                    "{} is gone",
-                    described(Some(before))
-                );
+                return demand!(HeldIsSafe, false, "{} is gone", described(Some(before)));
             };
             // A lock does not protect the TTL: whoever may read may touch (docs/PROTOCOL.md, "Locks").
             let same = Seen {
@@ -47,7 +42,7 @@ impl Change<'_> {
                 ..after
             };
             demand!(
-                Invariant::HeldIsSafe,
+                HeldIsSafe,
                 same.told() == before.told(),
                 "{} has become {}",
                 described(Some(before)),
@@ -71,7 +66,7 @@ impl Change<'_> {
                 asked == key && (is_own || self.may_change(conn, key, command))
             });
             demand!(
-                Invariant::HeldIsSafe,
+                HeldIsSafe,
                 is_right,
                 "{} is made, and {} holds the key",
                 described(made),
@@ -168,7 +163,7 @@ impl Change<'_> {
         let (item, actor) = (self.before.items[key], self.actor());
         let conn = actor.map_or(0, ConnId::number);
         demand!(
-            Invariant::LockAnswers,
+            LockAnswers,
             holds,
             "{answer:?} to connection {conn}; {words}: {}",
             described(item)
@@ -337,7 +332,7 @@ impl Change<'_> {
                 Some(before)
             };
             demand!(
-                Invariant::LockEnds,
+                LockEnds,
                 after.map(Seen::told) == due.map(Seen::told),
                 "{} is due, and {} is there",
                 described(due),

@@ -7,8 +7,11 @@
 
 /// An offence, unless this holds.
 macro_rules! demand {
-    ($invariant:expr, $holds:expr, $($what:tt)+) => {
+    (@$invariant:expr, $holds:expr, $($what:tt)+) => {
         if $holds { Ok(()) } else { Err(format!("{}: {}", $invariant, format_args!($($what)+))) }
+    };
+    ($invariant:ident, $($what:tt)+) => {
+        $crate::rules::demand!(@$crate::invariants::Invariant::$invariant, $($what)+)
     };
 }
 pub(crate) use demand;
@@ -169,7 +172,7 @@ impl Change<'_> {
             &self.after.shards[self.shard],
         );
         demand!(
-            Invariant::TimeGoesOn,
+            TimeGoesOn,
             after.now_ms >= before.now_ms,
             "from {} to {} ms",
             before.now_ms,
@@ -185,7 +188,7 @@ impl Change<'_> {
         for key in self.keys() {
             let (before, after) = (self.before.items[key], self.after.items[key]);
             demand!(
-                Invariant::RefusedIsNothing,
+                RefusedIsNothing,
                 before.map(Seen::told) == after.map(Seen::told),
                 "{answer:?} has made {} into {}",
                 described(before),
@@ -193,7 +196,7 @@ impl Change<'_> {
             )?;
             let is_same = self.before.locks[key] == self.after.locks[key];
             demand!(
-                Invariant::RefusedIsNothing,
+                RefusedIsNothing,
                 is_same,
                 "{answer:?} has changed who holds {}",
                 crate::action::name(key)
@@ -204,7 +207,7 @@ impl Change<'_> {
             &self.after.shards[self.shard],
         );
         demand!(
-            Invariant::RefusedIsNothing,
+            RefusedIsNothing,
             before.next_cas == after.next_cas,
             "{answer:?} has used up a version"
         )?;
@@ -240,21 +243,12 @@ impl Change<'_> {
                     }
                     self.ghosts[key] = Ghost::default();
                     let after = self.after.items[key];
-                    demand!(
-                        Invariant::Flush,
-                        after.is_none(),
-                        "{} is left",
-                        described(after)
-                    )?;
+                    demand!(Flush, after.is_none(), "{} is left", described(after))?;
                 }
             }
         }
         let (due, at) = (self.flush_due_ms, self.after.shards[self.shard].flush_at_ms);
-        demand!(
-            Invariant::Flush,
-            due == at,
-            "it is due at {due:?}, not at {at:?}"
-        )
+        demand!(Flush, due == at, "it is due at {due:?}, not at {at:?}")
     }
 
     /// E4 and T1: what the event was not about is as it was.
@@ -280,7 +274,7 @@ impl Change<'_> {
             let Some(before) = self.before.items[key] else {
                 let after = self.after.items[key];
                 demand!(
-                    Invariant::OthersUntouched,
+                    OthersUntouched,
                     after.is_none(),
                     "{} out of nothing",
                     described(after)
@@ -312,8 +306,7 @@ impl Change<'_> {
             if own.is_some() {
                 self.witnessed.add(Witness::TwoItems);
             }
-            demand!(
-                invariant,
+            demand!(@invariant,
                 after.map(Seen::told) == Some(before.told()),
                 "{} has become {}",
                 described(Some(before)),

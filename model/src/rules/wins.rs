@@ -8,7 +8,7 @@ use latchd_core::time::Exptime;
 
 use super::Change;
 use crate::frame::Judged;
-use crate::invariants::{Invariant, Witness};
+use crate::invariants::Witness;
 use crate::reply_seen::ReplySeen;
 use crate::snapshot::described;
 
@@ -20,7 +20,7 @@ impl Change<'_> {
         };
         if !get.recaches {
             return demand!(
-                Invariant::WinIsFound,
+                WinIsFound,
                 hit.win == Win::None,
                 "{:?} for a plain get",
                 hit.win
@@ -53,12 +53,12 @@ impl Change<'_> {
             (Win::None, _) => {}
         }
         demand!(
-            Invariant::OneWin,
+            OneWin,
             !(hit.win == Win::Won && is_out),
             "somebody has the win already"
         )?;
         demand!(
-            Invariant::WinIsFound,
+            WinIsFound,
             hit.win == expected,
             "{:?}, and {expected:?} is due: {}",
             hit.win,

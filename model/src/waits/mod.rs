@@ -37,7 +37,7 @@ use std::fmt;
 
 use latchd_harness::alphabet::ReplyKind;
 
-use crate::frame::{Bounded, Judged, Shown};
+use crate::frame::{Bounded, Judged, Named, Shown};
 
 pub use bounds::{ALL, Bounds, Witness};
 use word::Scope;
@@ -70,12 +70,7 @@ impl fmt::Debug for Happening {
     }
 }
 
-impl Bounded for Bounds {
-    type World = World;
-    type Happening = Happening;
-    type View = Vec<u8>;
-    type Label = (Happening, Option<ReplyKind>, Shown);
-
+impl Named for Bounds {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -88,6 +83,17 @@ impl Bounded for Bounds {
         let (clients, keys, shards) = (self.clients, self.keys, self.shards);
         format!("{clients}×{keys}, {shards} core(s): {}", self.words)
     }
+
+    fn must_see(&self) -> Vec<(Shown, String)> {
+        Witness::due(self)
+    }
+}
+
+impl Bounded for Bounds {
+    type World = World;
+    type Happening = Happening;
+    type View = Vec<u8>;
+    type Label = (Happening, Option<ReplyKind>, Shown);
 
     fn first(&self) -> World {
         World::new(self)
@@ -119,9 +125,5 @@ impl Bounded for Bounds {
 
     fn seen(world: &World) -> Shown {
         world.seen
-    }
-
-    fn must_see(&self) -> Vec<(Shown, String)> {
-        Witness::due(self)
     }
 }
