@@ -159,7 +159,8 @@ pub(crate) trait Bounded: Named + Clone + Debug + Send + Sync + 'static {
     /// The shortest way to a fault, for a reader.
     fn transcript(&self, way: &[Self::Happening], fault: &str) -> String {
         let steps = way.iter().map(|step| format!("# {step:?}\n"));
-        steps.chain([format!("# {fault}\n")]).collect()
+        let fault = fault.lines().map(|line| format!("# {line}\n"));
+        steps.chain(fault).collect()
     }
 }
 
@@ -531,8 +532,8 @@ mod tests {
             assert!(is_found_blind(locks, one, other), "{one} {other}");
             assert!(is_found_blind(gets, one, other), "{one} {other}");
         }
-        // Among how many, and by whom.
-        assert!(is_found_blind(locks, 1, 2));
+        // Which word a client says again when it has heard that its wait is over.
+        assert!(is_found_blind(locks, 2, 3));
         // Whether something is so.
         assert!(is_found_blind(gets, 0, 1));
     }
