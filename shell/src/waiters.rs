@@ -4,9 +4,9 @@
 //!   has gone. So a notice without a seat is about somebody who has gone, and nobody's.
 //! - G2: a notice goes through the mailbox of the worker that serves the connection, whichever thread it
 //!   comes from: that worker alone goes on with it.
-//! - G4: how long each wait for a lock was is counted when it is over; one whose connection has gone is not.
 //! - G3: the clock wakes at the soonest deadline that any shard has told of. It is asked for by whoever lets go of
 //!   a shard in which somebody waits, so nobody polls, and nothing happens while nobody waits.
+//! - G4: how long each wait for a lock was is counted when it is over; one whose connection has gone is not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
