@@ -232,9 +232,9 @@ impl Executor<'_> {
             return;
         }
         let reason = if claim.is_some() {
-            "unknown name or wrong password"
+            "unknown name, or wrong credentials"
         } else {
-            "not a name and a password"
+            "malformed credentials"
         };
         tracing::warn!(event = "login_failed", conn = number, peer = %peer, reason, "login failed");
     }

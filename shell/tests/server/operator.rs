@@ -381,7 +381,9 @@ fn paths_are_looked_at_as_the_servers_user_and_for_its_end() {
             assert!(said.lines().any(is_it), "{line}: {said}");
         }
         // The server says what it may not do, and serves.
-        drop(Running::start(&["-u", "nobody", "--log-file", &file]));
+        let mut server = Running::start(&["-u", "nobody", "--log-file", &file]);
+        server.signal(Signal::TERM);
+        assert_eq!(server.child.wait().unwrap().code(), Some(0));
         let said = std::fs::read_to_string(&file).unwrap();
         assert!(
             said.contains("SIGHUP cannot open the log after a rotation"),
@@ -610,7 +612,7 @@ fn sasl_lets_in_who_is_in_the_file() {
     let log = std::fs::read_to_string(&log_file).unwrap();
     std::fs::remove_file(&log_file).unwrap();
     assert!(
-        log.contains("(authentication)") && !log.contains("=pass") && !log.contains(" pass"),
+        log.contains("(authentication)") && !log.contains("pass"),
         "{log}"
     );
     let is_failed =
