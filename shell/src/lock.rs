@@ -84,7 +84,7 @@ pub(crate) struct LockArgs {
     server: ServerArgs,
     #[command(flatten)]
     access: AccessArgs,
-    /// Give up after SECS; until then wait for the server too. By default wait for the lock for ever, and for no server
+    /// Give up after SECS, and wait as long for a server that is down [default: wait for the lock without end]
     #[arg(short, long, value_name = "SECS", value_parser = seconds, conflicts_with = "nonblock")]
     wait: Option<Duration>,
     /// Do not wait for the lock; for the server, a second at most

@@ -260,3 +260,55 @@ impl Duties {
         moments.into_iter().flatten().min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process::Command;
+
+    use smol::block_on;
+
+    use super::*;
+    use crate::client::{
+        BoundOptions, Client, ClientOptions, ComputeError, ComputeOptions, Error, ErrorKind,
+        LockOptions,
+    };
+
+    /// Set in a process of this test's own, which takes itself for a forked one (B3).
+    const FORKED: &str = "LATCHD_TEST_FORKED";
+
+    #[test]
+    fn every_call_of_a_forked_process_fails() {
+        if env::var_os(FORKED).is_none() {
+            let this = "client::background::tests::every_call_of_a_forked_process_fails";
+            let mut child = Command::new(env::current_exe().unwrap());
+            let child = child.args(["--exact", this]).env(FORKED, "").output();
+            let child = child.unwrap();
+            assert!(child.status.success(), "{child:?}");
+            return;
+        }
+        let client = Client::new("127.0.0.1:1", ClientOptions::new()).unwrap();
+        let second = Duration::from_secs(1);
+        let errors = || {
+            let unwrap = |error| match error {
+                ComputeError::Client(error) | ComputeError::Compute(error) => error,
+            };
+            let options = ComputeOptions::new();
+            let compute = async |_| Err::<Vec<u8>, Error>(ErrorKind::TimedOut.into());
+            let computed = client.get_or_compute("k", second, second, &options, compute);
+            [
+                block_on(client.get("k")).unwrap_err(),
+                block_on(client.lock("k", &BoundOptions::new())).unwrap_err(),
+                block_on(client.obtain("k", second, &LockOptions::new())).unwrap_err(),
+                unwrap(block_on(computed).unwrap_err()),
+            ]
+        };
+        for error in errors() {
+            assert!(error.is_unreachable(), "{error}");
+        }
+        PROCESS.store(u32::MAX, Ordering::Release);
+        for error in errors() {
+            assert!(matches!(error.kind(), ErrorKind::Forked), "{error}");
+        }
+    }
+}

@@ -203,8 +203,8 @@ fn idle_timeout() {
         assert_eq!(closed.line(), "", "it holds nothing, and is open");
     }
     assert_eq!(holder.ask("unlock k"), "OK");
-    assert_eq!(holder.line(), "", "it holds nothing any more, and is open");
     assert_eq!(waiter.ask("lock k"), "OK");
+    assert_eq!(holder.line(), "", "it holds nothing any more, and is open");
 }
 
 #[test]

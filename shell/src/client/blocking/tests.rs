@@ -24,6 +24,7 @@ const AS_ASYNC: &[&str] = &[
     "metadata",
     "number",
     "numbers",
+    "fence",
     "remaining",
     "watch",
 ];
