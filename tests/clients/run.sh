@@ -6,7 +6,7 @@
 #
 # --text leaves out the clients of the binary protocol. EXTRA_ARGS holds more arguments for the
 # program. What the clients need is installed below $LATCHD_CLIENTS_DIR (default: target/clients);
-# Debian must have openssl, libmemcached-tools, libmemcached-dev, python3-venv and npm.
+# Debian must have openssl, libmemcached-tools, libmemcached-dev, nutcracker, python3-venv and npm.
 #
 # Prints one line a fact and at the end `N passed, N failed`; exits 1 if a fact does not hold, and
 # 2 if it cannot begin.
@@ -52,9 +52,9 @@ if [ ! -e "$folder/python/ready" ]; then
         give_up "the Python clients cannot be installed"
     [ $binary = yes ] && touch "$folder/python/ready"
 fi
-if [ $binary = yes ] && [ ! -e "$folder/node/node_modules/memjs" ]; then
-    npm install --silent --no-audit --no-fund --prefix "$folder/node" memjs@1.3.2 >&2 ||
-        give_up "memjs cannot be installed"
+if [ $binary = yes ] && [ ! -e "$folder/node/node_modules/memcached" ]; then
+    npm install --silent --no-audit --no-fund --prefix "$folder/node" memjs@1.3.2 memcached@2.2.2 >&2 ||
+        give_up "the clients of node cannot be installed"
 fi
 
 pid=
@@ -127,8 +127,20 @@ if [ $binary = yes ]; then
 fi
 stop
 
-# Servers that do not let everybody in, if they are ours to start.
+# Servers with flags of their own, if they are ours to start.
 if [ -n "$server" ]; then
+    command -v nutcracker >/dev/null || give_up "nutcracker is missing (Debian: nutcracker)"
+    for words in locked not_stored; do
+        begin -o "locked_reply=$words"
+        if [ $binary = yes ]; then
+            facts "$words, Python" "$python" "$here/locked_words.py" "$host" "$port" "$words"
+            NODE_PATH=$folder/node/node_modules facts "$words, node" \
+                node "$here/locked_words.js" "$host" "$port" "$words"
+        fi
+        [ "$words" = locked ] &&
+            facts nutcracker "$python" "$here/nutcracker_errors.py" "$host" "$port" "$folder"
+        stop
+    done
     key=$folder/key.pem
     certificate=$folder/certificate.pem
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
