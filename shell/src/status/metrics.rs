@@ -143,7 +143,8 @@ const OF_MEMCACHED: &[(&str, &str, Kind, &str)] = &[
         "Stores for which there was no room.",
     ),
     (
-        "total_malloced",
+        // `total_malloced` of `stats slabs`.
+        "bytes",
         "malloced_bytes",
         Gauge,
         "Bytes that the store has allocated.",
