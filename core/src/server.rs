@@ -36,6 +36,7 @@ use crate::execute::Execute;
 use crate::limits::MemoryRefused;
 use crate::output::Output;
 use crate::reply::Reply;
+use crate::stats::Unstored;
 use crate::store::Store;
 use crate::time::{Instant, saturating_millis};
 use crate::wait::Notice;
@@ -60,6 +61,11 @@ pub trait StateMachine {
         command: Command<'_>,
         answer: &mut dyn FnMut(&Reply<'_>),
     );
+
+    /// A set was refused before there was a command ([`Core::note_unstored`]). By default nobody counts it.
+    fn note_unstored(&mut self, why: Unstored) {
+        let _ = why;
+    }
 
     /// It is `now`, and what time ends by itself has ended ([`Core::pass`]). Nothing, by default.
     fn pass(&mut self, now: Instant) {
@@ -90,6 +96,10 @@ pub trait StateMachine {
 impl<S: Store> StateMachine for Core<S> {
     fn handle(&mut self, now: Instant, event: Event) {
         Self::handle(self, now, event);
+    }
+
+    fn note_unstored(&mut self, why: Unstored) {
+        Self::note_unstored(self, why);
     }
 
     fn execute(
@@ -408,6 +418,10 @@ struct At<'a, M> {
 impl<M: StateMachine> Execute for At<'_, M> {
     fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
         self.machine.execute(self.now, self.conn, *command, answer);
+    }
+
+    fn note_unstored(&mut self, why: Unstored) {
+        self.machine.note_unstored(why);
     }
 
     fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
