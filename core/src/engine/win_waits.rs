@@ -60,6 +60,8 @@ impl WinWaiter {
             steps: self.steps,
             bump: self.bump,
             new_cas: self.new_cas,
+            // Only such a get waits.
+            recaches: true,
             ..Get::new(key)
         }
     }
