@@ -19,17 +19,15 @@
 //! - N8: a call is refused only if what may not go does not fit beside what it needs.
 //! - N9: when a store wants no crawl any more, nothing has expired in it but what is locked.
 //!
-//! Of a log it is said which item goes next, too (N10, [`Policy`]).
+//! Which item a log evicts next is no rule of these: `core/src/store/log/tests/course.rs` pins it, call by call.
 
 mod arithmetic;
 mod beside;
 mod call;
 mod hashes;
 mod keys;
-mod policy;
 
 pub use arithmetic::{Charge, SEGMENTS_IDLE_MAX};
 pub use beside::{Beside, Room, Seen};
 pub use call::{Call, Sizes};
-pub use hashes::{ByLength, Numbered, Placed, Same};
-pub use policy::{Choices, New, Policy, Setting, Sight, Told};
+pub use hashes::{ByLength, Same};

@@ -1,5 +1,5 @@
-//! The core beside what says without any of its code what it must do: engines beside the oracle, stores beside lists of
-//! what is in them and beside what their policy says. They need nothing but the harness, so that they are quick to build
+//! The core beside what says without any of its code what it must do: engines beside the oracle, and stores beside
+//! lists of what is in them. They need nothing but the harness, so that they are quick to build
 //! with another core.
 
 mod drawn;

@@ -3,7 +3,6 @@
 //! `LATCHD_STORE_SEQUENCES` says how many sequences of calls each store hears (8 if it is not set),
 //! and `LATCHD_SEED` where their random numbers start.
 
-mod policy;
 mod refusals;
 
 use arbitrary::Unstructured;
