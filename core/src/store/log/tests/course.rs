@@ -17,6 +17,7 @@ enum Call {
     Extend,
     Remove,
     Lock,
+    LockRow,
     Unlock,
     Touch,
     Crawl,
@@ -46,7 +47,7 @@ struct Run {
     often: &'static [(Call, usize)],
 }
 
-const RUNS: [Run; 10] = [
+const RUNS: [Run; 11] = [
     Run {
         name: "mixed",
         memory_bytes: 1 << 20,
@@ -203,7 +204,21 @@ const RUNS: [Run; 10] = [
         value_bytes: [100, 100, 100, 100],
         often: &[(Call::Whole, 1), (Call::Read, 800)],
     },
+    Run {
+        name: "rows",
+        memory_bytes: 128 << 10,
+        segment_bytes: 512,
+        evict: true,
+        calls: 40_000,
+        wave: 0,
+        keys: 4_000,
+        value_bytes: [20, 20, 20, 20],
+        often: &[(Call::LockRow, 10), (Call::Unlock, 100), (Call::Read, 200)],
+    },
 ];
+
+/// How many items are locked in a row: more than a segment of the smallest has.
+const ROW: usize = 12;
 
 /// How many lines a run has.
 const LINES: usize = 4;
@@ -350,7 +365,10 @@ impl<'a> Played<'a> {
 
     fn enter(&mut self, call: Call) {
         match call {
-            Call::Put => self.put(),
+            Call::Put => {
+                let number = self.draw_key();
+                self.put(number);
+            }
             Call::Read => self.read(),
             Call::Extend => self.extend(),
             Call::Remove => {
@@ -359,7 +377,18 @@ impl<'a> Played<'a> {
                     self.bench.remove(&name);
                 }
             }
-            Call::Lock => self.lock(),
+            Call::Lock => {
+                let number = self.draw_key();
+                self.lock(number);
+            }
+            Call::LockRow => {
+                // Stored one after the other, they stand in one segment, or two.
+                let first = self.draw_key();
+                for number in first..first + ROW {
+                    self.put(number);
+                    self.lock(number);
+                }
+            }
             Call::Unlock => {
                 if !self.locked.is_empty() {
                     let at = self.draw(self.locked.len());
@@ -411,8 +440,8 @@ impl<'a> Played<'a> {
         self.see(usize::from(is_done));
     }
 
-    fn put(&mut self) {
-        let (name, value) = (name(self.draw_key()), self.draw_value());
+    fn put(&mut self, number: usize) {
+        let (name, value) = (name(number), self.draw_value());
         let header = self.draw_header(&name);
         if let Err(vacancy) = self.bench.store.find(named(&name)) {
             let was_flushed = self.bench.store.was_flushed(named(&name), vacancy);
@@ -468,8 +497,7 @@ impl<'a> Played<'a> {
     }
 
     /// Up to a quarter of the memory.
-    fn lock(&mut self) {
-        let number = self.draw_key();
+    fn lock(&mut self, number: usize) {
         let name = name(number);
         let Ok((slot, header)) = self.bench.store.find_item(named(&name)) else {
             return;
