@@ -17,7 +17,7 @@ fn no_promise_is_broken() {
         total.add(&report);
     }
     for (what, count) in total.tally.counts() {
-        assert!(count > 100, "{what}: {count}");
+        assert!(count > 50, "{what}: {count}");
     }
     for (what, count) in total.buffers.counts() {
         assert!(count > 0, "{what}: never");
@@ -34,20 +34,14 @@ fn the_same_seed_is_the_same_run() {
 }
 
 /// Each fault, and a promise that it breaks by the rules of the simulation. It may break others
-/// first: an answer too many is soon taken for that to another request.
-const FOUND_AS: [(Fault, &str); 13] = [
-    (Fault::LosesClose, "B2"),
-    (Fault::GrantsTwice, "B1"),
-    (Fault::KeepsLocks, "B1"),
-    (Fault::ForgetsOwner, "B2"),
-    (Fault::LosesHeld, "B2"),
-    (Fault::LosesFlush, "B3"),
-    (Fault::StopsTime, "B4"),
-    (Fault::WinsTwice, "B6"),
-    (Fault::RepeatsCas, "B5"),
+/// first.
+const FOUND_AS: [(Fault, &str); 7] = [
+    (Fault::LosesClose, "the oracle's word"),
+    (Fault::GrantsTwice, "N1"),
+    (Fault::RepeatsCas, "N1"),
     (Fault::SwallowsAnswer, "N1"),
     (Fault::AnswersTwice, "N1"),
-    (Fault::LosesStore, "B3"),
+    (Fault::LosesStore, "the oracle's word"),
     (Fault::MishearsExptime, "N5"),
 ];
 

@@ -1,8 +1,6 @@
 //! Random numbers from a seed, and operations drawn from them.
 
-use arbitrary::{Arbitrary as _, Unstructured};
-
-use crate::alphabet::Op;
+use arbitrary::{Arbitrary, Unstructured};
 
 /// More bytes than any operation is drawn from.
 const OP_BYTES: usize = 48;
@@ -55,12 +53,12 @@ impl Random {
     }
 }
 
-/// Draws an operation.
+/// Draws an operation, or what else is made of as few bytes.
 ///
 /// # Panics
-/// If an operation took more bytes than there are.
-pub fn draw_op(random: &mut Random) -> Op {
+/// If it took more bytes than there are.
+pub fn draw<T: for<'a> Arbitrary<'a>>(random: &mut Random) -> T {
     let mut bytes = [0; OP_BYTES];
     random.fill(&mut bytes);
-    Op::arbitrary(&mut Unstructured::new(&bytes)).expect("there are bytes enough")
+    T::arbitrary(&mut Unstructured::new(&bytes)).expect("there are bytes enough")
 }

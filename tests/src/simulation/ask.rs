@@ -3,17 +3,16 @@
 //!
 //! What is asked is a [`SmallRequest`] of the alphabet that all layers draw from, such that its wire can
 //! say it exactly ([`nearest`](latchd_harness::wording::nearest)); or one of the few things that only a wire has, of which no core hears.
-//! It is a small plain value, so that a client can remember what it waits for, and the trace what
-//! happened, without allocating.
+//! It is a small plain value, so that a client can remember what it waits for without allocating.
 
-use std::ops::Range;
-
-use latchd_core::command::{Direction, Guard, LockAfter, Removal, SetMode, TtlSteps};
+use latchd_core::command::{Direction, LockAfter, SetMode, TtlSteps};
 use latchd_core::wire::binary::Opcode;
-use latchd_harness::alphabet::{SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};
+use latchd_harness::alphabet::{
+    GuardChoice, SmallAcquire, SmallArithmetic, SmallGet, SmallRequest, SmallSet, Told,
+};
 use latchd_harness::wording::{Protocol, Style};
 
-use super::workload::intent::{Text, Versions};
+use super::workload::intent::Text;
 
 /// Which word of its protocol a request begins with, whatever it is called there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,19 +29,18 @@ pub(super) enum What {
     Prepend,
     /// Binary only: replace-and-unlock.
     ReplaceAndUnlock,
+    /// In meta text every kind of removal.
     Delete,
-    /// Meta only: `md I`.
-    MarkStale,
-    /// Meta only: `md x`.
-    Clear,
-    /// Meta only: `md x I`.
-    ClearAndMarkStale,
     Increment,
     Decrement,
     Lock,
     /// Binary only.
     LockAndGet,
     Unlock,
+    /// Meta only: `ml`.
+    Acquire,
+    /// Meta only: `mu`.
+    Release,
     UnlockAll,
     Flush,
     Keys,
@@ -63,9 +61,6 @@ pub(super) enum What {
     Nonsense,
 }
 
-/// The most keys in one `get`.
-pub(super) const KEYS_MAX: usize = 6;
-
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
@@ -73,89 +68,69 @@ pub(super) struct Ask {
     pub(super) protocol: Protocol,
     /// What the core is to be asked, in the words of the alphabet; `None` for what only a wire has.
     pub(super) request: Option<SmallRequest>,
-    /// Of `keys`, those that are asked for; one but for a classic get.
-    pub(super) key_count: u8,
-    /// Numbers of keys.
-    pub(super) keys: [u8; KEYS_MAX],
+    /// How many keys it asks for; one but for a classic get.
+    pub(super) key_count: usize,
+    /// The number of the first key; the others are the next ones, and behind the last `among` keys the first again.
+    pub(super) first: usize,
+    pub(super) among: usize,
     /// What its value stands for.
     pub(super) text: Text,
     /// Its value is over the limit.
     pub(super) is_too_large: bool,
-    /// What its versions stand for.
-    pub(super) versions: Versions,
+    /// What its versions and fences stand for.
+    pub(super) told: Told,
     /// How it is written, and what its answer is to show.
     pub(super) style: Style,
     /// Its opcode, if it is a packet.
     pub(super) opcode: Option<Opcode>,
     /// Its number on its connection; what `O` and the opaque of a packet say.
     pub(super) number: u32,
-    /// Where in the bytes of its connection it begins and ends.
-    pub(super) start: u64,
+    /// Where in the bytes of its connection it ends.
     pub(super) end: u64,
-    /// How many commands of it the core has executed.
-    pub(super) executed: u8,
-    /// It has been answered (or passed over in silence), though its bytes are not all done with.
-    pub(super) answered: bool,
-    /// Of a classic get: how many keys are answered. Of a listing: whether a page is.
-    pub(super) keys_answered: u8,
 }
 
 impl Ask {
     /// A request with nothing but what it asks.
-    pub(super) fn new(what: What, protocol: Protocol) -> Self {
+    pub(super) fn new(what: What, protocol: Protocol, number: u32) -> Self {
         Self {
             what,
             protocol,
             request: None,
             key_count: 1,
-            keys: [0; KEYS_MAX],
+            first: 0,
+            among: usize::MAX,
             text: Text::Digits {
                 number: 0,
                 blanks: 0,
             },
             is_too_large: false,
-            versions: Versions::NONE,
+            told: Told::NOTHING,
             style: Style::default(),
             opcode: None,
-            number: 0,
-            start: 0,
+            number,
             end: 0,
-            executed: 0,
-            answered: false,
-            keys_answered: 0,
         }
     }
 
-    pub(super) const fn key(&self) -> usize {
-        self.keys[0] as usize
+    /// The number of the key at `place`.
+    pub(super) const fn key(&self, place: usize) -> usize {
+        (self.first + place) % self.among
     }
 
-    /// It carries a value.
-    pub(super) const fn stores(&self) -> bool {
+    /// Whether it may wait.
+    pub(super) const fn may_wait(&self) -> bool {
         matches!(
-            self.what,
-            What::Set
-                | What::Add
-                | What::Replace
-                | What::Append
-                | What::Prepend
-                | What::ReplaceAndUnlock
-                | What::BadBody
+            self.request,
+            Some(
+                SmallRequest::Acquire(SmallAcquire {
+                    wait_ms: Some(_),
+                    ..
+                }) | SmallRequest::Get(SmallGet {
+                    wait_ms: Some(_),
+                    ..
+                })
+            )
         )
-    }
-
-    /// It reads an item, and shows what it is asked to show.
-    pub(super) const fn reads(&self) -> bool {
-        matches!(self.what, What::Get | What::LockAndGet)
-    }
-
-    pub(super) const fn counts(&self) -> bool {
-        matches!(self.what, What::Increment | What::Decrement)
-    }
-
-    /// `noreply`: nothing is ever sent.
-    pub(super) fn is_unanswered(&self) -> bool {
-        self.style.quiet && self.protocol == Protocol::Classic
     }
 
     /// The client means the connection to end.
@@ -164,112 +139,27 @@ impl Ask {
     }
 
     /// Whether the core hears of it. A value over the limit takes the old one out if it comes with
-    /// a plain set, or in meta text, which has one verb for all; others are refused unread.
+    /// a plain set, or in meta text, which has one verb for all, in the client's own right; others are refused unread.
     pub(super) fn reaches_core(&self) -> bool {
-        self.request.is_some()
-            && (!self.is_too_large
-                || match self.protocol {
-                    Protocol::Classic => self.what == What::Set && !self.is_guarded(),
-                    Protocol::Meta => true,
-                    Protocol::Binary => self.what == What::Set,
-                })
-    }
-
-    /// It says which version the item must have.
-    pub(super) fn is_guarded(&self) -> bool {
-        self.guard() != Guard::None
-    }
-
-    /// Which version the item must have.
-    pub(super) fn guard(&self) -> Guard {
-        match self.request {
-            Some(
-                SmallRequest::Set(SmallSet { guard, .. })
-                | SmallRequest::Delete(SmallDelete { guard, .. })
-                | SmallRequest::Arithmetic(SmallArithmetic { guard, .. }),
-            ) => self.versions.guard(guard),
-            _ => Guard::None,
+        match (&self.request, self.protocol) {
+            (None, _) => false,
+            (Some(SmallRequest::Set(set)), protocol) if self.is_too_large => match protocol {
+                Protocol::Classic => self.what == What::Set && set.guard == GuardChoice::None,
+                Protocol::Meta => set.fence.is_none() && set.lock == LockAfter::Keep,
+                Protocol::Binary => self.what == What::Set,
+            },
+            (Some(_), _) => true,
         }
-    }
-
-    /// The version that the client has, in a `mg`.
-    pub(super) fn known_cas(&self) -> Option<u64> {
-        match self.request {
-            Some(SmallRequest::Get(SmallGet { known_cas, .. })) => {
-                known_cas.map(|cas| self.versions.number(cas))
-            }
-            _ => None,
-        }
-    }
-
-    /// The version that the item is to get.
-    pub(super) fn new_cas(&self) -> Option<u64> {
-        let new_cas = match self.request {
-            Some(
-                SmallRequest::Get(SmallGet { new_cas, .. })
-                | SmallRequest::Set(SmallSet { new_cas, .. })
-                | SmallRequest::Delete(SmallDelete { new_cas, .. })
-                | SmallRequest::Arithmetic(SmallArithmetic { new_cas, .. }),
-            ) => new_cas,
-            _ => None,
-        };
-        new_cas.map(|cas| self.versions.number(cas))
     }
 
     /// Touch, vivify and recache.
-    pub(super) fn steps(&self) -> TtlSteps {
+    pub(super) const fn steps(&self) -> TtlSteps {
         match self.request {
             Some(
                 SmallRequest::Get(SmallGet { steps, .. })
                 | SmallRequest::Arithmetic(SmallArithmetic { steps, .. }),
             ) => steps,
             _ => TtlSteps::NONE,
-        }
-    }
-
-    /// The key whose name is the beginning of those to be listed, of so many keys.
-    pub(super) fn prefix(&self, keys: usize) -> Option<usize> {
-        match self.request {
-            Some(SmallRequest::Keys { prefix }) => prefix.map(|key| key.among(keys)),
-            _ => None,
-        }
-    }
-
-    /// Of `keys` keys, those on whose locks a client that sends it may not count any more. A value
-    /// over the limit takes the item away, and its lock with it.
-    pub(super) fn relinquishes(&self, keys: usize) -> Range<usize> {
-        let own = self.key()..self.key() + 1;
-        match self.what {
-            What::UnlockAll | What::Quit | What::Nonsense => 0..keys,
-            What::Unlock | What::ReplaceAndUnlock | What::Delete => own,
-            What::Set | What::Add | What::Replace | What::Append | What::Prepend
-                if self.is_too_large =>
-            {
-                own
-            }
-            What::Set
-            | What::Add
-            | What::Replace
-            | What::Append
-            | What::Prepend
-            | What::Get
-            | What::Touch
-            | What::MarkStale
-            | What::Clear
-            | What::ClearAndMarkStale
-            | What::Increment
-            | What::Decrement
-            | What::Lock
-            | What::LockAndGet
-            | What::Flush
-            | What::Keys
-            | What::Stats
-            | What::StatsReset
-            | What::Debug
-            | What::Version
-            | What::Noop
-            | What::Unknown
-            | What::BadBody => 0..0,
         }
     }
 }
@@ -296,7 +186,7 @@ impl What {
             SmallRequest::Set(SmallSet {
                 lock: LockAfter::Release,
                 ..
-            }) => Self::ReplaceAndUnlock,
+            }) if protocol == Protocol::Binary => Self::ReplaceAndUnlock,
             SmallRequest::Set(SmallSet { mode, .. }) => match mode {
                 SetMode::Set if as_replace => Self::Replace,
                 SetMode::Set => Self::Set,
@@ -306,19 +196,13 @@ impl What {
                 SetMode::Prepend { .. } => Self::Prepend,
             },
             SmallRequest::SetTooLarge { .. } => Self::Set,
-            SmallRequest::Delete(SmallDelete { removal, .. }) => match removal {
-                Removal::Remove => Self::Delete,
-                Removal::MarkStale { .. } => Self::MarkStale,
-                Removal::Clear { .. } => Self::Clear,
-                Removal::ClearAndMarkStale { .. } => Self::ClearAndMarkStale,
-            },
+            SmallRequest::Delete(_) => Self::Delete,
             SmallRequest::Arithmetic(SmallArithmetic { direction, .. }) => match direction {
                 Direction::Increment => Self::Increment,
                 Direction::Decrement => Self::Decrement,
             },
-            SmallRequest::Acquire(_) | SmallRequest::Release { .. } => {
-                unreachable!("locks are spoken of in the old words")
-            }
+            SmallRequest::Acquire(_) => Self::Acquire,
+            SmallRequest::Release { .. } => Self::Release,
             SmallRequest::Lock { .. } => Self::Lock,
             SmallRequest::Unlock { .. } => Self::Unlock,
             SmallRequest::UnlockAll => Self::UnlockAll,

@@ -20,16 +20,17 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use latchd_core::command::{Command, GlobalCommand, ScanCursor};
+use latchd_core::engine::Core;
 use latchd_core::key::Key;
 use latchd_core::reply::{Refusal, Reply};
+use latchd_core::store::Store;
 use latchd_core::wait::Notice;
 use latchd_core::{ConnId, Instant, Limits};
 use latchd_harness::alphabet::{Input, UNIX_S_AT_START};
 use latchd_harness::lockstep::{Sizes, is_same, steps};
 use latchd_harness::oracle::{Oracle, OwnedReply};
-use latchd_harness::strict::StrictCore;
 
-use super::auditor::Breach;
+use super::Breach;
 use super::follow::{Follow, compare_sizes};
 
 /// An oracle, and what was seen of the core beside it.
@@ -38,6 +39,8 @@ pub(super) struct Beside {
     oracle: Oracle,
     /// There is not room for all.
     is_scarce: bool,
+    /// What has gone is looked for; among many items that takes too long.
+    follows: bool,
     evicts: bool,
     /// How many inputs there were.
     inputs: u64,
@@ -101,10 +104,11 @@ pub(super) struct Judged {
 }
 
 impl Beside {
-    pub(super) fn new(limits: Limits, is_scarce: bool) -> Self {
+    pub(super) fn new(limits: Limits, is_scarce: bool, follows: bool) -> Self {
         Self {
             oracle: Oracle::new(limits, UNIX_S_AT_START),
             is_scarce,
+            follows,
             evicts: is_scarce && limits.evict,
             inputs: 0,
             listing: None,
@@ -116,6 +120,11 @@ impl Beside {
     /// Whether there is not room for all.
     pub(super) const fn is_scarce(&self) -> bool {
         self.is_scarce
+    }
+
+    /// Whether it looks for what has gone.
+    pub(super) const fn follows(&self) -> bool {
+        self.follows
     }
 
     pub(super) const fn judged(&self) -> Judged {
@@ -132,9 +141,9 @@ impl Beside {
     ///
     /// # Errors
     /// Where the two part.
-    pub(super) fn compare(
+    pub(super) fn compare<S: Store>(
         &mut self,
-        core: &StrictCore,
+        core: &Core<S>,
         now_ms: u64,
         input: &Input<'_>,
         answer: Option<&Answer>,
@@ -153,6 +162,9 @@ impl Beside {
                     "{command:?}: the oracle expected {expected:?}, the core answered {reply:?}"
                 ));
             }
+        }
+        if !self.follows {
+            return Ok(());
         }
         let Self { oracle, .. } = self;
         let followed = self.follow.compare(core, oracle, input, self.evicts);
@@ -215,7 +227,10 @@ impl Beside {
     ///
     /// # Errors
     /// Where the two part.
-    pub(super) fn take_notices(&mut self, core: &mut StrictCore) -> Result<Vec<Notice>, Breach> {
+    pub(super) fn take_notices<S: Store>(
+        &mut self,
+        core: &mut Core<S>,
+    ) -> Result<Vec<Notice>, Breach> {
         let told: Vec<Notice> = iter::from_fn(|| core.next_notice()).collect();
         let by_conn = |mut notices: Vec<Notice>| {
             notices.sort_by_key(|notice| notice.conn);
@@ -240,9 +255,9 @@ impl Beside {
     ///
     /// # Errors
     /// The first that is not the same.
-    pub(super) fn compare_items<'a>(
+    pub(super) fn compare_items<'a, S: Store>(
         &self,
-        core: &StrictCore,
+        core: &Core<S>,
         keys: impl Iterator<Item = Key<'a>>,
     ) -> Result<(), Breach> {
         for key in keys {

@@ -7,8 +7,8 @@
 //! store, locks that are waited for with requests behind them. Bytes are cut anywhere on both ways; a socket takes
 //! everything, a piece, or nothing for a long time; turns end soon or late; clients read nothing and then everything.
 //!
-//! - E1: what a client reads is, byte for byte, what its requests were answered, in their order; nothing is lost,
-//!   doubled or answered before it was executed. What is executed is what was said.
+//! N1, N5 and the oracle's word hold as in the other seeds; besides:
+//!
 //! - E2: what is kept of output is at most the server's bound and one reply; of input, one request and what one
 //!   read brings.
 //! - E3: a client for whom output is kept is not read.
@@ -16,57 +16,28 @@
 //!   told that, it goes on.
 //! - E5: once everybody reads, everything that was asked is answered; when all have gone, nobody holds or waits.
 //! - E6: when the last request of a client has been executed its locks are free, whether or not it has read.
-//! - E7: what the core replies, whom it tells that a wait is over and when it is to be asked again is what an oracle says.
 
-mod ask;
 mod draw;
 mod end;
-mod machine;
 mod met;
 mod world;
 
-use latchd_harness::random::Random;
-
 pub(super) use world::World;
-
-/// Whether a seed is of this kind: every eighth.
-pub(super) const fn is_at_the_edge(seed: u64) -> bool {
-    seed % 8 == 2
-}
 
 /// Items of few bytes, which are asked for by the thousand.
 const SMALL_KEYS: usize = 48;
 
-/// All items; those behind the small ones are large.
-const KEYS: usize = 64;
+/// All items; those behind the small ones are large. The keys behind them are locks.
+pub(super) const ITEMS: usize = 64;
 
 /// The item with the largest value.
-const LARGEST_KEY: usize = KEYS - 1;
+const LARGEST_KEY: usize = ITEMS - 1;
 
 /// The largest value, in bytes: more than one turn sends, and more than one read brings.
-const VALUE_BYTES_MAX: usize = 300 << 10;
+pub(super) const VALUE_BYTES_MAX: usize = 300 << 10;
 
 /// Room for all of them, however often they are replaced.
-const MEMORY_BYTES_MAX: usize = 256 << 20;
+pub(super) const MEMORY_BYTES_MAX: usize = 256 << 20;
 
 /// The most locks that are asked for in a seed.
-const LOCKS_MAX: usize = 6;
-
-/// What a seed decides before anything happens.
-#[derive(Clone, Copy, Debug)]
-struct Setting {
-    clients: usize,
-    locks: usize,
-}
-
-impl Setting {
-    fn draw(random: &mut Random) -> Self {
-        let mut pick = |from: u64, to: u64| {
-            usize::try_from(from + random.below(to - from + 1)).expect("a small number")
-        };
-        Self {
-            clients: pick(2, 12),
-            locks: pick(1, LOCKS_MAX as u64),
-        }
-    }
-}
+pub(super) const LOCKS_MAX: u64 = 6;

@@ -22,8 +22,8 @@ pub(super) fn encode(ask: &mut Ask, names: &Names, value: &mut Vec<u8>, out: &mu
     };
     match ask.protocol {
         Protocol::Classic => {
-            let more = ask.keys[1..usize::from(ask.key_count)].iter();
-            let more: Vec<Key<'_>> = more.map(|key| names.key(usize::from(*key))).collect();
+            let more = 1..ask.key_count;
+            let more: Vec<Key<'_>> = more.map(|place| names.key(ask.key(place))).collect();
             classic(&command, &more, &ask.style, out);
         }
         Protocol::Meta => match &command {
@@ -47,7 +47,7 @@ fn line_of_a_wire_only(ask: &Ask, names: &Names, value: &mut Vec<u8>, out: &mut 
         What::BadBody => {
             value.clear();
             ask.text.write(value);
-            let key = names.plain(ask.key());
+            let key = names.plain(ask.key(0));
             let length = value.len().to_string();
             let line = [b"set ", key, b" 0 0 ", length.as_bytes(), b"\r\n"];
             return out.extend(line.into_iter().chain([&value[..], b"??"]).flatten());

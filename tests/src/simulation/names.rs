@@ -1,48 +1,39 @@
-//! The names of the keys, as text and packets write them and as `b` does.
+//! The names of the keys.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use latchd_core::key::Key;
+
+/// What stands before the number of every key of a great seed: longer than a table would copy by mistake.
+const PREFIX_BYTES: usize = 200;
 
 /// The names of the keys.
 #[derive(Clone, Debug)]
-pub(super) struct Names {
-    plain: Vec<Vec<u8>>,
-    base64: Vec<Vec<u8>>,
-}
+pub(super) struct Names(Vec<Vec<u8>>);
 
 impl Names {
-    /// Every eighth is a long one.
-    pub(super) fn new(count: usize) -> Self {
-        let plain: Vec<Vec<u8>> = (0..count)
-            .map(|number| {
+    /// Every eighth is a long one; in a great seed all are, and differ at their ends only.
+    pub(super) fn new(count: usize, is_great: bool) -> Self {
+        let name = |number: usize| {
+            if is_great {
+                // As long as a key may be, and a little shorter.
+                let width = 50 - number % 8;
+                format!("{:k>PREFIX_BYTES$}{number:0width$}", "")
+            } else {
                 let length = if number % 8 == 7 { 60 } else { 0 };
-                format!("key{number}{:->length$}", "").into_bytes()
-            })
-            .collect();
-        let base64 = plain.iter().map(|name| STANDARD.encode(name).into_bytes());
-        let base64 = base64.collect();
-        Self { plain, base64 }
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.plain.len()
+                format!("key{number}{:->length$}", "")
+            }
+        };
+        Self((0..count).map(|number| name(number).into_bytes()).collect())
     }
 
     pub(super) fn plain(&self, key: usize) -> &[u8] {
-        &self.plain[key]
+        &self.0[key]
     }
 
     pub(super) fn key(&self, key: usize) -> Key<'_> {
         Key::new(self.plain(key)).expect("names are keys")
     }
 
-    pub(super) fn base64(&self, key: usize) -> &[u8] {
-        &self.base64[key]
-    }
-
-    /// The number of a key.
-    pub(super) fn number(&self, name: &[u8]) -> Option<usize> {
-        self.plain.iter().position(|known| known == name)
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key<'_>> {
+        (0..self.0.len()).map(|key| self.key(key))
     }
 }

@@ -1,27 +1,32 @@
-//! What the server is before: the core, the oracle beside it where there is one, and the faults
-//! that can be planted there.
+//! What the server is before: the core, the oracle beside it, and the faults that can be planted there.
 //!
-//! It knows what the client has written that asks: what its connection has understood must be just
-//! that (N5).
+//! It knows what each client has written and is not answered. What a connection has understood must be just that (N5),
+//! and what it sends must be what the core replied, as the wire has it (N1).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::rc::Rc;
 
-use latchd_core::command::{Command, Delete, GlobalCommand, ItemCommand, ScanCursor, SetMode};
-use latchd_core::engine::{Config, Event};
+use latchd_core::command::{Command, GlobalCommand, ItemCommand, ScanCursor};
+use latchd_core::connection::Progress;
+use latchd_core::engine::{Config, Core, Event};
 use latchd_core::item::Cas;
-use latchd_core::reply::{Refusal, Reply, Stored, Win};
+use latchd_core::reply::{Refusal, Reply, Stored};
 use latchd_core::server::StateMachine;
+use latchd_core::store::{LogStore, Store as _};
 use latchd_core::time::Exptime;
-use latchd_core::{ConnId, Instant, Limits};
-use latchd_harness::alphabet::{Input, Pairs, UNIX_S_AT_START};
-use latchd_harness::strict::{self, StrictCore};
+use latchd_core::wait::{Notice, Outcome};
+use latchd_core::{ConnId, Instant};
+use latchd_harness::alphabet::{Input, Pairs, Told, UNIX_S_AT_START, pressure_keys};
+use latchd_harness::strict::Strict;
 
+use super::Breach;
 use super::ask::{Ask, What};
-use super::auditor::Breach;
 use super::beside::{Answer, Beside};
 use super::names::Names;
-use super::workload::intent::{Intent, intended};
+use super::setting::{Coarse, Kind, Setting};
+use super::tally::Tally;
+use super::workload::intent::{intended, written};
 
 /// How many commands are executed for one on which an occasional fault falls.
 const FAULT_EVERY: u64 = 97;
@@ -33,18 +38,6 @@ pub enum Fault {
     LosesClose,
     /// A lock that is held is given to a second client, too.
     GrantsTwice,
-    /// `unlock_all` is answered and not done.
-    KeepsLocks,
-    /// A change is let through whoever holds the key.
-    ForgetsOwner,
-    /// Now and then a held item is gone.
-    LosesHeld,
-    /// `flush_all` is answered and not done.
-    LosesFlush,
-    /// Time does not pass for the core.
-    StopsTime,
-    /// Who is to wait for the winner is told to have won.
-    WinsTwice,
     /// Now and then an item shows a version that is past.
     RepeatsCas,
     /// Now and then a request is not answered.
@@ -59,15 +52,9 @@ pub enum Fault {
 
 impl Fault {
     /// All that can be planted before the core.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 7] = [
         Self::LosesClose,
         Self::GrantsTwice,
-        Self::KeepsLocks,
-        Self::ForgetsOwner,
-        Self::LosesHeld,
-        Self::LosesFlush,
-        Self::StopsTime,
-        Self::WinsTwice,
         Self::RepeatsCas,
         Self::SwallowsAnswer,
         Self::AnswersTwice,
@@ -84,82 +71,411 @@ impl Fault {
     }
 }
 
+/// How far the request has come that was executed last.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Waiting {
+    /// It does not wait.
+    #[default]
+    No,
+    /// It waits.
+    Yes,
+    /// Its wait is over, and it was not executed since.
+    Over,
+}
+
+/// What is known of one connection.
+#[derive(Debug, Default)]
+struct Line {
+    /// Said, and not answered in full, in order.
+    said: VecDeque<Ask>,
+    /// How many commands of the first have been executed.
+    done: usize,
+    waiting: Waiting,
+    /// What its client is to read; what stands before `read` it has read.
+    answers: Vec<u8>,
+    read: usize,
+    /// How many commands of it were executed.
+    executed: u64,
+    /// The core was told of its end.
+    has_ended: bool,
+    /// The key of the last lock that it was granted.
+    granted: Option<usize>,
+}
+
+/// What has been read stands before the answers until there are so many bytes of it.
+const READ_BYTES_MAX: usize = 1 << 16;
+
+impl Line {
+    /// What its client is to read next.
+    fn due(&self) -> &[u8] {
+        &self.answers[self.read..]
+    }
+
+    /// Answers the first request if no core hears of it; `None` if one does, or there is none.
+    fn answer_local(&mut self) -> Option<Ask> {
+        let first = self.said.front().filter(|ask| !ask.reaches_core())?;
+        first.answer_local(&mut self.answers);
+        self.said.pop_front()
+    }
+}
+
 /// A core that is watched: asked for nothing but what clients have said.
 #[derive(Debug)]
-pub(super) struct WatchedCore {
-    pub(super) core: StrictCore,
-    /// Who says what it should answer.
-    pub(super) beside: Option<Beside>,
+pub(super) struct Machine {
+    pub(super) core: Core<Strict<LogStore<Coarse>>>,
+    /// Says what the core should answer.
+    pub(super) beside: Beside,
     fault: Option<Fault>,
+    notices: VecDeque<Notice>,
     /// Commands that were executed.
     pub(super) executed: u64,
-    /// Which kinds of command got which kinds of reply; `None` while one is executed.
-    pub(super) pairs: Option<Box<Pairs>>,
+    pub(super) heard: Heard,
+}
+
+/// What the clients have said, and what they were answered.
+#[derive(Debug)]
+pub(super) struct Heard {
+    /// Requests may wait.
+    waits: bool,
+    lines: BTreeMap<ConnId, Line>,
+    /// By key, what the clients were told.
+    told: Vec<Told>,
+    pub(super) tally: Tally,
+    /// Which kinds of command got which kinds of reply.
+    pub(super) pairs: Box<Pairs>,
     /// What was found wrong first: N5, or where the core and the oracle parted.
     pub(super) breach: Option<Breach>,
-    /// What the client whose bytes are looked at has written and is not answered, in order.
-    pub(super) asks: VecDeque<Ask>,
-    /// The one of them whose command came last.
-    pub(super) at: usize,
     names: Rc<Names>,
     /// Room for a value.
     value: Vec<u8>,
 }
 
-impl WatchedCore {
-    pub(super) fn new(
-        limits: Limits,
-        beside: Option<Beside>,
-        fault: Option<Fault>,
-        names: Rc<Names>,
-    ) -> Self {
+impl Machine {
+    pub(super) fn new(setting: &Setting, fault: Option<Fault>, names: Rc<Names>) -> Self {
+        let Setting { kind, limits, .. } = *setting;
+        let store = LogStore::with_hasher(&limits, setting.hasher);
+        let config = Config::new(limits, UNIX_S_AT_START);
         Self {
-            core: strict::in_log(Config::new(limits, UNIX_S_AT_START)),
-            beside,
+            core: Core::with_store(config, Strict::new(store)),
+            beside: Beside::new(limits, !setting.is_ample, kind != Kind::Great),
             fault,
+            notices: VecDeque::new(),
             executed: 0,
-            pairs: Some(Box::default()),
-            breach: None,
-            asks: VecDeque::new(),
-            at: 0,
-            names,
-            value: Vec::new(),
+            heard: Heard {
+                waits: kind.waits(),
+                lines: BTreeMap::new(),
+                told: vec![Told::NOTHING; setting.keys],
+                tally: Tally::default(),
+                pairs: Box::default(),
+                breach: None,
+                names,
+                value: Vec::new(),
+            },
         }
+    }
+
+    /// Whether a connection holds the lock of a key.
+    pub(super) fn holds(&self, conn: ConnId, key: usize) -> bool {
+        self.core.locks().owner(self.heard.names.key(key)) == Some(conn)
+    }
+
+    /// N4: looks at everything that the core has; in a great seed that is too much.
+    pub(super) fn look_inside(&mut self) -> Result<(), Breach> {
+        // Of what came from no client.
+        self.heard.breach.take().map_or(Ok(()), Err)?;
+        let Self { core, beside, .. } = self;
+        core.check();
+        let (bytes, bytes_max) = (core.store().usage().bytes, core.limits().memory_bytes_max);
+        if bytes > bytes_max {
+            let what = format!("{bytes} bytes of items are kept");
+            return Err(Breach { rule: "N4", what });
+        }
+        if beside.follows() {
+            beside.compare_items(core, self.heard.names.keys())?;
+            beside.compare_items(core, pressure_keys())?;
+        }
+        Ok(())
     }
 
     /// Something whose reply, if it has one, no client waits for.
     pub(super) fn enter(&mut self, now_ms: u64, input: Input<'_>) {
-        if let (Some(Fault::LosesClose), Input::Event(Event::Closed(_))) = (self.fault, input) {
-            return;
+        let is_lost = self.fault == Some(Fault::LosesClose)
+            && matches!(input, Input::Event(Event::Closed(_)));
+        let mut answer = None;
+        if !is_lost {
+            let reply = input.enter(&mut self.core, Instant::from_millis(now_ms));
+            answer = input
+                .command()
+                .zip(reply)
+                .map(|(command, reply)| Answer::of(command, &reply));
         }
-        let now = self.instant(now_ms);
-        let reply = input.enter(&mut self.core, now);
-        let answer = input
-            .command()
-            .zip(reply)
-            .map(|(command, reply)| Answer::of(command, &reply));
         self.compare(now_ms, &input, answer.as_ref());
     }
 
-    /// The time that the core is told.
-    const fn instant(&self, now_ms: u64) -> Instant {
-        match self.fault {
-            Some(Fault::StopsTime) => Instant::from_millis(0),
-            _ => Instant::from_millis(now_ms),
-        }
-    }
-
+    /// Holds the core against the oracle, and takes from it who is to be told that a wait is over.
     fn compare(&mut self, now_ms: u64, input: &Input<'_>, answer: Option<&Answer>) {
-        let Some(beside) = &mut self.beside else {
-            return;
-        };
-        let compared = beside.compare(&self.core, now_ms, input, answer);
-        self.breach = self.breach.take().or(compared.err());
+        let Self { core, beside, .. } = self;
+        let compared = beside.compare(core, now_ms, input, answer);
+        match compared.and_then(|()| beside.take_notices(core)) {
+            Ok(told) => self.notices.extend(told),
+            Err(breach) => self.heard.note(breach),
+        }
     }
 }
 
-impl StateMachine for WatchedCore {
+impl Heard {
+    /// A client has written a request.
+    pub(super) fn say(&mut self, conn: ConnId, ask: Ask) {
+        self.lines.entry(conn).or_default().said.push_back(ask);
+    }
+
+    /// How many requests have no answer yet.
+    pub(super) fn owed(&self, conn: ConnId) -> usize {
+        self.lines.get(&conn).map_or(0, |line| line.said.len())
+    }
+
+    /// Whether its request waits.
+    pub(super) fn waits(&self, conn: ConnId) -> bool {
+        let line = self.lines.get(&conn);
+        line.is_some_and(|line| line.waiting == Waiting::Yes)
+    }
+
+    /// How many commands of a connection were executed, and whether the core was told of its end.
+    pub(super) fn executed_for(&self, conn: ConnId) -> (u64, bool) {
+        let line = self.lines.get(&conn);
+        line.map_or((0, false), |line| (line.executed, line.has_ended))
+    }
+
+    /// Whether anything that it has said and was not answered may wait.
+    pub(super) fn may_wait(&self, conn: ConnId) -> bool {
+        let line = self.lines.get(&conn);
+        line.is_some_and(|line| line.said.iter().any(Ask::may_wait))
+    }
+
+    /// What a client was not told that has read all there was; `None` if nothing.
+    pub(super) fn unanswered(&self, conn: ConnId) -> Option<String> {
+        let line = self.lines.get(&conn)?;
+        let unread = line.due().len();
+        let first = line.said.front().filter(|ask| ask.what != What::Quit);
+        (unread > 0 || first.is_some()).then(|| {
+            let done = line.done;
+            format!("{conn} was not told {unread} bytes, and of {first:?} has {done}")
+        })
+    }
+
+    /// A connection has ended, and what was sent is seen.
+    pub(super) fn forget(&mut self, conn: ConnId) {
+        self.lines.remove(&conn);
+    }
+
+    /// What the clients were told about a key.
+    pub(super) fn told(&self, key: usize) -> Told {
+        self.told[key]
+    }
+
+    /// The key of the last lock that a connection was granted.
+    pub(super) fn last_granted(&self, conn: ConnId) -> Option<usize> {
+        self.lines.get(&conn)?.granted
+    }
+
+    fn note(&mut self, breach: Breach) {
+        self.breach.get_or_insert(breach);
+    }
+
+    /// A client reads this (N1): what the core replied, and what no core hears of.
+    ///
+    /// # Errors
+    /// It is not that.
+    pub(super) fn read(&mut self, conn: ConnId, bytes: &[u8]) -> Result<(), Breach> {
+        let line = self.lines.entry(conn).or_default();
+        while line.due().len() < bytes.len() && line.answer_local().is_some() {}
+        if line.due().starts_with(bytes) {
+            line.read += bytes.len();
+            if line.read == line.answers.len() || line.read > READ_BYTES_MAX {
+                line.answers.drain(..line.read);
+                line.read = 0;
+            }
+            return Ok(());
+        }
+        let (bytes, due, first) = (shown(bytes), shown(line.due()), line.said.front());
+        let what =
+            format!("{conn} reads {bytes}, and is to read {due}; it has said {first:?} next");
+        Err(Breach { rule: "N1", what })
+    }
+
+    /// The server has sent `sent`, all that there is, and is as far as `progress` says. Of what the client has written, so
+    /// many bytes have arrived (N1).
+    ///
+    /// # Errors
+    /// It is not what the core replied, or not all of that.
+    pub(super) fn send(
+        &mut self,
+        conn: ConnId,
+        sent: &[u8],
+        progress: Progress,
+        arrived: u64,
+    ) -> Result<(), Breach> {
+        let line = self.lines.entry(conn).or_default();
+        let closes = progress == Progress::Close;
+        let is_done =
+            |ask: &Ask| matches!(progress, Progress::NeedsInput { .. }) && ask.end <= arrived;
+        let mut ends = false;
+        // What no core hears of is answered when it is come to: that is seen by what is sent, or when all is done.
+        while !ends
+            && let Some(first) = line.said.front().copied()
+            && (line.due().len() < sent.len() || closes || is_done(&first))
+            && line.answer_local().is_some()
+        {
+            ends = first.ends_connection();
+        }
+        self.read(conn, sent)?;
+        let line = self.lines.entry(conn).or_default();
+        let what = if !line.due().is_empty() && progress != Progress::OutputFull {
+            format!("{conn} is not sent {}", shown(line.due()))
+        } else if closes != ends {
+            format!("{conn} is closed: {closes}, and has asked for that: {ends}")
+        } else if let Some(first) = line.said.front().filter(|first| is_done(first)) {
+            format!("no answer, or half of one, to {first}")
+        } else {
+            return Ok(());
+        };
+        Err(Breach { rule: "N1", what })
+    }
+
+    /// N5: which request of the connection `command` is, and for which of its keys; `None` if it has said another.
+    fn recognise(&mut self, conn: ConnId, command: &Command<'_>) -> Option<Said> {
+        let line = self.lines.entry(conn).or_default();
+        line.executed += 1;
+        while line.answer_local().is_some() {}
+        let waiting = mem::take(&mut line.waiting);
+        let first = line.said.front().copied();
+        let found = first.and_then(|ask| {
+            let place = if ask.what == What::Keys { 0 } else { line.done };
+            let meant = written(&ask, place, &self.names, &mut self.value)?;
+            let meant = intended(&ask, meant);
+            let has_waited = waiting == Waiting::Over;
+            let meant = if has_waited || !self.waits {
+                meant.without_wait()
+            } else {
+                meant
+            };
+            let is_it = waiting != Waiting::Yes && is_same(&meant, command, line.done);
+            is_it.then_some(Said {
+                conn,
+                ask,
+                place,
+                has_waited,
+            })
+        });
+        if found.is_none() {
+            let first = first.map(|ask| ask.to_string());
+            let what = format!("{conn} has said {first:?} ({waiting:?}), and asked is {command:?}");
+            self.note(Breach { rule: "N5", what });
+        }
+        found
+    }
+
+    /// What was said is answered: what its client is to read, and what the clients learn of it.
+    fn answer(&mut self, said: &Said, reply: &Reply<'_>) {
+        let Said {
+            conn, ask, place, ..
+        } = said;
+        let Some(line) = self.lines.get_mut(conn) else {
+            return;
+        };
+        let command = written(ask, *place, &self.names, &mut self.value);
+        let command = command.expect("the core has heard it");
+        let answer = ask.answer(*place, &command, reply, &mut line.answers);
+        let key = ask.key(*place);
+        if command.key().is_some() {
+            self.told[key].learn(reply);
+        }
+        let is_last = match reply {
+            Reply::Keys(page) => page.next.is_none(),
+            _ => place + 1 == ask.key_count,
+        };
+        match reply {
+            Reply::Waits => line.waiting = Waiting::Yes,
+            _ if is_last => {
+                line.done = 0;
+                line.said.pop_front();
+            }
+            _ => line.done += 1,
+        }
+        if let Reply::Granted(_) = reply {
+            line.granted = Some(key);
+        }
+        self.tally.note(reply);
+        if let Err(what) = answer {
+            self.note(Breach { rule: "N1", what });
+        }
+    }
+
+    /// A wait is over, in one of the ways after which its request is executed, or in one of those that answer it.
+    fn settle(&mut self, notice: Notice) {
+        self.pairs.note_outcome(notice.outcome);
+        self.tally.settled += 1;
+        let Some(line) = self.lines.get_mut(&notice.conn) else {
+            return;
+        };
+        let first = line.said.front().copied();
+        let reply = match (notice.outcome, first.map(|ask| ask.what)) {
+            (Outcome::Granted | Outcome::TimedOut, _) => {
+                line.waiting = Waiting::Over;
+                return;
+            }
+            (Outcome::NotFound, Some(What::Get)) => Reply::Miss,
+            (Outcome::NotFound, _) => Reply::NotFound,
+            (Outcome::TooManyLocks, _) => Reply::Refused(Refusal::TooManyLocks),
+        };
+        line.waiting = Waiting::No;
+        if let Some(ask) = first {
+            let said = Said {
+                conn: notice.conn,
+                ask,
+                place: 0,
+                has_waited: true,
+            };
+            self.answer(&said, &reply);
+        }
+    }
+}
+
+/// A request that the core is asked, for one of its keys.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    conn: ConnId,
+    ask: Ask,
+    place: usize,
+    has_waited: bool,
+}
+
+/// The beginning of bytes, for a person to read.
+fn shown(bytes: &[u8]) -> String {
+    bytes[..bytes.len().min(200)].escape_ascii().to_string()
+}
+
+/// Where a page of a listing begins is the server's to say; `pages` of it have been shown.
+fn is_same(meant: &Command<'_>, command: &Command<'_>, pages: usize) -> bool {
+    match (meant, command) {
+        (
+            Command::Global(GlobalCommand::Keys(meant)),
+            Command::Global(GlobalCommand::Keys(keys)),
+        ) => {
+            let is_first = keys.cursor == ScanCursor::default();
+            meant.prefix == keys.prefix && is_first == (pages == 0)
+        }
+        _ => meant == command,
+    }
+}
+
+impl StateMachine for Machine {
     fn handle(&mut self, now: Instant, event: Event) {
+        if let Event::Closed(conn) = event
+            && let Some(line) = self.heard.lines.get_mut(&conn)
+        {
+            line.has_ended = true;
+        }
         self.enter(now.as_millis(), Input::Event(event));
     }
 
@@ -171,179 +487,74 @@ impl StateMachine for WatchedCore {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         self.executed += 1;
-        let command = self.heard(command);
-        self.compare_with_said(&command);
-        let now_ms = now.as_millis();
-        // Out of here while the core is at work.
-        let mut pairs = self.pairs.take();
-        let mut answered = None;
-        let is_judged = self.beside.is_some();
-        self.execute_one(now_ms, conn, command, &mut |reply| {
-            if let Some(pairs) = &mut pairs {
-                pairs.note_command(&command, reply);
-            }
-            answered = is_judged.then(|| Answer::of(&command, reply));
-            answer(reply);
-        });
-        self.pairs = pairs;
-        // One whose answer was lost by a fault is not seen by the oracle, either.
-        if answered.is_some() {
-            let input = Input::Command(conn, command);
-            self.compare(now_ms, &input, answered.as_ref());
-        }
-    }
-}
-
-impl WatchedCore {
-    /// The command as it is understood: as it came, unless the fault is that it is not.
-    fn heard<'a>(&self, mut command: Command<'a>) -> Command<'a> {
-        let is_misheard = self.fault == Some(Fault::MishearsExptime);
-        if let Command::Item(ItemCommand::Set(set)) = &mut command
-            && is_misheard
-            && self.executed.is_multiple_of(FAULT_EVERY)
-        {
-            set.exptime = Exptime::Never;
-        }
-        command
-    }
-
-    /// N5.
-    fn compare_with_said(&mut self, command: &Command<'_>) {
-        let asks = self.asks.iter_mut().enumerate().skip(self.at);
-        let mut waiting = asks.filter_map(|(at, ask)| Some((at, next_place(ask, command)?, ask)));
-        let said = waiting.next().map(|(at, place, ask)| {
-            self.at = at;
-            ask.executed = ask.executed.saturating_add(1);
-            let intended = intended(ask, place, &self.names, &mut self.value);
-            (intended, &*ask)
-        });
-        let is_right = match &said {
-            Some((Intent::Command(intended), _)) => is_same(intended, command),
-            Some((Intent::Unread | Intent::Nothing, _)) | None => false,
-        };
-        if !is_right && self.breach.is_none() {
-            let asked = said.map_or("nothing".to_owned(), |(_, ask)| ask.to_string());
-            self.breach = Some(Breach {
-                rule: "N5",
-                what: format!("the client said {asked}, and the core is asked {command:?}"),
-            });
-        }
-    }
-}
-
-/// For which of its keys `ask` is still to reach the core, if it is; `command` is what came next.
-fn next_place(ask: &Ask, command: &Command<'_>) -> Option<usize> {
-    let place = usize::from(ask.executed);
-    if ask.what == What::Keys {
-        // A listing comes page by page.
-        let goes_on = matches!(
-            command,
-            Command::Global(GlobalCommand::Keys(keys)) if keys.cursor != ScanCursor::default()
-        );
-        return (place == 0 || goes_on).then_some(0);
-    }
-    (place < usize::from(ask.key_count) && ask.reaches_core()).then_some(place)
-}
-
-/// Where a page of a listing begins is the server's to say.
-fn is_same(intended: &Command<'_>, command: &Command<'_>) -> bool {
-    match (intended, command) {
-        (
-            Command::Global(GlobalCommand::Keys(intended)),
-            Command::Global(GlobalCommand::Keys(keys)),
-        ) => intended.prefix == keys.prefix,
-        _ => intended == command,
-    }
-}
-
-impl WatchedCore {
-    fn execute_one(
-        &mut self,
-        now_ms: u64,
-        conn: ConnId,
-        command: Command<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
-    ) {
-        match self.fault {
-            None => {
-                answer(&self.core.execute(self.instant(now_ms), conn, command));
-            }
-            Some(fault) => self.execute_wrongly(fault, now_ms, conn, command, answer),
-        }
-    }
-
-    fn execute_wrongly(
-        &mut self,
-        fault: Fault,
-        now_ms: u64,
-        mut conn: ConnId,
-        command: Command<'_>,
-        answer: &mut dyn FnMut(&Reply<'_>),
-    ) {
-        let now = self.instant(now_ms);
         let falls = self.executed.is_multiple_of(FAULT_EVERY);
-        match (fault, command) {
-            (Fault::KeepsLocks, Command::Global(GlobalCommand::UnlockAll)) => {
-                return answer(&Reply::Unlocked);
-            }
-            (Fault::LosesFlush, Command::Global(GlobalCommand::FlushAll { .. })) => {
-                return answer(&Reply::Ok);
-            }
-            (Fault::LosesStore, Command::Item(ItemCommand::Set(set)))
-                if falls && set.mode == SetMode::Set =>
-            {
+        let fault = self.fault.filter(|_| falls);
+        let command = heard_wrongly(fault, command);
+        let said = self.heard.recognise(conn, &command);
+        let Self { core, heard, .. } = self;
+        let reply = match command {
+            Command::Item(ItemCommand::Set(set)) if fault == Some(Fault::LosesStore) => {
                 let cas = Cas::new(u64::MAX / 2 + self.executed).expect("not 0");
                 let size = set.value.len();
-                return answer(&Reply::Stored(Stored { cas, size }));
+                Reply::Stored(Stored { cas, size })
             }
-            (
-                Fault::ForgetsOwner,
-                Command::Item(
-                    ItemCommand::Set(_) | ItemCommand::Delete(_) | ItemCommand::Arithmetic(_),
-                ),
-            ) => {
-                let owner = command.key().and_then(|key| self.core.locks().owner(key));
-                conn = owner.unwrap_or(conn);
-            }
-            (Fault::LosesHeld, _) if falls => {
-                let mut locks = self.core.locks().iter();
-                let held = locks
-                    .find(|(_, holding)| !holding.is_over)
-                    .map(|(key, holding)| (key.as_bytes().to_vec(), holding.owner));
-                drop(locks);
-                if let Some((key, owner)) = held {
-                    let key = latchd_core::key::Key::new(&key).expect("it was made from a key");
-                    let delete = Command::from(Delete::new(key));
-                    self.core.execute(now, owner, delete);
-                }
-            }
-            _ => {}
+            _ => core.execute(now, conn, command),
+        };
+        if said.is_some_and(|said| said.has_waited) {
+            heard.pairs.note_waited(&command, &reply);
+        } else {
+            heard.pairs.note_command(&command, &reply);
         }
-        let reply = &self.core.execute(now, conn, command);
-        match (fault, command, reply) {
-            (
-                Fault::GrantsTwice,
-                Command::Item(ItemCommand::Lock { .. }),
-                Reply::Refused(Refusal::Locked),
-            ) => {
-                answer(&Reply::Locked);
-            }
-            (Fault::WinsTwice, _, Reply::Hit(hit)) if hit.win == Win::Sent => {
-                let mut hit = *hit;
-                hit.win = Win::Won;
-                answer(&Reply::Hit(hit));
-            }
-            (Fault::RepeatsCas, _, Reply::Hit(hit)) if falls => {
-                let mut hit = *hit;
-                hit.cas = Cas::new(hit.cas.number() - 1).unwrap_or(hit.cas);
-                answer(&Reply::Hit(hit));
-            }
-            (Fault::SwallowsAnswer, _, _) if falls => {}
-            (Fault::AnswersTwice, _, _) if falls => {
-                answer(reply);
-                answer(reply);
-            }
-            _ => answer(reply),
+        if let Some(said) = &said {
+            heard.answer(said, &reply);
         }
+        let twice = self.fault.filter(|fault| *fault == Fault::GrantsTwice);
+        answer_wrongly(fault.or(twice), &reply, answer);
+        let answered = Answer::of(&command, &reply);
+        drop(reply);
+        let input = Input::Command(conn, command);
+        self.compare(now.as_millis(), &input, Some(&answered));
+    }
+
+    fn pass(&mut self, now: Instant) {
+        self.enter(now.as_millis(), Input::Due);
+    }
+
+    fn next_notice(&mut self) -> Option<Notice> {
+        let notice = self.notices.pop_front()?;
+        self.heard.settle(notice);
+        Some(notice)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.core.next_deadline()
+    }
+}
+
+/// The command as it is understood: as it came, unless the fault is that it is not.
+const fn heard_wrongly(fault: Option<Fault>, mut command: Command<'_>) -> Command<'_> {
+    if let (Some(Fault::MishearsExptime), Command::Item(ItemCommand::Set(set))) =
+        (fault, &mut command)
+    {
+        set.exptime = Exptime::Never;
+    }
+    command
+}
+
+/// Hands the reply over, unless the fault is that another one is, or none, or two.
+fn answer_wrongly(fault: Option<Fault>, reply: &Reply<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+    match (fault, reply) {
+        (Some(Fault::GrantsTwice), Reply::Refused(Refusal::Locked)) => answer(&Reply::Locked),
+        (Some(Fault::RepeatsCas), Reply::Hit(hit)) => {
+            let mut hit = *hit;
+            hit.cas = Cas::new(hit.cas.number() - 1).unwrap_or(hit.cas);
+            answer(&Reply::Hit(hit));
+        }
+        (Some(Fault::SwallowsAnswer), _) => {}
+        (Some(Fault::AnswersTwice), _) => {
+            answer(reply);
+            answer(reply);
+        }
+        _ => answer(reply),
     }
 }

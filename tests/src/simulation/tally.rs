@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use latchd_core::reply::{Refusal, Reply, Win};
+
 /// Declares counts, each with what it counts.
 macro_rules! tally {
     ($(#[$attribute:meta])* $name:ident { $($field:ident: $words:literal,)+ }) => {
@@ -41,15 +43,13 @@ tally! {
 Tally {
     locks: "locks granted",
     contended: "locks contended",
-    died: "locks that died with their connection",
     refused: "changes refused because of a lock",
     out_of_memory: "changes refused for want of room",
     too_large: "values too large",
-    confirmed: "values read as stored last",
-    vanished: "items evicted or expired",
+    hits: "items read",
     wins: "wins given",
     waits: "readers told to wait",
-    settled: "waits for a lock that ended",
+    settled: "waits that ended",
     judged_scarce: "commands judged by the oracle where memory is scarce",
     judged_edge: "commands judged by the oracle at the edge of the server",
     followed: "evictions that the oracle has followed",
@@ -76,4 +76,24 @@ Buffering {
     left_unsent: "clients that had left with answers unsent",
     gone_waiting: "clients that went while they waited",
 }
+}
+
+impl Tally {
+    /// Counts a reply.
+    pub(super) const fn note(&mut self, reply: &Reply<'_>) {
+        let counter = match reply {
+            Reply::Locked | Reply::Granted(_) => &mut self.locks,
+            Reply::Contended(_) | Reply::WouldDeadlock(_) => &mut self.contended,
+            Reply::Refused(Refusal::Locked) => &mut self.refused,
+            Reply::Refused(Refusal::OutOfMemory) => &mut self.out_of_memory,
+            Reply::Refused(Refusal::TooLarge) => &mut self.too_large,
+            Reply::Hit(hit) => match hit.win {
+                Win::Won => &mut self.wins,
+                Win::Sent => &mut self.waits,
+                Win::None => &mut self.hits,
+            },
+            _ => return,
+        };
+        *counter += 1;
+    }
 }

@@ -7,34 +7,33 @@
 
 pub(super) mod intent;
 
-use latchd_core::command::{Guard, LockAfter, Removal, SetMode};
-use latchd_core::item::Cas;
+use latchd_core::ConnId;
+use latchd_core::command::{LockAfter, Removal, SetMode};
 use latchd_core::key::KeyForm;
 use latchd_harness::alphabet::{
-    GuardChoice, SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallKey, SmallRequest,
-    SmallSet, SmallValue,
+    GuardChoice, SmallAcquire, SmallDelete, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
 };
 use latchd_harness::random::Random;
 use latchd_harness::wording::{Protocol, Style, at_moment, nearest};
 
-use self::intent::{Text, Versions};
-use super::ask::{Ask, KEYS_MAX, What};
-use super::auditor::Auditor;
+use self::intent::Text;
+use super::ask::{Ask, What};
+use super::server::Machine;
 
 /// What clients have to choose from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taste {
     pub(super) keys: usize,
     pub(super) value_bytes_max: usize,
+    /// There are thousands of keys.
+    pub(super) is_great: bool,
 }
 
 /// Whose request it is, and when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
-    pub(super) conn: u64,
+    pub(super) conn: ConnId,
     pub(super) is_binary: bool,
-    /// Its requests arrive one at a time, so an error can be told to be the answer of a quiet one.
-    pub(super) is_alone: bool,
     /// The number of its next request.
     pub(super) number: u32,
     /// A number that no other request of the run has.
@@ -47,7 +46,7 @@ pub(super) struct Asker {
 pub(super) fn draw(
     request: &SmallRequest,
     random: &mut Random,
-    auditor: &Auditor,
+    machine: &Machine,
     taste: &Taste,
     asker: &Asker,
 ) -> Option<Ask> {
@@ -55,7 +54,6 @@ pub(super) fn draw(
     if let Some(what) = of_a_wire_only(bits & 4095, asker) {
         return Some(say_of_a_wire_only(what, bits >> 16, asker));
     }
-    let request = &in_old_words(*request);
     // A value over the limit is one that somebody wants to set.
     let (request, is_too_large) = match *request {
         SmallRequest::SetTooLarge { key } => (
@@ -80,15 +78,14 @@ pub(super) fn draw(
     // Or most items would be gone before anybody comes back for them.
     let lasts = bits >> 12 & 3 != 0;
     let request = at_moment(&request, protocol, asker.unix_s, lasts);
-    let key = choose_key(&request, random, auditor, taste, asker);
-    let request = request.about(SmallKey::new(key));
+    let key = choose_key(&request, random, machine, taste, asker);
 
     let style = bits.to_le_bytes()[3];
     let shows = bits >> 17 & 7 != 0;
     let as_replace = is_swap(&request) && protocol != Protocol::Classic && style & 1 == 0;
-    let mut ask = Ask::new(What::of(&request, protocol, shows, as_replace), protocol);
+    let what = What::of(&request, protocol, shows, as_replace);
+    let mut ask = Ask::new(what, protocol, asker.number);
     ask.request = Some(request);
-    ask.number = asker.number;
     ask.style = Style {
         as_replace,
         opaque: Some(asker.number),
@@ -96,8 +93,8 @@ pub(super) fn draw(
         order: style,
         ..Style::default()
     };
-    ask.versions = versions(auditor, usize::from(key));
-    ask.keys[0] = key;
+    ask.told = machine.heard.told(key);
+    ask.first = key;
     choose_more_keys(&mut ask, bits >> 20, taste);
     if let SmallRequest::Set(SmallSet { value, .. }) = request {
         let chance = random.next();
@@ -112,7 +109,7 @@ pub(super) fn draw(
         }
         ask.is_too_large = ask.text.bytes() > taste.value_bytes_max;
     }
-    wrap(&mut ask, bits >> 32, asker);
+    wrap(&mut ask, bits >> 32);
     Some(ask)
 }
 
@@ -146,8 +143,7 @@ fn say_of_a_wire_only(what: What, bits: u64, asker: &Asker) -> Ask {
         What::Noop => Protocol::Meta,
         _ => Protocol::Classic,
     };
-    let mut ask = Ask::new(what, protocol);
-    ask.number = asker.number;
+    let mut ask = Ask::new(what, protocol, asker.number);
     ask.text = Text::Digits {
         number: asker.tag.into(),
         blanks: 0,
@@ -156,56 +152,34 @@ fn say_of_a_wire_only(what: What, bits: u64, asker: &Asker) -> Ask {
     ask
 }
 
-/// The same with the lock of an item in the place of that of a key, and in the client's own right: who
-/// audits here knows locks as something that an item has.
-const fn in_old_words(request: SmallRequest) -> SmallRequest {
-    match request {
-        SmallRequest::Acquire(SmallAcquire { key, .. }) => SmallRequest::Lock { key },
-        SmallRequest::Release { key, .. } => SmallRequest::Unlock { key },
-        SmallRequest::Set(set) => SmallRequest::Set(SmallSet {
-            fence: None,
-            lock: match set.mode {
-                SetMode::Replace => set.lock,
-                SetMode::Set | SetMode::Add | SetMode::Append { .. } | SetMode::Prepend { .. } => {
-                    LockAfter::Keep
-                }
-            },
-            ..set
-        }),
-        SmallRequest::Delete(delete) => SmallRequest::Delete(SmallDelete {
-            fence: None,
-            lock: LockAfter::Keep,
-            ..delete
-        }),
-        SmallRequest::Arithmetic(sum) => SmallRequest::Arithmetic(SmallArithmetic {
-            fence: None,
-            lock: LockAfter::Keep,
-            ..sum
-        }),
-        other => other,
-    }
-}
+/// In a great seed, how many keys most requests are about: few enough that clients meet.
+const KEYS_WANTED: usize = 16;
 
 /// Which of the keys is asked for.
 fn choose_key(
     request: &SmallRequest,
     random: &mut Random,
-    auditor: &Auditor,
+    machine: &Machine,
     taste: &Taste,
     asker: &Asker,
-) -> u8 {
+) -> usize {
     let bits = random.next();
-    let keys = taste.keys as u64;
-    let drawn = request.key().unwrap_or_default().among(taste.keys) as u64;
-    // The lower numbers are asked for more often.
-    let other = (bits & 0xffff) % keys;
-    let mut key = usize::try_from(drawn.min(other)).expect("a key");
+    let below = |bound: usize| usize::try_from(bits & 0xffff).expect("16 bits") % bound;
+    let drawn = match request {
+        SmallRequest::Keys { prefix } => *prefix,
+        other => other.key(),
+    };
+    let drawn = drawn.unwrap_or_default().among(taste.keys);
     let wants_own = match request {
         SmallRequest::Unlock { .. }
-        | SmallRequest::Set(SmallSet {
-            lock: LockAfter::Release,
-            ..
-        }) => bits >> 32 & 7 != 0,
+        | SmallRequest::Release { .. }
+        | SmallRequest::Set(
+            SmallSet {
+                lock: LockAfter::Release,
+                ..
+            }
+            | SmallSet { fence: Some(_), .. },
+        ) => bits >> 32 & 7 != 0,
         SmallRequest::Get(_)
         | SmallRequest::Set(_)
         | SmallRequest::Arithmetic(_)
@@ -215,14 +189,58 @@ fn choose_key(
         }) => bits >> 32 & 3 == 0,
         _ => false,
     };
-    if wants_own {
-        let own = (key..taste.keys)
-            .chain(0..key)
-            .find(|key| auditor.holder(*key) == Some(asker.conn));
-        key = own.unwrap_or(key);
+    if taste.is_great {
+        let granted = machine.heard.last_granted(asker.conn).filter(|_| wants_own);
+        let other = match bits >> 35 & 7 {
+            0 => drawn * below(taste.keys) % taste.keys,
+            _ => below(KEYS_WANTED) * 4_999 % taste.keys,
+        };
+        return granted.unwrap_or(other);
     }
-    u8::try_from(key).expect("few keys")
+    // The lower numbers are asked for more often.
+    let key = drawn.min(below(taste.keys));
+    let mut others = (key..taste.keys).chain(0..key);
+    let own = others.find(|key| wants_own && machine.holds(asker.conn, *key));
+    own.unwrap_or(key)
 }
+
+/// An item of one byte, which never expires: a great seed is full of them.
+pub(super) fn store(key: usize, number: u32) -> Ask {
+    let mut ask = Ask::new(What::Set, Protocol::Meta, number);
+    let set = SmallSet::new(SmallKey::default(), SmallValue::Number);
+    ask.request = Some(SmallRequest::Set(set));
+    ask.first = key;
+    ask
+}
+
+/// A plain `ml`.
+pub(super) fn acquire(key: usize, number: u32) -> Ask {
+    let mut ask = Ask::new(What::Acquire, Protocol::Meta, number);
+    ask.request = Some(SmallRequest::Acquire(
+        SmallAcquire::new(SmallKey::default()),
+    ));
+    ask.first = key;
+    ask
+}
+
+/// Whether it is of what crowds speak of most: locks of keys, wins and waits.
+pub(super) const fn is_of_a_crowd(request: &SmallRequest) -> bool {
+    matches!(
+        request,
+        SmallRequest::Acquire(_)
+            | SmallRequest::Release { .. }
+            | SmallRequest::Get(SmallGet { recaches: true, .. })
+            | SmallRequest::Set(
+                SmallSet {
+                    lock: LockAfter::Release,
+                    ..
+                } | SmallSet { fence: Some(_), .. }
+            )
+    )
+}
+
+/// The most keys in one `get`.
+const KEYS_MAX: usize = 6;
 
 /// A classic get asks for several.
 fn choose_more_keys(ask: &mut Ask, bits: u64, taste: &Taste) {
@@ -232,39 +250,32 @@ fn choose_more_keys(ask: &mut Ask, bits: u64, taste: &Taste) {
     let more = usize::try_from(bits & 7).expect("three bits");
     // Neighbours, none of them twice.
     let count = more.min(KEYS_MAX - 1).min(taste.keys - 1) + 1;
-    let key = ask.key();
-    for (place, slot) in ask.keys.iter_mut().enumerate().take(count) {
-        *slot = u8::try_from((key + place) % taste.keys).expect("few keys");
-    }
-    ask.key_count = u8::try_from(count).expect("few keys");
-}
-
-/// What the clients have been told of the versions of an item.
-fn versions(auditor: &Auditor, key: usize) -> Versions {
-    let former = auditor.version(key, true).unwrap_or(Cas::FIRST);
-    Versions {
-        current: auditor.version(key, false).unwrap_or(former),
-        former,
-        higher: auditor.higher_version(),
-    }
+    ask.among = taste.keys;
+    ask.key_count = count;
 }
 
 /// How the client wants to be answered.
-fn wrap(ask: &mut Ask, bits: u64, asker: &Asker) {
+fn wrap(ask: &mut Ask, bits: u64) {
     let one_in = |shift: u32, of: u64| (bits >> shift).is_multiple_of(of);
     let is_meta = ask.protocol == Protocol::Meta;
-    // Who chooses the version of an item that may be made wants to know whether it was.
-    let chooses = ask.new_cas().is_some() && ask.steps().vivifies();
-    ask.style.with_cas = !one_in(20, 4) || chooses;
+    let counts = matches!(ask.what, What::Increment | What::Decrement);
+    // What `ml` is to show of an item is a look at it.
+    let looks = match ask.request {
+        Some(SmallRequest::Acquire(SmallAcquire { looks, .. })) => looks,
+        _ => true,
+    };
+    ask.style.with_cas = looks && !one_in(20, 4);
     ask.style.with_value = match ask.protocol {
         Protocol::Classic | Protocol::Binary => ask.what != What::Touch,
-        Protocol::Meta => !one_in(2, 4),
+        Protocol::Meta => {
+            let may = matches!(ask.what, What::Get | What::Acquire) || counts;
+            may && looks && !one_in(2, 4)
+        }
     };
     ask.style.with_key = ask.protocol != Protocol::Classic && one_in(4, 4);
     if is_meta {
-        ask.style.with_value &= ask.reads() || ask.counts();
         ask.style.with_client_flags = ask.what == What::Get && one_in(6, 4);
-        if matches!(ask.what, What::Get | What::Increment | What::Decrement) && one_in(8, 2) {
+        if (ask.what == What::Get || counts) && one_in(8, 2) {
             let steps = ask.steps().len() as u64;
             ask.style.ttl_after = u8::try_from((bits >> 9) % (steps + 1)).ok();
         }
@@ -278,33 +289,26 @@ fn wrap(ask: &mut Ask, bits: u64, asker: &Asker) {
             *key_form = KeyForm::Binary;
         }
     }
-    ask.style.quiet = one_in(16, 4) && may_be_quiet(ask, asker);
+    ask.style.quiet = one_in(16, 4) && may_be_quiet(ask);
 }
 
-/// Whether a request may be quiet: if its answer, or that there is none, can be told from those of
-/// its neighbours.
-fn may_be_quiet(ask: &Ask, asker: &Asker) -> bool {
+/// Whether its protocol has a quiet form of a request.
+const fn may_be_quiet(ask: &Ask) -> bool {
     match ask.protocol {
-        Protocol::Classic => match ask.what {
-            What::Set => ask.guard() == Guard::None,
-            What::Delete | What::Increment | What::Decrement | What::Touch | What::Flush => true,
-            _ => false,
-        },
-        Protocol::Meta => match ask.what {
-            // Their errors carry their opaque.
-            What::Get => !ask.steps().vivifies() || asker.is_alone,
-            What::Delete | What::MarkStale => true,
+        Protocol::Classic => matches!(
+            ask.what,
             What::Set
-            | What::Add
-            | What::Replace
-            | What::Append
-            | What::Prepend
-            | What::Clear
-            | What::ClearAndMarkStale
-            | What::Increment
-            | What::Decrement => asker.is_alone,
-            _ => false,
-        },
+                | What::Add
+                | What::Replace
+                | What::Append
+                | What::Prepend
+                | What::Delete
+                | What::Increment
+                | What::Decrement
+                | What::Touch
+                | What::Flush
+        ),
+        Protocol::Meta => !matches!(ask.what, What::Debug),
         Protocol::Binary => !matches!(
             ask.what,
             What::Touch | What::Keys | What::Stats | What::StatsReset

@@ -57,8 +57,7 @@ pub struct Environment {
     /// The id each client was last connected under.
     last: [Option<ConnId>; CLIENTS],
     connections: u64,
-    versions: [Versions; KEYS.len()],
-    fences: [Fences; KEYS.len()],
+    told: [Told; KEYS.len()],
     parked: [Option<Parked>; CLIENTS],
     /// The limit of memory at first, where it may change.
     memory_bytes: Option<usize>,
@@ -83,19 +82,84 @@ pub struct Asked {
     pub has_waited: bool,
 }
 
-/// What the clients know of the versions of one item.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-struct Versions {
-    current: Option<Cas>,
-    former: Option<Cas>,
-    highest: u64,
+/// What the clients were told about one key: the versions of its item, and the grants of its lock.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Told {
+    version: Option<Cas>,
+    former_version: Option<Cas>,
+    highest_version: u64,
+    fence: Option<Fence>,
+    former_fence: Option<Fence>,
 }
 
-/// What the clients know of the grants of one lock.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-struct Fences {
-    current: Option<Fence>,
-    former: Option<Fence>,
+impl Told {
+    /// Nothing yet.
+    pub const NOTHING: Self = Self {
+        version: None,
+        former_version: None,
+        highest_version: 0,
+        fence: None,
+        former_fence: None,
+    };
+
+    /// Takes in a reply to a request about the key.
+    pub fn learn(&mut self, reply: &Reply<'_>) {
+        if let Reply::Granted(granted) = reply {
+            self.former_fence = self.fence.replace(granted.fence);
+        }
+        let cas = match reply {
+            Reply::Granted(Granted {
+                item: Some(hit), ..
+            })
+            | Reply::Hit(hit) => hit.cas,
+            Reply::Stored(stored) => stored.cas,
+            Reply::Number(number) => number.cas,
+            Reply::Miss
+            | Reply::NotStored
+            | Reply::Exists
+            | Reply::NotFound
+            | Reply::Deleted
+            | Reply::Locked
+            | Reply::Granted(Granted { item: None, .. })
+            | Reply::Contended(_)
+            | Reply::WouldDeadlock(_)
+            | Reply::Waits
+            | Reply::Unlocked
+            | Reply::Ok
+            | Reply::Keys(_)
+            | Reply::Stats(_)
+            | Reply::Refused(_) => return,
+        };
+        if self.version != Some(cas) {
+            self.former_version = self.version.replace(cas);
+            self.highest_version = self.highest_version.max(cas.number());
+        }
+    }
+
+    /// The version that a client means.
+    ///
+    /// # Panics
+    /// Never: no version is 0.
+    #[must_use]
+    pub fn version(&self, choice: CasChoice) -> Cas {
+        let number = match choice {
+            CasChoice::Current => self.version.map_or(1, Cas::number),
+            CasChoice::Former => self.former_version.map_or(1, Cas::number),
+            CasChoice::Higher => self.highest_version.saturating_add(3),
+            CasChoice::Highest => u64::MAX,
+        };
+        Cas::new(number.max(1)).expect("it is at least 1")
+    }
+
+    /// The grant that a client means.
+    #[must_use]
+    pub fn fence(&self, choice: FenceChoice) -> Fence {
+        let fence = match choice {
+            FenceChoice::Current => self.fence,
+            FenceChoice::Former => self.former_fence,
+        };
+        fence.unwrap_or(Fence::FIRST)
+    }
 }
 
 impl Default for Environment {
@@ -114,15 +178,7 @@ impl Environment {
             connected: [None; CLIENTS],
             last: [None; CLIENTS],
             connections: 0,
-            versions: [Versions {
-                current: None,
-                former: None,
-                highest: 0,
-            }; KEYS.len()],
-            fences: [Fences {
-                current: None,
-                former: None,
-            }; KEYS.len()],
+            told: [Told::NOTHING; KEYS.len()],
             parked: [None; CLIENTS],
             memory_bytes: None,
         }
@@ -246,44 +302,16 @@ impl Environment {
                 is_over: false,
             });
         }
-        if let (Reply::Granted(granted), Some(key)) = (reply, request.key())
-            && let Some(fences) = self.fences.get_mut(key.among(KEYS.len()))
+        if let Some(key) = request.key()
+            && let Some(told) = self.told.get_mut(key.among(KEYS.len()))
         {
-            fences.former = fences.current.replace(granted.fence);
+            told.learn(reply);
         }
-        let cas = match reply {
-            Reply::Granted(Granted {
-                item: Some(hit), ..
-            })
-            | Reply::Hit(hit) => hit.cas,
-            Reply::Stored(stored) => stored.cas,
-            Reply::Number(number) => number.cas,
-            Reply::Miss
-            | Reply::NotStored
-            | Reply::Exists
-            | Reply::NotFound
-            | Reply::Deleted
-            | Reply::Locked
-            | Reply::Granted(Granted { item: None, .. })
-            | Reply::Contended(_)
-            | Reply::WouldDeadlock(_)
-            | Reply::Waits
-            | Reply::Unlocked
-            | Reply::Ok
-            | Reply::Keys(_)
-            | Reply::Stats(_)
-            | Reply::Refused(_) => return,
-        };
-        let Some(versions) = request
-            .key()
-            .and_then(|key| self.versions.get_mut(key.among(KEYS.len())))
-        else {
-            return;
-        };
-        if versions.current != Some(cas) {
-            versions.former = versions.current.replace(cas);
-            versions.highest = versions.highest.max(cas.number());
-        }
+    }
+
+    fn told(&self, key: SmallKey) -> Told {
+        let told = self.told.get(key.among(KEYS.len()));
+        told.copied().unwrap_or(Told::NOTHING)
     }
 
     /// The id a client is connected under.
@@ -295,24 +323,10 @@ impl Environment {
 
 impl Meaning<'static> for Environment {
     fn version(&self, key: SmallKey, choice: CasChoice) -> Cas {
-        let versions = self.versions.get(key.among(KEYS.len()));
-        let versions = versions.copied().unwrap_or_default();
-        let number = match choice {
-            CasChoice::Current => versions.current.map_or(1, Cas::number),
-            CasChoice::Former => versions.former.map_or(1, Cas::number),
-            CasChoice::Higher => versions.highest.saturating_add(3),
-            CasChoice::Highest => u64::MAX,
-        };
-        Cas::new(number.max(1)).expect("it is at least 1")
+        self.told(key).version(choice)
     }
 
     fn fence(&self, key: SmallKey, choice: FenceChoice) -> Fence {
-        let fences = self.fences.get(key.among(KEYS.len()));
-        let fences = fences.copied().unwrap_or_default();
-        let fence = match choice {
-            FenceChoice::Current => fences.current,
-            FenceChoice::Former => fences.former,
-        };
-        fence.unwrap_or(Fence::FIRST)
+        self.told(key).fence(choice)
     }
 }

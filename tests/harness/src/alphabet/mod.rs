@@ -25,7 +25,7 @@ mod shorten;
 mod words;
 
 pub use draw::WaitingOp;
-pub use environment::{Asked, Environment, pressure, pressure_keys};
+pub use environment::{Asked, Environment, Told, pressure, pressure_keys};
 pub use input::Input;
 pub use pairs::{Pairs, ReplyKind, RequestKind, needs_bound, needs_log, needs_sharing};
 pub use request::{SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet};

@@ -3,7 +3,7 @@
 use latchd_core::command::{LockAfter, Removal, TtlStep, TtlSteps};
 use latchd_core::time::Exptime;
 use latchd_harness::alphabet::{Op, SmallRequest};
-use latchd_harness::random::{Random, draw_op};
+use latchd_harness::random::{Random, draw};
 use quickcheck::{Arbitrary, Gen};
 
 /// One operation, as quickcheck draws and shortens it. Any sequence of them is one that can happen,
@@ -13,7 +13,7 @@ pub(crate) struct DrawnOp(pub(crate) Op);
 
 impl Arbitrary for DrawnOp {
     fn arbitrary(g: &mut Gen) -> Self {
-        Self(draw_op(&mut random_of(g)))
+        Self(draw(&mut random_of(g)))
     }
 
     fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
@@ -28,9 +28,9 @@ pub(crate) struct DrawnTurn(pub(crate) Op);
 impl Arbitrary for DrawnTurn {
     fn arbitrary(g: &mut Gen) -> Self {
         let mut random = random_of(g);
-        let mut op = draw_op(&mut random);
+        let mut op = draw(&mut random);
         while !is_about_locks(&op) {
-            op = draw_op(&mut random);
+            op = draw(&mut random);
         }
         Self(op)
     }
@@ -50,9 +50,9 @@ const WAITS_MS: [Option<u32>; 4] = [None, Some(400), Some(1_500), Some(60_000)];
 impl Arbitrary for DrawnRead {
     fn arbitrary(g: &mut Gen) -> Self {
         let mut random = random_of(g);
-        let mut op = draw_op(&mut random);
+        let mut op = draw(&mut random);
         while !is_about_wins(&op) {
-            op = draw_op(&mut random);
+            op = draw(&mut random);
         }
         if let Op::Request { request, .. } = &mut op
             && let SmallRequest::Get(get) = request

@@ -1,46 +1,73 @@
 //! What clients ask for: what fills buffers, and what empties them.
 
-use super::ask::{Ask, Local};
+use latchd_core::command::{TtlStep, TtlSteps};
+use latchd_core::time::Exptime;
+use latchd_harness::alphabet::{
+    SmallAcquire, SmallGet, SmallKey, SmallRequest, SmallSet, SmallValue,
+};
+use latchd_harness::wording::Protocol;
+
 use super::world::World;
-use super::{KEYS, LARGEST_KEY, SMALL_KEYS, VALUE_BYTES_MAX};
+use super::{ITEMS, LARGEST_KEY, SMALL_KEYS, VALUE_BYTES_MAX};
+use crate::simulation::ask::{Ask, What};
+use crate::simulation::workload::intent::Text;
+
+/// `request` about a key, in meta text or, if its word stands there, in classic text.
+fn say(what: What, protocol: Protocol, request: SmallRequest, key: usize) -> Ask {
+    let mut ask = Ask::new(what, protocol, 0);
+    ask.request = Some(request);
+    ask.first = key;
+    ask
+}
+
+/// `mg`, with the value.
+pub(super) fn look(key: usize) -> Ask {
+    let get = SmallGet {
+        recaches: true,
+        ..SmallGet::new(SmallKey::default())
+    };
+    let mut ask = say(What::Get, Protocol::Meta, SmallRequest::Get(get), key);
+    ask.style.with_value = true;
+    ask
+}
 
 impl World {
-    /// What a client asks for next.
-    pub(super) fn draw(&mut self, client: usize) -> Ask {
+    /// What a client asks for next, and how often.
+    pub(super) fn draw(&mut self) -> (Ask, u32) {
         self.asked += 1;
-        let number = self.number(client);
         let tag = self.asked;
-        match self.below(64) {
-            0..6 => Ask::Local {
-                said: *self
-                    .random
-                    .choose(&[Local::Version, Local::Noop, Local::Unknown]),
-                times: self.count(&[1, 1, 1, 20, 1_000]),
-            },
-            6..22 => {
-                let keys = self.count(&[1, 3, 40, 40, 400]);
-                // Now and then one whose answer alone is far past every bound.
-                let keys = if self.below(512) == 0 { 10_000 } else { keys };
-                let choice = self.below(4);
-                Ask::Get {
-                    touches: choice & 1 != 0,
-                    with_cas: choice & 2 != 0,
-                    from: self.below(if keys == 1 { KEYS } else { SMALL_KEYS }),
-                    keys: keys as usize,
-                }
+        let ask = match self.below(64) {
+            0..6 => {
+                let (what, protocol) = *self.random.choose(&[
+                    (What::Version, Protocol::Classic),
+                    (What::Noop, Protocol::Meta),
+                    (What::Unknown, Protocol::Classic),
+                ]);
+                let times = self.count(&[1, 1, 1, 20, 1_000]);
+                return (Ask::new(what, protocol, 0), times);
             }
-            22..28 => Ask::Look {
-                key: self.below(KEYS),
-                number,
-            },
+            6..22 => self.draw_get(),
+            22..28 => look(self.below(ITEMS)),
             28..42 => self.draw_set(tag),
-            42..54 => self.draw_lock(number),
-            54..63 => Ask::Unlock {
-                key: self.below(self.setting.locks),
-                number,
-            },
-            _ => Ask::UnlockAll,
-        }
+            42..54 => self.draw_lock(),
+            54..63 => {
+                let key = SmallKey::default();
+                let release = SmallRequest::Release { key, fence: None };
+                say(What::Release, Protocol::Meta, release, self.lock())
+            }
+            _ => say(
+                What::UnlockAll,
+                Protocol::Classic,
+                SmallRequest::UnlockAll,
+                0,
+            ),
+        };
+        (ask, 1)
+    }
+
+    /// The key of a lock.
+    fn lock(&mut self) -> usize {
+        ITEMS + self.below(self.setting.keys - ITEMS)
     }
 
     /// One of these, or less.
@@ -48,6 +75,27 @@ impl World {
         let most = *self.random.choose(of);
         let less = u32::try_from(self.random.below(u64::from(most))).expect("less");
         if less.is_multiple_of(2) { most } else { less }
+    }
+
+    /// `get`, `gets`, `gat` or `gats`.
+    fn draw_get(&mut self) -> Ask {
+        let keys = self.count(&[1, 3, 40, 40, 400]);
+        // Now and then one whose answer alone is far past every bound.
+        let keys = if self.below(512) == 0 { 10_000 } else { keys };
+        let choice = self.below(4);
+        let mut get = SmallGet::new(SmallKey::default());
+        if choice & 1 != 0 {
+            get.steps = TtlSteps::one(TtlStep::Touch(Exptime::Never));
+        }
+        let from = self.below(if keys == 1 { ITEMS } else { SMALL_KEYS });
+        let mut ask = say(What::Get, Protocol::Classic, SmallRequest::Get(get), from);
+        ask.style.with_value = true;
+        ask.style.with_cas = choice & 2 != 0;
+        ask.key_count = keys as usize;
+        if keys > 1 {
+            ask.among = SMALL_KEYS;
+        }
+        ask
     }
 
     fn draw_set(&mut self, tag: u32) -> Ask {
@@ -61,22 +109,27 @@ impl World {
             }
             _ => (self.below(SMALL_KEYS), 1 + self.below(200)),
         };
-        Ask::Set {
-            key,
-            bytes,
-            tag,
-            noreply: self.below(8) == 0,
-        }
+        let set = SmallSet {
+            client_flags: tag,
+            ..SmallSet::new(SmallKey::default(), SmallValue::Long)
+        };
+        let mut ask = say(What::Set, Protocol::Classic, SmallRequest::Set(set), key);
+        ask.text = Text::Letters { tag, bytes };
+        ask.is_too_large = bytes > VALUE_BYTES_MAX;
+        ask.style.quiet = self.below(8) == 0;
+        ask
     }
 
-    pub(super) fn draw_lock(&mut self, number: u32) -> Ask {
-        Ask::Lock {
-            key: self.below(self.setting.locks),
-            wait_ms: match self.below(3) {
-                0 => 0,
-                _ => 1 + self.below(2_000) as u64,
-            },
-            number,
-        }
+    pub(super) fn draw_lock(&mut self) -> Ask {
+        let wait_ms = match self.below(3) {
+            0 => None,
+            _ => Some(1 + u32::try_from(self.below(2_000)).expect("two seconds")),
+        };
+        let acquire = SmallAcquire {
+            wait_ms,
+            ..SmallAcquire::new(SmallKey::default())
+        };
+        let acquire = SmallRequest::Acquire(acquire);
+        say(What::Acquire, Protocol::Meta, acquire, self.lock())
     }
 }

@@ -4,7 +4,7 @@ use latchd::simulated::Span;
 use latchd_core::server::StateMachine as _;
 
 use super::world::{Cause, Farewell, World};
-use crate::simulation::auditor::Breach;
+use crate::simulation::Breach;
 
 /// More rounds than it takes until everything is answered, if everybody reads.
 const LAST_ROUNDS_MAX: usize = 10_000;
@@ -25,10 +25,10 @@ impl World {
         let Some(it) = self.clients[client].take() else {
             return Ok(());
         };
-        let machine = self.worker.machine_mut();
-        let unanswered = machine.unanswered(it.conn);
-        let may_wait = machine.may_wait(it.conn);
-        machine.forget(it.conn);
+        let heard = &mut self.worker.machine_mut().heard;
+        let unanswered = heard.unanswered(it.conn);
+        let may_wait = heard.may_wait(it.conn);
+        heard.forget(it.conn);
         let broken = |what| Err(Breach { rule: "E5", what });
         match (it.farewell, unanswered) {
             _ if is_reset => Ok(()),
@@ -84,7 +84,7 @@ impl World {
             let Some(it) = self.clients[client].take() else {
                 continue;
             };
-            if let Some(what) = self.worker.machine_mut().unanswered(it.conn) {
+            if let Some(what) = self.worker.machine_mut().heard.unanswered(it.conn) {
                 return Err(Breach { rule: "E5", what });
             }
             it.pipe.reset();

@@ -1,19 +1,25 @@
 //! The loop: who does what next, and what is looked at after each turn.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use latchd::simulated::{INPUT_BYTES, Look, OUTPUT_BYTES_MAX, Pipe, Span, Wants, Worker};
 use latchd_core::engine::Event;
 use latchd_core::server::StateMachine as _;
 use latchd_core::wire::WireLimits;
-use latchd_core::{ConnId, Instant, Limits};
+use latchd_core::{ConnId, Instant};
 use latchd_harness::random::Random;
+use latchd_harness::wording::Protocol;
 
-use super::ask::Ask;
-use super::machine::Machine;
-use super::{LARGEST_KEY, MEMORY_BYTES_MAX, Setting, VALUE_BYTES_MAX};
-use crate::simulation::auditor::Breach;
-use crate::simulation::tally::{Buffering, Tally};
+use super::draw::look;
+use super::{LARGEST_KEY, VALUE_BYTES_MAX};
+use crate::simulation::Breach;
+use crate::simulation::ask::{Ask, What};
+use crate::simulation::encode::encode;
+use crate::simulation::names::Names;
+use crate::simulation::server::Machine;
+use crate::simulation::setting::Setting;
+use crate::simulation::tally::Buffering;
 use crate::simulation::{Plan, Report};
 
 /// How many events there are between two looks into the core.
@@ -88,27 +94,31 @@ pub(crate) struct World {
     digest: u64,
     buffers: Buffering,
     written: Vec<u8>,
+    /// Room for a value.
+    value: Vec<u8>,
+    names: Rc<Names>,
 }
 
 impl World {
     pub(crate) fn new(plan: &Plan) -> Self {
         let mut random = Random::new(plan.seed.wrapping_mul(0x9e37_79b9).wrapping_add(7));
-        let setting = Setting::draw(&mut random);
-        let mut limits = Limits::new(MEMORY_BYTES_MAX, VALUE_BYTES_MAX);
-        // Everybody's wait can end in one call.
-        limits.locks_settled_max = 64;
-        let wire = WireLimits::from(&limits);
+        let setting = Setting::draw(plan, &mut random);
+        let wire = WireLimits::from(&setting.limits);
+        let names = Rc::new(Names::new(setting.keys, false));
+        let machine = Machine::new(&setting, None, Rc::clone(&names));
         Self {
             events_max: plan.events,
             events: 0,
             random,
-            worker: Worker::new(Machine::new(limits), wire),
+            worker: Worker::new(machine, wire),
             clients: (0..setting.clients).map(|_| None).collect(),
-            now_ms: 0,
+            now_ms: setting.now_ms,
             asked: 0,
             digest: plan.seed,
             buffers: Buffering::default(),
             written: Vec::new(),
+            value: Vec::new(),
+            names,
             setting,
         }
     }
@@ -132,11 +142,9 @@ impl World {
         self.worker.machine_mut().look_inside()?;
         let machine = self.worker.machine_mut();
         let commands = machine.executed;
-        let pairs = std::mem::take(&mut machine.pairs);
-        let tally = Tally {
-            judged_edge: machine.judged(),
-            ..Tally::default()
-        };
+        let pairs = std::mem::take(&mut machine.heard.pairs);
+        let mut tally = machine.heard.tally;
+        tally.judged_edge = machine.beside.judged().all;
         Ok(Report {
             events: self.events,
             commands,
@@ -161,22 +169,19 @@ impl World {
             0 => match self.below(24) {
                 0 => self.reset(client),
                 1 => self.half_close(client),
-                2 => self.write(client, Ask::Quit),
+                2 => self.write(client, Ask::new(What::Quit, Protocol::Classic, 0), 1),
                 _ => {}
             },
             1 => self.stall(client),
             2 => self.narrow(client),
             3..20 => {
-                let ask = self.draw(client);
-                self.write(client, ask);
+                let (ask, times) = self.draw();
+                self.write(client, ask, times);
                 if self.below(32) == 0 {
                     // More than a turn sends, and behind it what may have to wait.
-                    let number = self.number(client);
-                    let key = LARGEST_KEY;
-                    self.write(client, Ask::Look { key, number });
-                    let number = self.number(client);
-                    let ask = self.draw_lock(number);
-                    self.write(client, ask);
+                    self.write(client, look(LARGEST_KEY), 1);
+                    let ask = self.draw_lock();
+                    self.write(client, ask, 1);
                 }
             }
             20..32 => self.deliver(client, usize::MAX),
@@ -251,31 +256,30 @@ impl World {
         }
     }
 
-    /// The number of a client's next request on its connection.
-    pub(super) fn number(&self, client: usize) -> u32 {
-        self.clients[client].as_ref().map_or(0, |it| it.asked + 1)
-    }
-
-    fn write(&mut self, client: usize, ask: Ask) {
+    fn write(&mut self, client: usize, mut ask: Ask, times: u32) {
         let Some(it) = &mut self.clients[client] else {
             return;
         };
-        let machine = self.worker.machine_mut();
-        if it.farewell != Farewell::No || machine.owed(it.conn) >= OWED_MAX {
+        let heard = &mut self.worker.machine_mut().heard;
+        if it.farewell != Farewell::No || heard.owed(it.conn) >= OWED_MAX {
             return;
         }
-        self.written.clear();
-        ask.write(&mut self.written);
-        it.asked += 1;
+        for _ in 0..times {
+            it.asked += 1;
+            ask.number = it.asked;
+            ask.style.opaque = (ask.protocol == Protocol::Meta).then_some(it.asked);
+            self.written.clear();
+            encode(&mut ask, &self.names, &mut self.value, &mut self.written);
+            it.to_server.extend(&self.written);
+            heard.say(it.conn, ask);
+        }
         it.may_wait |= ask.may_wait();
-        if !matches!(ask, Ask::Local { .. }) {
+        if ask.request.is_some() {
             it.longest = it.longest.max(self.written.len());
         }
-        if ask == Ask::Quit {
+        if ask.what == What::Quit {
             it.farewell = Farewell::Quit;
         }
-        it.to_server.extend(&self.written);
-        machine.say(it.conn, ask);
     }
 
     /// So many bytes arrive, or as many as there is room for.
@@ -309,7 +313,7 @@ impl World {
                 .rotate_left(29);
         }
         self.digest = digest;
-        self.worker.machine_mut().read(it.conn, &bytes)
+        self.worker.machine_mut().heard.read(it.conn, &bytes)
     }
 
     fn pass_time(&mut self) {
@@ -356,13 +360,10 @@ impl World {
     /// A client has had a turn: E2, E3, E4 and E6; and which states of its buffers it has met.
     pub(super) fn after(&mut self, conn: ConnId, cause: Cause) -> Result<(), Breach> {
         let progress = self.worker.take_progress();
-        let machine = self.worker.machine_mut();
-        let executed = machine.executed_for(conn);
-        let has_ended = machine.has_ended(conn);
-        let is_waited_for = machine.waits(conn);
-        if let Some(breach) = machine.breach.take() {
-            return Err(breach);
-        }
+        let heard = &mut self.worker.machine_mut().heard;
+        let (executed, has_ended) = heard.executed_for(conn);
+        let is_waited_for = heard.waits(conn);
+        heard.breach.take().map_or(Ok(()), Err)?;
         let look = self.worker.look(conn);
         let is_it = |it: &Option<Client>| it.as_ref().is_some_and(|it| it.conn == conn);
         let Some(client) = self.clients.iter().position(is_it) else {

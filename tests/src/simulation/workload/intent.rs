@@ -1,13 +1,13 @@
 //! What the small words of the alphabet stand for here: keys are names that the clients share,
-//! versions are numbers that answers have told, and a value is one that no other request has
+//! versions and fences are numbers that answers have told, and a value is one that no other request has
 //! brought, as far as its kind lets it: so what is read tells who stored it.
 
-use latchd_core::command::{Command, Guard, ItemCommand, Set};
+use latchd_core::command::{Command, ItemCommand, Set};
 use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::key::Key;
 use latchd_harness::alphabet::{
-    CasChoice, FenceChoice, GuardChoice, Meaning, SmallKey, SmallRequest, SmallValue,
+    CasChoice, FenceChoice, Meaning, SmallKey, SmallRequest, SmallValue, Told,
 };
 use latchd_harness::wording::put_number;
 
@@ -18,7 +18,7 @@ use super::super::names::Names;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in super::super) enum Text {
     /// Letters that no other value has, once there are eight of them.
-    Letters { tag: u32, bytes: u16 },
+    Letters { tag: u32, bytes: usize },
     /// Decimal digits, and blanks behind them.
     Digits { number: u64, blanks: u8 },
 }
@@ -33,7 +33,7 @@ impl Text {
         let max = bytes_max as u64;
         let letters = |bytes: u64| Self::Letters {
             tag,
-            bytes: u16::try_from(bytes).expect("a small limit"),
+            bytes: usize::try_from(bytes).expect("a small limit"),
         };
         let digits = |number| Self::Digits { number, blanks: 0 };
         match value {
@@ -60,16 +60,16 @@ impl Text {
 
     /// A value over the limit.
     pub(in super::super) fn too_large(tag: u32, bytes_max: usize, chance: u64) -> Self {
-        let bytes = bytes_max as u64 + 1 + chance % 40;
+        let more = usize::try_from(chance % 40).expect("a few");
         Self::Letters {
             tag,
-            bytes: u16::try_from(bytes).expect("a small limit"),
+            bytes: bytes_max + 1 + more,
         }
     }
 
     pub(in super::super) fn bytes(self) -> usize {
         match self {
-            Self::Letters { bytes, .. } => usize::from(bytes),
+            Self::Letters { bytes, .. } => bytes,
             Self::Digits { number, blanks } => {
                 let digits = number.checked_ilog10().map_or(1, |log| log as usize + 1);
                 digits + usize::from(blanks)
@@ -86,7 +86,7 @@ impl Text {
                     let bits = u8::try_from(tag >> (4 * nibble) & 15).expect("four bits");
                     *letter = b'a' + bits;
                 }
-                let mut left = usize::from(bytes);
+                let mut left = bytes;
                 while left > 0 {
                     let part = left.min(block.len());
                     out.extend_from_slice(&block[..part]);
@@ -101,66 +101,16 @@ impl Text {
     }
 }
 
-/// The versions of an item that a client knows of when it asks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in super::super) struct Versions {
-    pub(in super::super) current: Cas,
-    pub(in super::super) former: Cas,
-    pub(in super::super) higher: Cas,
-}
-
-impl Versions {
-    /// Those of an item of which no answer has told.
-    pub(in super::super) const NONE: Self = Self {
-        current: Cas::FIRST,
-        former: Cas::FIRST,
-        higher: Cas::FIRST,
-    };
-
-    fn cas(&self, choice: CasChoice) -> Cas {
-        match choice {
-            CasChoice::Current => self.current,
-            CasChoice::Former => self.former,
-            CasChoice::Higher => self.higher,
-            CasChoice::Highest => Cas::new(u64::MAX).expect("not 0"),
-        }
-    }
-
-    pub(in super::super) fn number(&self, choice: CasChoice) -> u64 {
-        self.cas(choice).number()
-    }
-
-    pub(in super::super) fn guard(&self, guard: GuardChoice) -> Guard {
-        match guard {
-            GuardChoice::None => Guard::None,
-            GuardChoice::Match(choice) => Guard::Match(self.cas(choice)),
-            GuardChoice::MatchElseStale(choice) => Guard::MatchElseStale(self.cas(choice)),
-            GuardChoice::Never => Guard::Never,
-        }
-    }
-}
-
-/// What the server is to understand.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) enum Intent<'a> {
-    /// The core is to execute this.
-    Command(Command<'a>),
-    /// A value over the limit, refused before it is read.
-    Unread,
-    /// Something that only a wire has.
-    Nothing,
-}
-
 /// The words of one request.
 struct Words<'a> {
-    names: &'a Names,
+    key: Key<'a>,
     value: &'a [u8],
-    versions: Versions,
+    told: Told,
 }
 
 impl<'a> Meaning<'a> for Words<'a> {
-    fn key(&self, key: SmallKey) -> Key<'a> {
-        self.names.key(key.among(self.names.count()))
+    fn key(&self, _: SmallKey) -> Key<'a> {
+        self.key
     }
 
     fn value(&self, _: SmallValue) -> &'a [u8] {
@@ -168,37 +118,26 @@ impl<'a> Meaning<'a> for Words<'a> {
     }
 
     fn version(&self, _: SmallKey, choice: CasChoice) -> Cas {
-        self.versions.cas(choice)
+        self.told.version(choice)
     }
 
-    fn fence(&self, _: SmallKey, _: FenceChoice) -> Fence {
-        unreachable!("locks are spoken of in the old words")
+    fn fence(&self, _: SmallKey, choice: FenceChoice) -> Fence {
+        self.told.fence(choice)
     }
 }
 
-/// What `ask` means for its `place`th key. `value` is room for a value.
-pub(in super::super) fn intended<'a>(
-    ask: &Ask,
-    place: usize,
-    names: &'a Names,
-    value: &'a mut Vec<u8>,
-) -> Intent<'a> {
-    let Some(command) = written(ask, place, names, value) else {
-        return Intent::Nothing;
-    };
-    if !ask.reaches_core() {
-        return Intent::Unread;
-    }
-    Intent::Command(match command {
+/// What the core is to be asked by `written`, which comes from `ask`.
+pub(in super::super) const fn intended<'a>(ask: &Ask, written: Command<'a>) -> Command<'a> {
+    match written {
         Command::Item(ItemCommand::Set(Set { key, .. })) if ask.is_too_large => {
-            ItemCommand::SetTooLarge { key }.into()
+            Command::Item(ItemCommand::SetTooLarge { key })
         }
         command => command,
-    })
+    }
 }
 
 /// What `ask` says for its `place`th key, a value that is too large included; `None` if it is of a
-/// wire only.
+/// wire only. `value` is room for a value.
 pub(in super::super) fn written<'a>(
     ask: &Ask,
     place: usize,
@@ -210,14 +149,9 @@ pub(in super::super) fn written<'a>(
     if let SmallRequest::Set(_) = request {
         ask.text.write(value);
     }
-    let request = if place == 0 {
-        request
-    } else {
-        request.about(SmallKey::new(ask.keys[place]))
-    };
     Some(request.lower(&Words {
-        names,
+        key: names.key(ask.key(place)),
         value,
-        versions: ask.versions,
+        told: ask.told,
     }))
 }

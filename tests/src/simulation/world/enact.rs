@@ -1,13 +1,16 @@
-//! What the ops of the alphabet do to the world.
+//! What the ops of the alphabet do to the world, and what only a great seed does.
 
 use latchd_core::engine::Event;
+use latchd_core::{ConnId, Instant};
 use latchd_harness::alphabet::{Op, SmallRequest, UNIX_S_AT_START, pressure};
 
-use super::super::caller::State;
+use super::super::Breach;
+use super::super::ask::Ask;
+use super::super::caller::{Caller, State};
 use super::super::encode::encode;
-use super::super::trace::Note;
-use super::super::workload::{Asker, draw};
-use super::World;
+use super::super::setting::Kind;
+use super::super::workload::{Asker, acquire, draw, store};
+use super::{LOCKS_IN_A_ROW, World};
 
 /// How many requests a client sends ahead of their answers.
 const ASKS_MAX: usize = 12;
@@ -31,23 +34,38 @@ impl World {
             Op::WallClock { ahead_s } => {
                 let unix_s_at_start = UNIX_S_AT_START + u64::from(ahead_s);
                 self.unix_s_at_start = unix_s_at_start;
-                self.happens(0, Note::WallClock(ahead_s), unix_s_at_start);
+                self.happens(unix_s_at_start, || {
+                    format!("the wall clock is {ahead_s} s ahead")
+                });
                 self.tell(Event::WallClock { unix_s_at_start });
-                self.auditor.look_at_wall_clock(unix_s_at_start);
             }
-            // A tick does what is due, too; nobody waits here.
-            Op::Tick | Op::Due => {
-                self.happens(0, Note::Tick, 9);
+            Op::Tick => {
+                self.happens(9, || "tick".into());
                 self.tell(Event::Tick);
             }
+            Op::Due => {
+                // At times at the very moment that the core has named.
+                let due = self.server.next_deadline().map(Instant::as_millis);
+                let due = due.filter(|due| *due > self.now_ms && chance & 1 == 0);
+                if let (Some(due), true) = (due, self.setting.kind.waits()) {
+                    self.pass_time(due);
+                }
+                self.happens(11, || "what is due is done".into());
+                self.server.pass(self.now());
+            }
             Op::Pressure { key } => {
-                self.happens(0, Note::Pressure(key), 10 + (u64::from(key) << 4));
+                self.happens(10 + (u64::from(key) << 4), || {
+                    format!("nobody stores item {key}")
+                });
                 self.enter(pressure(key));
             }
             Op::Request { client, request } => {
+                let is_great = self.setting.kind == Kind::Great;
                 // Or there would be little else, and little left.
                 let is_passed_over = match request {
-                    SmallRequest::FlushAll { .. } | SmallRequest::Keys { .. } => chance & 15 != 0,
+                    SmallRequest::FlushAll { .. } | SmallRequest::Keys { .. } => {
+                        is_great || chance & 15 != 0
+                    }
                     SmallRequest::Stats | SmallRequest::StatsReset => chance & 7 != 0,
                     SmallRequest::SetTooLarge { .. } => chance & 1 != 0,
                     _ => false,
@@ -62,43 +80,52 @@ impl World {
     /// It is `now_ms`, which may be earlier than it was: the core is to go by the latest.
     fn pass_time(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
-        self.happens(0, Note::Time(now_ms), now_ms);
+        self.happens(now_ms, || format!("it is {now_ms} ms"));
     }
 
     fn connect(&mut self, client: usize, bits: u64) {
         let conn = self.server.open(self.now());
-        let caller = &mut self.callers[client];
-        caller.connect(conn.number());
-        caller.is_binary = bits & 3 == 0;
-        caller.is_alone = bits >> 2 & 3 == 0;
-        caller.output_max = [1, 64, 512, 4096][usize::try_from(bits >> 4 & 3).expect("two bits")];
-        self.happens(client, Note::Connected, 1);
-        self.auditor.advance(self.now_ms);
+        let of = usize::try_from(bits >> 4 & 3).expect("two bits");
+        self.callers[client] = Caller {
+            conn,
+            state: State::Open,
+            is_binary: bits & 3 == 0,
+            output_max: self.setting.outputs_max[of],
+            ..Caller::new()
+        };
+        self.happens_to(client, 1, || "connects".into());
+    }
+
+    /// Whether a client may ask for more.
+    fn may_ask(&self, client: usize) -> bool {
+        let caller = &self.callers[client];
+        let owed = self.server.machine().heard.owed(caller.conn);
+        caller.state == State::Open && !caller.finished && owed < ASKS_MAX
     }
 
     /// A client that may ask says what was drawn for it, if it has words for that.
     fn ask(&mut self, client: usize, request: &SmallRequest) {
-        let caller = &mut self.callers[client];
-        if caller.state != State::Open || caller.finished || caller.asks.len() >= ASKS_MAX {
+        if !self.may_ask(client) {
             return;
         }
+        let caller = &self.callers[client];
         self.asked += 1;
         let asker = Asker {
             conn: caller.conn,
             is_binary: caller.is_binary,
-            is_alone: caller.is_alone,
             number: caller.asked + 1,
             tag: self.asked,
             unix_s: self.unix_s_at_start + self.now_ms / 1000,
         };
-        let drawn = draw(
-            request,
-            &mut self.random,
-            &self.auditor,
-            &self.taste,
-            &asker,
-        );
-        let Some(mut ask) = drawn else { return };
+        let machine = self.server.machine();
+        let drawn = draw(request, &mut self.random, machine, &self.taste, &asker);
+        if let Some(ask) = drawn {
+            self.write(client, ask);
+        }
+    }
+
+    fn write(&mut self, client: usize, mut ask: Ask) {
+        let caller = &mut self.callers[client];
         caller.asked += 1;
         let before = caller.to_server.len();
         encode(
@@ -107,19 +134,49 @@ impl World {
             &mut self.value,
             &mut caller.to_server,
         );
-        ask.start = caller.written;
         caller.written += (caller.to_server.len() - before) as u64;
         ask.end = caller.written;
         caller.finished = ask.ends_connection();
-        for key in ask.relinquishes(self.taste.keys) {
-            caller.relinquished[key] = ask.number;
-            if self.believers[key] == Some(client) {
-                self.believers[key] = None;
-            }
-        }
-        caller.asks.push_back(ask);
         let conn = caller.conn;
-        self.trace
-            .note(self.events, client, conn, || Note::Wrote(ask));
+        self.server.machine_mut().heard.say(conn, ask);
+        self.trace.note(self.events, || {
+            format!("client {client:>2} ({conn}) writes {ask}")
+        });
+    }
+
+    /// A client of a great seed stores what is not there yet. Until all is, there is little else.
+    pub(super) fn fill(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
+        if self.callers[client].state == State::None {
+            self.connect(client, 1);
+        }
+        while self.may_ask(client) && self.stored < self.setting.keys {
+            let number = self.callers[client].asked + 1;
+            self.write(client, store(self.stored, number));
+            self.stored += 1;
+        }
+        self.deliver(client, bits)?;
+        self.read(client, u64::MAX)
+    }
+
+    /// A batch, as of somebody who locks every row of a table.
+    pub(super) fn lock_many(&mut self, client: usize) -> Result<(), Breach> {
+        let Caller { conn, .. } = self.callers[client];
+        let is_idle = self.callers[client].to_server.is_empty() && self.is_idle(conn);
+        if !is_idle || !self.may_ask(client) || self.callers[client].is_binary {
+            return Ok(());
+        }
+        let from = usize::try_from(self.random.next() >> 32).expect("32 bits");
+        let from = from % (self.setting.keys - LOCKS_IN_A_ROW);
+        for key in from..from + LOCKS_IN_A_ROW {
+            let number = self.callers[client].asked + 1;
+            self.write(client, acquire(key, number));
+        }
+        self.read(client, u64::MAX)?;
+        let bytes = self.callers[client].to_server.len();
+        self.drive(client, bytes)
+    }
+
+    fn is_idle(&self, conn: ConnId) -> bool {
+        self.server.kept_bytes(conn) == 0 && !self.server.machine().heard.waits(conn)
     }
 }
