@@ -1,14 +1,16 @@
 //! What a client asks for: the requests of the alphabet.
 
 use latchd_core::command::{
-    Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, ItemCommand, Keys, Lease,
-    LockAfter, Mode as LockMode, NewCas, Release, Removal, ScanCursor, Set, SetMode, TtlSteps,
-    Wait,
+    Acquire, Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, Keys,
+    Lease, LockAfter, Mode as LockMode, NewCas, Release, Removal, ScanCursor, Set, SetMode,
+    TtlSteps, Wait,
 };
+use latchd_core::fence::Fence;
 use latchd_core::item::Cas;
 use latchd_core::key::KeyForm;
 use latchd_core::stats::StatsTopic;
 use latchd_core::time::Exptime;
+use latchd_core::value::Value;
 
 use super::words::{CasChoice, FenceChoice, GuardChoice, Meaning, SmallKey, SmallValue};
 
@@ -65,232 +67,166 @@ pub enum SmallRequest {
     StatsReset,
 }
 
-/// Reads an item, as [`command::Get`](latchd_core::command::Get).
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[allow(clippy::struct_excessive_bools)] // As in the command.
-pub struct SmallGet {
-    /// Which item.
-    pub key: SmallKey,
-    /// How the key is written.
-    pub key_form: KeyForm,
-    /// Touch, vivify and recache.
-    pub steps: TtlSteps,
-    /// Whether the read counts.
-    pub bump: bool,
-    /// What the client already has.
-    pub known_cas: Option<CasChoice>,
-    /// The version of a vivified item; `None` is the next.
-    pub new_cas: Option<CasChoice>,
-    /// Whether the read takes part in recaching.
-    pub recaches: bool,
-    /// Take the lock in the same step.
-    pub lock: bool,
-    /// A win ends with its connection.
-    pub binds: bool,
-    /// How long it waits for what another computes, in milliseconds; `None` is not at all.
-    pub wait_ms: Option<u32>,
+/// Declares requests about one key, each beside its command: what a field is, what it is in a plain request, and what it
+/// stands for, if that is not itself.
+macro_rules! small {
+    ($(
+        $(#[$doc:meta])*
+        $small:ident as $full:ident, $(#[$plain_doc:meta])* new($($given:ident: $given_type:ty),*) {
+            $($(#[$field_doc:meta])* $field:ident: $type:ty = $plain:expr, $word:ident;)*
+        }
+    )+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+        #[allow(clippy::struct_excessive_bools)] // As in the command.
+        pub struct $small {
+            /// Which item, or whose lock.
+            pub key: SmallKey,
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        impl $small {
+            $(#[$plain_doc])*
+            #[must_use]
+            pub const fn new(key: SmallKey, $($given: $given_type),*) -> Self {
+                Self { key, $($field: $plain,)* }
+            }
+
+            fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> $full<'a> {
+                let words = Words { key: self.key, meaning };
+                $full { key: meaning.key(self.key), $($field: words.$word(self.$field),)* }
+            }
+        }
+    )+};
 }
 
-impl SmallGet {
-    /// A plain `get`.
-    #[must_use]
-    pub const fn new(key: SmallKey) -> Self {
-        Self {
-            key,
-            key_form: KeyForm::Plain,
-            steps: TtlSteps::NONE,
-            bump: true,
-            known_cas: None,
-            new_cas: None,
-            recaches: false,
-            lock: false,
-            binds: false,
-            wait_ms: None,
-        }
+small! {
+    /// Reads an item, as [`command::Get`](latchd_core::command::Get).
+    SmallGet as Get, /// A plain `get`.
+    new() {
+        /// How the key is written.
+        key_form: KeyForm = KeyForm::Plain, itself;
+        /// Touch, vivify and recache.
+        steps: TtlSteps = TtlSteps::NONE, itself;
+        /// Whether the read counts.
+        bump: bool = true, itself;
+        /// What the client already has.
+        known_cas: Option<CasChoice> = None, known;
+        /// The version of a vivified item; `None` is the next.
+        new_cas: Option<CasChoice> = None, given;
+        /// Whether the read takes part in recaching.
+        recaches: bool = false, itself;
+        /// Take the lock in the same step.
+        lock: bool = false, itself;
+        /// A win ends with its connection.
+        binds: bool = false, itself;
+        /// How long it waits for what another computes, in milliseconds; `None` is not at all.
+        wait_ms: Option<u32> = None, milliseconds;
     }
 
-    fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Get<'a> {
-        let version = |choice| meaning.version(self.key, choice);
-        Get {
-            key: meaning.key(self.key),
-            key_form: self.key_form,
-            steps: self.steps,
-            bump: self.bump,
-            known_cas: self.known_cas.map(version),
-            new_cas: given(self.new_cas, version),
-            recaches: self.recaches,
-            lock: self.lock,
-            binds: self.binds,
-            wait_ms: self.wait_ms.map_or(0, u64::from),
-        }
-    }
-}
-
-/// Stores a value, as [`command::Set`](latchd_core::command::Set).
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct SmallSet {
-    /// Which item.
-    pub key: SmallKey,
-    /// How the key is written.
-    pub key_form: KeyForm,
-    /// What is stored.
-    pub value: SmallValue,
-    /// The client's own number.
-    pub client_flags: u32,
-    /// When it expires.
-    pub exptime: Exptime,
-    /// On what condition.
-    pub mode: SetMode,
-    /// Which version.
-    pub guard: GuardChoice,
-    /// The version it gets; `None` is the next.
-    pub new_cas: Option<CasChoice>,
-    /// In the right of which grant; `None` is the client's own.
-    pub fence: Option<FenceChoice>,
-    /// What becomes of the lock.
-    pub lock: LockAfter,
-}
-
-impl SmallSet {
-    /// A plain `set` that never expires.
-    #[must_use]
-    pub const fn new(key: SmallKey, value: SmallValue) -> Self {
-        Self {
-            key,
-            key_form: KeyForm::Plain,
-            value,
-            client_flags: 0,
-            exptime: Exptime::Never,
-            mode: SetMode::Set,
-            guard: GuardChoice::None,
-            new_cas: None,
-            fence: None,
-            lock: LockAfter::Keep,
-        }
+    /// Stores a value, as [`command::Set`](latchd_core::command::Set).
+    SmallSet as Set, /// A plain `set` that never expires.
+    new(value: SmallValue) {
+        /// How the key is written.
+        key_form: KeyForm = KeyForm::Plain, itself;
+        /// What is stored.
+        value: SmallValue = value, value;
+        /// The client's own number.
+        client_flags: u32 = 0, itself;
+        /// When it expires.
+        exptime: Exptime = Exptime::Never, itself;
+        /// On what condition.
+        mode: SetMode = SetMode::Set, itself;
+        /// Which version.
+        guard: GuardChoice = GuardChoice::None, guard;
+        /// The version it gets; `None` is the next.
+        new_cas: Option<CasChoice> = None, given;
+        /// In the right of which grant; `None` is the client's own.
+        fence: Option<FenceChoice> = None, fence;
+        /// What becomes of the lock.
+        lock: LockAfter = LockAfter::Keep, itself;
     }
 
-    fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Set<'a> {
-        let version = |choice| meaning.version(self.key, choice);
-        Set {
-            key: meaning.key(self.key),
-            key_form: self.key_form,
-            value: meaning.value(self.value).into(),
-            client_flags: self.client_flags,
-            exptime: self.exptime,
-            mode: self.mode,
-            guard: self.guard.lower(version),
-            new_cas: given(self.new_cas, version),
-            fence: self.fence.map(|choice| meaning.fence(self.key, choice)),
-            lock: self.lock,
-        }
-    }
-}
-
-/// Removes an item or marks it, as [`command::Delete`](latchd_core::command::Delete).
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct SmallDelete {
-    /// Which item.
-    pub key: SmallKey,
-    /// How the key is written.
-    pub key_form: KeyForm,
-    /// Which version.
-    pub guard: GuardChoice,
-    /// What is done.
-    pub removal: Removal,
-    /// The version it gets, if it stays; `None` is the next.
-    pub new_cas: Option<CasChoice>,
-    /// As in [`SmallSet`].
-    pub fence: Option<FenceChoice>,
-    /// What becomes of the lock.
-    pub lock: LockAfter,
-}
-
-impl SmallDelete {
-    /// A plain `delete`.
-    #[must_use]
-    pub const fn new(key: SmallKey) -> Self {
-        Self {
-            key,
-            key_form: KeyForm::Plain,
-            guard: GuardChoice::None,
-            removal: Removal::Remove,
-            new_cas: None,
-            fence: None,
-            lock: LockAfter::Keep,
-        }
+    /// Removes an item or marks it, as [`command::Delete`](latchd_core::command::Delete).
+    SmallDelete as Delete, /// A plain `delete`.
+    new() {
+        /// How the key is written.
+        key_form: KeyForm = KeyForm::Plain, itself;
+        /// Which version.
+        guard: GuardChoice = GuardChoice::None, guard;
+        /// What is done.
+        removal: Removal = Removal::Remove, itself;
+        /// The version it gets, if it stays; `None` is the next.
+        new_cas: Option<CasChoice> = None, given;
+        /// As in [`SmallSet`].
+        fence: Option<FenceChoice> = None, fence;
+        /// What becomes of the lock.
+        lock: LockAfter = LockAfter::Keep, itself;
     }
 
-    fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Delete<'a> {
-        let version = |choice| meaning.version(self.key, choice);
-        Delete {
-            key: meaning.key(self.key),
-            key_form: self.key_form,
-            guard: self.guard.lower(version),
-            removal: self.removal,
-            new_cas: given(self.new_cas, version),
-            fence: self.fence.map(|choice| meaning.fence(self.key, choice)),
-            lock: self.lock,
-        }
+    /// Adds or subtracts, as [`command::Arithmetic`](latchd_core::command::Arithmetic).
+    SmallArithmetic as Arithmetic, /// A plain `incr` or `decr`.
+    new(direction: Direction, delta: u64) {
+        /// How the key is written.
+        key_form: KeyForm = KeyForm::Plain, itself;
+        /// Which way.
+        direction: Direction = direction, itself;
+        /// How much.
+        delta: u64 = delta, itself;
+        /// The number of a vivified item.
+        initial: u64 = 0, itself;
+        /// Touch and vivify.
+        steps: TtlSteps = TtlSteps::NONE, itself;
+        /// Which version.
+        guard: GuardChoice = GuardChoice::None, guard;
+        /// The version it gets; `None` is the next.
+        new_cas: Option<CasChoice> = None, given;
+        /// As in [`SmallSet`].
+        fence: Option<FenceChoice> = None, fence;
+        /// What becomes of the lock.
+        lock: LockAfter = LockAfter::Keep, itself;
     }
 }
 
-/// Adds or subtracts, as [`command::Arithmetic`](latchd_core::command::Arithmetic).
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct SmallArithmetic {
-    /// Which item.
-    pub key: SmallKey,
-    /// How the key is written.
-    pub key_form: KeyForm,
-    /// Which way.
-    pub direction: Direction,
-    /// How much.
-    pub delta: u64,
-    /// The number of a vivified item.
-    pub initial: u64,
-    /// Touch and vivify.
-    pub steps: TtlSteps,
-    /// Which version.
-    pub guard: GuardChoice,
-    /// The version it gets; `None` is the next.
-    pub new_cas: Option<CasChoice>,
-    /// As in [`SmallSet`].
-    pub fence: Option<FenceChoice>,
-    /// What becomes of the lock.
-    pub lock: LockAfter,
+/// What the small words of a request about a key stand for.
+struct Words<'w, M> {
+    key: SmallKey,
+    meaning: &'w M,
 }
 
-impl SmallArithmetic {
-    /// A plain `incr` or `decr`.
-    #[must_use]
-    pub const fn new(key: SmallKey, direction: Direction, delta: u64) -> Self {
-        Self {
-            key,
-            key_form: KeyForm::Plain,
-            direction,
-            delta,
-            initial: 0,
-            steps: TtlSteps::NONE,
-            guard: GuardChoice::None,
-            new_cas: None,
-            fence: None,
-            lock: LockAfter::Keep,
-        }
+impl<'a, M: Meaning<'a>> Words<'_, M> {
+    #[expect(clippy::unused_self, reason = "one word of several")]
+    const fn itself<T: Copy>(&self, it: T) -> T {
+        it
     }
 
-    fn lower<'a>(&self, meaning: &impl Meaning<'a>) -> Arithmetic<'a> {
-        let version = |choice| meaning.version(self.key, choice);
-        Arithmetic {
-            key: meaning.key(self.key),
-            key_form: self.key_form,
-            direction: self.direction,
-            delta: self.delta,
-            initial: self.initial,
-            steps: self.steps,
-            guard: self.guard.lower(version),
-            new_cas: given(self.new_cas, version),
-            fence: self.fence.map(|choice| meaning.fence(self.key, choice)),
-            lock: self.lock,
-        }
+    fn value(&self, value: SmallValue) -> Value<'a> {
+        self.meaning.value(value).into()
+    }
+
+    fn version(&self, choice: CasChoice) -> Cas {
+        self.meaning.version(self.key, choice)
+    }
+
+    fn known(&self, choice: Option<CasChoice>) -> Option<Cas> {
+        choice.map(|choice| self.version(choice))
+    }
+
+    fn given(&self, choice: Option<CasChoice>) -> NewCas {
+        choice.map_or(NewCas::Next, |choice| NewCas::Is(self.version(choice)))
+    }
+
+    fn guard(&self, guard: GuardChoice) -> Guard {
+        guard.lower(|choice| self.version(choice))
+    }
+
+    fn fence(&self, choice: Option<FenceChoice>) -> Option<Fence> {
+        choice.map(|choice| self.meaning.fence(self.key, choice))
+    }
+
+    #[expect(clippy::unused_self, reason = "one word of several")]
+    fn milliseconds(&self, ms: Option<u32>) -> u64 {
+        ms.map_or(0, u64::from)
     }
 }
 
@@ -348,28 +284,6 @@ impl SmallRequest {
         }
     }
 
-    /// The same about `other`; what is about no key stays as it is.
-    #[must_use]
-    pub const fn about(mut self, other: SmallKey) -> Self {
-        match &mut self {
-            Self::Get(SmallGet { key, .. })
-            | Self::Set(SmallSet { key, .. })
-            | Self::SetTooLarge { key }
-            | Self::Delete(SmallDelete { key, .. })
-            | Self::Arithmetic(SmallArithmetic { key, .. })
-            | Self::Acquire(SmallAcquire { key, .. })
-            | Self::Release { key, .. }
-            | Self::Lock { key }
-            | Self::Unlock { key } => *key = other,
-            Self::UnlockAll
-            | Self::FlushAll { .. }
-            | Self::Keys { .. }
-            | Self::Stats
-            | Self::StatsReset => {}
-        }
-        self
-    }
-
     /// The same, if it is one that may wait, by one who does not.
     #[must_use]
     pub const fn without_wait(mut self) -> Self {
@@ -423,9 +337,4 @@ impl SmallRequest {
             Self::StatsReset => Command::Global(GlobalCommand::StatsReset),
         }
     }
-}
-
-/// The version that an item is to get.
-fn given(choice: Option<CasChoice>, version: impl Fn(CasChoice) -> Cas) -> NewCas {
-    choice.map_or(NewCas::Next, |choice| NewCas::Is(version(choice)))
 }
