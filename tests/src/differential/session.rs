@@ -77,7 +77,7 @@ pub fn play(
                 let batch = stream.batch(&run.book, BATCH);
                 run.exchange('A', batch)?;
             }
-            compare_counters(&mut run)?;
+            compare_counters(&mut run, protocol)?;
             for line in probes::last_words() {
                 run.exchange_last(&PairedRequest::new(line))?;
             }
@@ -88,7 +88,7 @@ pub fn play(
                 let batch = stream.batch(&run.book, BATCH);
                 run.exchange('A', batch)?;
             }
-            compare_counters(&mut run)?;
+            compare_counters(&mut run, protocol)?;
             for request in binary::last_words() {
                 run.exchange_last(&request)?;
             }
@@ -98,10 +98,10 @@ pub fn play(
 }
 
 /// D3.
-fn compare_counters(run: &mut Run<'_>) -> io::Result<()> {
+fn compare_counters(run: &mut Run<'_>, protocol: Protocol) -> io::Result<()> {
     let theirs = counters::ask(run.theirs)?;
     let ours = counters::ask(run.ours)?;
-    let differing = counters::differing(&theirs, &ours, &run.comparison.explained);
+    let differing = counters::differing(protocol, &theirs, &ours, &run.comparison.explained);
     run.comparison.unexplained.extend(differing);
     Ok(())
 }
