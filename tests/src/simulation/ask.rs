@@ -6,9 +6,10 @@
 //! It is a small plain value, so that a client can remember what it waits for without allocating.
 
 use latchd_core::command::{Direction, LockAfter, SetMode, TtlSteps};
+use latchd_core::key::KeyForm;
 use latchd_core::wire::binary::Opcode;
 use latchd_harness::alphabet::{
-    GuardChoice, SmallAcquire, SmallArithmetic, SmallGet, SmallRequest, SmallSet, Told,
+    GuardChoice, SmallAcquire, SmallArithmetic, SmallDelete, SmallGet, SmallRequest, SmallSet, Told,
 };
 use latchd_harness::wording::{Protocol, Style};
 
@@ -149,6 +150,19 @@ impl Ask {
                 Protocol::Binary => self.what == What::Set,
             },
             (Some(_), _) => true,
+        }
+    }
+
+    /// Has its key written in another form, if its word has several.
+    pub(super) const fn set_key_form(&mut self, form: KeyForm) {
+        if let Some(
+            SmallRequest::Get(SmallGet { key_form, .. })
+            | SmallRequest::Set(SmallSet { key_form, .. })
+            | SmallRequest::Delete(SmallDelete { key_form, .. })
+            | SmallRequest::Arithmetic(SmallArithmetic { key_form, .. }),
+        ) = &mut self.request
+        {
+            *key_form = form;
         }
     }
 

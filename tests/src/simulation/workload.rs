@@ -110,6 +110,10 @@ pub(super) fn draw(
         ask.is_too_large = ask.text.bytes() > taste.value_bytes_max;
     }
     wrap(&mut ask, bits >> 32);
+    if taste.is_great {
+        // In base64 the keys would be longer than a key may be.
+        ask.set_key_form(KeyForm::Plain);
+    }
     Some(ask)
 }
 
@@ -283,10 +287,8 @@ fn wrap(ask: &mut Ask, bits: u64) {
     if ask.what == What::Debug {
         ask.style.with_cas = false;
         ask.style.with_key = false;
-        if let Some(SmallRequest::Get(SmallGet { key_form, .. })) = &mut ask.request
-            && one_in(12, 16)
-        {
-            *key_form = KeyForm::Binary;
+        if one_in(12, 16) {
+            ask.set_key_form(KeyForm::Binary);
         }
     }
     ask.style.quiet = one_in(16, 4) && may_be_quiet(ask);

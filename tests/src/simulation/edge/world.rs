@@ -12,7 +12,7 @@ use latchd_harness::random::Random;
 use latchd_harness::wording::Protocol;
 
 use super::draw::look;
-use super::{LARGEST_KEY, VALUE_BYTES_MAX};
+use super::{LARGEST_KEY, SMALL_KEYS, VALUE_BYTES_MAX};
 use crate::simulation::Breach;
 use crate::simulation::ask::{Ask, What};
 use crate::simulation::encode::encode;
@@ -70,6 +70,10 @@ pub(super) struct Client {
     taken: u64,
     untaken: usize,
     executed: u64,
+}
+
+fn quit() -> Ask {
+    Ask::new(What::Quit, Protocol::Classic, 0)
 }
 
 /// What gave a client its turn.
@@ -169,7 +173,7 @@ impl World {
             0 => match self.below(24) {
                 0 => self.reset(client),
                 1 => self.half_close(client),
-                2 => self.write(client, Ask::new(What::Quit, Protocol::Classic, 0), 1),
+                2 => self.write(client, quit(), 1),
                 _ => {}
             },
             1 => self.stall(client),
@@ -182,6 +186,11 @@ impl World {
                     self.write(client, look(LARGEST_KEY), 1);
                     let ask = self.draw_lock();
                     self.write(client, ask, 1);
+                } else if self.below(256) == 0 {
+                    // More than some sockets take at once, and behind it the client's last word.
+                    let key = SMALL_KEYS + self.below(LARGEST_KEY - SMALL_KEYS);
+                    self.write(client, look(key), 1);
+                    self.write(client, quit(), 1);
                 }
             }
             20..32 => self.deliver(client, usize::MAX),

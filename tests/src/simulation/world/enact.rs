@@ -15,6 +15,9 @@ use super::{LOCKS_IN_A_ROW, World};
 /// How many requests a client sends ahead of their answers.
 const ASKS_MAX: usize = 12;
 
+/// The last date that clients say, in seconds since 1970: an exptime of text has 31 bits.
+const DATE_MAX: u64 = i32::MAX as u64 - 100;
+
 impl World {
     /// Something happens that the alphabet has a word for; chance decides what it leaves open.
     pub(super) fn enact(&mut self, op: &Op, chance: u64) {
@@ -115,7 +118,7 @@ impl World {
             is_binary: caller.is_binary,
             number: caller.asked + 1,
             tag: self.asked,
-            unix_s: self.unix_s_at_start + self.now_ms / 1000,
+            unix_s: (self.unix_s_at_start + self.now_ms / 1000).min(DATE_MAX),
         };
         let machine = self.server.machine();
         let drawn = draw(request, &mut self.random, machine, &self.taste, &asker);
