@@ -100,6 +100,8 @@ struct Line {
     has_ended: bool,
     /// The key of the last lock that it was granted.
     granted: Option<usize>,
+    /// Where the last request that is answered ends, in bytes that its client has written.
+    answered_to: u64,
 }
 
 /// What has been read stands before the answers until there are so many bytes of it.
@@ -330,7 +332,9 @@ impl Heard {
         }
         self.read(conn, sent)?;
         let line = self.lines.entry(conn).or_default();
-        let what = if !line.due().is_empty() && progress != Progress::OutputFull {
+        // The reply to a value that is too large comes behind its last byte.
+        let is_late = line.answered_to > arrived;
+        let what = if !line.due().is_empty() && progress != Progress::OutputFull && !is_late {
             format!("{conn} is not sent {}", shown(line.due()))
         } else if closes != ends {
             format!("{conn} is closed: {closes}, and has asked for that: {ends}")
@@ -397,6 +401,7 @@ impl Heard {
         match reply {
             Reply::Waits => line.waiting = Waiting::Yes,
             _ if is_last => {
+                line.answered_to = ask.end;
                 line.done = 0;
                 line.said.pop_front();
             }
