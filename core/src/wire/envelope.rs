@@ -29,9 +29,11 @@ impl Envelope<'_> {
     /// request itself is gone from the input.
     #[cold]
     pub(crate) fn refusal(&self, reply: &Reply<'_>) -> LocalResponse<'static> {
-        let refusal = match reply {
-            Reply::Refused(refusal) => Some(*refusal),
-            _ => None,
+        // Any other reply does not fit a request whose body is skipped.
+        let refusal = if let Reply::Refused(refusal) = reply {
+            Some(*refusal)
+        } else {
+            None
         };
         let is_silent = match self {
             Self::Classic(envelope) => envelope.is_silent(),
