@@ -227,6 +227,21 @@ pub(super) fn acquire(key: usize, number: u32) -> Ask {
     ask
 }
 
+/// Whether it is about locks of keys and grants, of which there is less in plain seeds: much of it is refused, and keeps items
+/// from being stored and evicted.
+pub(super) fn is_about_grants(request: &SmallRequest) -> bool {
+    let is_release = |lock| lock == LockAfter::Release;
+    match request {
+        SmallRequest::Acquire(_) | SmallRequest::Release { .. } => true,
+        SmallRequest::Set(set) => {
+            set.fence.is_some() || is_release(set.lock) && set.mode != SetMode::Replace
+        }
+        SmallRequest::Delete(delete) => delete.fence.is_some() || is_release(delete.lock),
+        SmallRequest::Arithmetic(sum) => sum.fence.is_some() || is_release(sum.lock),
+        _ => false,
+    }
+}
+
 /// Whether it is of what crowds speak of most: locks of keys, wins and waits.
 pub(super) const fn is_of_a_crowd(request: &SmallRequest) -> bool {
     matches!(

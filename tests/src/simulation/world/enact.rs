@@ -9,7 +9,7 @@ use super::super::ask::Ask;
 use super::super::caller::{Caller, State};
 use super::super::encode::encode;
 use super::super::setting::Kind;
-use super::super::workload::{Asker, acquire, draw, store};
+use super::super::workload::{Asker, acquire, draw, is_about_grants, store};
 use super::{LOCKS_IN_A_ROW, World};
 
 /// How many requests a client sends ahead of their answers.
@@ -64,6 +64,7 @@ impl World {
             }
             Op::Request { client, request } => {
                 let is_great = self.setting.kind == Kind::Great;
+                let is_plain = self.setting.kind == Kind::Plain;
                 // Or there would be little else, and little left.
                 let is_passed_over = match request {
                     SmallRequest::FlushAll { .. } | SmallRequest::Keys { .. } => {
@@ -71,7 +72,7 @@ impl World {
                     }
                     SmallRequest::Stats | SmallRequest::StatsReset => chance & 7 != 0,
                     SmallRequest::SetTooLarge { .. } => chance & 1 != 0,
-                    _ => false,
+                    _ => is_plain && is_about_grants(&request) && chance & 7 != 0,
                 };
                 if !is_passed_over {
                     self.ask(client.among(self.callers.len()), &request);
