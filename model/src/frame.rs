@@ -498,7 +498,10 @@ mod tests {
 
     #[test]
     fn states_with_one_view_lead_to_the_same() {
-        for model in small() {
+        // Each pair of states takes as long as many transitions.
+        let smallest = || small().filter(|model| model.pinned().1 < 12_000);
+        assert!(smallest().count() >= 3);
+        for model in smallest() {
             let compared = model.twins(usize::MAX);
             let is_good = compared.is_ok_and(|compared| compared.is_all && compared.pairs > 0);
             assert!(is_good, "{}", model.name());
