@@ -90,7 +90,8 @@ impl Setting {
             Kind::Great => (pick(4, 8), pick(72_000, 76_000)),
             Kind::Edge => (pick(2, 12), edge::ITEMS + pick(1, edge::LOCKS_MAX)),
         };
-        let turn_ms = TURNS_MS[pick(0, 2)];
+        // The first great seed comes by the last of them, and the next ones by the others.
+        let turn_ms = TURNS_MS[usize::try_from((plan.seed / 64 + 2) % 3).expect("it is below 3")];
         // Every fourth plain seed has room for all.
         let is_ample = kind != Kind::Plain || plan.seed % 4 == 3;
         let limits = if kind == Kind::Plain {
