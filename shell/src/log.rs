@@ -24,11 +24,12 @@ pub(crate) use self::form::{Form, JsonEvents};
 /// How many lines may wait to be written. A line is a few hundred bytes.
 const LINES_MAX: usize = 4096;
 
-/// How long the end of the server waits until its last lines are written: a busy disk may take seconds for one.
-pub(crate) const LAST_LINES: Duration = Duration::from_secs(5);
+/// How long the end of the server waits until its last lines are in a file: a busy disk may take seconds for one.
+const LAST_LINES_IN_FILE: Duration = Duration::from_secs(5);
 
-/// How long a failed assertion waits until its reason is written. Other threads go on meanwhile.
-pub(crate) const LAST_REASON: Duration = Duration::from_millis(500);
+/// The same for standard error, which may be a pipe without a reader, and for the reason of a failed assertion: other
+/// threads go on meanwhile.
+const LAST_LINES: Duration = Duration::from_millis(500);
 
 /// How long a daemon waits, at its start, for a reader of its first lines.
 const FIRST_LINES: Duration = Duration::from_secs(5);
@@ -42,6 +43,8 @@ pub(crate) struct Log {
     messages: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
     form: Form,
+    /// How long the end of the server waits for it.
+    patience: Duration,
 }
 
 /// What the thread is told.
@@ -69,6 +72,10 @@ impl Log {
         let (messages, incoming) = sync_channel(LINES_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
+        let patience = match target {
+            Target::StandardError => LAST_LINES,
+            Target::File { .. } => LAST_LINES_IN_FILE,
+        };
         thread::Builder::new()
             .name("latchd-log".into())
             .spawn(move || write_on(target, form, &incoming, &counter))?;
@@ -76,6 +83,7 @@ impl Log {
             messages,
             dropped,
             form,
+            patience,
         })
     }
 
@@ -98,16 +106,25 @@ impl Log {
 
     /// Opens the file anew, for whoever has moved it away.
     pub(crate) fn reopen(&self) {
-        self.insist(Message::Reopen, Instant::now() + LAST_LINES);
+        self.insist(Message::Reopen, Instant::now() + self.patience);
     }
 
     /// Waits until what a start has said is written: a daemon closes standard error behind it.
     pub(crate) fn flush_start(&self) {
-        self.flush(FIRST_LINES);
+        self.flush_within(FIRST_LINES);
     }
 
-    /// Waits until all lines that were handed over are written, `within` this time at most: the program ends.
-    pub(crate) fn flush(&self, within: Duration) {
+    /// Waits until all lines that were handed over are written, but not for long: the server has ended.
+    pub(crate) fn flush(&self) {
+        self.flush_within(self.patience);
+    }
+
+    /// The same for the reason of a failed assertion.
+    pub(crate) fn flush_reason(&self) {
+        self.flush_within(LAST_LINES);
+    }
+
+    fn flush_within(&self, within: Duration) {
         let deadline = Instant::now() + within;
         let (tell, told) = sync_channel(1);
         if self.insist(Message::Flush(tell), deadline) {
@@ -251,7 +268,7 @@ mod tests {
         let log = start(&path);
         log.say("one\n");
         log.say("two\n");
-        log.flush(LAST_LINES);
+        log.flush();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
         std::fs::remove_file(&path).unwrap();
     }
@@ -261,11 +278,11 @@ mod tests {
         let (path, moved) = (temporary_path("moved"), temporary_path("moved.1"));
         let log = start(&path);
         log.say("old\n");
-        log.flush(LAST_LINES);
+        log.flush();
         std::fs::rename(&path, &moved).unwrap();
         log.reopen();
         log.say("new\n");
-        log.flush(LAST_LINES);
+        log.flush();
         assert_eq!(std::fs::read_to_string(&moved).unwrap(), "old\n");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
         std::fs::remove_file(&path).unwrap();
@@ -278,7 +295,7 @@ mod tests {
         for _ in 0..10 * LINES_MAX {
             log.say("a line for nobody\n");
         }
-        log.flush(LAST_LINES);
+        log.flush();
         assert_eq!(log.dropped().load(Ordering::Relaxed), 10 * LINES_MAX as u64);
     }
 }

@@ -161,7 +161,7 @@ fn serve(mut config: Config, ignored: &[String], process: &Process) -> ExitCode 
             ExitCode::from(EXIT_OS_ERROR)
         }
     };
-    log.flush(log::LAST_LINES);
+    log.flush();
     code
 }
 
@@ -372,7 +372,7 @@ fn stop_at_panic(log: Log) {
             let _ = write!(reason, "\n{backtrace}");
         }
         log.tell("ERROR", reason.trim_end());
-        log.flush(log::LAST_REASON);
+        log.flush_reason();
         std::process::exit(EXIT_SOFTWARE);
     }));
 }
