@@ -59,6 +59,9 @@ const LINGER: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// How many sockets of closed clients are drained before others have a turn; epoll shows the rest again.
+const DRAINED_PER_TURN: usize = 4;
+
 /// Not a moment: somebody has more to do.
 const NO_LINGER: Timespec = Timespec {
     tv_sec: 0,
@@ -84,6 +87,8 @@ pub(crate) struct Worker {
     /// Whose handshake goes on, perhaps, and since when; in the order of their coming.
     handshakes: VecDeque<(Instant, Name)>,
     lingering: Lingering,
+    /// How many sockets may be drained in this turn.
+    drains_left: usize,
     now: Instant,
     /// Which turns are measured.
     sampler: Sampler,
@@ -131,6 +136,7 @@ impl Worker {
             records: Records::default(),
             handshakes: VecDeque::new(),
             lingering: Lingering::default(),
+            drains_left: DRAINED_PER_TURN,
             sampler: Sampler::default(),
         })
     }
@@ -166,6 +172,7 @@ impl Worker {
                 continue;
             }
             self.now = self.shared.clock.now();
+            self.drains_left = DRAINED_PER_TURN;
             for event in events.iter().filter(|event| is_ending(event.flags)) {
                 self.wake(*event);
             }
@@ -190,6 +197,10 @@ impl Worker {
         match Name::decode(event.data) {
             Name::Mailbox => self.read_mail(),
             Name::Lingering { place } => {
+                let Some(left) = self.drains_left.checked_sub(1) else {
+                    return;
+                };
+                self.drains_left = left;
                 if self.lingering.drain(place, &mut self.input) {
                     self.count_lingering_ended(1);
                 }
