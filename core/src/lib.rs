@@ -48,5 +48,5 @@ pub use connection::Progress;
 pub use engine::Config;
 pub use limits::Limits;
 pub use output::Output;
-pub use server::Server;
+pub use server::{Action, Server};
 pub use time::Instant;

@@ -215,6 +215,12 @@ impl Output {
         shared.chain([rest]).filter(|chunk| !chunk.is_empty())
     }
 
+    /// The first of [`Self::chunks`]; empty if there is nothing to send.
+    #[must_use]
+    pub fn chunk(&self) -> &[u8] {
+        self.chunks().next().unwrap_or_default()
+    }
+
     /// Everything that is to be sent, if it is in one piece: what most outputs are, at the price of a
     /// look. Empty if there is nothing.
     #[must_use]
@@ -267,6 +273,20 @@ impl Output {
     /// between, so it is for appending only.
     pub(crate) const fn copied(&mut self) -> &mut Vec<u8> {
         &mut self.copied
+    }
+}
+
+impl Buf for Output {
+    fn remaining(&self) -> usize {
+        self.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.chunk()
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.advance(bytes);
     }
 }
 

@@ -1,29 +1,22 @@
-//! The sans-IO whole: many connections over one core, for whoever brings the bytes and the time.
+//! The sans-IO whole: many connections over one core, for any transport.
 //!
-//! A transport opens a connection for each of its peers, hands over what arrives, sends what comes
-//! out, and says when a peer is gone and that time has passed. It need not know a protocol.
+//! A transport opens a connection for each of its peers, hands over the bytes that arrive, and tells the server
+//! when a peer is gone and when time has passed. After each of these calls it asks [`poll`](Server::poll) for
+//! actions until there is none. It need not know a protocol.
 //!
-//! - V1: however the bytes are cut, and however small the output is, the answers are the same.
-//! - V2: an output grows past its bound by one reply at most. What is not answered for want of room
-//!   is kept, and goes on with the next [`receive`](Server::receive).
-//! - V3: what is kept of a connection's input is at most one unfinished request and, while its
-//!   output is full, what one [`receive`](Server::receive) has brought; while it waits, what came with its request and
-//!   up to [`WAITING_BYTES_MAX`] in all.
-//! - V4: when a connection is closed, by whichever side, its locks are free before the call returns,
-//!   and its id is dead for good.
-//!
-//! # Answers that come later
-//!
-//! A request is answered in the call that completes it, unless it waits for a lock. Then it is answered by
-//! what happens to others: to another connection, or to time. Such a connection stops with
-//! [`Progress::Waiting`], only for a transport that has asked for it ([`with_waits`](Server::with_waits)).
-//!
-//! - V5: after every call, [`next_ready`](Server::next_ready) tells which connections can go on: each goes on with
-//!   [`resume`](Server::resume), which has its answer. While a connection waits, nothing behind its request is executed.
-//! - V6: when [`next_deadline`](Server::next_deadline) has come, a wait or a lease is over. A transport that
-//!   calls [`pass`](Server::pass) then is on time.
+//! - V1: however the bytes are cut, and however small the bound of unsent output is, the answers are the same.
+//! - V2: the unsent output of a connection grows past its bound by one reply at most. A request that finds no
+//!   room stays unexecuted, and is executed when the transport has sent enough ([`sent`](Server::sent)).
+//! - V3: the server keeps of a connection's input at most one unfinished request and, while its output is full
+//!   or its request waits, [`KEPT_BYTES_MAX`] and what one [`receive`](Server::receive) has brought.
+//! - V4: when a connection is closed, from either side, its locks are free before the call returns,
+//!   and its id is never used again.
+//! - V5: a request that waits is answered by the first [`poll`](Server::poll) after its wait is over. While a
+//!   connection waits, nothing behind its request is executed.
+//! - V6: when [`deadline`](Server::deadline) has come, a wait, a lease or the time of a tick is over. A transport
+//!   that calls [`advance`](Server::advance) then is on time.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, VecDeque};
 use core::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -42,11 +35,17 @@ use crate::time::{Instant, saturating_millis};
 use crate::wait::Notice;
 use crate::wire::WireLimits;
 
-/// How many bytes may wait to be sent before nothing more is executed, by default.
-pub const OUT_BYTES_MAX: usize = 256 << 10;
+/// How many bytes of output may be unsent before nothing more is executed, by default.
+pub const UNSENT_BYTES_MAX: usize = 256 << 10;
 
-/// How many bytes may be kept of the input of a connection that waits, when more of it arrives.
-pub const WAITING_BYTES_MAX: usize = 64 << 10;
+/// How many bytes of input may be kept of a connection that executes nothing now, when more of it arrive.
+pub const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// The time between two ticks, in milliseconds.
+const TICK_MS: u64 = 250;
+
+/// The same while one tick was not enough.
+const BUSY_TICK_MS: u64 = 10;
 
 /// What a [`Server`] has behind its connections: a [`Core`], or what stands before several.
 pub trait StateMachine {
@@ -80,6 +79,11 @@ pub trait StateMachine {
     fn limit_memory(&mut self, now: Instant, bytes: usize) -> Result<(), MemoryRefused> {
         let _ = (now, bytes);
         Err(MemoryRefused::Fixed)
+    }
+
+    /// Whether the next tick may come soon ([`Core::wants_tick`]). By default one is enough.
+    fn wants_tick(&self) -> bool {
+        false
     }
 
     /// The next wait that is over ([`Core::next_notice`]). By default nothing waits.
@@ -120,6 +124,10 @@ impl<S: Store> StateMachine for Core<S> {
         Self::limit_memory(self, now, bytes)
     }
 
+    fn wants_tick(&self) -> bool {
+        Self::wants_tick(self)
+    }
+
     fn next_notice(&mut self) -> Option<Notice> {
         Self::next_notice(self)
     }
@@ -129,35 +137,65 @@ impl<S: Store> StateMachine for Core<S> {
     }
 }
 
+/// What the transport is to do ([`Server::poll`]).
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Send these bytes to the peer, behind those of earlier actions, and say how much has left
+    /// ([`Server::sent`]).
+    Send(ConnId, Output),
+    /// Read on: the connection did not want input ([`Server::wants_input`]), and wants it again.
+    Read(ConnId),
+    /// Close the connection, once everything before is sent. The server has forgotten it.
+    Close(ConnId),
+}
+
+impl Action {
+    /// Which connection it is about.
+    #[must_use]
+    pub const fn conn(&self) -> ConnId {
+        match self {
+            Self::Send(conn, _) | Self::Read(conn) | Self::Close(conn) => *conn,
+        }
+    }
+}
+
 /// A cache server without sockets, threads and clocks.
 ///
 /// Each call has the moment at which it happens; a moment before the last one counts as the last
 /// one.
 ///
 /// ```
-/// use latchd_core::{Config, Instant, Output, Progress, Server};
+/// use latchd_core::server::Action;
+/// use latchd_core::{Config, ConnId, Instant, Server};
+///
+/// /// What each connection is to be sent.
+/// fn sends(server: &mut Server) -> Vec<(ConnId, String)> {
+///     let mut all = vec![];
+///     while let Some(action) = server.poll() {
+///         if let Action::Send(conn, out) = action {
+///             server.sent(conn, out.len());
+///             all.push((conn, String::from_utf8(out.into()).unwrap()));
+///         }
+///     }
+///     all
+/// }
 ///
 /// let now = Instant::from_millis(0);
 /// let mut server = Server::new(Config::default());
 /// let (alice, bob) = (server.open(now), server.open(now));
-/// let mut out = Output::new();
 ///
 /// // A request may come in pieces.
-/// server.receive(now, alice, b"set job 0 60 4\r\nid", &mut out);
-/// server.receive(now, alice, b"le\r\nlock job\r\n", &mut out);
-/// assert_eq!(Vec::from(out), b"STORED\r\nOK\r\n");
+/// server.receive(now, alice, b"set job 0 60 4\r\nid");
+/// server.receive(now, alice, b"le\r\nlock job\r\n");
+/// assert_eq!(sends(&mut server), [(alice, "STORED\r\nOK\r\n".into())]);
 ///
-/// // While alice holds the lock, bob can read and not write.
-/// let mut out = Output::new();
-/// server.receive(now, bob, b"get job\r\nset job 0 0 4\r\nbusy\r\n", &mut out);
-/// assert_eq!(Vec::from(out), b"VALUE job 0 4\r\nidle\r\nEND\r\nLOCKED\r\n");
+/// // While alice holds the lock, bob can read and not write. He waits for it.
+/// server.receive(now, bob, b"set job 0 0 4\r\nbusy\r\nml job w1000 v\r\n");
+/// assert_eq!(sends(&mut server), [(bob, "LOCKED\r\n".into())]);
 ///
 /// // The lock dies with its connection.
 /// server.close(now, alice);
-/// let mut out = Output::new();
-/// let progress = server.receive(now, bob, b"lock job\r\nquit\r\n", &mut out);
-/// assert_eq!(Vec::from(out), b"OK\r\n");
-/// assert_eq!(progress, Progress::Close);
+/// assert_eq!(sends(&mut server), [(bob, "VA 4\r\nidle\r\n".into())]);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Server<M = Core> {
@@ -165,64 +203,70 @@ pub struct Server<M = Core> {
     connections: BTreeMap<ConnId, Open>,
     /// How many connections there have been: the last id that was given.
     opened: u64,
-    /// Those that wait no more and have not gone on yet (V5).
-    ready: BTreeSet<ConnId>,
+    /// Those that can go on without more input.
+    ready: VecDeque<ConnId>,
+    /// Those with an action to hand out.
+    due: VecDeque<ConnId>,
     wire_limits: WireLimits,
-    out_bytes_max: usize,
+    unsent_bytes_max: usize,
+    /// The latest moment that a call has named.
+    now: Instant,
+    tick_at: Instant,
 }
 
-/// A connection that is open.
+/// A connection that is open, or of which an action is still to be handed out.
 #[derive(Clone, Debug)]
 struct Open {
     wire: Connection,
-    /// What has arrived and is not done with (V3).
+    /// The input that is not done with (V3).
     input: BytesMut,
-    /// Its last [`Progress`] was [`Progress::OutputFull`].
-    is_full: bool,
+    /// The output that is not handed out.
+    output: Output,
+    /// How many bytes are handed out and not sent.
+    sending: usize,
+    unsent_bytes_max: usize,
+    /// Why it stopped. After [`Progress::Close`] the connection is closed, but for its last actions.
+    progress: Progress,
+    /// It stands in the queue of those that can go on.
+    is_ready: bool,
+    /// It stands in the queue of those with an action.
+    is_due: bool,
+    /// The transport was told, or can see, that it wants no input.
+    is_held: bool,
 }
 
 impl Server {
     /// A server on the store that the program uses.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let wire_limits = WireLimits::from(&config.limits);
+        let mut wire_limits = WireLimits::from(&config.limits);
+        wire_limits.waits = true;
         Self::with_machine(Core::new(config), wire_limits)
     }
 }
 
 impl<M: StateMachine> Server<M> {
-    /// A server before `machine`: a core on another store, say.
+    /// A server before `machine`: a core on another store, for example. Requests may wait where
+    /// [`WireLimits::waits`] is set; elsewhere, one that asks to is answered at once.
     #[must_use]
     pub const fn with_machine(machine: M, wire_limits: WireLimits) -> Self {
         Self {
             machine,
             connections: BTreeMap::new(),
             opened: 0,
-            ready: BTreeSet::new(),
+            ready: VecDeque::new(),
+            due: VecDeque::new(),
             wire_limits,
-            out_bytes_max: OUT_BYTES_MAX,
+            unsent_bytes_max: UNSENT_BYTES_MAX,
+            now: Instant::from_millis(0),
+            tick_at: Instant::from_millis(TICK_MS),
         }
     }
 
-    /// The same with another bound of an output, in bytes; [`OUT_BYTES_MAX`] by default.
+    /// The same with another bound of unsent output for each connection, in bytes; [`UNSENT_BYTES_MAX`] by default.
     #[must_use]
-    pub const fn with_out_bytes_max(mut self, out_bytes_max: usize) -> Self {
-        self.set_out_bytes_max(out_bytes_max);
-        self
-    }
-
-    /// Sets the bound of an output, in bytes, from the next call on: for a transport that has more
-    /// room for one peer than for another.
-    pub const fn set_out_bytes_max(&mut self, out_bytes_max: usize) {
-        // An output without room for anything would never be emptied, and nothing executed.
-        self.out_bytes_max = if out_bytes_max == 0 { 1 } else { out_bytes_max };
-    }
-
-    /// The same for a transport that goes on with connections whose requests have waited; by default none may, and
-    /// whoever asks to is answered at once. For the connections that are opened from then on.
-    #[must_use]
-    pub const fn with_waits(mut self) -> Self {
-        self.wire_limits.waits = true;
+    pub const fn with_unsent_bytes_max(mut self, unsent_bytes_max: usize) -> Self {
+        self.unsent_bytes_max = unsent_bytes_max;
         self
     }
 
@@ -234,115 +278,139 @@ impl<M: StateMachine> Server<M> {
         self
     }
 
-    /// Somebody has connected. The id is his until the connection is closed, and nobody's after.
+    /// A peer has connected. The id is its own until the connection is closed, and is not used again.
     pub fn open(&mut self, now: Instant) -> ConnId {
+        self.set_now(now);
         self.opened += 1;
         let conn = ConnId::from_number(self.opened);
-        self.machine.handle(now, Event::Opened(conn));
+        self.machine.handle(self.now, Event::Opened(conn));
         let open = Open {
             wire: Connection::new(self.wire_limits),
             input: BytesMut::new(),
-            is_full: false,
+            output: Output::new(),
+            sending: 0,
+            unsent_bytes_max: self.unsent_bytes_max,
+            progress: Progress::NeedsInput { at_least: 1 },
+            is_ready: false,
+            is_due: false,
+            is_held: false,
         };
         self.connections.insert(conn, open);
         conn
     }
 
-    /// Bytes have arrived, cut anywhere. Executes every request that is complete, and appends what
-    /// is to be sent to `out`, which may hold what this connection was answered before.
+    /// Sets the bound of a connection's unsent output, in bytes, for a transport that has more room for one peer
+    /// than for another.
+    pub fn set_unsent_bytes_max(&mut self, conn: ConnId, unsent_bytes_max: usize) {
+        if let Some(open) = self.connections.get_mut(&conn) {
+            open.unsent_bytes_max = unsent_bytes_max;
+            self.sent(conn, 0);
+        }
+    }
+
+    /// Bytes have arrived, cut anywhere. Executes every request that is complete, as far as the bound of unsent
+    /// output allows.
     ///
-    /// What to do next, the [`Progress`] says:
-    ///
-    /// - [`NeedsInput`](Progress::NeedsInput): send, and read on.
-    /// - [`OutputFull`](Progress::OutputFull): send; and before anything more is read, go on with
-    ///   [`resume`](Self::resume). A transport that hands over more bytes all the same loses the
-    ///   connection, so that one which does not mind a full output does not lose its memory (V3).
-    /// - [`Yielded`](Progress::Yielded) does not happen here: one call does no more than its bytes and
-    ///   the room in `out` allow.
-    /// - [`Waiting`](Progress::Waiting): send, and go on with [`resume`](Self::resume) when
-    ///   [`next_ready`](Self::next_ready) names the connection. Meanwhile it may be read for its end; what it sends is
-    ///   kept, and one that sends more than [`WAITING_BYTES_MAX`] loses the connection (V3).
-    /// - [`Close`](Progress::Close): send, and close. The connection is closed here already (V4). So
-    ///   it is for an id that is nobody's.
-    pub fn receive(
-        &mut self,
-        now: Instant,
-        conn: ConnId,
-        bytes: &[u8],
-        out: &mut Output,
-    ) -> Progress {
+    /// Bytes for a connection that wants none ([`wants_input`](Self::wants_input)) close it, so that a peer that
+    /// does not read its replies does not cost memory (V3). Nothing happens for an id of no connection.
+    pub fn receive(&mut self, now: Instant, conn: ConnId, bytes: &[u8]) {
+        self.set_now(now);
         self.settle();
         let Some(open) = self.connections.get_mut(&conn) else {
-            return Progress::Close;
+            return;
         };
-        let is_too_much = open.is_full
-            || open.wire.is_waiting() && open.input.len() + bytes.len() > WAITING_BYTES_MAX;
-        let progress = if is_too_much && !bytes.is_empty() {
-            Progress::Close
-        } else {
-            let mut machine = At {
-                machine: &mut self.machine,
-                now,
-                conn,
-            };
-            open.advance(bytes, &mut machine, out, self.out_bytes_max)
-        };
-        open.is_full = progress == Progress::OutputFull;
-        self.ready.remove(&conn);
-        if progress == Progress::Close {
-            self.close(now, conn);
+        if open.progress == Progress::Close || bytes.is_empty() {
+            return;
         }
-        progress
+        if open.wants_input() {
+            self.go_on(conn, bytes);
+        } else {
+            open.progress = Progress::Close;
+            self.follow_up(conn);
+        }
     }
 
-    /// A connection whose request has waited and has an answer now, if there is one: to be asked after every call, until there is
-    /// none. It is named until it has gone on, with [`resume`](Self::resume).
-    pub fn next_ready(&mut self) -> Option<ConnId> {
+    /// Whether the transport may hand over bytes of a connection: not while its output is full, nor while its
+    /// request waits and [`KEPT_BYTES_MAX`] bytes are kept behind it. False for an id of no connection.
+    #[must_use]
+    pub fn wants_input(&self, conn: ConnId) -> bool {
+        self.connections.get(&conn).is_some_and(Open::wants_input)
+    }
+
+    /// Why nothing more happens for a connection before the next call; [`Progress::Close`] for an id of no
+    /// connection. [`Progress::Yielded`] does not happen here.
+    #[must_use]
+    pub fn progress(&self, conn: ConnId) -> Progress {
+        self.connections
+            .get(&conn)
+            .map_or(Progress::Close, |open| open.progress)
+    }
+
+    /// The next action of the transport. To be asked after every call, until there is none.
+    pub fn poll(&mut self) -> Option<Action> {
         self.settle();
-        self.ready.first().copied()
+        while let Some(conn) = self.ready.pop_front() {
+            if let Some(open) = self.connections.get_mut(&conn) {
+                open.is_ready = false;
+                self.go_on(conn, &[]);
+                self.settle();
+            }
+        }
+        while let Some(conn) = self.due.front().copied() {
+            if let Some(open) = self.connections.get_mut(&conn)
+                && let Some(action) = open.next_action(conn)
+            {
+                if let Action::Close(conn) = action {
+                    self.connections.remove(&conn);
+                }
+                return Some(action);
+            }
+            self.due.pop_front();
+        }
+        None
     }
 
-    /// Tells those whose waits are over.
-    fn settle(&mut self) {
-        while let Some(Notice { conn, outcome }) = self.machine.next_notice() {
-            // Who has gone is told nothing.
-            if let Some(open) = self.connections.get_mut(&conn)
-                && open.wire.settle(outcome)
-            {
-                self.ready.insert(conn);
+    /// So many bytes of a connection's output have left. Requests that found no room are executed by the next
+    /// [`poll`](Self::poll).
+    pub fn sent(&mut self, conn: ConnId, bytes: usize) {
+        if let Some(open) = self.connections.get_mut(&conn) {
+            open.sending = open.sending.saturating_sub(bytes);
+            if open.progress == Progress::OutputFull && open.has_room() && !open.is_ready {
+                open.is_ready = true;
+                self.ready.push_back(conn);
             }
         }
     }
 
-    /// When [`pass`](Self::pass) is to be called; `None` is never.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.machine.next_deadline()
-    }
-
-    /// Time has passed: waits and leases that are over end. To be called when
-    /// [`next_deadline`](Self::next_deadline) has come.
-    pub fn pass(&mut self, now: Instant) {
-        self.machine.pass(now);
-    }
-
-    /// Goes on with a connection whose output was full and has been sent, or whose wait is over.
-    pub fn resume(&mut self, now: Instant, conn: ConnId, out: &mut Output) -> Progress {
-        self.receive(now, conn, &[], out)
-    }
-
-    /// A connection has ended, however it did. Nothing happens for an id that is nobody's.
+    /// A connection has ended, for any reason. Its locks are free; no action will name it. Nothing happens for an
+    /// id of no connection.
     pub fn close(&mut self, now: Instant, conn: ConnId) {
-        if self.connections.remove(&conn).is_some() {
-            self.ready.remove(&conn);
-            self.machine.handle(now, Event::Closed(conn));
+        self.set_now(now);
+        if let Some(open) = self.connections.remove(&conn)
+            && open.progress != Progress::Close
+        {
+            self.machine.handle(self.now, Event::Closed(conn));
         }
     }
 
-    /// Time has passed: expired items are looked for. To be called every quarter second or so;
-    /// that an expired item cannot be read does not depend on it.
-    pub fn tick(&mut self, now: Instant) {
-        self.machine.handle(now, Event::Tick);
+    /// When [`advance`](Self::advance) is to be called.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        let due = self.machine.next_deadline();
+        due.map_or(self.tick_at, |at| at.min(self.tick_at))
+    }
+
+    /// Time has passed: waits and leases that are over end, and expired items are looked for. That an expired item
+    /// cannot be read does not depend on it.
+    pub fn advance(&mut self, now: Instant) {
+        self.set_now(now);
+        self.machine.pass(self.now);
+        if self.now >= self.tick_at {
+            self.machine.handle(self.now, Event::Tick);
+            let is_busy = self.machine.wants_tick();
+            let after_ms = if is_busy { BUSY_TICK_MS } else { TICK_MS };
+            self.tick_at = Instant::from_millis(self.now.as_millis().saturating_add(after_ms));
+        }
     }
 
     /// The wall clock shows that it is so long since 1970. To be called now and then: an exptime
@@ -351,14 +419,18 @@ impl<M: StateMachine> Server<M> {
     /// Dates are exact if the moments that are handed over begin at a whole second of the wall
     /// clock, and half a second off at most if not.
     pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
+        self.set_now(now);
         let unix_ms = saturating_millis(since_1970);
-        // Rounded, so that a hair's breadth between the two clocks is not a second.
-        let unix_s_at_start = unix_ms.saturating_add(500).saturating_sub(now.as_millis()) / 1000;
+        // Rounded, so that a small difference of the two clocks is not a second.
+        let unix_s_at_start = unix_ms
+            .saturating_add(500)
+            .saturating_sub(self.now.as_millis())
+            / 1000;
         self.machine
-            .handle(now, Event::WallClock { unix_s_at_start });
+            .handle(self.now, Event::WallClock { unix_s_at_start });
     }
 
-    /// How much of a connection's input is kept, in bytes (V3); 0 for an id that is nobody's.
+    /// How much of a connection's input is kept, in bytes (V3); 0 for an id of no connection.
     #[must_use]
     pub fn kept_bytes(&self, conn: ConnId) -> usize {
         self.connections
@@ -379,30 +451,113 @@ impl<M: StateMachine> Server<M> {
     pub const fn machine_mut(&mut self) -> &mut M {
         &mut self.machine
     }
+
+    fn set_now(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// Makes the connections ready whose waits are over.
+    fn settle(&mut self) {
+        while let Some(Notice { conn, outcome }) = self.machine.next_notice() {
+            // A connection that has ended is told nothing.
+            if let Some(open) = self.connections.get_mut(&conn)
+                && open.wire.settle(outcome)
+                && !open.is_ready
+            {
+                open.is_ready = true;
+                self.ready.push_back(conn);
+            }
+        }
+    }
+
+    /// Executes what a connection has asked for, now that `bytes` have arrived.
+    fn go_on(&mut self, conn: ConnId, bytes: &[u8]) {
+        if let Some(open) = self.connections.get_mut(&conn)
+            && open.progress != Progress::Close
+        {
+            let mut machine = At {
+                machine: &mut self.machine,
+                now: self.now,
+                conn,
+            };
+            open.progress = open.advance(bytes, &mut machine);
+            self.follow_up(conn);
+        }
+    }
+
+    /// Queues the actions of `conn`, and ends it if it is to be closed (V4).
+    fn follow_up(&mut self, conn: ConnId) {
+        let Some(open) = self.connections.get_mut(&conn) else {
+            return;
+        };
+        let closes = open.progress == Progress::Close;
+        if closes {
+            open.input = BytesMut::new();
+        }
+        let wants_input = open.wants_input();
+        if !open.is_due && (closes || !open.output.is_empty() || open.is_held && wants_input) {
+            open.is_due = true;
+            self.due.push_back(conn);
+        }
+        open.is_held |= !wants_input;
+        if closes {
+            self.machine.handle(self.now, Event::Closed(conn));
+        }
+    }
 }
 
 impl Open {
+    /// The next action of this connection; `None` takes it off the queue.
+    fn next_action(&mut self, conn: ConnId) -> Option<Action> {
+        if !self.output.is_empty() {
+            let output = core::mem::take(&mut self.output);
+            self.sending += output.len();
+            return Some(Action::Send(conn, output));
+        }
+        if self.progress == Progress::Close {
+            return Some(Action::Close(conn));
+        }
+        self.is_due = false;
+        let reads_on = self.is_held && self.wants_input();
+        self.is_held &= !reads_on;
+        reads_on.then_some(Action::Read(conn))
+    }
+
+    fn wants_input(&self) -> bool {
+        match self.progress {
+            Progress::NeedsInput { .. } => true,
+            Progress::Waiting => self.input.len() < KEPT_BYTES_MAX,
+            Progress::OutputFull | Progress::Yielded | Progress::Close => false,
+        }
+    }
+
+    /// Whether anything more may be executed (V2). One reply always may, or nothing would ever be sent.
+    fn has_room(&self) -> bool {
+        self.unsent_bytes() < self.unsent_bytes_max.max(1)
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.sending + self.output.len()
+    }
+
     /// Takes every step that is to be taken now that `bytes` have arrived.
-    fn advance(
-        &mut self,
-        bytes: &[u8],
-        machine: &mut impl Execute,
-        out: &mut Output,
-        out_bytes_max: usize,
-    ) -> Progress {
-        // Most of what arrives is whole requests, which need not be copied.
-        if self.input.is_empty() {
-            let (consumed, progress) = self.wire.drive(bytes, machine, out, out_bytes_max);
+    fn advance(&mut self, bytes: &[u8], machine: &mut impl Execute) -> Progress {
+        // The bound of the output that is not handed out yet.
+        let output_max = self.unsent_bytes_max.max(1).saturating_sub(self.sending);
+        let (wire, input, out) = (&mut self.wire, &mut self.input, &mut self.output);
+        // Most input is whole requests, which need not be copied.
+        if input.is_empty() {
+            let (consumed, progress) = wire.drive(bytes, machine, out, output_max);
             let rest = bytes.get(consumed..).unwrap_or_default();
-            self.input.extend_from_slice(rest);
+            input.extend_from_slice(rest);
             return progress;
         }
-        self.input.extend_from_slice(bytes);
-        let (consumed, progress) = self.wire.drive(&self.input, machine, out, out_bytes_max);
-        self.input.advance(consumed);
-        if self.input.is_empty() {
-            // Many connections are idle; none of them keeps the room that its last request took.
-            self.input = BytesMut::new();
+        input.extend_from_slice(bytes);
+        let (consumed, progress) = wire.drive(input, machine, out, output_max);
+        input.advance(consumed);
+        if input.is_empty() {
+            // Many connections are idle; none of them keeps the room of its last request.
+            *input = BytesMut::new();
         }
         progress
     }

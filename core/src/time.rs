@@ -43,6 +43,12 @@ impl Instant {
         self.0
     }
 
+    /// The time since `earlier`; zero if that is later.
+    #[must_use]
+    pub const fn saturating_since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
     /// The tick this moment lies in.
     #[must_use]
     pub const fn tick(self) -> Tick {

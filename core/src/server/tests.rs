@@ -15,22 +15,64 @@ const NOW: Instant = Instant::from_millis(0);
 const VALUE_BYTES_MAX: usize = 1 << 10;
 
 fn server() -> Server {
-    let mut limits = Limits::new(1 << 20, VALUE_BYTES_MAX);
-    limits.scan_items_max = 2;
-    Server::new(Config::new(limits, 1_700_000_000))
+    server_with(|_| {})
 }
 
-/// What `conn` is sent when `bytes` arrive from it, all of it in the end.
-fn answers(server: &mut Server, conn: ConnId, bytes: &[u8]) -> String {
-    let mut out = Output::new();
-    let mut progress = server.receive(NOW, conn, bytes, &mut out);
-    let mut sent = vec![];
-    while progress == Progress::OutputFull {
-        sent.append(&mut Vec::from(core::mem::take(&mut out)));
-        progress = server.resume(NOW, conn, &mut out);
+fn server_with(change: impl FnOnce(&mut WireLimits)) -> Server {
+    let mut limits = Limits::new(1 << 20, VALUE_BYTES_MAX);
+    limits.scan_items_max = 2;
+    let mut wire_limits = WireLimits::from(&limits);
+    change(&mut wire_limits);
+    let core = Core::new(Config::new(limits, 1_700_000_000));
+    Server::with_machine(core, wire_limits)
+}
+
+/// What all connections are sent by now, as soon as it is handed out; each connection that is closed is `None`.
+fn actions(server: &mut Server) -> Vec<(ConnId, Option<String>)> {
+    let mut all: Vec<(ConnId, Option<String>)> = vec![];
+    while let Some(action) = server.poll() {
+        server.machine().check();
+        match action {
+            Action::Send(conn, out) => {
+                server.sent(conn, out.len());
+                let sent = String::from_utf8(out.into()).expect("these tests speak text");
+                match all.last_mut() {
+                    Some((last, Some(before))) if *last == conn => before.push_str(&sent),
+                    _ => all.push((conn, Some(sent))),
+                }
+            }
+            Action::Read(_) => {}
+            Action::Close(conn) => all.push((conn, None)),
+        }
     }
-    sent.append(&mut out.into());
-    String::from_utf8(sent).expect("these tests speak text")
+    all
+}
+
+/// The output that is handed out for `conn` now, without a word that it was sent.
+fn output(server: &mut Server, conn: ConnId) -> String {
+    let mut sent = String::new();
+    while let Some(action) = server.poll() {
+        assert_eq!(action.conn(), conn);
+        if let Action::Send(_, out) = action {
+            sent.push_str(&String::from_utf8(out.into()).expect("these tests speak text"));
+        }
+    }
+    sent
+}
+
+/// What `conn` is sent when `bytes` arrive from it, all of it in the end, and nothing to any other.
+fn answers_at(server: &mut Server, now: Instant, conn: ConnId, bytes: &[u8]) -> String {
+    server.receive(now, conn, bytes);
+    let mut sent = String::new();
+    for (to, text) in actions(server) {
+        assert_eq!(to, conn);
+        sent.push_str(&text.unwrap_or_default());
+    }
+    sent
+}
+
+fn answers(server: &mut Server, conn: ConnId, bytes: &[u8]) -> String {
+    answers_at(server, NOW, conn, bytes)
 }
 
 #[test]
@@ -76,25 +118,39 @@ fn quit_and_errors_of_framing_close_and_free_locks() {
         let mut server = server();
         let (a, b) = (server.open(NOW), server.open(NOW));
         answers(&mut server, a, b"set k 0 0 1\r\nx\r\nlock k\r\n");
-        let mut out = Output::new();
-        assert_eq!(server.receive(NOW, a, last, &mut out), Progress::Close);
-        assert_eq!(answers(&mut server, b, b"lock k\r\n"), "OK\r\n");
+        server.receive(NOW, a, last);
+        assert_eq!(server.progress(a), Progress::Close);
+        server.receive(NOW, b, b"lock k\r\n");
+        let all = actions(&mut server);
+        assert!(all.contains(&(a, None)), "{all:?}");
+        assert_eq!(all.last(), Some(&(b, Some("OK\r\n".into()))));
     }
 }
 
 #[test]
-fn an_id_that_is_nobodys_is_told_to_close() {
+fn an_id_of_no_connection_wants_nothing() {
     let mut server = server();
     let a = server.open(NOW);
     server.close(NOW, a);
     server.close(NOW, a);
-    let mut out = Output::new();
     for conn in [a, ConnId::from_number(99)] {
-        let progress = server.receive(NOW, conn, b"version\r\n", &mut out);
-        assert_eq!(progress, Progress::Close);
-        assert_eq!(server.resume(NOW, conn, &mut out), Progress::Close);
+        server.receive(NOW, conn, b"version\r\n");
+        server.sent(conn, 1);
+        assert_eq!(server.progress(conn), Progress::Close);
+        assert!(!server.wants_input(conn));
     }
-    assert!(out.is_empty());
+    assert_eq!(actions(&mut server), []);
+}
+
+/// The output of a connection that the transport has closed is dropped.
+#[test]
+fn no_action_names_a_connection_that_the_transport_has_closed() {
+    let mut server = server();
+    let (a, b) = (server.open(NOW), server.open(NOW));
+    server.receive(NOW, a, b"mn\r\nquit\r\n");
+    server.receive(NOW, b, b"mn\r\n");
+    server.close(NOW, a);
+    assert_eq!(actions(&mut server), [(b, Some("MN\r\n".into()))]);
 }
 
 #[test]
@@ -108,10 +164,10 @@ fn what_comes_behind_the_last_request_is_nobodys() {
 fn half_a_request_is_kept_and_no_more() {
     let mut server = server();
     let a = server.open(NOW);
-    let mut out = Output::new();
-    let progress = server.receive(NOW, a, b"mn\r\nset k 0 0 3\r\na", &mut out);
+    assert_eq!(answers(&mut server, a, b"mn\r\nset k 0 0 3\r\na"), "MN\r\n");
     // The line and what it announces, of which one byte has come.
-    assert_eq!(progress, Progress::NeedsInput { at_least: 13 + 5 });
+    let progress = Progress::NeedsInput { at_least: 13 + 5 };
+    assert_eq!(server.progress(a), progress);
     assert_eq!(&server.connections[&a].input[..], b"set k 0 0 3\r\na");
     assert_eq!(answers(&mut server, a, b"bc\r\nmn\r\n"), "STORED\r\nMN\r\n");
     assert_eq!(server.connections[&a].input.capacity(), 0);
@@ -123,62 +179,76 @@ fn what_is_kept_is_bounded_by_the_largest_request() {
     let mut server = server();
     let a = server.open(NOW);
     for request in [&b"set k 0 0 1000000\r\n"[..], b"add k 0 0 1000000\r\n"] {
-        let mut out = Output::new();
-        server.receive(NOW, a, request, &mut out);
+        server.receive(NOW, a, request);
         for _ in 0..1_000 {
-            server.receive(NOW, a, &[b'v'; 1_000], &mut out);
+            server.receive(NOW, a, &[b'v'; 1_000]);
             assert_eq!(server.kept_bytes(a), 0);
         }
-        server.receive(NOW, a, b"\r\n", &mut out);
-        assert_eq!(answers(&mut server, a, b"mn\r\n"), "MN\r\n");
+        let answered = answers(&mut server, a, b"\r\nmn\r\n");
+        assert!(answered.ends_with("MN\r\n"), "{answered}");
     }
-    let mut out = Output::new();
     let line = [b'k'; 5_000];
-    server.receive(NOW, a, b"get ", &mut out);
-    while server.receive(NOW, a, &line, &mut out) != Progress::Close {
+    server.receive(NOW, a, b"get ");
+    while server.progress(a) != Progress::Close {
+        server.receive(NOW, a, &line);
         assert!(server.kept_bytes(a) <= crate::wire::limits::GET_LINE_BYTES_MAX + line.len());
     }
-    assert_eq!(Vec::from(out), b"CLIENT_ERROR line too long\r\n");
+    assert_eq!(output(&mut server, a), "CLIENT_ERROR line too long\r\n");
 }
 
-/// V2.
+/// V2, and an action says when the transport may read on.
 #[test]
 fn an_output_grows_past_its_bound_by_one_reply() {
-    let mut server = server().with_out_bytes_max(10);
+    let mut server = server().with_unsent_bytes_max(10);
     let a = server.open(NOW);
     answers(&mut server, a, b"set k 0 0 3\r\nabc\r\n");
-    let mut out = Output::new();
-    let progress = server.receive(NOW, a, b"mn\r\nmn\r\nget k k\r\nmn\r\n", &mut out);
-    assert_eq!(progress, Progress::OutputFull);
-    assert_eq!(out.len(), "MN\r\nMN\r\nVALUE k 0 3\r\nabc\r\n".len());
-    // Nothing happens as long as it is not sent, and a part of it may be.
-    assert_eq!(server.resume(NOW, a, &mut out), Progress::OutputFull);
-    out.advance(out.len() - 10);
-    assert_eq!(server.resume(NOW, a, &mut out), Progress::OutputFull);
-    out.advance(1);
-    assert_eq!(server.resume(NOW, a, &mut out), Progress::OutputFull);
-    assert_eq!(
-        Vec::from(core::mem::take(&mut out)),
-        b" 3\r\nabc\r\nVALUE k 0 3\r\nabc\r\nEND\r\n"
-    );
-    let progress = server.resume(NOW, a, &mut out);
-    assert_eq!(progress, Progress::NeedsInput { at_least: 1 });
-    assert_eq!(Vec::from(out), b"MN\r\n");
+    server.receive(NOW, a, b"mn\r\nmn\r\nget k k\r\nmn\r\n");
+    assert_eq!(server.progress(a), Progress::OutputFull);
+    assert!(!server.wants_input(a));
+    let first = output(&mut server, a);
+    assert_eq!(first, "MN\r\nMN\r\nVALUE k 0 3\r\nabc\r\n");
+    // Nothing happens until enough of it is sent.
+    server.sent(a, first.len() - 10);
+    assert_eq!(output(&mut server, a), "");
+    server.sent(a, 1);
+    let second = output(&mut server, a);
+    assert_eq!(second, "VALUE k 0 3\r\nabc\r\nEND\r\n");
+    server.sent(a, 9 + second.len());
+    let Some(Action::Send(_, last)) = server.poll() else {
+        panic!("there is one more reply");
+    };
+    assert_eq!(Vec::from(last), b"MN\r\n");
+    assert!(matches!(server.poll(), Some(Action::Read(conn)) if conn == a));
+    assert!(server.poll().is_none());
+    assert!(server.wants_input(a));
 }
 
-/// V3: whoever hands over more than there is room to answer loses the connection.
+/// V3: a transport that hands over more than there is room to answer loses the connection.
 #[test]
 fn more_input_for_a_full_output_closes() {
-    let mut server = server().with_out_bytes_max(1);
+    let mut server = server().with_unsent_bytes_max(1);
     let (a, b) = (server.open(NOW), server.open(NOW));
-    let mut out = Output::new();
     answers(&mut server, a, b"set k 0 0 1\r\nx\r\nlock k\r\n");
-    let progress = server.receive(NOW, a, b"mn\r\nmn\r\n", &mut out);
-    assert_eq!(progress, Progress::OutputFull);
-    let progress = server.receive(NOW, a, b"mn\r\n", &mut out);
-    assert_eq!(progress, Progress::Close);
-    assert_eq!(Vec::from(out), b"MN\r\n");
+    server.receive(NOW, a, b"mn\r\nmn\r\n");
+    server.receive(NOW, a, b"");
+    assert_eq!(server.progress(a), Progress::OutputFull);
+    server.receive(NOW, a, b"mn\r\n");
+    assert_eq!(server.progress(a), Progress::Close);
+    assert_eq!(output(&mut server, a), "MN\r\n");
     assert_eq!(answers(&mut server, b, b"lock k\r\n"), "OK\r\n");
+}
+
+/// A bound of one connection, and its change.
+#[test]
+fn a_larger_bound_lets_a_connection_go_on() {
+    let mut server = server().with_unsent_bytes_max(0);
+    let a = server.open(NOW);
+    server.receive(NOW, a, b"mn\r\nmn\r\nmn\r\n");
+    assert_eq!(output(&mut server, a), "MN\r\n");
+    server.set_unsent_bytes_max(a, 5);
+    assert_eq!(output(&mut server, a), "MN\r\n");
+    server.set_unsent_bytes_max(a, 100);
+    assert_eq!(output(&mut server, a), "MN\r\n");
 }
 
 #[test]
@@ -187,13 +257,12 @@ fn items_expire_whether_or_not_there_are_ticks() {
     let a = server.open(NOW);
     answers(&mut server, a, b"set k 0 1 1\r\nx\r\nset l 0 1 1\r\nx\r\n");
     let later = Instant::from_millis(2_000);
-    let mut out = Output::new();
-    server.receive(later, a, b"get k\r\n", &mut out);
-    assert_eq!(Vec::from(out), b"END\r\n");
+    assert_eq!(answers_at(&mut server, later, a, b"get k\r\n"), "END\r\n");
     let items = |server: &Server| server.machine().store().usage().items;
     assert_eq!(items(&server), 1);
-    server.tick(later);
+    server.advance(later);
     assert_eq!(items(&server), 0);
+    assert_eq!(server.deadline(), Instant::from_millis(2_250));
 }
 
 #[test]
@@ -203,10 +272,8 @@ fn a_date_is_read_by_the_wall_clock() {
     let now = Instant::from_millis(5_000);
     server.set_wall_clock(now, Duration::from_millis(2_000_000_004_600));
     answers(&mut server, a, b"set k 0 2000000060 1\r\nx\r\n");
-    let mut out = Output::new();
-    server.receive(now, a, b"mg k t\r\n", &mut out);
     // 2,000,000,000 is the second at moment 0, up to half a second.
-    assert_eq!(Vec::from(out), b"HD t55\r\n");
+    assert_eq!(answers_at(&mut server, now, a, b"mg k t\r\n"), "HD t55\r\n");
 }
 
 #[test]
@@ -225,29 +292,30 @@ fn a_program_has_commands_of_its_own() {
 
 /// What a server answers to a conversation of two clients, cut into pieces of the given lengths,
 /// and sent in pieces of `sent_bytes`.
-fn converse(pieces: &[u8], out_bytes_max: usize, sent_bytes: usize) -> [Vec<u8>; 2] {
+fn converse(pieces: &[u8], unsent_bytes_max: usize, sent_bytes: usize) -> [Vec<u8>; 2] {
     const SAYS: [&[u8]; 2] = [
         b"set a 5 0 3\r\nabc\r\nget a b a\r\nkeys\r\nlock a\r\nset b x 0 4\r\nmn\r\n\r\nmn\r\n",
         b"mg a v t c\r\nms b 2 c\r\nhi\r\nget a b b b a\r\nkeys\r\nstats items\r\nincr a 1\r\nbad\r\n",
     ];
-    let mut server = server().with_out_bytes_max(out_bytes_max);
+    let mut server = server().with_unsent_bytes_max(unsent_bytes_max);
     let mut answers = [vec![], vec![]];
     for (says, answers) in SAYS.iter().zip(&mut answers) {
         let conn = server.open(NOW);
-        let (mut rest, mut out) = (*says, Output::new());
+        let mut rest = *says;
         let mut lengths = pieces.iter().cycle();
         while !rest.is_empty() {
             let length = lengths.next().map_or(rest.len(), |n| usize::from(*n) + 1);
             let (arrived, later) = rest.split_at(length.min(rest.len()));
             rest = later;
-            let mut progress = server.receive(NOW, conn, arrived, &mut out);
-            while !out.is_empty() || progress == Progress::OutputFull {
-                let before = Vec::from(out.clone());
-                let sent = sent_bytes.min(before.len());
-                answers.extend_from_slice(&before[..sent]);
-                out.advance(sent);
-                if progress == Progress::OutputFull {
-                    progress = server.resume(NOW, conn, &mut out);
+            server.receive(NOW, conn, arrived);
+            while let Some(action) = server.poll() {
+                if let Action::Send(_, mut out) = action {
+                    while !out.is_empty() {
+                        let sent = sent_bytes.min(out.chunk().len());
+                        answers.extend_from_slice(&out.chunk()[..sent]);
+                        out.advance(sent);
+                        server.sent(conn, sent);
+                    }
                 }
             }
         }
@@ -257,9 +325,9 @@ fn converse(pieces: &[u8], out_bytes_max: usize, sent_bytes: usize) -> [Vec<u8>;
 
 quickcheck! {
     /// V1.
-    fn cuts_do_not_matter(pieces: Vec<u8>, out_bytes_max: u8, sent_bytes: u8) -> bool {
+    fn cuts_do_not_matter(pieces: Vec<u8>, unsent_bytes_max: u8, sent_bytes: u8) -> bool {
         let sent_bytes = usize::from(sent_bytes) + 1;
-        converse(&pieces, out_bytes_max.into(), sent_bytes)
+        converse(&pieces, unsent_bytes_max.into(), sent_bytes)
             == converse(&[], usize::MAX, usize::MAX)
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn waiting_server() -> Server {
-    server().with_waits()
+    server_with(|limits| limits.waits = true)
 }
 
 fn at(ms: u64) -> Instant {
@@ -12,21 +12,19 @@ fn at(ms: u64) -> Instant {
 
 /// What `conn` is sent when `bytes` arrive from it, and whether it waits then.
 fn says(server: &mut Server, now: Instant, conn: ConnId, bytes: &[u8]) -> (String, bool) {
-    let mut out = Output::new();
-    let progress = server.receive(now, conn, bytes, &mut out);
-    server.machine().check();
-    let sent = String::from_utf8(out.into()).expect("these tests speak text");
-    (sent, progress == Progress::Waiting)
+    let sent = answers_at(server, now, conn, bytes);
+    (sent, server.progress(conn) == Progress::Waiting)
 }
 
-/// Goes on with everybody who can; who was sent what.
-fn go_on(server: &mut Server, now: Instant) -> Vec<(ConnId, String)> {
-    let mut all = vec![];
-    while let Some(conn) = server.next_ready() {
-        let (sent, _) = says(server, now, conn, b"");
-        all.push((conn, sent));
-    }
-    all
+/// Bytes arrive from `conn`, which let others go on: what all are sent.
+fn tells(server: &mut Server, conn: ConnId, bytes: &[u8]) -> Vec<(ConnId, String)> {
+    server.receive(NOW, conn, bytes);
+    sends(server)
+}
+
+fn sends(server: &mut Server) -> Vec<(ConnId, String)> {
+    let all = actions(server).into_iter();
+    all.filter_map(|(conn, sent)| Some((conn, sent?))).collect()
 }
 
 fn answered(conn: ConnId, line: &str) -> (ConnId, String) {
@@ -40,13 +38,11 @@ fn a_request_waits_until_the_lock_is_given_back() {
     assert_eq!(says(&mut server, NOW, a, b"ml k F\r\n").0, "HD F1\r\n");
     let waits = says(&mut server, NOW, b, b"mn\r\nml k w1000 Oid k F\r\nmn\r\n");
     assert_eq!(waits, (String::from("MN\r\n"), true));
-    assert_eq!(go_on(&mut server, NOW), []);
-    assert_eq!(says(&mut server, NOW, a, b"mu k\r\n").0, "HD\r\n");
     assert_eq!(
-        go_on(&mut server, NOW),
-        [answered(b, "HD Oid kk F2\r\nMN\r\n")]
+        tells(&mut server, a, b"mu k\r\n"),
+        [answered(a, "HD\r\n"), answered(b, "HD Oid kk F2\r\nMN\r\n")]
     );
-    assert_eq!(server.next_deadline(), None);
+    assert_eq!(server.machine().next_deadline(), None);
     assert_eq!(says(&mut server, NOW, a, b"ml k\r\n").0, "LK h2 a0 n0\r\n");
 }
 
@@ -56,15 +52,13 @@ fn a_wait_ends_on_time() {
     let (a, b) = (server.open(NOW), server.open(NOW));
     says(&mut server, NOW, a, b"ml k\r\n");
     assert!(says(&mut server, at(5), b, b"ml k w1000 q\r\n").1);
-    assert_eq!(server.next_deadline(), Some(at(1005)));
-    server.pass(at(1004));
-    assert_eq!(go_on(&mut server, at(1004)), []);
-    server.pass(at(1005));
-    assert_eq!(
-        go_on(&mut server, at(1005)),
-        [answered(b, "LK h1 a1 n0\r\n")]
-    );
-    assert_eq!(server.next_deadline(), None);
+    assert_eq!(server.deadline(), at(250), "that of a tick");
+    server.advance(at(1004));
+    assert_eq!(sends(&mut server), []);
+    assert_eq!(server.deadline(), at(1005));
+    server.advance(at(1005));
+    assert_eq!(sends(&mut server), [answered(b, "LK h1 a1 n0\r\n")]);
+    assert_eq!(server.deadline(), at(1254));
 }
 
 #[test]
@@ -86,11 +80,11 @@ fn the_end_of_a_holder_lets_the_first_go_on() {
     says(&mut server, NOW, c, b"ml k w1000\r\n");
     says(&mut server, NOW, b, b"ml k w1000\r\n");
     server.close(NOW, a);
-    assert_eq!(go_on(&mut server, NOW), [answered(c, "HD\r\n")]);
+    assert_eq!(sends(&mut server), [answered(c, "HD\r\n")]);
     // It ends before it hears of it.
-    says(&mut server, NOW, c, b"mu k\r\n");
+    server.receive(NOW, c, b"mu k\r\n");
     server.close(NOW, b);
-    assert_eq!(go_on(&mut server, NOW), []);
+    assert_eq!(sends(&mut server), [answered(c, "HD\r\n")]);
     assert_eq!(says(&mut server, NOW, c, b"ml k\r\n").0, "HD\r\n");
 }
 
@@ -102,23 +96,48 @@ fn what_a_waiting_client_sends_is_kept_up_to_a_bound() {
     assert!(says(&mut server, NOW, b, b"ml k w1000\r\n").1);
     assert!(says(&mut server, NOW, b, b"mn\r\nset x 0 0 3\r\na").1);
     assert_eq!(server.kept_bytes(b), 12 + 4 + 13 + 1);
-    says(&mut server, NOW, a, b"quit\r\n");
-    assert_eq!(go_on(&mut server, NOW), [answered(b, "HD\r\nMN\r\n")]);
+    assert_eq!(
+        tells(&mut server, a, b"quit\r\n"),
+        [answered(b, "HD\r\nMN\r\n")]
+    );
     assert_eq!(says(&mut server, NOW, b, b"bc\r\n").0, "STORED\r\n");
 
-    // One that goes on and on loses its connection, and its place.
+    // One that goes on and on is not read, and a transport that reads it all the same loses it, and its place.
     let (c, d) = (server.open(NOW), server.open(NOW));
     let line = b"ml k w1000\r\n";
     for conn in [c, d] {
         assert!(says(&mut server, NOW, conn, line).1);
     }
-    let much = vec![b'x'; WAITING_BYTES_MAX - line.len()];
+    let much = vec![b'x'; KEPT_BYTES_MAX - line.len() - 1];
     assert!(says(&mut server, NOW, c, &much).1);
-    let mut out = Output::new();
-    assert_eq!(server.receive(NOW, c, b"x", &mut out), Progress::Close);
-    says(&mut server, NOW, b, b"mu k\r\n");
-    assert_eq!(go_on(&mut server, NOW), [answered(d, "HD\r\n")]);
+    assert!(server.wants_input(c));
+    assert!(says(&mut server, NOW, c, b"xx").1);
+    assert!(!server.wants_input(c));
+    server.receive(NOW, c, b"x");
+    assert_eq!(server.progress(c), Progress::Close);
+    assert_eq!(
+        tells(&mut server, b, b"mu k\r\n"),
+        [answered(b, "HD\r\n"), answered(d, "HD\r\n")]
+    );
     assert_eq!(server.machine().waits().len(), 0);
+}
+
+/// A transport that has stopped reading a connection that waits is told to read on.
+#[test]
+fn who_waits_no_more_is_read_again() {
+    let mut server = waiting_server();
+    let (a, b) = (server.open(NOW), server.open(NOW));
+    says(&mut server, NOW, a, b"ml k\r\n");
+    let mut much = b"ml k w1000 q\r\n".to_vec();
+    much.extend(b"mg k q\r\n".repeat(KEPT_BYTES_MAX / 8));
+    assert!(says(&mut server, NOW, b, &much).1);
+    assert!(!server.wants_input(b));
+    server.close(NOW, a);
+    let all: Vec<Action> = core::iter::from_fn(|| server.poll()).collect();
+    assert!(
+        matches!(all[..], [Action::Read(conn)] if conn == b),
+        "{all:?}"
+    );
 }
 
 /// What was granted while its connection's output was full is answered when there is room, and it is
@@ -127,23 +146,29 @@ fn what_a_waiting_client_sends_is_kept_up_to_a_bound() {
 fn a_full_output_holds_nobody_up() {
     let mut server = waiting_server();
     let (a, b, c) = (server.open(NOW), server.open(NOW), server.open(NOW));
+    server.set_unsent_bytes_max(b, 4);
     says(&mut server, NOW, a, b"set k 0 0 5\r\nhello\r\n");
     says(&mut server, NOW, a, b"ml k\r\n");
-    assert!(says(&mut server, NOW, b, b"ml k v w1000\r\nmu k\r\n").1);
+    server.receive(NOW, b, b"mn\r\nml k v w1000\r\nmu k\r\n");
+    assert_eq!(output(&mut server, b), "MN\r\n");
+    assert_eq!(server.progress(b), Progress::OutputFull);
+    server.sent(b, 4);
+    assert_eq!(output(&mut server, b), "");
+    assert_eq!(server.progress(b), Progress::Waiting);
     assert!(says(&mut server, NOW, c, b"ml k w1000\r\n").1);
-    says(&mut server, NOW, a, b"mu k\r\n");
-    server.set_out_bytes_max(4);
-    let mut full = Output::new();
-    full.extend_from_slice(b"not sent");
-    assert_eq!(server.next_ready(), Some(b));
-    assert_eq!(server.next_ready(), Some(b), "until it has gone on");
-    assert_eq!(server.resume(NOW, b, &mut full), Progress::OutputFull);
-    assert_eq!(server.next_ready(), None);
-    // Bytes for it are too many now, as for any full output; nothing is what resumes it.
-    assert_eq!(says(&mut server, NOW, b, b"").0, "VA 5\r\nhello\r\n");
-    assert_eq!(server.next_ready(), None);
-    assert_eq!(says(&mut server, NOW, b, b"").0, "HD\r\n");
-    assert_eq!(go_on(&mut server, NOW), [answered(c, "HD\r\n")]);
+    server.receive(NOW, a, b"mu k\r\n");
+    let mut handed_out = vec![];
+    while let Some(Action::Send(conn, out)) = server.poll() {
+        handed_out.push((conn, String::from_utf8(out.into()).unwrap()));
+    }
+    let expected = [answered(a, "HD\r\n"), answered(b, "VA 5\r\nhello\r\n")];
+    assert_eq!(handed_out, expected);
+    assert_eq!(server.progress(b), Progress::OutputFull);
+    server.sent(b, 13);
+    assert_eq!(
+        sends(&mut server),
+        [answered(b, "HD\r\n"), answered(c, "HD\r\n")]
+    );
 }
 
 #[test]
@@ -151,12 +176,13 @@ fn a_lease_ends_on_time_for_who_waits() {
     let mut server = waiting_server();
     let (a, b) = (server.open(NOW), server.open(NOW));
     says(&mut server, NOW, a, b"ml k T0.25\r\n");
-    assert_eq!(server.next_deadline(), None, "nobody waits for it");
+    let deadline = |server: &Server| server.machine().next_deadline();
+    assert_eq!(deadline(&server), None, "nobody waits for it");
     assert!(says(&mut server, at(100), b, b"ml k w1000 T0.1 F\r\n").1);
-    assert_eq!(server.next_deadline(), Some(at(250)));
-    server.pass(at(250));
-    assert_eq!(server.next_deadline(), None);
-    assert_eq!(go_on(&mut server, at(251)), [answered(b, "HD F2\r\n")]);
+    assert_eq!(deadline(&server), Some(at(250)));
+    server.advance(at(250));
+    assert_eq!(deadline(&server), None);
+    assert_eq!(sends(&mut server), [answered(b, "HD F2\r\n")]);
     assert_eq!(
         says(&mut server, at(349), a, b"ml k\r\n").0,
         "LK h2 a0 n0\r\n"
@@ -173,17 +199,14 @@ fn one_hand_over_brings_about_the_next() {
     for conn in &all[1..] {
         assert!(says(&mut server, NOW, *conn, b"ml k w1000\r\nmu k\r\n").1);
     }
-    says(&mut server, NOW, all[0], b"unlock_all\r\n");
-    let told: Vec<_> = all[1..]
-        .iter()
-        .map(|conn| answered(*conn, "HD\r\nHD\r\n"))
-        .collect();
-    assert_eq!(go_on(&mut server, NOW), told);
+    let mut told = vec![answered(all[0], "OK\r\n")];
+    told.extend(all[1..].iter().map(|conn| answered(*conn, "HD\r\nHD\r\n")));
+    assert_eq!(tells(&mut server, all[0], b"unlock_all\r\n"), told);
 }
 
 /// What two clients are told who want the same locks, and who go on when they can, when their bytes come in pieces
 /// of this length and their outputs have this room.
-fn conversation(piece: usize, out_bytes_max: usize) -> [String; 2] {
+fn conversation(piece: usize, unsent_bytes_max: usize) -> [String; 2] {
     // Whoever lets the other go on says nothing behind that: which of the two comes first is the network's.
     const SCRIPT: [(usize, &[u8]); 8] = [
         (0, b"ml k T60 F\r\nml j w10 v\r\nset j 0 0 2\r\nhi\r\n"),
@@ -195,28 +218,15 @@ fn conversation(piece: usize, out_bytes_max: usize) -> [String; 2] {
         (1, b"mu k\r\n"),
         (1, b"mn\r\n"),
     ];
-    let mut server = waiting_server().with_out_bytes_max(out_bytes_max);
+    let mut server = waiting_server().with_unsent_bytes_max(unsent_bytes_max);
     let conns = [server.open(NOW), server.open(NOW)];
     let mut told = [String::new(), String::new()];
-    let mut hears = |server: &mut Server, who: usize, bytes: &[u8]| {
-        let mut bytes = bytes;
-        loop {
-            let mut out = Output::new();
-            let progress = server.receive(NOW, conns[who], bytes, &mut out);
-            server.machine().check();
-            told[who].push_str(&String::from_utf8(out.into()).unwrap());
-            bytes = b"";
-            if progress != Progress::OutputFull {
-                break;
-            }
-        }
-    };
     for (who, script) in SCRIPT {
         for bytes in script.chunks(piece) {
-            hears(&mut server, who, bytes);
-            while let Some(ready) = server.next_ready() {
-                let ready = conns.iter().position(|conn| *conn == ready).unwrap();
-                hears(&mut server, ready, b"");
+            server.receive(NOW, conns[who], bytes);
+            for (conn, sent) in sends(&mut server) {
+                let who = conns.iter().position(|it| *it == conn).unwrap();
+                told[who].push_str(&sent);
             }
         }
     }
@@ -238,7 +248,7 @@ fn cuts_do_not_matter_to_who_waits() {
         ),
     ];
     assert_eq!(whole, all);
-    for (piece, out_bytes_max) in [(1, usize::MAX), (1, 1), (7, 5), (usize::MAX, 1)] {
-        assert_eq!(conversation(piece, out_bytes_max), whole);
+    for (piece, unsent_bytes_max) in [(1, usize::MAX), (1, 1), (7, 5), (usize::MAX, 1)] {
+        assert_eq!(conversation(piece, unsent_bytes_max), whole);
     }
 }
