@@ -1,9 +1,9 @@
 //! The core of latchd, a cache server with locks: everything but sockets, threads and clocks.
 //!
-//! Whoever brings the bytes and the time has a server. A [`Server`] takes what arrives on each
-//! connection and gives what is to be sent:
+//! A transport brings the bytes and the time. A [`Server`] takes what arrives on each
+//! connection and says what the transport is to do:
 //!
-//! ```
+//! ```no_run
 #![doc = include_str!("../examples/embed.rs")]
 //! ```
 //!

@@ -244,7 +244,7 @@ fn converse(bytes: &[u8], mut piece: impl FnMut(&[u8]) -> usize) -> Vec<u8> {
     let limits = Limits::new(MEMORY_BYTES_MAX, VALUE_BYTES_MAX);
     let core = strict::in_log(Config::new(limits, UNIX_S_AT_START));
     let server = Server::with_machine(core, WireLimits::from(&limits));
-    let mut server = server.with_out_bytes_max(OUT_BYTES_MAX);
+    let mut server = server.with_unsent_bytes_max(OUT_BYTES_MAX);
     let now = Instant::from_millis(0);
     let conn = server.open(now);
     let (mut answers, mut rest) = (Vec::new(), bytes);

@@ -14,7 +14,7 @@ use latchd_core::reply::Reply;
 use latchd_core::store::MapStore;
 use latchd_core::wire::WireLimits;
 use latchd_core::wire::meta::Verb;
-use latchd_core::{ConnId, Instant, Limits, Output, Server};
+use latchd_core::{ConnId, Instant, Limits, Server};
 
 use super::trap::{Trap, forged, heard, trapped, version_in};
 use super::{Bounds, Happening, Witness};
@@ -178,10 +178,16 @@ impl World {
 
     /// Executes a request, and returns the answer.
     fn serve(&mut self, client: usize, request: &[u8]) -> Vec<u8> {
-        let mut answer = Output::new();
         let now = self.server_clock();
-        self.server.receive(now, conn(client), request, &mut answer);
-        answer.into()
+        self.server.receive(now, conn(client), request);
+        let mut answer = Vec::new();
+        while let Some(action) = self.server.poll() {
+            if let latchd_core::Action::Send(conn, out) = action {
+                self.server.sent(conn, out.len());
+                answer.append(&mut out.into());
+            }
+        }
+        answer
     }
 
     /// Looks at what the server has.

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant as Moment, SystemTime};
 
-use latchd_core::engine::Core;
 use latchd_core::server::StateMachine;
-use latchd_core::{Config, ConnId, Instant, Limits, Output, Progress, Server};
+use latchd_core::{Action, Config, ConnId, Instant, Limits, Progress, Server};
 
 use crate::peer::{Patience, Peer, Received};
 use crate::transcript::End;
@@ -81,7 +80,7 @@ impl MemoryPeer {
 
     fn at(time: Time, unix_s_at_start: u64, arrival: Arrival) -> Self {
         Self {
-            server: Server::new(Config::new(Limits::default(), unix_s_at_start)).with_waits(),
+            server: Server::new(Config::new(Limits::default(), unix_s_at_start)),
             time,
             arrival,
             pipes: BTreeMap::new(),
@@ -106,56 +105,67 @@ impl MemoryPeer {
 
     fn arrive(&mut self, conn: char, bytes: &[u8]) {
         let now = self.now();
-        if let Some(pipe) = self.pipes.get_mut(&conn).filter(|pipe| !pipe.is_closed) {
-            let (server, output) = (&mut self.server, &mut pipe.output);
-            let progress = exchange(server, now, pipe.conn, bytes, output, Core::check);
-            pipe.is_closed = progress == Progress::Close;
+        if let Some(pipe) = self.pipes.get(&conn).filter(|pipe| !pipe.is_closed) {
+            self.server.receive(now, pipe.conn, bytes);
         }
-        self.go_on();
+        self.act();
     }
 
-    /// Lets everybody go on who has waited for a lock and need not any more.
-    fn go_on(&mut self) {
-        while let Some(ready) = self.server.next_ready() {
-            let now = self.now();
-            let pipe = self.pipes.values_mut().find(|pipe| pipe.conn == ready);
-            let pipe = pipe.expect("who waits is a client");
-            let (server, output) = (&mut self.server, &mut pipe.output);
-            let progress = exchange(server, now, ready, &[], output, Core::check);
-            pipe.is_closed = progress == Progress::Close;
+    /// Does what the server asks for.
+    fn act(&mut self) {
+        while let Some(action) = self.server.poll() {
+            self.server.machine().check();
+            let conn = action.conn();
+            let pipe = self.pipes.values_mut().find(|pipe| pipe.conn == conn);
+            let pipe = pipe.expect("it is a client's");
+            match action {
+                Action::Send(_, out) => {
+                    self.server.sent(conn, out.len());
+                    pipe.output.append(&mut out.into());
+                }
+                Action::Read(_) => {}
+                Action::Close(_) => pipe.is_closed = true,
+            }
+            check_needs(&self.server, conn);
         }
     }
 }
 
+/// A connection that is in need of input has not got it.
+fn check_needs<M: StateMachine>(server: &Server<M>, conn: ConnId) {
+    if let Progress::NeedsInput { at_least } = server.progress(conn) {
+        let kept = server.kept_bytes(conn);
+        assert!(at_least > kept, "it waits for {at_least} bytes of {kept}");
+    }
+}
+
 /// Hands bytes to a server, and appends all that it answers to `answers`. `check` looks at what is
-/// behind it whenever it stops, to be emptied or for good.
+/// behind it before each action, and in the end.
 ///
 /// # Panics
-/// If the connection waits for bytes that it has, or for room that there is.
+/// If the connection waits for bytes that it has, or for room that there is, or another one is named.
 pub fn exchange<M: StateMachine>(
     server: &mut Server<M>,
     now: Instant,
     conn: ConnId,
-    mut bytes: &[u8],
+    bytes: &[u8],
     answers: &mut Vec<u8>,
     check: impl Fn(&M),
 ) -> Progress {
-    loop {
-        let mut out = Output::new();
-        let progress = server.receive(now, conn, bytes, &mut out);
+    server.receive(now, conn, bytes);
+    while let Some(action) = server.poll() {
         check(server.machine());
-        let is_empty = out.is_empty();
-        answers.append(&mut out.into());
-        if let Progress::NeedsInput { at_least } = progress {
-            let kept = server.kept_bytes(conn);
-            assert!(at_least > kept, "it waits for {at_least} bytes of {kept}");
+        assert_eq!(action.conn(), conn);
+        if let Action::Send(_, out) = action {
+            server.sent(conn, out.len());
+            answers.append(&mut out.into());
         }
-        if progress != Progress::OutputFull {
-            return progress;
-        }
-        assert!(!is_empty, "full of nothing");
-        bytes = &[];
     }
+    check(server.machine());
+    check_needs(server, conn);
+    let progress = server.progress(conn);
+    assert_ne!(progress, Progress::OutputFull, "all of it is sent");
+    progress
 }
 
 impl Peer for MemoryPeer {
@@ -204,7 +214,7 @@ impl Peer for MemoryPeer {
         if how != End::HalfClose {
             self.pipes.remove(&conn);
         }
-        self.go_on();
+        self.act();
         Ok(())
     }
 
@@ -216,8 +226,8 @@ impl Peer for MemoryPeer {
         while now_ms < end_ms {
             now_ms = (now_ms + TICK_MS).min(end_ms);
             self.time = Time::ByHand(now_ms);
-            self.server.tick(Instant::from_millis(now_ms));
-            self.go_on();
+            self.server.advance(Instant::from_millis(now_ms));
+            self.act();
         }
         self.server.machine().check();
     }

@@ -9,7 +9,7 @@ extern crate alloc;
 use core::alloc::{GlobalAlloc, Layout};
 use core::time::Duration;
 
-use latchd_core::{Config, Instant, Output, Progress, Server};
+use latchd_core::{Action, Config, Instant, Output, Server};
 
 struct NoMemory;
 
@@ -31,16 +31,18 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 }
 
 /// Everything a transport needs of the core, in one place, so that all of it is linked.
-pub fn serve(input: &[u8], out: &mut Output) -> Progress {
+pub fn serve(input: &[u8], send: &mut impl FnMut(Output)) {
     let now = Instant::from_millis(0);
     let mut server = Server::new(Config::default());
     let conn = server.open(now);
-    let mut progress = server.receive(now, conn, input, out);
-    if progress == Progress::OutputFull {
-        progress = server.resume(now, conn, out);
-    }
     server.set_wall_clock(now, Duration::from_secs(1_700_000_000));
-    server.tick(now);
+    server.advance(server.deadline());
+    server.receive(now, conn, input);
+    while let Some(action) = server.poll() {
+        if let Action::Send(conn, out) = action {
+            server.sent(conn, out.len());
+            send(out);
+        }
+    }
     server.close(now, conn);
-    progress
 }

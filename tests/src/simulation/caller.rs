@@ -19,8 +19,6 @@ pub(super) struct Caller {
     pub(super) finished: bool,
     /// On the way to the server.
     pub(super) to_server: Vec<u8>,
-    /// The output is at its bound, and requests may wait at the server.
-    pub(super) full: bool,
     /// Answers on the way to the client.
     pub(super) output: Vec<u8>,
     pub(super) output_max: usize,
@@ -51,7 +49,6 @@ impl Caller {
             stalled: false,
             finished: false,
             to_server: Vec::new(),
-            full: false,
             output: Vec::new(),
             output_max: 0,
             written: 0,
@@ -60,12 +57,8 @@ impl Caller {
         }
     }
 
-    /// How many bytes may come to the server now: none while it does not read.
-    pub(super) fn may_arrive(&self) -> usize {
-        let serves = matches!(self.state, State::Open | State::HalfClosed);
-        if !serves || self.full || self.output.len() >= self.output_max {
-            return 0;
-        }
-        self.to_server.len()
+    /// Whether its connection stands, as far as the server knows.
+    pub(super) const fn is_served(&self) -> bool {
+        matches!(self.state, State::Open | State::HalfClosed)
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use latchd_core::engine::Event;
 use latchd_core::wire::WireLimits;
 use latchd_core::wire::limits::LINE_BYTES_MAX;
-use latchd_core::{Instant, Output, Progress, Server};
+use latchd_core::{Action, ConnId, Instant, Progress, Server};
 use latchd_harness::alphabet::{Input, Op, UNIX_S_AT_START, WaitingOp};
 use latchd_harness::random::{Random, draw};
 
@@ -74,11 +74,9 @@ impl World {
         let is_great = setting.kind == Kind::Great;
         let names = Rc::new(Names::new(setting.keys, is_great));
         let machine = Machine::new(&setting, plan.fault, Rc::clone(&names));
-        let mut server = Server::with_machine(machine, WireLimits::from(&setting.limits))
-            .with_opened(setting.opened);
-        if setting.kind.waits() {
-            server = server.with_waits();
-        }
+        let mut wire_limits = WireLimits::from(&setting.limits);
+        wire_limits.waits = setting.kind.waits();
+        let server = Server::with_machine(machine, wire_limits).with_opened(setting.opened);
         let mut world = Self {
             events_max: plan.events,
             events: 0,
@@ -131,7 +129,7 @@ impl World {
                 }
                 self.visit(client, bits >> 24)?;
             }
-            self.go_on()?;
+            self.act(None)?;
             if self.events >= self.next_check {
                 let every = if is_great {
                     GREAT_CHECK_EVERY
@@ -216,11 +214,41 @@ impl World {
         self.server.machine_mut().enter(self.now_ms, input);
     }
 
-    /// Those whose waits are over go on.
-    fn go_on(&mut self) -> Result<(), Breach> {
-        while let Some(conn) = self.server.next_ready() {
-            let client = self.callers.iter().position(|it| it.conn == conn);
-            self.drive(client.expect("it is open"), 0)?;
+    /// Whose connection it is.
+    fn client(&self, conn: ConnId) -> usize {
+        let mut callers = self.callers.iter();
+        let client = callers.position(|it| it.conn == conn && it.is_served());
+        client.expect("no action names a connection that has ended")
+    }
+
+    /// Does what the server asks for, and judges what those are sent by it, and `driven`.
+    fn act(&mut self, driven: Option<usize>) -> Result<(), Breach> {
+        let mut sends: Vec<(usize, Vec<u8>)> = driven.map(|it| (it, vec![])).into_iter().collect();
+        let before = self.server.machine().executed;
+        let mut ended = vec![];
+        while let Some(action) = self.server.poll() {
+            let client = self.client(action.conn());
+            let at = sends.iter().position(|(it, _)| *it == client);
+            let at = at.unwrap_or_else(|| {
+                sends.push((client, vec![]));
+                sends.len() - 1
+            });
+            match action {
+                Action::Send(_, out) => sends[at].1.append(&mut out.into()),
+                Action::Read(_) => {}
+                Action::Close(_) => ended.push(client),
+            }
+        }
+        self.events += self.server.machine().executed - before;
+        for (client, sent) in sends {
+            self.send(client, &sent)?;
+        }
+        for client in ended {
+            let caller = &mut self.callers[client];
+            caller.state = State::Ended;
+            caller.to_server.clear();
+            self.server.machine_mut().heard.forget(caller.conn);
+            self.happens_to(client, 4, || "is closed by the server".into());
         }
         Ok(())
     }
@@ -251,7 +279,10 @@ impl World {
     /// Bytes come to the server, or the end of them.
     fn deliver(&mut self, client: usize, bits: u64) -> Result<(), Breach> {
         let caller = &self.callers[client];
-        let mut may = caller.may_arrive().min(self.setting.delivery_max);
+        let mut may = 0;
+        if self.server.wants_input(caller.conn) {
+            may = caller.to_server.len().min(self.setting.delivery_max);
+        }
         let waits = self.server.machine().heard.waits(caller.conn);
         if waits {
             let is_enough = self.server.kept_bytes(caller.conn) > WAITING_KEPT_MAX;
@@ -263,7 +294,9 @@ impl World {
         }
         if may == 0 {
             // Whoever waits is given up when its end is seen.
-            if caller.state == State::HalfClosed && caller.to_server.is_empty() && !caller.full {
+            let progress = self.server.progress(caller.conn);
+            let is_done = caller.to_server.is_empty() && progress != Progress::OutputFull;
+            if caller.state == State::HalfClosed && is_done {
                 self.happens_to(client, 2, || "is seen to have closed its side".into());
                 self.end(client);
             }
@@ -287,20 +320,21 @@ impl World {
             });
         }
         let now = self.now();
-        let server = &mut self.server;
+        let before = self.server.machine().executed;
         let caller = &mut self.callers[client];
         caller.arrived += bytes as u64;
-        server.set_out_bytes_max(caller.output_max.saturating_sub(caller.output.len()));
-        let before = server.machine().executed;
-        let mut out = Output::new();
-        let progress = server.receive(now, caller.conn, &caller.to_server[..bytes], &mut out);
-        let sent = Vec::from(out);
-        caller.to_server.drain(..bytes);
-        caller.output.extend_from_slice(&sent);
-        caller.full = progress == Progress::OutputFull;
+        let arrived: Vec<u8> = caller.to_server.drain(..bytes).collect();
+        self.server.receive(now, caller.conn, &arrived);
+        self.events += self.server.machine().executed - before;
+        self.act(Some(client))
+    }
+
+    /// A client is sent this, and the server has nothing more to do for it now.
+    fn send(&mut self, client: usize, sent: &[u8]) -> Result<(), Breach> {
+        let caller = &mut self.callers[client];
+        caller.output.extend_from_slice(sent);
         let (conn, arrived) = (caller.conn, caller.arrived);
-        let machine = server.machine_mut();
-        self.events += machine.executed - before;
+        let progress = self.server.progress(conn);
         self.trace.note(self.events, || {
             format!(
                 "client {client:>2} ({conn}) is sent {}",
@@ -314,16 +348,8 @@ impl World {
         }
         let heard = &mut self.server.machine_mut().heard;
         heard.breach.take().map_or(Ok(()), Err)?;
-        heard.send(conn, &sent, progress, arrived)?;
-        self.check_bounds(client, progress)?;
-        if progress == Progress::Close {
-            self.server.machine_mut().heard.forget(conn);
-            let caller = &mut self.callers[client];
-            caller.state = State::Ended;
-            caller.to_server.clear();
-            self.happens_to(client, 4, || "is closed by the server".into());
-        }
-        Ok(())
+        heard.send(conn, sent, progress, arrived)?;
+        self.check_bounds(client, progress)
     }
 
     /// N2.
@@ -377,10 +403,11 @@ impl World {
             format!("reads {bytes} bytes")
         });
         let caller = &self.callers[client];
-        if caller.full && caller.output.len() < caller.output_max {
-            self.drive(client, 0)?;
+        if !caller.is_served() {
+            return Ok(());
         }
-        Ok(())
+        self.server.sent(caller.conn, bytes);
+        self.act(Some(client))
     }
 
     fn reset(&mut self, client: usize) {

@@ -1,6 +1,7 @@
 //! What the ops of the alphabet do to the world, and what only a great seed does.
 
 use latchd_core::engine::Event;
+use latchd_core::server::StateMachine;
 use latchd_core::{ConnId, Instant};
 use latchd_harness::alphabet::{Op, SmallRequest, UNIX_S_AT_START, pressure};
 
@@ -48,13 +49,17 @@ impl World {
             }
             Op::Due => {
                 // At times at the very moment that the core has named.
-                let due = self.server.next_deadline().map(Instant::as_millis);
+                let due = self
+                    .server
+                    .machine()
+                    .next_deadline()
+                    .map(Instant::as_millis);
                 let due = due.filter(|due| *due > self.now_ms && chance & 1 == 0);
                 if let (Some(due), true) = (due, self.setting.kind.waits()) {
                     self.pass_time(due);
                 }
                 self.happens(11, || "what is due is done".into());
-                self.server.pass(self.now());
+                self.server.advance(self.now());
             }
             Op::Pressure { key } => {
                 self.happens(10 + (u64::from(key) << 4), || {
@@ -97,6 +102,8 @@ impl World {
             output_max: self.setting.outputs_max[of],
             ..Caller::new()
         };
+        let output_max = self.callers[client].output_max;
+        self.server.set_unsent_bytes_max(conn, output_max);
         self.happens_to(client, 1, || "connects".into());
     }
 
