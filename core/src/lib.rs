@@ -20,6 +20,7 @@
 
 extern crate alloc;
 
+pub mod address;
 pub mod client;
 pub mod command;
 mod conn_id;
@@ -29,6 +30,7 @@ mod erased;
 pub mod execute;
 pub mod fence;
 pub mod item;
+pub mod keepalive;
 pub mod key;
 pub mod limits;
 pub mod output;

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use latchd_core::address::DEFAULT_PORT;
 use latchd_core::wire::Allowed;
 
-use crate::listen_address::{DEFAULT_PORT, ListenAddress, ListenTls};
+use crate::listen_address::{ListenAddress, ListenTls};
 use crate::tls_settings::{ClientCertificate, TlsSettings};
 
 /// The most worker threads a server runs.

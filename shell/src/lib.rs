@@ -47,7 +47,7 @@ mod config;
 mod connection;
 #[cfg(feature = "server")]
 mod connection_stats;
-#[cfg(any(feature = "server", all(feature = "client", target_os = "linux")))]
+#[cfg(feature = "server")]
 mod dead_peer;
 #[cfg(feature = "server")]
 mod executor;
@@ -61,6 +61,7 @@ mod input;
 mod lingering;
 #[cfg(feature = "server")]
 mod listen;
+#[cfg(feature = "server")]
 mod listen_address;
 #[cfg(feature = "server")]
 mod lock_log;
@@ -125,6 +126,7 @@ mod worker;
 pub use config::{Config, UnixSocket};
 #[cfg(feature = "server")]
 pub use listen::Address;
+#[cfg(feature = "server")]
 pub use listen_address::{ListenAddress, ListenTls};
 #[cfg(feature = "server")]
 pub use replaced::may_replace;

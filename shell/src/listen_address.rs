@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The port of memcached.
-pub(crate) const DEFAULT_PORT: u16 = 11211;
+use latchd_core::address::{DEFAULT_PORT, HostPort};
 
 /// Where to listen on TCP: a name or an address, and a port.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -51,35 +50,9 @@ impl ListenAddress {
     /// # Errors
     /// A sentence for a person, if the text has neither form.
     pub fn parse(text: &str, default_port: u16) -> Result<Self, String> {
-        let (host, port) = match text.strip_prefix('[') {
-            Some(bracketed) => {
-                let (host, rest) = bracketed
-                    .split_once(']')
-                    .ok_or_else(|| format!("{text}: no `]`"))?;
-                (host, rest.strip_prefix(':'))
-            }
-            // More than one colon is a bare IPv6 address.
-            None => match text.split_once(':') {
-                Some((host, port)) if !port.contains(':') => (host, Some(port)),
-                Some(_) | None => (text, None),
-            },
-        };
-        let port = match port {
-            Some(port) => port
-                .parse()
-                .map_err(|_| format!("{text}: `{port}` is not a port"))?,
-            None => default_port,
-        };
-        match host {
-            "" => Err(format!(
-                "{text}: no host; for every address of the machine say `*`"
-            )),
-            host => Ok(Self {
-                host: host.into(),
-                port,
-                tls: ListenTls::Usual,
-            }),
-        }
+        let HostPort { host, port } = HostPort::parse(text, default_port)?;
+        let tls = ListenTls::Usual;
+        Ok(Self { host, port, tls })
     }
 }
 
@@ -93,11 +66,9 @@ impl FromStr for ListenAddress {
 
 impl fmt::Display for ListenAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(formatter, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(formatter, "{}:{}", self.host, self.port)
-        }
+        let host = self.host.clone();
+        let port = self.port;
+        HostPort { host, port }.fmt(formatter)
     }
 }
 

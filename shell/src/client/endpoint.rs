@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::listen_address::{DEFAULT_PORT, ListenAddress};
+use latchd_core::address::{DEFAULT_PORT, HostPort};
 
 /// A server's address.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl Endpoint {
             let name = address.into();
             return Ok(Self { place, name });
         }
-        let address: ListenAddress = address.parse()?;
+        let address = HostPort::parse(address, DEFAULT_PORT)?;
         let name: Arc<str> = address.to_string().into();
         let place = Place::Tcp(Arc::clone(&name));
         Ok(Self { place, name })

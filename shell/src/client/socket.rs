@@ -9,6 +9,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+use latchd_core::keepalive::Probes;
 use rustix::net::sockopt;
 use smol::io::{AsyncRead, AsyncWrite};
 
@@ -125,7 +127,13 @@ impl Socket {
     pub(super) fn probe(&self, within: Duration) -> io::Result<()> {
         sockopt::set_socket_keepalive(self.stream.as_fd(), true)?;
         #[cfg(target_os = "linux")]
-        crate::dead_peer::close(self.stream.as_fd(), within)?;
+        {
+            let probes = Probes::within(within);
+            sockopt::set_tcp_user_timeout(self.stream.as_fd(), probes.timeout_ms)?;
+            sockopt::set_tcp_keepintvl(self.stream.as_fd(), probes.interval)?;
+            // Last: it starts the clock anew.
+            sockopt::set_tcp_keepidle(self.stream.as_fd(), probes.idle)?;
+        }
         #[cfg(not(target_os = "linux"))]
         let _ = within;
         Ok(())
