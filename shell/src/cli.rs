@@ -29,8 +29,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use latchd::client::ClientOptions;
-use latchd::client::blocking::Client;
+use latchd_client::ClientOptions;
+use latchd_client::blocking::Client;
 
 use answer::Verdict;
 use connection::{Broken, Connection};

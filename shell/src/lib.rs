@@ -25,11 +25,10 @@
 //! bytes it moves: what they mean is [`latchd_core::connection`]'s business, and what is done about
 //! it is the core's.
 //!
-//! The server runs on Linux: each thread waits in an epoll of its own. The client ([`client`]) runs wherever
-//! async-io does.
+//! The server runs on Linux: each thread waits in an epoll of its own.
 //!
-//! What is not wanted can be left out: `default-features = false, features = ["client"]` is the client alone,
-//! `["server"]` the server as a library; `program`, which is on unless that is said, is both and the program.
+//! What is not wanted can be left out: `default-features = false, features = ["server"]` is the server as a library;
+//! `program`, which is on unless that is said, is the program as well.
 
 #[cfg(feature = "server")]
 mod acceptor;
@@ -37,8 +36,6 @@ mod acceptor;
 mod backend;
 #[cfg(feature = "server")]
 mod budget;
-#[cfg(feature = "client")]
-pub mod client;
 #[cfg(feature = "server")]
 mod clock;
 #[cfg(feature = "server")]

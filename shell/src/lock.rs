@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use async_signal::{Signal, Signals};
-use latchd::client::{Client, ClientOptions, Error, ErrorKind, NotObtained};
+use latchd_client::{Client, ClientOptions, Error, ErrorKind, NotObtained};
 use rustix::io::Errno;
 use smol::Timer;
 use smol::future::FutureExt;

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use latchd::client::{CREDENTIALS_BYTES_MAX, ClientOptions, Credentials, TlsOptions};
+use latchd_client::{CREDENTIALS_BYTES_MAX, ClientOptions, Credentials, TlsOptions};
 
 /// Where the password is, if in no file.
 const PASSWORD: &str = "LATCHD_PASSWORD";

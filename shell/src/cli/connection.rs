@@ -6,8 +6,8 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::{Duration, Instant};
 
-use latchd::client::Error;
-use latchd::client::blocking::{self, Client};
+use latchd_client::Error;
+use latchd_client::blocking::{self, Client};
 
 /// The longest line of an answer, in bytes. Those of `stats` and of dumps are far below.
 const LINE_BYTES_MAX: u64 = 1 << 20;

@@ -10,7 +10,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use async_signal::{Signal, Signals};
-use latchd::client::Loss;
+use latchd_client::Loss;
 use rustix::process::{
     Pid, Signal as RawSignal, WaitOptions, WaitStatus, getpid, kill_current_process_group,
     kill_process, kill_process_group, waitpid,

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use latchd::client::{
+use latchd_client::{
     BoundLock, BoundOptions, Client, Error, Exptime, Lock, LockOptions, Loss, Mark, Retry,
 };
 use smol::future;

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{Proxy, Started};
-use latchd::client::{
+use latchd_client::{
     BoundLock, BoundOptions, Client, ClientOptions, Error, Exptime, Fence, Lock, LockOptions,
     Outcome, Retry,
 };

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::support::{Started, eventually};
-use latchd::client::blocking::{Client, Cluster};
-use latchd::client::{
+use latchd_client::blocking::{Client, Cluster};
+use latchd_client::{
     BoundOptions, ClientOptions, ComputeOptions, Exptime, GetOptions, LockOptions, Loss, Outcome,
     StoreMode, StoreOptions,
 };

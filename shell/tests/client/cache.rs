@@ -1,7 +1,7 @@
 //! Plain cache calls, against latchd and memcached.
 
 use crate::support::Started;
-use latchd::client::{
+use latchd_client::{
     BoundOptions, Client, ClientOptions, Cluster, Exptime, GetOptions, Outcome, StoreMode,
     StoreOptions,
 };

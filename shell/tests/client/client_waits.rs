@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use crate::support::{DUE, Proxy, Started, eventually};
-use latchd::client::{
+use latchd_client::{
     BoundLock, BoundOptions, Client, ErrorKind, Exptime, Loss, Mark, NotObtained, Retry,
 };
 use smol::{Executor, block_on, future};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::{DUE, Proxy, Started, eventually};
-use latchd::client::{Client, ComputeError, ComputeOptions, ErrorKind, Retry, Value};
+use latchd_client::{Client, ComputeError, ComputeOptions, ErrorKind, Retry, Value};
 use smol::{Executor, Timer, block_on, future};
 
 const TTL: Duration = Duration::from_secs(60);

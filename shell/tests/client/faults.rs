@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::{DUE, Proxy, Started};
-use latchd::client::{
+use latchd_client::{
     BoundOptions, Client, ClientOptions, ComputeOptions, Error, Exptime, LockOptions, Retry,
 };
 use smol::{Timer, block_on, future};
@@ -151,7 +151,7 @@ fn a_read_that_is_dropped_keeps_nobody_waiting() {
                 unreachable!("it is dropped before it knows that it has won");
             });
             let read = async {
-                let value: Result<_, latchd::client::ComputeError<Infallible>> = read.await;
+                let value: Result<_, latchd_client::ComputeError<Infallible>> = read.await;
                 drop(value);
             };
             // It has been sent, and the answer is under way.

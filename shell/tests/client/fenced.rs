@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::Started;
-use latchd::client::{
+use latchd_client::{
     BoundOptions, Client, ClientOptions, ErrorKind, Exptime, Feature, Fence, LockOptions, Outcome,
     StoreOptions, TermsError,
 };

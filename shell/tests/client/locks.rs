@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{DUE, Proxy, Started, eventually};
-use latchd::client::{
+use latchd_client::{
     BoundOptions, Client, ClientOptions, ComputeError, ComputeOptions, Error, ErrorKind, Exptime,
     KeyError, LockOptions, Losers, Loss, Mark, NotObtained, OnDisconnect, Retry, Token,
     random_token,

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::support::{Proxy, Started};
-use latchd::client::{Client, ComputeOptions, LockOptions, Loss, OnDisconnect};
+use latchd_client::{Client, ComputeOptions, LockOptions, Loss, OnDisconnect};
 use smol::channel::bounded;
 use smol::{block_on, future};
 

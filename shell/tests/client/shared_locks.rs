@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::Started;
-use latchd::client::{BoundOptions, Client, ClientOptions, ErrorKind, Exptime, Feature, Retry};
+use latchd_client::{BoundOptions, Client, ClientOptions, ErrorKind, Exptime, Feature, Retry};
 use smol::block_on;
 
 fn client(server: &Started) -> Client {

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{DUE, Proxy, Started, eventually};
-use latchd::client::{
+use latchd_client::{
     Client, ClientOptions, ErrorKind, Feature, LockOptions, Loss, Retry, TermsError, random_token,
 };
 use smol::block_on;

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::support::Started;
-use latchd::client::{
+use latchd_client::{
     BoundOptions, Client, ComputeOptions, Exptime, LockOptions, Loss, OnDisconnect,
 };
 

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use latchd::client::blocking::Client;
-use latchd::client::{BoundOptions, ClientOptions, ComputeOptions, Exptime, LockOptions, Retry};
+use latchd_client::blocking::Client;
+use latchd_client::{BoundOptions, ClientOptions, ComputeOptions, Exptime, LockOptions, Retry};
 use latchd_harness::random::Random;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -7,7 +7,7 @@ use latchd_core::wire::meta::reply::{Code, MetaResponse};
 use latchd_core::wire::meta::{Flag, Verb};
 
 use super::{CacheItem, GetOptions, Outcome};
-use crate::client::error::ErrorKind;
+use crate::error::ErrorKind;
 
 pub(super) fn meta<'a>(
     verb: Verb,

@@ -24,7 +24,7 @@ pub struct StoreOptions {
     pub(super) mode: StoreMode,
     pub(super) exptime: Exptime,
     pub(super) client_flags: u32,
-    pub(in crate::client) cas: Option<u64>,
+    pub(crate) cas: Option<u64>,
     pub(super) invalidate: bool,
 }
 

@@ -3,10 +3,10 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use latchd::client::{Client, LockOptions, Retry};
+//! use latchd_client::{Client, LockOptions, Retry};
 //!
 //! # async fn nightly() {}
-//! # fn main() -> Result<(), latchd::client::Error> {
+//! # fn main() -> Result<(), latchd_client::Error> {
 //! smol::block_on(async {
 //!     let client = Client::connect("127.0.0.1:11211").await?;
 //!     let options = LockOptions::new()

@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use smol::block_on;
 
-use crate::client::{Error, Exptime, Loss, Token};
+use crate::{Error, Exptime, Loss, Token};
 
-/// A leased lock; see [`client::Lock`](crate::client::Lock).
+/// A leased lock; see [`client::Lock`](crate::Lock).
 #[must_use = "a lock that is not kept is released at once"]
-pub struct Lock(pub(super) crate::client::Lock);
+pub struct Lock(pub(super) crate::Lock);
 
-/// A connection-bound lock; see [`client::BoundLock`](crate::client::BoundLock).
+/// A connection-bound lock; see [`client::BoundLock`](crate::BoundLock).
 #[must_use = "a lock that is not kept is released at once"]
-pub struct BoundLock(pub(super) crate::client::BoundLock);
+pub struct BoundLock(pub(super) crate::BoundLock);
 
 impl Lock {
     /// The lock as tasks have it: its keys, its token, its numbers.
-    pub const fn as_async(&self) -> &crate::client::Lock {
+    pub const fn as_async(&self) -> &crate::Lock {
         &self.0
     }
 
-    /// See [`is_held`](crate::client::Lock::is_held).
+    /// See [`is_held`](crate::Lock::is_held).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 
-    /// See [`refresh`](crate::client::Lock::refresh).
+    /// See [`refresh`](crate::Lock::refresh).
     ///
     /// # Errors
     /// As there.
@@ -36,7 +36,7 @@ impl Lock {
         block_on(self.0.refresh(ttl))
     }
 
-    /// See [`server_ttl`](crate::client::Lock::server_ttl).
+    /// See [`server_ttl`](crate::Lock::server_ttl).
     ///
     /// # Errors
     /// As there.
@@ -44,13 +44,13 @@ impl Lock {
         block_on(self.0.server_ttl())
     }
 
-    /// See [`lost`](crate::client::Lock::lost).
+    /// See [`lost`](crate::Lock::lost).
     #[must_use]
     pub fn lost(&self) -> Loss {
         block_on(self.0.lost())
     }
 
-    /// See [`try_release`](crate::client::Lock::try_release).
+    /// See [`try_release`](crate::Lock::try_release).
     ///
     /// # Errors
     /// As there.
@@ -58,7 +58,7 @@ impl Lock {
         block_on(self.0.try_release())
     }
 
-    /// See [`refresh_with`](crate::client::Lock::refresh_with).
+    /// See [`refresh_with`](crate::Lock::refresh_with).
     ///
     /// # Errors
     /// As there.
@@ -70,7 +70,7 @@ impl Lock {
         block_on(self.0.refresh_with(ttl, waits))
     }
 
-    /// See [`detach`](crate::client::Lock::detach).
+    /// See [`detach`](crate::Lock::detach).
     ///
     /// # Errors
     /// As there.
@@ -78,7 +78,7 @@ impl Lock {
         block_on(self.0.detach())
     }
 
-    /// See [`release`](crate::client::Lock::release).
+    /// See [`release`](crate::Lock::release).
     ///
     /// # Errors
     /// As there.
@@ -89,23 +89,23 @@ impl Lock {
 
 impl BoundLock {
     /// The lock as tasks have it: its key, its number, its item.
-    pub const fn as_async(&self) -> &crate::client::BoundLock {
+    pub const fn as_async(&self) -> &crate::BoundLock {
         &self.0
     }
 
-    /// See [`is_held`](crate::client::BoundLock::is_held).
+    /// See [`is_held`](crate::BoundLock::is_held).
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 
-    /// See [`lost`](crate::client::BoundLock::lost).
+    /// See [`lost`](crate::BoundLock::lost).
     #[must_use]
     pub fn lost(&self) -> Loss {
         block_on(self.0.lost())
     }
 
-    /// See [`check`](crate::client::BoundLock::check).
+    /// See [`check`](crate::BoundLock::check).
     ///
     /// # Errors
     /// As there.
@@ -113,7 +113,7 @@ impl BoundLock {
         block_on(self.0.check())
     }
 
-    /// See [`inheritable`](crate::client::BoundLock::inheritable).
+    /// See [`inheritable`](crate::BoundLock::inheritable).
     ///
     /// # Errors
     /// As there.
@@ -121,7 +121,7 @@ impl BoundLock {
         block_on(self.0.inheritable())
     }
 
-    /// See [`get`](crate::client::BoundLock::get).
+    /// See [`get`](crate::BoundLock::get).
     ///
     /// # Errors
     /// As there.
@@ -129,7 +129,7 @@ impl BoundLock {
         block_on(self.0.get())
     }
 
-    /// See [`set`](crate::client::BoundLock::set).
+    /// See [`set`](crate::BoundLock::set).
     ///
     /// # Errors
     /// As there.
@@ -137,7 +137,7 @@ impl BoundLock {
         block_on(self.0.set(value, exptime))
     }
 
-    /// See [`replace_and_unlock`](crate::client::BoundLock::replace_and_unlock).
+    /// See [`replace_and_unlock`](crate::BoundLock::replace_and_unlock).
     ///
     /// # Errors
     /// As there.
@@ -149,7 +149,7 @@ impl BoundLock {
         block_on(self.0.replace_and_unlock(value, exptime))
     }
 
-    /// See [`release`](crate::client::BoundLock::release).
+    /// See [`release`](crate::BoundLock::release).
     ///
     /// # Errors
     /// As there.

@@ -17,7 +17,7 @@ use super::lock::Lock;
 use super::options::{BoundOptions, ClientOptions, ComputeOptions, LockOptions};
 use super::pool::Pool;
 use super::{clock, compute, event_loop};
-use crate::client::compute::Value;
+use crate::compute::Value;
 
 /// A server to ask. Cloning it is cheap, and clones share their idle connections.
 #[derive(Clone)]

@@ -1,10 +1,10 @@
 //! A nightly job that must run once, however many machines try: a leased lock.
 //!
-//! `cargo run -p latchd --example lease -- 127.0.0.1:11211`; any memcached will do as the server.
+//! `cargo run -p latchd-client --example lease -- 127.0.0.1:11211`; any memcached will do as the server.
 
 use std::time::Duration;
 
-use latchd::client::{Client, Error, LockOptions, Retry};
+use latchd_client::{Client, Error, LockOptions, Retry};
 use smol::future;
 
 async fn job(number: u64) {

@@ -3,9 +3,9 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use latchd::client::{LockOptions, blocking};
+//! use latchd_client::{LockOptions, blocking};
 //!
-//! # fn main() -> Result<(), latchd::client::Error> {
+//! # fn main() -> Result<(), latchd_client::Error> {
 //! let client = blocking::Client::connect("127.0.0.1:11211")?;
 //! let lock = client.obtain("jobs/nightly", Duration::from_secs(30), &LockOptions::new())?;
 //! // … renewed as long as this takes …

@@ -35,8 +35,8 @@ impl Client {
     /// as a number, and [`Fence::new`] makes it one again.
     ///
     /// ```no_run
-    /// # async fn pay(client: &latchd::client::Client) -> Result<(), latchd::client::Error> {
-    /// use latchd::client::{BoundOptions, Exptime};
+    /// # async fn pay(client: &latchd_client::Client) -> Result<(), latchd_client::Error> {
+    /// use latchd_client::{BoundOptions, Exptime};
     ///
     /// let lock = client.lock("account", &BoundOptions::new()).await?;
     /// if let Some(fence) = lock.fence() {
@@ -49,9 +49,9 @@ impl Client {
     /// The number of a leased lock is the version of an item, which no server can compare with a grant:
     ///
     /// ```compile_fail,E0308
-    /// # async fn pay(client: &latchd::client::Client) -> Result<(), latchd::client::Error> {
+    /// # async fn pay(client: &latchd_client::Client) -> Result<(), latchd_client::Error> {
     /// # use std::time::Duration;
-    /// # use latchd::client::LockOptions;
+    /// # use latchd_client::LockOptions;
     /// let lock = client.obtain("account", Duration::from_secs(5), &LockOptions::new()).await?;
     /// let account = client.in_grant(lock.number());
     /// # Ok(())

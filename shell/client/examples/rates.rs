@@ -1,7 +1,7 @@
 //! What a lock costs: obtain and release beside two requests on a bare socket, leased and bound, by one task and by
 //! 64 at a time.
 //!
-//! `cargo run --release -p latchd --example rates -- 127.0.0.1:11211`
+//! `cargo run --release -p latchd-client --example rates -- 127.0.0.1:11211`
 //!
 //! The second argument says which kind is wanted, `leased` or `bound`; both, unless it is said. A memcached has no bound
 //! ones. Beside so many tasks stand as many threads with a bare socket each. What is shown is the middle one of several
@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd::client::{BoundOptions, Client, ClientOptions, Error, Exptime, LockOptions, blocking};
+use latchd_client::{BoundOptions, Client, ClientOptions, Error, Exptime, LockOptions, blocking};
 use smol::Executor;
 
 const TTL: Duration = Duration::from_secs(30);

@@ -155,9 +155,9 @@ mod tests {
     use smol::block_on;
 
     use super::*;
-    use crate::client::ClientOptions;
-    use crate::client::door::Door;
-    use crate::client::endpoint::Endpoint;
+    use crate::ClientOptions;
+    use crate::door::Door;
+    use crate::endpoint::Endpoint;
 
     #[test]
     fn the_system_asks_whether_the_server_is_there() {

@@ -1,11 +1,11 @@
 //! A number that many clients change by a rule of their own: a lock bound to the connection. Whoever
 //! dies in the middle leaves the old number, and the lock to the next one.
 //!
-//! `cargo run -p latchd --example counter -- 127.0.0.1:11211`; the server must be a latchd.
+//! `cargo run -p latchd-client --example counter -- 127.0.0.1:11211`; the server must be a latchd.
 
 use std::time::Duration;
 
-use latchd::client::{BoundOptions, Client, Error, Exptime, Retry};
+use latchd_client::{BoundOptions, Client, Error, Exptime, Retry};
 
 async fn double(server: &str) -> Result<u64, Error> {
     let client = Client::connect(server).await?;

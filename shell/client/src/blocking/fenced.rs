@@ -3,14 +3,14 @@
 use smol::block_on;
 
 use super::Client;
-use crate::client::{Error, Exptime, Fence, Outcome, StoreOptions};
+use crate::{Error, Exptime, Fence, Outcome, StoreOptions};
 
 /// Changes of an item in the right of a grant of its lock; see [`Client::in_grant`].
 #[derive(Clone, Debug)]
-pub struct InGrant<'a>(crate::client::InGrant<'a>);
+pub struct InGrant<'a>(crate::InGrant<'a>);
 
 impl Client {
-    /// See [`in_grant`](crate::client::Client::in_grant).
+    /// See [`in_grant`](crate::Client::in_grant).
     #[must_use]
     pub const fn in_grant(&self, fence: Fence) -> InGrant<'_> {
         InGrant(self.0.in_grant(fence))
@@ -18,7 +18,7 @@ impl Client {
 }
 
 impl InGrant<'_> {
-    /// See [`set`](crate::client::InGrant::set).
+    /// See [`set`](crate::InGrant::set).
     ///
     /// # Errors
     /// As there.
@@ -31,7 +31,7 @@ impl InGrant<'_> {
         block_on(self.0.set(key, value, exptime))
     }
 
-    /// See [`store`](crate::client::InGrant::store).
+    /// See [`store`](crate::InGrant::store).
     ///
     /// # Errors
     /// As there.
@@ -44,7 +44,7 @@ impl InGrant<'_> {
         block_on(self.0.store(key, value, options))
     }
 
-    /// See [`delete`](crate::client::InGrant::delete).
+    /// See [`delete`](crate::InGrant::delete).
     ///
     /// # Errors
     /// As there.
@@ -52,7 +52,7 @@ impl InGrant<'_> {
         block_on(self.0.delete(key))
     }
 
-    /// See [`incr`](crate::client::InGrant::incr).
+    /// See [`incr`](crate::InGrant::incr).
     ///
     /// # Errors
     /// As there.
@@ -60,7 +60,7 @@ impl InGrant<'_> {
         block_on(self.0.incr(key, delta))
     }
 
-    /// See [`decr`](crate::client::InGrant::decr).
+    /// See [`decr`](crate::InGrant::decr).
     ///
     /// # Errors
     /// As there.

@@ -269,7 +269,7 @@ mod tests {
     use smol::block_on;
 
     use super::*;
-    use crate::client::{
+    use crate::{
         BoundOptions, Client, ClientOptions, ComputeError, ComputeOptions, Error, ErrorKind,
         LockOptions,
     };

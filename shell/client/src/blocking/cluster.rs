@@ -3,18 +3,18 @@
 use smol::block_on;
 
 use super::Client;
-use crate::client::{CacheItem, ClientOptions, Error};
+use crate::{CacheItem, ClientOptions, Error};
 
-/// Several servers, each of which has its part of the keys; see [`client::Cluster`](crate::client::Cluster).
+/// Several servers, each of which has its part of the keys; see [`client::Cluster`](crate::Cluster).
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    cluster: crate::client::Cluster,
+    cluster: crate::Cluster,
     /// In the order in which they were told.
     servers: Vec<Client>,
 }
 
 impl Cluster {
-    /// See [`new`](crate::client::Cluster::new).
+    /// See [`new`](crate::Cluster::new).
     ///
     /// # Errors
     /// As there.
@@ -22,10 +22,10 @@ impl Cluster {
         addresses: impl IntoIterator<Item = A>,
         options: &ClientOptions,
     ) -> Result<Self, Error> {
-        crate::client::Cluster::new(addresses, options).map(Self::of)
+        crate::Cluster::new(addresses, options).map(Self::of)
     }
 
-    /// See [`with_weights`](crate::client::Cluster::with_weights).
+    /// See [`with_weights`](crate::Cluster::with_weights).
     ///
     /// # Errors
     /// As there.
@@ -33,28 +33,28 @@ impl Cluster {
         servers: impl IntoIterator<Item = (A, u32)>,
         options: &ClientOptions,
     ) -> Result<Self, Error> {
-        crate::client::Cluster::with_weights(servers, options).map(Self::of)
+        crate::Cluster::with_weights(servers, options).map(Self::of)
     }
 
-    fn of(cluster: crate::client::Cluster) -> Self {
+    fn of(cluster: crate::Cluster) -> Self {
         let servers = cluster.servers().iter().cloned().map(Client).collect();
         Self { cluster, servers }
     }
 
-    /// See [`server`](crate::client::Cluster::server).
+    /// See [`server`](crate::Cluster::server).
     #[must_use]
     pub fn server(&self, key: impl AsRef<[u8]>) -> &Client {
         let place = self.cluster.place(key.as_ref());
         self.servers.get(place).expect("each point is a server's")
     }
 
-    /// See [`servers`](crate::client::Cluster::servers).
+    /// See [`servers`](crate::Cluster::servers).
     #[must_use]
     pub fn servers(&self) -> &[Client] {
         &self.servers
     }
 
-    /// See [`get_many`](crate::client::Cluster::get_many).
+    /// See [`get_many`](crate::Cluster::get_many).
     ///
     /// # Errors
     /// As there.

@@ -1,11 +1,11 @@
 //! A page that takes a second to make, asked for by fifty readers at once, and made once.
 //!
-//! `cargo run -p latchd --example recompute -- 127.0.0.1:11211`; any memcached will do as the server.
+//! `cargo run -p latchd-client --example recompute -- 127.0.0.1:11211`; any memcached will do as the server.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
-use latchd::client::{Client, ComputeError, ComputeOptions};
+use latchd_client::{Client, ComputeError, ComputeOptions};
 
 async fn page(client: &Client) -> Result<Vec<u8>, ComputeError<Infallible>> {
     let ttl = Duration::from_secs(60);
