@@ -9,7 +9,7 @@ use latchd_core::item::Cas;
 use latchd_core::key::{Key, KeyForm};
 
 // The format knows nothing of the server that is around it.
-#[path = "../../shell/src/saved.rs"]
+#[path = "../../shell/server/src/saved.rs"]
 mod format;
 
 use format::{Damage, Writer, read, verify};
@@ -105,7 +105,7 @@ fn refuse_or_read(file: &[u8]) -> Option<(Numbers, Vec<Shown>, u64)> {
 }
 
 /// A file whose checks are right, whatever it holds: its frames' kinds and bodies are drawn, and what its end says.
-/// Source: the table in `shell/src/saved.rs`.
+/// Source: the table in `shell/server/src/saved.rs`.
 fn sealed(source: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut file = b"latchd\r\n\x01\0\0\0".to_vec();
     for _ in 0..2 {

@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Parser};
-use latchd::{Config, ListenAddress, ListenTls, UnixSocket};
 use latchd_core::wire::Protocols;
+use latchd_server::{Config, ListenAddress, ListenTls, UnixSocket};
 
 pub(crate) use self::access::AccessArgs;
 use self::extended::extend;

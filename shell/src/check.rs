@@ -11,7 +11,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use latchd::Config;
+use latchd_server::Config;
 
 pub(crate) use self::limits::memory_needed;
 

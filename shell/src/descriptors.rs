@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-use latchd::Config;
+use latchd_server::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// How many a server of this configuration needs.

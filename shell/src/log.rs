@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchd::may_replace;
+use latchd_server::may_replace;
 use rustix::process::geteuid;
 
 pub(crate) use self::form::{Form, JsonEvents};

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use async_signal::{Signal, Signals};
 use clap::error::ErrorKind;
-use latchd::{Address, Config, Server};
+use latchd_server::{Address, Config, Server};
 use smol::Timer;
 use smol::future::{self, FutureExt};
 use smol::stream::StreamExt;

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use latchd::{Address, may_replace};
+use latchd_server::{Address, may_replace};
 
 /// A file with the number of this process; it goes with the value.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use client::{TestClient, address, start};
-use latchd::{Config, ListenAddress, Server};
+use latchd_server::{Config, ListenAddress, Server};
 
 /// A folder that nobody else has.
 fn folder(name: &str) -> PathBuf {

@@ -163,19 +163,19 @@ fn however_the_network_cuts_the_bytes_the_core_answers_the_same() {
 }
 
 /// A latchd server in this process; ends with the value.
-struct Latchd(Option<latchd::Server>);
+struct Latchd(Option<latchd_server::Server>);
 
 impl Latchd {
     fn start() -> io::Result<SocketPeer<Self>> {
-        let mut config = latchd::Config::default();
-        config.listen = vec![latchd::ListenAddress::loopback(0)];
-        let server = latchd::Server::start(config)?;
+        let mut config = latchd_server::Config::default();
+        config.listen = vec![latchd_server::ListenAddress::loopback(0)];
+        let server = latchd_server::Server::start(config)?;
         let address = server
             .addresses()
             .iter()
             .find_map(|address| match address {
-                latchd::Address::Tcp(address) => Some(*address),
-                latchd::Address::Unix(_) => None,
+                latchd_server::Address::Tcp(address) => Some(*address),
+                latchd_server::Address::Unix(_) => None,
             })
             .expect("it was told to listen on TCP");
         Ok(SocketPeer::new(address, Self(Some(server))))

@@ -6,8 +6,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use latchd::Config;
 use latchd_core::wire::LockedReply;
+use latchd_server::Config;
 
 use super::ignored::is_ignored;
 

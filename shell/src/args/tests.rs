@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use clap::CommandFactory;
-use latchd::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 use latchd_core::wire::{Allowed, LockedReply};
+use latchd_server::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
 use super::sources::read_from;
 use super::*;

@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use latchd::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
+use latchd_server::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 
 /// What the options of `-o` say about TLS.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use latchd::Config;
+use latchd_server::Config;
 
 use super::Finding;
 use crate::args::Process;

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use latchd::{Config, ListenAddress, UnixSocket, may_replace};
+use latchd_server::{Config, ListenAddress, UnixSocket, may_replace};
 use nix::unistd::{Uid, User};
 use rustix::fs::{Access, access};
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use crate::certificates::{Authority, Certified};
 use crate::support::{Proxy, Started, eventually, free_port};
-use latchd::{ClientCertificate, Config};
 use latchd_client::{
     BoundOptions, Client, ClientOptions, Cluster, ComputeError, ComputeOptions, Credentials, Error,
     ErrorKind, Exptime, LockOptions, Outcome, TlsOptions, blocking,
 };
+use latchd_server::{ClientCertificate, Config};
 use rcgen::{BasicConstraints, CertificateParams, IsCa};
 use smol::block_on;
 

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::client::{TestClient, address, start};
-use latchd::UnixSocket;
+use latchd_server::UnixSocket;
 use rustix::net::sockopt::set_socket_linger;
 
 /// How often each death is died.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::client::{TestClient, address, start};
-use latchd::{Config, ListenAddress, Server, UnixSocket};
+use latchd_server::{Config, ListenAddress, Server, UnixSocket};
 
 #[test]
 fn a_server_answers_and_ends() {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::client::{self, TestClient, start};
-use latchd::{Config, ListenAddress, Server};
+use latchd_server::{Config, ListenAddress, Server};
 
 /// What takes this long does not happen.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use crate::client::{TestClient, address, start};
-use latchd::UnixSocket;
+use latchd_server::UnixSocket;
 use rustix::net::sockopt::set_socket_linger;
 
 /// How many items a `keys` without a match looks at.

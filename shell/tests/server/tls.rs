@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::certificates::{Authority, TlsStream, connect};
 use crate::client::{TestClient, address, start};
-use latchd::{
+use latchd_server::{
     Address, ClientCertificate, Config, KeyFormat, ListenAddress, ListenTls, Server, TlsSettings,
     TlsVersion,
 };

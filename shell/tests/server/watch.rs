@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::client::{TestClient, address, start};
-use latchd::{Server, UnixSocket};
+use latchd_server::{Server, UnixSocket};
 
 fn client(server: &Server) -> TestClient {
     TestClient::connect(address(server))

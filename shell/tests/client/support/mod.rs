@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub(crate) use crate::port::free_port;
-use latchd::{Address, Config, Server};
+use latchd_server::{Address, Config, Server};
 
 /// How long what is due may take, on a machine that does other things too.
 pub(crate) const DUE: Duration = Duration::from_secs(20);
@@ -37,7 +37,7 @@ impl Started {
     pub(crate) fn latchd_with(port: u16, change: impl Fn(&mut Config)) -> Self {
         let server = eventually(|| {
             let mut config = Config::default();
-            config.listen = vec![latchd::ListenAddress::loopback(port)];
+            config.listen = vec![latchd_server::ListenAddress::loopback(port)];
             change(&mut config);
             Server::start(config).ok()
         });

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use latchd::{Address, Config, ListenAddress, Server};
+use latchd_server::{Address, Config, ListenAddress, Server};
 
 /// No answer takes this long; a test fails then instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(10);

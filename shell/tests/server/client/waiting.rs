@@ -4,7 +4,7 @@ use std::net::{Shutdown, TcpStream};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use latchd::Server;
+use latchd_server::Server;
 use rustix::net::sockopt::set_socket_linger;
 
 use super::{TestClient, start};

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use latchd::simulated::{INPUT_BYTES, Look, OUTPUT_BYTES_MAX, Pipe, Span, Wants, Worker};
 use latchd_core::engine::Event;
 use latchd_core::server::StateMachine as _;
 use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Instant};
 use latchd_harness::random::Random;
 use latchd_harness::wording::Protocol;
+use latchd_server::simulated::{INPUT_BYTES, Look, OUTPUT_BYTES_MAX, Pipe, Span, Wants, Worker};
 
 use super::draw::look;
 use super::{LARGEST_KEY, SMALL_KEYS, VALUE_BYTES_MAX};
