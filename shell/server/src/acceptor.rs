@@ -25,13 +25,13 @@ use rustix::net::{SendFlags, SocketAddrAny};
 use smol::LocalExecutor;
 use smol::future::FutureExt;
 
-use crate::headroom;
-use crate::listen::Listener;
-use crate::mailbox::{Arrival, Message};
+use crate::clients::mailbox::{Arrival, Message};
+use crate::net::listen::Listener;
+use crate::net::transport::Security;
+use crate::os::headroom;
 use crate::shared::Shared;
 use crate::sync::Timer;
 use crate::sync::channel::{Receiver, bounded};
-use crate::transport::Security;
 
 /// How many clients of one listener are accepted before the others get their turn.
 const ACCEPTED_PER_TURN: usize = 16;

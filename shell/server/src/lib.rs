@@ -28,57 +28,26 @@
 //! The server runs on Linux: each thread waits in an epoll of its own.
 
 mod acceptor;
-mod backend;
-mod budget;
-mod clock;
+mod clients;
 mod config;
-mod connection;
-mod connection_stats;
-mod dead_peer;
-mod executor;
-mod headroom;
-mod health;
-mod input;
-mod lingering;
-mod listen;
-mod listen_address;
-mod lock_log;
-mod mailbox;
 mod memory_file;
-mod outbox;
-mod pages;
-mod passwords;
-mod replaced;
-mod roster;
+mod net;
+mod os;
 mod saved;
-#[cfg(all(test, feature = "scheduled"))]
-mod scheduled;
-mod send;
 mod server;
 mod shards;
 mod shared;
-#[cfg(feature = "verify")]
-pub mod simulated;
-mod socket;
+mod stats;
 mod status;
 mod sync;
 mod time_keeper;
-#[cfg(feature = "tls")]
-mod tls;
-#[cfg(not(feature = "tls"))]
-#[path = "without_tls.rs"]
-mod tls;
-mod tls_settings;
-mod transport;
-mod turn;
-mod turn_times;
-mod waiters;
-mod watch;
+#[cfg(any(feature = "verify", all(test, feature = "scheduled")))]
+pub mod verify;
 mod worker;
 
+pub use config::listen_address::{ListenAddress, ListenTls};
+pub use config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
 pub use config::{Config, UnixSocket};
-pub use listen::Address;
-pub use listen_address::{ListenAddress, ListenTls};
-pub use replaced::may_replace;
+pub use net::listen::Address;
+pub use os::replaced::may_replace;
 pub use server::Server;
-pub use tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};

@@ -18,10 +18,10 @@ use latchd_core::engine::{Numbers, Restored};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::clock::Clock;
-use crate::replaced::may_replace;
+use crate::os::replaced::may_replace;
 use crate::saved::{Writer, read, verify};
 use crate::shards::Shards;
+use crate::sync::clock::Clock;
 
 /// How long writing may take.
 const SAVING_MAX: Duration = Duration::from_secs(60);

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::acceptor;
+use crate::clients::passwords::Passwords;
 use crate::config::Config;
-use crate::health;
-use crate::listen::{self, Address};
 use crate::memory_file::{self, Claim, MemoryFile};
-use crate::passwords::Passwords;
+use crate::net::listen::{self, Address};
+use crate::net::tls::Keys;
 use crate::shared::Shared;
 use crate::status::StatusPort;
+use crate::status::health;
 use crate::sync::channel::{Receiver, Sender, bounded};
 use crate::time_keeper::keep_time;
-use crate::tls::Keys;
 use crate::worker::Worker;
 
 /// A running server. Dropping it ends it, as [`Server::shutdown`] does.

@@ -13,20 +13,20 @@ use latchd_core::stats::{StatsLine, StatsTopic};
 use latchd_core::watch::Topic;
 use latchd_core::wire::{Admission, Protocols, WireLimits};
 
-use crate::budget::Budget;
-use crate::clock::Clock;
+use crate::clients::budget::Budget;
+use crate::clients::mailbox::{Mailbox, Message};
+use crate::clients::passwords::Passwords;
+use crate::clients::roster::Roster;
+use crate::clients::waiters::Waiters;
+use crate::clients::watch::Watch;
 use crate::config::Config;
-use crate::connection_stats::{ConnectionStats, line, settings_lines};
-use crate::listen::Address;
-use crate::mailbox::{Mailbox, Message};
-use crate::passwords::Passwords;
-use crate::roster::Roster;
+use crate::net::listen::Address;
+use crate::net::tls::Keys;
 use crate::shards::{Shards, shard_count};
+use crate::stats::connection_stats::{ConnectionStats, line, settings_lines};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::channel::{Receiver, Sender, bounded};
-use crate::tls::Keys;
-use crate::waiters::Waiters;
-use crate::watch::Watch;
+use crate::sync::clock::Clock;
 
 /// No connection has this number.
 const NOBODY: u64 = 0;
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) unfinished: Budget,
     /// What clients have not taken.
     pub(crate) unsent: Budget,
-    /// How many sockets of closed clients are kept until those have read why ([`crate::lingering`]).
+    /// How many sockets of closed clients are kept until those have read why ([`crate::net::lingering`]).
     pub(crate) lingering: AtomicUsize,
     pub(crate) is_stopping: AtomicBool,
     /// When the items were last told that time has passed, in milliseconds.
@@ -87,7 +87,7 @@ impl Shared {
         limits.evict = config.evict;
         limits.erase = config.secure_erase;
         if config.secure_erase {
-            crate::input::erase();
+            crate::worker::input::erase();
         }
         limits.locks_per_connection_max = config.locks_per_connection_max;
         let mut wire_limits = WireLimits::from(&limits);

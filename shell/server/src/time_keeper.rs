@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use smol::future::FutureExt;
 
-use crate::mailbox::Message;
+use crate::clients::mailbox::Message;
 use crate::shared::Shared;
 use crate::sync::atomic::Ordering;
 use crate::sync::channel::Receiver;

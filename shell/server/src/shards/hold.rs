@@ -5,9 +5,9 @@
 use std::ops::{Deref, DerefMut};
 
 use super::ShardCore;
-use crate::lock_log;
+use crate::clients::lock_log;
+use crate::clients::waiters::Waiters;
 use crate::sync::MutexGuard;
-use crate::waiters::Waiters;
 
 /// A shard's core. When it is let go of, those are told whose waits have ended meanwhile, whatever has ended them,
 /// and the clock is told when the next one will.

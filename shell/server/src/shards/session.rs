@@ -3,7 +3,7 @@
 use latchd_core::ConnId;
 use latchd_core::engine::Held;
 
-use crate::budget::Holder;
+use crate::clients::budget::Holder;
 
 /// What the shards know of one connection: as long as it is there, it may hold locks.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use latchd_core::reply::KeysPage;
 
 use super::look::NOBODY;
 use super::*;
-use crate::budget::Holder;
-use crate::mailbox::Mailbox;
+use crate::clients::budget::Holder;
+use crate::clients::mailbox::Mailbox;
 
 const NOW: Instant = Instant::from_millis(0);
 

@@ -14,7 +14,7 @@ use latchd_core::times::TIME_BOUNDS_MS;
 
 use super::process::ProcessUsage;
 use super::snapshot::Snapshot;
-use crate::turn_times::BOUNDS_US;
+use crate::stats::turn_times::BOUNDS_US;
 
 /// How a number moves.
 #[derive(Clone, Copy)]

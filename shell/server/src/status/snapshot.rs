@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::turn_times::Measured;
+use crate::stats::turn_times::Measured;
 
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
 use latchd_core::times::Times;

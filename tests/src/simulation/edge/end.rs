@@ -1,7 +1,7 @@
 //! How it ends: for one client, and for all of them.
 
 use latchd_core::server::StateMachine as _;
-use latchd_server::simulated::Span;
+use latchd_server::verify::simulated::Span;
 
 use super::world::{Cause, Farewell, World};
 use crate::simulation::Breach;

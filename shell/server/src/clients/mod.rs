@@ -1,0 +1,11 @@
+//! What the server knows of its clients over all threads, and how their threads are reached.
+//!
+//! Uses `net` and what that may use.
+
+pub(crate) mod budget;
+pub(crate) mod lock_log;
+pub(crate) mod mailbox;
+pub(crate) mod passwords;
+pub(crate) mod roster;
+pub(crate) mod waiters;
+pub(crate) mod watch;

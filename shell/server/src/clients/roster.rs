@@ -1,0 +1,324 @@
+//! Who is connected, as `stats conns` shows it.
+//!
+//! - A client is on the list from when it is accepted until its locks are free and its socket is closed.
+//! - The worker of a client notes in the client's own [`Entry`] what it does, without a lock; whoever asks
+//!   reads it at any time.
+//! - Listeners come first, numbered from 1; clients go on from there, and no number is used again.
+//!
+//! Names and states are memcached's. Source: 1.6.45 `memcached.c`, `process_stats_conns`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use latchd_core::Instant;
+use latchd_core::stats::StatsLine;
+use rustix::net::SocketAddrAny;
+
+use crate::net::listen::Address;
+
+/// Listeners and clients.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    listeners: Vec<Arc<str>>,
+    clients: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    /// How many of them come from where; who has none is not there.
+    by_host: Mutex<BTreeMap<IpAddr, usize>>,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    peer: Option<SocketAddrAny>,
+    listener: Arc<str>,
+    state: AtomicU8,
+    /// When its last request was executed, in milliseconds.
+    active_ms: AtomicU64,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum State {
+    /// Its next request has not begun.
+    Reading,
+    /// Its request is not whole.
+    ReadingOn,
+    /// It has requests that are there in full.
+    Working,
+    /// It does not read.
+    Writing,
+    /// Its request waits for a lock.
+    Waiting,
+    /// It is told what happens, and asks for nothing.
+    Watching,
+}
+
+impl State {
+    const ALL: [Self; 6] = [
+        Self::Reading,
+        Self::ReadingOn,
+        Self::Working,
+        Self::Writing,
+        Self::Waiting,
+        Self::Watching,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Reading => "conn_read",
+            Self::ReadingOn => "conn_nread",
+            Self::Working => "conn_parse_cmd",
+            Self::Writing => "conn_mwrite",
+            Self::Waiting => "conn_waiting",
+            Self::Watching => "conn_watch",
+        }
+    }
+}
+
+impl Entry {
+    /// Notes what it does.
+    pub(crate) fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// Notes that a request was executed.
+    pub(crate) fn set_active(&self, now: Instant) {
+        self.active_ms.store(now.as_millis(), Ordering::Relaxed);
+    }
+
+    fn state(&self) -> State {
+        let number = usize::from(self.state.load(Ordering::Relaxed));
+        State::ALL.get(number).copied().unwrap_or(State::Reading)
+    }
+}
+
+impl Roster {
+    /// Nobody yet.
+    pub(crate) fn new(addresses: &[Address]) -> Self {
+        Self {
+            listeners: addresses
+                .iter()
+                .map(|address| match address {
+                    Address::Tcp(address) if address.is_ipv4() => format!("tcp:{address}").into(),
+                    Address::Tcp(address) => format!("tcp6:{address}").into(),
+                    Address::Unix(path) => format!("unix:{}", one_word(&path.display())).into(),
+                })
+                .collect(),
+            clients: Mutex::default(),
+            by_host: Mutex::default(),
+        }
+    }
+
+    /// The number before that of the first client.
+    pub(crate) fn last_listener(&self) -> u64 {
+        self.listeners.len() as u64
+    }
+
+    /// Somebody has come, by way of the listener of this index.
+    pub(crate) fn add(
+        &self,
+        number: u64,
+        listener: usize,
+        peer: Option<SocketAddrAny>,
+        now: Instant,
+    ) -> Arc<Entry> {
+        if let Some(host) = peer.as_ref().and_then(host) {
+            *self.by_host().entry(host).or_default() += 1;
+        }
+        let entry = Arc::new(Entry {
+            peer,
+            listener: Arc::clone(&self.listeners[listener]),
+            state: AtomicU8::new(State::Reading as u8),
+            active_ms: AtomicU64::new(now.as_millis()),
+        });
+        self.clients().insert(number, Arc::clone(&entry));
+        entry
+    }
+
+    /// Somebody has gone.
+    pub(crate) fn remove(&self, number: u64) {
+        let Some(entry) = self.clients().remove(&number) else {
+            return;
+        };
+        if let Some(host) = entry.peer.as_ref().and_then(host) {
+            let mut by_host = self.by_host();
+            if let Some(count) = by_host.get_mut(&host) {
+                *count -= 1;
+                if *count == 0 {
+                    by_host.remove(&host);
+                }
+            }
+        }
+    }
+
+    /// How many clients come from where this one does; 0 for one that has no address.
+    pub(crate) fn clients_from(&self, peer: Option<&SocketAddrAny>) -> usize {
+        let host = peer.and_then(host);
+        host.and_then(|host| self.by_host().get(&host).copied())
+            .unwrap_or(0)
+    }
+
+    /// Where a client comes from, and how long ago its last request was; `None` if it has gone.
+    pub(crate) fn find(&self, number: u64, now: Instant) -> Option<(String, Duration)> {
+        let entry = Arc::clone(self.clients().get(&number)?);
+        let active_ms = entry.active_ms.load(Ordering::Relaxed);
+        let silent_ms = now.as_millis().saturating_sub(active_ms);
+        Some((entry.peer(), Duration::from_millis(silent_ms)))
+    }
+
+    /// The lines of `stats conns`.
+    pub(crate) fn lines(&self, now: Instant) -> Vec<StatsLine> {
+        // The list is let go of before anything is written.
+        let clients: Vec<_> = self
+            .clients()
+            .iter()
+            .map(|(number, entry)| (*number, Arc::clone(entry)))
+            .collect();
+        let mut lines = Vec::with_capacity(3 * self.listeners.len() + 4 * clients.len());
+        let mut show = |number: u64, name: &str, value: &dyn fmt::Display| {
+            lines.push(StatsLine {
+                name: format!("{number}:{name}").into(),
+                value: value.to_string(),
+            });
+        };
+        for (number, address) in (1..).zip(&self.listeners) {
+            show(number, "addr", address);
+            show(number, "state", &"conn_listening");
+            show(number, "secs_since_last_cmd", &(now.as_millis() / 1000));
+        }
+        for (number, entry) in clients {
+            show(number, "addr", &entry.peer());
+            show(number, "listen_addr", &entry.listener);
+            show(number, "state", &entry.state().name());
+            let active_ms = entry.active_ms.load(Ordering::Relaxed);
+            let silent_ms = now.as_millis().saturating_sub(active_ms);
+            show(number, "secs_since_last_cmd", &(silent_ms / 1000));
+        }
+        lines
+    }
+
+    fn by_host(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
+        self.by_host.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Entry>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// As `watch` tells of it.
+    pub(crate) fn endpoint(&self) -> String {
+        let peer = self.peer.clone();
+        match peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {
+            Some(peer) => format!("rip={} rport={} transport=tcp", peer.ip(), peer.port()),
+            None => "rip=unix rport=0 transport=local".to_owned(),
+        }
+    }
+
+    /// As `stats conns` shows it.
+    pub(crate) fn peer(&self) -> String {
+        let peer = self.peer.clone();
+        match peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {
+            Some(peer) if peer.is_ipv4() => format!("tcp:{peer}"),
+            Some(peer) => format!("tcp6:{peer}"),
+            // The other end of a Unix socket has no name of its own.
+            None => self.listener.to_string(),
+        }
+    }
+}
+
+/// Whose a peer is, as far as its address tells: IPv4 in IPv6 is IPv4, and of IPv6 the first 64 bits count, since whoever
+/// has one address of such a network has as many as they like.
+fn host(peer: &SocketAddrAny) -> Option<IpAddr> {
+    let peer = std::net::SocketAddr::try_from(peer.clone()).ok()?;
+    Some(match peer.ip().to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        address @ IpAddr::V4(_) => address,
+    })
+}
+
+/// A value of `stats` holds no blanks.
+pub(crate) fn one_word(text: &dyn fmt::Display) -> String {
+    text.to_string()
+        .replace(|c: char| c.is_whitespace() || c.is_control(), "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    #[test]
+    fn who_comes_is_shown_until_it_goes() {
+        let unix = Address::Unix("/tmp/a b".into());
+        let roster = Roster::new(&[Address::Tcp("[::1]:7".parse().unwrap()), unix]);
+        let first = roster.last_listener() + 1;
+        let now = Instant::from_millis(9_000);
+        let entry = roster.add(first, 1, None, now);
+        entry.set_state(State::Writing);
+        entry.set_active(Instant::from_millis(5_500));
+        let shown: Vec<_> = roster
+            .lines(now)
+            .into_iter()
+            .map(|line| format!("{} {}", line.name, line.value))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "1:addr tcp6:[::1]:7",
+                "1:state conn_listening",
+                "1:secs_since_last_cmd 9",
+                "2:addr unix:/tmp/a_b",
+                "2:state conn_listening",
+                "2:secs_since_last_cmd 9",
+                "3:addr unix:/tmp/a_b",
+                "3:listen_addr unix:/tmp/a_b",
+                "3:state conn_mwrite",
+                "3:secs_since_last_cmd 3",
+            ]
+        );
+        roster.remove(first);
+        assert_eq!(roster.lines(now).len(), 6);
+    }
+
+    #[test]
+    fn who_comes_from_the_same_host_is_counted_until_it_goes() {
+        let roster = Roster::new(&[Address::Tcp("[::]:7".parse().unwrap())]);
+        let now = Instant::from_millis(0);
+        let peer = |text: &str| Some(SocketAddrAny::from(text.parse::<SocketAddr>().unwrap()));
+        let from = |text: &str| roster.clients_from(peer(text).as_ref());
+        roster.add(2, 0, peer("10.0.0.1:5000"), now);
+        roster.add(3, 0, peer("[::ffff:10.0.0.1]:5001"), now);
+        roster.add(4, 0, peer("[2001:db8::1]:5000"), now);
+        roster.add(5, 0, peer("[2001:db8::2:0:0:1]:5000"), now);
+        roster.add(6, 0, None, now);
+        assert_eq!((from("10.0.0.1:9"), from("10.0.0.2:9")), (2, 0));
+        assert_eq!(
+            (from("[2001:db8::9]:9"), from("[2001:db8:0:1::1]:9")),
+            (2, 0)
+        );
+        assert_eq!(roster.clients_from(None), 0);
+        roster.remove(2);
+        roster.remove(2);
+        assert_eq!(from("10.0.0.1:9"), 1);
+        for number in 3..=6 {
+            roster.remove(number);
+        }
+        assert!(roster.by_host().is_empty());
+    }
+
+    #[test]
+    fn every_state_is_read_as_it_was_noted() {
+        for state in State::ALL {
+            assert_eq!(State::ALL[state as usize], state);
+        }
+    }
+}

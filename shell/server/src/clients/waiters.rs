@@ -1,0 +1,248 @@
+//! Who waits for a lock: where it is to be told that it waits no more, and when time is to be looked at for it.
+//!
+//! - G1: who waits has a seat from before its shard is let go of until its notice is on its way, or until it
+//!   has gone. So a notice without a seat is about somebody who has gone, and nobody's.
+//! - G2: a notice goes through the mailbox of the worker that serves the connection, whichever thread it
+//!   comes from: that worker alone goes on with it.
+//! - G3: the clock wakes at the soonest deadline that any shard has told of. It is asked for by whoever lets go of
+//!   a shard in which somebody waits, so nobody polls, and nothing happens while nobody waits.
+//! - G4: how long each wait for a lock was is counted when it is over; one whose connection has gone is not.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use latchd_core::key::Key;
+use latchd_core::times::Times;
+use latchd_core::wait::Notice;
+use latchd_core::{ConnId, Instant};
+
+use crate::clients::budget::Holder;
+use crate::clients::lock_log;
+use crate::clients::mailbox::{Mailbox, Message};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::channel::{Receiver, Sender, bounded};
+use crate::sync::{Mutex, MutexGuard};
+
+/// No deadline.
+const NEVER: u64 = u64::MAX;
+
+/// Those who wait, over all shards.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    mailboxes: Arc<[Mailbox]>,
+    seats: Mutex<Seats>,
+    /// What becomes of locks is logged: `-vvv`.
+    logs_locks: bool,
+    /// When the clock is to wake, in milliseconds (G3).
+    deadline_ms: AtomicU64,
+    /// Told that the deadline has come nearer. It holds one message: that is news, however often it did.
+    tell_nearer: Sender<()>,
+    nearer: Receiver<()>,
+}
+
+#[derive(Debug, Default)]
+struct Seats {
+    /// At most one a connection (G1).
+    by_conn: BTreeMap<ConnId, Seat>,
+    /// How long the waits for locks were (G4).
+    lock_times: Times,
+}
+
+#[derive(Debug)]
+struct Seat {
+    holder: Holder,
+    since: Instant,
+    awaited: Awaited,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Awaited {
+    /// A lock; of this key, if that is logged.
+    Lock(Option<Box<[u8]>>),
+    /// A value.
+    Value,
+}
+
+impl Waiters {
+    /// Nobody yet. What becomes of locks is logged, or not.
+    pub(crate) fn new(mailboxes: Arc<[Mailbox]>, logs_locks: bool) -> Self {
+        let (tell_nearer, nearer) = bounded(1);
+        Self {
+            mailboxes,
+            logs_locks,
+            seats: Mutex::default(),
+            deadline_ms: AtomicU64::new(NEVER),
+            tell_nearer,
+            nearer,
+        }
+    }
+
+    /// Whether what becomes of locks is logged.
+    pub(crate) fn logs_locks(&self) -> bool {
+        self.logs_locks
+    }
+
+    /// How long waits for locks were.
+    pub(crate) fn lock_times(&self) -> Times {
+        self.seats().lock_times
+    }
+
+    /// Counts from 0 again.
+    pub(crate) fn forget_times(&self) {
+        self.seats().lock_times = Times::default();
+    }
+
+    /// `conn` waits from now on for the lock of `key`, or for a value, and is to be told there. To be called while
+    /// its shard is held (G1).
+    pub(crate) fn seat(&self, conn: ConnId, holder: Holder, since: Instant, key: Option<Key<'_>>) {
+        let shown = |key: Key<'_>| self.logs_locks.then(|| key.as_bytes().into());
+        let awaited = key.map_or(Awaited::Value, |key| Awaited::Lock(shown(key)));
+        let seat = Seat {
+            holder,
+            since,
+            awaited,
+        };
+        self.seats().by_conn.insert(conn, seat);
+    }
+
+    /// `conn` has gone.
+    pub(crate) fn leave(&self, conn: ConnId) {
+        self.seats().by_conn.remove(&conn);
+    }
+
+    /// Tells each of those whose waits are over by `now`. A worker is woken once, however many it is told of: there
+    /// may be a shard that is held meanwhile.
+    pub(crate) fn tell(&self, now: Instant, mut next: impl FnMut() -> Option<Notice>) {
+        let mut woken = Vec::new();
+        let mut seats = None;
+        while let Some(notice) = next() {
+            let seats = seats.get_or_insert_with(|| self.seats());
+            if let Some(seat) = seats.by_conn.remove(&notice.conn) {
+                if let Awaited::Lock(key) = seat.awaited {
+                    let waited_ms = now.as_millis().saturating_sub(seat.since.as_millis());
+                    seats.lock_times.note(waited_ms);
+                    if let Some(key) = key {
+                        lock_log::waited(notice.conn, &key, waited_ms, notice.outcome);
+                    }
+                }
+                let Holder { worker, name } = seat.holder;
+                self.mailboxes[worker].leave(Message::Settled(name, notice.outcome));
+                if !woken.contains(&worker) {
+                    woken.push(worker);
+                }
+            }
+        }
+        drop(seats);
+        for worker in woken {
+            self.mailboxes[worker].ring();
+        }
+    }
+
+    /// There is something to be done at this moment.
+    pub(crate) fn note_deadline(&self, at: Instant) {
+        let at_ms = at.as_millis();
+        if at_ms < self.deadline_ms.load(Ordering::SeqCst)
+            && at_ms < self.deadline_ms.fetch_min(at_ms, Ordering::SeqCst)
+        {
+            // It is known already, if it cannot be sent.
+            let _ = self.tell_nearer.try_send(());
+        }
+    }
+
+    /// Every shard will be asked anew.
+    pub(crate) fn forget_deadline(&self) {
+        self.deadline_ms.store(NEVER, Ordering::SeqCst);
+    }
+
+    /// The soonest deadline since [`Self::forget_deadline`]. What comes nearer from now on is news to
+    /// [`Self::nearer`].
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        // In this order: what was told before is in the number that is read after.
+        let _ = self.nearer.try_recv();
+        let at_ms = self.deadline_ms.load(Ordering::SeqCst);
+        (at_ms != NEVER).then(|| Instant::from_millis(at_ms))
+    }
+
+    /// Waits until the deadline has come nearer.
+    pub(crate) async fn nearer(&self) {
+        // The other end is here as well, so there is no error.
+        let _ = self.nearer.recv().await;
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        self.seats
+            .lock()
+            .expect("nobody panics while taking a seat or giving it back")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchd_core::wait::Outcome;
+
+    use super::*;
+
+    fn waiters() -> Waiters {
+        let mailboxes = (0..2).map(|_| Mailbox::new().unwrap());
+        Waiters::new(mailboxes.collect(), true)
+    }
+
+    fn notice(number: u64) -> Notice {
+        Notice {
+            conn: ConnId::from_number(number),
+            outcome: Outcome::Granted,
+        }
+    }
+
+    #[test]
+    fn who_waits_is_told_once_where_it_is_served() {
+        let waiters = waiters();
+        let holder = Holder { worker: 1, name: 7 };
+        let (key, at) = (Key::new(b"k").unwrap(), Instant::from_millis);
+        waiters.seat(ConnId::from_number(3), holder, at(5), Some(key));
+        waiters.seat(ConnId::from_number(5), holder, at(5), None);
+        let mut notices = [3, 4, 3, 5].map(notice).into_iter();
+        waiters.tell(at(47), || notices.next());
+        // Who waits for a value is told as well, and not counted.
+        let times = waiters.lock_times();
+        assert_eq!((times.sum_ms, times.counts.iter().sum::<u64>()), (42, 1));
+        waiters.forget_times();
+        assert_eq!(waiters.lock_times(), Times::default());
+        assert!(waiters.mailboxes[0].take().is_empty());
+        assert!(matches!(
+            waiters.mailboxes[1].take()[..],
+            [Message::Settled(7, Outcome::Granted), Message::Settled(..)]
+        ));
+    }
+
+    #[test]
+    fn who_has_gone_is_told_nothing() {
+        let waiters = waiters();
+        let conn = ConnId::from_number(3);
+        let now = Instant::from_millis(0);
+        waiters.seat(conn, Holder { worker: 0, name: 7 }, now, None);
+        waiters.leave(conn);
+        let mut notices = Some(notice(3));
+        waiters.tell(now, || notices.take());
+        assert!(waiters.mailboxes[0].take().is_empty());
+    }
+
+    #[test]
+    fn the_soonest_deadline_is_kept_and_news() {
+        let waiters = waiters();
+        let at = Instant::from_millis;
+        assert_eq!(waiters.deadline(), None);
+        waiters.note_deadline(at(20));
+        waiters.note_deadline(at(30));
+        assert!(waiters.nearer.try_recv().is_ok());
+        assert!(waiters.nearer.try_recv().is_err(), "30 is not nearer");
+        waiters.note_deadline(at(10));
+        assert_eq!(waiters.deadline(), Some(at(10)));
+        assert!(waiters.nearer.try_recv().is_err(), "it is in the answer");
+        waiters.forget_deadline();
+        assert_eq!(waiters.deadline(), None);
+        waiters.note_deadline(at(40));
+        smol::block_on(waiters.nearer());
+    }
+}

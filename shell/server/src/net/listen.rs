@@ -1,0 +1,481 @@
+//! Sockets that clients connect to.
+//!
+//! - A port is bound with `SO_REUSEADDR`, so that a restart need not wait for old connections.
+//! - `TCP_NODELAY`, `SO_KEEPALIVE` and what [`dead_peer`] sets are set on the listening socket: Linux
+//!   hands them on to every socket accepted from it, at no system call a connection.
+//! - `*` is IPv4 and IPv6. A family that the machine does not have is left out, as long as the other is there.
+//! - A Unix socket has its permissions before it listens, so there is no moment at which the wrong
+//!   user could connect.
+//! - The file of a Unix socket is removed by whoever made it, and by nobody else: it is known by its
+//!   number, since the path may be somebody else's by then. Whether its server lives is asked without
+//!   waiting for an answer.
+//!
+//! An error says which address it was; [`io::ErrorKind::AddrInUse`] is the one to tell apart.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use crate::config::listen_address::{ListenAddress, ListenTls};
+use crate::config::tls_settings::ClientCertificate;
+use crate::config::{Config, UnixSocket};
+use crate::net::dead_peer;
+use crate::net::transport::Security;
+
+/// Connections that wait to be accepted by [`ListenAddress::bind`], as the standard library has it.
+const PLAIN_BACKLOG: i32 = 128;
+
+/// Where a server can be reached.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Address {
+    /// An address and a port, the real one.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(formatter),
+            Self::Unix(path) => path.display().fmt(formatter),
+        }
+    }
+}
+
+/// A listening socket. A Unix socket's file goes with it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: OwnedFd,
+    address: Address,
+    security: Security,
+    /// Which file of a Unix socket is ours to remove.
+    file: Option<FileId>,
+}
+
+/// A file, whatever its path is by now: device and number.
+type FileId = (u64, u64);
+
+impl Listener {
+    /// Where it can be reached.
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// How its clients speak.
+    pub(crate) fn security(&self) -> Security {
+        self.security
+    }
+
+    /// Takes the next client that waits: its socket, and where it comes from.
+    ///
+    /// # Errors
+    /// The kernel's; [`io::ErrorKind::WouldBlock`] if nobody waits.
+    pub(crate) fn accept(&self) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        rustix::net::acceptfrom_with(&self.socket, flags)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address
+            && self.file.is_some()
+            && file_id(path) == self.file
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!("{} stays behind: {error}", path.display());
+        }
+    }
+}
+
+/// Which file is at a path; `None` if there is none, or nobody says.
+fn file_id(path: &Path) -> Option<FileId> {
+    let file = std::fs::symlink_metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
+}
+
+/// Listens wherever the configuration says.
+///
+/// # Errors
+/// The first address that cannot be had, by name; nothing listens then.
+pub(crate) fn listen(config: &Config) -> io::Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    for wanted in &config.listen {
+        let security = security(wanted.tls, config);
+        let listen = |address| listen_tcp(address, security, config);
+        listeners.extend(on_each_address(wanted, listen)?);
+    }
+    if let Some(unix_socket) = &config.unix_socket {
+        listeners.push(
+            listen_unix(unix_socket, config.backlog)
+                .map_err(|error| explain(&error, &unix_socket.path.display()))?,
+        );
+    }
+    for socket in &config.sockets {
+        let explain = |error: io::Error| {
+            let what = format!("a socket that was handed over cannot be used: {error}");
+            io::Error::new(error.kind(), what)
+        };
+        listeners.push(take_over(socket, config).map_err(explain)?);
+    }
+    if listeners.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "there is nowhere to listen",
+        ));
+    }
+    Ok(listeners)
+}
+
+impl ListenAddress {
+    /// Listens on every address that it stands for, without what a server asks of its own sockets.
+    ///
+    /// # Errors
+    /// The first address that cannot be had, by name; nothing listens then.
+    pub fn bind(&self) -> io::Result<Vec<TcpListener>> {
+        on_each_address(self, |address| {
+            let socket = bind_tcp(address)?;
+            rustix::net::listen(&socket, PLAIN_BACKLOG)?;
+            rustix::io::ioctl_fionbio(&socket, false)?;
+            Ok(TcpListener::from(socket))
+        })
+    }
+
+    /// The addresses that it stands for.
+    fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        if self.is_any() {
+            let any = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+            return Ok(any.map(|ip| SocketAddr::new(ip, self.port)).to_vec());
+        }
+        let addresses = (self.host.as_str(), self.port).to_socket_addrs()?;
+        Ok(addresses.collect())
+    }
+
+    fn is_any(&self) -> bool {
+        self.host == "*"
+    }
+
+    /// Whether an error says that the machine does not have the family of an address.
+    fn has_no_family(&self, error: &io::Error) -> bool {
+        match Errno::from_io_error(error) {
+            Some(Errno::AFNOSUPPORT) => true,
+            // IPv6 is there and is turned off.
+            Some(Errno::ADDRNOTAVAIL) => self.is_any(),
+            Some(_) | None => false,
+        }
+    }
+}
+
+/// Calls `listen` with every address that `wanted` stands for.
+///
+/// # Errors
+/// The first address that cannot be had, by name. One of a family that the machine does not have counts only
+/// if no other can be had.
+fn on_each_address<T>(
+    wanted: &ListenAddress,
+    listen: impl Fn(SocketAddr) -> io::Result<T>,
+) -> io::Result<Vec<T>> {
+    let addresses = wanted
+        .addresses()
+        .map_err(|error| explain(&error, wanted))?;
+    let (mut listening, mut missing) = (Vec::new(), None);
+    for address in addresses {
+        match listen(address) {
+            Ok(listener) => listening.push(listener),
+            Err(error) if wanted.has_no_family(&error) => {
+                missing.get_or_insert_with(|| explain(&error, &address));
+            }
+            Err(error) => return Err(explain(&error, &address)),
+        }
+    }
+    match missing {
+        Some(error) if listening.is_empty() => Err(error),
+        Some(_) | None => Ok(listening),
+    }
+}
+
+/// How clients speak on an address, as it is asked for there and for the server.
+fn security(wanted: ListenTls, config: &Config) -> Security {
+    let Some(tls) = &config.tls else {
+        return Security::Plain;
+    };
+    match wanted {
+        ListenTls::Usual => Security::Tls(tls.client_certificate),
+        ListenTls::Never => Security::Plain,
+        ListenTls::Basic => Security::Tls(ClientCertificate::Unasked),
+        ListenTls::Mutual => Security::Tls(ClientCertificate::Required),
+    }
+}
+
+fn explain(error: &io::Error, address: &dyn fmt::Display) -> io::Error {
+    let what = if error.kind() == io::ErrorKind::AddrInUse {
+        format!("{address} is in use")
+    } else {
+        format!("cannot listen on {address}: {error}")
+    };
+    io::Error::new(error.kind(), what)
+}
+
+fn listen_tcp(address: SocketAddr, security: Security, config: &Config) -> io::Result<Listener> {
+    let socket = bind_tcp(address)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    dead_peer::close(&socket, dead_peer::without_locks(config.dead_peer))?;
+    rustix::net::listen(&socket, i32::from(config.backlog))?;
+    let address = rustix::net::getsockname(&socket)?;
+    let address = SocketAddr::try_from(address)?;
+    Ok(Listener {
+        socket,
+        address: Address::Tcp(address),
+        security,
+        file: None,
+    })
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let socket = stream_socket(family)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        // Otherwise `::` would take the IPv4 port too, and a second `-l 0.0.0.0` would fail.
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+fn listen_unix(wanted: &UnixSocket, backlog: u16) -> io::Result<Listener> {
+    remove_stale(&wanted.path)?;
+    let socket = stream_socket(AddressFamily::UNIX)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&wanted.path)?)?;
+    // From here on the file is ours to remove, also when the next step fails.
+    let listener = Listener {
+        socket,
+        address: Address::Unix(wanted.path.clone()),
+        security: Security::Plain,
+        file: file_id(&wanted.path),
+    };
+    rustix::fs::chmod(&wanted.path, rustix::fs::Mode::from_raw_mode(wanted.mode))?;
+    rustix::net::listen(&listener.socket, i32::from(backlog))?;
+    Ok(listener)
+}
+
+/// Makes a socket that listens already like those of [`listen_tcp`] and [`listen_unix`].
+fn take_over(socket: &OwnedFd, config: &Config) -> io::Result<Listener> {
+    let socket = socket.try_clone()?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    let address = rustix::net::getsockname(&socket)?;
+    let (address, security) = if let Ok(address) = SocketAddr::try_from(address.clone()) {
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        dead_peer::close(&socket, dead_peer::without_locks(config.dead_peer))?;
+        let usual = security(ListenTls::Usual, config);
+        (Address::Tcp(address), usual)
+    } else {
+        let unix = SocketAddrUnix::try_from(address)?;
+        let path = unix.path_bytes().unwrap_or_default();
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        (Address::Unix(path), Security::Plain)
+    };
+    Ok(Listener {
+        socket,
+        address,
+        security,
+        file: None,
+    })
+}
+
+fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// Removes a socket that nobody listens on any more: its server was killed.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(file) if !file.file_type().is_socket() => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "it exists and is not a socket",
+        )),
+        Ok(_) => {
+            let socket = stream_socket(AddressFamily::UNIX)?;
+            match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+                Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
+                // Somebody answers, or has too many who wait for an answer.
+                Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::listen_address::ListenAddress;
+
+    fn config(port: u16) -> Config {
+        Config {
+            listen: vec![ListenAddress::loopback(port)],
+            ..Config::default()
+        }
+    }
+
+    fn temporary_path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("latchd-{}-{name}.sock", std::process::id()))
+    }
+
+    fn unix_config(path: &Path) -> Config {
+        Config {
+            listen: Vec::new(),
+            unix_socket: Some(UnixSocket {
+                path: path.into(),
+                mode: 0o700,
+            }),
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn an_accepted_socket_sends_at_once_and_finds_out_a_dead_peer() {
+        let listener = listen(&config(0)).unwrap().remove(0);
+        let Address::Tcp(address) = listener.address() else {
+            panic!("TCP was asked for")
+        };
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert!(sockopt::tcp_nodelay(&accepted).unwrap());
+        assert!(sockopt::socket_keepalive(&accepted).unwrap());
+        assert_eq!(
+            sockopt::tcp_keepidle(&accepted).unwrap(),
+            Duration::from_secs(30)
+        );
+        assert_eq!(sockopt::tcp_user_timeout(&accepted).unwrap(), 51_000);
+    }
+
+    #[test]
+    fn every_address_is_of_both_families_as_far_as_there_are_two() {
+        let any = ListenAddress::parse("*", 0).unwrap();
+        let has_ipv6 = TcpListener::bind(("::1", 0)).is_ok();
+        let mut wanted = config(0);
+        wanted.listen = vec![any.clone()];
+        let listeners = listen(&wanted).unwrap();
+        let is_ipv6 = listeners.iter().map(|listener| match listener.address() {
+            Address::Tcp(address) => address.is_ipv6(),
+            Address::Unix(_) => panic!("TCP was asked for"),
+        });
+        let expected: &[_] = if has_ipv6 { &[false, true] } else { &[false] };
+        assert!(is_ipv6.eq(expected.iter().copied()));
+        assert_eq!(any.bind().unwrap().len(), expected.len());
+        // Only a family that is not there is left out.
+        let absent = io::Error::from(Errno::AFNOSUPPORT);
+        let bind = |address: SocketAddr| {
+            if address.is_ipv6() {
+                return Err(io::Error::from(Errno::ADDRNOTAVAIL));
+            }
+            Ok(address)
+        };
+        assert_eq!(on_each_address(&any, bind).unwrap().len(), 1);
+        assert!(any.has_no_family(&absent));
+        assert!(on_each_address(&any, |_| Err::<(), _>(Errno::ADDRINUSE.into())).is_err());
+        assert!(on_each_address(&any, |_| Err::<(), _>(Errno::AFNOSUPPORT.into())).is_err());
+    }
+
+    #[test]
+    fn a_port_in_use_is_said_by_name() {
+        let listener = listen(&config(0)).unwrap().remove(0);
+        let Address::Tcp(address) = listener.address() else {
+            panic!("TCP was asked for")
+        };
+        let error = listen(&config(address.port())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(error.to_string(), format!("{address} is in use"));
+    }
+
+    #[test]
+    fn a_unix_socket_has_its_mode_and_goes_with_its_listener() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = temporary_path("mode");
+        let listeners = listen(&unix_config(&path)).unwrap();
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        drop(listeners);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_live_unix_socket_is_left_alone_and_a_dead_one_is_replaced() {
+        let path = temporary_path("live");
+        let live = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let error = listen(&unix_config(&path)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop(live); // The standard library leaves the file behind, as a killed server does.
+        assert!(path.exists());
+        drop(listen(&unix_config(&path)).unwrap());
+    }
+
+    #[test]
+    fn a_server_that_is_too_busy_to_answer_is_not_waited_for() {
+        let path = temporary_path("busy");
+        let mut wanted = unix_config(&path);
+        wanted.backlog = 0;
+        let listener = listen(&wanted).unwrap().remove(0);
+        let mut waiting = Vec::new();
+        loop {
+            let socket = stream_socket(AddressFamily::UNIX).unwrap();
+            match rustix::net::connect(&socket, &SocketAddrUnix::new(&path).unwrap()) {
+                Ok(()) => waiting.push(socket),
+                Err(errno) => break assert_eq!(errno, Errno::AGAIN),
+            }
+        }
+        let error = listen(&wanted).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(path.exists());
+        drop(listener);
+    }
+
+    #[test]
+    fn the_file_of_another_server_is_left_alone() {
+        let path = temporary_path("taken-over");
+        let first = listen(&unix_config(&path)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = listen(&unix_config(&path)).unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let path = temporary_path("file");
+        std::fs::write(&path, "precious").unwrap();
+        assert!(listen(&unix_config(&path)).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,15 @@
+//! Sockets: listening, bytes in and out, TLS, dead peers. Nothing of requests.
+//!
+//! Uses `config`, `os`, `stats` and `sync`.
+
+pub(crate) mod dead_peer;
+pub(crate) mod lingering;
+pub(crate) mod listen;
+pub(crate) mod send;
+pub(crate) mod socket;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
+pub(crate) mod tls;
+pub(crate) mod transport;

@@ -1,0 +1,235 @@
+//! A server's certificates and keys, from its files.
+//!
+//! - K1: all of them are read before any is used. A file with a mistake changes nothing, at the start or
+//!   later, and is named.
+//! - K2: a connection keeps what it began with; the next one has what was read last.
+//!
+//! Source: memcached 1.6.45 `tls.c`, `load_server_certificates`, `ssl_init`.
+
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use rustls::RootCertStore;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{
+    NoServerSessionStorage, ServerConfig, ServerSessionMemoryCache, WebPkiClientVerifier,
+};
+use rustls::version::{TLS12, TLS13};
+
+use crate::config::tls_settings::{ClientCertificate, KeyFormat, TlsSettings, TlsVersion};
+
+/// How many sessions can be resumed at a time, if any can.
+const SESSIONS_MAX: usize = 4096;
+
+/// The ciphers of TLS 1.2 by OpenSSL's names.
+const CIPHERS: [(&str, rustls::CipherSuite); 6] = {
+    use rustls::CipherSuite as Suite;
+    [
+        (
+            "ECDHE-ECDSA-AES128-GCM-SHA256",
+            Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        ),
+        (
+            "ECDHE-ECDSA-AES256-GCM-SHA384",
+            Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        ),
+        (
+            "ECDHE-ECDSA-CHACHA20-POLY1305",
+            Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        ),
+        (
+            "ECDHE-RSA-AES128-GCM-SHA256",
+            Suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        ),
+        (
+            "ECDHE-RSA-AES256-GCM-SHA384",
+            Suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        ),
+        (
+            "ECDHE-RSA-CHACHA20-POLY1305",
+            Suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+        ),
+    ]
+};
+
+/// What a server shows of itself, and asks of its clients.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    settings: TlsSettings,
+    read: RwLock<Read>,
+}
+
+/// What was read last, and when.
+#[derive(Debug)]
+struct Read {
+    at: Instant,
+    unasked: Arc<ServerConfig>,
+    /// `None` if nobody's certificates are believed.
+    asked: Option<Arc<ServerConfig>>,
+    required: Option<Arc<ServerConfig>>,
+}
+
+impl Keys {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// One cannot be read, or has a mistake; it says which.
+    pub(crate) fn load(settings: &TlsSettings) -> io::Result<Self> {
+        Ok(Self {
+            settings: settings.clone(),
+            read: RwLock::new(read(settings)?),
+        })
+    }
+
+    /// Reads the files anew.
+    ///
+    /// # Errors
+    /// As [`Self::load`]; nothing has changed then (K1).
+    pub(crate) fn reload(&self) -> io::Result<()> {
+        let anew = read(&self.settings)?;
+        *self.read.write().unwrap_or_else(PoisonError::into_inner) = anew;
+        Ok(())
+    }
+
+    /// How long ago they were read.
+    pub(crate) fn age(&self) -> Duration {
+        let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
+        read.at.elapsed()
+    }
+
+    /// What a new connection begins with; `None` if certificates are to be asked for that nobody could
+    /// judge.
+    pub(super) fn config(&self, asked: ClientCertificate) -> Option<Arc<ServerConfig>> {
+        let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
+        match asked {
+            ClientCertificate::Unasked => Some(Arc::clone(&read.unasked)),
+            ClientCertificate::Asked => read.asked.clone(),
+            ClientCertificate::Required => read.required.clone(),
+        }
+    }
+}
+
+fn read(settings: &TlsSettings) -> io::Result<Read> {
+    let provider = Arc::new(provider(settings)?);
+    let chain = certificates(&settings.chain_cert)?;
+    let key_path = settings.key.as_ref().unwrap_or(&settings.chain_cert);
+    let key = private_key(key_path, settings.key_format)?;
+    let roots = match &settings.ca_cert {
+        None => None,
+        Some(path) => Some(roots(path)?),
+    };
+    let versions: &[_] = match settings.min_version {
+        TlsVersion::V1_2 => &[&TLS12, &TLS13],
+        TlsVersion::V1_3 => &[&TLS13],
+    };
+    let config = |asked| -> io::Result<_> {
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions)
+            .map_err(|error| wrong("-o ssl_ciphers", error))?;
+        let builder = match &roots {
+            Some(roots) if asked != ClientCertificate::Unasked => {
+                let roots = Arc::clone(roots);
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+                let verifier = if asked == ClientCertificate::Asked {
+                    verifier.allow_unauthenticated()
+                } else {
+                    verifier
+                };
+                let verifier = verifier.build();
+                builder.with_client_cert_verifier(
+                    verifier.map_err(|error| wrong("-o ssl_ca_cert", error))?,
+                )
+            }
+            Some(_) | None => builder.with_no_client_auth(),
+        };
+        let mut config = builder
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(|error| wrong(key_path.display(), error))?;
+        if settings.session_cache {
+            config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
+        } else {
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
+        Ok(Arc::new(config))
+    };
+    Ok(Read {
+        at: Instant::now(),
+        unasked: config(ClientCertificate::Unasked)?,
+        asked: match roots {
+            Some(_) => Some(config(ClientCertificate::Asked)?),
+            None => None,
+        },
+        required: match roots {
+            Some(_) => Some(config(ClientCertificate::Required)?),
+            None => None,
+        },
+    })
+}
+
+/// What can be computed, without the ciphers that are not wanted.
+fn provider(settings: &TlsSettings) -> io::Result<CryptoProvider> {
+    let mut provider = ring::default_provider();
+    if let Some(names) = &settings.ciphers {
+        let mut wanted = Vec::new();
+        for name in names {
+            let known = CIPHERS.iter().find(|(known, _)| known == name);
+            let (_, suite) = known.ok_or_else(|| {
+                let all = CIPHERS.map(|(name, _)| name).join(" ");
+                wrong("-o ssl_ciphers", format!("no `{name}`; there are {all}"))
+            })?;
+            wanted.push(*suite);
+        }
+        provider
+            .cipher_suites
+            .retain(|suite| suite.tls13().is_some() || wanted.contains(&suite.suite()));
+    }
+    Ok(provider)
+}
+
+/// The certificates of a file, at least one.
+fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let text = file(path)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let certificates = certificates.map_err(|error| wrong(path.display(), error))?;
+    if certificates.is_empty() {
+        return Err(wrong(path.display(), "there is no certificate in it"));
+    }
+    Ok(certificates)
+}
+
+fn private_key(path: &Path, format: KeyFormat) -> io::Result<PrivateKeyDer<'static>> {
+    let bytes = file(path)?;
+    match format {
+        KeyFormat::Pem => PrivateKeyDer::from_pem_slice(&bytes)
+            .map_err(|error| wrong(path.display(), format!("no private key: {error}"))),
+        KeyFormat::Der => {
+            PrivateKeyDer::try_from(bytes).map_err(|error| wrong(path.display(), error))
+        }
+    }
+}
+
+fn roots(path: &Path) -> io::Result<Arc<RootCertStore>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| wrong(path.display(), error))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn file(path: &Path) -> io::Result<Vec<u8>> {
+    std::fs::read(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+fn wrong(place: impl Display, what: impl Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{place}: {what}"))
+}

@@ -1,0 +1,468 @@
+//! The items divided over several cores, so that several threads can work on them.
+//!
+//! A key belongs to one shard, by a keyed hash. A command about one key locks that shard; one about
+//! all items, or about all locks of a connection, locks every shard concerned, in order, before it
+//! changes the first. So no command ever sees half of another, and no two can wait for each other.
+//!
+//! - D1: whatever happens to a connection's locks in one step happens in all shards at once: when
+//!   it closes, no other connection sees one of its locks gone and another one held.
+//! - D2: a connection is open in a shard from its first lock-taking command there until
+//!   [`Shards::close`], and never again: its [`ShardSession`] is given away then.
+//! - D4: what one connection may hold is counted over all shards.
+//! - D6: a `flush_all` that was delayed takes effect in all shards at once: whoever comes first when it
+//!   is due, with whichever clock, sees to that before anything else.
+//! - D3: CAS numbers are unique over all shards: each counts in strides of its own.
+//! - D7: no connections wait for each other in a circle, whichever shards their keys are in: [`waits`].
+//!
+//! With one thread there is one shard and nothing is hashed.
+
+mod hold;
+mod limit;
+mod look;
+mod saved;
+mod session;
+mod waits;
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use latchd_core::command::{Command, GlobalCommand, ItemCommand, Set, Wait};
+use latchd_core::engine::{Config, Core, Event, Held, Numbers};
+use latchd_core::key::Key;
+use latchd_core::reply::Reply;
+use latchd_core::stats::{Report, StatsLine, StatsTopic, Unstored};
+use latchd_core::store::{HashSeed, LogStore, SipHash};
+use latchd_core::value::{SHARED_VALUE_BYTES_MIN, Value};
+use latchd_core::{Instant, Limits};
+
+use self::hold::Hold;
+use self::session::ShardSet;
+use crate::clients::waiters::Waiters;
+use crate::os::headroom;
+use crate::os::pages::Pages;
+use crate::sync::Mutex;
+use crate::sync::atomic::AtomicBool;
+use crate::sync::clock;
+
+pub(crate) use self::session::ShardSession;
+
+/// The most shards: a [`ShardSet`] has a bit for each.
+const SHARDS_MAX: usize = 64;
+
+/// Shards a thread, so that two threads seldom want the same one.
+const SHARDS_PER_THREAD: usize = 4;
+
+/// Values of the largest size that must fit into a shard, so that dividing the memory does not make
+/// large values crowd each other out.
+const LARGEST_VALUES_PER_SHARD: usize = 8;
+
+/// A shard's core: its items are in pages of the system's.
+type ShardCore = Core<LogStore<SipHash, Pages>>;
+
+/// Every item of the server.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    cores: Box<[Mutex<ShardCore>]>,
+    hasher: RandomState,
+    /// How many who wait for each other are looked at ([`Limits::wait_chain_max`]).
+    wait_chain_max: usize,
+    /// Values are zeroed when they are dead.
+    erases: bool,
+    /// The bounds of all shards together.
+    limits: Mutex<Limits>,
+    waiters: Arc<Waiters>,
+    /// The cores remember what they evict.
+    watches_evictions: AtomicBool,
+}
+
+/// How many shards serve `threads` threads within these limits: a power of two.
+pub(crate) fn shard_count(threads: usize, limits: &Limits) -> usize {
+    if threads <= 1 {
+        return 1;
+    }
+    let wanted = (threads * SHARDS_PER_THREAD)
+        .next_power_of_two()
+        .min(SHARDS_MAX);
+    let fit = limits.memory_bytes_max / (LARGEST_VALUES_PER_SHARD * limits.value_bytes_max.max(1));
+    if fit == 0 {
+        1
+    } else {
+        wanted.min(1 << fit.ilog2())
+    }
+}
+
+/// Two numbers that no client can guess, from the system's randomness.
+fn random_seed() -> HashSeed {
+    let random = RandomState::new();
+    [random.hash_one(0), random.hash_one(1)]
+}
+
+impl Shards {
+    /// Divides `limits` over `count` shards, a power of two up to 64. Those who wait for a lock are told by way
+    /// of `waiters`. What another run has given is not given again, if this one goes on with what it has saved.
+    pub(crate) fn new(
+        count: usize,
+        limits: Limits,
+        unix_s_at_start: u64,
+        prefix_delimiter: Option<u8>,
+        waiters: Arc<Waiters>,
+        resumes: Option<Numbers>,
+    ) -> Self {
+        assert!(
+            count.is_power_of_two() && count <= SHARDS_MAX,
+            "a mask chooses the shard"
+        );
+        let share = limit::share(limits, count);
+        let unix_ms = clock::unix_ms();
+        let count = u32::try_from(count).expect("at most 64");
+        let cores = (0..count)
+            .map(|index| {
+                let mut config = Config::new(share, unix_s_at_start)
+                    .strided(index, count)
+                    .started_at(unix_ms);
+                config.prefix_delimiter = prefix_delimiter;
+                if let Some(numbers) = resumes {
+                    config = config.resumed(numbers);
+                }
+                let store = LogStore::in_blocks(&share, SipHash::new(random_seed()));
+                let mut core = Core::with_store(config, store);
+                core.keep_lock_ends(waiters.logs_locks());
+                Mutex::new(core)
+            })
+            .collect();
+        Self {
+            cores,
+            hasher: RandomState::new(),
+            wait_chain_max: limits.wait_chain_max,
+            erases: limits.erase,
+            limits: Mutex::new(limits),
+            waiters,
+            watches_evictions: AtomicBool::new(false),
+        }
+    }
+
+    /// Executes a command of a connection and hands the reply to `answer`. `lines` are what the
+    /// transport has to tell about a topic of `stats`.
+    #[inline]
+    pub(crate) fn execute(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        command: &Command<'_>,
+        lines: &dyn Fn(StatsTopic) -> Vec<StatsLine>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        match command {
+            Command::Item(command) => self.execute_item(now, session, command, |_| (), answer),
+            Command::Global(command) => self.execute_global(now, session, *command, lines, answer),
+        }
+    }
+
+    /// Counts a set that no shard stores: whichever counts it, the sum is the same.
+    pub(crate) fn note_unstored(&self, why: Unstored) {
+        self.core(0).note_unstored(why);
+    }
+
+    /// Executes a command that concerns more than one shard.
+    fn execute_global(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        command: GlobalCommand<'_>,
+        lines: &dyn Fn(StatsTopic) -> Vec<StatsLine>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let conn = session.conn;
+        match command {
+            GlobalCommand::UnlockAll => {
+                self.together(now, session.opened, |core| {
+                    core.execute(now, conn, command.into());
+                });
+                session.held.fill(Held::default());
+                answer(&Reply::Unlocked);
+            }
+            GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {
+                self.together(now, self.all(), |core| {
+                    core.execute(now, conn, command.into());
+                });
+                answer(&Reply::Ok);
+            }
+            GlobalCommand::Keys(keys) => self.keys(now, conn, keys, answer),
+            GlobalCommand::Stats(topic) => {
+                if let StatsTopic::DetailOn | StatsTopic::DetailOff = topic {
+                    self.together(now, self.all(), |core| {
+                        core.execute(now, conn, command.into());
+                    });
+                }
+                let stats = self.stats(now, conn);
+                let lines = match topic {
+                    StatsTopic::Locks => self.lock_lines(now),
+                    StatsTopic::Detail => self.prefix_lines(),
+                    StatsTopic::DetailOn | StatsTopic::DetailOff => Vec::new(),
+                    StatsTopic::General
+                    | StatsTopic::Settings
+                    | StatsTopic::Items
+                    | StatsTopic::Slabs
+                    | StatsTopic::Sizes
+                    | StatsTopic::Extstore
+                    | StatsTopic::Conns => lines(topic),
+                };
+                answer(&Reply::Stats(Report {
+                    stats: &stats,
+                    lines: &lines,
+                }));
+            }
+        }
+    }
+
+    /// As [`execute`](Self::execute), for a command that is watched: `looked` is told how long the value
+    /// was that its key had, if there was one, before it is answered.
+    pub(crate) fn execute_watched(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        command: &ItemCommand<'_>,
+        looked: &Cell<Option<usize>>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let key = command.key();
+        let look = |core: &mut ShardCore| {
+            core.pass(now);
+            looked.set(core.peek(key).map(|(_, value)| value.len()));
+        };
+        self.execute_item(now, session, command, look, answer);
+    }
+
+    /// A value that is copied if it is large and there is memory for that: else it is the store that
+    /// finds out that there is none.
+    fn shared<'a>(&self, value: Value<'a>, room: &'a mut Option<Bytes>) -> Value<'a> {
+        if !headroom::stays_beside(value.len()) {
+            value
+        } else if self.erases {
+            value.share_to_erase(room)
+        } else {
+            value.share(room)
+        }
+    }
+
+    /// Asks the one shard that has the key, and has it looked at before. A connection is announced to a shard when it
+    /// first may take a lock there. A large value is copied before the shard is held, where the store can
+    /// keep the copy as it is.
+    #[inline]
+    fn execute_item(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        command: &ItemCommand<'_>,
+        look: impl FnOnce(&mut ShardCore),
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let mut room = None;
+        let changed;
+        let command = if let ItemCommand::Set(set) = command
+            && ShardCore::SHARES_VALUES
+            && !set.mode.extends()
+            && set.value.len() >= SHARED_VALUE_BYTES_MIN
+        {
+            let value = self.shared(set.value, &mut room);
+            changed = ItemCommand::Set(Set { value, ..*set });
+            &changed
+        } else if let ItemCommand::Acquire(mut acquire) = *command {
+            waits::never_early(&mut acquire);
+            if let Wait::UpTo { .. } = acquire.wait {
+                return self.wait_for(now, session, acquire, answer);
+            }
+            changed = ItemCommand::Acquire(acquire);
+            &changed
+        } else if let ItemCommand::Get(get) = command
+            && get.wait_ms > 0
+        {
+            return self.wait_for_value(now, session, *get, look, answer);
+        } else {
+            command
+        };
+        let shard = self.shard_of(command.key());
+        let mut core = self.core_at(now, shard);
+        look(&mut core);
+        if takes_lock(command) {
+            answer(&self.ask_holder(now, session, shard, &mut core, command));
+        } else {
+            answer(&core.execute_item(now, session.conn, command));
+            // Whoever has never been announced here holds nothing here, and will not.
+            if !session.opened.contains(shard) {
+                return;
+            }
+        }
+        session.held[shard] = core.locks().held_here(session.conn);
+    }
+
+    /// Executes a command that may take a lock in a shard. Its connection is announced there first, with what it
+    /// holds elsewhere.
+    fn ask_holder<'a>(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        shard: usize,
+        core: &'a mut ShardCore,
+        command: &ItemCommand<'a>,
+    ) -> Reply<'a> {
+        if !session.opened.contains(shard) {
+            core.handle(now, Event::Opened(session.conn));
+            session.opened.insert(shard);
+            session.held.resize(self.cores.len(), Held::default());
+        }
+        let elsewhere = session.held_elsewhere(shard);
+        core.handle(now, Event::HoldsElsewhere(session.conn, elsewhere));
+        core.execute_item(now, session.conn, command)
+    }
+
+    /// Whether a connection holds a lock in any shard.
+    pub(crate) fn holds(&self, now: Instant, session: &ShardSession) -> bool {
+        let mut holds = false;
+        if session.may_hold() {
+            self.together(now, session.opened, |core| {
+                holds |= core.locks().held_here(session.conn).locks > 0;
+            });
+        }
+        holds
+    }
+
+    /// Releases every lock of a connection, for good (D2). When this returns, they are free.
+    // By value: nobody can ask anything for this connection any more (D2).
+    #[allow(clippy::needless_pass_by_value)]
+    pub(crate) fn close(&self, now: Instant, session: ShardSession) {
+        if !session.opened.is_empty() {
+            self.together(now, session.opened, |core| {
+                core.handle(now, Event::Closed(session.conn));
+            });
+            self.waiters.leave(session.conn);
+        }
+    }
+
+    /// Tells every shard that time has passed, one after the other: nobody waits for all of them.
+    /// Returns whether one of them has more to do than it does in a tick.
+    pub(crate) fn tick(&self, now: Instant, unix_s_at_start: u64) -> bool {
+        let mut wants_more = false;
+        for shard in 0..self.cores.len() {
+            let mut core = self.core_at(now, shard);
+            core.handle(now, Event::WallClock { unix_s_at_start });
+            core.handle(now, Event::Tick);
+            wants_more |= core.wants_tick();
+        }
+        wants_more
+    }
+
+    fn all(&self) -> ShardSet {
+        ShardSet(u64::MAX >> (SHARDS_MAX - self.cores.len()))
+    }
+
+    /// Which shard a key belongs to.
+    #[inline]
+    pub(crate) fn shard_of(&self, key: Key<'_>) -> usize {
+        if self.cores.len() == 1 {
+            0
+        } else {
+            self.shard_by_hash(key)
+        }
+    }
+
+    fn shard_by_hash(&self, key: Key<'_>) -> usize {
+        // The cast drops bits that the mask would drop.
+        #[allow(clippy::cast_possible_truncation)]
+        let hash = self.hasher.hash_one(key.as_bytes()) as usize;
+        hash & (self.cores.len() - 1)
+    }
+
+    #[inline]
+    fn core(&self, shard: usize) -> Hold<'_> {
+        let core = self.cores[shard]
+            .lock()
+            .expect("a core that failed an assertion is not used again");
+        Hold::new(core, &self.waiters)
+    }
+
+    /// A shard at `now`, at which no `flush_all` is due any more (D6).
+    #[inline]
+    fn core_at(&self, now: Instant, shard: usize) -> Hold<'_> {
+        let core = self.core(shard);
+        if is_flush_due(&core, now) {
+            drop(core);
+            self.core_after_flush(now, shard)
+        } else {
+            core
+        }
+    }
+
+    #[cold]
+    fn core_after_flush(&self, now: Instant, shard: usize) -> Hold<'_> {
+        loop {
+            self.flush_together(now);
+            let core = self.core(shard);
+            if !is_flush_due(&core, now) {
+                return core;
+            }
+        }
+    }
+
+    /// Locks the shards of `set` in order, then changes each.
+    fn together(&self, now: Instant, set: ShardSet, mut change: impl FnMut(&mut ShardCore)) {
+        for core in &mut self.cores_at(now, set) {
+            change(core);
+        }
+    }
+
+    /// Those of `set`, taken in order, at `now`, at which no `flush_all` is due any more (D6).
+    fn cores_at(&self, now: Instant, set: ShardSet) -> Vec<Hold<'_>> {
+        loop {
+            let cores = self.cores(set);
+            if !cores.iter().any(|core| is_flush_due(core, now)) {
+                return cores;
+            }
+            drop(cores);
+            self.flush_together(now);
+        }
+    }
+
+    /// Those of `set`, taken in order.
+    fn cores(&self, set: ShardSet) -> Vec<Hold<'_>> {
+        (0..self.cores.len())
+            .filter(|shard| set.contains(*shard))
+            .map(|shard| self.core(shard))
+            .collect()
+    }
+
+    /// A delayed `flush_all` is due in one shard: it takes effect in all of them, unless somebody else
+    /// was faster. All were told of it at once, so what is pending in the others is the same one, however
+    /// their clocks have read it.
+    fn flush_together(&self, now: Instant) {
+        let mut cores = self.cores(self.all());
+        if cores.iter().any(|core| is_flush_due(core, now)) {
+            for core in &mut cores {
+                core.flush_now(now);
+            }
+        }
+    }
+}
+
+fn is_flush_due(core: &ShardCore, now: Instant) -> bool {
+    core.flush_at().is_some_and(|at| at <= now)
+}
+
+/// Whether it may leave something with its connection, or have it wait: a lock, or a win.
+fn takes_lock(command: &ItemCommand<'_>) -> bool {
+    match command {
+        ItemCommand::Lock { .. } | ItemCommand::Acquire(_) => true,
+        ItemCommand::Get(get) => get.lock || get.binds || get.wait_ms > 0,
+        ItemCommand::Set(_)
+        | ItemCommand::SetTooLarge { .. }
+        | ItemCommand::Delete(_)
+        | ItemCommand::Arithmetic(_)
+        | ItemCommand::Release(_)
+        | ItemCommand::Unlock { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

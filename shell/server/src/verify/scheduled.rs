@@ -1,0 +1,250 @@
+//! What the threads of a server do to each other, in one order of events after the other.
+//!
+//! The shards, the waiters, the mailboxes, the counters, the thread of the clock and the one that accepts are those that
+//! ship ([`sync`](crate::sync)); who has the next turn is chosen by shuttle, whenever one of them touches what others
+//! touch as well. A worker is played by a test: it hears its bell, reads its mail, and asks what a client asks.
+//!
+//! - X1: a scenario holds in every order that is tried; that all threads wait for each other is a failure. Time
+//!   passes only when a scenario lets it, so no timer comes to the rescue of what was not told.
+//! - X2: what makes a scenario mean something (its witnesses) is seen in some order, or it fails.
+//! - X3: the orders are the same each time, half of them drawn step by step, half of them with few changes of turn.
+//!
+//! `cargo test -p latchd --lib --features scheduled scheduled::`; a failure prints the order that it was seen in.
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "what nobody has asked for fails, whatever it is"
+)]
+
+mod close;
+mod door;
+mod flush;
+mod stop;
+mod time;
+mod waits;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+
+use latchd_core::command::{Acquire, Command, Get, GlobalCommand, ItemCommand, Release, Set, Wait};
+use latchd_core::key::Key;
+use latchd_core::reply::Reply;
+use latchd_core::wait::Outcome;
+use latchd_core::{ConnId, Instant};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config as Settings, Runner};
+
+use crate::clients::budget::Holder;
+use crate::clients::mailbox::{Mailbox, Message};
+use crate::config::Config;
+use crate::net::listen::Address;
+use crate::shards::ShardSession;
+use crate::shared::Shared;
+use crate::sync::stand_in;
+
+/// How many orders are tried in each of the two ways, unless `LATCHD_ORDERS` says otherwise.
+const ORDERS: usize = 10_000;
+
+/// How often the turn changes at the most in an order of the second way, where it need not.
+const CHANGES: usize = 3;
+
+/// A thread of a test has a stack of this many bytes.
+const STACK_BYTES: usize = 512 << 10;
+
+/// The same orders each time.
+const SEED: u64 = 16;
+
+/// What was seen, how often.
+#[derive(Debug, Default)]
+struct Seen(Mutex<BTreeMap<&'static str, usize>>);
+
+impl Seen {
+    fn note(&self, what: &'static str) {
+        *self.0.lock().unwrap().entry(what).or_default() += 1;
+    }
+}
+
+/// Plays a scenario in many orders. Everything of `witnesses` must be seen in one of them.
+fn in_many_orders(witnesses: &[&'static str], scenario: fn(&Arc<Seen>)) {
+    let orders = std::env::var("LATCHD_ORDERS").map_or(ORDERS, |orders| orders.parse().unwrap());
+    let seen = Arc::new(Seen::default());
+    let mut settings = Settings::new();
+    settings.stack_size = STACK_BYTES;
+    // That all atomics are looked at in one order is what the machines that matter here do, or the lock around them.
+    settings.silence_warnings = true;
+    let play = {
+        let seen = Arc::clone(&seen);
+        move || {
+            stand_in::begin_time();
+            scenario(&seen);
+        }
+    };
+    let drawn = RandomScheduler::new_from_seed(SEED, orders);
+    Runner::new(drawn, settings.clone()).run(play.clone());
+    let few = PctScheduler::new_from_seed(SEED, CHANGES, orders);
+    Runner::new(few, settings).run(play);
+    let seen = seen.0.lock().unwrap();
+    println!("{seen:?}");
+    for witness in witnesses {
+        assert!(seen.contains_key(witness), "never seen: {witness}");
+    }
+}
+
+/// A server of so many threads with two shards, and a key in each.
+fn server(threads: usize, change: impl FnOnce(&mut Config)) -> (Arc<Shared>, [String; 2]) {
+    let mut config = Config {
+        threads: NonZeroUsize::new(threads).unwrap(),
+        memory_bytes_max: 1 << 20,
+        value_bytes_max: 64 << 10,
+        ..Config::default()
+    };
+    change(&mut config);
+    let addresses = [Address::Unix("/tmp/nowhere".into())];
+    let (shared, _shutdowns) = Shared::new(config, &addresses, None, None, None).unwrap();
+    let in_shard = |shard| {
+        let mut names = (0..).map(|number| format!("key{number}"));
+        let is_there = |name: &String| shared.shards.shard_of(key(name)) == shard;
+        names.find(is_there).unwrap()
+    };
+    let keys = [in_shard(0), in_shard(threads.min(2) - 1)];
+    (Arc::new(shared), keys)
+}
+
+fn key(name: &str) -> Key<'_> {
+    Key::new(name.as_bytes()).unwrap()
+}
+
+/// What a client is told, as far as anybody here asks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Told {
+    Granted,
+    Contended,
+    WouldDeadlock,
+    Waits,
+    Unlocked,
+    NotLocked,
+    Hit,
+    Miss,
+    Done,
+}
+
+/// A connection, as its worker serves it.
+#[derive(Debug)]
+struct Client {
+    shared: Arc<Shared>,
+    session: ShardSession,
+    seat: Holder,
+    /// When it asks.
+    now: Instant,
+}
+
+impl Client {
+    /// A new one. No other has its number.
+    fn new(shared: &Arc<Shared>, number: u64, worker: usize) -> Self {
+        let seat = Holder {
+            worker,
+            name: number,
+        };
+        Self {
+            shared: Arc::clone(shared),
+            session: ShardSession::new(ConnId::from_number(number), seat),
+            seat,
+            now: Instant::from_millis(0),
+        }
+    }
+
+    /// It asks at this moment from now on.
+    fn at(mut self, ms: u64) -> Self {
+        self.now = Instant::from_millis(ms);
+        self
+    }
+
+    fn ask<'a>(&mut self, command: impl Into<Command<'a>>) -> Told {
+        let mut told = None;
+        let (shards, command) = (&self.shared.shards, command.into());
+        shards.execute(
+            self.now,
+            &mut self.session,
+            &command,
+            &|_| Vec::new(),
+            &mut |reply| {
+                assert_eq!(told, None, "a command has one reply");
+                told = Some(match reply {
+                    Reply::Granted(_) => Told::Granted,
+                    Reply::Contended(_) => Told::Contended,
+                    Reply::WouldDeadlock(_) => Told::WouldDeadlock,
+                    Reply::Waits => Told::Waits,
+                    Reply::Unlocked => Told::Unlocked,
+                    Reply::NotFound => Told::NotLocked,
+                    Reply::Hit(_) => Told::Hit,
+                    Reply::Miss => Told::Miss,
+                    Reply::Ok | Reply::Stored(_) => Told::Done,
+                    other => panic!("nobody has asked for {other:?}"),
+                });
+            },
+        );
+        told.expect("a command has a reply")
+    }
+
+    /// `ml`
+    fn lock(&mut self, name: &str) -> Told {
+        self.ask(ItemCommand::Acquire(Acquire::new(key(name))))
+    }
+
+    /// `ml w`
+    fn wait(&mut self, name: &str, ms: u64) -> Told {
+        self.ask(ItemCommand::Acquire(Acquire {
+            wait: Wait::UpTo { ms },
+            ..Acquire::new(key(name))
+        }))
+    }
+
+    /// `mu`
+    fn unlock(&mut self, name: &str) -> Told {
+        self.ask(ItemCommand::Release(Release::new(key(name))))
+    }
+
+    fn unlock_all(&mut self) -> Told {
+        self.ask(GlobalCommand::UnlockAll)
+    }
+
+    fn get(&mut self, name: &str) -> Told {
+        self.ask(ItemCommand::Get(Get::new(key(name))))
+    }
+
+    fn set(&mut self, name: &str) -> Told {
+        self.ask(Set::new(key(name), b"value"))
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        self.shared.mailbox(self.seat.worker)
+    }
+
+    /// Waits until its worker reads that it waits no more.
+    fn hear(&self) -> Outcome {
+        loop {
+            self.mailbox().hear();
+            let told = self.letters();
+            if let Some(outcome) = told.first() {
+                assert_eq!(told.len(), 1, "it is told once");
+                return *outcome;
+            }
+        }
+    }
+
+    /// What there is in the mail of its worker, which has nobody else who waits.
+    fn letters(&self) -> Vec<Outcome> {
+        let letters = self.mailbox().take();
+        let outcome = |message| match message {
+            Message::Settled(name, outcome) if name == self.seat.name => outcome,
+            other => panic!("nobody has sent {other:?}"),
+        };
+        letters.into_iter().map(outcome).collect()
+    }
+
+    /// It ends; what it held is free.
+    fn close(self) {
+        self.shared.shards.close(self.now, self.session);
+    }
+}

@@ -1,0 +1,572 @@
+//! A worker's clients without sockets, threads and a clock: for whoever wants to see every state of their buffers.
+//!
+//! A client's connection is the one that ships (`connection.rs`, with what reads and sends for it); before it is a
+//! [`Pipe`] in the place of a socket, behind it a [`StateMachine`] in the place of the shards, and around it this
+//! worker in the place of the one with an epoll. Whoever drives it says what arrives, how much is taken, who has
+//! the next turn, how long that is, and what time it is: the same calls give the same bytes.
+//!
+//! What it leaves out: TLS, watchers, budgets over all clients, idle clients.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchd_core::command::Command;
+use latchd_core::connection::{Connection, Progress};
+use latchd_core::engine::Event;
+use latchd_core::execute::Execute;
+use latchd_core::reply::Reply;
+use latchd_core::server::StateMachine;
+use latchd_core::wait::Notice;
+use latchd_core::wire::WireLimits;
+use latchd_core::{ConnId, Instant, Output};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+
+use crate::clients::roster::Roster;
+use crate::clients::watch::Watcher;
+use crate::net::listen::Address;
+use crate::net::socket::Socket;
+use crate::net::tls::Records;
+use crate::net::transport::Transport;
+use crate::stats::connection_stats::Traffic;
+use crate::worker::backend::{Backend, Visit};
+use crate::worker::connection::{self, ClientConn, ENDING, IN_TURN, Next, READABLE};
+use crate::worker::input;
+use crate::worker::outbox::Outbox;
+use crate::worker::turn::{HEAVY, Turn, Work};
+
+pub use crate::worker::connection::Buffers;
+
+/// Past this, output is sent before more is made, in bytes.
+pub const OUTPUT_BYTES_MAX: usize = connection::OUTPUT_BYTES_MAX;
+
+/// What is read at a time at most, in bytes.
+pub const INPUT_BYTES: usize = input::INPUT_BYTES;
+
+/// A request longer than this is collected in the client's own room, in bytes.
+pub const REQUEST_BYTES_SHARED_MAX: usize = input::REQUEST_BYTES_SHARED_MAX;
+
+/// What the peer of a pipe has done to it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Peer {
+    /// Nothing.
+    #[default]
+    Open,
+    /// It sends nothing more.
+    HalfClosed,
+    /// It is gone.
+    Reset,
+}
+
+/// A socket made of two queues of bytes. The server's side of it is a client's; this is the peer's.
+#[derive(Clone, Debug, Default)]
+pub struct Pipe(Rc<RefCell<Ends>>);
+
+#[derive(Debug, Default)]
+struct Ends {
+    peer: Peer,
+    /// On their way to the server, which has not read them.
+    arrived: VecDeque<u8>,
+    /// How many the server has read, since the beginning.
+    read: u64,
+    /// Taken from the server, and not read by the peer.
+    taken: Vec<u8>,
+    /// How many bytes `taken` has room for.
+    room_bytes: usize,
+    /// How many bytes are taken at a time at most.
+    piece_bytes: usize,
+    /// The server has closed it.
+    is_closed: bool,
+}
+
+impl Pipe {
+    /// What the peer sends arrives, unless it is gone.
+    pub fn arrive(&self, bytes: &[u8]) {
+        let mut ends = self.0.borrow_mut();
+        if ends.peer != Peer::Reset {
+            ends.arrived.extend(bytes);
+        }
+    }
+
+    /// The peer sends nothing more, unless it is gone already.
+    pub fn half_close(&self) {
+        let mut ends = self.0.borrow_mut();
+        if ends.peer == Peer::Open {
+            ends.peer = Peer::HalfClosed;
+        }
+    }
+
+    /// The peer is gone, and what has arrived is lost.
+    pub fn reset(&self) {
+        let mut ends = self.0.borrow_mut();
+        ends.peer = Peer::Reset;
+        ends.arrived.clear();
+        ends.taken.clear();
+    }
+
+    /// From now on there is room for so many bytes that the peer has not read, and so many are taken at a time.
+    pub fn set_room(&self, room_bytes: usize, piece_bytes: usize) {
+        let mut ends = self.0.borrow_mut();
+        (ends.room_bytes, ends.piece_bytes) = (room_bytes, piece_bytes.max(1));
+    }
+
+    /// The peer reads up to so many bytes.
+    #[must_use]
+    pub fn take(&self, bytes: usize) -> Vec<u8> {
+        let mut ends = self.0.borrow_mut();
+        let bytes = bytes.min(ends.taken.len());
+        let rest = ends.taken.split_off(bytes);
+        std::mem::replace(&mut ends.taken, rest)
+    }
+
+    /// How many bytes have arrived that the server has not read.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        self.0.borrow().arrived.len()
+    }
+
+    /// How many bytes were taken that the peer has not read.
+    #[must_use]
+    pub fn untaken(&self) -> usize {
+        self.0.borrow().taken.len()
+    }
+
+    /// How many bytes the server has read since the beginning.
+    #[must_use]
+    pub fn read(&self) -> u64 {
+        self.0.borrow().read
+    }
+
+    /// Whether the peer is gone.
+    #[must_use]
+    pub fn is_reset(&self) -> bool {
+        self.0.borrow().peer == Peer::Reset
+    }
+
+    /// Whether the server has closed it.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.borrow().is_closed
+    }
+
+    /// What an epoll would show of it.
+    fn ready(&self) -> EventFlags {
+        let ends = self.0.borrow();
+        let mut ready = EventFlags::empty();
+        if !ends.arrived.is_empty() || ends.peer != Peer::Open {
+            ready |= EventFlags::IN;
+        }
+        if ends.taken.len() < ends.room_bytes || ends.peer == Peer::Reset {
+            ready |= EventFlags::OUT;
+        }
+        match ends.peer {
+            Peer::Open => {}
+            Peer::HalfClosed => ready |= EventFlags::RDHUP,
+            Peer::Reset => ready |= EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR,
+        }
+        ready
+    }
+}
+
+impl Socket for Pipe {
+    fn receive(&self, buffer: &mut Vec<u8>) -> rustix::io::Result<usize> {
+        let mut ends = self.0.borrow_mut();
+        let room = buffer.capacity() - buffer.len();
+        let bytes = room.min(ends.arrived.len());
+        if bytes == 0 {
+            return match ends.peer {
+                Peer::Open => Err(Errno::AGAIN),
+                Peer::HalfClosed => Ok(0),
+                Peer::Reset => Err(Errno::CONNRESET),
+            };
+        }
+        buffer.extend(ends.arrived.drain(..bytes));
+        ends.read += bytes as u64;
+        Ok(bytes)
+    }
+
+    fn send(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
+        self.send_chunks(&[IoSlice::new(bytes)])
+    }
+
+    fn send_chunks(&self, chunks: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+        let mut ends = self.0.borrow_mut();
+        if ends.peer == Peer::Reset {
+            return Err(Errno::PIPE);
+        }
+        let room = ends.room_bytes.saturating_sub(ends.taken.len());
+        let mut left = room.min(ends.piece_bytes);
+        if left == 0 {
+            return Err(Errno::AGAIN);
+        }
+        let before = ends.taken.len();
+        for chunk in chunks {
+            let bytes = left.min(chunk.len());
+            ends.taken.extend_from_slice(&chunk[..bytes]);
+            left -= bytes;
+        }
+        Ok(ends.taken.len() - before)
+    }
+
+    fn failure(&self) -> Errno {
+        Errno::CONNRESET
+    }
+
+    fn watch_peer(&self, _: Duration) {}
+}
+
+/// A machine in the place of the shards.
+#[derive(Debug)]
+struct Behind<M> {
+    machine: RefCell<M>,
+    /// How far the last drive came, if there was one since that was asked last.
+    progress: Cell<Option<Progress>>,
+}
+
+/// What is known of a connection behind it.
+#[derive(Debug)]
+struct Session {
+    conn: ConnId,
+    has_executed: bool,
+}
+
+impl<M: StateMachine> Backend for Behind<M> {
+    type Session = Session;
+
+    fn conn(session: &Session) -> ConnId {
+        session.conn
+    }
+
+    fn may_hold(session: &Session) -> bool {
+        session.has_executed
+    }
+
+    // No client is idle here.
+    fn holds(&self, _: Instant, session: &Session) -> bool {
+        session.has_executed
+    }
+
+    fn drive(
+        &self,
+        visit: Visit<'_, Session>,
+        wire: &mut Connection,
+        input: &[u8],
+        output: &mut Output,
+        output_bytes_max: usize,
+    ) -> (usize, Progress) {
+        let mut machine = self.machine.borrow_mut();
+        let mut core = Visitor {
+            machine: &mut *machine,
+            now: visit.now,
+            session: visit.session,
+            work: visit.work,
+        };
+        let (consumed, progress) = wire.drive(input, &mut core, output, output_bytes_max);
+        self.progress.set(Some(progress));
+        (consumed, progress)
+    }
+
+    fn close(&self, now: Instant, session: Session) {
+        let mut machine = self.machine.borrow_mut();
+        machine.handle(now, Event::Closed(session.conn));
+    }
+
+    fn forget_watcher(&self, _: &Watcher) {}
+
+    fn dead_peer(&self) -> Duration {
+        Duration::MAX
+    }
+}
+
+/// The machine as one connection sees it in one turn; it gives way as the server's own does.
+struct Visitor<'a, M> {
+    machine: &'a mut M,
+    now: Instant,
+    session: &'a mut Session,
+    work: &'a mut Work,
+}
+
+impl<M: StateMachine> Execute for Visitor<'_, M> {
+    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        self.work.note_executed();
+        self.session.has_executed = true;
+        if let Command::Global(_) = command {
+            self.work.spend(HEAVY);
+        }
+        let conn = self.session.conn;
+        self.machine.execute(self.now, conn, *command, answer);
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.work.spend(1);
+        self.work.is_left()
+    }
+}
+
+/// How long a turn is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Span {
+    /// It is over when its time is first looked at.
+    Short,
+    /// Its time is not over before all is done.
+    Long,
+}
+
+impl Span {
+    const fn duration(self) -> Duration {
+        match self {
+            Self::Short => Duration::ZERO,
+            Self::Long => Duration::from_secs(1 << 20),
+        }
+    }
+}
+
+/// What a client waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Wants {
+    /// Bytes from its peer.
+    Input,
+    /// Room in its socket.
+    Output,
+    /// The end of its wait, or its peer's.
+    Lock,
+    /// Its next turn.
+    Turn,
+}
+
+/// A client, as somebody who looks on sees it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Look {
+    /// What it waits for.
+    pub wants: Wants,
+    /// What is kept for it.
+    pub buffers: Buffers,
+}
+
+#[derive(Debug)]
+struct Client<M: StateMachine> {
+    conn: ClientConn<Pipe, Behind<M>>,
+    pipe: Pipe,
+    /// What the epoll would have been told to wait for.
+    interest: EventFlags,
+}
+
+/// A worker's clients over a machine.
+#[derive(Debug)]
+pub struct Worker<M: StateMachine> {
+    behind: Behind<M>,
+    clients: BTreeMap<ConnId, Client<M>>,
+    opened: u64,
+    /// Who has more to do, in the order of their turns.
+    waiting: VecDeque<ConnId>,
+    /// Whose waits are over, and who has not been told.
+    mail: VecDeque<Notice>,
+    wire_limits: WireLimits,
+    roster: Roster,
+    traffic: Traffic,
+    input: Vec<u8>,
+    output: Output,
+    outbox: Outbox,
+    records: Records,
+}
+
+impl<M: StateMachine> Worker<M> {
+    /// A worker without clients before `machine`.
+    #[must_use]
+    pub fn new(machine: M, wire_limits: WireLimits) -> Self {
+        Self {
+            behind: Behind {
+                machine: RefCell::new(machine),
+                progress: Cell::new(None),
+            },
+            clients: BTreeMap::new(),
+            opened: 0,
+            waiting: VecDeque::new(),
+            mail: VecDeque::new(),
+            wire_limits: WireLimits {
+                waits: true,
+                ..wire_limits
+            },
+            roster: Roster::new(&[Address::Unix("nowhere".into())]),
+            traffic: Traffic::default(),
+            input: Vec::with_capacity(INPUT_BYTES),
+            output: Output::new(),
+            outbox: Outbox::new(),
+            records: Records::default(),
+        }
+    }
+
+    /// Somebody has connected.
+    pub fn open(&mut self, now: Instant) -> (ConnId, Pipe) {
+        self.opened += 1;
+        let conn = ConnId::from_number(self.opened);
+        let machine = self.behind.machine.get_mut();
+        machine.handle(now, Event::Opened(conn));
+        let pipe = Pipe::default();
+        let session = Session {
+            conn,
+            has_executed: false,
+        };
+        let entry = self.roster.add(self.opened, 0, None, now);
+        let client = Client {
+            conn: ClientConn::new(
+                Transport::Plain(pipe.clone()),
+                session,
+                Connection::new(self.wire_limits),
+                Arc::clone(&entry),
+                now,
+            ),
+            pipe: pipe.clone(),
+            interest: READABLE,
+        };
+        self.clients.insert(conn, client);
+        (conn, pipe)
+    }
+
+    /// The epoll shows a client, if there is something to be shown: it has a turn then. Returns whether it had one.
+    pub fn wake(&mut self, now: Instant, conn: ConnId, span: Span) -> bool {
+        let Some(client) = self.clients.get(&conn) else {
+            return false;
+        };
+        // Nobody has to ask for these.
+        let unasked = EventFlags::ERR | EventFlags::HUP;
+        let ready = client.pipe.ready() & (client.interest | unasked);
+        if ready.is_empty() {
+            return false;
+        }
+        self.have_turn(now, conn, span, |client, turn| client.advance(ready, turn));
+        true
+    }
+
+    /// The first of those who have more to do has a turn. Returns who, if there is one.
+    pub fn go_on(&mut self, now: Instant, span: Span) -> Option<ConnId> {
+        let conn = self.waiting.pop_front()?;
+        self.have_turn(now, conn, span, ClientConn::go_on);
+        Some(conn)
+    }
+
+    /// The first of those whose waits are over is told. Returns who, if there is one.
+    pub fn read_letter(&mut self, now: Instant, span: Span) -> Option<ConnId> {
+        let Notice { conn, outcome } = self.mail.pop_front()?;
+        self.have_turn(now, conn, span, |client, turn| {
+            client.settled(outcome, turn)
+        });
+        Some(conn)
+    }
+
+    fn have_turn(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        span: Span,
+        advance: impl FnOnce(&mut ClientConn<Pipe, Behind<M>>, &mut Turn<'_, Behind<M>>) -> Next,
+    ) {
+        let Some(client) = self.clients.get_mut(&conn) else {
+            return;
+        };
+        let mut turn = Turn {
+            backend: &self.behind,
+            traffic: &self.traffic,
+            now,
+            input: &mut self.input,
+            output: &mut self.output,
+            outbox: &mut self.outbox,
+            puts_off: false,
+            name: conn.number(),
+            records: &mut self.records,
+            work: Work::new(span.duration()),
+        };
+        let mut next = advance(&mut client.conn, &mut turn);
+        // Nobody else is ready here: what was put off is sent.
+        while let Some((_, letter)) = self.outbox.take() {
+            match client.conn.send_letter(letter, &self.traffic) {
+                Next::Input => {}
+                unsent @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {
+                    next = unsent;
+                }
+            }
+        }
+        assert!(
+            self.input.is_empty() && self.output.is_empty(),
+            "what is the worker's is left as it was found"
+        );
+        let wanted = match next {
+            Next::Input => READABLE,
+            Next::Output => EventFlags::OUT,
+            Next::Lock => ENDING,
+            Next::Turn => IN_TURN,
+            Next::InTurn => return self.sort_mail(),
+            Next::End(_) => return self.end(now, conn),
+        };
+        if let Some(events) = client.conn.wait_for(wanted) {
+            client.interest = events;
+        }
+        if wanted == IN_TURN {
+            self.waiting.push_back(conn);
+        }
+        self.sort_mail();
+    }
+
+    /// Takes a client out: its locks go first, then its socket.
+    fn end(&mut self, now: Instant, conn: ConnId) {
+        if let Some(mut client) = self.clients.remove(&conn) {
+            client.conn.release(&self.behind, now);
+            client.pipe.0.borrow_mut().is_closed = true;
+            self.roster.remove(conn.number());
+        }
+        self.sort_mail();
+    }
+
+    fn sort_mail(&mut self) {
+        let machine = self.behind.machine.get_mut();
+        while let Some(notice) = machine.next_notice() {
+            self.mail.push_back(notice);
+        }
+    }
+
+    /// Time has passed: what is due is done.
+    pub fn pass(&mut self, now: Instant) {
+        self.behind.machine.get_mut().pass(now);
+        self.sort_mail();
+    }
+
+    /// A client as it is between two turns; `None` if it has gone.
+    #[must_use]
+    pub fn look(&self, conn: ConnId) -> Option<Look> {
+        let client = self.clients.get(&conn)?;
+        let wants = if client.interest == EventFlags::OUT {
+            Wants::Output
+        } else if client.interest == IN_TURN {
+            Wants::Turn
+        } else if client.interest == ENDING {
+            Wants::Lock
+        } else {
+            Wants::Input
+        };
+        Some(Look {
+            wants,
+            buffers: client.conn.buffers(),
+        })
+    }
+
+    /// Whether a client's wait is over and it has not been told.
+    #[must_use]
+    pub fn is_to_be_told(&self, conn: ConnId) -> bool {
+        self.mail.iter().any(|notice| notice.conn == conn)
+    }
+
+    /// How far the wire came when it was last driven, if it was since this was asked last.
+    pub fn take_progress(&mut self) -> Option<Progress> {
+        self.behind.progress.take()
+    }
+
+    /// What is behind the connections.
+    #[must_use]
+    pub fn machine_mut(&mut self) -> &mut M {
+        self.behind.machine.get_mut()
+    }
+}

@@ -1,0 +1,680 @@
+//! One client's socket, from the moment it can be read or written to the next time it must wait.
+//!
+//! A worker has one input and one output buffer for all its clients. What belongs to a client alone
+//! is only what cannot be helped, and is given back when it is empty:
+//!
+//! - B1: input that is not a whole request yet, or has to wait for the next turn ([`Input`]).
+//! - B2: `pending`, output that the socket did not take. It holds at most [`OUTPUT_BYTES_MAX`] and
+//!   one reply. While there is any, nothing is read: a client that does not read is not read.
+//! - B3: a turn of one client reads at most [`INPUT_BYTES`], does as much as [`Turn::work`] allows,
+//!   and writes once and not too much, so that the others' turns come. Only a client whose end is in sight is read
+//!   until the end, within the same work.
+//! - B4: the locks of a client whose last request has been executed are free before this file is
+//!   left, also when its last answer still waits to be sent.
+//! - B6: a client whose request waits for a lock is not read; only its end is looked for, and its locks and its
+//!   place in the line go with that.
+//! - B7: a small answer may be put off until the others have theirs ([`crate::worker::outbox`]), of a client that may well ask for
+//!   more: what is told to somebody who has waited, or leaves, is sent at once.
+//! - B5: a handshake is nobody's request: a step of it comes when the others have had their turn, and
+//!   one at a time.
+
+use std::fmt;
+use std::iter;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use latchd_core::connection::{Connection, Progress};
+use latchd_core::wait::Outcome;
+use latchd_core::{Instant, Output};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+
+use crate::clients::budget::{Budget, Charge, Holder};
+use crate::clients::roster::{Entry, State};
+use crate::clients::watch::Watcher;
+use crate::net::send::{self, Sent};
+use crate::net::socket::Socket;
+use crate::net::tls::{Failure, Records};
+use crate::net::transport::Transport;
+use crate::os::headroom;
+use crate::shared::Shared;
+use crate::stats::connection_stats::Traffic;
+use crate::worker::backend::{Backend, Visit};
+use crate::worker::input::Input;
+use crate::worker::turn::Turn;
+
+/// Past this, output is sent before more is made, in bytes.
+pub(crate) const OUTPUT_BYTES_MAX: usize = 256 << 10;
+
+/// What a worker keeps of a larger output buffer, in bytes.
+const OUTPUT_BYTES_KEPT: usize = 512 << 10;
+
+/// How often a client whose end is in sight is read in one turn, so that the end comes before the
+/// others' next requests.
+const LAST_READS_MAX: usize = 32;
+
+/// What a client waits for.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Bytes from its peer.
+    Input,
+    /// Room in its socket.
+    Output,
+    /// A lock: [`ClientConn::settled`] says that it waits no more.
+    Lock,
+    /// Its next turn: it has more to do.
+    Turn,
+    /// The turn that it waits for already.
+    InTurn,
+    /// Nothing: it is to be dropped.
+    End(End),
+}
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The protocol says so: `quit`, or an error that loses track of where requests begin.
+    Protocol,
+    /// The peer has closed its side.
+    PeerClosed,
+    /// The network says so: a reset, most of all.
+    Failed(Errno),
+    /// What it sends is not what it has to be before it is a request.
+    Misunderstood(Failure),
+    /// It was idle for too long.
+    Idle,
+    /// It took too long to say in which words it will speak.
+    NoHandshake,
+    /// There is no room for what it has not finished, or not taken.
+    NoRoom(Kept),
+    /// The server ends.
+    Shutdown,
+}
+
+/// What is kept for a client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kept {
+    /// What it has not finished.
+    Input,
+    /// What it has not taken.
+    Output,
+}
+
+/// What is kept for a client between two turns, laid open.
+#[cfg(feature = "verify")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Buffers {
+    /// What it has sent that is not done with, in bytes.
+    pub input_bytes: usize,
+    /// The room that this takes, in bytes.
+    pub input_room: usize,
+    /// Its request is so long that it is collected in its own room.
+    pub is_collecting: bool,
+    /// What the socket has not taken, in bytes.
+    pub pending_bytes: usize,
+    /// The room that the copied part of it takes, in bytes.
+    pub pending_room: usize,
+    /// Its last request has been executed: nothing is left but to send.
+    pub has_left: bool,
+}
+
+impl From<Errno> for End {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOMEM => Self::NoRoom(Kept::Input),
+            errno => Self::Failed(errno),
+        }
+    }
+}
+
+impl End {
+    /// Whether the client may still be sending, and was told why it is closed.
+    pub(crate) fn may_be_unread(&self) -> bool {
+        match self {
+            Self::Protocol | Self::NoRoom(Kept::Input) => true,
+            Self::PeerClosed
+            | Self::Failed(_)
+            | Self::Misunderstood(_)
+            | Self::Idle
+            | Self::NoHandshake
+            | Self::NoRoom(Kept::Output)
+            | Self::Shutdown => false,
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol => formatter.write_str("closed by the protocol"),
+            Self::PeerClosed => formatter.write_str("closed by the peer"),
+            Self::Failed(errno) => errno.fmt(formatter),
+            Self::Misunderstood(failure) => failure.fmt(formatter),
+            Self::Idle => formatter.write_str("idle for too long"),
+            Self::NoHandshake => formatter.write_str("no TLS handshake in time"),
+            Self::NoRoom(Kept::Input) => {
+                formatter.write_str("no memory for its unfinished request")
+            }
+            Self::NoRoom(Kept::Output) => {
+                formatter.write_str("no memory for what it does not read")
+            }
+            Self::Shutdown => formatter.write_str("the server ends"),
+        }
+    }
+}
+
+/// One client: of the server, behind a socket of the system, if nothing else is said.
+#[derive(Debug)]
+pub(crate) struct ClientConn<S = OwnedFd, B: Backend = Shared> {
+    transport: Transport<S>,
+    /// `None` once its locks have been given back (B4).
+    session: Option<B::Session>,
+    wire: Connection,
+    input: Input,
+    pending: Output,
+    /// What the budget of requests counts for it.
+    charged_input: Charge,
+    /// What the budget of replies counts for it.
+    charged_output: Charge,
+    waits_for: EventFlags,
+    /// Where others see what it does.
+    entry: Arc<Entry>,
+    last_active: Instant,
+    number: u64,
+    /// It has asked for a lock, and its peer's death is found out sooner.
+    is_holder: bool,
+    /// An answer of its was put off (B7).
+    has_letter: bool,
+    /// What it is told, if it watches.
+    watcher: Option<Arc<Watcher>>,
+}
+
+/// A client without output that waits, as epoll sees it. The peer's end is asked for by name, so
+/// that it can be told from bytes.
+pub(crate) const READABLE: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
+
+impl<S: Socket, B: Backend> ClientConn<S, B> {
+    pub(crate) fn new(
+        transport: Transport<S>,
+        session: B::Session,
+        wire: Connection,
+        entry: Arc<Entry>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            transport,
+            number: B::conn(&session).number(),
+            session: Some(session),
+            wire,
+            input: Input::new(),
+            pending: Output::new(),
+            charged_input: Charge::default(),
+            charged_output: Charge::default(),
+            waits_for: READABLE,
+            entry,
+            last_active: now,
+            is_holder: false,
+            has_letter: false,
+            watcher: None,
+        }
+    }
+
+    /// Where it comes from.
+    pub(crate) fn peer(&self) -> String {
+        self.entry.peer()
+    }
+
+    /// Its connection id.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Tells the budgets how much memory it takes now. Returns the clients that are to be closed for it: for
+    /// requests, and for replies.
+    #[inline]
+    pub(crate) fn charge(
+        &mut self,
+        holder: Holder,
+        unfinished: &Budget,
+        unsent: &Budget,
+    ) -> (Vec<Holder>, Vec<Holder>) {
+        let (begun, unsent_records) = self.transport.kept_bytes();
+        let input = self.input.room() + begun;
+        let output = self.pending.copied_room() + unsent_records;
+        let values = self.pending.shared_values();
+        (
+            unfinished.charge(holder, &mut self.charged_input, input, iter::empty()),
+            unsent.charge(holder, &mut self.charged_output, output, values),
+        )
+    }
+
+    /// Tells the budgets that it takes no memory any more.
+    pub(crate) fn discharge(&mut self, holder: Holder, unfinished: &Budget, unsent: &Budget) {
+        for (budget, charged) in [
+            (unfinished, &mut self.charged_input),
+            (unsent, &mut self.charged_output),
+        ] {
+            // Less memory closes no client.
+            let _ = budget.charge(holder, charged, 0, iter::empty());
+        }
+    }
+
+    /// The memory that it takes, laid open for a proof.
+    #[cfg(feature = "verify")]
+    pub(crate) fn buffers(&self) -> Buffers {
+        Buffers {
+            input_bytes: self.input.kept().len(),
+            input_room: self.input.room(),
+            is_collecting: self.input.is_collecting(),
+            pending_bytes: self.pending.len(),
+            pending_room: self.pending.copied_room(),
+            has_left: self.session.is_none(),
+        }
+    }
+
+    /// Whether it watches.
+    pub(crate) fn watches(&self) -> bool {
+        self.watcher.is_some()
+    }
+
+    /// Whether it could ask for something now. If not, since it watches or waits for a lock, silence is no sign of
+    /// anything.
+    pub(crate) fn may_ask(&self) -> bool {
+        !self.watches() && !self.wire.is_waiting()
+    }
+
+    /// Says where it is to be told of news, if it watches. Returns whether there is some.
+    pub(crate) fn settle(&self, holder: Holder) -> bool {
+        let watcher = self.watcher.as_ref();
+        watcher.is_some_and(|watcher| watcher.settle(holder))
+    }
+
+    /// Where it comes from, and why others are told that it has gone.
+    pub(crate) fn farewell(&self, end: &End) -> String {
+        let reason = match end {
+            End::Protocol if self.wire.has_left() => "normal",
+            End::Protocol
+            | End::Failed(_)
+            | End::Misunderstood(_)
+            | End::NoHandshake
+            | End::NoRoom(_) => "error",
+            End::PeerClosed => "normal",
+            End::Idle => "idle_timeout",
+            End::Shutdown => "shutdown",
+        };
+        let endpoint = self.entry.endpoint();
+        format!(
+            "type=conn_close {endpoint} reason={reason} cfd={}",
+            self.number
+        )
+    }
+
+    /// Whether it holds a lock. It may be silent for as long as it does, and is found dead by its socket.
+    pub(crate) fn holds(&self, now: Instant, backend: &B) -> bool {
+        let session = self.session.as_ref();
+        session.is_some_and(|session| backend.holds(now, session))
+    }
+
+    /// When it last asked for anything: bytes that are not a whole request are no news.
+    pub(crate) fn last_active(&self) -> Instant {
+        self.last_active
+    }
+
+    /// Notes what it waits for; returns it if that is news to epoll.
+    pub(crate) fn wait_for(&mut self, events: EventFlags) -> Option<EventFlags> {
+        let is_news = self.waits_for != events;
+        self.waits_for = events;
+        self.entry.set_state(if self.watches() {
+            State::Watching
+        } else if events == EventFlags::OUT {
+            State::Writing
+        } else if events == IN_TURN {
+            State::Working
+        } else if events == ENDING {
+            State::Waiting
+        } else if self.input.kept().is_empty() {
+            State::Reading
+        } else {
+            State::ReadingOn
+        });
+        is_news.then_some(events)
+    }
+
+    /// Does what can be done now that epoll has shown `ready`.
+    pub(crate) fn advance(&mut self, ready: EventFlags, turn: &mut Turn<'_, B>) -> Next {
+        turn.puts_off = !is_ending(ready) && self.transport.plain().is_some();
+        let next = if self.waits_for == EventFlags::OUT {
+            self.resume(turn)
+        } else if self.waits_for == IN_TURN {
+            Ok(Next::InTurn)
+        } else if self.waits_for == ENDING {
+            // B6
+            Ok(Next::End(if ready.contains(EventFlags::ERR) {
+                End::Failed(self.transport.failure())
+            } else {
+                End::PeerClosed
+            }))
+        } else if self.transport.is_handshaking() {
+            // B5
+            Ok(Next::Turn)
+        } else {
+            self.converse(ready, turn)
+        };
+        match self.conclude(next) {
+            // A reset takes back what has not been executed by now: the locks do not wait for it.
+            Next::Turn | Next::InTurn if ready.contains(EventFlags::ERR) => {
+                Next::End(End::Failed(self.transport.failure()))
+            }
+            next @ (Next::Input
+            | Next::Output
+            | Next::Lock
+            | Next::Turn
+            | Next::InTurn
+            | Next::End(_)) => next,
+        }
+    }
+
+    /// What comes of a turn, whatever its transport has to say to it.
+    fn conclude(&mut self, next: rustix::io::Result<Next>) -> Next {
+        match next {
+            Ok(Next::Input | Next::Lock) if self.transport.has_unsent() => Next::Output,
+            Ok(Next::Input | Next::Lock) if self.transport.has_ended() => {
+                Next::End(End::PeerClosed)
+            }
+            Ok(next) => next,
+            Err(errno) => Next::End(
+                self.transport
+                    .take_failure()
+                    .map_or_else(|| errno.into(), End::Misunderstood),
+            ),
+        }
+    }
+
+    /// Its request waits for a lock no more: it is answered, and what is behind it, once what was answered before has
+    /// been taken.
+    pub(crate) fn settled(&mut self, outcome: Outcome, turn: &mut Turn<'_, B>) -> Next {
+        // If it did not wait, there is nothing that it would do now and not otherwise.
+        self.wire.settle(outcome);
+        if self.waits_for == EventFlags::OUT {
+            return Next::Output;
+        }
+        if self.waits_for == IN_TURN {
+            return Next::InTurn;
+        }
+        let next = self.answer(turn);
+        self.conclude(next)
+    }
+
+    /// Whether nothing of what it asks for can be known yet.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.transport.is_handshaking()
+    }
+
+    /// Whether its end was its own wish.
+    pub(crate) fn has_left(&self) -> bool {
+        self.wire.has_left()
+    }
+
+    /// Its socket, without what was kept for it. To be called when it is released.
+    pub(crate) fn into_transport(self) -> Transport<S> {
+        self.transport
+    }
+
+    /// Says why, as far as there are words for it, that it is about to be dropped.
+    pub(crate) fn say_goodbye(&mut self) {
+        if self.pending.is_empty() {
+            self.transport.say_goodbye();
+        }
+    }
+
+    /// Sends what it is to be told, if it watches and has taken what came before.
+    pub(crate) fn deliver(&mut self, turn: &mut Turn<'_, B>) -> Next {
+        if self.waits_for == EventFlags::OUT {
+            return Next::Output;
+        }
+        if self.waits_for == IN_TURN {
+            return Next::InTurn;
+        }
+        self.send_news(turn)
+            .unwrap_or_else(|errno| Next::End(errno.into()))
+    }
+
+    fn send_news(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
+        let Some(watcher) = &self.watcher else {
+            return Ok(Next::Input);
+        };
+        turn.output.extend_from_slice(&watcher.take());
+        let sent = self.send(turn);
+        turn.output.clear();
+        turn.output.shrink_to(OUTPUT_BYTES_KEPT);
+        Ok(match sent? {
+            Sent::All => Next::Input,
+            Sent::Enough => Next::Turn,
+            Sent::Full => Next::Output,
+        })
+    }
+
+    /// Goes on with what did not fit into its last turn.
+    pub(crate) fn go_on(&mut self, turn: &mut Turn<'_, B>) -> Next {
+        let next = if !self.pending.is_empty() || self.transport.has_unsent() {
+            self.resume(turn)
+        } else if self.transport.is_handshaking() {
+            self.converse(READABLE, turn)
+        } else {
+            self.answer(turn)
+        };
+        self.conclude(next)
+    }
+
+    /// Reads and answers; once, or until the end if that is in sight.
+    #[inline]
+    fn converse(&mut self, ready: EventFlags, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
+        let rounds = if is_ending(ready) { LAST_READS_MAX } else { 1 };
+        for _ in 0..rounds {
+            let read = self
+                .input
+                .receive(&mut self.transport, turn.input, turn.records);
+            turn.traffic.count_read(read.unwrap_or(0));
+            match read {
+                Ok(0) => return Ok(Next::End(End::PeerClosed)),
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return Ok(Next::Input),
+                Err(errno) => return Err(errno),
+            }
+            match self.answer(turn)? {
+                Next::Input => {}
+                next @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {
+                    return Ok(next);
+                }
+            }
+        }
+        Ok(Next::Input)
+    }
+
+    /// Gives every lock back. To be called before the client is dropped.
+    pub(crate) fn release(&mut self, backend: &B, now: Instant) {
+        if let Some(watcher) = self.watcher.take() {
+            backend.forget_watcher(&watcher);
+        }
+        if let Some(session) = self.session.take() {
+            backend.close(now, session);
+        }
+    }
+
+    /// Sends what is pending; when all is gone, goes on with what had to wait for it.
+    fn resume(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
+        match self
+            .transport
+            .send(&mut self.pending, turn.traffic, turn.records)?
+        {
+            Sent::All => {}
+            Sent::Enough => return Ok(Next::Turn),
+            Sent::Full => return Ok(Next::Output),
+        }
+        self.pending = Output::new();
+        if self.session.is_none() {
+            return Ok(Next::End(End::Protocol));
+        }
+        if self.watches() {
+            return self.send_news(turn);
+        }
+        // A full output has stopped the requests that are there.
+        if self.input.is_enough() {
+            self.answer(turn)
+        } else {
+            Ok(Next::Input)
+        }
+    }
+
+    /// Executes every whole request of the input and sends the answers in one go.
+    fn answer(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Next> {
+        let Some(session) = self.session.as_mut() else {
+            return Ok(Next::End(End::Protocol));
+        };
+        let (input, is_enough) = self.input.all(turn.input);
+        if !is_enough {
+            self.input.consume(0, turn.input)?;
+            return Ok(Next::Input);
+        }
+        turn.output.try_reserve(OUTPUT_BYTES_MAX).map_err(|_| {
+            headroom::count_refused();
+            Errno::NOMEM
+        })?;
+        self.entry.set_state(State::Working);
+        let visit = Visit {
+            now: turn.now,
+            session,
+            work: &mut turn.work,
+            watcher: &mut self.watcher,
+        };
+        let (consumed, progress) =
+            turn.backend
+                .drive(visit, &mut self.wire, input, turn.output, OUTPUT_BYTES_MAX);
+        let meta_commands = turn.work.take_meta();
+        if meta_commands > 0 {
+            turn.traffic.count_meta(meta_commands);
+        }
+        if !self.is_holder && B::may_hold(session) {
+            self.is_holder = true;
+            self.transport.watch_peer(turn.backend.dead_peer());
+        }
+        if turn.work.has_executed() || !turn.output.is_empty() {
+            self.last_active = turn.now;
+            self.entry.set_active(turn.now);
+        }
+        let kept = self.input.consume(consumed, turn.input);
+        let wanted = if let Progress::NeedsInput { at_least } = progress {
+            self.input.wait_for(at_least);
+            Next::Input
+        } else if progress == Progress::Waiting {
+            // The request is there, and what is behind it may be.
+            self.input.wait_for_nothing();
+            Next::Lock
+        } else if progress == Progress::Close {
+            self.release(turn.backend, turn.now);
+            Next::End(End::Protocol)
+        } else {
+            turn.traffic.count_yield();
+            self.input.wait_for_nothing();
+            Next::Turn
+        };
+        let sent = if matches!(wanted, Next::Input) && self.put_off(turn) {
+            Ok(Sent::All)
+        } else {
+            self.send(turn)
+        };
+        turn.output.clear();
+        turn.output.shrink_to(OUTPUT_BYTES_KEPT);
+        kept?;
+        Ok(match sent? {
+            Sent::All => wanted,
+            Sent::Enough => Next::Turn,
+            Sent::Full => Next::Output,
+        })
+    }
+
+    /// Sends the output; what the socket does not take is pending.
+    fn send(&mut self, turn: &mut Turn<'_, B>) -> rustix::io::Result<Sent> {
+        let sent = self
+            .transport
+            .send(turn.output, turn.traffic, turn.records)?;
+        if !turn.output.is_empty() {
+            headroom::allocate(turn.output.len(), || {
+                self.pending.try_append(turn.output).ok()
+            })
+            .ok_or(Errno::NOMEM)?;
+        }
+        Ok(sent)
+    }
+
+    /// Leaves a small answer where it waits until the others have theirs, if it may and there is room (B7).
+    #[inline]
+    fn put_off(&mut self, turn: &mut Turn<'_, B>) -> bool {
+        if turn.puts_off
+            && let Some(answer @ [_, ..]) = turn.output.as_one_chunk()
+        {
+            self.has_letter = turn.outbox.put(turn.name, answer);
+        }
+        self.has_letter
+    }
+
+    /// Whether an answer was put off that is not sent yet: nothing else is to be done for it before.
+    pub(crate) fn has_letter(&self) -> bool {
+        self.has_letter
+    }
+
+    /// Sends the answer that was put off; what the socket does not take is pending.
+    #[inline]
+    pub(crate) fn send_letter(&mut self, letter: &[u8], traffic: &Traffic) -> Next {
+        self.has_letter = false;
+        let Some(socket) = self.transport.plain() else {
+            return Next::Input;
+        };
+        match send::send_letter(socket, letter, traffic) {
+            Ok(sent) if sent == letter.len() => Next::Input,
+            Ok(sent) => self.keep(&letter[sent..]),
+            Err(errno) => Next::End(errno.into()),
+        }
+    }
+
+    /// Keeps the rest of an answer that was put off until the socket takes it.
+    #[cold]
+    fn keep(&mut self, rest: &[u8]) -> Next {
+        let room = headroom::allocate(rest.len(), || self.pending.try_reserve(rest.len()).ok());
+        if room.is_none() {
+            return Next::End(Errno::NOMEM.into());
+        }
+        self.pending.extend_from_slice(rest);
+        Next::Output
+    }
+
+    /// Tells the client, if it still listens, that there is no room for its request. To be called
+    /// before it is dropped for that.
+    pub(crate) fn refuse(&mut self, traffic: &Traffic, records: &mut Records) {
+        if self.pending.is_empty() {
+            let mut output = Output::new();
+            let response = self.wire.out_of_memory(self.input.kept());
+            response.encode(&mut output);
+            // It is closed in any case.
+            let _ = self.transport.send(&mut output, traffic, records);
+        }
+    }
+}
+
+impl<B: Backend> AsFd for ClientConn<OwnedFd, B> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.transport.as_fd()
+    }
+}
+
+/// A client that waits for a lock, as epoll sees it (B6).
+pub(crate) const ENDING: EventFlags = EventFlags::RDHUP;
+
+/// A client that waits for its turn, as epoll sees it: nobody has to say that there are bytes.
+/// Epoll shows a reset unasked.
+pub(crate) const IN_TURN: EventFlags = EventFlags::empty();
+
+/// Whether the peer will send nothing more than what has arrived.
+pub(crate) fn is_ending(ready: EventFlags) -> bool {
+    ready.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
+}

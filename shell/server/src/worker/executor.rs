@@ -1,0 +1,360 @@
+//! Every item of the server as one connection sees it for one turn; and what is logged of that.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchd_core::command::{Command, GlobalCommand};
+use latchd_core::connection::{Connection, Progress};
+use latchd_core::execute::Execute;
+use latchd_core::limits::MemoryRefused;
+use latchd_core::reply::Reply;
+use latchd_core::stats::Unstored;
+use latchd_core::watch::{Asked, Topic, Topics, Watched, all_unlocked, each_line};
+use latchd_core::wire::Claim;
+use latchd_core::{ConnId, Instant, Output};
+
+use crate::clients::lock_log;
+use crate::clients::watch::Watcher;
+use crate::shards::ShardSession;
+use crate::shared::Shared;
+use crate::sync::clock;
+use crate::worker::backend::{Backend, Visit};
+use crate::worker::turn::{HEAVY, Work};
+
+/// How much of a request or an answer is logged, in bytes.
+const LOGGED_BYTES_MAX: usize = 200;
+
+impl Backend for Shared {
+    type Session = ShardSession;
+
+    fn conn(session: &ShardSession) -> ConnId {
+        session.conn()
+    }
+
+    fn may_hold(session: &ShardSession) -> bool {
+        session.may_hold()
+    }
+
+    fn holds(&self, now: Instant, session: &ShardSession) -> bool {
+        self.shards.holds(now, session)
+    }
+
+    #[inline]
+    fn drive(
+        &self,
+        visit: Visit<'_, ShardSession>,
+        wire: &mut Connection,
+        input: &[u8],
+        output: &mut Output,
+        output_bytes_max: usize,
+    ) -> (usize, Progress) {
+        let Visit {
+            now,
+            session,
+            work,
+            watcher,
+        } = visit;
+        let mut core = Executor {
+            shared: self,
+            now,
+            session,
+            work,
+            watcher,
+            is_meta: false,
+        };
+        if self.config.verbosity < 2 {
+            wire.drive(input, &mut core, output, output_bytes_max)
+        } else {
+            drive_aloud(wire, input, &mut core, output, output_bytes_max)
+        }
+    }
+
+    fn close(&self, now: Instant, session: ShardSession) {
+        let held = session.may_hold().then(|| session.conn());
+        self.shards.close(now, session);
+        if let Some(conn) = held
+            && self.watch.wanted().contain(Topic::Locks)
+        {
+            self.tell(Topic::Locks, conn.number(), &all_unlocked("closed", conn));
+        }
+    }
+
+    fn forget_watcher(&self, watcher: &Watcher) {
+        self.watch.remove(watcher);
+    }
+
+    fn dead_peer(&self) -> Duration {
+        self.config.dead_peer
+    }
+}
+
+/// The server's items as one connection sees them at one moment.
+struct Executor<'a> {
+    /// The server.
+    shared: &'a Shared,
+    /// When it is.
+    now: Instant,
+    /// What the shards know of the connection.
+    session: &'a mut ShardSession,
+    /// What it may still do in this turn.
+    work: &'a mut Work,
+    /// What it is told, if it watches.
+    watcher: &'a mut Option<Arc<Watcher>>,
+    /// The next command was written in the meta protocol.
+    is_meta: bool,
+}
+
+impl Execute for Executor<'_> {
+    fn execute(&mut self, command: &Command<'_>, answer: &mut dyn FnMut(&Reply<'_>)) {
+        let Self {
+            shared,
+            now,
+            session,
+            work,
+            watcher: _,
+            is_meta,
+        } = self;
+        let is_meta = std::mem::take(is_meta);
+        work.note_executed();
+        if let Command::Global(global) = command {
+            work.spend(HEAVY);
+            if let GlobalCommand::StatsReset = global {
+                shared.connection_stats.reset();
+                shared.waiters.forget_times();
+                shared.watch.reset();
+            }
+        }
+        let wanted = shared.watch.wanted();
+        if shared.config.verbosity >= 3 || !wanted.is_none() {
+            return self.execute_aloud(wanted, is_meta, command, answer);
+        }
+        let lines = |topic| shared.stats_lines(topic);
+        shared
+            .shards
+            .execute(*now, session, command, &lines, answer);
+    }
+
+    fn note_meta(&mut self) {
+        self.is_meta = true;
+        self.work.note_meta();
+    }
+
+    fn note_unstored(&mut self, why: Unstored) {
+        self.shared.shards.note_unstored(why);
+    }
+
+    fn admits(&mut self, claim: Option<Claim<'_>>) -> bool {
+        self.work.note_executed();
+        let passwords = self.shared.passwords.as_ref();
+        let is_friend = passwords
+            .zip(claim)
+            .is_some_and(|(passwords, claim)| passwords.admits(claim.name, claim.password));
+        self.shared.connection_stats.count_authentication(is_friend);
+        if self.shared.config.verbosity > 0 {
+            self.log_login(claim, is_friend);
+        }
+        is_friend
+    }
+
+    fn watch(&mut self, topics: Topics) -> Watched {
+        self.work.note_executed();
+        match self.shared.watch.add(self.session.conn().number(), topics) {
+            Ok(watcher) => {
+                *self.watcher = Some(watcher);
+                // What is evicted from now on is to be told.
+                self.shared.tell_evicted();
+                Watched::Yes
+            }
+            Err(watched) => watched,
+        }
+    }
+
+    fn read_certificates(&mut self) -> Result<(), String> {
+        self.work.spend(HEAVY);
+        let keys = self.shared.keys.as_ref();
+        let keys = keys.ok_or("Error TLS not enabled")?;
+        keys.reload().map_err(|error| format!("Error {error}"))
+    }
+
+    fn limit_memory(&mut self, bytes: usize) -> Result<(), MemoryRefused> {
+        self.work.note_executed();
+        self.work.spend(HEAVY);
+        let done = self.shared.shards.limit_memory(self.now, bytes);
+        if self.shared.config.verbosity == 0 {
+            return done;
+        }
+        let (conn, mib) = (self.session.conn(), bytes >> 20);
+        match done {
+            Ok(()) => tracing::info!(
+                event = "memory_limit",
+                conn = conn.number(),
+                "{conn} has set the limit of memory to {mib} MiB"
+            ),
+            Err(why) => {
+                let why = match why {
+                    MemoryRefused::Fixed => "it does not change",
+                    MemoryRefused::TooSmall => "the shards, or two values of -I in each, need more",
+                    MemoryRefused::TooLarge => "the items have no addresses for so much; use -m",
+                    MemoryRefused::Locked => "locks have more of it than they might then",
+                };
+                tracing::warn!(
+                    event = "memory_limit_refused",
+                    conn = conn.number(),
+                    reason = why,
+                    "cache_memlimit {mib} of {conn} is refused"
+                );
+            }
+        }
+        done
+    }
+
+    fn shut_down(&mut self) {
+        // One is enough.
+        let _ = self.shared.tell_shutdown.try_send(());
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.work.spend(1);
+        self.work.is_left()
+    }
+}
+
+impl Executor<'_> {
+    /// Logs a login. The name of one that failed may be a password: it is in no log.
+    fn log_login(&self, claim: Option<Claim<'_>>, is_admitted: bool) {
+        let number = self.session.conn().number();
+        let peer = self.shared.roster.find(number, self.now);
+        let (peer, _) = peer.unwrap_or_default();
+        if let Some(claim) = claim.filter(|_| is_admitted) {
+            let user = lock_log::one_word(claim.name);
+            tracing::info!(event = "login", conn = number, peer = %peer, user = %user, "logged in");
+            return;
+        }
+        let reason = if claim.is_some() {
+            "unknown name, or wrong credentials"
+        } else {
+            "malformed credentials"
+        };
+        tracing::warn!(event = "login_failed", conn = number, peer = %peer, reason, "login failed");
+    }
+
+    /// Executes a command that is told to those who watch, or to the log. Apart from the others, which are not
+    /// kept for it.
+    #[cold]
+    fn execute_aloud(
+        &mut self,
+        wanted: Topics,
+        is_meta: bool,
+        command: &Command<'_>,
+        answer: &mut dyn FnMut(&Reply<'_>),
+    ) {
+        let shared = self.shared;
+        let conn = self.session.conn();
+        let unix_s = clock::unix_now().0;
+        let found_bytes = Cell::new(None);
+        // Told when the items are let go of.
+        let mut told = Vec::new();
+        let mut answer = |reply: &Reply<'_>| {
+            let asked = Asked {
+                conn,
+                is_meta,
+                unix_s,
+                found_bytes: found_bytes.get(),
+            };
+            each_line(wanted, asked, command, reply, &mut |topic, line| {
+                told.push((topic, line));
+            });
+            if shared.config.verbosity >= 3 {
+                lock_log::answered(conn, command, reply);
+            }
+            answer(reply);
+        };
+        let (now, shards) = (self.now, &shared.shards);
+        match command {
+            Command::Item(command) => {
+                shards.execute_watched(now, self.session, command, &found_bytes, &mut answer);
+            }
+            Command::Global(_) => {
+                let lines = |topic| shared.stats_lines(topic);
+                shards.execute(now, self.session, command, &lines, &mut answer);
+            }
+        }
+        for (topic, line) in told {
+            shared.tell(topic, conn.number(), &line);
+        }
+    }
+}
+
+/// Drives a request at a time and logs it and its answer, in memcached's shape.
+fn drive_aloud(
+    wire: &mut Connection,
+    input: &[u8],
+    core: &mut Executor<'_>,
+    output: &mut Output,
+    output_bytes_max: usize,
+) -> (usize, Progress) {
+    let number = core.session.conn();
+    let mut done = 0;
+    loop {
+        let answered = output.len();
+        let is_known = wire.is_admitted();
+        let (consumed, progress) = wire.drive(&input[done..], core, output, answered + 1);
+        let request: &[u8] = match &input[done..done + consumed] {
+            // A password is in no log.
+            request if !request.is_empty() && (!is_known || may_tell_a_password(request)) => {
+                b"(authentication)"
+            }
+            request => request,
+        };
+        log_bytes('<', number.number(), request);
+        log_bytes('>', number.number(), &tail(output, answered));
+        done += consumed;
+        if progress != Progress::OutputFull || output.len() >= output_bytes_max {
+            return (done, progress);
+        }
+    }
+}
+
+/// Whether there may be an authentication of the binary protocol in these requests.
+fn may_tell_a_password(requests: &[u8]) -> bool {
+    requests
+        .windows(2)
+        .any(|pair| matches!(pair, [0x80, 0x21 | 0x22]))
+}
+
+/// What stands behind the first `bytes` bytes, as far as it is logged.
+fn tail(output: &Output, bytes: usize) -> Vec<u8> {
+    let (mut tail, mut before) = (Vec::new(), bytes);
+    for chunk in output.chunks() {
+        let rest = &chunk[before.min(chunk.len())..];
+        before -= chunk.len() - rest.len();
+        // One more than is shown tells that there is more.
+        let room = LOGGED_BYTES_MAX + 1 - tail.len();
+        tail.extend_from_slice(&rest[..rest.len().min(room)]);
+    }
+    tail
+}
+
+fn log_bytes(direction: char, number: u64, bytes: &[u8]) {
+    let shown = &bytes[..bytes.len().min(LOGGED_BYTES_MAX)];
+    let shown = shown.strip_suffix(b"\r\n").unwrap_or(shown);
+    let cut = if bytes.len() > LOGGED_BYTES_MAX {
+        "…"
+    } else {
+        ""
+    };
+    if !bytes.is_empty() {
+        let event = if direction == '<' {
+            "request"
+        } else {
+            "answer"
+        };
+        tracing::info!(
+            event,
+            conn = number,
+            "{direction}{number} {}{cut}",
+            shown.escape_ascii()
+        );
+    }
+}

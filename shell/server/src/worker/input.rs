@@ -1,0 +1,333 @@
+//! What a client has sent and is not done with.
+//!
+//! A worker has one buffer for all its clients, and whole requests never leave it. A client has room of
+//! its own only for what is not a whole request yet, and what had to wait for its next turn.
+//!
+//! - F1: that room grows by what has arrived, never by what was announced; a read brings at most
+//!   [`INPUT_BYTES`]. So it holds at most one request of the largest size and as much.
+//! - F2: it is given back as soon as it is not needed, and the worker's buffer never grows: one long
+//!   request is not paid for ever.
+//! - F3: room that the system does not give, or only as its last, is an error of this client, and nobody else's.
+//! - F4: once a server of this process zeroes dead values ([`erase`]), room that a client gives back is zeroed, also what it
+//!   had before it grew. So nothing is left of a large value that is not in the worker's buffer, where other requests
+//!   take its place.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+use zeroize::Zeroize;
+
+use crate::net::socket::Socket;
+use crate::net::tls::Records;
+use crate::net::transport::Transport;
+use crate::os::headroom;
+
+/// What is read at a time at most, and what a worker's buffer holds, in bytes.
+pub(crate) const INPUT_BYTES: usize = 64 << 10;
+
+/// A request longer than this is collected in the client's own room, in bytes. A shorter one is copied
+/// back before the bytes that follow it, which leaves half of the worker's buffer for those.
+pub(crate) const REQUEST_BYTES_SHARED_MAX: usize = INPUT_BYTES / 2;
+
+/// The least room for what is still to come of such a request, in bytes: how long a line will be is
+/// not known before its end.
+const COLLECTED_BYTES_MIN: usize = INPUT_BYTES / 4;
+
+/// Whether a server of this process zeroes dead values (F4).
+static ERASES: AtomicBool = AtomicBool::new(false);
+
+/// From now on what clients have sent is zeroed when they are done with it (F4).
+pub(crate) fn erase() {
+    ERASES.store(true, Ordering::Relaxed);
+}
+
+fn erases() -> bool {
+    ERASES.load(Ordering::Relaxed)
+}
+
+/// One client's input.
+#[derive(Debug)]
+pub(crate) struct Input {
+    /// What is not done with, but for the bytes that are in the worker's buffer during a turn.
+    kept: Vec<u8>,
+    /// Nothing happens before there are so many bytes; 0 if something can happen without more.
+    needed: usize,
+}
+
+impl Input {
+    /// Of a client that has sent nothing.
+    pub(crate) const fn new() -> Self {
+        Self {
+            kept: Vec::new(),
+            needed: 1,
+        }
+    }
+
+    /// How much room is taken between turns, in bytes.
+    pub(crate) fn room(&self) -> usize {
+        self.kept.capacity()
+    }
+
+    /// What there is, between turns.
+    pub(crate) fn kept(&self) -> &[u8] {
+        &self.kept
+    }
+
+    /// Reads once. Returns how many bytes came; 0 is the end. Until [`Self::consume`] everything that
+    /// there is is in `buffer`, the worker's, or in the client's own room: see [`Self::all`].
+    ///
+    /// # Errors
+    /// The kernel's, and [`Errno::NOMEM`] (F3).
+    pub(crate) fn receive(
+        &mut self,
+        transport: &mut Transport<impl Socket>,
+        buffer: &mut Vec<u8>,
+        records: &mut Records,
+    ) -> rustix::io::Result<usize> {
+        buffer.clear();
+        if self.needed > REQUEST_BYTES_SHARED_MAX {
+            let missing = self.needed.saturating_sub(self.kept.len());
+            let (begun, _) = transport.kept_bytes();
+            let room = missing.clamp(COLLECTED_BYTES_MIN, INPUT_BYTES) + begun;
+            reserve(&mut self.kept, room)?;
+            return transport.read(&mut self.kept, records);
+        }
+        if self.kept.is_empty() {
+            return transport.read(buffer, records);
+        }
+        buffer.extend_from_slice(&self.kept);
+        let read = transport.read(buffer, records);
+        if matches!(read, Ok(1..)) {
+            forget(&mut self.kept);
+        } else {
+            buffer.clear();
+        }
+        read
+    }
+
+    /// Everything that there is, and whether that is enough for something to happen.
+    pub(crate) fn all<'a>(&'a self, buffer: &'a [u8]) -> (&'a [u8], bool) {
+        let all = if buffer.is_empty() {
+            &self.kept
+        } else {
+            buffer
+        };
+        (all, all.len() >= self.needed)
+    }
+
+    /// Is done with the first `consumed` bytes, and keeps the rest.
+    ///
+    /// # Errors
+    /// [`Errno::NOMEM`] (F3).
+    pub(crate) fn consume(
+        &mut self,
+        consumed: usize,
+        buffer: &mut Vec<u8>,
+    ) -> rustix::io::Result<()> {
+        if consumed == buffer.len() && self.kept.capacity() == 0 {
+            // Nearly always: there is nothing to keep, and nothing was.
+            buffer.clear();
+            return Ok(());
+        }
+        if buffer.is_empty() {
+            drop_front(&mut self.kept, consumed);
+        } else {
+            let rest = &buffer[consumed..];
+            reserve(&mut self.kept, rest.len())?;
+            self.kept.extend_from_slice(rest);
+            buffer.clear();
+        }
+        if self.kept.is_empty() {
+            forget(&mut self.kept);
+            self.kept = Vec::new();
+        } else if consumed > 0 {
+            shrink(&mut self.kept);
+        }
+        Ok(())
+    }
+
+    /// Nothing more happens before there are `bytes` bytes in all.
+    pub(crate) fn wait_for(&mut self, bytes: usize) {
+        // More than there are, or the next turn would find nothing new to do.
+        self.needed = bytes.max(self.kept.len() + 1);
+    }
+
+    /// More can happen without more bytes.
+    pub(crate) fn wait_for_nothing(&mut self) {
+        self.needed = 0;
+    }
+
+    /// Whether its request is so long that it is collected in the client's own room.
+    #[cfg(feature = "verify")]
+    pub(crate) const fn is_collecting(&self) -> bool {
+        self.needed > REQUEST_BYTES_SHARED_MAX
+    }
+
+    /// Whether something can happen without more bytes.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.kept.len() >= self.needed
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        forget(&mut self.kept);
+    }
+}
+
+fn reserve(buffer: &mut Vec<u8>, bytes: usize) -> rustix::io::Result<()> {
+    if buffer.capacity() - buffer.len() >= bytes {
+        return Ok(());
+    }
+    // What was there may have to be there twice for a moment.
+    let allocated = headroom::allocate(buffer.len() + bytes, || {
+        if erases() {
+            // Each time as much again: what is there is copied, and may be long.
+            move_to(buffer, buffer.len() + bytes.max(buffer.len()))
+        } else {
+            buffer.try_reserve_exact(bytes).ok()
+        }
+    });
+    allocated.ok_or(Errno::NOMEM)
+}
+
+/// Moves what is in `buffer` to new room for `bytes`, and leaves nothing of it where it was (F4).
+fn move_to(buffer: &mut Vec<u8>, bytes: usize) -> Option<()> {
+    let mut moved = Vec::new();
+    moved.try_reserve_exact(bytes).ok()?;
+    moved.extend_from_slice(buffer);
+    forget(&mut std::mem::replace(buffer, moved));
+    Some(())
+}
+
+/// Empties `buffer`.
+fn forget(buffer: &mut Vec<u8>) {
+    if erases() {
+        // All of its room.
+        buffer.zeroize();
+    } else {
+        buffer.clear();
+    }
+}
+
+/// Takes the first `bytes` out.
+fn drop_front(buffer: &mut Vec<u8>, bytes: usize) {
+    let len = buffer.len() - bytes;
+    if erases() {
+        buffer.copy_within(bytes.., 0);
+        buffer[len..].zeroize();
+        buffer.truncate(len);
+    } else {
+        buffer.drain(..bytes);
+    }
+}
+
+/// Gives the room back that is not needed.
+fn shrink(buffer: &mut Vec<u8>) {
+    if erases() {
+        // What cannot be moved stays, and is zeroed later.
+        let _ = move_to(buffer, buffer.len());
+    } else {
+        buffer.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    struct Bench {
+        input: Input,
+        buffer: Vec<u8>,
+        transport: Transport,
+        records: Records,
+        peer: UnixStream,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let (ours, peer) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            Self {
+                input: Input::new(),
+                buffer: Vec::with_capacity(INPUT_BYTES),
+                transport: Transport::Plain(ours.into()),
+                records: Records::default(),
+                peer,
+            }
+        }
+
+        fn receive(&mut self) -> rustix::io::Result<usize> {
+            self.input
+                .receive(&mut self.transport, &mut self.buffer, &mut self.records)
+        }
+
+        /// Sends bytes and reads them as the server would, `consumed` of what there is then.
+        fn turn(&mut self, bytes: &[u8], consumed: usize, needed: usize) -> Vec<u8> {
+            self.peer.write_all(bytes).unwrap();
+            let read = self.receive().unwrap();
+            assert_eq!(read, bytes.len());
+            let all = self.input.all(&self.buffer).0.to_vec();
+            self.input.consume(consumed, &mut self.buffer).unwrap();
+            self.input.wait_for(needed);
+            assert_eq!(self.buffer.capacity(), INPUT_BYTES, "F2");
+            all
+        }
+    }
+
+    #[test]
+    fn whole_requests_leave_nothing_behind() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.turn(b"get a\r\n", 7, 1), b"get a\r\n");
+        assert_eq!(bench.input.room(), 0);
+    }
+
+    #[test]
+    fn what_is_not_whole_is_kept_and_continued() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.turn(b"get a\r\nge", 7, 3), b"get a\r\nge");
+        assert_eq!(bench.input.kept(), b"ge");
+        assert_eq!(bench.turn(b"t b\r\n", 7, 1), b"get b\r\n");
+        assert_eq!(bench.input.room(), 0);
+    }
+
+    #[test]
+    fn nothing_to_read_changes_nothing() {
+        let mut bench = Bench::new();
+        bench.turn(b"ge", 0, 3);
+        let again = bench.receive();
+        assert_eq!(again, Err(Errno::AGAIN));
+        assert_eq!(bench.input.kept(), b"ge");
+    }
+
+    #[test]
+    fn a_long_request_is_collected_in_pieces_and_its_room_given_back() {
+        let mut bench = Bench::new();
+        let needed = 1_000_000;
+        bench.turn(b"set", 0, needed);
+        let piece = vec![b'v'; INPUT_BYTES];
+        let mut arrived = 3;
+        while arrived + INPUT_BYTES < needed {
+            bench.turn(&piece, 0, needed);
+            arrived += INPUT_BYTES;
+            assert!(bench.input.room() <= arrived + INPUT_BYTES, "F1");
+        }
+        bench.turn(&vec![b'v'; needed - arrived], needed, 1);
+        assert_eq!(bench.input.room(), 0);
+        assert_eq!(bench.turn(b"mn\r\n", 4, 1), b"mn\r\n");
+    }
+
+    #[test]
+    fn a_read_brings_no_more_than_its_bound() {
+        let mut bench = Bench::new();
+        bench.peer.set_nonblocking(true).unwrap();
+        let many = vec![b'x'; 3 * INPUT_BYTES];
+        let sent = bench.peer.write(&many).unwrap();
+        assert!(sent > INPUT_BYTES);
+        let read = bench.receive();
+        assert_eq!(read, Ok(INPUT_BYTES));
+    }
+}

@@ -1,0 +1,614 @@
+//! One thread: an epoll of its own, the clients in it, and their turns.
+//!
+//! The epoll waits for a while in the kernel; when nobody has come by then, it is handed to the
+//! executor ([`Async::readable`]), which waits as long as it takes. So a busy thread makes one
+//! system call a wait and the machinery of timers and wakers is for quiet times.
+//!
+//! - V1: level-triggered. After a short read there is no second one: if there is more, epoll says
+//!   so again.
+//! - V2: of what epoll shows at once, ends come before requests: the locks of a client whose end
+//!   has been seen are free for every request executed after.
+//! - V3: an event for a client that has gone reaches nobody: a place that is taken again has
+//!   another name.
+//! - V4: whoever has more to do than fits into a turn goes behind all others who have. One of them
+//!   has a turn each time that all have been served who have something new, and whether the server
+//!   is to stop is looked at each time.
+//! - V5: those whose handshake goes on stand in a row of their own, of which one has a turn each time as
+//!   well. However many knock, whoever is in waits for one step of one handshake.
+//! - V6: answers that were put off ([`Outbox`]) are sent before those who have more to do get on with it, and before
+//!   anything else is done for whoever one of them is for.
+
+pub(crate) mod backend;
+pub(crate) mod connection;
+pub(crate) mod executor;
+pub(crate) mod input;
+pub(crate) mod outbox;
+pub(crate) mod turn;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_io::Async;
+use latchd_core::connection::Connection;
+use latchd_core::watch::Topic;
+use latchd_core::{Instant, Output};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use slab::Slab;
+
+use crate::clients::budget::Holder;
+use crate::clients::mailbox::{Arrival, Message};
+use crate::net::lingering::Lingering;
+use crate::net::tls::Records;
+use crate::net::transport::Transport;
+use crate::shards::ShardSession;
+use crate::shared::Shared;
+use crate::stats::turn_times::Sampler;
+use crate::worker::connection::{
+    ClientConn, ENDING, End, IN_TURN, Kept, Next, READABLE, is_ending,
+};
+use crate::worker::input::INPUT_BYTES;
+use crate::worker::outbox::Outbox;
+use crate::worker::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
+
+/// How many events one wait can show.
+const EVENTS_PER_TURN: usize = 128;
+
+/// How long a thread waits in its own epoll before it hands it to the executor, whose wake-up takes
+/// a hop through another thread's reactor (measured: some 120 µs). A thread with a request a second
+/// never pays for that. Nothing else runs on the thread that would have to wait meanwhile.
+const LINGER: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// How many sockets of closed clients are drained before others have a turn; epoll shows the rest again.
+const DRAINED_PER_TURN: usize = 4;
+
+/// Not a moment: somebody has more to do.
+const NO_LINGER: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// A worker's state.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    index: usize,
+    shared: Arc<Shared>,
+    epoll: Async<OwnedFd>,
+    clients: Slab<ClientConn>,
+    /// Who has more to do, in the order of their turns (V4).
+    waiting: VecDeque<Name>,
+    /// Whose handshake goes on (V5).
+    knocking: VecDeque<Name>,
+    input: Vec<u8>,
+    output: Output,
+    /// Answers that are sent when all have been served who have something new (V6).
+    outbox: Outbox,
+    records: Records,
+    /// Whose handshake goes on, perhaps, and since when; in the order of their coming.
+    handshakes: VecDeque<(Instant, Name)>,
+    lingering: Lingering,
+    /// How many sockets may be drained in this turn.
+    drains_left: usize,
+    now: Instant,
+    /// Which turns are measured.
+    sampler: Sampler,
+}
+
+/// Whom an event is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Name {
+    Mailbox,
+    Client {
+        slot: usize,
+        /// Of the connection id, the lowest 30 bits (V3).
+        tag: u32,
+    },
+    /// A socket whose client was closed.
+    Lingering {
+        place: usize,
+    },
+}
+
+impl Worker {
+    /// A worker without clients.
+    ///
+    /// # Errors
+    /// The kernel's, if there are no descriptors left.
+    pub(crate) fn new(index: usize, shared: Arc<Shared>) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(
+            &epoll,
+            shared.mailbox(index),
+            Name::Mailbox.encode(),
+            EventFlags::IN,
+        )?;
+        Ok(Self {
+            index,
+            now: shared.clock.now(),
+            shared,
+            epoll: Async::new_nonblocking(epoll)?,
+            clients: Slab::new(),
+            waiting: VecDeque::new(),
+            knocking: VecDeque::new(),
+            input: Vec::with_capacity(INPUT_BYTES),
+            output: Output::new(),
+            outbox: Outbox::new(),
+            records: Records::default(),
+            handshakes: VecDeque::new(),
+            lingering: Lingering::default(),
+            drains_left: DRAINED_PER_TURN,
+            sampler: Sampler::default(),
+        })
+    }
+
+    /// Serves until the server stops; every lock of its clients is free then.
+    ///
+    /// # Errors
+    /// The kernel's, if it cannot wait. The clients' errors end only themselves.
+    pub(crate) async fn run(mut self) -> io::Result<()> {
+        let result = self.serve().await;
+        self.now = self.shared.clock.now();
+        for slot in self.slots(|_| true) {
+            self.end(slot, &End::Shutdown);
+        }
+        let ended = self.lingering.end_all();
+        self.count_lingering_ended(ended);
+        result
+    }
+
+    async fn serve(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        while !self.shared.is_stopping.load(Ordering::SeqCst) {
+            events.clear();
+            let is_idle = self.waiting.is_empty() && self.knocking.is_empty();
+            let linger = if is_idle { &LINGER } else { &NO_LINGER };
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(linger)) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            if events.is_empty() && is_idle {
+                self.epoll.readable().await?;
+                continue;
+            }
+            self.now = self.shared.clock.now();
+            self.drains_left = DRAINED_PER_TURN;
+            for event in events.iter().filter(|event| is_ending(event.flags)) {
+                self.wake(*event);
+            }
+            for event in events.iter().filter(|event| !is_ending(event.flags)) {
+                self.wake(*event);
+                if self.outbox.is_due() {
+                    self.send_letters();
+                }
+            }
+            self.send_letters();
+            if let Some(name) = self.waiting.pop_front() {
+                self.go_on(name);
+            }
+            if let Some(name) = self.knocking.pop_front() {
+                self.go_on(name);
+            }
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, event: Event) {
+        match Name::decode(event.data) {
+            Name::Mailbox => self.read_mail(),
+            Name::Lingering { place } => {
+                let Some(left) = self.drains_left.checked_sub(1) else {
+                    return;
+                };
+                self.drains_left = left;
+                if self.lingering.drain(place, &mut self.input) {
+                    self.count_lingering_ended(1);
+                }
+            }
+            name @ Name::Client { .. } => {
+                let ready = event.flags;
+                self.have_turn(name, FIRST_TURN, |client, turn| client.advance(ready, turn));
+            }
+        }
+    }
+
+    /// The next turn of a client that had more to do.
+    fn go_on(&mut self, name: Name) {
+        self.have_turn(name, LATER_TURN, ClientConn::go_on);
+    }
+
+    /// Lets a client have a turn of about `span`, and sees what it waits for then. Nobody has it if
+    /// the client has gone (V3).
+    fn have_turn(
+        &mut self,
+        name: Name,
+        span: Duration,
+        advance: impl FnOnce(&mut ClientConn, &mut Turn<'_>) -> Next,
+    ) {
+        let Name::Client { slot, .. } = name else {
+            return;
+        };
+        if !self.is_there(slot, name) {
+            return;
+        }
+        if self.clients[slot].has_letter() {
+            self.send_letters();
+            if !self.is_there(slot, name) {
+                return;
+            }
+        }
+        let begun = self.sampler.begin();
+        let client = &mut self.clients[slot];
+        let mut turn = Turn {
+            backend: &*self.shared,
+            traffic: self.shared.connection_stats.traffic(self.index),
+            now: self.now,
+            input: &mut self.input,
+            output: &mut self.output,
+            outbox: &mut self.outbox,
+            puts_off: false,
+            name: name.encode().u64(),
+            records: &mut self.records,
+            work: Work::new(span),
+        };
+        let next = advance(client, &mut turn);
+        if let Some(begun) = begun {
+            turn.traffic.turns.note(begun.elapsed());
+        }
+        turn.outbox.note(turn.work.spent());
+        self.see_to(slot, name, next);
+    }
+
+    /// Sends what was put off (V6).
+    fn send_letters(&mut self) {
+        while let Some((to, letter)) = self.outbox.take() {
+            let name = Name::decode(EventData::new_u64(to));
+            let Name::Client { slot, .. } = name else {
+                continue;
+            };
+            let is_meant = |client: &&mut ClientConn| Name::client(slot, client.number()) == name;
+            let Some(client) = self.clients.get_mut(slot).filter(is_meant) else {
+                continue;
+            };
+            let traffic = self.shared.connection_stats.traffic(self.index);
+            match client.send_letter(letter, traffic) {
+                // It waits for that already.
+                Next::Input => {}
+                next @ (Next::Output | Next::Lock | Next::Turn | Next::InTurn | Next::End(_)) => {
+                    self.see_to(slot, name, next);
+                }
+            }
+        }
+    }
+
+    /// Waits for what a client waits for, or ends it.
+    #[inline]
+    fn see_to(&mut self, slot: usize, name: Name, next: Next) {
+        let client = &mut self.clients[slot];
+        let wanted = match next {
+            Next::Input => READABLE,
+            Next::Output => EventFlags::OUT,
+            Next::Lock => ENDING,
+            Next::Turn => IN_TURN,
+            Next::InTurn => return,
+            Next::End(end) => return self.end(slot, &end),
+        };
+        if let Some(events) = client.wait_for(wanted)
+            && let Err(errno) = epoll::modify(&self.epoll, &*client, name.encode(), events)
+        {
+            return self.end(slot, &End::Failed(errno));
+        }
+        if wanted == IN_TURN {
+            if client.is_handshaking() {
+                self.knocking.push_back(name);
+            } else {
+                self.waiting.push_back(name);
+            }
+        }
+        if wanted == READABLE && client.watches() {
+            self.settle(slot, name);
+        }
+        self.charge(slot);
+    }
+
+    /// A client watches: it is told where that is, and has news sent if there is some already.
+    fn settle(&mut self, slot: usize, name: Name) {
+        let holder = Holder {
+            worker: self.index,
+            name: name.encode().u64(),
+        };
+        if self.clients[slot].settle(holder) {
+            let news = Message::News(holder.name);
+            self.shared.mailbox(self.index).post(news);
+        }
+    }
+
+    /// Tells the budgets how much memory a client takes, and closes the clients that take too much then.
+    #[inline]
+    fn charge(&mut self, slot: usize) {
+        let Some(client) = self.clients.get_mut(slot) else {
+            return;
+        };
+        let holder = Holder {
+            worker: self.index,
+            name: Name::client(slot, client.number()).encode().u64(),
+        };
+        let Shared {
+            unfinished, unsent, ..
+        } = &*self.shared;
+        let (inputs, outputs) = client.charge(holder, unfinished, unsent);
+        for holder in inputs {
+            self.close_for_room(holder, Kept::Input);
+        }
+        for holder in outputs {
+            self.close_for_room(holder, Kept::Output);
+        }
+    }
+
+    /// Closes a client that holds too much, whosever it is.
+    fn close_for_room(&mut self, holder: Holder, kept: Kept) {
+        if holder.worker != self.index {
+            let message = Message::Close(holder.name, kept);
+            return self.shared.mailbox(holder.worker).post(message);
+        }
+        let name = Name::decode(EventData::new_u64(holder.name));
+        if let Name::Client { slot, .. } = name
+            && self.is_there(slot, name)
+        {
+            self.end(slot, &End::NoRoom(kept));
+        }
+    }
+
+    /// Whether this is still the client of that name (V3).
+    fn is_there(&self, slot: usize, name: Name) -> bool {
+        let is_meant = |client: &ClientConn| Name::client(slot, client.number()) == name;
+        self.clients.get(slot).is_some_and(is_meant)
+    }
+
+    /// Takes a client out: its locks go first, then its socket.
+    fn end(&mut self, slot: usize, why: &End) {
+        if !self.clients.contains(slot) {
+            return;
+        }
+        if self.clients[slot].has_letter() {
+            self.send_letters();
+            if !self.clients.contains(slot) {
+                return;
+            }
+        }
+        if let End::NoRoom(kept) = why {
+            self.shared.connection_stats.count_no_room(*kept);
+            let traffic = self.shared.connection_stats.traffic(self.index);
+            self.clients[slot].refuse(traffic, &mut self.records);
+        }
+        let holder = Holder {
+            worker: self.index,
+            name: Name::client(slot, self.clients[slot].number())
+                .encode()
+                .u64(),
+        };
+        self.clients[slot].discharge(holder, &self.shared.unfinished, &self.shared.unsent);
+        if self.shared.watch.wanted().contain(Topic::Connections) {
+            let client = &self.clients[slot];
+            let (number, line) = (client.number(), client.farewell(why));
+            self.shared.tell(Topic::Connections, number, &line);
+        }
+        let mut client = self.clients.remove(slot);
+        client.release(&self.shared, self.now);
+        client.say_goodbye();
+        let stats = &self.shared.connection_stats;
+        if let End::Misunderstood(failure) = why {
+            stats.count_misunderstood(failure.is_handshake);
+        }
+        if let End::Idle = why {
+            stats.count_idle();
+        }
+        if self.shared.config.verbosity > 0 {
+            let (conn, peer, reason) = (client.number(), client.peer(), why.to_string());
+            tracing::info!(event = "disconnect", conn, peer = %peer, reason, "<{conn} connection closed");
+        }
+        self.shared.roster.remove(client.number());
+        if why.may_be_unread() && !client.has_left() {
+            self.linger(client.into_transport());
+        } else {
+            drop(client);
+            self.shared.count_closed(self.index);
+        }
+    }
+
+    /// Keeps the socket of a client that was closed, so that the client can read why.
+    fn linger(&mut self, transport: Transport) {
+        let place = self.lingering.next_place();
+        let kept = self.lingering.keep(transport, self.now);
+        // If the kernel refuses, the client has gone.
+        self.shared.lingering.fetch_add(1, Ordering::Relaxed);
+        self.count_lingering_ended(kept.unwrap_or(1));
+        let name = Name::Lingering { place }.encode();
+        if let Some(socket) = self.lingering.socket(place)
+            && epoll::modify(&self.epoll, socket, name, EventFlags::IN).is_err()
+        {
+            self.lingering.forget(place);
+            self.count_lingering_ended(1);
+        }
+    }
+
+    fn count_lingering_ended(&self, ended: usize) {
+        for _ in 0..ended {
+            self.shared.lingering.fetch_sub(1, Ordering::Relaxed);
+            self.shared.count_closed(self.index);
+        }
+    }
+
+    fn read_mail(&mut self) {
+        for message in self.shared.mailbox(self.index).take() {
+            match message {
+                Message::Adopt(arrival) => self.adopt(arrival),
+                Message::Sweep => self.sweep(),
+                Message::News(name) => {
+                    let name = Name::decode(EventData::new_u64(name));
+                    self.have_turn(name, FIRST_TURN, ClientConn::deliver);
+                }
+                Message::Settled(name, outcome) => {
+                    let name = Name::decode(EventData::new_u64(name));
+                    self.have_turn(name, FIRST_TURN, |client, turn| {
+                        client.settled(outcome, turn)
+                    });
+                }
+                Message::Close(name, kept) => {
+                    let worker = self.index;
+                    self.close_for_room(Holder { worker, name }, kept);
+                }
+                // There is room for it, or nobody waits any more.
+                Message::Echo(tell) => drop(tell.try_send(())),
+            }
+        }
+    }
+
+    fn adopt(&mut self, arrival: Arrival) {
+        let number = arrival.conn.number();
+        let keys = self.shared.keys.as_ref();
+        let Some(transport) = Transport::new(arrival.socket, arrival.security, keys) else {
+            self.shared.roster.remove(number);
+            return self.shared.count_closed(self.index);
+        };
+        let entry = self.clients.vacant_entry();
+        let (slot, name) = (entry.key(), Name::client(entry.key(), number));
+        let wire = Connection::new(self.shared.wire_limits);
+        let endpoint = Arc::clone(&arrival.entry);
+        let seat = Holder {
+            worker: self.index,
+            name: name.encode().u64(),
+        };
+        let session = ShardSession::new(arrival.conn, seat);
+        let client = ClientConn::new(transport, session, wire, arrival.entry, self.now);
+        let client = entry.insert(client);
+        if client.is_handshaking() {
+            self.handshakes.push_back((self.now, name));
+        }
+        if self.shared.watch.wanted().contain(Topic::Connections) {
+            let line = format!("type=conn_new {} cfd={number}", endpoint.endpoint());
+            self.shared.tell(Topic::Connections, number, &line);
+        }
+        if self.shared.config.verbosity > 0 {
+            let peer = client.peer();
+            tracing::info!(event = "connect", conn = number, peer = %peer, "<{number} new connection");
+        }
+        if let Err(errno) = epoll::add(&self.epoll, &*client, name.encode(), READABLE) {
+            self.end(slot, &End::Failed(errno));
+        }
+    }
+
+    fn sweep(&mut self) {
+        let ended = self.lingering.expire(self.now);
+        self.count_lingering_ended(ended);
+        let tls = self.shared.config.tls.as_ref();
+        let most = tls.map_or(Duration::MAX, |tls| tls.handshake_max);
+        let oldest_ms = self.now.as_millis().saturating_sub(millis(most));
+        while let Some((began, name)) = self.handshakes.front().copied()
+            && began.as_millis() < oldest_ms
+        {
+            self.handshakes.pop_front();
+            if let Name::Client { slot, .. } = name
+                && self.is_there(slot, name)
+                && self.clients[slot].is_handshaking()
+            {
+                self.end(slot, &End::NoHandshake);
+            }
+        }
+        let Some(timeout) = self.shared.config.idle_timeout else {
+            return;
+        };
+        let oldest_ms = self.now.as_millis().saturating_sub(millis(timeout));
+        let is_silent =
+            |client: &ClientConn| client.may_ask() && client.last_active().as_millis() < oldest_ms;
+        for slot in self.slots(is_silent) {
+            if !self.clients[slot].holds(self.now, &*self.shared) {
+                self.end(slot, &End::Idle);
+            }
+        }
+    }
+
+    fn slots(&self, are: impl Fn(&ClientConn) -> bool) -> Vec<usize> {
+        self.clients
+            .iter()
+            .filter(|(_, client)| are(client))
+            .map(|(slot, _)| slot)
+            .collect()
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Name {
+    /// The kind stands above the tag, which has 30 bits.
+    const MAILBOX: u64 = 1 << 62;
+    const LINGERING: u64 = 1 << 63;
+
+    fn client(slot: usize, conn: u64) -> Self {
+        // The cast drops what the mask drops.
+        #[allow(clippy::cast_possible_truncation)]
+        Self::Client {
+            slot,
+            tag: conn as u32 & (u32::MAX >> 2),
+        }
+    }
+
+    fn encode(self) -> EventData {
+        EventData::new_u64(match self {
+            Self::Mailbox => Self::MAILBOX,
+            Self::Client { slot, tag } => (u64::from(tag) << 32) | slot as u64,
+            Self::Lingering { place } => Self::LINGERING | place as u64,
+        })
+    }
+
+    fn decode(data: EventData) -> Self {
+        let number = data.u64();
+        // Both casts keep the value: a slot and an index are far below 2^32, a tag has 30 bits.
+        #[allow(clippy::cast_possible_truncation)]
+        let (tag, place) = (
+            (number >> 32) as u32,
+            (number & u64::from(u32::MAX)) as usize,
+        );
+        if number & Self::MAILBOX != 0 {
+            Self::Mailbox
+        } else if number & Self::LINGERING != 0 {
+            Self::Lingering { place }
+        } else {
+            Self::Client { slot: place, tag }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        for name in [
+            Name::Mailbox,
+            Name::client(0, 0),
+            Name::client(70_000, 1),
+            Name::client(5, u64::MAX),
+            Name::Lingering { place: 3 },
+        ] {
+            assert_eq!(Name::decode(name.encode()), name);
+        }
+    }
+
+    #[test]
+    fn a_place_that_is_taken_again_has_another_name() {
+        assert_ne!(Name::client(5, 1), Name::client(5, 2));
+    }
+}

@@ -1,0 +1,155 @@
+//! Small answers, until a worker has served all who have something new: they are sent one after the other then.
+//!
+//! The kernel's way to a peer is long, and leaves little of what the processor knew of the way from a request to its
+//! answer. So a worker goes the one way for all clients that epoll has shown, and then the other.
+//!
+//! - O1: an answer is here for no longer than what the others ask for takes: until all have been served who had something
+//!   new, or until [`WEIGHT_MAX`] commands have been executed.
+//! - O2: at most [`LETTERS_MAX`] answers are here, and [`OUTBOX_BYTES`] of them together; what does not fit is sent at once.
+//! - O3: of one client there is at most one, and nothing else is sent to it before.
+
+use std::ops::Range;
+
+/// How many answers may wait: as many as there are clients that one wait can show.
+const LETTERS_MAX: usize = 128;
+
+/// How long they may be together, in bytes.
+const OUTBOX_BYTES: usize = 64 << 10;
+
+/// How long one may be, in bytes: to copy more would cost more than it saves.
+const LETTER_BYTES_MAX: usize = 8 << 10;
+
+/// After how much work of others they are sent, in small commands ([`crate::worker::turn::Work`]): about a millisecond.
+const WEIGHT_MAX: u32 = 1024;
+
+/// What one worker has to send.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    letters: Vec<Letter>,
+    /// How many of them have been taken out.
+    taken: usize,
+    bytes: Vec<u8>,
+    /// Of what was done in the turn of the first answer, and since.
+    weight: u32,
+}
+
+/// An answer.
+#[derive(Debug)]
+struct Letter {
+    /// Whose it is, as the worker calls its clients.
+    to: u64,
+    bytes: Range<usize>,
+}
+
+impl Outbox {
+    /// An empty one, with room for all that there may be.
+    pub(crate) fn new() -> Self {
+        Self {
+            letters: Vec::with_capacity(LETTERS_MAX),
+            taken: 0,
+            bytes: Vec::with_capacity(OUTBOX_BYTES),
+            weight: 0,
+        }
+    }
+
+    /// Takes a copy of an answer; returns whether there was room for it (O2).
+    #[inline]
+    pub(crate) fn put(&mut self, to: u64, answer: &[u8]) -> bool {
+        let begin = self.bytes.len();
+        let end = begin + answer.len();
+        if answer.len() > LETTER_BYTES_MAX
+            || end > OUTBOX_BYTES
+            || self.letters.len() == LETTERS_MAX
+        {
+            return false;
+        }
+        self.bytes.extend_from_slice(answer);
+        let bytes = begin..end;
+        self.letters.push(Letter { to, bytes });
+        true
+    }
+
+    /// Notes that a turn was had in which work of this weight was done.
+    #[inline]
+    pub(crate) fn note(&mut self, weight: u32) {
+        if !self.letters.is_empty() {
+            self.weight = self.weight.saturating_add(weight);
+        }
+    }
+
+    /// Whether what is here has waited for long enough (O1).
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.weight >= WEIGHT_MAX
+    }
+
+    /// Takes out what came first: whose it is, and the answer. There is room again when all are out.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<(u64, &[u8])> {
+        let Some(letter) = self.letters.get(self.taken) else {
+            self.letters.clear();
+            self.taken = 0;
+            self.bytes.clear();
+            self.weight = 0;
+            return None;
+        };
+        self.taken += 1;
+        Some((letter.to, &self.bytes[letter.bytes.clone()]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take_all(outbox: &mut Outbox) -> Vec<(u64, Vec<u8>)> {
+        let take = || outbox.take().map(|(to, answer)| (to, answer.to_vec()));
+        std::iter::from_fn(take).collect()
+    }
+
+    #[test]
+    fn answers_come_out_whole_and_in_order() {
+        let mut outbox = Outbox::new();
+        assert!(outbox.put(7, b"HD\r\n"));
+        assert!(outbox.put(3, b"EN\r\n"));
+        assert_eq!(
+            take_all(&mut outbox),
+            [(7, b"HD\r\n".to_vec()), (3, b"EN\r\n".to_vec())]
+        );
+        assert!(outbox.put(3, b"MN\r\n"));
+        assert_eq!(take_all(&mut outbox), [(3, b"MN\r\n".to_vec())]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_taken_and_room_never_grows() {
+        let mut outbox = Outbox::new();
+        assert!(!outbox.put(0, &[0; LETTER_BYTES_MAX + 1]));
+        let whole = OUTBOX_BYTES / LETTER_BYTES_MAX;
+        for to in 0..whole {
+            assert!(outbox.put(to as u64, &[1; LETTER_BYTES_MAX]));
+        }
+        assert!(!outbox.put(99, b"1"), "there is no byte left");
+        assert_eq!(outbox.bytes.capacity(), OUTBOX_BYTES);
+        take_all(&mut outbox);
+        for to in 0..LETTERS_MAX {
+            assert!(outbox.put(to as u64, b"1"));
+        }
+        assert!(!outbox.put(999, b"1"), "they are too many");
+        assert_eq!(outbox.letters.capacity(), LETTERS_MAX);
+    }
+
+    #[test]
+    fn what_waits_is_due_after_so_much_work_of_others() {
+        let mut outbox = Outbox::new();
+        outbox.note(WEIGHT_MAX);
+        assert!(!outbox.is_due(), "nothing waits");
+        for _ in 0..2 {
+            assert!(outbox.put(1, b"HD\r\n"));
+            outbox.note(WEIGHT_MAX - 1);
+            assert!(!outbox.is_due());
+            outbox.note(u32::MAX);
+            assert!(outbox.is_due());
+            take_all(&mut outbox);
+        }
+    }
+}
