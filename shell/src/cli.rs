@@ -38,7 +38,7 @@ use request::{Asked, Mistake, Request};
 use screen::Screen;
 
 use crate::args::{AccessArgs, ServerArgs};
-use crate::descriptors;
+use crate::os::descriptors;
 
 /// What stands under the options.
 pub(crate) const HELP: &str = "\

@@ -39,7 +39,7 @@ use keys::Job;
 use terminal::Terminal;
 
 use crate::args::{AccessArgs, ServerArgs};
-use crate::descriptors;
+use crate::os::descriptors;
 
 /// What we exit with when we fail, or lose the lock.
 pub(crate) const EXIT_FAILED: u8 = 125;

@@ -10,15 +10,10 @@
 mod args;
 mod check;
 mod cli;
-mod daemon;
-mod descriptors;
-mod handed_over;
 mod lock;
 mod log;
 mod manual;
-mod pid_file;
-mod privileges;
-mod service_manager;
+mod os;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsString;
@@ -38,9 +33,10 @@ use smol::stream::StreamExt;
 
 use crate::args::{Args, Process, Task};
 use crate::log::{Form, JsonEvents, Log};
-use crate::pid_file::PidFile;
-use crate::privileges::Refusal;
-use crate::service_manager::{ServiceManager, State};
+use crate::os::pid_file::PidFile;
+use crate::os::privileges::Refusal;
+use crate::os::service_manager::{ServiceManager, State};
+use crate::os::{daemon, descriptors, handed_over, pid_file, privileges};
 
 /// `EX_OSERR` of sysexits(3).
 const EXIT_OS_ERROR: u8 = 71;

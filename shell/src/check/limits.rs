@@ -7,7 +7,7 @@ use latchd_server::Config;
 
 use super::Finding;
 use crate::args::Process;
-use crate::{descriptors, privileges};
+use crate::os::{descriptors, privileges};
 
 /// What a server takes beside `-m`: itself, its threads, and the least of what it keeps for clients.
 const BESIDE_BYTES: u64 = 64 << 20;

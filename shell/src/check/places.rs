@@ -15,8 +15,9 @@ use rustix::fs::{Access, access};
 
 use super::Finding;
 use crate::args::Process;
-use crate::privileges::{self, Refusal};
-use crate::{log, pid_file};
+use crate::log;
+use crate::os::pid_file;
+use crate::os::privileges::{self, Refusal};
 
 /// Looks at where a server listens, who it is, and what it reads and writes.
 pub(super) fn look(config: &Config, process: &Process) -> Vec<Finding> {

@@ -9,7 +9,9 @@ use latchd_core::wire::WireLimits;
 use latchd_core::{ConnId, Instant};
 use latchd_harness::random::Random;
 use latchd_harness::wording::Protocol;
-use latchd_server::verify::simulated::{INPUT_BYTES, Look, OUTPUT_BYTES_MAX, Pipe, Span, Wants, Worker};
+use latchd_server::verify::simulated::{
+    INPUT_BYTES, Look, OUTPUT_BYTES_MAX, Pipe, Span, Wants, Worker,
+};
 
 use super::draw::look;
 use super::{LARGEST_KEY, SMALL_KEYS, VALUE_BYTES_MAX};
