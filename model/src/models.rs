@@ -2,8 +2,8 @@
 //!
 //! Each shard is a core of its own. A connection is announced to a shard when it first asks something there; `unlock_all`,
 //! `flush_all` and the end of the connection visit one shard after the other, and what other clients do comes between.
-//! The shell takes all the shards concerned before it changes the first (`shell/src/shards.rs`), so it allows less than
-//! these models do, and what holds here holds there. `shell/src/scheduled/` shows that on the shell's own code.
+//! The shell takes all the shards concerned before it changes the first (`shell/server/src/shards/mod.rs`), so it allows less than
+//! these models do, and what holds here holds there. `shell/server/src/verify/scheduled/` shows that on the shell's own code.
 
 use crate::setup::{Setup, of};
 use crate::verb::{Verb, verbs};

@@ -10,7 +10,7 @@ use crate::copy::Copy;
 use crate::mutant::Mutant;
 
 /// The check: of the packages that patches change, with all features.
-const CHECK: &str = "check -p latchd-core -p latchd --lib --all-features --message-format=json";
+const CHECK: &str = "check -p latchd-core -p latchd-client -p latchd-server --lib --all-features --message-format=json";
 
 /// The outcome.
 #[derive(Debug, Default)]

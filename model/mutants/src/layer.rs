@@ -35,9 +35,9 @@ const SIMULATE: Recipe = Recipe {
 };
 /// The threads of the server, one order of events after the other.
 const SCHEDULED: Recipe = Recipe {
-    words: "test -p latchd --no-default-features --features server,scheduled --lib --no-run",
-    target: "latchd",
-    folder: "shell",
+    words: "test -p latchd-server --features scheduled --lib --no-run",
+    target: "latchd_server",
+    folder: "shell/server",
 };
 const MODELS: Recipe = Recipe {
     words: "build -p latchd-model",

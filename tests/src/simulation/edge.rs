@@ -1,7 +1,7 @@
 //! Seeds of a third kind: the connections of the server itself, with all that they read ahead, keep back and have
 //! not sent.
 //!
-//! What reads, executes and sends for a client is what ships (`shell/src/connection.rs` and what it uses), before a
+//! What reads, executes and sends for a client is what ships (`shell/server/src/worker/connection.rs` and what it uses), before a
 //! socket made of two queues, and behind it a real core. Clients ask in text for what fills buffers: gets of up to
 //! 10,000 keys, thousands of `version`s, values that are collected piece by piece and values that are shared with the
 //! store, locks that are waited for with requests behind them. Bytes are cut anywhere on both ways; a socket takes

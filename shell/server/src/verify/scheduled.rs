@@ -9,7 +9,7 @@
 //! - X2: what makes a scenario mean something (its witnesses) is seen in some order, or it fails.
 //! - X3: the orders are the same each time, half of them drawn step by step, half of them with few changes of turn.
 //!
-//! `cargo test -p latchd --lib --features scheduled scheduled::`; a failure prints the order that it was seen in.
+//! `cargo test -p latchd-server --lib --features scheduled scheduled::`; a failure prints the order that it was seen in.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
