@@ -16,7 +16,7 @@ use crate::status::StatusPort;
 use crate::status::health;
 use crate::sync::channel::{Receiver, Sender, bounded};
 use crate::time_keeper::keep_time;
-use crate::worker::Worker;
+use crate::worker::{Worker, input};
 
 /// A running server. Dropping it ends it, as [`Server::shutdown`] does.
 ///
@@ -73,6 +73,9 @@ impl Server {
         let memory_file = memory_file.map(|path| MemoryFile::open(path, config.value_bytes_max));
         let memory_file = memory_file.transpose()?.flatten();
         let resumes = memory_file.as_ref().map(|file| file.numbers);
+        if config.secure_erase {
+            input::erase();
+        }
         let (shared, shutdowns) = Shared::new(config, &addresses, keys, passwords, resumes)?;
         let shared = Arc::new(shared);
         // There is room for one from each thread.

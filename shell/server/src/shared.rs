@@ -86,9 +86,6 @@ impl Shared {
         let mut limits = Limits::new(config.memory_bytes_max, config.value_bytes_max);
         limits.evict = config.evict;
         limits.erase = config.secure_erase;
-        if config.secure_erase {
-            crate::worker::input::erase();
-        }
         limits.locks_per_connection_max = config.locks_per_connection_max;
         let mut wire_limits = WireLimits::from(&limits);
         wire_limits.allowed = config.allowed;

@@ -9,9 +9,9 @@ use smol::channel::Sender;
 
 use crate::clients::roster::Entry;
 use crate::net::transport::Security;
+use crate::stats::connection_stats::Kept;
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::{Bell, Mutex, MutexGuard};
-use crate::worker::connection::Kept;
 
 /// A client that has been accepted and has no worker yet.
 #[derive(Debug)]

@@ -14,6 +14,9 @@ use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use crate::net::dead_peer;
 
+/// What is read at a time at most, and what a worker's buffer holds, in bytes.
+pub(crate) const INPUT_BYTES: usize = 64 << 10;
+
 /// A client's socket, which never blocks.
 pub(crate) trait Socket: fmt::Debug {
     /// Reads once, into the spare capacity of `buffer`. Returns how many bytes came; 0 is the end.

@@ -32,9 +32,9 @@ use rustls::unbuffered::{
 
 use crate::config::tls_settings::ClientCertificate;
 use crate::net::send::Sent;
+use crate::net::socket::INPUT_BYTES;
 use crate::os::headroom;
 use crate::stats::connection_stats::Traffic;
-use crate::worker::input::INPUT_BYTES;
 
 pub(crate) use self::keys::Keys;
 

@@ -20,7 +20,6 @@ use crate::stats::turn_times::{Measured, TurnTimes};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::clock::Clock;
 use crate::sync::{Mutex, MutexGuard};
-use crate::worker::connection::Kept;
 
 /// Connections and bytes.
 #[derive(Debug)]
@@ -40,6 +39,15 @@ pub(crate) struct ConnectionStats {
     handshake_failures: AtomicU64,
     record_failures: AtomicU64,
     traffic: Box<[Traffic]>,
+}
+
+/// What is kept for a client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kept {
+    /// What it has not finished.
+    Input,
+    /// What it has not taken.
+    Output,
 }
 
 /// For how long new connections were left to wait.

@@ -29,7 +29,7 @@ use rustix::io::Errno;
 use crate::clients::roster::Roster;
 use crate::clients::watch::Watcher;
 use crate::net::listen::Address;
-use crate::net::socket::Socket;
+use crate::net::socket::{self, Socket};
 use crate::net::tls::Records;
 use crate::net::transport::Transport;
 use crate::stats::connection_stats::Traffic;
@@ -45,7 +45,7 @@ pub use crate::worker::connection::Buffers;
 pub const OUTPUT_BYTES_MAX: usize = connection::OUTPUT_BYTES_MAX;
 
 /// What is read at a time at most, in bytes.
-pub const INPUT_BYTES: usize = input::INPUT_BYTES;
+pub const INPUT_BYTES: usize = socket::INPUT_BYTES;
 
 /// A request longer than this is collected in the client's own room, in bytes.
 pub const REQUEST_BYTES_SHARED_MAX: usize = input::REQUEST_BYTES_SHARED_MAX;

@@ -38,7 +38,7 @@ use crate::net::tls::{Failure, Records};
 use crate::net::transport::Transport;
 use crate::os::headroom;
 use crate::shared::Shared;
-use crate::stats::connection_stats::Traffic;
+use crate::stats::connection_stats::{Kept, Traffic};
 use crate::worker::backend::{Backend, Visit};
 use crate::worker::input::Input;
 use crate::worker::turn::Turn;
@@ -89,15 +89,6 @@ pub(crate) enum End {
     NoRoom(Kept),
     /// The server ends.
     Shutdown,
-}
-
-/// What is kept for a client.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kept {
-    /// What it has not finished.
-    Input,
-    /// What it has not taken.
-    Output,
 }
 
 /// What is kept for a client between two turns, laid open.

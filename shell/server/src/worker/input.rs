@@ -17,13 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 use zeroize::Zeroize;
 
-use crate::net::socket::Socket;
+use crate::net::socket::{INPUT_BYTES, Socket};
 use crate::net::tls::Records;
 use crate::net::transport::Transport;
 use crate::os::headroom;
-
-/// What is read at a time at most, and what a worker's buffer holds, in bytes.
-pub(crate) const INPUT_BYTES: usize = 64 << 10;
 
 /// A request longer than this is collected in the client's own room, in bytes. A shorter one is copied
 /// back before the bytes that follow it, which leaves half of the worker's buffer for those.

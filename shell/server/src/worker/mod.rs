@@ -45,15 +45,14 @@ use slab::Slab;
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::{Arrival, Message};
 use crate::net::lingering::Lingering;
+use crate::net::socket::INPUT_BYTES;
 use crate::net::tls::Records;
 use crate::net::transport::Transport;
 use crate::shards::ShardSession;
 use crate::shared::Shared;
+use crate::stats::connection_stats::Kept;
 use crate::stats::turn_times::Sampler;
-use crate::worker::connection::{
-    ClientConn, ENDING, End, IN_TURN, Kept, Next, READABLE, is_ending,
-};
-use crate::worker::input::INPUT_BYTES;
+use crate::worker::connection::{ClientConn, ENDING, End, IN_TURN, Next, READABLE, is_ending};
 use crate::worker::outbox::Outbox;
 use crate::worker::turn::{FIRST_TURN, LATER_TURN, Turn, Work};
 
@@ -232,7 +231,7 @@ impl Worker {
         &mut self,
         name: Name,
         span: Duration,
-        advance: impl FnOnce(&mut ClientConn, &mut Turn<'_>) -> Next,
+        advance: impl FnOnce(&mut ClientConn, &mut Turn<'_, Shared>) -> Next,
     ) {
         let Name::Client { slot, .. } = name else {
             return;

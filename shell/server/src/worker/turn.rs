@@ -11,7 +11,6 @@ use std::time::Duration;
 use latchd_core::{Instant, Output};
 
 use crate::net::tls::Records;
-use crate::shared::Shared;
 use crate::stats::connection_stats::Traffic;
 use crate::worker::outbox::Outbox;
 
@@ -27,8 +26,8 @@ pub(crate) const HEAVY: u32 = 16;
 
 /// What a worker lends a client for its turn.
 #[derive(Debug)]
-pub(crate) struct Turn<'a, B = Shared> {
-    /// The server, if nothing else is said.
+pub(crate) struct Turn<'a, B> {
+    /// What executes the commands of clients.
     pub(crate) backend: &'a B,
     /// Where bytes are counted.
     pub(crate) traffic: &'a Traffic,
