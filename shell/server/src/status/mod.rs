@@ -5,7 +5,7 @@
 //!
 //! - U1: it holds nobody up. It has a thread of its own; at most [`CONNECTIONS_MAX`] at a time are
 //!   listened to, each for one request of [`REQUEST_BYTES_MAX`] and for [`PATIENCE`] altogether; one is
-//!   let in every [`PAUSE`]; and what it tells is looked at anew after [`FRESH`](snapshot::FRESH) only.
+//!   let in every [`PAUSE`]; and what it tells is looked at anew after [`FRESH`](watch::FRESH) only.
 //! - U2: a page of another site cannot read keys or the page: the name that a browser asks for must be an
 //!   address, `localhost`, this machine's, or one that was configured ([`Request`]). `/metrics` and `/healthz`
 //!   tell no keys and answer every name: a scraper has the name of a service.
@@ -22,6 +22,7 @@ mod process;
 mod request;
 mod response;
 mod snapshot;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -35,7 +36,7 @@ use smol::io::{AsyncReadExt, AsyncWriteExt};
 
 use self::request::{Hosts, Refusal, Request};
 use self::response::{Kind, response};
-use self::snapshot::Watch;
+use self::watch::Watch;
 use crate::config::listen_address::ListenAddress;
 use crate::shared::Shared;
 use crate::sync::channel::{Receiver, Sender, bounded};

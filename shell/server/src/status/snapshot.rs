@@ -1,19 +1,13 @@
-//! What the server is like now, looked at as seldom as will do (U1).
+//! The server as it is at one moment, for the pages of the status port.
 
-use std::time::{Duration, Instant};
-
-use crate::stats::turn_times::Measured;
+use std::time::Duration;
 
 use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic};
 use latchd_core::times::Times;
 
-use super::history::History;
 use super::process::ProcessUsage;
-use super::{locks, metrics, page};
 use crate::shared::Shared;
-
-/// How long a look is good for. A look takes each shard for some microseconds.
-const FRESH: Duration = Duration::from_millis(250);
+use crate::stats::turn_times::Measured;
 
 /// How many locks are told of.
 pub(super) const LOCKS_SHOWN_MAX: usize = 1000;
@@ -82,7 +76,7 @@ pub(super) struct WaiterShown {
 }
 
 impl Snapshot {
-    fn take(shared: &Shared) -> Self {
+    pub(super) fn take(shared: &Shared) -> Self {
         let now = shared.clock.now();
         let (stats, hold_times, keys) = shared.shards.look(now, LOCKS_SHOWN_MAX);
         let transport = shared.stats_lines(StatsTopic::General);
@@ -178,57 +172,6 @@ fn of_class(stats: &Stats) -> Vec<(String, String)> {
 
 fn report<'a>(stats: &'a Stats, lines: &'a [StatsLine]) -> Report<'a> {
     Report { stats, lines }
-}
-
-/// The last look, and what was counted in the last minutes.
-#[derive(Debug)]
-pub(super) struct Watch {
-    taken: Instant,
-    last: Snapshot,
-    history: History,
-}
-
-impl Watch {
-    pub(super) fn new(shared: &Shared) -> Self {
-        let mut watch = Self {
-            taken: Instant::now(),
-            last: Snapshot::take(shared),
-            history: History::default(),
-        };
-        watch.sample(shared);
-        watch
-    }
-
-    /// Notes what is counted now, for the rates of the last minutes.
-    pub(super) fn sample(&mut self, shared: &Shared) {
-        let at_ms = shared.clock.now().as_millis();
-        let stats = self.look(shared).stats;
-        self.history.note(at_ms, &stats);
-    }
-
-    /// `/metrics`.
-    pub(super) fn metrics(&mut self, shared: &Shared) -> String {
-        metrics::text(self.look(shared))
-    }
-
-    /// `/locks.json`.
-    pub(super) fn locks(&mut self, shared: &Shared) -> String {
-        locks::json(self.look(shared))
-    }
-
-    /// `/`.
-    pub(super) fn page(&mut self, shared: &Shared) -> String {
-        self.look(shared);
-        page::html(&self.last, &self.history)
-    }
-
-    fn look(&mut self, shared: &Shared) -> &Snapshot {
-        if self.taken.elapsed() >= FRESH {
-            self.last = Snapshot::take(shared);
-            self.taken = Instant::now();
-        }
-        &self.last
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,62 @@
+//! The last snapshot and the rates before it, from which each page is written. A snapshot is taken as seldom as will do (U1).
+
+use std::time::{Duration, Instant};
+
+use super::history::History;
+use super::snapshot::Snapshot;
+use super::{locks, metrics, page};
+use crate::shared::Shared;
+
+/// How long a look is good for. A look takes each shard for some microseconds.
+pub(super) const FRESH: Duration = Duration::from_millis(250);
+
+/// The last look, and what was counted in the last minutes.
+#[derive(Debug)]
+pub(super) struct Watch {
+    taken: Instant,
+    last: Snapshot,
+    history: History,
+}
+
+impl Watch {
+    pub(super) fn new(shared: &Shared) -> Self {
+        let mut watch = Self {
+            taken: Instant::now(),
+            last: Snapshot::take(shared),
+            history: History::default(),
+        };
+        watch.sample(shared);
+        watch
+    }
+
+    /// Notes what is counted now, for the rates of the last minutes.
+    pub(super) fn sample(&mut self, shared: &Shared) {
+        let at_ms = shared.clock.now().as_millis();
+        let stats = self.look(shared).stats;
+        self.history.note(at_ms, &stats);
+    }
+
+    /// `/metrics`.
+    pub(super) fn metrics(&mut self, shared: &Shared) -> String {
+        metrics::text(self.look(shared))
+    }
+
+    /// `/locks.json`.
+    pub(super) fn locks(&mut self, shared: &Shared) -> String {
+        locks::json(self.look(shared))
+    }
+
+    /// `/`.
+    pub(super) fn page(&mut self, shared: &Shared) -> String {
+        self.look(shared);
+        page::html(&self.last, &self.history)
+    }
+
+    fn look(&mut self, shared: &Shared) -> &Snapshot {
+        if self.taken.elapsed() >= FRESH {
+            self.last = Snapshot::take(shared);
+            self.taken = Instant::now();
+        }
+        &self.last
+    }
+}
