@@ -266,7 +266,7 @@ mod tests {
     use std::env;
     use std::process::Command;
 
-    use smol::block_on;
+    use async_io::block_on;
 
     use super::*;
     use crate::{

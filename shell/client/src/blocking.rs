@@ -22,7 +22,7 @@ mod locks;
 
 use std::time::Duration;
 
-use smol::block_on;
+use async_io::block_on;
 
 use super::Exptime;
 use super::cache::{CacheItem, GetOptions, Outcome, StoreOptions};

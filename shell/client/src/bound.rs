@@ -5,10 +5,10 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
+use async_channel::{Receiver, Sender, bounded};
 use latchd_core::client::{Bound, BoundNews, Failure, Item, Loss};
 use latchd_core::fence::Fence;
 use latchd_core::time::Exptime;
-use smol::channel::{Receiver, Sender, bounded};
 
 use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::drive::{Heard, drive};

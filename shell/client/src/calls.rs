@@ -3,8 +3,8 @@
 
 use std::sync::OnceLock;
 
+use async_channel::{Sender, bounded};
 use latchd_core::client::Loss;
-use smol::channel::{Sender, bounded};
 
 use super::error::{Error, ErrorKind};
 use super::pool::Pool;

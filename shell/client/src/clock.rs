@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
+use futures_lite::future;
 use latchd_core::Instant;
 use rustix::time::{ClockId, clock_gettime};
-use smol::future;
 
 use super::background::Alarm;
 

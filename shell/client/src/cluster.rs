@@ -10,8 +10,7 @@
 //! Source: libmemcached 1.1.4 `src/libmemcached/hosts.cc`, `update_continuum`, with
 //! `MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED`; `hash.cc`, `dispatch_host`.
 
-use md5::{Digest, Md5};
-use smol::future;
+use futures_lite::future;
 
 use super::cache::CacheItem;
 use super::error::{Error, ErrorKind};
@@ -138,7 +137,7 @@ impl Ring {
         let mut points = Vec::new();
         for (place, (name, weight)) in servers.iter().enumerate() {
             for index in 0..digests(*weight, total, servers.len()) {
-                let digest = Md5::digest(format!("{name}-{index}"));
+                let digest = md5::compute(format!("{name}-{index}"));
                 let of_digest = digest.chunks_exact(4).map(|bytes| (number(bytes), place));
                 points.extend(of_digest);
             }
@@ -149,7 +148,7 @@ impl Ring {
 
     /// Which server has a key.
     fn place(&self, key: &[u8]) -> usize {
-        let own = number(&Md5::digest(key));
+        let own = number(&*md5::compute(key));
         let behind = self.points.partition_point(|(point, _)| *point < own);
         let point = self.points.get(behind).or_else(|| self.points.first());
         point.map_or(0, |(_, place)| *place)

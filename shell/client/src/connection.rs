@@ -6,8 +6,8 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::time::Duration;
 
-use smol::Timer;
-use smol::future::FutureExt;
+use async_io::Timer;
+use futures_lite::future::FutureExt;
 
 use super::error::{Error, ErrorKind};
 use super::pool::Pool;
@@ -27,7 +27,7 @@ pub struct Connection {
 
 impl Connection {
     pub(super) fn open(pool: &Pool) -> Result<Self, Error> {
-        let opened = smol::block_on(pool.door().clone().open());
+        let opened = async_io::block_on(pool.door().clone().open());
         let socket = opened.map_err(|error| pool.error(ErrorKind::of_socket(error)))?;
         Ok(Self {
             socket,
@@ -39,7 +39,7 @@ impl Connection {
 
 /// Waits for something, but not for ever.
 fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    smol::block_on(work.or(async {
+    async_io::block_on(work.or(async {
         Timer::after(patience).await;
         Err(io::ErrorKind::TimedOut.into())
     }))

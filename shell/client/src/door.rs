@@ -6,15 +6,15 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_io::{Async, Timer};
+use futures_lite::future::FutureExt;
+use futures_lite::io::{AsyncReadExt, AsyncWriteExt};
 use latchd_core::client::{Credentials, Login, LoginStep};
-use smol::Timer;
-use smol::future::FutureExt;
-use smol::io::{AsyncReadExt, AsyncWriteExt};
-use smol::net::unix::UnixStream;
 
 use super::background::is_forked;
 use super::endpoint::{Endpoint, Place};
@@ -90,11 +90,16 @@ impl Way {
         let (plain, is_here): (Pin<Box<dyn Stream>>, bool) = match self.endpoint.place() {
             Place::Tcp(address) => {
                 let stream = race::connect(address, self.within).await?;
-                stream.set_nodelay(true)?;
-                let is_here = stream.peer_addr()?.ip().to_canonical().is_loopback();
+                stream.get_ref().set_nodelay(true)?;
+                let is_here = stream
+                    .get_ref()
+                    .peer_addr()?
+                    .ip()
+                    .to_canonical()
+                    .is_loopback();
                 (Box::pin(stream), is_here)
             }
-            Place::Unix(path) => (Box::pin(UnixStream::connect(&**path).await?), true),
+            Place::Unix(path) => (Box::pin(Async::<UnixStream>::connect(&**path).await?), true),
         };
         self.guard(is_here)?;
         let mut stream: Pin<Box<dyn Stream>> = match &self.tls {

@@ -10,8 +10,8 @@
 use std::future::Future;
 use std::io;
 
+use futures_lite::future::FutureExt;
 use latchd_core::client::{Action, AnyRequest, Machine};
-use smol::future::FutureExt;
 
 use super::clock::{self, sleep_until};
 

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_lite::future;
 use latchd_core::client::{AnyRequest, LockWords, Machine, Received, Session, WinWords};
-use smol::future;
 
 use super::clock;
 use super::door::Door;

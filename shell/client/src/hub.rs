@@ -18,11 +18,11 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_channel::{Receiver, Sender, bounded};
+use async_io::Timer;
+use futures_lite::future::FutureExt;
 use latchd_core::client::{AnyRequest, Received, Session};
 use slab::Slab;
-use smol::Timer;
-use smol::channel::{Receiver, Sender, bounded};
-use smol::future::FutureExt;
 
 use super::background::{self, Alarm};
 use super::door::Door;

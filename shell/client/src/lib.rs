@@ -72,6 +72,7 @@ mod lock;
 mod options;
 mod pool;
 mod race;
+mod resolve;
 mod server;
 mod short;
 mod socket;

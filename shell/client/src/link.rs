@@ -4,10 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_channel::{Receiver, Sender, unbounded};
+use async_io::Timer;
+use futures_lite::future::{self, FutureExt};
 use latchd_core::client::{AnyRequest, AnyResponse, Machine, Session};
-use smol::Timer;
-use smol::channel::{Receiver, Sender, unbounded};
-use smol::future::{self, FutureExt};
 
 use super::background::{Alarm, is_forked};
 use super::clock;

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use async_channel::{Receiver, Sender, bounded};
+use async_io::Timer;
+use futures_lite::future::FutureExt;
 use latchd_core::Instant;
 use latchd_core::client::{Bound, Failure, LeaseNews, Leases, Loss, Token, TokenValue};
 use latchd_core::fence::Fence;
-use smol::Timer;
-use smol::channel::{Receiver, Sender, bounded};
-use smol::future::FutureExt;
 
 use super::background;
 use super::calls::{self, CALLS_MAX, Caller, reply};

@@ -9,14 +9,15 @@
 use std::collections::VecDeque;
 use std::future::{Future, pending, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use smol::Timer;
-use smol::future::FutureExt;
-use smol::net::TcpStream;
+use async_io::{Async, Timer};
+use futures_lite::future::FutureExt;
+
+use super::resolve::resolve;
 
 /// How long a try goes on before the next one begins beside it. Source: RFC 8305, section 8.
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -25,12 +26,12 @@ const HEAD_START: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// The system's, also of the look-up; of several addresses the first's.
-pub(super) async fn connect(address: &str, within: Duration) -> io::Result<TcpStream> {
-    let addresses = in_turn(smol::net::resolve(address).await?);
+pub(super) async fn connect(address: &str, within: Duration) -> io::Result<Async<TcpStream>> {
+    let addresses = in_turn(resolve(address).await?);
     let parts = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     // R2: the last one has a share left.
     let head_start = HEAD_START.min(within / parts.saturating_add(1));
-    race(addresses, head_start, TcpStream::connect).await
+    race(addresses, head_start, Async::<TcpStream>::connect).await
 }
 
 /// The same addresses, the two families in turn, that of the first one first.
@@ -101,7 +102,7 @@ async fn first<T, F: Future<Output = io::Result<T>>>(
 mod tests {
     use std::cell::RefCell;
 
-    use smol::block_on;
+    use async_io::block_on;
 
     use super::*;
 

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_io::Timer;
 use latchd_core::client::{
     Bound, Leases, NotObtained, Retry, TTL_MIN, TermsError, Token, TokenValue, wire_key,
 };
-use smol::Timer;
 
 use super::bound::BoundLock;
 use super::door::Door;

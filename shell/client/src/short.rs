@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_channel::Sender;
 use latchd_core::client::{Bound, BoundNews, Failure, TermsError};
-use smol::channel::Sender;
 
 use super::calls::{Caller, reply};
 use super::clock;

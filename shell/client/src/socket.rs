@@ -9,10 +9,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_lite::io::{AsyncRead, AsyncWrite};
 #[cfg(target_os = "linux")]
 use latchd_core::keepalive::Probes;
 use rustix::net::sockopt;
-use smol::io::{AsyncRead, AsyncWrite};
 
 /// How much is read at a time, in bytes.
 const READ_BYTES: usize = 16 << 10;
@@ -152,7 +152,7 @@ impl Socket {
 mod tests {
     use std::net::TcpListener;
 
-    use smol::block_on;
+    use async_io::block_on;
 
     use super::*;
     use crate::ClientOptions;

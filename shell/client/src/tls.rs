@@ -14,10 +14,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_lite::io::{AsyncRead, AsyncWrite};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore};
-use smol::io::{AsyncRead, AsyncWrite};
 
 use super::socket::Stream;
 use super::tls_options::TlsOptions;

@@ -1,6 +1,6 @@
 //! Several servers, asked by calls that return when they are done.
 
-use smol::block_on;
+use async_io::block_on;
 
 use super::Client;
 use crate::{CacheItem, ClientOptions, Error};

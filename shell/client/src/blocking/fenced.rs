@@ -1,6 +1,6 @@
 //! Changes in the right of a lock, as calls that return when they are done.
 
-use smol::block_on;
+use async_io::block_on;
 
 use super::Client;
 use crate::{Error, Exptime, Fence, Outcome, StoreOptions};

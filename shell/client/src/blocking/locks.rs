@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use smol::block_on;
+use async_io::block_on;
 
 use crate::{Error, Exptime, Loss, Token};
 

@@ -3,9 +3,9 @@ use std::sync::mpsc;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use smol::block_on;
-use smol::channel::{Receiver, Sender, bounded, unbounded};
-use smol::future::{self, FutureExt};
+use async_channel::{Receiver, Sender, bounded, unbounded};
+use async_io::block_on;
+use futures_lite::future::{self, FutureExt};
 
 use super::super::background::{self, Alarm};
 use super::*;
@@ -34,7 +34,7 @@ fn question(ask: &Sender<Sender<ThreadId>>) -> Receiver<ThreadId> {
 /// On which thread it was heard; nobody waits for ever for what is lost.
 fn heard_by(answer: &Receiver<ThreadId>) -> ThreadId {
     block_on(async { answer.recv().await.ok() }.or(async {
-        smol::Timer::after(DUE).await;
+        async_io::Timer::after(DUE).await;
         None
     }))
     .expect("the question is lost")
