@@ -1,4 +1,4 @@
-//! A client for locks, on latchd and, for the leased ones, on any memcached; and for the cache itself.
+//! A client for locks and plain cache calls, on latchd and on memcached.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -22,32 +22,60 @@
 //! # }
 //! ```
 //!
-//! There are two kinds of lock:
+//! # Two kinds of lock
 //!
-//! - [`Client::obtain`] and [`Client::obtain_many`]: **leased**. The server ends it by time, so it
-//!   outlives a broken connection, and a holder that is gone keeps others out for the ttl. It works
-//!   on memcached too. A watchdog renews it.
-//! - [`Client::lock`]: **bound to a connection**. latchd ends it with the connection, so a holder
-//!   that dies keeps nobody out, and serves those who wait for it in the order in which they came. It
-//!   needs latchd (or yrmcds, where it is asked for again and again).
+//! - [`Client::obtain`] and [`Client::obtain_many`]: **leased**. The server ends the lock by time. It outlives a broken
+//!   connection, and a dead holder keeps others out until the ttl is over. A watchdog renews it. It works on memcached too.
+//! - [`Client::lock`]: **bound to a connection**. latchd ends the lock with the connection, so a dead holder keeps nobody out.
+//!   Waiting clients are served in the order in which they came. It needs latchd (or yrmcds, where the client asks again and
+//!   again). A lock of less than a second is of this kind, too.
+//!
+//! Both report a loss: [`Lock::lost`] and [`BoundLock::lost`] end when the lock is no longer certain, `is_held` asks. No lock
+//! over a network can promise that its holder acts in time. Let what is protected compare numbers: [`Lock::number`] is higher
+//! for each later holder. On latchd, let the server do it:
+//!
+//! ```no_run
+//! # async fn pay(client: &latchd_client::Client) -> Result<(), latchd_client::Error> {
+//! use latchd_client::BoundOptions;
+//!
+//! let lock = client.lock("account", &BoundOptions::new()).await?;
+//! if let Some(fence) = lock.fence() {
+//!     client.in_grant(fence).decr("account", 5).await?; // an error, and no change, if the lock is over
+//! }
+//! lock.release().await
+//! # }
+//! ```
+//!
+//! # Values
 //!
 //! [`Client::get`], [`Client::get_many`], [`Client::store`] and the other plain calls are the cache's own; [`Cluster`] places
-//! keys on several servers.
-//! [`Client::get_or_compute`] reads a value that one client at a time computes.
+//! keys on several servers. [`Client::get_or_compute`] reads a value that one client at a time computes. The others read the
+//! old value meanwhile, or wait:
 //!
-//! [`ClientOptions`] say whether a server is spoken to under TLS, and as whom.
+//! ```no_run
+//! # use std::{convert::Infallible, time::Duration};
+//! # use latchd_client::{Client, ComputeError, ComputeOptions};
+//! # async fn read(client: &Client) -> Result<(), ComputeError<Infallible>> {
+//! let (ttl, early) = (Duration::from_secs(60), Duration::from_secs(10));
+//! let make = async |_old: Option<Vec<u8>>| Ok(b"<h1>hello</h1>".to_vec());
+//! let page = client.get_or_compute("page", ttl, early, &ComputeOptions::new(), make).await?;
+//! # Ok(())
+//! # }
+//! ```
 //!
-//! A deadline bounds the whole call, and every [`Error`] names the server and tells a lock that is
-//! somebody else's from a server that cannot be reached.
+//! # Servers, errors, limits
 //!
-//! Whatever executor the caller uses, or none, is fine: sockets and timers are async-io's, which has
-//! a thread of its own, and what must go on while a lock is held is done by another thread of ours,
-//! one for the whole process (see [`Lock`], "In the background"). What a call asks is sent and read by whoever waits for it.
+//! [`ClientOptions`] hold the time for connecting, the number of shared connections, [TLS](TlsOptions) (feature `tls`) and
+//! [credentials](Credentials). A deadline bounds each whole call. Every [`Error`] names the server and tells a lock that
+//! another client holds ([`Error::is_not_obtained`]) from a server that cannot be reached ([`Error::is_unreachable`]).
 //!
-//! Without an executor at all, [`blocking`] has the same calls as functions that return when they are done.
+//! # Executors
 //!
-//! The rules are [`latchd_core::client`]'s, which is a set of state machines without I/O; here are
-//! sockets, a clock and random numbers.
+//! Any executor will do, or none: sockets and timers are async-io's, which has a thread of its own. Another thread, one for
+//! the process, does what must go on while a lock is held (see [`Lock`], "In the background"). The requests of a call are sent
+//! and their replies read by the caller that waits for them. [`blocking`] has the same calls as functions that return when they are done.
+//!
+//! The rules are [`latchd_core::client`]'s, a set of state machines without I/O; here are sockets, a clock and random numbers.
 
 mod background;
 pub mod blocking;
@@ -108,8 +136,9 @@ pub fn random_token() -> Token {
     Token::from_random(clock::random())
 }
 
-/// The readme and the page about the client: their code compiles.
+/// The readmes and the page about the client: their code compiles.
 #[cfg(doctest)]
+#[doc = include_str!("../README.md")]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/CLIENT.md")]
 struct Page;
