@@ -280,11 +280,14 @@ mod tests {
     #[test]
     fn every_call_of_a_forked_process_fails() {
         if env::var_os(FORKED).is_none() {
-            let this = "client::background::tests::every_call_of_a_forked_process_fails";
+            let this = concat!(module_path!(), "::every_call_of_a_forked_process_fails");
+            let (_crate, this) = this.split_once("::").unwrap();
             let mut child = Command::new(env::current_exe().unwrap());
             let child = child.args(["--exact", this]).env(FORKED, "").output();
             let child = child.unwrap();
             assert!(child.status.success(), "{child:?}");
+            let told = String::from_utf8_lossy(&child.stdout);
+            assert!(told.contains("1 passed"), "it has not run: {told}");
             return;
         }
         let client = Client::new("127.0.0.1:1", ClientOptions::new()).unwrap();
