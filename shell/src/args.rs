@@ -8,15 +8,12 @@
 //!
 //! Source: memcached 1.6.45 `memcached.c`, `usage` and `main`.
 
-mod access;
 mod blanks;
 mod environment;
 mod extended;
 mod file;
 mod ignored;
-mod process;
 mod refused;
-mod server;
 mod setting;
 mod sources;
 mod tls;
@@ -32,14 +29,12 @@ use clap::{ArgAction, Parser};
 use latchd_core::wire::Protocols;
 use latchd_server::{Config, ListenAddress, ListenTls, UnixSocket};
 
-pub(crate) use self::access::AccessArgs;
 use self::extended::extend;
 use self::ignored::Ignored;
-pub(crate) use self::process::Process;
 use self::refused::Refused;
-pub(crate) use self::server::ServerArgs;
 pub(crate) use self::sources::{command, read};
 use self::tls::TlsOptions;
+use crate::flags::Process;
 
 /// The most threads a server runs.
 const THREADS_MAX: usize = 64;

@@ -15,7 +15,7 @@ use latchd_server::Config;
 
 pub(crate) use self::limits::memory_needed;
 
-use crate::args::Process;
+use crate::flags::Process;
 
 /// What stands under the options.
 pub(crate) const HELP: &str = "\

@@ -37,7 +37,7 @@ use connection::{Broken, Connection};
 use request::{Asked, Mistake, Request};
 use screen::Screen;
 
-use crate::args::{AccessArgs, ServerArgs};
+use crate::flags::{AccessArgs, ServerArgs, seconds};
 use crate::os::descriptors;
 
 /// What stands under the options.
@@ -76,7 +76,7 @@ pub(crate) struct CliArgs {
     #[command(flatten)]
     access: AccessArgs,
     /// How long connecting, or an answer, may take
-    #[arg(long, value_name = "SECS", value_parser = crate::lock::seconds, default_value = "5")]
+    #[arg(long, value_name = "SECS", value_parser = seconds, default_value = "5")]
     timeout: Duration,
     /// Show values as text even where there is no terminal
     #[arg(long, conflicts_with = "raw")]

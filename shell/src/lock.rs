@@ -38,7 +38,7 @@ use inherited::Inherited;
 use keys::Job;
 use terminal::Terminal;
 
-use crate::args::{AccessArgs, ServerArgs};
+use crate::flags::{AccessArgs, ServerArgs, seconds};
 use crate::os::descriptors;
 
 /// What we exit with when we fail, or lose the lock.
@@ -116,15 +116,6 @@ pub(crate) struct LockArgs {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-}
-
-/// Reads a span of seconds, which may have a fraction.
-///
-/// # Errors
-/// A sentence for a person.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 /// Runs the command under the locks, and returns what to exit with.

@@ -10,6 +10,7 @@
 mod args;
 mod check;
 mod cli;
+mod flags;
 mod lock;
 mod log;
 mod manual;
@@ -31,7 +32,8 @@ use smol::Timer;
 use smol::future::{self, FutureExt};
 use smol::stream::StreamExt;
 
-use crate::args::{Args, Process, Task};
+use crate::args::{Args, Task};
+use crate::flags::Process;
 use crate::log::{Form, JsonEvents, Log};
 use crate::os::pid_file::PidFile;
 use crate::os::privileges::Refusal;

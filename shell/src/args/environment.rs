@@ -11,8 +11,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, Command};
 
-use super::setting::Setting;
-use super::sources::is_setting;
+use super::setting::{Setting, is_setting};
 
 /// What such a variable begins with.
 const PREFIX: &str = "LATCHD_";

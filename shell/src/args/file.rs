@@ -12,8 +12,7 @@ use std::path::Path;
 
 use clap::{Arg, Command};
 
-use super::setting::Setting;
-use super::sources::is_setting;
+use super::setting::{Setting, is_setting};
 
 /// The flags of a file, in its order.
 ///

@@ -2,10 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{Arg, ArgAction, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
-use super::Args;
-use super::sources::matches;
+use super::{Args, blanks};
 
 /// A flag, and where it stands.
 #[derive(Debug)]
@@ -91,6 +90,26 @@ impl Setting {
             .and_then(|args| args.check_each());
         checked.map_err(|what| format!("{}: {what}", self.place))
     }
+}
+
+/// What the words of a command line say.
+pub(super) fn matches(
+    flags: &Command,
+    words: impl IntoIterator<Item = OsString>,
+) -> Result<ArgMatches, clap::Error> {
+    flags
+        .clone()
+        .try_get_matches_from(blanks::skip(flags, words))
+}
+
+/// Whether a flag can stand in a source other than the command line: what ends the program at once,
+/// or belongs to `latchd lock`, cannot.
+pub(super) fn is_setting(arg: &Arg) -> bool {
+    let is_wish = matches!(
+        arg.get_action(),
+        ArgAction::Set | ArgAction::Append | ArgAction::SetTrue | ArgAction::Count
+    );
+    is_wish && arg.get_id() != "license"
 }
 
 /// What the parser says, without how to use the program.

@@ -14,10 +14,10 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
-use super::setting::Setting;
-use super::{Args, blanks, environment, file};
+use super::setting::{Setting, matches};
+use super::{Args, environment, file};
 
 /// Reads the flags of this process, wherever they come from.
 ///
@@ -71,16 +71,6 @@ pub(super) fn read_from(
     Args::from_arg_matches(&matches(&flags, all)?)
 }
 
-/// What the words of a command line say.
-pub(super) fn matches(
-    flags: &Command,
-    words: impl IntoIterator<Item = OsString>,
-) -> Result<ArgMatches, clap::Error> {
-    flags
-        .clone()
-        .try_get_matches_from(blanks::skip(flags, words))
-}
-
 /// Which file is to be read, if any.
 fn path(said: &ArgMatches, environment: &[Setting]) -> Option<PathBuf> {
     let by_environment = environment
@@ -100,14 +90,4 @@ fn is_said(said: &ArgMatches, id: &str) -> bool {
 /// Whether what several sources say of it counts together (W1).
 fn is_added_to(id: &str) -> bool {
     id == "extended"
-}
-
-/// Whether a flag can stand in a source other than the command line: what ends the program at once,
-/// or belongs to `latchd lock`, cannot.
-pub(super) fn is_setting(arg: &Arg) -> bool {
-    let is_wish = matches!(
-        arg.get_action(),
-        ArgAction::Set | ArgAction::Append | ArgAction::SetTrue | ArgAction::Count
-    );
-    is_wish && arg.get_id() != "license"
 }

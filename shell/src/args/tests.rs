@@ -623,7 +623,7 @@ fn what_is_in_the_environment_for_others_is_left_alone() {
 #[test]
 fn every_long_flag_is_found_in_a_file_and_in_the_environment() {
     for arg in command().get_arguments() {
-        let Some(long) = arg.get_long().filter(|_| sources::is_setting(arg)) else {
+        let Some(long) = arg.get_long().filter(|_| setting::is_setting(arg)) else {
             continue;
         };
         let variable = format!("LATCHD_{}", long.replace('-', "_").to_uppercase());

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use latchd_server::Config;
 
 use super::Finding;
-use crate::args::Process;
+use crate::flags::Process;
 use crate::os::{descriptors, privileges};
 
 /// What a server takes beside `-m`: itself, its threads, and the least of what it keeps for clients.

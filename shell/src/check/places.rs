@@ -14,7 +14,7 @@ use nix::unistd::{Uid, User};
 use rustix::fs::{Access, access};
 
 use super::Finding;
-use crate::args::Process;
+use crate::flags::Process;
 use crate::log;
 use crate::os::pid_file;
 use crate::os::privileges::{self, Refusal};
