@@ -2,6 +2,7 @@
 
 mod corpus;
 mod differential;
+mod layout;
 mod linear;
 mod rows;
 mod simulation;

@@ -1,6 +1,6 @@
 //! What the server knows of its clients over all threads, and how their threads are reached.
 //!
-//! Uses `net` and what that may use.
+//! Uses `net`, `stats` and `sync`.
 
 pub(crate) mod budget;
 pub(crate) mod lock_log;

@@ -1,5 +1,7 @@
 //! What a server is told at its start.
 //!
+//! The folder holds the types of its options. It uses nothing of the server.
+//!
 //! The names and defaults are memcached's (1.6.45 `memcached.c`, `settings_init`), but that latchd
 //! listens on loopback unless it is told otherwise.
 

@@ -1,6 +1,6 @@
 //! Sockets: listening, bytes in and out, TLS, dead peers. Nothing of requests.
 //!
-//! Uses `config`, `os`, `stats` and `sync`.
+//! Uses `config`, `os` and `stats`.
 
 pub(crate) mod dead_peer;
 pub(crate) mod lingering;

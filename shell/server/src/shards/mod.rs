@@ -1,5 +1,7 @@
 //! The items divided over several cores, so that several threads can work on them.
 //!
+//! The folder holds what visits one shard or several. It uses `clients`, `os` and `sync`.
+//!
 //! A key belongs to one shard, by a keyed hash. A command about one key locks that shard; one about
 //! all items, or about all locks of a connection, locks every shard concerned, in order, before it
 //! changes the first. So no command ever sees half of another, and no two can wait for each other.

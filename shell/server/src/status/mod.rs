@@ -1,5 +1,7 @@
 //! The status port: what is counted and who holds which lock, for monitoring and for people, over HTTP.
 //!
+//! The folder holds all pages of the port. It uses `shared`, `clients`, `config`, `stats` and `sync`.
+//!
 //! It is off unless it is asked for ([`Config::status`](crate::Config::status)), only reads, and lets in
 //! whoever reaches it.
 //!

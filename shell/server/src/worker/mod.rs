@@ -1,5 +1,8 @@
 //! One thread: an epoll of its own, the clients in it, and their turns.
 //!
+//! The folder holds what a client's turn is made of: input, commands, output. It uses all below it: `shared`, `shards`,
+//! `clients`, `net`, `stats`, `os` and `sync`.
+//!
 //! The epoll waits for a while in the kernel; when nobody has come by then, it is handed to the
 //! executor ([`Async::readable`]), which waits as long as it takes. So a busy thread makes one
 //! system call a wait and the machinery of timers and wakers is for quiet times.

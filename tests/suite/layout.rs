@@ -1,0 +1,186 @@
+//! Which part of the server, and of the program, may import which.
+//!
+//! A part is a folder or a file beside `lib.rs` or `main.rs`. The tables name them from the bottom up: a part may import what its
+//! row names, and each of these stands in a row above. So there is no circle of parts. A `use` names one part.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A part, and what it may import besides itself.
+type Row = (&'static str, &'static [&'static str]);
+
+const SERVER: &[Row] = &[
+    ("config", &[]),
+    ("os", &[]),
+    ("saved", &[]),
+    ("sync", &[]),
+    ("stats", &["config", "os", "sync"]),
+    ("net", &["config", "os", "stats"]),
+    ("clients", &["net", "stats", "sync"]),
+    ("shards", &["clients", "os", "sync"]),
+    ("memory_file", &["os", "saved", "shards", "sync"]),
+    (
+        "shared",
+        &["clients", "config", "net", "shards", "stats", "sync"],
+    ),
+    (
+        "worker",
+        &["clients", "net", "os", "shards", "shared", "stats", "sync"],
+    ),
+    ("acceptor", &["clients", "net", "os", "shared", "sync"]),
+    ("time_keeper", &["clients", "shared", "sync"]),
+    ("status", &["clients", "config", "shared", "stats", "sync"]),
+    (
+        "server",
+        &[
+            "acceptor",
+            "clients",
+            "config",
+            "memory_file",
+            "net",
+            "shared",
+            "status",
+            "sync",
+            "time_keeper",
+            "worker",
+        ],
+    ),
+    (
+        "verify",
+        &[
+            "acceptor",
+            "clients",
+            "config",
+            "net",
+            "shards",
+            "shared",
+            "stats",
+            "sync",
+            "time_keeper",
+            "worker",
+        ],
+    ),
+];
+
+const PROGRAM: &[Row] = &[
+    ("log", &[]),
+    ("manual", &[]),
+    ("os", &[]),
+    ("flags", &["log"]),
+    ("check", &["flags", "log", "os"]),
+    ("cli", &["flags", "os"]),
+    ("lock", &["flags", "os"]),
+    ("args", &["check", "cli", "flags", "lock", "manual"]),
+];
+
+#[test]
+fn parts_of_the_server_import_what_they_may() {
+    assert_eq!(faults("shell/server/src", SERVER), [""; 0]);
+}
+
+#[test]
+fn parts_of_the_program_import_what_they_may() {
+    assert_eq!(faults("shell/src", PROGRAM), [""; 0]);
+}
+
+#[test]
+fn imports_are_found_wherever_they_stand() {
+    let text = "//! [`crate::seen`]\nuse crate::os;\nfn f() { crate::sync::touch(crate::Config) } // crate::no\n\
+                use crate::{net, worker};\n#[cfg(test)]\nmod tests { use crate::status; }";
+    let found: Vec<_> = imports(text).into_iter().collect();
+    assert_eq!(found, ["os", "sync", "{"]);
+}
+
+/// What is wrong with the parts in a folder, or with their table.
+fn faults(folder: &str, table: &[Row]) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(folder);
+    let mut faults = Vec::new();
+    let mut parts = BTreeSet::new();
+    for entry in fs::read_dir(&root).unwrap() {
+        let path = entry.unwrap().path();
+        let part = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if !["lib", "main"].contains(&part.as_str()) {
+            parts.insert(part);
+        }
+    }
+    for (at, (part, allowed)) in table.iter().enumerate() {
+        if !parts.remove(*part) {
+            faults.push(format!("{folder} has no {part}: remove its row"));
+        }
+        let above = |name: &&&str| table[..at].iter().all(|(row, _)| *row != **name);
+        faults.extend(
+            allowed.iter().filter(above).map(|name| {
+                format!("{part} may import {name}, which has no row above it: a circle")
+            }),
+        );
+        let (beside, inside) = (root.join(format!("{part}.rs")), root.join(part));
+        let mut imported = BTreeSet::new();
+        for file in [beside]
+            .into_iter()
+            .filter(|file| file.exists())
+            .chain(sources(&inside))
+        {
+            let text = fs::read_to_string(&file).unwrap();
+            for name in imports(&text).into_iter().filter(|name| name != part) {
+                if !allowed.contains(&name.as_str()) {
+                    faults.push(format!(
+                        "{} imports {name}, which {part} may not",
+                        file.display()
+                    ));
+                }
+                imported.insert(name);
+            }
+        }
+        let is_unused = |name: &&&str| !imported.contains(**name);
+        faults.extend(
+            allowed
+                .iter()
+                .filter(is_unused)
+                .map(|name| format!("{part} does not import {name}: remove it from the row")),
+        );
+    }
+    faults.extend(
+        parts
+            .iter()
+            .map(|part| format!("{folder}/{part} has no row")),
+    );
+    faults
+}
+
+/// The files of a folder and of those in it that are not tests.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !path.ends_with("tests.rs")
+        {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// The modules below `crate` that a file names, outside comments and its tests at the end; `{` for a group of them.
+fn imports(text: &str) -> BTreeSet<String> {
+    let shipped = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+    let mut found = BTreeSet::new();
+    for line in shipped.lines() {
+        let code = line.split("//").next().unwrap_or(line);
+        for rest in code.split("crate::").skip(1) {
+            let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+            let name = rest.split(|letter| !is_name(letter)).next().unwrap_or(rest);
+            if name.is_empty() {
+                found.insert("{".to_owned());
+            } else if name.starts_with(|letter: char| letter.is_ascii_lowercase()) {
+                found.insert(name.to_owned());
+            }
+        }
+    }
+    found
+}
