@@ -11,7 +11,7 @@
 
 use super::block::Block;
 use super::geometry::{Address, SegmentId};
-use super::queues::Queue;
+use super::queue::Queue;
 use super::record::{HITS_MAX, NEVER, Record};
 use super::room::{Bit, Haste, KEPT_TO_CARRY};
 use super::segment::State;

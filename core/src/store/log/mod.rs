@@ -32,6 +32,7 @@ mod huge;
 mod index;
 mod limit;
 mod list;
+mod queue;
 mod queues;
 mod record;
 mod room;

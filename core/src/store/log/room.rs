@@ -7,7 +7,7 @@
 
 use super::block::Block;
 use super::geometry::SegmentId;
-use super::queues::Queue;
+use super::queue::Queue;
 use super::{Full, KeyHasher, LogStore};
 use crate::limits::Limits;
 use crate::stats::Counters;

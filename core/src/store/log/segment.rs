@@ -11,7 +11,7 @@
 
 use super::block::Block;
 use super::list::{Links, Row};
-use super::queues::Queue;
+use super::queue::Queue;
 use super::record::{NEVER, Record, RecordMut};
 
 /// What a segment is doing.

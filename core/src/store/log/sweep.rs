@@ -10,7 +10,7 @@
 use super::ahead::Ahead;
 use super::block::Block;
 use super::geometry::{Address, SegmentId};
-use super::queues::Queue;
+use super::queue::Queue;
 use super::record::NEVER;
 use super::room::Bit;
 use super::segment::State;

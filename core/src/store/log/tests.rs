@@ -733,7 +733,7 @@ fn a_quarter_that_is_not_locked_goes_in_its_turn() {
         bench.put(&name(number), header(), &value).unwrap();
         let slot = bench.store.find(named(&name(number))).unwrap();
         let (segment, _) = bench.store.geometry.place(slot.address);
-        back += usize::from(bench.store.log.queue(segment) == queues::Queue::Main);
+        back += usize::from(bench.store.log.queue(segment) == queue::Queue::Main);
     }
     // Another may have left its mark over one.
     assert!(back > 8, "{back} of 16 are known again");

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::block::Block;
 use super::geometry::Address;
 use super::huge::HUGE_BYTES;
-use super::queues::Queue;
+use super::queue::Queue;
 use super::record::{STUB_BYTES, head, record_bytes};
 use super::room::Need;
 use super::segments::Piece;

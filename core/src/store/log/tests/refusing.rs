@@ -55,8 +55,7 @@ fn a_segment_that_cannot_be_carried_stays_in_its_queue() {
     let mut bench = Bench::<_, Scarce>::of(LogStore::in_blocks(&limits, SipHash::new([3, 4])));
     // 24 segments, and in the last there is no room for another.
     let mut count = 0;
-    while bench.store.log.with_memory() < 24 || bench.store.log.has_room(queues::Queue::Small, 136)
-    {
+    while bench.store.log.with_memory() < 24 || bench.store.log.has_room(queue::Queue::Small, 136) {
         bench.put(&name(count), header(), &[7; 100]).unwrap();
         count += 1;
     }
