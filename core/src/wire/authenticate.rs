@@ -8,17 +8,9 @@
 //! Source: memcached 1.6.45 `proto_text.c`, `try_read_command_asciiauth`.
 
 use super::line::Line;
+use super::local::LocalResponse;
 use super::scan::{Tokens, u32_from};
-use super::step::{LocalResponse, Step};
-
-/// Who a client says it is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Claim<'a> {
-    /// Its name.
-    pub name: &'a [u8],
-    /// What only this one knows.
-    pub password: &'a [u8],
-}
+use super::step::{Claim, Step};
 
 /// Somebody who has not shown who it is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -1,17 +1,10 @@
 //! What the wire needs of a request and the core does not: an [`Envelope`] travels beside a command
 //! and says how its reply is to be written.
 
+use super::local::LocalResponse;
 use super::status_line::{self, MISMATCH};
-use super::step::LocalResponse;
 use super::{binary, classic, meta};
 use crate::reply::Reply;
-
-/// The reply to `version`: the memcached whose replies these are, and nothing else.
-///
-/// Clients choose features by it, and read anything behind the number in ways of their own: node's memcached takes the
-/// last number of the line, Ruby and PHP take a suffix for a release before 1.6.45, and Python's `packaging` rejects
-/// it. latchd's own version is `latchd_version` in `stats`.
-pub const VERSION: &str = "1.6.45";
 
 /// How a request wants to be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,7 +1,4 @@
-//! Every bound of the text protocols, by name. What happens at each is said beside it.
-
-use super::allowed::Allowed;
-use crate::limits::Limits;
+//! Every bound of the text protocols with a fixed value, by name. What happens at each is said beside it.
 
 /// The longest request line, in bytes before its line end, for all commands but `get`, `gets`,
 /// `gat` and `gats`. A longer one is `CLIENT_ERROR line too long`, and the connection closes.
@@ -35,49 +32,7 @@ pub const OPAQUE_BYTES_MAX: usize = 32;
 
 /// The longest value that a request can announce, in bytes; more, or less than 0, is
 /// `CLIENT_ERROR bad command line format`. What may be stored is
-/// [`value_bytes_max`](WireLimits::value_bytes_max); what is longer than that is read past.
+/// [`value_bytes_max`](super::WireLimits::value_bytes_max); what is longer than that is read past.
 ///
 /// Source: memcached 1.6.45 `proto_parser.c`, `_process_request_storage`.
 pub const ANNOUNCED_BYTES_MAX: u32 = i32::MAX as u32 - 2;
-
-/// The bounds of one [`Connection`](crate::connection::Connection) that a transport may choose.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct WireLimits {
-    /// The largest value in bytes, as in [`Limits::value_bytes_max`]. A larger one is
-    /// `SERVER_ERROR object too large for cache`, and its bytes are read past.
-    pub value_bytes_max: usize,
-    /// The longest line of a multi-key get; [`GET_LINE_BYTES_MAX`] by default. A longer one is
-    /// `CLIENT_ERROR line too long`, and the connection closes.
-    pub get_line_bytes_max: usize,
-    /// What clients may ask for; everything but the end of the server by default.
-    pub allowed: Allowed,
-    /// Whether the transport goes on with requests that wait (see [`crate::wait`]); not by default: `w` is
-    /// as if it were 0 then.
-    pub waits: bool,
-}
-
-impl WireLimits {
-    /// The bounds for values of up to `value_bytes_max` bytes.
-    #[must_use]
-    pub const fn new(value_bytes_max: usize) -> Self {
-        Self {
-            value_bytes_max,
-            get_line_bytes_max: GET_LINE_BYTES_MAX,
-            allowed: Allowed::DEFAULT,
-            waits: false,
-        }
-    }
-}
-
-impl From<&Limits> for WireLimits {
-    /// The bounds for the connections of a core within these limits.
-    fn from(limits: &Limits) -> Self {
-        Self::new(limits.value_bytes_max)
-    }
-}
-
-impl Default for WireLimits {
-    fn default() -> Self {
-        Self::from(&Limits::default())
-    }
-}

@@ -1,9 +1,10 @@
 //! The line of a text request, and the steps that every one of them may come to.
 
 use super::envelope::Envelope;
+use super::local::LocalResponse;
 use super::scan::without_line_end;
 use super::status_line::{BAD_CHUNK, TOO_LARGE};
-use super::step::{LocalResponse, Step};
+use super::step::Step;
 use crate::command::Command;
 use crate::stats::Unstored;
 

@@ -9,10 +9,12 @@
 pub mod allowed;
 pub(crate) mod authenticate;
 pub mod binary;
+pub mod chosen_limits;
 pub mod classic;
 pub mod envelope;
 pub mod limits;
 pub mod line;
+pub mod local;
 pub mod locked_reply;
 pub mod meta;
 pub(crate) mod scan;
@@ -21,12 +23,12 @@ pub mod step;
 pub(crate) mod text;
 
 pub use allowed::{Admission, Allowed, Protocols};
-pub use authenticate::Claim;
-pub use envelope::{Envelope, VERSION};
-pub use limits::WireLimits;
+pub use chosen_limits::WireLimits;
+pub use envelope::Envelope;
+pub use local::{LocalResponse, VERSION};
 pub use locked_reply::LockedReply;
 pub use meta::KeyBuffer;
-pub use step::{Cursor, LocalResponse, Step};
+pub use step::{Claim, Cursor, Step};
 
 /// Bytes that no server sends. The connection is of no use any more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -4,11 +4,9 @@
 //! are one [`Step`]; a get of several keys and a listing of keys are several, and a [`Cursor`] says
 //! which of them comes next.
 
-use super::authenticate::Claim;
-use super::binary;
-use super::envelope::{Envelope, VERSION};
+use super::envelope::Envelope;
+use super::local::LocalResponse;
 use crate::command::{Command, GlobalCommand, Keys, ScanCursor};
-use crate::output::Output;
 use crate::reply::{KeysPage, Reply};
 use crate::stats::Unstored;
 use crate::watch::Topics;
@@ -100,54 +98,13 @@ pub enum Step<'a> {
     ShutDown,
 }
 
-/// What is sent without asking the core.
+/// Who a client says it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum LocalResponse<'a> {
-    /// Nothing: the request was not to be answered (`noreply`), or is none.
-    Nothing,
-    /// Nothing: the client has said that it was the last request (`quit`).
-    Farewell,
-    /// This line, without its line end.
-    Line(&'a str),
-    /// The line for [`VERSION`].
-    Version,
-    /// A packet of the binary protocol.
-    Packet(binary::StatusPacket),
-}
-
-impl<'a> LocalResponse<'a> {
-    /// A line, or nothing for a request that asked for none.
-    pub(crate) const fn line_unless(noreply: bool, line: &'a str) -> Self {
-        if noreply {
-            Self::Nothing
-        } else {
-            Self::Line(line)
-        }
-    }
-
-    /// Whether a connection that ends with it has ended as its client wished.
-    pub(crate) const fn is_farewell(&self) -> bool {
-        match self {
-            Self::Farewell => true,
-            Self::Packet(packet) => matches!(packet.status, binary::Status::SUCCESS),
-            Self::Nothing | Self::Line(_) | Self::Version => false,
-        }
-    }
-
-    /// Appends the response's bytes to `out`.
-    pub fn encode(&self, out: &mut Output) {
-        let out = out.copied();
-        match self {
-            Self::Nothing | Self::Farewell => return,
-            Self::Packet(packet) => return packet.encode(out),
-            Self::Line(line) => out.extend_from_slice(line.as_bytes()),
-            Self::Version => {
-                out.extend_from_slice(b"VERSION ");
-                out.extend_from_slice(VERSION.as_bytes());
-            }
-        }
-        out.extend_from_slice(b"\r\n");
-    }
+pub struct Claim<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// What only this one knows.
+    pub password: &'a [u8],
 }
 
 /// Which step of a request that takes several comes next. The request stays at the front of the

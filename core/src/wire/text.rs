@@ -5,8 +5,9 @@
 //!
 //! Source: memcached 1.6.45 `proto_text.c`, `try_read_command_ascii`.
 
+use super::chosen_limits::WireLimits;
 use super::classic;
-use super::limits::{LINE_BYTES_MAX, WireLimits};
+use super::limits::LINE_BYTES_MAX;
 use super::line::Line;
 use super::meta::{self, KeyBuffer, Verb};
 use super::status_line::BAD_FORMAT;

@@ -12,15 +12,16 @@ use super::extras::{EXPTIME_DO_NOT_CREATE, Extras};
 use super::header::Status;
 use super::opcode::Verb;
 use super::request::RequestPacket;
+use super::topic::stats_topic;
 use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, LockAfter,
     OnMissing, Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::item::Cas;
 use crate::key::Key;
-use crate::stats::StatsTopic;
 use crate::time::Exptime;
-use crate::wire::step::{Cursor, LocalResponse, Step};
+use crate::wire::local::LocalResponse;
+use crate::wire::step::{Cursor, Step};
 use crate::wire::{Envelope, VERSION};
 
 /// The step of a request whose packet is `packet_bytes` long; `None` if its extras or key are not
@@ -214,25 +215,6 @@ fn stat(topic: &[u8]) -> Option<GlobalCommand<'_>> {
         Some(GlobalCommand::StatsReset)
     } else {
         stats_topic(topic).map(GlobalCommand::Stats)
-    }
-}
-
-/// What Stat is asked to tell; `None` if there is no such topic.
-///
-/// memcached compares only the first bytes with `reset` and `settings`, so `resets` resets too; and
-/// it knows `conns` in text only. Source: 1.6.45 `proto_bin.c`, `process_bin_stat`.
-pub(super) fn stats_topic(topic: &[u8]) -> Option<StatsTopic> {
-    match topic {
-        b"" => Some(StatsTopic::General),
-        b"items" => Some(StatsTopic::Items),
-        b"slabs" => Some(StatsTopic::Slabs),
-        b"sizes" => Some(StatsTopic::Sizes),
-        b"locks" => Some(StatsTopic::Locks),
-        b"detail on" => Some(StatsTopic::DetailOn),
-        b"detail off" => Some(StatsTopic::DetailOff),
-        b"detail dump" => Some(StatsTopic::Detail),
-        _ if topic.starts_with(b"settings") => Some(StatsTopic::Settings),
-        _ => None,
     }
 }
 

@@ -15,6 +15,7 @@ mod packet;
 pub mod reply;
 pub mod request;
 mod sasl;
+mod topic;
 
 use alloc::vec::Vec;
 

@@ -11,9 +11,9 @@
 use alloc::vec::Vec;
 
 use super::header::{HEADER_BYTES, Status};
-use super::lower::stats_topic;
 use super::opcode::Verb;
 pub use super::packet::{MalformedPacket, ResponsePacket, decode};
+use super::topic::stats_topic;
 use super::{BinaryEnvelope, StatusPacket};
 use crate::output::Output;
 use crate::reply::{Hit, KeysPage, Refusal, Reply};

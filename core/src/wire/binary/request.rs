@@ -11,8 +11,9 @@ use alloc::vec::Vec;
 
 use super::extras::Extras;
 use super::header::{BODY_BYTES_MAX, HEADER_BYTES, RequestHeader, Status, WrongMagic};
-use super::lower::{lower, stats_topic};
+use super::lower::lower;
 use super::opcode::{Opcode, Verb};
+use super::topic::stats_topic;
 use super::{BinaryEnvelope, StatusPacket, sasl};
 use crate::command::{Command, ItemCommand};
 use crate::item::Cas;
@@ -20,8 +21,9 @@ use crate::key::{KEY_BYTES_MAX, Key};
 use crate::stats::{StatsTopic, Unstored};
 use crate::wire::Envelope;
 use crate::wire::authenticate::Stranger;
-use crate::wire::limits::WireLimits;
-use crate::wire::step::{Cursor, LocalResponse, Step};
+use crate::wire::chosen_limits::WireLimits;
+use crate::wire::local::LocalResponse;
+use crate::wire::step::{Cursor, Step};
 
 /// One packet of a client, which is one request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

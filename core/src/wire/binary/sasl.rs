@@ -11,8 +11,9 @@
 use super::StatusPacket;
 use super::header::{HEADER_BYTES, RequestHeader, Status};
 use super::opcode::{Opcode, Verb};
-use crate::wire::authenticate::{Claim, Stranger, TOKEN_BYTES_MAX};
-use crate::wire::step::{LocalResponse, Step};
+use crate::wire::authenticate::{Stranger, TOKEN_BYTES_MAX};
+use crate::wire::local::LocalResponse;
+use crate::wire::step::{Claim, Step};
 
 /// The mechanisms that there are.
 const MECHANISMS: &str = "PLAIN";

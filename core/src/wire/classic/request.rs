@@ -24,14 +24,16 @@ use crate::time::Exptime;
 use crate::watch::{Topics, Watched};
 use crate::wire::Envelope;
 use crate::wire::allowed::Allowed;
-use crate::wire::limits::{TOKENS_MAX, WireLimits};
+use crate::wire::chosen_limits::WireLimits;
+use crate::wire::limits::TOKENS_MAX;
 use crate::wire::line::Line;
+use crate::wire::local::LocalResponse;
 use crate::wire::scan::{
     Tokens, announced_bytes_from, i32_from, loose_i64_from, loose_u32_from, split_key, split_token,
     u32_from, u64_from,
 };
 use crate::wire::status_line::{BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR};
-use crate::wire::step::{Cursor, LocalResponse, Step};
+use crate::wire::step::{Cursor, Step};
 
 /// Reads the request of a line. `cursor` says which step of it is wanted, and is moved on.
 #[must_use]

@@ -21,11 +21,13 @@ use crate::key::{Key, KeyForm};
 use crate::stats::Unstored;
 use crate::time::Exptime;
 use crate::wire::Envelope;
-use crate::wire::limits::{TOKENS_MAX, WireLimits};
+use crate::wire::chosen_limits::WireLimits;
+use crate::wire::limits::TOKENS_MAX;
 use crate::wire::line::Line;
+use crate::wire::local::LocalResponse;
 use crate::wire::scan::{Tokens, announced_bytes_from, split_key, split_token};
 use crate::wire::status_line::{BAD_FORMAT, put_line, put_number};
-use crate::wire::step::{LocalResponse, Step};
+use crate::wire::step::Step;
 
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
 const BAD_ARITHMETIC: &str = "CLIENT_ERROR invalid or duplicate flag";

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::command::{Keys, ScanCursor};
 use crate::reply::{KeysPage, Reply};
+use crate::stats::StatsTopic;
 use crate::wire::binary::Opcode;
 use crate::wire::binary::testing::AnyRequest;
 use quickcheck::quickcheck;

@@ -1,0 +1,22 @@
+//! The topics of Stat.
+
+use crate::stats::StatsTopic;
+
+/// What Stat is asked to tell; `None` if there is no such topic.
+///
+/// memcached compares only the first bytes with `reset` and `settings`, so `resets` resets too; and
+/// it knows `conns` in text only. Source: 1.6.45 `proto_bin.c`, `process_bin_stat`.
+pub(super) fn stats_topic(topic: &[u8]) -> Option<StatsTopic> {
+    match topic {
+        b"" => Some(StatsTopic::General),
+        b"items" => Some(StatsTopic::Items),
+        b"slabs" => Some(StatsTopic::Slabs),
+        b"sizes" => Some(StatsTopic::Sizes),
+        b"locks" => Some(StatsTopic::Locks),
+        b"detail on" => Some(StatsTopic::DetailOn),
+        b"detail off" => Some(StatsTopic::DetailOff),
+        b"detail dump" => Some(StatsTopic::Detail),
+        _ if topic.starts_with(b"settings") => Some(StatsTopic::Settings),
+        _ => None,
+    }
+}

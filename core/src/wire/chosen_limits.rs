@@ -1,0 +1,47 @@
+//! The bounds of a connection that a transport may choose; the fixed ones are in `limits.rs`.
+
+use super::allowed::Allowed;
+use super::limits::GET_LINE_BYTES_MAX;
+use crate::limits::Limits;
+
+/// The bounds of one [`Connection`](crate::connection::Connection) that a transport may choose.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WireLimits {
+    /// The largest value in bytes, as in [`Limits::value_bytes_max`]. A larger one is
+    /// `SERVER_ERROR object too large for cache`, and its bytes are read past.
+    pub value_bytes_max: usize,
+    /// The longest line of a multi-key get; [`GET_LINE_BYTES_MAX`] by default. A longer one is
+    /// `CLIENT_ERROR line too long`, and the connection closes.
+    pub get_line_bytes_max: usize,
+    /// What clients may ask for; everything but the end of the server by default.
+    pub allowed: Allowed,
+    /// Whether the transport goes on with requests that wait (see [`crate::wait`]); not by default: `w` is
+    /// as if it were 0 then.
+    pub waits: bool,
+}
+
+impl WireLimits {
+    /// The bounds for values of up to `value_bytes_max` bytes.
+    #[must_use]
+    pub const fn new(value_bytes_max: usize) -> Self {
+        Self {
+            value_bytes_max,
+            get_line_bytes_max: GET_LINE_BYTES_MAX,
+            allowed: Allowed::DEFAULT,
+            waits: false,
+        }
+    }
+}
+
+impl From<&Limits> for WireLimits {
+    /// The bounds for the connections of a core within these limits.
+    fn from(limits: &Limits) -> Self {
+        Self::new(limits.value_bytes_max)
+    }
+}
+
+impl Default for WireLimits {
+    fn default() -> Self {
+        Self::from(&Limits::default())
+    }
+}
