@@ -4,6 +4,7 @@
 //! row names, and each of these stands in a row above. So there is no circle of parts. A `use` names one part.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -99,9 +100,13 @@ fn faults(folder: &str, table: &[Row]) -> Vec<String> {
         .join(folder);
     let mut faults = Vec::new();
     let mut parts = BTreeSet::new();
-    for entry in fs::read_dir(&root).unwrap() {
-        let path = entry.unwrap().path();
-        let part = path.file_stem().unwrap().to_str().unwrap().to_owned();
+    for entry in fs::read_dir(&root).expect("the parts can be listed") {
+        let path = entry.expect("a folder can be read").path();
+        let part = path
+            .file_stem()
+            .and_then(OsStr::to_str)
+            .expect("a part has a name")
+            .to_owned();
         if !["lib", "main"].contains(&part.as_str()) {
             parts.insert(part);
         }
@@ -123,7 +128,7 @@ fn faults(folder: &str, table: &[Row]) -> Vec<String> {
             .filter(|file| file.exists())
             .chain(sources(&inside))
         {
-            let text = fs::read_to_string(&file).unwrap();
+            let text = fs::read_to_string(&file).expect("a file of ours can be read");
             for name in imports(&text).into_iter().filter(|name| name != part) {
                 if !allowed.contains(&name.as_str()) {
                     faults.push(format!(
@@ -154,7 +159,7 @@ fn faults(folder: &str, table: &[Row]) -> Vec<String> {
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten() {
-        let path = entry.unwrap().path();
+        let path = entry.expect("a folder can be read").path();
         if path.is_dir() {
             files.extend(sources(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs")
