@@ -44,6 +44,7 @@ pub mod value;
 pub mod wait;
 pub mod watch;
 pub mod wire;
+pub mod work;
 
 pub use conn_id::ConnId;
 pub use connection::Progress;

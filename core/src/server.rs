@@ -86,6 +86,11 @@ pub trait StateMachine {
         false
     }
 
+    /// The work that was done since the last call ([`Core::take_work`]). By default a command is one unit, and nothing more.
+    fn take_work(&mut self) -> u32 {
+        0
+    }
+
     /// The next wait that is over ([`Core::next_notice`]). By default nothing waits.
     fn next_notice(&mut self) -> Option<Notice> {
         None
@@ -126,6 +131,10 @@ impl<S: Store> StateMachine for Core<S> {
 
     fn wants_tick(&self) -> bool {
         Self::wants_tick(self)
+    }
+
+    fn take_work(&mut self) -> u32 {
+        Self::take_work(self)
     }
 
     fn next_notice(&mut self) -> Option<Notice> {

@@ -69,6 +69,7 @@ use crate::stats::{Gauges, Report, Stats, StatsTopic, Unstored};
 use crate::store::{LogStore, MapStore, Store, Visited};
 use crate::time::{Clock, Exptime, Instant};
 use crate::watch::Evicted;
+use crate::work::Meter;
 
 /// What can happen to a core besides a command. None of it has a reply.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -108,6 +109,8 @@ pub struct Core<S = LogStore> {
     flush_at: Option<Instant>,
     stats: Stats,
     detail: Detail,
+    /// What steps have charged besides the commands themselves.
+    work: Meter,
 }
 
 impl Core {
@@ -161,6 +164,7 @@ impl<S: Store> Core<S> {
             flush_at: None,
             stats: Stats::default(),
             detail: Detail::new(prefix_delimiter),
+            work: Meter::default(),
         }
     }
 
@@ -300,6 +304,13 @@ impl<S: Store> Core<S> {
     /// many more there were. A lock that has ended with many others is told when its item is let go of.
     pub fn take_lock_ends(&mut self) -> (VecDeque<LockEnd>, u64) {
         self.locks.take_ends()
+    }
+
+    /// The work that was done since the last call, besides one unit a command ([`crate::work`]): for a transport that
+    /// shares its time among clients.
+    #[inline]
+    pub fn take_work(&mut self) -> u32 {
+        self.work.take().saturating_add(self.store.take_work())
     }
 
     /// Who holds what.

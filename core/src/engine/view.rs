@@ -83,6 +83,8 @@ impl Core<MapStore> {
             // Counted and reported, and read by no rule.
             stats: _,
             detail: _,
+            // What a transport is told, and nobody is answered.
+            work: _,
         } = self;
         let (handovers, ended) = locks.in_line();
         View {

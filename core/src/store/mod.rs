@@ -221,6 +221,11 @@ pub trait Store {
         (Vec::new(), 0)
     }
 
+    /// The work that was done since the last call, as far as it can be more than a small command's ([`crate::work`]).
+    fn take_work(&mut self) -> u32 {
+        0
+    }
+
     /// What is next to be evicted, and what was last. Takes longer than [`usage`](Store::usage), and is
     /// for whoever watches.
     fn queue(&self) -> QueueState;

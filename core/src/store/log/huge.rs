@@ -15,6 +15,7 @@ use super::Full;
 use super::chunks::Chunks;
 use super::geometry::{ALLOCATION_BYTES, Geometry};
 use crate::erased::erased;
+use crate::work::Meter;
 
 /// The huge values of a store.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(super) struct Huge {
     free: Option<u32>,
     used: usize,
     value_bytes: usize,
+    /// Values that came and went, by their bytes.
+    work: Meter,
     /// Values are zeroed at their end.
     erases: bool,
 }
@@ -44,6 +47,7 @@ impl Huge {
             free: None,
             used: 0,
             value_bytes: 0,
+            work: Meter::new(),
             erases,
         }
     }
@@ -88,6 +92,7 @@ impl Huge {
         };
         self.used += 1;
         self.value_bytes += value_bytes;
+        self.work.charge_bytes(value_bytes);
         Ok(number)
     }
 
@@ -119,10 +124,17 @@ impl Huge {
 
     /// Lets a value go.
     pub(super) fn remove(&mut self, number: u32) {
-        self.value_bytes -= self.value(number).len();
+        let value_bytes = self.value(number).len();
+        self.value_bytes -= value_bytes;
+        self.work.charge_bytes(value_bytes);
         self.used -= 1;
         self.values[number as usize] = Place::Free { next: self.free };
         self.free = Some(number);
+    }
+
+    /// The work of taking values in and of letting them go, since the last call.
+    pub(super) const fn take_work(&mut self) -> u32 {
+        self.work.take()
     }
 
     /// How many there are.

@@ -496,6 +496,11 @@ impl<H: KeyHasher, B: Block> Store for LogStore<H, B> {
         (evicted, mem::take(&mut self.evicted_missed))
     }
 
+    #[inline]
+    fn take_work(&mut self) -> u32 {
+        self.huge.take_work()
+    }
+
     fn queue(&self) -> QueueState {
         QueueState {
             oldest: self.oldest_access(),

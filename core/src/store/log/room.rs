@@ -12,6 +12,7 @@ use super::{Full, KeyHasher, LogStore};
 use crate::limits::Limits;
 use crate::stats::Counters;
 use crate::time::Tick;
+use crate::work::BYTES_A_UNIT;
 
 /// Segments that are kept for carrying: what one segment holds fits into another.
 pub(super) const KEPT_TO_CARRY: usize = 1;
@@ -22,10 +23,6 @@ pub(super) const FREE_WANTED: usize = 3;
 /// How many records a small store looks at to win room, at most, as long as it need not wait. Large ones count as
 /// several.
 const LOOKS_A_STORE: usize = 24;
-
-/// To move, erase or give back to the system so many bytes takes about as long as to look at an item: the
-/// kernel takes pages one by one.
-const BYTES_A_LOOK: usize = 2 << 10;
 
 /// What is set aside grows by such parts of a segment.
 const STEPS_A_SEGMENT: usize = 4;
@@ -81,7 +78,7 @@ impl Bit {
 
 /// To move, erase or give back so many bytes counts as looking at so many items.
 pub(super) const fn looks_for(bytes: usize) -> usize {
-    bytes / BYTES_A_LOOK
+    bytes / BYTES_A_UNIT
 }
 
 /// What is about to be stored.

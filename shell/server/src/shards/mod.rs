@@ -179,15 +179,19 @@ impl Shards {
         let conn = session.conn;
         match command {
             GlobalCommand::UnlockAll => {
+                let work = &mut session.work;
                 self.together(now, session.opened, |core| {
                     core.execute(now, conn, command.into());
+                    work.charge(core.take_work() as usize);
                 });
                 session.held.fill(Held::default());
                 answer(&Reply::Unlocked);
             }
             GlobalCommand::FlushAll { .. } | GlobalCommand::StatsReset => {
+                let work = &mut session.work;
                 self.together(now, self.all(), |core| {
                     core.execute(now, conn, command.into());
+                    work.charge(core.take_work() as usize);
                 });
                 answer(&Reply::Ok);
             }
@@ -269,6 +273,7 @@ impl Shards {
             && set.value.len() >= SHARED_VALUE_BYTES_MIN
         {
             let value = self.shared(set.value, &mut room);
+            session.work.charge_bytes(value.len());
             changed = ItemCommand::Set(Set { value, ..*set });
             &changed
         } else if let ItemCommand::Acquire(mut acquire) = *command {
@@ -290,8 +295,10 @@ impl Shards {
         look(&mut core);
         if takes_lock(command) {
             answer(&self.ask_holder(now, session, shard, &mut core, command));
+            session.charge(core.take_work());
         } else {
             answer(&core.execute_item(now, session.conn, command));
+            session.charge(core.take_work());
             // Whoever has never been announced here holds nothing here, and will not.
             if !session.opened.contains(shard) {
                 return;
@@ -351,6 +358,8 @@ impl Shards {
             let mut core = self.core_at(now, shard);
             core.handle(now, Event::WallClock { unix_s_at_start });
             core.handle(now, Event::Tick);
+            // No client's.
+            let _ = core.take_work();
             wants_more |= core.wants_tick();
         }
         wants_more

@@ -2,6 +2,7 @@
 
 use latchd_core::ConnId;
 use latchd_core::engine::Held;
+use latchd_core::work::Meter;
 
 use crate::clients::budget::Holder;
 
@@ -15,6 +16,8 @@ pub(crate) struct ShardSession {
     /// What it holds in each shard, as it has last seen that (D4): another connection may have given
     /// a lock back there in the right of its grant. Empty as long as it has asked for none.
     pub(super) held: Vec<Held>,
+    /// The work that its commands were, besides a unit each.
+    pub(super) work: Meter,
 }
 
 /// Some of the shards.
@@ -43,12 +46,25 @@ impl ShardSession {
             seat,
             opened: ShardSet::default(),
             held: Vec::new(),
+            work: Meter::new(),
         }
     }
 
     /// Whose it is.
     pub(crate) fn conn(&self) -> ConnId {
         self.conn
+    }
+
+    /// The work that its commands were since the last call, besides a unit each.
+    #[inline]
+    pub(crate) fn take_work(&mut self) -> u32 {
+        self.work.take()
+    }
+
+    /// Charges the work that was done in a shard for it.
+    #[inline]
+    pub(super) fn charge(&mut self, units: u32) {
+        self.work.charge(units as usize);
     }
 
     /// What it holds in the shards but this one.

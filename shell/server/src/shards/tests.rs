@@ -1,6 +1,6 @@
 //! That several cores are one to their clients.
 
-use latchd_core::command::{Get, GlobalCommand, ItemCommand, Set};
+use latchd_core::command::{Get, GlobalCommand, ItemCommand, OnMissing, Set, SetMode};
 use latchd_core::limits::MemoryRefused;
 use latchd_core::time::Exptime;
 
@@ -438,4 +438,29 @@ fn a_wall_clock_that_steps_ends_no_lock_and_no_item() {
     assert!(!is_there(11, &mut two), "it has had its ten seconds");
     shards.close(at_s(12), one);
     assert!(names().iter().all(|name| lock(&shards, &mut two, name)));
+}
+
+/// What a value moves is charged to whose command it was: the copy before its shard is held, what the store takes in and lets
+/// go of.
+#[test]
+fn moved_bytes_are_charged_to_the_client() {
+    let (shards, mut client) = (shards(1), session(1));
+    let large = vec![b'v'; 200 << 10];
+    let mut work_of = |set: Set<'_>| {
+        ask(&shards, &mut client, set, |reply| {
+            assert!(matches!(reply, Reply::Stored(_)), "{reply:?}");
+        });
+        client.take_work()
+    };
+    assert_eq!(work_of(Set::new(key("small"), b"v")), 0);
+    assert_eq!(work_of(Set::new(key("large"), &large)), 100 + 100);
+    let mode = SetMode::Append {
+        missing: OnMissing::Refuse,
+    };
+    let append = Set {
+        mode,
+        ..Set::new(key("large"), b"v")
+    };
+    assert_eq!(work_of(append), 100 + 100);
+    assert_eq!(work_of(Set::new(key("large"), b"v")), 100);
 }

@@ -77,6 +77,7 @@ impl Shards {
         }
         answer(&reply);
         session.held[shard] = core.locks().held_here(session.conn);
+        session.charge(core.take_work());
     }
 
     /// A get that may wait. Its shard sees to all of that; no circle can come of it that its time does not end.
@@ -102,6 +103,7 @@ impl Shards {
         }
         answer(&reply);
         session.held[shard] = core.locks().held_here(session.conn);
+        session.charge(core.take_work());
     }
 
     /// Lets time end what it ends, in one shard after the other.

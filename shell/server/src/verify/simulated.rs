@@ -299,6 +299,7 @@ impl<M: StateMachine> Execute for Visitor<'_, M> {
         }
         let conn = self.session.conn;
         self.machine.execute(self.now, conn, *command, answer);
+        self.work.spend(self.machine.take_work());
     }
 
     fn goes_on(&mut self) -> bool {

@@ -127,12 +127,14 @@ impl Execute for Executor<'_> {
         }
         let wanted = shared.watch.wanted();
         if shared.config.verbosity >= 3 || !wanted.is_none() {
-            return self.execute_aloud(wanted, is_meta, command, answer);
+            self.execute_aloud(wanted, is_meta, command, answer);
+        } else {
+            let lines = |topic| shared.stats_lines(topic);
+            shared
+                .shards
+                .execute(*now, session, command, &lines, answer);
         }
-        let lines = |topic| shared.stats_lines(topic);
-        shared
-            .shards
-            .execute(*now, session, command, &lines, answer);
+        self.work.spend(self.session.take_work());
     }
 
     fn note_meta(&mut self) {

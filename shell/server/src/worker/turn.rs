@@ -5,6 +5,8 @@
 //!   that is not about a key.
 //! - T2: the first turn after something has arrived ends after [`FIRST_TURN`] already: whoever asks
 //!   for little is answered before anyone who asks for much gets on with it.
+//! - T3: a step that moves or erases as much as takes longer than a turn ([`WHOLE_TURN`]) is the last of its turn, whatever
+//!   the clock shows: the time of a turn is counted from the first look on.
 
 use std::time::Duration;
 
@@ -21,8 +23,12 @@ pub(crate) const FIRST_TURN: Duration = Duration::from_micros(200);
 pub(crate) const LATER_TURN: Duration = Duration::from_millis(1);
 
 /// The weight of a command that may look at many items (a page of `keys`, say), where a step that is
-/// about one key, or no command at all, weighs 1. After as much the clock is looked at.
+/// about one key, or no command at all, weighs 1, and what it moves counts besides ([`latchd_core::work`]). After as much
+/// the clock is looked at.
 pub(crate) const HEAVY: u32 = 16;
+
+/// What is a turn by itself: to move half a megabyte takes about as long as [`FIRST_TURN`].
+const WHOLE_TURN: u32 = 256;
 
 /// What a worker lends a client for its turn.
 #[derive(Debug)]
@@ -112,7 +118,9 @@ impl Work {
             return true;
         }
         self.weight_before = self.spent();
-        self.weight = 0;
+        if std::mem::take(&mut self.weight) >= WHOLE_TURN {
+            return false;
+        }
         let now = std::time::Instant::now();
         now < *self.ends.get_or_insert(now + self.span)
     }
@@ -142,5 +150,9 @@ mod tests {
             work.spend(HEAVY);
             assert!(work.is_left());
         }
+        work.spend(WHOLE_TURN - 1);
+        assert!(work.is_left());
+        work.spend(WHOLE_TURN);
+        assert!(!work.is_left(), "T3");
     }
 }

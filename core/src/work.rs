@@ -1,0 +1,59 @@
+//! How much work a step is: the one measure by which a transport shares its time among clients.
+//!
+//! - K1: a step charges everything that it looks at, copies, wakes or erases, as far as that can be more than a small
+//!   command does.
+//!
+//! A unit takes about as long as a small command. A command itself is one, which its transport counts.
+
+/// To move, erase or give back so many bytes is a unit: the kernel takes pages one by one.
+pub const BYTES_A_UNIT: usize = 2 << 10;
+
+/// Units of work that were done and are not taken yet.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Meter {
+    units: u32,
+}
+
+impl Meter {
+    /// Nothing was done.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { units: 0 }
+    }
+
+    /// Charges so many units.
+    #[inline]
+    pub fn charge(&mut self, units: usize) {
+        self.units = self
+            .units
+            .saturating_add(u32::try_from(units).unwrap_or(u32::MAX));
+    }
+
+    /// Charges the moving or erasing of so many bytes.
+    #[inline]
+    pub fn charge_bytes(&mut self, bytes: usize) {
+        self.charge(bytes / BYTES_A_UNIT);
+    }
+
+    /// Returns what was charged since the last call.
+    #[inline]
+    pub const fn take(&mut self) -> u32 {
+        core::mem::replace(&mut self.units, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charges_add_up_until_they_are_taken() {
+        let mut meter = Meter::default();
+        meter.charge(3);
+        meter.charge_bytes(2 * BYTES_A_UNIT - 1);
+        assert_eq!((meter.take(), meter.take()), (4, 0));
+        meter.charge(usize::MAX);
+        meter.charge(1);
+        assert_eq!(meter.take(), u32::MAX);
+    }
+}
