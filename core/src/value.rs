@@ -7,7 +7,7 @@ use core::ops::Deref;
 
 use bytes::Bytes;
 
-use crate::erased::erased;
+use crate::store::Block;
 
 /// The shortest value that is worth sharing, in bytes; a shorter one is copied. Up to here a copy
 /// costs less than one more piece in a system call and a counter that several threads change.
@@ -31,25 +31,10 @@ impl<'a> Value<'a> {
     /// is, and the store will find that out once more.
     #[must_use]
     pub fn share(self, room: &'a mut Option<Bytes>) -> Self {
-        self.share_as(room, Bytes::from)
-    }
-
-    /// As [`share`](Self::share); the copy is zeroed by whoever is the last to have it, as
-    /// [`Limits::erase`](crate::Limits::erase) asks.
-    #[must_use]
-    pub fn share_to_erase(self, room: &'a mut Option<Bytes>) -> Self {
-        self.share_as(room, erased)
-    }
-
-    fn share_as(self, room: &'a mut Option<Bytes>, keep: fn(Vec<u8>) -> Bytes) -> Self {
         match self {
             Self::Borrowed(bytes) if bytes.len() >= SHARED_VALUE_BYTES_MIN => {
-                let mut copy = Vec::new();
-                if copy.try_reserve_exact(bytes.len()).is_err() {
-                    return self;
-                }
-                copy.extend_from_slice(bytes);
-                Self::Shared(room.insert(keep(copy)))
+                <Vec<u8> as Block>::share(&[bytes], false)
+                    .map_or(self, |shared| Self::Shared(room.insert(shared)))
             }
             Self::Borrowed(_) | Self::Shared(_) => self,
         }
@@ -159,15 +144,5 @@ mod tests {
         assert!(one == b"abc".as_slice() && one != b"abd".as_slice());
         assert_eq!(hash(one), hash(same));
         assert_ne!(hash(one), hash(other));
-    }
-
-    #[test]
-    fn what_is_shared_to_be_erased_says_the_same() {
-        let bytes = vec![7; SHARED_VALUE_BYTES_MIN];
-        let mut room = None;
-        let Value::Shared(shared) = Value::Borrowed(&bytes).share_to_erase(&mut room) else {
-            panic!("it is large enough")
-        };
-        assert_eq!(shared, &bytes);
     }
 }

@@ -1,17 +1,24 @@
 //! Where the memory of segments, and of the buckets of the index, comes from.
 //!
-//! A store allocates most of what it has in pieces of one size, and gives whole ones back. An
+//! A store allocates most of what it has in pieces of one size, and large values by themselves. An
 //! allocator that also serves smaller things cuts up what it was given back, and then the process
-//! holds more than the store does. So whoever has something better than the allocator, pages of the
-//! system most of all, can say so.
+//! holds more than the store does: up to twice as much after a change of sizes. So an embedder gives the store
+//! blocks of pages ([`LogStore::in_blocks`](super::LogStore::in_blocks)), or has its allocator take large
+//! allocations straight from the system (glibc: a fixed `M_MMAP_THRESHOLD` of 64 KiB).
 //!
 //! - C1: what is written in a block stays in its place until the block is cleared, and it never holds
 //!   more than was asked for.
 //! - C2: a block that cannot be had is refused; nobody's program ends for it.
+//! - C3: what shared memory takes is what was said that it would take.
 
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
+
+use bytes::Bytes;
+
+use super::geometry::ALLOCATION_BYTES;
+use crate::erased::erased;
 
 /// A piece of memory that is filled from its beginning. The default is one of no bytes.
 pub trait Block: Default + fmt::Debug {
@@ -25,6 +32,29 @@ pub trait Block: Default + fmt::Debug {
     fn allows(bytes: usize) -> bool {
         let _ = bytes;
         true
+    }
+
+    /// Copies a large value, which comes in pieces, into memory of its own, to be shared with those who send it; `None` if
+    /// there is no memory for it (C2). If it `erases`, the last one to have it zeroes it.
+    fn share(pieces: &[&[u8]], erases: bool) -> Option<Bytes> {
+        let mut value = Vec::new();
+        value
+            .try_reserve_exact(pieces.iter().map(|piece| piece.len()).sum())
+            .ok()?;
+        for piece in pieces {
+            value.extend_from_slice(piece);
+        }
+        Some(if erases {
+            erased(value)
+        } else {
+            Bytes::from(value)
+        })
+    }
+
+    /// What the memory of a value of so many bytes takes, with what an allocator adds (C3).
+    #[must_use]
+    fn share_bytes(bytes: usize) -> usize {
+        bytes + ALLOCATION_BYTES
     }
 
     /// How many bytes it has room for.

@@ -3,31 +3,34 @@
 //! In the log stands their number. They are shared when they are sent: whoever sends one keeps its
 //! bytes for as long as that takes, and nobody copies them meanwhile.
 //!
-//! - V1: a number is in use or free, and what is in use is charged.
+//! - V1: a number is in use or free, and what is in use is charged, as its memory takes it.
 //!
 //! Numbers are used again and never given back: one takes a thousandth of the smallest huge value.
 
-use alloc::vec::Vec;
+use core::marker::PhantomData;
 
 use bytes::Bytes;
 
 use super::Full;
+use super::block::Block;
 use super::chunks::Chunks;
 use super::geometry::{ALLOCATION_BYTES, Geometry};
-use crate::erased::erased;
 use crate::work::Meter;
 
 /// The huge values of a store.
 #[derive(Debug)]
-pub(super) struct Huge {
+pub(super) struct Huge<B> {
     values: Chunks<Place>,
     free: Option<u32>,
     used: usize,
+    /// What they take, in bytes.
     value_bytes: usize,
     /// Values that came and went, by their bytes.
     work: Meter,
     /// Values are zeroed at their end.
     erases: bool,
+    /// Where their memory comes from.
+    memory: PhantomData<fn() -> B>,
 }
 
 /// What stands under a number.
@@ -37,10 +40,10 @@ enum Place {
     Free { next: Option<u32> },
 }
 
-/// What a huge value takes of the limit besides its length, in bytes.
+/// What an item is charged for its huge value besides the value's length, in bytes.
 pub(super) const HUGE_BYTES: usize = ALLOCATION_BYTES;
 
-impl Huge {
+impl<B: Block> Huge<B> {
     pub(super) const fn new(geometry: Geometry, erases: bool) -> Self {
         Self {
             values: Chunks::new(geometry.chunk_len(size_of::<Place>(), 2)),
@@ -49,12 +52,13 @@ impl Huge {
             value_bytes: 0,
             work: Meter::new(),
             erases,
+            memory: PhantomData,
         }
     }
 
     /// What it has allocated, in bytes.
     pub(super) const fn held_bytes(&self) -> usize {
-        self.listing_bytes() + self.used * HUGE_BYTES + self.value_bytes
+        self.listing_bytes() + self.value_bytes
     }
 
     /// What the list of them has allocated, in bytes: as much as the most that there have been need.
@@ -63,13 +67,13 @@ impl Huge {
     }
 
     /// What a value more will allocate, in bytes.
-    pub(super) const fn insert_bytes(&self, value_bytes: usize) -> usize {
+    pub(super) fn insert_bytes(&self, value_bytes: usize) -> usize {
         let place = if self.free.is_some() {
             0
         } else {
             self.values.push_bytes()
         };
-        place + HUGE_BYTES + value_bytes
+        place + B::share_bytes(value_bytes)
     }
 
     /// Takes a value in and numbers it.
@@ -91,27 +95,17 @@ impl Huge {
             number
         };
         self.used += 1;
-        self.value_bytes += value_bytes;
+        self.value_bytes += B::share_bytes(value_bytes);
         self.work.charge_bytes(value_bytes);
         Ok(number)
     }
 
-    /// Copies pieces of a value into an allocation of their own.
+    /// Copies pieces of a value into memory of its own.
     ///
     /// # Errors
-    /// [`Full`] if the allocator refuses.
+    /// [`Full`] if there is none.
     pub(super) fn joined(&self, pieces: &[&[u8]]) -> Result<Bytes, Full> {
-        let value_bytes = pieces.iter().map(|piece| piece.len()).sum();
-        let mut value = Vec::new();
-        value.try_reserve_exact(value_bytes).map_err(|_| Full)?;
-        for piece in pieces {
-            value.extend_from_slice(piece);
-        }
-        Ok(if self.erases {
-            erased(value)
-        } else {
-            Bytes::from(value)
-        })
+        B::share(pieces, self.erases).ok_or(Full)
     }
 
     /// The value under a number that is in use.
@@ -125,7 +119,7 @@ impl Huge {
     /// Lets a value go.
     pub(super) fn remove(&mut self, number: u32) {
         let value_bytes = self.value(number).len();
-        self.value_bytes -= value_bytes;
+        self.value_bytes -= B::share_bytes(value_bytes);
         self.work.charge_bytes(value_bytes);
         self.used -= 1;
         self.values[number as usize] = Place::Free { next: self.free };
@@ -151,7 +145,7 @@ impl Huge {
         for place in self.values.iter() {
             if let Place::Used(value) = place {
                 used += 1;
-                value_bytes += value.len();
+                value_bytes += B::share_bytes(value.len());
             }
         }
         assert_eq!((self.used, self.value_bytes), (used, value_bytes), "V1");
@@ -170,7 +164,11 @@ impl Huge {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
+
+    type Huge = super::Huge<Vec<u8>>;
 
     #[test]
     fn a_number_is_used_again() {

@@ -87,7 +87,7 @@ pub struct LogStore<H = SipHash, B = Vec<u8>> {
     log: Log<B>,
     index: Index<B>,
     ghost: Ghost,
-    huge: Huge,
+    huge: Huge<B>,
     tally: Tally,
     /// The segment that is being emptied.
     drain: Option<Drain>,
@@ -178,6 +178,13 @@ impl<H: KeyHasher, B: Block> LogStore<H, B> {
             evicted: None,
             evicted_missed: 0,
         }
+    }
+
+    /// The longest value that is kept among others, in bytes. The store keeps a longer one as it is if it comes
+    /// [shared](crate::value::Value::Shared), in memory that [`Block::share`] gives.
+    #[must_use]
+    pub const fn value_bytes_in_log_max(&self) -> usize {
+        self.geometry.value_bytes_max()
     }
 
     /// What the store has allocated, in bytes, with what allocators add, and what is set aside (L3).
@@ -291,7 +298,7 @@ const fn cost_of(geometry: &Geometry, key_bytes: usize, value_bytes: usize) -> u
 
 /// What a reader is shown of the item of a record.
 #[inline]
-fn shown<'a>(geometry: &Geometry, huge: &'a Huge, record: Record<'a>) -> Shown<'a> {
+fn shown<'a, B: Block>(geometry: &Geometry, huge: &'a Huge<B>, record: Record<'a>) -> Shown<'a> {
     let value = match record.huge() {
         Some(number) => Value::Shared(huge.value(number)),
         None => Value::Borrowed(record.value()),

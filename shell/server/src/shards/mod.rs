@@ -35,14 +35,13 @@ use latchd_core::engine::{Config, Core, Event, Held, Numbers};
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::stats::{Report, StatsLine, StatsTopic, Unstored};
-use latchd_core::store::{HashSeed, LogStore, SipHash};
-use latchd_core::value::{SHARED_VALUE_BYTES_MIN, Value};
+use latchd_core::store::{Block, HashSeed, LogStore, SipHash};
+use latchd_core::value::Value;
 use latchd_core::{Instant, Limits};
 
 use self::hold::Hold;
 use self::session::ShardSet;
 use crate::clients::waiters::Waiters;
-use crate::os::headroom;
 use crate::os::pages::Pages;
 use crate::sync::Mutex;
 use crate::sync::atomic::AtomicBool;
@@ -72,6 +71,8 @@ pub(crate) struct Shards {
     wait_chain_max: usize,
     /// Values are zeroed when they are dead.
     erases: bool,
+    /// A longer value has memory of its own, in bytes.
+    value_bytes_in_log_max: usize,
     /// The bounds of all shards together.
     limits: Mutex<Limits>,
     waiters: Arc<Waiters>,
@@ -119,6 +120,8 @@ impl Shards {
         let share = limit::share(limits, count);
         let unix_ms = clock::unix_ms();
         let count = u32::try_from(count).expect("at most 64");
+        // As they are equal, so is this.
+        let mut value_bytes_in_log_max = 0;
         let cores = (0..count)
             .map(|index| {
                 let mut config = Config::new(share, unix_s_at_start)
@@ -129,6 +132,7 @@ impl Shards {
                     config = config.resumed(numbers);
                 }
                 let store = LogStore::in_blocks(&share, SipHash::new(random_seed()));
+                value_bytes_in_log_max = store.value_bytes_in_log_max();
                 let mut core = Core::with_store(config, store);
                 core.keep_lock_ends(waiters.logs_locks());
                 Mutex::new(core)
@@ -139,6 +143,7 @@ impl Shards {
             hasher: RandomState::new(),
             wait_chain_max: limits.wait_chain_max,
             erases: limits.erase,
+            value_bytes_in_log_max,
             limits: Mutex::new(limits),
             waiters,
             watches_evictions: AtomicBool::new(false),
@@ -241,15 +246,11 @@ impl Shards {
         self.execute_item(now, session, command, look, answer);
     }
 
-    /// A value that is copied if it is large and there is memory for that: else it is the store that
-    /// finds out that there is none.
+    /// A large value that is copied if there is memory for that: else it is the store that finds out that there is none.
     fn shared<'a>(&self, value: Value<'a>, room: &'a mut Option<Bytes>) -> Value<'a> {
-        if !headroom::stays_beside(value.len()) {
-            value
-        } else if self.erases {
-            value.share_to_erase(room)
-        } else {
-            value.share(room)
+        match Pages::share(&[value.as_bytes()], self.erases) {
+            Some(shared) => Value::Shared(room.insert(shared)),
+            None => value,
         }
     }
 
@@ -270,7 +271,7 @@ impl Shards {
         let command = if let ItemCommand::Set(set) = command
             && ShardCore::SHARES_VALUES
             && !set.mode.extends()
-            && set.value.len() >= SHARED_VALUE_BYTES_MIN
+            && set.value.len() > self.value_bytes_in_log_max
         {
             let value = self.shared(set.value, &mut room);
             session.work.charge_bytes(value.len());
