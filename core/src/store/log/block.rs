@@ -36,6 +36,7 @@ pub trait Block: Default + fmt::Debug {
 
     /// Copies a large value, which comes in pieces, into memory of its own, to be shared with those who send it; `None` if
     /// there is no memory for it (C2). If it `erases`, the last one to have it zeroes it.
+    #[must_use]
     fn share(pieces: &[&[u8]], erases: bool) -> Option<Bytes> {
         let mut value = Vec::new();
         value

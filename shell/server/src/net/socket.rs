@@ -25,6 +25,12 @@ pub(crate) trait Socket: fmt::Debug {
     /// The kernel's; [`Errno::AGAIN`] if nothing has arrived.
     fn receive(&self, buffer: &mut Vec<u8>) -> rustix::io::Result<usize>;
 
+    /// As [`receive`](Self::receive), into `space`.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    fn receive_into(&self, space: &mut [u8]) -> rustix::io::Result<usize>;
+
     /// Takes as many bytes from the front as there is room for, and returns how many. A peer that is gone is an
     /// error and no signal.
     ///
@@ -51,6 +57,10 @@ impl Socket for OwnedFd {
         // Not `read`: the kernel comes to a socket sooner this way.
         let none = RecvFlags::empty();
         retry_on_intr(|| net::recv(self, spare_capacity(buffer), none)).map(|(read, _)| read)
+    }
+
+    fn receive_into(&self, space: &mut [u8]) -> rustix::io::Result<usize> {
+        retry_on_intr(|| net::recv(self, &mut *space, RecvFlags::empty())).map(|(read, _)| read)
     }
 
     #[inline]

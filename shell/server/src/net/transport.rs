@@ -60,6 +60,29 @@ impl<S: Socket> Transport<S> {
         }
     }
 
+    /// As [`read`](Self::read), into `space`: at most `bytes_max`. Under TLS it reads into `buffer` first, which is empty, and
+    /// brings as much as has room there.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn read_into(
+        &mut self,
+        space: &mut [u8],
+        bytes_max: usize,
+        buffer: &mut Vec<u8>,
+        records: &mut Records,
+    ) -> rustix::io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.receive_into(&mut space[..bytes_max]),
+            Self::Tls(socket) => {
+                let read = socket.read(buffer, records);
+                space[..buffer.len()].copy_from_slice(buffer);
+                buffer.clear();
+                read
+            }
+        }
+    }
+
     /// Sends what the socket takes, perhaps nothing, but no more than one turn may, and takes it out of
     /// `output`. A peer that is gone is an error and no signal.
     ///

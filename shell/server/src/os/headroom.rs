@@ -36,6 +36,11 @@ static ONE: Mutex<()> = Mutex::new(());
 /// How often memory could not be had, by whichever server of the process.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
+/// Whether memory has an end (N1).
+pub(crate) fn has_end() -> bool {
+    *HAS_END
+}
+
 /// Allocates about `bytes`, if the rest stays.
 pub(crate) fn allocate<T>(bytes: usize, take: impl FnOnce() -> Option<T>) -> Option<T> {
     let taken = if bytes < LARGE_BYTES || !*HAS_END {

@@ -8,11 +8,15 @@
 //!   was written in.
 //! - Y2: values take at most half of the mappings that the system allows a process; further values come from the allocator.
 //!   The system cuts a mapping in two when its middle is given back, so it would refuse that if there were none left.
+//! - Y3: of dead values that are to be zeroed, at most [`WAITING_BYTES_MAX`] bytes wait, or one value. What is more is zeroed
+//!   where it ends. A value is zeroed before its pages are given back.
 
 use std::fs;
 use std::ops::Range;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::thread;
 
 use bytes::Bytes;
 use latchd_core::store::Block;
@@ -44,6 +48,24 @@ static VALUES_MAX: LazyLock<usize> = LazyLock::new(|| {
 /// How many values have, of all servers of the process.
 static VALUES: AtomicUsize = AtomicUsize::new(0);
 
+/// A dead value of at least so many bytes is zeroed by another thread than the one that was the last to have it: to zero it
+/// takes as long as a turn.
+const ERASED_LATER_BYTES_MIN: usize = 512 << 10;
+
+/// So many bytes of dead values wait for that at most, or one value.
+const WAITING_BYTES_MAX: usize = 128 << 20;
+
+/// How many do, of all servers of the process.
+static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// The thread that zeroes them, if there can be one; from the first on.
+static ERASER: LazyLock<Option<Sender<Mapping>>> = LazyLock::new(|| {
+    let (eraser, dead) = channel();
+    let thread = thread::Builder::new().name("erase".into());
+    let is_running = thread.spawn(move || erase_on(&dead)).is_ok();
+    is_running.then_some(eraser)
+});
+
 /// A block of pages, or a small one from the allocator.
 #[derive(Debug)]
 pub(crate) enum Pages {
@@ -64,9 +86,21 @@ impl Default for Pages {
     }
 }
 
-/// A value in pages of its own.
+/// The shortest value that may stay where it has arrived ([`part_of`]), in bytes: what lies around it is little beside it.
+pub(crate) const KEPT_VALUE_BYTES_MIN: usize = 256 << 10;
+
+/// A value that stays where it has arrived has at most one in so many bytes around it, or a page.
+const AROUND_SHARE: usize = 128;
+
+/// A value, or a request with a value in it, in pages of its own.
 #[derive(Debug)]
-struct ValuePages {
+pub(crate) struct ValuePages(
+    /// It is there until the end.
+    Option<Mapping>,
+);
+
+#[derive(Debug)]
+struct Mapping {
     pages: MmapMut,
     /// How many bytes have been written.
     len: usize,
@@ -101,20 +135,72 @@ impl ValuePages {
         if bytes <= POPULATED_BYTES_MAX {
             options.populate();
         }
-        Some(Self {
-            pages: headroom::allocate(bytes, || options.map_anon().ok())?,
+        Self::map(&options, bytes, erases, counted)
+    }
+
+    /// Room for so many bytes that are still to arrive: the system gives each page when something is written in it. `None` if
+    /// there are too many mappings (Y2), or the system refuses.
+    pub(crate) fn reserve(bytes: usize, erases: bool) -> Option<Self> {
+        let counted = Counted::within(*VALUES_MAX)?;
+        Self::map(MmapOptions::new().len(bytes), bytes, erases, counted)
+    }
+
+    fn map(options: &MmapOptions, bytes: usize, erases: bool, counted: Counted) -> Option<Self> {
+        let pages = headroom::allocate(bytes, || options.map_anon().ok())?;
+        Some(Self(Some(Mapping {
+            pages,
             len: 0,
             erases,
             _counted: counted,
-        })
+        })))
+    }
+
+    fn mapping(&self) -> &Mapping {
+        self.0.as_ref().expect("it has not ended")
+    }
+
+    fn mapping_mut(&mut self) -> &mut Mapping {
+        self.0.as_mut().expect("it has not ended")
     }
 
     /// Writes behind what was written. There is room for it.
-    fn write(&mut self, bytes: &[u8]) {
-        let end = self.len + bytes.len();
-        self.pages[self.len..end].copy_from_slice(bytes);
-        self.len = end;
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.space()[..bytes.len()].copy_from_slice(bytes);
+        self.advance(bytes.len());
     }
+
+    /// The room behind what was written.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        let Mapping { pages, len, .. } = self.mapping_mut();
+        &mut pages[*len..]
+    }
+
+    /// So many bytes more have been written.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.mapping_mut().len += bytes;
+    }
+
+    /// What it takes, in bytes: the pages that were written in, and where memory has an end all that was asked for.
+    pub(crate) fn taken_bytes(&self) -> usize {
+        let Mapping { pages, len, .. } = self.mapping();
+        if headroom::has_end() {
+            pages.len()
+        } else {
+            len.next_multiple_of(page_size())
+        }
+    }
+}
+
+/// A large value as a part of the request that it has arrived in, if that is not much larger: then it need not be copied.
+pub(crate) fn part_of(request: &Bytes, value: &[u8]) -> Option<Bytes> {
+    let (whole, part) = (request.as_ptr_range(), value.as_ptr_range());
+    let is_part = whole.start <= part.start && part.end <= whole.end;
+    let page = page_size();
+    let around = request.len().next_multiple_of(page)
+        - value.len().next_multiple_of(page).min(request.len());
+    let is_worth_it =
+        value.len() >= KEPT_VALUE_BYTES_MIN && around <= page.max(value.len() / AROUND_SHARE);
+    (is_part && is_worth_it).then(|| request.slice_ref(value))
 }
 
 /// A value in pages, if it is worth them and not too many values have some; or else in the allocator's memory.
@@ -135,15 +221,52 @@ fn share_within(values_max: usize, pieces: &[&[u8]], erases: bool) -> Option<Byt
 
 impl AsRef<[u8]> for ValuePages {
     fn as_ref(&self) -> &[u8] {
-        &self.pages[..self.len]
+        let Mapping { pages, len, .. } = self.mapping();
+        &pages[..*len]
     }
 }
 
 impl Drop for ValuePages {
     fn drop(&mut self) {
-        if self.erases {
-            self.pages[..self.len].zeroize();
+        if let Some(mapping) = self.0.take()
+            && mapping.erases
+        {
+            erase(mapping);
         }
+    }
+}
+
+impl Mapping {
+    fn erase(&mut self) {
+        self.pages[..self.len].zeroize();
+    }
+}
+
+/// Has a dead value zeroed and given back: a long one by a thread that does nothing else (Y3).
+fn erase(mut dead: Mapping) {
+    let bytes = dead.len;
+    if bytes >= ERASED_LATER_BYTES_MIN {
+        let waiting = WAITING_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        if (waiting == 0 || waiting + bytes <= WAITING_BYTES_MAX)
+            && let Some(eraser) = &*ERASER
+        {
+            match eraser.send(dead) {
+                Ok(()) => return,
+                Err(SendError(unsent)) => dead = unsent,
+            }
+        }
+        WAITING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+    }
+    dead.erase();
+}
+
+/// Zeroes what comes, as long as the process lives.
+fn erase_on(dead: &Receiver<Mapping>) {
+    for mut mapping in dead {
+        let bytes = mapping.len;
+        mapping.erase();
+        drop(mapping);
+        WAITING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -227,6 +350,8 @@ impl Block for Pages {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     /// The same of pages and of the allocator's memory.
@@ -282,11 +407,58 @@ mod tests {
         assert!(Counted::within(0).is_none());
         let counted = Counted::within(usize::MAX).unwrap();
         let pages = ValuePages::allocate(MAPPED_BYTES_MIN + 1, false, counted).unwrap();
-        assert_eq!(pages.pages.len() % page_size(), 1);
+        assert_eq!(pages.mapping().pages.len() % page_size(), 1);
         assert_eq!(
             Pages::share_bytes(MAPPED_BYTES_MIN + 1),
             MAPPED_BYTES_MIN + page_size() + 64,
             "the system rounds up"
         );
+    }
+
+    #[test]
+    fn a_value_stays_in_a_request_that_is_little_longer() {
+        let stays = |before: usize, value: usize, behind: usize| {
+            let request = Bytes::from(vec![b'v'; before + value + behind]);
+            let value = request.slice(before..before + value);
+            let kept = part_of(&request, &value);
+            assert!(
+                kept.as_ref()
+                    .is_none_or(|kept| kept.as_ptr() == value.as_ptr())
+            );
+            kept.is_some()
+        };
+        let least = KEPT_VALUE_BYTES_MIN;
+        assert!(stays(30, least, 2));
+        assert!(!stays(30, least - 1, 2), "it is copied soon enough");
+        assert!(
+            !stays(30, least, 2 * page_size()),
+            "that would stay as well"
+        );
+        assert!(stays(30, 4 << 20, 2 * page_size()));
+        let other = vec![b'v'; least];
+        let request = Bytes::from(vec![b'v'; least]);
+        assert_eq!(part_of(&request, &other), None);
+    }
+
+    /// Y3: what waits comes to an end, and what has no room there is zeroed all the same.
+    #[test]
+    fn dead_values_are_zeroed_soon() {
+        let bytes = WAITING_BYTES_MAX / 2;
+        let mut values: Vec<_> = (0..4)
+            .map(|_| ValuePages::reserve(bytes, true).unwrap())
+            .collect();
+        for value in &mut values {
+            value.advance(bytes);
+        }
+        let mut dead = ValuePages::reserve(10, true).unwrap();
+        dead.write(b"secret");
+        dead.mapping_mut().erase();
+        assert_eq!(dead.as_ref(), [0; 6]);
+        drop(values);
+        let begun = Instant::now();
+        while WAITING_BYTES.load(Ordering::Relaxed) > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "Y3");
+            thread::yield_now();
+        }
     }
 }

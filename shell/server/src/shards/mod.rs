@@ -42,7 +42,7 @@ use latchd_core::{Instant, Limits};
 use self::hold::Hold;
 use self::session::ShardSet;
 use crate::clients::waiters::Waiters;
-use crate::os::pages::Pages;
+use crate::os::pages::{Pages, part_of};
 use crate::sync::Mutex;
 use crate::sync::atomic::AtomicBool;
 use crate::sync::clock;
@@ -246,8 +246,19 @@ impl Shards {
         self.execute_item(now, session, command, look, answer);
     }
 
-    /// A large value that is copied if there is memory for that: else it is the store that finds out that there is none.
-    fn shared<'a>(&self, value: Value<'a>, room: &'a mut Option<Bytes>) -> Value<'a> {
+    /// A large value that is kept where it has arrived; or else it is copied if there is memory for that. If not, it is the
+    /// store that finds out that there is none.
+    fn shared<'a>(
+        &self,
+        session: &mut ShardSession,
+        value: Value<'a>,
+        room: &'a mut Option<Bytes>,
+    ) -> Value<'a> {
+        let request = session.request.as_ref();
+        if let Some(kept) = request.and_then(|request| part_of(request, &value)) {
+            return Value::Shared(room.insert(kept));
+        }
+        session.work.charge_bytes(value.len());
         match Pages::share(&[value.as_bytes()], self.erases) {
             Some(shared) => Value::Shared(room.insert(shared)),
             None => value,
@@ -273,8 +284,7 @@ impl Shards {
             && !set.mode.extends()
             && set.value.len() > self.value_bytes_in_log_max
         {
-            let value = self.shared(set.value, &mut room);
-            session.work.charge_bytes(value.len());
+            let value = self.shared(session, set.value, &mut room);
             changed = ItemCommand::Set(Set { value, ..*set });
             &changed
         } else if let ItemCommand::Acquire(mut acquire) = *command {

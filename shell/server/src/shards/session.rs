@@ -1,5 +1,6 @@
 //! What the shards know of a connection.
 
+use bytes::Bytes;
 use latchd_core::ConnId;
 use latchd_core::engine::Held;
 use latchd_core::work::Meter;
@@ -16,6 +17,8 @@ pub(crate) struct ShardSession {
     /// What it holds in each shard, as it has last seen that (D4): another connection may have given
     /// a lock back there in the right of its grant. Empty as long as it has asked for none.
     pub(super) held: Vec<Held>,
+    /// During a turn: what the input is kept in, if a value in it may stay there.
+    pub(super) request: Option<Bytes>,
     /// The work that its commands were, besides a unit each.
     pub(super) work: Meter,
 }
@@ -46,6 +49,7 @@ impl ShardSession {
             seat,
             opened: ShardSet::default(),
             held: Vec::new(),
+            request: None,
             work: Meter::new(),
         }
     }
@@ -53,6 +57,12 @@ impl ShardSession {
     /// Whose it is.
     pub(crate) fn conn(&self) -> ConnId {
         self.conn
+    }
+
+    /// Values that come in these bytes may stay there from now on; or they may not.
+    #[inline]
+    pub(crate) fn keep_in(&mut self, request: Option<Bytes>) {
+        self.request = request;
     }
 
     /// The work that its commands were since the last call, besides a unit each.

@@ -189,6 +189,13 @@ impl Socket for Pipe {
         Ok(bytes)
     }
 
+    fn receive_into(&self, space: &mut [u8]) -> rustix::io::Result<usize> {
+        let mut buffer = Vec::with_capacity(space.len());
+        let read = self.receive(&mut buffer)?;
+        space[..read].copy_from_slice(&buffer);
+        Ok(read)
+    }
+
     fn send(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
         self.send_chunks(&[IoSlice::new(bytes)])
     }

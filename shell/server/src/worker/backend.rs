@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::{ConnId, Instant, Output};
 
@@ -54,6 +55,8 @@ pub(crate) struct Visit<'a, S> {
     pub(crate) now: Instant,
     /// What is known of its connection.
     pub(crate) session: &'a mut S,
+    /// What its input is kept in, if a value in it may stay there ([`crate::pages::part_of`]).
+    pub(crate) request: Option<Bytes>,
     /// What it may still do in this turn.
     pub(crate) work: &'a mut Work,
     /// What it is told, if it watches.

@@ -522,6 +522,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         let Some(session) = self.session.as_mut() else {
             return Ok(Next::End(End::Protocol));
         };
+        self.input.freeze();
         let (input, is_enough) = self.input.all(turn.input);
         if !is_enough {
             self.input.consume(0, turn.input)?;
@@ -535,6 +536,7 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
         let visit = Visit {
             now: turn.now,
             session,
+            request: self.input.shared(),
             work: &mut turn.work,
             watcher: &mut self.watcher,
         };

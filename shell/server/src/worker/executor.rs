@@ -52,9 +52,11 @@ impl Backend for Shared {
         let Visit {
             now,
             session,
+            request,
             work,
             watcher,
         } = visit;
+        session.keep_in(request);
         let mut core = Executor {
             shared: self,
             now,
@@ -63,11 +65,13 @@ impl Backend for Shared {
             watcher,
             is_meta: false,
         };
-        if self.config.verbosity < 2 {
+        let driven = if self.config.verbosity < 2 {
             wire.drive(input, &mut core, output, output_bytes_max)
         } else {
             drive_aloud(wire, input, &mut core, output, output_bytes_max)
-        }
+        };
+        core.session.keep_in(None);
+        driven
     }
 
     fn close(&self, now: Instant, session: ShardSession) {

@@ -4,16 +4,20 @@
 //! its own only for what is not a whole request yet, and what had to wait for its next turn.
 //!
 //! - F1: that room grows by what has arrived, never by what was announced; a read brings at most
-//!   [`INPUT_BYTES`]. So it holds at most one request of the largest size and as much.
+//!   [`INPUT_BYTES`]. So it holds at most one request of the largest size and as much. A long request is collected in pages,
+//!   which are there once something is written in them; only where memory has an end are those counted that are not
+//!   ([`ValuePages::taken_bytes`]).
 //! - F2: it is given back as soon as it is not needed, and the worker's buffer never grows: one long
 //!   request is not paid for ever.
 //! - F3: room that the system does not give, or only as its last, is an error of this client, and nobody else's.
 //! - F4: once a server of this process zeroes dead values ([`erase`]), room that a client gives back is zeroed, also what it
 //!   had before it grew. So nothing is left of a large value that is not in the worker's buffer, where other requests
 //!   take its place.
+//! - F5: a long request is collected in one place, which the store can keep for the value in it ([`Input::shared`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use rustix::io::Errno;
 use zeroize::Zeroize;
 
@@ -21,6 +25,7 @@ use crate::net::socket::{INPUT_BYTES, Socket};
 use crate::net::tls::Records;
 use crate::net::transport::Transport;
 use crate::os::headroom;
+use crate::os::pages::{KEPT_VALUE_BYTES_MIN, ValuePages};
 
 /// A request longer than this is collected in the client's own room, in bytes. A shorter one is copied
 /// back before the bytes that follow it, which leaves half of the worker's buffer for those.
@@ -46,28 +51,63 @@ fn erases() -> bool {
 #[derive(Debug)]
 pub(crate) struct Input {
     /// What is not done with, but for the bytes that are in the worker's buffer during a turn.
-    kept: Vec<u8>,
+    kept: Kept,
     /// Nothing happens before there are so many bytes; 0 if something can happen without more.
     needed: usize,
+}
+
+/// Room for what is kept.
+#[derive(Debug)]
+enum Kept {
+    /// Of the allocator's.
+    Heap(Vec<u8>),
+    /// Of the system's: a long request that is being collected.
+    Pages(ValuePages),
+    /// The same, once it is whole (F5). It does not change any more.
+    Whole(Bytes),
+}
+
+impl Kept {
+    const NOTHING: Self = Self::Heap(Vec::new());
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Heap(heap) => heap,
+            Self::Pages(pages) => pages.as_ref(),
+            Self::Whole(whole) => whole,
+        }
+    }
+
+    /// Keeps these bytes instead, in the allocator's memory.
+    fn copied(bytes: &[u8]) -> rustix::io::Result<Self> {
+        let mut heap = Vec::new();
+        reserve(&mut heap, bytes.len())?;
+        heap.extend_from_slice(bytes);
+        Ok(Self::Heap(heap))
+    }
 }
 
 impl Input {
     /// Of a client that has sent nothing.
     pub(crate) const fn new() -> Self {
         Self {
-            kept: Vec::new(),
+            kept: Kept::NOTHING,
             needed: 1,
         }
     }
 
     /// How much room is taken between turns, in bytes.
     pub(crate) fn room(&self) -> usize {
-        self.kept.capacity()
+        match &self.kept {
+            Kept::Heap(heap) => heap.capacity(),
+            Kept::Pages(pages) => pages.taken_bytes(),
+            Kept::Whole(whole) => whole.len(),
+        }
     }
 
     /// What there is, between turns.
     pub(crate) fn kept(&self) -> &[u8] {
-        &self.kept
+        self.kept.bytes()
     }
 
     /// Reads once. Returns how many bytes came; 0 is the end. Until [`Self::consume`] everything that
@@ -83,33 +123,107 @@ impl Input {
     ) -> rustix::io::Result<usize> {
         buffer.clear();
         if self.needed > REQUEST_BYTES_SHARED_MAX {
-            let missing = self.needed.saturating_sub(self.kept.len());
-            let (begun, _) = transport.kept_bytes();
-            let room = missing.clamp(COLLECTED_BYTES_MIN, INPUT_BYTES) + begun;
-            reserve(&mut self.kept, room)?;
-            return transport.read(&mut self.kept, records);
+            return self.collect(transport, buffer, records);
         }
-        if self.kept.is_empty() {
-            return transport.read(buffer, records);
-        }
-        buffer.extend_from_slice(&self.kept);
+        let kept = match &mut self.kept {
+            Kept::Heap(kept) if kept.is_empty() => return transport.read(buffer, records),
+            Kept::Heap(kept) => kept,
+            Kept::Pages(_) | Kept::Whole(_) => return self.collect(transport, buffer, records),
+        };
+        buffer.extend_from_slice(kept);
         let read = transport.read(buffer, records);
         if matches!(read, Ok(1..)) {
-            forget(&mut self.kept);
+            forget(kept);
         } else {
             buffer.clear();
         }
         read
     }
 
+    /// Reads once, into the client's own room.
+    fn collect(
+        &mut self,
+        transport: &mut Transport<impl Socket>,
+        buffer: &mut Vec<u8>,
+        records: &mut Records,
+    ) -> rustix::io::Result<usize> {
+        let missing = self.needed.saturating_sub(self.kept().len());
+        let (begun, _) = transport.kept_bytes();
+        self.grow(missing, INPUT_BYTES + begun)?;
+        match &mut self.kept {
+            Kept::Heap(heap) => {
+                let room = missing.clamp(COLLECTED_BYTES_MIN, INPUT_BYTES) + begun;
+                reserve(heap, room)?;
+                transport.read(heap, records)
+            }
+            Kept::Pages(pages) => {
+                // Not more than belongs to the request, if its length is known: it can stay here then (F5).
+                let bytes_max = if missing > 1 {
+                    missing.min(INPUT_BYTES)
+                } else {
+                    COLLECTED_BYTES_MIN
+                };
+                let read = transport.read_into(pages.space(), bytes_max, buffer, records)?;
+                pages.advance(read);
+                Ok(read)
+            }
+            Kept::Whole(_) => unreachable!("it has room"),
+        }
+    }
+
+    /// Sees to it that there is room for `missing` bytes that are to come, of which a read brings at most `room`: in pages, or in
+    /// memory of the allocator's, which grows by reads, if it has to be.
+    fn grow(&mut self, missing: usize, room: usize) -> rustix::io::Result<()> {
+        let kept = self.kept.bytes().len();
+        let has_room = match &mut self.kept {
+            // Once it could not be in pages, it stays where it is.
+            Kept::Heap(heap) => heap.len() > INPUT_BYTES,
+            Kept::Pages(pages) => pages.space().len() >= room,
+            Kept::Whole(_) => false,
+        };
+        if has_room {
+            return Ok(());
+        }
+        // How long a line will be is not known before its end: each time as much again.
+        let bytes = (kept + missing.max(room)).max(2 * kept).max(INPUT_BYTES) + room;
+        if let Some(mut pages) = ValuePages::reserve(bytes, erases()) {
+            pages.write(self.kept.bytes());
+            self.forget();
+            self.kept = Kept::Pages(pages);
+        } else if !matches!(self.kept, Kept::Heap(_)) {
+            self.kept = Kept::copied(self.kept.bytes())?;
+        }
+        Ok(())
+    }
+
     /// Everything that there is, and whether that is enough for something to happen.
     pub(crate) fn all<'a>(&'a self, buffer: &'a [u8]) -> (&'a [u8], bool) {
         let all = if buffer.is_empty() {
-            &self.kept
+            self.kept.bytes()
         } else {
             buffer
         };
         (all, all.len() >= self.needed)
+    }
+
+    /// A long request that is whole does not change any more: what it lies in may be kept for the value in it (F5).
+    #[inline]
+    pub(crate) fn freeze(&mut self) {
+        if let Kept::Pages(pages) = &self.kept
+            && pages.as_ref().len() >= self.needed.max(KEPT_VALUE_BYTES_MIN)
+            && let Kept::Pages(pages) = std::mem::replace(&mut self.kept, Kept::NOTHING)
+        {
+            self.kept = Kept::Whole(Bytes::from_owner(pages));
+        }
+    }
+
+    /// What everything that there is lies in, if it may be kept.
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<Bytes> {
+        match &self.kept {
+            Kept::Whole(whole) => Some(whole.clone()),
+            Kept::Heap(_) | Kept::Pages(_) => None,
+        }
     }
 
     /// Is done with the first `consumed` bytes, and keeps the rest.
@@ -121,24 +235,32 @@ impl Input {
         consumed: usize,
         buffer: &mut Vec<u8>,
     ) -> rustix::io::Result<()> {
-        if consumed == buffer.len() && self.kept.capacity() == 0 {
-            // Nearly always: there is nothing to keep, and nothing was.
-            buffer.clear();
-            return Ok(());
-        }
-        if buffer.is_empty() {
-            drop_front(&mut self.kept, consumed);
-        } else {
-            let rest = &buffer[consumed..];
-            reserve(&mut self.kept, rest.len())?;
-            self.kept.extend_from_slice(rest);
-            buffer.clear();
-        }
-        if self.kept.is_empty() {
-            forget(&mut self.kept);
-            self.kept = Vec::new();
-        } else if consumed > 0 {
-            shrink(&mut self.kept);
+        match &mut self.kept {
+            Kept::Heap(kept) if consumed == buffer.len() && kept.capacity() == 0 => {
+                // Nearly always: there is nothing to keep, and nothing was.
+                buffer.clear();
+            }
+            Kept::Heap(kept) => {
+                if buffer.is_empty() {
+                    drop_front(kept, consumed);
+                } else {
+                    let rest = &buffer[consumed..];
+                    reserve(kept, rest.len())?;
+                    kept.extend_from_slice(rest);
+                    buffer.clear();
+                }
+                if kept.is_empty() {
+                    forget(kept);
+                    *kept = Vec::new();
+                } else if consumed > 0 {
+                    shrink(kept);
+                }
+            }
+            // They are not moved before something can be done with them.
+            Kept::Pages(_) | Kept::Whole(_) if consumed == 0 => {}
+            kept @ (Kept::Pages(_) | Kept::Whole(_)) => {
+                *kept = Kept::copied(&kept.bytes()[consumed..])?;
+            }
         }
         Ok(())
     }
@@ -146,7 +268,7 @@ impl Input {
     /// Nothing more happens before there are `bytes` bytes in all.
     pub(crate) fn wait_for(&mut self, bytes: usize) {
         // More than there are, or the next turn would find nothing new to do.
-        self.needed = bytes.max(self.kept.len() + 1);
+        self.needed = bytes.max(self.kept().len() + 1);
     }
 
     /// More can happen without more bytes.
@@ -162,13 +284,20 @@ impl Input {
 
     /// Whether something can happen without more bytes.
     pub(crate) fn is_enough(&self) -> bool {
-        self.kept.len() >= self.needed
+        self.kept().len() >= self.needed
+    }
+
+    /// Leaves nothing of what was kept in the allocator's memory (F4); pages see to themselves.
+    fn forget(&mut self) {
+        if let Kept::Heap(heap) = &mut self.kept {
+            forget(heap);
+        }
     }
 }
 
 impl Drop for Input {
     fn drop(&mut self) {
-        forget(&mut self.kept);
+        self.forget();
     }
 }
 
