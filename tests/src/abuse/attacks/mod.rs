@@ -3,6 +3,7 @@
 mod connections;
 mod crowd;
 mod faults;
+mod huge;
 mod items;
 mod locks;
 mod logs;
@@ -42,6 +43,11 @@ pub const ATTACKS: &[Attack] = &[
     memory::UNFINISHED_LINES,
     memory::HALF_REQUESTS,
     memory::ADDRESS_SPACE,
+    huge::SIZES,
+    huge::ONE_COPY,
+    huge::SETS,
+    huge::APPENDS,
+    huge::ERASED,
     connections::FLOOD,
     connections::DRIP,
     connections::RESET_STORM,
