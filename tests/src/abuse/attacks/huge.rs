@@ -5,7 +5,7 @@ use std::io;
 use super::super::client::Client;
 use super::super::target::Start;
 use super::super::watch::watch;
-use super::super::{Attack, Outcome, Stage};
+use super::super::{Attack, Outcome};
 
 /// The length of a huge value.
 const HUGE_BYTES: usize = 32_000_000;
