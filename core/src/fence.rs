@@ -18,6 +18,9 @@ impl Fence {
     /// The least.
     pub const FIRST: Self = Self(NonZeroU64::MIN);
 
+    /// The greatest.
+    pub const LAST: Self = Self(NonZeroU64::MAX);
+
     /// The fence with this number; `None` for 0.
     #[must_use]
     pub const fn new(number: u64) -> Option<Self> {

@@ -147,6 +147,8 @@ impl Snapshot {
             locks,
             connections,
             handovers,
+            // Nor ends a share.
+            ended_shares: _,
             ended,
             // No request of the alphabet waits.
             waits: _,

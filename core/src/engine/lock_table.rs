@@ -15,8 +15,8 @@
 //!   the table's own.
 //! - L12: every grant has a fence of its own, which is greater than that of every grant before.
 //! - L13: a lock with a lease is listed by the moment at which it ends, and no other is.
-//! - L14: of what has ended, the keys that somebody waits for come before all others: they have a line,
-//!   and a list of leases, of their own.
+//! - L14: of what has ended, the keys that were held alone and that a client waits for come first, then all shares, then the
+//!   rest: each has a line of its own. The leases of keys that a client waits for have a list of their own.
 
 #[cfg(any(test, feature = "verify"))]
 mod check;
@@ -31,11 +31,10 @@ use self::ends::Ends;
 pub use self::ends::{EndCause, LOCK_ENDS_MAX, LockEnd};
 pub(super) use self::holding::Grant;
 pub use self::holding::{Held, Holding, Taken};
-use self::shares::Share;
+use self::shares::{Group, Shares};
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use crate::command::Mode;
 use crate::conn_id::ConnId;
@@ -65,13 +64,11 @@ type OwnedKey = Arc<[u8]>;
 pub struct LockTable {
     /// L1 holds by type for those that are not shared: a map has one value a key.
     by_key: BTreeMap<OwnedKey, Entry>,
-    /// Who holds those that are, in the order of the grants, those included that are over; never none.
-    shares: BTreeMap<OwnedKey, Vec<Share>>,
-    /// How many shares there are.
-    share_entries: usize,
+    /// The shares of those that are.
+    shares: Shares,
     /// The open connections (L4), each with the keys it holds.
     by_conn: BTreeMap<ConnId, Holder>,
-    /// What terms that are over have left behind (L9), the oldest first.
+    /// The keys that terms that are over have held alone (L9), the oldest first.
     ended: VecDeque<BTreeSet<OwnedKey>>,
     /// Of those, the keys that were waited for when their term was over (L14), the oldest first.
     handovers: VecDeque<BTreeSet<OwnedKey>>,
@@ -82,11 +79,11 @@ pub struct LockTable {
     /// What the items take of the memory limit of entries whose term is over. What is shared counts as pinned
     /// until the last share is taken out.
     ended_pinned_bytes: usize,
-    /// The locks that have a lease, by the moments at which these end (L13), if nobody waits for them; and
-    /// whose they are.
-    leases: BTreeSet<(Instant, OwnedKey, ConnId)>,
+    /// The keys whose locks have a lease, by the moments at which these end (L13), if nobody waits for them; of one that is
+    /// shared, by the first.
+    leases: BTreeSet<(Instant, OwnedKey)>,
     /// The same of those that somebody waits for (L14).
-    waited_leases: BTreeSet<(Instant, OwnedKey, ConnId)>,
+    waited_leases: BTreeSet<(Instant, OwnedKey)>,
     /// The first of these moments, so that who meets no lease looks at one number.
     lease_next: Option<Instant>,
     /// A lease that lasts until then or less has passed.
@@ -120,7 +117,7 @@ struct Entry {
 enum Hold {
     Alone(Tenure),
     /// By those whom [`LockTable::shares`] has.
-    Shared,
+    Shared(Group),
 }
 
 /// What one grant has given to one connection.
@@ -142,8 +139,11 @@ struct Tenure {
 struct Holder {
     /// The locks it takes now are of this term; the next begins when all are given back.
     term: u64,
+    /// The keys that it holds alone.
     keys: BTreeSet<OwnedKey>,
-    /// Those of them that somebody waits for.
+    /// The keys that it shares, with the fences of its shares.
+    shared: BTreeMap<OwnedKey, Fence>,
+    /// Those that it holds alone and that somebody waits for.
     waited: BTreeSet<OwnedKey>,
     /// What the items it holds take of the memory limit.
     pinned_bytes: usize,
@@ -154,13 +154,19 @@ struct Holder {
     elsewhere: Held,
 }
 
+impl Holder {
+    fn holds_nothing(&self) -> bool {
+        self.keys.is_empty() && self.shared.is_empty()
+    }
+}
+
 impl LockTable {
     /// The connection that holds `key`; of several, the first that was granted it.
     #[must_use]
     pub fn owner(&self, key: Key<'_>) -> Option<ConnId> {
         match &self.by_key.get(key.as_bytes())?.hold {
             Hold::Alone(tenure) => self.is_in_force(tenure).then_some(tenure.owner),
-            Hold::Shared => self.first_sharer(key),
+            Hold::Shared(group) => self.first_sharer(group.id),
         }
     }
 
@@ -210,7 +216,7 @@ impl LockTable {
     pub fn iter(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
         self.by_key
             .iter()
-            .map(|(key, entry)| (as_key(key), self.holding(key, entry)))
+            .map(|(key, entry)| (as_key(key), self.holding(entry)))
     }
 
     /// Every open connection that was announced.
@@ -223,14 +229,14 @@ impl LockTable {
         let holding = self
             .by_conn
             .iter()
-            .filter(|(_, holder)| !holder.keys.is_empty());
+            .filter(|(_, holder)| !holder.holds_nothing());
         holding.map(|(conn, _)| *conn)
     }
 
     /// How many locks are held; one that is shared counts once for each who does.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_key.len() - self.shares.len() + self.share_entries - self.ended_entries
+        self.by_key.len() - self.shares.keys + self.shares.by_fence.len() - self.ended_entries
     }
 
     /// Whether nobody holds anything.
@@ -260,8 +266,8 @@ impl LockTable {
     /// What it adds besides if somebody begins to wait for the lock of this key.
     pub(super) fn bytes_for_waited(&self, key: Key<'_>) -> usize {
         match self.by_key.get(key.as_bytes()) {
-            Some(entry) if entry.is_waited => 0,
-            _ => self.sharers(key).len().max(1) * (WAITED_BYTES + key.as_bytes().len()),
+            Some(entry) if entry.is_waited || matches!(entry.hold, Hold::Shared(_)) => 0,
+            Some(_) | None => WAITED_BYTES + key.as_bytes().len(),
         }
     }
 
@@ -285,7 +291,7 @@ impl LockTable {
         self.by_conn
             .get(&conn)
             .map_or_else(Held::default, |holder| Held {
-                locks: holder.keys.len(),
+                locks: holder.keys.len() + holder.shared.len(),
                 bytes: holder.pinned_bytes + holder.table_bytes,
             })
     }
@@ -293,7 +299,13 @@ impl LockTable {
     /// The lock of `key`, in force or not.
     pub(super) fn get(&self, key: Key<'_>) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
-        Some(self.holding(key.as_bytes(), entry))
+        Some(self.holding(entry))
+    }
+
+    /// The same, unless it is shared.
+    pub(super) fn get_alone(&self, key: Key<'_>) -> Option<Holding> {
+        let entry = self.by_key.get(key.as_bytes())?;
+        matches!(entry.hold, Hold::Alone(_)).then(|| self.holding(entry))
     }
 
     /// The lock, or the share, of `key` that `conn` has and that is in force.
@@ -301,9 +313,9 @@ impl LockTable {
     pub fn held_as(&self, key: Key<'_>, conn: ConnId) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
         let holding = match &entry.hold {
-            Hold::Alone(tenure) if tenure.owner == conn => self.holding(key.as_bytes(), entry),
+            Hold::Alone(tenure) if tenure.owner == conn => self.holding(entry),
             Hold::Alone(_) => return None,
-            Hold::Shared => self.share_of(key, entry, conn)?,
+            Hold::Shared(_) => self.share_of(key, entry, conn)?,
         };
         Some(holding).filter(|holding| !holding.is_over)
     }
@@ -356,13 +368,13 @@ impl LockTable {
         self.set_lease(key, owner, lease_until);
     }
 
-    /// Enters a key among those that an open connection holds.
+    /// Enters a key among those that an open connection holds alone.
     fn enter(&mut self, conn: ConnId, key: &OwnedKey) -> &mut Holder {
         let holder = self
             .by_conn
             .get_mut(&conn)
             .expect("L4: asked for before a lock is granted");
-        self.holders += usize::from(holder.keys.is_empty());
+        self.holders += usize::from(holder.holds_nothing());
         holder.keys.insert(Arc::clone(key));
         holder
     }
@@ -374,14 +386,14 @@ impl LockTable {
         match entry.hold {
             Hold::Alone(tenure) => {
                 // As it is before its lease and those who wait are taken out of their lists.
-                let holding = self.holding(key.as_bytes(), entry);
+                let holding = self.holding(entry);
                 self.release_alone(key, &tenure, &holding, pinned_bytes);
                 Some(holding)
             }
-            Hold::Shared => {
-                let last = self.sharers(key).last();
-                let owner = last.expect("L1: never none").tenure.owner;
-                self.release_share(key, owner, pinned_bytes)
+            Hold::Shared(group) => {
+                let last = self.shares.of(group.id).next_back();
+                let fence = last.expect("L1: never none").tenure.fence;
+                self.release_share(key, fence, pinned_bytes)
             }
         }
     }
@@ -418,8 +430,10 @@ impl LockTable {
             self.ended_entries -= 1;
             return None;
         };
-        holder.keys.remove(key.as_bytes());
-        self.holders -= usize::from(holder.keys.is_empty());
+        if !holder.keys.remove(key.as_bytes()) {
+            holder.shared.remove(key.as_bytes());
+        }
+        self.holders -= usize::from(holder.holds_nothing());
         self.table_bytes -= LISTED_BYTES + key.as_bytes().len();
         Some(holder)
     }
@@ -449,10 +463,13 @@ impl LockTable {
         let (owned, hold) = (Arc::clone(owned), entry.hold);
         match hold {
             Hold::Alone(tenure) => self.list_waited(&owned, &tenure, is_waited),
-            Hold::Shared => {
-                for place in 0..self.sharers(key).len() {
-                    let tenure = self.sharers(key)[place].tenure;
-                    self.list_waited(&owned, &tenure, is_waited);
+            Hold::Shared(group) => {
+                let first = self.shares.first_lease(group.id);
+                self.list_waited_lease(&owned, first.map(|(until, _)| until), is_waited);
+                if is_waited {
+                    self.shares.waited_keys += 1;
+                } else {
+                    self.shares.waited_keys -= 1;
                 }
             }
         }
@@ -461,18 +478,9 @@ impl LockTable {
         }
     }
 
-    /// Moves what is known of one grant to where it belongs if somebody waits for its key, or back (L14).
+    /// Moves what is known of the one grant of a key to where it belongs if somebody waits for that, or back (L14).
     fn list_waited(&mut self, key: &OwnedKey, tenure: &Tenure, is_waited: bool) {
-        if let Some(until) = tenure.lease_until {
-            let lease = (until, Arc::clone(key), tenure.owner);
-            if is_waited {
-                self.leases.remove(&lease);
-                self.waited_leases.insert(lease);
-            } else {
-                self.waited_leases.remove(&lease);
-                self.leases.insert(lease);
-            }
-        }
+        self.list_waited_lease(key, tenure.lease_until, is_waited);
         // What has ended keeps its place in line until its turn comes.
         let holder = self.by_conn.get_mut(&tenure.owner);
         if let Some(holder) = holder.filter(|holder| holder.term == tenure.term) {
@@ -493,7 +501,7 @@ impl LockTable {
         match entry.hold {
             Hold::Alone(tenure) if tenure.owner == owner => entry.is_untold = is_untold,
             Hold::Alone(_) => {}
-            Hold::Shared => self.set_share_untold(key, owner, is_untold),
+            Hold::Shared(_) => self.set_share_untold(key, owner, is_untold),
         }
     }
 
@@ -507,12 +515,12 @@ impl LockTable {
     /// Whether locks that have ended many at once are still to be taken out.
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
-        !self.ended.is_empty()
+        !self.ended.is_empty() || !self.shares.ended.is_empty()
     }
 
     /// Whether some of them may be waited for.
     pub(super) fn has_handovers(&self) -> bool {
-        !self.handovers.is_empty()
+        !self.handovers.is_empty() || self.shares.waited_keys > 0 && !self.shares.ended.is_empty()
     }
 
     /// The next of the keys that were waited for when their term was over (L14); as
@@ -556,20 +564,27 @@ impl LockTable {
         };
         let term = holder.term;
         holder.term += 1;
+        if holder.holds_nothing() {
+            return 0;
+        }
         let keys = core::mem::take(&mut holder.keys);
+        let shared = core::mem::take(&mut holder.shared);
         let waited = core::mem::take(&mut holder.waited);
         let pinned_bytes = core::mem::take(&mut holder.pinned_bytes);
         let shared_pinned_bytes = core::mem::take(&mut holder.shared_pinned_bytes);
         holder.table_bytes = 0;
-        if keys.is_empty() {
-            return 0;
-        }
-        let ended = keys.len();
+        let ended = keys.len() + shared.len();
         self.ends.end_term(conn, term, ended);
         self.holders -= 1;
         self.ended_entries += ended;
         self.ended_pinned_bytes += pinned_bytes - shared_pinned_bytes;
-        self.ended.push_back(keys);
+        if !keys.is_empty() {
+            self.ended.push_back(keys);
+        }
+        if !shared.is_empty() {
+            self.shares.ended.push_back(shared);
+            self.shares.lines_begun += 1;
+        }
         if !waited.is_empty() {
             self.handovers.push_back(waited);
         }
@@ -586,7 +601,7 @@ impl LockTable {
         ended
     }
 
-    /// The next key in line (L9). Its lock is to be released if it is over: somebody may have
+    /// The next key in line that was held alone (L9). Its lock is to be released if it is over: somebody may have
     /// looked it up, and taken it again, in the meantime.
     pub(super) fn next_ended(&mut self) -> Option<OwnedKey> {
         let keys = self.ended.front_mut()?;
@@ -624,10 +639,10 @@ impl LockTable {
             .is_some_and(|holder| holder.term == tenure.term)
     }
 
-    fn holding(&self, key: &[u8], entry: &Entry) -> Holding {
+    fn holding(&self, entry: &Entry) -> Holding {
         match &entry.hold {
             Hold::Alone(tenure) => self.holding_of(entry, tenure, Mode::Exclusive, entry.is_untold),
-            Hold::Shared => self.holding_of_first(key, entry),
+            Hold::Shared(group) => self.holding_of_first(group.id, entry),
         }
     }
 

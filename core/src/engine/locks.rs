@@ -186,12 +186,16 @@ impl<S: Store> Core<S> {
     pub(super) fn settle_leases(&mut self, locks_max: usize) {
         let mut waited = Vec::new();
         for _ in 0..locks_max {
-            let Some(key) = self.locks.next_expired() else {
+            let Some((key, share)) = self.locks.next_expired() else {
                 break;
             };
             let holding = self.locks.get(as_key(&key));
             let holding = holding.expect("L13: a lease is a lock's");
-            let slot = self.end_what_is_over(as_key(&key), holding);
+            let slot = self.slot_of(as_key(&key), holding);
+            let slot = match share {
+                Some(fence) => self.end_share(as_key(&key), fence, slot),
+                None => self.end(as_key(&key), slot),
+            };
             if holding.is_waited {
                 waited.push((key, slot.is_some()));
             } else {
@@ -356,7 +360,7 @@ impl<S: Store> Core<S> {
         let pinned_bytes = slot.map(|slot| self.store.item_bytes(slot));
         match mode {
             Mode::Exclusive => self.locks.acquire(key, grant, pinned_bytes),
-            Mode::Shared { among } => self.locks.share(key, grant, among, pinned_bytes),
+            Mode::Shared { among } => self.locks.acquire_share(key, grant, among, pinned_bytes),
         }
         if !self.win_waits.is_empty() {
             // Held, it does not go by itself.
@@ -461,15 +465,32 @@ impl<S: Store> Core<S> {
     pub(super) fn settle(&mut self, locks_max: usize) {
         for _ in 0..locks_max {
             let next = self.locks.next_handover();
+            if next.is_none()
+                && let Some((key, fence)) = self.locks.next_ended_share()
+            {
+                self.let_share_go(as_key(&key), fence);
+                continue;
+            }
             let Some(key) = next.or_else(|| self.locks.next_ended()) else {
                 return;
             };
             let key = Key::new(&key).expect("it was made from a key");
-            if let Some(holding) = self.locks.get(key)
-                && (holding.is_over || holding.mode.is_shared())
+            if let Some(holding) = self.locks.get_alone(key)
+                && holding.is_over
             {
                 self.let_go(key, holding);
             }
+        }
+    }
+
+    /// Takes a share out of the table, if it is still there, whose turn has come. Who waits for the lock is given it.
+    fn let_share_go(&mut self, key: Key<'_>, fence: Fence) {
+        if self.locks.is_share_that_is_over(key, fence)
+            && let Some(holding) = self.locks.get(key)
+        {
+            let slot = self.slot_of(key, holding);
+            let slot = self.end_share(key, fence, slot);
+            self.pass_on(key, slot);
         }
     }
 
@@ -482,11 +503,16 @@ impl<S: Store> Core<S> {
 
     /// The same, but that it is given to nobody yet. Says where the item is, if it stays.
     fn end_what_is_over(&mut self, key: Key<'_>, holding: Holding) -> Option<S::Slot> {
-        let slot = holding.has_item.then(|| self.slot_of_held(key));
+        let slot = self.slot_of(key, holding);
         match holding.mode {
             Mode::Exclusive => self.end(key, slot),
             Mode::Shared { .. } => self.end_shares_that_are_over(key, slot),
         }
+    }
+
+    /// Where the item is of a key that has this lock, if there is one.
+    fn slot_of(&self, key: Key<'_>, holding: Holding) -> Option<S::Slot> {
+        holding.has_item.then(|| self.slot_of_held(key))
     }
 
     /// Where the item is of a key that is held.

@@ -13,6 +13,7 @@ use super::Core;
 use super::lock_table::{Held, LockTable};
 use crate::command::{Acquire, Mode};
 use crate::conn_id::ConnId;
+use crate::fence::Fence;
 use crate::key::Key;
 use crate::reply::Refusal;
 use crate::store::Store;
@@ -114,7 +115,9 @@ impl<S: Store> Core<S> {
         if !mode.is_shared() || self.locks.share_count(key) == 1 {
             return self.free(key, slot);
         }
-        self.take_share_out(key, conn, slot);
+        if let Some(share) = self.locks.held_as(key, conn) {
+            self.take_share_out(key, share.fence, slot);
+        }
         self.hand_over(key, slot);
     }
 
@@ -125,18 +128,31 @@ impl<S: Store> Core<S> {
         slot: Option<S::Slot>,
     ) -> Option<S::Slot> {
         let over = self.locks.over_shares(key);
-        if over.len() == self.locks.share_count(key) as usize {
+        over.into_iter()
+            .fold(slot, |slot, fence| self.end_share(key, fence, slot))
+    }
+
+    /// Takes out the share of `key` with this fence, if it is over; the item is in `slot`, if there is one. Says where that is,
+    /// if it stays.
+    pub(super) fn end_share(
+        &mut self,
+        key: Key<'_>,
+        fence: Fence,
+        slot: Option<S::Slot>,
+    ) -> Option<S::Slot> {
+        if !self.locks.is_share_that_is_over(key, fence) {
+            return slot;
+        }
+        if self.locks.share_count(key) == 1 {
             return self.end(key, slot);
         }
-        for conn in over {
-            self.take_share_out(key, conn, slot);
-        }
+        self.take_share_out(key, fence, slot);
         slot
     }
 
-    fn take_share_out(&mut self, key: Key<'_>, conn: ConnId, slot: Option<S::Slot>) {
+    fn take_share_out(&mut self, key: Key<'_>, fence: Fence, slot: Option<S::Slot>) {
         let pinned_bytes = slot.map_or(0, |slot| self.store.item_bytes(slot));
-        if let Some(share) = self.locks.release_share(key, conn, pinned_bytes) {
+        if let Some(share) = self.locks.release_share(key, fence, pinned_bytes) {
             self.stats.counters.lock_expired += u64::from(share.is_expired);
         }
     }

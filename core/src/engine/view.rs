@@ -35,11 +35,13 @@ pub struct View<'a> {
     /// Every open connection, with the keys it holds as far as it knows, and what it is known to
     /// hold in other cores.
     pub connections: Vec<(ConnId, Vec<Key<'a>>, Held)>,
-    /// The keys of locks that have ended many at once and were waited for then, in the order in which they are
+    /// The keys of locks of one holder that have ended many at once and were waited for then, in the order in which they are
     /// handed over.
     pub handovers: Vec<Key<'a>>,
-    /// The keys of all locks that have ended many at once, those included, in the order in which their items are
-    /// let go of.
+    /// The keys of shares that have ended many at once, in the order in which these are let go of.
+    pub ended_shares: Vec<Key<'a>>,
+    /// The keys of all locks of one holder that have ended many at once, those included, in the order in which their items
+    /// are let go of.
     pub ended: Vec<Key<'a>>,
     /// Those who wait, by key, the first to come first.
     pub waits: Vec<(Key<'a>, Vec<(ConnId, Waiter)>)>,
@@ -86,7 +88,7 @@ impl Core<MapStore> {
             // What a transport is told, and nobody is answered.
             work: _,
         } = self;
-        let (handovers, ended) = locks.in_line();
+        let (handovers, ended_shares, ended) = locks.in_line();
         View {
             store: store.view(),
             shares: locks.shared().collect(),
@@ -96,6 +98,7 @@ impl Core<MapStore> {
                 .map(|(conn, keys, elsewhere)| (conn, keys.collect(), elsewhere))
                 .collect(),
             handovers: handovers.collect(),
+            ended_shares: ended_shares.collect(),
             ended: ended.collect(),
             waits: waits.laid_open().collect(),
             bound_wins: bound_wins.iter().collect(),

@@ -154,6 +154,7 @@ impl Named<'_> {
             locks,
             connections,
             handovers,
+            ended_shares,
             ended,
             waits,
             bound_wins,
@@ -200,6 +201,7 @@ impl Named<'_> {
         }
         out.push(NONE);
         keys(handovers, out);
+        keys(ended_shares, out);
         keys(ended, out);
         for (key, queue) in waits {
             out.extend(key.as_bytes());

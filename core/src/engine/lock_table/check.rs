@@ -1,63 +1,74 @@
 //! What always holds of the table of locks, asserted.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use super::shares::SHARE_BYTES;
 use super::{
     ENTRY_BYTES, Entry, Hold, LISTED_BYTES, LockTable, OwnedKey, Tenure, WAITED_BYTES, as_key,
 };
 use crate::conn_id::ConnId;
+use crate::fence::Fence;
 use crate::key::Key;
+use crate::time::Instant;
 
 impl LockTable {
-    /// L1, L2, L4, L9, L10, L13 and L14. `pinned` is what the item of a key takes of the memory limit.
+    /// L1, L2, L4, L9, L10, L13, L14 and L16. `pinned` is what the item of a key takes of the memory limit.
     pub(in crate::engine) fn check(&self, pinned: impl Fn(Key<'_>) -> usize) {
         let mut over = (0, 0);
         let mut table_bytes = 0;
         self.check_shares();
         for (key, entry, tenure) in self.tenures() {
             if self.is_of_term(tenure) {
-                let held = &self.by_conn[&tenure.owner].keys;
-                assert!(
-                    held.contains(key),
-                    "L2: an owner that does not know what it holds"
-                );
+                let holder = &self.by_conn[&tenure.owner];
+                let knows = match entry.hold {
+                    Hold::Alone(_) => holder.keys.contains(key),
+                    Hold::Shared(_) => holder.shared.get(key) == Some(&tenure.fence),
+                };
+                assert!(knows, "L2: an owner that does not know what it holds");
             } else {
-                let pinned = match entry.hold {
-                    Hold::Alone(_) => pinned(as_key(key)),
-                    Hold::Shared => 0,
+                let (pinned, is_in_line) = match entry.hold {
+                    Hold::Alone(_) => {
+                        let is_in_line = self.ended.iter().any(|keys| keys.contains(key));
+                        (pinned(as_key(key)), is_in_line)
+                    }
+                    Hold::Shared(group) => {
+                        let begun = usize::try_from(group.lines_seen).expect("few lines");
+                        let mut lines = self.lines_from(begun);
+                        let is_in_line = lines.any(|line| line.get(key) == Some(&tenure.fence));
+                        (0, is_in_line)
+                    }
                 };
                 over = (over.0 + 1, over.1 + pinned);
-                assert!(
-                    self.ended.iter().any(|keys| keys.contains(key)),
-                    "L9: a lock that is over and not in line"
-                );
+                assert!(is_in_line, "L9: a lock that is over and not in line");
             }
         }
         for (leases, is_waited) in [(&self.leases, false), (&self.waited_leases, true)] {
-            let leased = self.tenures();
-            let leased = leased.filter(|(_, entry, _)| entry.is_waited == is_waited);
-            let leased = leased.filter_map(|(key, _, tenure)| {
-                let until = tenure.lease_until?;
-                Some((until, Arc::clone(key), tenure.owner))
+            let keys = self.by_key.iter();
+            let keys = keys.filter(|(_, entry)| entry.is_waited == is_waited);
+            let leased = keys.filter_map(|(key, entry)| {
+                let until = self.leases_of(entry).map(|(until, _)| until).min()?;
+                Some((until, Arc::clone(key)))
             });
             let leased: BTreeSet<_> = leased.collect();
             assert_eq!(*leases, leased, "L13 and L14: leases");
         }
         assert_eq!(self.lease_next, self.first_lease(), "L13: the first");
         for (key, entry, tenure) in self.tenures() {
-            let first = if self.is_of_term(tenure) {
-                self.by_conn[&tenure.owner].waited.contains(key)
-            } else {
-                self.handovers.iter().any(|keys| keys.contains(key))
-            };
-            assert!(
-                first || !entry.is_waited,
-                "L14: somebody waits for it, and it does not come first"
-            );
+            if entry.is_waited && matches!(entry.hold, Hold::Alone(_)) {
+                let is_first = if self.is_of_term(tenure) {
+                    self.by_conn[&tenure.owner].waited.contains(key)
+                } else {
+                    self.handovers.iter().any(|keys| keys.contains(key))
+                };
+                assert!(
+                    is_first,
+                    "L14: somebody waits for it, and it does not come first"
+                );
+            }
         }
-        table_bytes += self.by_key.len() * ENTRY_BYTES + self.share_entries * SHARE_BYTES;
+        table_bytes += self.by_key.len() * ENTRY_BYTES + self.shares.by_fence.len() * SHARE_BYTES;
         let bare = self.by_key.values().filter(|entry| !entry.has_item);
         assert_eq!(
             self.bare_entries,
@@ -70,7 +81,7 @@ impl LockTable {
         let mut holders = 0;
         for (conn, holder) in &self.by_conn {
             let (mut bytes, mut shared_bytes, mut own_bytes) = (0, 0, 0);
-            for key in &holder.keys {
+            for key in holder.keys.iter().chain(holder.shared.keys()) {
                 let (is_shared, term) = self.known_of(key, *conn);
                 assert_eq!(term, Some(holder.term), "L2: a holding without its lock");
                 bytes += pinned(as_key(key));
@@ -100,7 +111,7 @@ impl LockTable {
                 );
                 table_bytes += WAITED_BYTES + key.len();
             }
-            holders += usize::from(!holder.keys.is_empty());
+            holders += usize::from(!holder.holds_nothing());
         }
         assert_eq!(self.holders, holders, "L10: holders");
         for keys in &self.ended {
@@ -109,6 +120,11 @@ impl LockTable {
                 .iter()
                 .map(|key| LISTED_BYTES + key.len())
                 .sum::<usize>();
+        }
+        for line in &self.shares.ended {
+            assert!(!line.is_empty(), "L9: no share stands in line");
+            let listed = line.keys().map(|key| LISTED_BYTES + key.len());
+            table_bytes += listed.sum::<usize>();
         }
         for keys in &self.handovers {
             assert!(!keys.is_empty(), "L14: nothing stands in line");
@@ -124,55 +140,96 @@ impl LockTable {
         assert_eq!(self.table_bytes, table_bytes, "L10: the table's own bytes");
     }
 
+    /// How many shares are in the table.
+    #[cfg(test)]
+    pub(in crate::engine) fn share_entries(&self) -> usize {
+        self.shares.by_fence.len()
+    }
+
     /// Every grant in the table.
     fn tenures(&self) -> impl Iterator<Item = (&OwnedKey, &Entry, &Tenure)> {
         self.by_key.iter().flat_map(|(key, entry)| {
-            let (alone, shares) = match &entry.hold {
-                Hold::Alone(tenure) => (Some(tenure), [].as_slice()),
-                Hold::Shared => (None, self.shares[key].as_slice()),
-            };
-            let shares = shares.iter().map(|share| &share.tenure);
-            let tenures = alone.into_iter().chain(shares);
-            tenures.map(move |tenure| (key, entry, tenure))
+            self.tenures_of(entry)
+                .map(move |tenure| (key, entry, tenure))
         })
+    }
+
+    fn tenures_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a Tenure> {
+        let (alone, group) = match &entry.hold {
+            Hold::Alone(tenure) => (Some(tenure), None),
+            Hold::Shared(group) => (None, Some(group.id)),
+        };
+        let shares = group.into_iter().flat_map(|group| self.shares.of(group));
+        alone.into_iter().chain(shares.map(|share| &share.tenure))
+    }
+
+    /// When the leases of a lock end, and whose each is.
+    fn leases_of<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = (Instant, Fence)> + 'a {
+        let tenures = self.tenures_of(entry);
+        tenures.filter_map(|tenure| Some((tenure.lease_until?, tenure.fence)))
+    }
+
+    /// The lines of shares from the one with this number on.
+    fn lines_from(&self, begun: usize) -> impl Iterator<Item = &BTreeMap<OwnedKey, Fence>> {
+        let lines_begun = usize::try_from(self.shares.lines_begun).expect("few lines");
+        let done = lines_begun - self.shares.ended.len();
+        self.shares.ended.iter().skip(begun.saturating_sub(done))
     }
 
     /// Whether a key is shared, and of which term the hold is that a connection has of it.
     fn known_of(&self, key: &OwnedKey, conn: ConnId) -> (bool, Option<u64>) {
-        let tenure = match self.by_key.get(key).map(|entry| &entry.hold) {
-            Some(Hold::Alone(tenure)) => Some(tenure).filter(|it| it.owner == conn),
-            Some(Hold::Shared) => {
-                let mut shares = self.shares[key].iter().map(|share| &share.tenure);
-                shares.find(|it| it.owner == conn)
-            }
-            None => None,
+        let Some(entry) = self.by_key.get(key) else {
+            return (false, None);
         };
-        let is_shared = self.shares.contains_key(key);
+        let is_shared = matches!(entry.hold, Hold::Shared(_));
+        let fence = self.fence_of_share(key, conn);
+        let mut tenures = self.tenures_of(entry).filter(|it| it.owner == conn);
+        let tenure = tenures.find(|it| !is_shared || Some(it.fence) == fence);
         (is_shared, tenure.map(|it| it.term))
     }
 
-    /// L1, and L10 of shares.
+    /// L1, L16, and L10 of shares.
     fn check_shares(&self) {
-        let mut share_entries = 0;
-        for (key, shares) in &self.shares {
-            let entry = self.by_key.get(key).map(|entry| entry.hold);
-            assert_eq!(entry, Some(Hold::Shared), "L1: one alone, and others");
+        let (mut keys, mut waited_keys, mut count) = (0, 0, 0);
+        let (mut leases, mut amongs) = (BTreeSet::new(), BTreeMap::new());
+        for (key, entry) in &self.by_key {
+            let Hold::Shared(group) = entry.hold else {
+                continue;
+            };
+            keys += 1;
+            waited_keys += usize::from(entry.is_waited);
+            count += group.count as usize;
+            let shares: Vec<_> = self.shares.of(group.id).collect();
+            assert_eq!(shares.len(), group.count as usize, "L16: shares of a group");
             assert!(!shares.is_empty(), "L1: shared by nobody");
+            for (until, fence) in self.leases_of(entry) {
+                leases.insert((group.id, until, fence));
+            }
+            for share in &shares {
+                let place = (group.id, share.mode().among());
+                *amongs.entry(place).or_insert(0_u32) += 1;
+            }
+            let in_force: Vec<_> = self.holders_of(as_key(key)).collect();
+            let owners: BTreeSet<_> = in_force.iter().map(|(owner, _)| owner).collect();
+            assert_eq!(owners.len(), in_force.len(), "L1: two shares of one");
+            let among = in_force.iter().map(|(_, among)| *among as usize).min();
             assert!(
-                shares.is_sorted_by_key(|share| share.tenure.fence),
-                "L12: fences of shares"
+                in_force.len() <= among.unwrap_or(usize::MAX),
+                "L1: {} share what is for {among:?}",
+                in_force.len()
             );
-            let owners: BTreeSet<_> = shares.iter().map(|share| share.tenure.owner).collect();
-            assert_eq!(owners.len(), shares.len(), "L1: two shares of one");
-            let in_force = self.holders_of(as_key(key));
-            let (count, among) = in_force.fold((0, u32::MAX), |(count, least), (_, among)| {
-                (count + 1, least.min(among))
-            });
-            assert!(count <= among, "L1: {count} share what is for {among}");
-            share_entries += shares.len();
         }
-        let shared = self.by_key.values().filter(|it| it.hold == Hold::Shared);
-        assert_eq!(shared.count(), self.shares.len(), "L1: shared by nobody");
-        assert_eq!(self.share_entries, share_entries, "L10: shares");
+        let counts = (keys, waited_keys, count);
+        let shares = &self.shares;
+        assert_eq!(
+            (shares.keys, shares.waited_keys, shares.by_fence.len()),
+            counts,
+            "L10 and L16: shares"
+        );
+        assert_eq!(shares.leases, leases, "L16: leases of shares");
+        assert_eq!(shares.amongs, amongs, "L16: numbers of sharers");
+        for ((_, fence), share) in &shares.by_fence {
+            assert_eq!(*fence, share.tenure.fence, "L16: a fence of another share");
+        }
     }
 }

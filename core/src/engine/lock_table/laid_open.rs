@@ -10,7 +10,7 @@ impl LockTable {
         let passed = self.leases_passed;
         let leases = self.leases.first().into_iter();
         let mut leases = leases.chain(self.waited_leases.first());
-        self.ended.is_empty() && leases.all(|(until, ..)| *until > passed)
+        !self.has_ended() && leases.all(|(until, _)| *until > passed)
     }
 
     /// Every open connection that was announced, with the keys it holds and what it is known to
@@ -24,6 +24,7 @@ impl LockTable {
             let Holder {
                 term: _,
                 keys,
+                shared,
                 // `iter` shows them.
                 waited: _,
                 pinned_bytes: _,
@@ -31,21 +32,27 @@ impl LockTable {
                 table_bytes: _,
                 elsewhere,
             } = holder;
-            (*conn, keys.iter().map(|key| as_key(key)), *elsewhere)
+            let keys = keys.iter().chain(shared.keys());
+            (*conn, keys.map(|key| as_key(key)), *elsewhere)
         })
     }
 
-    /// The keys in line to be taken out (L9), in their order: those that are waited for (L14), and all.
+    /// The keys in line to be taken out (L9), in their order: those held alone that are waited for (L14), those shared, and
+    /// all held alone.
     pub(in crate::engine) fn in_line(
         &self,
-    ) -> (impl Iterator<Item = Key<'_>>, impl Iterator<Item = Key<'_>>) {
+    ) -> (
+        impl Iterator<Item = Key<'_>>,
+        impl Iterator<Item = Key<'_>>,
+        impl Iterator<Item = Key<'_>>,
+    ) {
         // V1: every field is shown, here, by `iter`, by `shared` and by `connections`, or is a sum (L10). Of
         // the flushes only the difference matters, which `iter` shows.
         let Self {
             by_key: _,
             by_conn: _,
-            shares: _,
-            share_entries: _,
+            // Which fence in a line is whose share, `shared` shows: of each connection and key there is one at most.
+            shares,
             ended,
             handovers,
             ended_entries: _,
@@ -63,6 +70,11 @@ impl LockTable {
             flushes: _,
         } = self;
         let waited = handovers.iter().flatten().map(|key| as_key(key));
-        (waited, ended.iter().flatten().map(|key| as_key(key)))
+        let shared = shares.ended.iter().flat_map(|line| line.keys());
+        (
+            waited,
+            shared.map(|key| as_key(key)),
+            ended.iter().flatten().map(|key| as_key(key)),
+        )
     }
 }

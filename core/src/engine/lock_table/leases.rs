@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 
 use super::{Hold, LockTable, OwnedKey, Tenure};
 use crate::conn_id::ConnId;
+use crate::fence::Fence;
 use crate::key::Key;
 use crate::time::Instant;
 
@@ -20,51 +21,92 @@ impl LockTable {
         let Some((key, entry)) = self.by_key.get_key_value(key.as_bytes()) else {
             return;
         };
-        let before = match &entry.hold {
-            Hold::Alone(tenure) => tenure.lease_until,
-            Hold::Shared => self.lease_of_share(key, owner),
+        match entry.hold {
+            Hold::Alone(tenure) if tenure.lease_until == until => {}
+            Hold::Alone(tenure) => {
+                let key = Arc::clone(key);
+                self.list_lease(&key, tenure.lease_until, until);
+                if let Some(entry) = self.by_key.get_mut(&key)
+                    && let Hold::Alone(tenure) = &mut entry.hold
+                {
+                    tenure.lease_until = until;
+                }
+            }
+            Hold::Shared(group) => {
+                let key = Arc::clone(key);
+                if let Some(fence) = self.fence_of_share(&key, owner) {
+                    self.set_lease_of_share(&key, group.id, fence, until);
+                }
+            }
+        }
+    }
+
+    /// The same of a share.
+    pub(super) fn set_lease_of_share(
+        &mut self,
+        key: &OwnedKey,
+        group: Fence,
+        fence: Fence,
+        until: Option<Instant>,
+    ) {
+        let Some(share) = self.shares.by_fence.get_mut(&(group, fence)) else {
+            return;
         };
+        let before = core::mem::replace(&mut share.tenure.lease_until, until);
+        let first = |table: &Self| table.shares.first_lease(group).map(|(until, _)| until);
+        let first_before = first(self);
+        if let Some(before) = before {
+            self.shares.leases.remove(&(group, before, fence));
+        }
+        if let Some(until) = until {
+            self.shares.leases.insert((group, until, fence));
+        }
+        self.list_lease(key, first_before, first(self));
+    }
+
+    /// The first lease of `key` ended at one moment, and does at another now.
+    fn list_lease(&mut self, key: &OwnedKey, before: Option<Instant>, until: Option<Instant>) {
         if before == until {
             return;
         }
-        let key = Arc::clone(key);
-        let leases = if entry.is_waited {
+        let is_waited = self.by_key.get(key).is_some_and(|entry| entry.is_waited);
+        let leases = if is_waited {
             &mut self.waited_leases
         } else {
             &mut self.leases
         };
         if let Some(before) = before {
-            leases.remove(&(before, Arc::clone(&key), owner));
+            leases.remove(&(before, Arc::clone(key)));
         }
         if let Some(until) = until {
-            leases.insert((until, Arc::clone(&key), owner));
-        }
-        if let Some(tenure) = self.tenure_mut(&key, owner) {
-            tenure.lease_until = until;
+            leases.insert((until, Arc::clone(key)));
         }
         self.lease_next = self.first_lease();
     }
 
-    fn tenure_mut(&mut self, key: &[u8], owner: ConnId) -> Option<&mut Tenure> {
-        match &mut self.by_key.get_mut(key)?.hold {
-            Hold::Alone(tenure) => Some(tenure),
-            Hold::Shared => {
-                let mut shares = self.shares.get_mut(key)?.iter_mut();
-                let share = shares.find(|share| share.tenure.owner == owner)?;
-                Some(&mut share.tenure)
-            }
+    /// Moves the first lease of `key` to where it belongs if somebody waits for the key, or back (L14).
+    pub(super) fn list_waited_lease(
+        &mut self,
+        key: &OwnedKey,
+        first: Option<Instant>,
+        is_waited: bool,
+    ) {
+        let Some(until) = first else {
+            return;
+        };
+        let lease = (until, Arc::clone(key));
+        if is_waited {
+            self.leases.remove(&lease);
+            self.waited_leases.insert(lease);
+        } else {
+            self.waited_leases.remove(&lease);
+            self.leases.insert(lease);
         }
-    }
-
-    fn lease_of_share(&self, key: &[u8], owner: ConnId) -> Option<Instant> {
-        let mut shares = self.shares.get(key)?.iter();
-        let share = shares.find(|share| share.tenure.owner == owner)?;
-        share.tenure.lease_until
     }
 
     pub(super) fn first_lease(&self) -> Option<Instant> {
         let firsts = [self.leases.first(), self.waited_leases.first()];
-        firsts.into_iter().flatten().map(|(at, ..)| *at).min()
+        firsts.into_iter().flatten().map(|(at, _)| *at).min()
     }
 
     /// It is `now`: every lease that has passed has ended its lock (L9), in one step. Says whether there
@@ -78,17 +120,22 @@ impl LockTable {
         is_due
     }
 
-    /// A key whose lease has passed. Its lock is to be released.
-    pub(in crate::engine) fn next_expired(&self) -> Option<OwnedKey> {
-        let passed = |(at, ..): &&(Instant, OwnedKey, ConnId)| *at <= self.leases_passed;
+    /// A key whose lease has passed, and, if it is shared, the fence of a share whose lease has. That lock or share is to be
+    /// released.
+    pub(in crate::engine) fn next_expired(&self) -> Option<(OwnedKey, Option<Fence>)> {
+        let passed = |(at, _): &&(Instant, OwnedKey)| *at <= self.leases_passed;
         let waited = self.waited_leases.first().filter(passed);
-        let (_, key, _) = waited.or_else(|| self.leases.first().filter(passed))?;
-        Some(Arc::clone(key))
+        let (_, key) = waited.or_else(|| self.leases.first().filter(passed))?;
+        let fence = match &self.by_key.get(key)?.hold {
+            Hold::Alone(_) => None,
+            Hold::Shared(group) => self.shares.first_lease(group.id).map(|(_, fence)| fence),
+        };
+        Some((Arc::clone(key), fence))
     }
 
     /// When the first lease ends of a lock that somebody waits for.
     pub(in crate::engine) fn next_waited_lease(&self) -> Option<Instant> {
-        self.waited_leases.first().map(|(at, ..)| *at)
+        self.waited_leases.first().map(|(at, _)| *at)
     }
 
     pub(super) fn has_expired(&self, tenure: &Tenure) -> bool {

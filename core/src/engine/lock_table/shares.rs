@@ -1,29 +1,67 @@
-//! Who shares the lock of a key.
+//! The shares of keys that several connections hold.
 //!
 //! A share is a grant like any other: it has a fence, a lease and a term of its own, and is charged to its connection like
-//! a lock, the item that it pins included. Nobody changes the item of a key that is shared, so what this takes is
-//! the same until the last share has gone.
+//! a lock, the item that it pins included. Nobody changes the item of a key that is shared, so its size is the same until
+//! the last share is released.
 //!
-//! - L1: no more share a key than each of them has asked for.
-//! - L9: a share that is over is held by nobody. Whoever looks at the key has it taken out before
-//!   ([`LockTable::over_shares`]), so that what is counted then is in force.
+//! The shares of all keys are in one set of trees, by the number of their [`Group`]. So whatever is done to one share takes a
+//! number of steps that grows with the logarithm of their number.
+//!
+//! - L1: no more connections share a key than each of them has asked for.
+//! - L9: nobody holds a share that is over. A command about the key releases such shares first ([`LockTable::over_shares`]),
+//!   so that all that are counted then are in force.
+//! - L16: a share is in the tables under its group and fence; the counts of its group, the list of its connection, or the
+//!   line of its term that is over, agree with that.
 
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use super::{
-    ENTRY_BYTES, Entry, Grant, Hold, Holding, LISTED_BYTES, LockTable, OwnedKey, Tenure,
-    WAITED_BYTES,
+    ENTRY_BYTES, Entry, Grant, Hold, Holding, LISTED_BYTES, LockTable, OwnedKey, Tenure, as_key,
 };
 use crate::command::Mode;
 use crate::conn_id::ConnId;
 use crate::fence::Fence;
 use crate::key::Key;
+use crate::time::Instant;
 
-/// What a share takes beyond what a lock does, in bytes: up to four places of 64 bytes in the list of its key, which has
-/// room to grow and to shrink; for the first, the place of that list in a tree that is seldom full.
+/// What a share takes beyond a lock, in bytes, in trees whose nodes are at least 5/11 full: 159 for the share itself (72
+/// a place), 53 for its lease (24), 44 for its number of sharers (20), 18 for its fence in the list of its connection
+/// (8), and 62 for the nodes' own fields and the nodes above.
 pub(super) const SHARE_BYTES: usize = 336;
+
+/// The shares of all keys.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub(super) struct Shares {
+    /// Each share, those of one key in the order of the grants; those included that are over.
+    pub(super) by_fence: BTreeMap<(Fence, Fence), Share>,
+    /// The leases of shares, those of one key by the moments at which they end.
+    pub(super) leases: BTreeSet<(Fence, Instant, Fence)>,
+    /// How many shares of a key were asked for among how many.
+    pub(super) amongs: BTreeMap<(Fence, u32), u32>,
+    /// How many keys are shared.
+    pub(super) keys: usize,
+    /// How many of these are waited for.
+    pub(super) waited_keys: usize,
+    /// The shares of terms that are over, one line a term, the oldest first. A share that is released before its turn
+    /// keeps its place.
+    pub(super) ended: VecDeque<BTreeMap<OwnedKey, Fence>>,
+    /// How many lines there ever were.
+    pub(super) lines_begun: u64,
+}
+
+/// The shares of one key, as its entry knows them.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Group {
+    /// Its number: the fence of its first share.
+    pub(super) id: Fence,
+    /// How many shares it has, those included that are over.
+    pub(super) count: u32,
+    /// In lines before this one there is no share of it that is over and still in the tables.
+    pub(super) lines_seen: u64,
+}
 
 /// One connection's part in the lock of a key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -36,8 +74,52 @@ pub(super) struct Share {
 }
 
 impl Share {
-    const fn mode(&self) -> Mode {
+    pub(super) const fn mode(&self) -> Mode {
         Mode::Shared { among: self.among }
+    }
+}
+
+impl Shares {
+    /// The shares of a group, in the order of the grants.
+    pub(super) fn of(&self, group: Fence) -> impl DoubleEndedIterator<Item = &Share> {
+        let shares = self
+            .by_fence
+            .range((group, Fence::FIRST)..=(group, Fence::LAST));
+        shares.map(|(_, share)| share)
+    }
+
+    /// The least number of sharers that one of a group has asked for.
+    fn least_among(&self, group: Fence) -> u32 {
+        let mut amongs = self.amongs.range((group, 0)..=(group, u32::MAX));
+        amongs.next().map_or(u32::MAX, |((_, among), _)| *among)
+    }
+
+    /// The first lease of a group to end, and whose it is.
+    pub(super) fn first_lease(&self, group: Fence) -> Option<(Instant, Fence)> {
+        let leases = (group, Instant::default(), Fence::FIRST)..;
+        let (of, until, fence) = self.leases.range(leases).next()?;
+        (*of == group).then_some((*until, *fence))
+    }
+
+    fn put(&mut self, group: Fence, share: Share) {
+        *self
+            .amongs
+            .entry((group, share.mode().among()))
+            .or_default() += 1;
+        self.by_fence.insert((group, share.tenure.fence), share);
+    }
+
+    /// Takes out a share that has no lease.
+    fn take(&mut self, group: Fence, fence: Fence) -> Option<Share> {
+        let share = self.by_fence.remove(&(group, fence))?;
+        let place = (group, share.mode().among());
+        if let Some(count) = self.amongs.get_mut(&place) {
+            *count -= 1;
+            if *count == 0 {
+                self.amongs.remove(&place);
+            }
+        }
+        Some(share)
     }
 }
 
@@ -56,62 +138,120 @@ impl LockTable {
         }
     }
 
-    /// Who holds `key`, in the order of the grants, and among how many, 1 being alone.
+    /// The connections that hold `key`, in the order of the grants, and among how many, 1 being alone.
     pub fn holders_of(&self, key: Key<'_>) -> impl Iterator<Item = (ConnId, u32)> {
-        let alone = match self.by_key.get(key.as_bytes()).map(|entry| &entry.hold) {
-            Some(Hold::Alone(tenure)) => Some((tenure, 1)),
-            Some(Hold::Shared) | None => None,
-        };
-        let shares = self.sharers(key).iter();
-        let shares = shares.map(|share| (&share.tenure, share.mode().among()));
-        let all = alone.into_iter().chain(shares);
-        all.filter(|(tenure, _)| self.is_in_force(tenure))
-            .map(|(tenure, among)| (tenure.owner, among))
+        self.grants_of(key).flatten()
     }
 
-    /// Whether the lock of `key` can be had in this mode, by one who has no part in it.
+    /// The same, with `None` for each grant that is over and still in the table: what it takes to look at all of them.
+    pub fn grants_of(&self, key: Key<'_>) -> impl Iterator<Item = Option<(ConnId, u32)>> {
+        let hold = self.by_key.get(key.as_bytes()).map(|entry| &entry.hold);
+        let (alone, group) = match hold {
+            Some(Hold::Alone(tenure)) => (Some((tenure, 1)), None),
+            Some(Hold::Shared(group)) => (None, Some(group.id)),
+            None => (None, None),
+        };
+        let shares = group.into_iter().flat_map(|group| self.shares.of(group));
+        let shares = shares.map(|share| (&share.tenure, share.mode().among()));
+        let all = alone.into_iter().chain(shares);
+        all.map(|(tenure, among)| self.is_in_force(tenure).then_some((tenure.owner, among)))
+    }
+
+    /// Whether the lock of `key` can be had in this mode, by a connection that has no part in it.
     pub(in crate::engine) fn has_room(&self, key: Key<'_>, mode: Mode) -> bool {
         match self.by_key.get(key.as_bytes()).map(|entry| &entry.hold) {
             None => true,
             Some(Hold::Alone(_)) => false,
-            Some(Hold::Shared) => {
-                let shares = self.sharers(key);
-                let among = shares.iter().map(|share| share.mode().among());
-                let among = among.fold(mode.among(), u32::min);
-                mode.is_shared() && self.share_count(key) < among
+            Some(Hold::Shared(group)) => {
+                let among = self.shares.least_among(group.id).min(mode.among());
+                mode.is_shared() && group.count < among
             }
         }
     }
 
     /// How many shares of `key` are in the table.
     pub(in crate::engine) fn share_count(&self, key: Key<'_>) -> u32 {
-        u32::try_from(self.sharers(key).len()).unwrap_or(u32::MAX)
+        self.group(key).map_or(0, |group| group.count)
+    }
+
+    fn group(&self, key: Key<'_>) -> Option<&Group> {
+        if self.shares.keys == 0 {
+            return None;
+        }
+        match &self.by_key.get(key.as_bytes())?.hold {
+            Hold::Alone(_) => None,
+            Hold::Shared(group) => Some(group),
+        }
+    }
+
+    fn share(&self, key: Key<'_>, fence: Fence) -> Option<&Share> {
+        let group = self.group(key)?;
+        self.shares.by_fence.get(&(group.id, fence))
     }
 
     /// Whether `fence` is that of a share of `key` that is in force.
     pub(in crate::engine) fn is_share(&self, key: Key<'_>, fence: Fence) -> bool {
-        let mut shares = self.sharers(key).iter();
-        shares.any(|share| share.tenure.fence == fence && self.is_in_force(&share.tenure))
+        let share = self.share(key, fence);
+        share.is_some_and(|share| self.is_in_force(&share.tenure))
     }
 
-    /// Whose shares of `key` are over, and wait to be taken out.
-    pub(in crate::engine) fn over_shares(&self, key: Key<'_>) -> Vec<ConnId> {
-        let shares = self.sharers(key).iter();
-        let over = shares.filter(|share| !self.is_in_force(&share.tenure));
-        over.map(|share| share.tenure.owner).collect()
+    /// Whether `fence` is that of a share of `key` that is over, and still in the table.
+    pub(in crate::engine) fn is_share_that_is_over(&self, key: Key<'_>, fence: Fence) -> bool {
+        let share = self.share(key, fence);
+        share.is_some_and(|share| !self.is_in_force(&share.tenure))
+    }
+
+    /// The shares of `key` that are over and wait to be taken out, each at least once; the caller takes them out. Looks at no
+    /// more lines of terms that are over than the key has shares, and at each line once.
+    pub(in crate::engine) fn over_shares(&mut self, key: Key<'_>) -> Vec<Fence> {
+        let Some(Group {
+            id,
+            count,
+            lines_seen,
+        }) = self.group(key).copied()
+        else {
+            return Vec::new();
+        };
+        let passed = (id, Instant::default(), Fence::FIRST)..=(id, self.leases_passed, Fence::LAST);
+        let expired = self.shares.leases.range(passed);
+        let mut over: Vec<Fence> = expired.map(|(_, _, fence)| *fence).collect();
+        let lines_begun = self.shares.lines_begun;
+        let unseen = usize::try_from(lines_begun - lines_seen).unwrap_or(usize::MAX);
+        let unseen = unseen.min(self.shares.ended.len());
+        if unseen > count as usize {
+            let shares = self.shares.of(id);
+            let ended = shares.filter(|share| !self.is_of_term(&share.tenure));
+            over.extend(ended.map(|share| share.tenure.fence));
+        } else {
+            let seen = self.shares.ended.len() - unseen;
+            let lines = self.shares.ended.iter().skip(seen);
+            over.extend(lines.filter_map(|line| line.get(key.as_bytes())));
+        }
+        if let Some(Hold::Shared(group)) = self.hold_mut(key) {
+            group.lines_seen = lines_begun;
+        }
+        over
+    }
+
+    fn hold_mut(&mut self, key: Key<'_>) -> Option<&mut Hold> {
+        let entry = self.by_key.get_mut(key.as_bytes())?;
+        Some(&mut entry.hold)
     }
 
     /// Gives a share of `key` to a connection that is open and has none. The lock is not in the table, or it is shared.
     /// The item, if there is one, takes `pinned_bytes` of the memory limit.
-    pub(in crate::engine) fn share(
+    pub(in crate::engine) fn acquire_share(
         &mut self,
         key: Key<'_>,
         grant: Grant,
         among: Option<NonZeroU32>,
         pinned_bytes: Option<usize>,
     ) {
-        let (owned, is_waited) = self.shared_entry(key, &grant, pinned_bytes.is_some());
-        let holder = self.enter(grant.owner, &owned);
+        let (owned, group) = self.shared_entry(key, &grant, pinned_bytes.is_some());
+        let holder = self.by_conn.get_mut(&grant.owner);
+        let holder = holder.expect("L4: asked for before a lock is granted");
+        self.holders += usize::from(holder.holds_nothing());
+        holder.shared.insert(owned, grant.fence);
         holder.pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.shared_pinned_bytes += pinned_bytes.unwrap_or(0);
         holder.table_bytes += Self::bytes_for_share(key);
@@ -122,28 +262,33 @@ impl LockTable {
             since: grant.now,
             lease_until: None,
         };
-        if is_waited {
-            self.list_waited(&owned, &tenure, true);
-        }
-        let shares = self.shares.entry(owned).or_default();
-        shares.push(Share {
+        let share = Share {
             tenure,
             among,
             is_untold: false,
-        });
-        self.share_entries += 1;
+        };
+        self.shares.put(group, share);
         self.table_bytes += SHARE_BYTES + LISTED_BYTES + key.as_bytes().len();
         self.set_lease(key, grant.owner, grant.lease_until);
     }
 
-    /// The key of a lock that is shared, which is entered if it is not there; and whether somebody waits for it.
-    fn shared_entry(&mut self, key: Key<'_>, grant: &Grant, has_item: bool) -> (OwnedKey, bool) {
-        if let Some((owned, entry)) = self.by_key.get_key_value(key.as_bytes()) {
-            return (Arc::clone(owned), entry.is_waited);
+    /// The key of a lock that is shared, with one share more, and its group; the lock is entered if it is not there.
+    fn shared_entry(&mut self, key: Key<'_>, grant: &Grant, has_item: bool) -> (OwnedKey, Fence) {
+        if let Some(Hold::Shared(group)) = self.hold_mut(key) {
+            group.count += 1;
+            let id = group.id;
+            let known = self.by_key.get_key_value(key.as_bytes());
+            let (owned, _) = known.expect("it was there a moment ago");
+            return (Arc::clone(owned), id);
         }
         let owned: OwnedKey = Arc::from(key.as_bytes());
+        let group = Group {
+            id: grant.fence,
+            count: 1,
+            lines_seen: self.shares.lines_begun,
+        };
         let entry = Entry {
-            hold: Hold::Shared,
+            hold: Hold::Shared(group),
             flushes: self.flushes,
             taken: grant.taken,
             has_item,
@@ -151,95 +296,108 @@ impl LockTable {
             is_untold: false,
         };
         self.by_key.insert(Arc::clone(&owned), entry);
+        self.shares.keys += 1;
         self.bare_entries += usize::from(!has_item);
         self.table_bytes += ENTRY_BYTES;
-        (owned, false)
+        (owned, grant.fence)
     }
 
-    /// Takes the share out that `owner` has, or had, of `key`, whose item takes `pinned_bytes` of the memory limit. Says
+    /// Takes the share of `key` with this fence out, whose item takes `pinned_bytes` of the memory limit. Says
     /// what it was; `None` if there was none.
     pub(in crate::engine) fn release_share(
         &mut self,
         key: Key<'_>,
-        owner: ConnId,
+        fence: Fence,
         pinned_bytes: usize,
     ) -> Option<Holding> {
-        let (shared_key, entry) = self.by_key.get_key_value(key.as_bytes())?;
-        let (shared_key, entry) = (Arc::clone(shared_key), *entry);
-        let holding = self.share_of(key, &entry, owner)?;
-        self.set_lease(key, owner, None);
-        let shares = self.shares.get_mut(&shared_key)?;
-        let place = shares.iter().position(|it| it.tenure.owner == owner)?;
-        let Share { tenure, .. } = shares.remove(place);
-        if shares.capacity() > 4 * shares.len() {
-            shares.shrink_to(2 * shares.len());
-        }
-        let is_last = shares.is_empty();
-        self.ends.note(&shared_key, &tenure, &holding);
-        self.share_entries -= 1;
+        let (owned, entry) = self.by_key.get_key_value(key.as_bytes())?;
+        let (owned, entry) = (Arc::clone(owned), *entry);
+        let Hold::Shared(group) = entry.hold else {
+            return None;
+        };
+        let share = *self.shares.by_fence.get(&(group.id, fence))?;
+        let holding = self.holding_of(&entry, &share.tenure, share.mode(), share.is_untold);
+        self.set_lease_of_share(&owned, group.id, fence, None);
+        self.shares.take(group.id, fence);
+        self.ends.note(&owned, &share.tenure, &holding);
         self.table_bytes -= SHARE_BYTES;
-        if let Some(holder) = self.leave(key, &tenure) {
+        if let Some(holder) = self.leave(key, &share.tenure) {
             holder.pinned_bytes -= pinned_bytes;
             holder.shared_pinned_bytes -= pinned_bytes;
             holder.table_bytes -= Self::bytes_for_share(key);
-            if holder.waited.remove(&shared_key) {
-                self.table_bytes -= WAITED_BYTES + shared_key.len();
-            }
         }
-        if is_last {
-            self.shares.remove(&shared_key);
-            self.by_key.remove(&shared_key);
+        if group.count > 1 {
+            if let Some(Hold::Shared(group)) = self.hold_mut(key) {
+                group.count -= 1;
+            }
+        } else {
+            self.by_key.remove(&owned);
+            self.shares.keys -= 1;
+            self.shares.waited_keys -= usize::from(entry.is_waited);
             self.table_bytes -= ENTRY_BYTES;
             self.bare_entries -= usize::from(!entry.has_item);
         }
         Some(holding)
     }
 
-    /// The share of `key`, which is shared, that `conn` has or had.
+    /// The fence of the share of `key` that `conn` has not given back. Its lease may have passed.
+    pub(super) fn fence_of_share(&self, key: &[u8], conn: ConnId) -> Option<Fence> {
+        self.by_conn.get(&conn)?.shared.get(key).copied()
+    }
+
+    /// The share of `key`, which is shared, that `conn` has not given back.
     pub(super) fn share_of(&self, key: Key<'_>, entry: &Entry, conn: ConnId) -> Option<Holding> {
-        let mut shares = self.sharers(key).iter();
-        let share = shares.find(|share| share.tenure.owner == conn)?;
+        let fence = self.fence_of_share(key.as_bytes(), conn)?;
+        let share = self.share(key, fence)?;
         Some(self.holding_of(entry, &share.tenure, share.mode(), share.is_untold))
     }
 
     /// The first share in force of a key that is shared; if there is none, the first.
-    pub(super) fn holding_of_first(&self, key: &[u8], entry: &Entry) -> Holding {
-        let shares = self.shares.get(key).expect("L1: never none");
-        let mut in_force = shares.iter();
+    pub(super) fn holding_of_first(&self, group: Fence, entry: &Entry) -> Holding {
+        let mut in_force = self.shares.of(group);
         let first = in_force.find(|share| self.is_in_force(&share.tenure));
-        let share = first.or_else(|| shares.first()).expect("L1: never none");
+        let share = first.or_else(|| self.shares.of(group).next());
+        let share = share.expect("L1: never none");
         self.holding_of(entry, &share.tenure, share.mode(), share.is_untold)
     }
 
-    pub(super) fn first_sharer(&self, key: Key<'_>) -> Option<ConnId> {
-        let mut shares = self.sharers(key).iter();
+    pub(super) fn first_sharer(&self, group: Fence) -> Option<ConnId> {
+        let mut shares = self.shares.of(group);
         let first = shares.find(|share| self.is_in_force(&share.tenure))?;
         Some(first.tenure.owner)
     }
 
     pub(super) fn set_share_untold(&mut self, key: Key<'_>, owner: ConnId, is_untold: bool) {
-        let shares = self.shares.get_mut(key.as_bytes()).into_iter().flatten();
-        for share in shares.filter(|share| share.tenure.owner == owner) {
+        if let Some(fence) = self.fence_of_share(key.as_bytes(), owner)
+            && let Some(group) = self.group(key)
+            && let Some(share) = self.shares.by_fence.get_mut(&(group.id, fence))
+        {
             share.is_untold = is_untold;
         }
     }
 
-    /// The shares of `key`, those included that are over.
-    pub(super) fn sharers(&self, key: Key<'_>) -> &[Share] {
-        if self.shares.is_empty() {
-            return &[];
+    /// The next share of a term that is over (L9): its key and fence. It may have been taken out already.
+    pub(in crate::engine) fn next_ended_share(&mut self) -> Option<(OwnedKey, Fence)> {
+        let line = self.shares.ended.front_mut()?;
+        let next = line.pop_first();
+        let (key, fence) = next.expect("an empty list does not stand in line");
+        if line.is_empty() {
+            self.shares.ended.pop_front();
         }
-        self.shares.get(key.as_bytes()).map_or(&[], Vec::as_slice)
+        self.table_bytes -= LISTED_BYTES + key.len();
+        Some((key, fence))
     }
 
     /// Every key that is shared, with its shares in the order of the grants, those that are over included.
     pub fn shared(&self) -> impl Iterator<Item = (Key<'_>, Vec<Holding>)> {
-        self.shares.iter().map(|(key, shares)| {
-            let entry = &self.by_key[key];
+        self.by_key.iter().filter_map(|(key, entry)| {
+            let Hold::Shared(group) = &entry.hold else {
+                return None;
+            };
+            let shares = self.shares.of(group.id);
             let shares = shares
-                .iter()
                 .map(|share| self.holding_of(entry, &share.tenure, share.mode(), share.is_untold));
-            (super::as_key(key), shares.collect())
+            Some((as_key(key), shares.collect()))
         })
     }
 }

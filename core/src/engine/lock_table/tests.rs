@@ -101,7 +101,7 @@ fn a_lease_that_has_passed_leaves_no_owner_before_it_is_taken_out() {
     table.release(key(b"c"), 7);
     table.close(ALICE);
     table.check(|_| 7);
-    assert_eq!(table.next_expired().as_deref(), Some(&b"a"[..]));
+    assert_eq!(table.next_expired(), Some((Arc::from(&b"a"[..]), None)));
     for name in [b"a", b"b"] {
         assert!(table.release(Key::new(name).unwrap(), 7).unwrap().is_over);
     }

@@ -27,7 +27,7 @@ const SHARED_BYTES: usize = 176;
 /// The part of one of those, and its place in the list of its holder, in bytes.
 const SHARE_BYTES: usize = 336 + 64;
 
-/// The place that a holder has besides when somebody waits for it, in bytes.
+/// The place that the one holder of a lock has besides when somebody waits for it, in bytes.
 const AWAITED_BYTES: usize = 64;
 
 /// One who waits for a lock, in bytes; and its key, twice.
@@ -151,9 +151,10 @@ impl Oracle {
         all <= max
     }
 
-    /// What the holders of a key have of the tables since somebody waits for it, in bytes.
+    /// What the holder of a key has of the tables since somebody waits for it, if it is not shared, in bytes.
     fn awaited_bytes(&self, key: &[u8]) -> usize {
-        self.locks_of(key).len() * (AWAITED_BYTES + key.len())
+        let is_alone = self.locks_of(key).iter().any(|lock| !lock.mode.is_shared());
+        usize::from(is_alone) * (AWAITED_BYTES + key.len())
     }
 }
 
