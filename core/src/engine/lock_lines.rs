@@ -16,10 +16,16 @@ use crate::store::Store;
 use crate::time::Instant;
 
 impl<S: Store> Core<S> {
-    /// The locks that are held, in the order of the keys, of the first [`LOCKS_LOOKED_AT_MAX`] in the table.
+    /// The locks that are held, in the order of the keys, of the first [`LOCKS_LOOKED_AT_MAX`] in the table. A lock some of whose
+    /// shares may be over counts as many times as it has shares.
     pub fn locks_in_force(&self) -> impl Iterator<Item = (Key<'_>, Holding)> {
-        let looked_at = self.locks.iter().take(LOCKS_LOOKED_AT_MAX);
-        looked_at.filter(|(_, holding)| !holding.is_over)
+        let mut looks_left = LOCKS_LOOKED_AT_MAX;
+        let looked_at = self.locks.keys().take_while(move |(_, looks)| {
+            let is_left = looks_left > 0;
+            looks_left = looks_left.saturating_sub(*looks);
+            is_left
+        });
+        looked_at.filter_map(|(key, _)| Some((key, self.locks.in_force(key)?)))
     }
 
     /// A line for each of [`Self::locks_in_force`], up to [`LOCK_LINES_MAX`].
@@ -49,7 +55,7 @@ impl<S: Store> Core<S> {
                 holding.owner.number(),
                 self.waits.waiting(key),
                 holding.fence.number(),
-                self.locks.holders_of(key).count(),
+                self.locks.holder_count(key),
             ),
         }
     }

@@ -219,6 +219,27 @@ impl LockTable {
             .map(|(key, entry)| (as_key(key), self.holding(entry)))
     }
 
+    /// Every key whose lock is in the table, and how many grants it may take to look at it: one, unless shares may be over.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (Key<'_>, usize)> {
+        self.by_key.iter().map(|(key, entry)| {
+            let looks = match &entry.hold {
+                Hold::Shared(group) if self.may_be_over(group) => group.count as usize,
+                Hold::Shared(_) | Hold::Alone(_) => 1,
+            };
+            (as_key(key), looks)
+        })
+    }
+
+    /// How many connections hold `key`.
+    #[must_use]
+    pub fn holder_count(&self, key: Key<'_>) -> usize {
+        match self.entry(key).map(|entry| &entry.hold) {
+            Some(Hold::Shared(group)) if !self.may_be_over(group) => group.count as usize,
+            Some(Hold::Shared(_) | Hold::Alone(_)) => self.holders_of(key).count(),
+            None => 0,
+        }
+    }
+
     /// Every open connection that was announced.
     pub fn open_connections(&self) -> impl Iterator<Item = ConnId> {
         self.by_conn.keys().copied()
@@ -302,7 +323,27 @@ impl LockTable {
         Some(self.holding(entry))
     }
 
-    /// The same, unless it is shared.
+    fn entry(&self, key: Key<'_>) -> Option<&Entry> {
+        self.by_key.get(key.as_bytes())
+    }
+
+    /// Whether `key`, whose lock is in the table, has an item.
+    pub(super) fn has_item(&self, key: Key<'_>) -> bool {
+        self.entry(key).is_some_and(|entry| entry.has_item)
+    }
+
+    /// Whether somebody waits for `key`, whose lock is in the table.
+    pub(super) fn is_waited(&self, key: Key<'_>) -> bool {
+        self.entry(key).is_some_and(|entry| entry.is_waited)
+    }
+
+    /// Whether a flush takes effect when the lock of `key` ends, which is in the table.
+    pub(super) fn is_flush_pending(&self, key: Key<'_>) -> bool {
+        let entry = self.entry(key);
+        entry.is_some_and(|entry| entry.flushes < self.flushes)
+    }
+
+    /// The same as [`Self::get`], unless it is shared.
     pub(super) fn get_alone(&self, key: Key<'_>) -> Option<Holding> {
         let entry = self.by_key.get(key.as_bytes())?;
         matches!(entry.hold, Hold::Alone(_)).then(|| self.holding(entry))

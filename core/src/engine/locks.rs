@@ -189,14 +189,14 @@ impl<S: Store> Core<S> {
             let Some((key, share)) = self.locks.next_expired() else {
                 break;
             };
-            let holding = self.locks.get(as_key(&key));
-            let holding = holding.expect("L13: a lease is a lock's");
-            let slot = self.slot_of(as_key(&key), holding);
+            self.work.charge(1);
+            let is_waited = self.locks.is_waited(as_key(&key));
+            let slot = self.slot_of(as_key(&key));
             let slot = match share {
                 Some(fence) => self.end_share(as_key(&key), fence, slot),
                 None => self.end(as_key(&key), slot),
             };
-            if holding.is_waited {
+            if is_waited {
                 waited.push((key, slot.is_some()));
             } else {
                 self.pass_on(as_key(&key), slot);
@@ -456,14 +456,16 @@ impl<S: Store> Core<S> {
     /// Whether an item that looks held is there for a client: it is if somebody holds it, or if
     /// nobody does any more and it stays.
     pub(super) fn is_there(&self, key: Key<'_>, header: &ItemHeader) -> bool {
-        let holding = self.locks.get(key).expect("L3: the item says it is locked");
-        !holding.is_over || self.outlives(holding, header)
+        // In this order: to know whether somebody holds what has ended may take a look at all its shares.
+        !self.locks.is_flush_pending(key) && !self.is_past(header)
+            || self.locks.owner(key).is_some()
     }
 
     /// Takes up to `locks_max` locks that are over out of the table, those that somebody waits for first, and lets
     /// go of their items.
     pub(super) fn settle(&mut self, locks_max: usize) {
         for _ in 0..locks_max {
+            self.work.charge(1);
             let next = self.locks.next_handover();
             if next.is_none()
                 && let Some((key, fence)) = self.locks.next_ended_share()
@@ -485,10 +487,8 @@ impl<S: Store> Core<S> {
 
     /// Takes a share out of the table, if it is still there, whose turn has come. Who waits for the lock is given it.
     fn let_share_go(&mut self, key: Key<'_>, fence: Fence) {
-        if self.locks.is_share_that_is_over(key, fence)
-            && let Some(holding) = self.locks.get(key)
-        {
-            let slot = self.slot_of(key, holding);
+        if self.locks.is_share_that_is_over(key, fence) {
+            let slot = self.slot_of(key);
             let slot = self.end_share(key, fence, slot);
             self.pass_on(key, slot);
         }
@@ -503,16 +503,16 @@ impl<S: Store> Core<S> {
 
     /// The same, but that it is given to nobody yet. Says where the item is, if it stays.
     fn end_what_is_over(&mut self, key: Key<'_>, holding: Holding) -> Option<S::Slot> {
-        let slot = self.slot_of(key, holding);
+        let slot = self.slot_of(key);
         match holding.mode {
             Mode::Exclusive => self.end(key, slot),
             Mode::Shared { .. } => self.end_shares_that_are_over(key, slot),
         }
     }
 
-    /// Where the item is of a key that has this lock, if there is one.
-    fn slot_of(&self, key: Key<'_>, holding: Holding) -> Option<S::Slot> {
-        holding.has_item.then(|| self.slot_of_held(key))
+    /// Where the item is of a key whose lock is in the table, if there is one.
+    fn slot_of(&self, key: Key<'_>) -> Option<S::Slot> {
+        self.locks.has_item(key).then(|| self.slot_of_held(key))
     }
 
     /// Where the item is of a key that is held.

@@ -127,7 +127,8 @@ impl<S: Store> Core<S> {
         key: Key<'_>,
         slot: Option<S::Slot>,
     ) -> Option<S::Slot> {
-        let over = self.locks.over_shares(key);
+        let (over, looks) = self.locks.over_shares(key);
+        self.work.charge(looks + over.len());
         over.into_iter()
             .fold(slot, |slot, fence| self.end_share(key, fence, slot))
     }

@@ -201,16 +201,16 @@ impl LockTable {
         share.is_some_and(|share| !self.is_in_force(&share.tenure))
     }
 
-    /// The shares of `key` that are over and wait to be taken out, each at least once; the caller takes them out. Looks at no
-    /// more lines of terms that are over than the key has shares, and at each line once.
-    pub(in crate::engine) fn over_shares(&mut self, key: Key<'_>) -> Vec<Fence> {
+    /// The shares of `key` that are over and wait to be taken out, each at least once; the caller takes them out. Says as well
+    /// how many terms that are over it looked at: no more than the key has shares, and at each once.
+    pub(in crate::engine) fn over_shares(&mut self, key: Key<'_>) -> (Vec<Fence>, usize) {
         let Some(Group {
             id,
             count,
             lines_seen,
         }) = self.group(key).copied()
         else {
-            return Vec::new();
+            return (Vec::new(), 0);
         };
         let passed = (id, Instant::default(), Fence::FIRST)..=(id, self.leases_passed, Fence::LAST);
         let expired = self.shares.leases.range(passed);
@@ -218,7 +218,8 @@ impl LockTable {
         let lines_begun = self.shares.lines_begun;
         let unseen = usize::try_from(lines_begun - lines_seen).unwrap_or(usize::MAX);
         let unseen = unseen.min(self.shares.ended.len());
-        if unseen > count as usize {
+        let looks = unseen.min(count as usize);
+        if unseen > looks {
             let shares = self.shares.of(id);
             let ended = shares.filter(|share| !self.is_of_term(&share.tenure));
             over.extend(ended.map(|share| share.tenure.fence));
@@ -230,7 +231,15 @@ impl LockTable {
         if let Some(Hold::Shared(group)) = self.hold_mut(key) {
             group.lines_seen = lines_begun;
         }
-        over
+        (over, looks)
+    }
+
+    /// Whether shares of a key may be over and still in the table, as far as a few looks tell.
+    pub(super) fn may_be_over(&self, group: &Group) -> bool {
+        let has_unseen =
+            group.lines_seen < self.shares.lines_begun && !self.shares.ended.is_empty();
+        let first = self.shares.first_lease(group.id);
+        has_unseen || first.is_some_and(|(until, _)| until <= self.leases_passed)
     }
 
     fn hold_mut(&mut self, key: Key<'_>) -> Option<&mut Hold> {

@@ -71,7 +71,7 @@ impl Shards {
                 LockedKey {
                     key: key.as_bytes().into(),
                     holding,
-                    holders: core.locks().holders_of(key).count(),
+                    holders: core.locks().holder_count(key),
                     waiting: core.waits().waiting(key),
                     first_waiters: queue
                         .map(|(conn, waiter)| (conn, waiter.mode.is_shared()))
