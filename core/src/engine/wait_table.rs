@@ -82,10 +82,12 @@ impl WaitTable {
         self.place(conn).map(|place| as_key(&place.key))
     }
 
-    /// What `conn` waits for.
-    #[must_use]
-    pub fn sought_by(&self, conn: ConnId) -> Option<Sought<'_>> {
+    /// What `conn` waits for, unless its time is over by `now`.
+    pub(super) fn sought_by(&self, conn: ConnId, now: Instant) -> Option<Sought<'_>> {
         let place = self.place(conn)?;
+        if place.waiter.until <= now {
+            return None;
+        }
         let key = as_key(&place.key);
         let among = self.among_before(key, place.number, place.waiter.among);
         Some(Sought { key, among })
@@ -199,7 +201,9 @@ mod tests {
     #[test]
     fn the_least_counts_of_those_who_stand_before() {
         let mut table = WaitTable::default();
-        let among = |table: &WaitTable, number| table.sought_by(conn(number)).map(|it| it.among);
+        let now = Instant::from_millis(9);
+        let among =
+            |table: &WaitTable, number| table.sought_by(conn(number), now).map(|it| it.among);
         for (number, among) in [(1, 5), (2, 3), (3, 9), (4, 1), (5, 2)] {
             table.join(
                 key(b"a"),
@@ -220,6 +224,7 @@ mod tests {
         assert_eq!(among(&table, 5), Some(2));
         assert_eq!(table.among_behind(key(b"a"), 7), 2);
         assert_eq!(table.among_behind(key(b"b"), 7), 7);
+        assert_eq!(table.sought_by(conn(1), Instant::from_millis(10)), None);
         table.check();
     }
 

@@ -21,7 +21,7 @@ use crate::key::Key;
 use crate::reply::{LockSeen, Refusal, Reply};
 use crate::store::{Full, Store};
 use crate::time::Instant;
-use crate::wait::{Chain, Notice, Outcome, would_deadlock};
+use crate::wait::{Chain, Notice, Outcome, Sought, would_deadlock};
 
 impl<S: Store> Core<S> {
     /// The next wait that has ended, of those that were not told yet. To be asked, until there is none, after every call that can
@@ -69,7 +69,11 @@ impl<S: Store> Core<S> {
         let key = acquire.key;
         let seen = self.lock_seen(key).expect("it is held");
         let wait = match acquire.wait {
-            Wait::UpTo { ms: 1.. } => self.chain(conn, acquire).judge(acquire.wait),
+            Wait::UpTo { ms: 1.. } => {
+                let (chain, looks) = self.chain(conn, acquire);
+                self.work.charge(looks);
+                chain.judge(acquire.wait)
+            }
             other @ (Wait::No | Wait::UpTo { ms: 0 } | Wait::WouldDeadlock | Wait::TooLong) => {
                 other
             }
@@ -100,15 +104,21 @@ impl<S: Store> Core<S> {
         Reply::Waits
     }
 
-    /// Whether it would wait for itself, as far as this core knows.
-    fn chain(&self, conn: ConnId, acquire: &Acquire<'_>) -> Chain {
+    /// Whether it would wait for itself, as far as this core knows; and how many grants it looked at.
+    fn chain(&self, conn: ConnId, acquire: &Acquire<'_>) -> (Chain, usize) {
         would_deadlock(
             conn,
             self.sought(acquire),
             self.limits.wait_chain_max,
-            |key| self.locks.holders_of(key),
-            |conn| self.waits.sought_by(conn),
+            |key| self.locks.grants_of(key),
+            |conn| self.sought_by(conn),
         )
+    }
+
+    /// What `conn` waits for, unless its time is over.
+    #[must_use]
+    pub fn sought_by(&self, conn: ConnId) -> Option<Sought<'_>> {
+        self.waits.sought_by(conn, self.clock.now)
     }
 
     fn count_refused(&mut self) {
@@ -265,6 +275,14 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// It is `now`, as for [`pass`](Self::pass); what there is to do of what time has ended is done as far as a command does:
+    /// for a transport that looks at several cores at once.
+    pub fn pass_some(&mut self, now: Instant) {
+        if self.advance(now) {
+            self.catch_up(None);
+        }
+    }
+
     /// Something has ended by time, or many locks have ended at once: does some of what there is to do, and all that
     /// concerns `key`, which somebody is about to look at.
     #[cold]
@@ -325,12 +343,15 @@ impl<S: Store> Core<S> {
             );
             for (conn, _) in self.waits.queue(key) {
                 assert!(self.locks.held_by(conn).is_some(), "Q8: {conn} has gone");
-                let chain = would_deadlock(
+                let Some(sought) = self.sought_by(conn) else {
+                    continue;
+                };
+                let (chain, _) = would_deadlock(
                     conn,
-                    self.waits.sought_by(conn).expect("Q1: it waits"),
-                    usize::MAX - 1,
-                    |key| self.locks.holders_of(key),
-                    |conn| self.waits.sought_by(conn),
+                    sought,
+                    usize::MAX,
+                    |key| self.locks.grants_of(key),
+                    |conn| self.sought_by(conn),
                 );
                 assert_eq!(chain, Chain::Ends, "Q9: {conn} waits for itself");
             }

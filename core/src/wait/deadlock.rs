@@ -49,24 +49,39 @@ pub struct Sought<'a> {
     pub among: u32,
 }
 
-/// Whether `conn`, if it waited for what is `sought`, would do so in vain (Q9).
+/// Whether `conn`, if it waited for what is `sought`, would do so in vain (Q9); and how many grants were looked at to find
+/// out, which is the work that it took.
 ///
-/// `holders_of` tells of each holder of a key, and among how many it holds it, 1 being alone; `sought_by` says what a
-/// connection waits for; `looks_max` is how many holders are looked at
+/// `grants_of` tells of each holder of a key, and among how many it holds it, 1 being alone, and `None` for a grant that is
+/// over; `sought_by` says what a connection waits for; `looks_max` is how many grants are looked at
 /// ([`wait_chain_max`](crate::Limits::wait_chain_max)). Over several cores, both are to be asked of all of them at one
-/// moment: [`LockTable::holders_of`](crate::engine::LockTable::holders_of),
-/// [`WaitTable::sought_by`](crate::engine::WaitTable::sought_by).
+/// moment: [`LockTable::grants_of`](crate::engine::LockTable::grants_of),
+/// [`Core::sought_by`](crate::engine::Core::sought_by).
 pub fn would_deadlock<'a, H>(
     conn: ConnId,
     sought: Sought<'a>,
     looks_max: usize,
-    holders_of: impl Fn(Key<'a>) -> H,
+    grants_of: impl Fn(Key<'a>) -> H,
+    sought_by: impl Fn(ConnId) -> Option<Sought<'a>>,
+) -> (Chain, usize)
+where
+    H: Iterator<Item = Option<(ConnId, u32)>>,
+{
+    let mut looks_left = looks_max;
+    let chain = search(conn, sought, &mut looks_left, grants_of, sought_by);
+    (chain, looks_max - looks_left)
+}
+
+fn search<'a, H>(
+    conn: ConnId,
+    sought: Sought<'a>,
+    looks_left: &mut usize,
+    grants_of: impl Fn(Key<'a>) -> H,
     sought_by: impl Fn(ConnId) -> Option<Sought<'a>>,
 ) -> Chain
 where
-    H: Iterator<Item = (ConnId, u32)>,
+    H: Iterator<Item = Option<(ConnId, u32)>>,
 {
-    let mut looks_left = looks_max;
     // A search in depth. On the way are those on whose waits that of `conn` depends just now: that one of them can have
     // what it waits for is not shown by itself.
     let mut way = Vec::new();
@@ -76,7 +91,7 @@ where
     let mut next = Some((conn, sought));
     loop {
         if let Some((waiter, sought)) = next.take() {
-            let Some(place) = Place::new(waiter, sought, &mut looks_left, &holders_of) else {
+            let Some(place) = Place::new(waiter, sought, looks_left, &grants_of) else {
                 return Chain::TooLong;
             };
             if way.is_empty() && place.holders.iter().any(|(holder, _)| *holder == conn) {
@@ -135,18 +150,22 @@ struct Place {
 }
 
 impl Place {
-    /// `None` if there are more holders than `looks_left`, which it takes them from.
+    /// `None` if there are more grants than `looks_left`, which it takes them from.
     fn new<'a, H>(
         waiter: ConnId,
         sought: Sought<'a>,
         looks_left: &mut usize,
-        holders_of: &impl Fn(Key<'a>) -> H,
+        grants_of: &impl Fn(Key<'a>) -> H,
     ) -> Option<Self>
     where
-        H: Iterator<Item = (ConnId, u32)>,
+        H: Iterator<Item = Option<(ConnId, u32)>>,
     {
-        let holders: Vec<_> = holders_of(sought.key).take(*looks_left + 1).collect();
-        *looks_left = looks_left.checked_sub(holders.len())?;
+        let mut looks = 0;
+        let grants = grants_of(sought.key).take(looks_left.saturating_add(1));
+        let holders: Vec<_> = grants.inspect(|_| looks += 1).flatten().collect();
+        let left = looks_left.checked_sub(looks);
+        *looks_left = left.unwrap_or(0);
+        left?;
         let among_all = holders.iter().map(|(_, among)| *among);
         Some(Self {
             waiter,

@@ -60,21 +60,21 @@ impl World {
             return Ok(wait);
         }
         for other in 0..self.cores.len() {
-            self.call(other, Core::pass, |_, ()| Ok(()))?;
+            self.call(other, Core::pass_some, |_, ()| Ok(()))?;
         }
         let now = self.now();
         self.cores[shard].would_contend(now, conn, &asked);
-        let chain = would_deadlock(
+        let (chain, _) = would_deadlock(
             conn,
             self.cores[shard].sought(&asked),
             self.cores[shard].limits().wait_chain_max,
             |key| {
                 let core = &self.cores[self.shard_of(place_of(key))];
-                core.locks().holders_of(key)
+                core.locks().grants_of(key)
             },
             |conn| {
                 let mut cores = self.cores.iter();
-                cores.find_map(|core| core.waits().sought_by(conn))
+                cores.find_map(|core| core.sought_by(conn))
             },
         );
         match chain.judge(wait) {

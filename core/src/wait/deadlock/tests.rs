@@ -42,7 +42,7 @@ impl Locks {
             key: key(key_number),
             among,
         };
-        let chain = would_deadlock(
+        let (chain, charged) = would_deadlock(
             conn(asks),
             sought,
             looks_max,
@@ -51,7 +51,7 @@ impl Locks {
                 let look = |_: &_| looks.set(looks.get() + 1);
                 holders
                     .inspect(look)
-                    .map(|(holder, among)| (conn(*holder), *among))
+                    .map(|(holder, among)| Some((conn(*holder), *among)))
             },
             |conn| {
                 let place = self.waits.get(usize::try_from(conn.number()).unwrap());
@@ -62,6 +62,8 @@ impl Locks {
                 })
             },
         );
+        // One more look tells that there are too many.
+        assert_eq!(charged, looks.get().min(looks_max));
         (chain, looks.get())
     }
 

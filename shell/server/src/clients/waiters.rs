@@ -51,6 +51,8 @@ struct Seats {
 #[derive(Debug)]
 struct Seat {
     holder: Holder,
+    /// Which shard has what it waits for.
+    shard: usize,
     since: Instant,
     awaited: Awaited,
 }
@@ -62,6 +64,17 @@ pub(crate) enum Awaited {
     Lock(Option<Box<[u8]>>),
     /// A value.
     Value,
+}
+
+/// In which shards connections wait.
+#[derive(Debug)]
+pub(crate) struct Places<'a>(MutexGuard<'a, Seats>);
+
+impl Places<'_> {
+    /// The shard that has what `conn` waits for; `None` if it waits for nothing. Its wait may be over by now.
+    pub(crate) fn shard_of(&self, conn: ConnId) -> Option<usize> {
+        self.0.by_conn.get(&conn).map(|seat| seat.shard)
+    }
 }
 
 impl Waiters {
@@ -93,17 +106,30 @@ impl Waiters {
         self.seats().lock_times = Times::default();
     }
 
-    /// `conn` waits from now on for the lock of `key`, or for a value, and is to be told there. To be called while
-    /// its shard is held (G1).
-    pub(crate) fn seat(&self, conn: ConnId, holder: Holder, since: Instant, key: Option<Key<'_>>) {
+    /// `conn` waits from now on for the lock of `key`, or for a value, in this shard, and is to be told there. To be called
+    /// while its shard is held (G1).
+    pub(crate) fn seat(
+        &self,
+        conn: ConnId,
+        holder: Holder,
+        shard: usize,
+        since: Instant,
+        key: Option<Key<'_>>,
+    ) {
         let shown = |key: Key<'_>| self.logs_locks.then(|| key.as_bytes().into());
         let awaited = key.map_or(Awaited::Value, |key| Awaited::Lock(shown(key)));
         let seat = Seat {
             holder,
+            shard,
             since,
             awaited,
         };
         self.seats().by_conn.insert(conn, seat);
+    }
+
+    /// In which shards connections wait. To be asked while all shards are held: none begins to wait meanwhile (G1).
+    pub(crate) fn places(&self) -> Places<'_> {
+        Places(self.seats())
     }
 
     /// `conn` has gone.
@@ -200,8 +226,10 @@ mod tests {
         let waiters = waiters();
         let holder = Holder { worker: 1, name: 7 };
         let (key, at) = (Key::new(b"k").unwrap(), Instant::from_millis);
-        waiters.seat(ConnId::from_number(3), holder, at(5), Some(key));
-        waiters.seat(ConnId::from_number(5), holder, at(5), None);
+        waiters.seat(ConnId::from_number(3), holder, 0, at(5), Some(key));
+        waiters.seat(ConnId::from_number(5), holder, 1, at(5), None);
+        let place = |number| waiters.places().shard_of(ConnId::from_number(number));
+        assert_eq!([3, 4, 5].map(place), [Some(0), None, Some(1)]);
         let mut notices = [3, 4, 3, 5].map(notice).into_iter();
         waiters.tell(at(47), || notices.next());
         // Who waits for a value is told as well, and not counted.
@@ -221,7 +249,7 @@ mod tests {
         let waiters = waiters();
         let conn = ConnId::from_number(3);
         let now = Instant::from_millis(0);
-        waiters.seat(conn, Holder { worker: 0, name: 7 }, now, None);
+        waiters.seat(conn, Holder { worker: 0, name: 7 }, 0, now, None);
         waiters.leave(conn);
         let mut notices = Some(notice(3));
         waiters.tell(now, || notices.take());

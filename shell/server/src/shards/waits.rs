@@ -43,15 +43,18 @@ impl Shards {
         let mut cores = self.cores_at(now, self.all());
         for core in &mut cores {
             // What is over is nobody's link in a chain.
-            core.pass(now);
+            core.pass_some(now);
         }
-        let chain = would_deadlock(
+        let places = self.waiters.places();
+        let (chain, looks) = would_deadlock(
             session.conn,
             cores[shard].sought(&acquire),
             self.wait_chain_max,
-            |key| cores[self.shard_of(key)].locks().holders_of(key),
-            |conn| cores.iter().find_map(|core| core.waits().sought_by(conn)),
+            |key| cores[self.shard_of(key)].locks().grants_of(key),
+            |conn| cores[places.shard_of(conn)?].sought_by(conn),
         );
+        drop(places);
+        session.work.charge(looks);
         let acquire = Acquire {
             wait: chain.judge(acquire.wait),
             ..acquire
@@ -73,7 +76,8 @@ impl Shards {
         let reply = self.ask_holder(now, session, shard, core, &command);
         if let Reply::Waits = reply {
             let key = Some(acquire.key);
-            self.waiters.seat(session.conn, session.seat, now, key);
+            self.waiters
+                .seat(session.conn, session.seat, shard, now, key);
         }
         answer(&reply);
         session.held[shard] = core.locks().held_here(session.conn);
@@ -99,7 +103,8 @@ impl Shards {
         let get = ItemCommand::Get(get);
         let reply = self.ask_holder(now, session, shard, &mut core, &get);
         if let Reply::Waits = reply {
-            self.waiters.seat(session.conn, session.seat, now, None);
+            self.waiters
+                .seat(session.conn, session.seat, shard, now, None);
         }
         answer(&reply);
         session.held[shard] = core.locks().held_here(session.conn);
