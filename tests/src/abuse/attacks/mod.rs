@@ -8,6 +8,7 @@ mod items;
 mod locks;
 mod logs;
 mod memory;
+mod shares;
 mod sockets;
 mod turns;
 mod vanish;
@@ -38,6 +39,10 @@ pub const ATTACKS: &[Attack] = &[
     locks::HOG,
     locks::FLUSHES_BETWEEN,
     locks::KILL_HOLDER,
+    shares::SHARERS_EXPIRE,
+    shares::SHARERS_DIE,
+    shares::SHARERS_ASKED,
+    shares::DEADLOCK_SEARCH,
     memory::NON_READERS,
     memory::UNFINISHED_SETS,
     memory::UNFINISHED_LINES,
