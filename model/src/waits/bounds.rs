@@ -212,8 +212,8 @@ pub const ALL: &[Bounds] = &[
         (1412, 21_590),
         "lock, ml S2, ml w, ml w S, mu, unlock, md U, md, ms",
     ),
-    of("shares-3x2", [3, 2], (27_037, 291_273), BY_TWO),
-    of("shares-3x2-settled-1", [3, 2], (257_032, 2_777_697), BY_TWO)
+    of("shares-3x2", [3, 2], (25_867, 276_909), BY_TWO),
+    of("shares-3x2-settled-1", [3, 2], (204_873, 2_801_259), BY_TWO)
         .without_time()
         .settling_one(),
     of("shares-3x2-shards-2", [3, 2], (8862, 105_235), BY_TWO)
