@@ -45,8 +45,9 @@ pub struct Limits {
     /// a store that would grow a locked item is
     /// [`Refusal::OutOfMemory`](crate::reply::Refusal::OutOfMemory).
     pub locked_bytes_max: usize,
-    /// How much of `memory_bytes_max` the table of locks may take; past it a lock is
-    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
+    /// How much of `memory_bytes_max` the tables of locks, waits and wins may take; past it a lock is
+    /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). Several cores may share it
+    /// ([`Config::sharing_tables`](crate::engine::Config::sharing_tables)).
     pub lock_table_bytes_max: usize,
     /// How much the locks of one connection may take, their part of the table and the items they
     /// pin together and over all cores, so that one client cannot keep all others from locking
@@ -75,8 +76,8 @@ pub struct Limits {
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). What they take is part of
     /// `lock_table_bytes_max`. It is also how many items the end of a connection may have to look at.
     pub bound_wins_per_connection_max: usize,
-    /// How many holders of locks are looked at, and of those for which they wait, and so on, to find out whether
-    /// another wait would close a circle; past it the wait is
+    /// How many locks and shares are looked at, those of a key, of the keys that their holders wait for, and so on, to find out
+    /// whether a wait would be a deadlock; past it the wait is
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks).
     pub wait_chain_max: usize,
     /// How many items one tick looks at for expiry, so that a tick has an end.

@@ -29,6 +29,8 @@ pub struct Config {
     /// Keys are counted by what stands before this byte, from the start; `None` is before `:`, once
     /// `stats detail on` has asked for it.
     pub prefix_delimiter: Option<u8>,
+    /// How many cores share what the tables of locks may take: `limits` has the whole of that.
+    pub table_cores: u32,
 }
 
 impl Config {
@@ -43,6 +45,7 @@ impl Config {
             fence_first: Fence::FIRST,
             hash_seed: [0, 0],
             prefix_delimiter: None,
+            table_cores: 1,
         }
     }
 
@@ -76,6 +79,13 @@ impl Config {
         // Whatever it is, cores that begin one after the other never meet.
         let cas = numbers.cas.number().saturating_add(index);
         self.cas_first = Cas::new(cas).unwrap_or(self.cas_first);
+        self
+    }
+
+    /// The same as one of `count` cores whose tables of locks share what they may take.
+    #[must_use]
+    pub const fn sharing_tables(mut self, count: u32) -> Self {
+        self.table_cores = count;
         self
     }
 

@@ -23,7 +23,7 @@ impl<S: Store> Core<S> {
         let share = limits.lock_bytes_per_connection_max;
         let is_past_share = |conn| self.locks.held_here(conn).bytes > share;
         if self.pinned_bytes() > limits.locked_bytes_max
-            || self.lock_memory_bytes() > limits.lock_table_bytes_max
+            || self.lock_memory_bytes() + self.tables_elsewhere > limits.lock_table_bytes_max
             || self.locks.open_connections().any(is_past_share)
         {
             return Err(MemoryRefused::Locked);

@@ -39,7 +39,7 @@ use alloc::sync::Arc;
 use crate::command::Mode;
 use crate::conn_id::ConnId;
 use crate::fence::Fence;
-use crate::key::Key;
+use crate::key::{KEY_BYTES_MAX, Key};
 use crate::time::Instant;
 use crate::times::Times;
 
@@ -283,6 +283,9 @@ impl LockTable {
     pub const fn bytes_for(key: Key<'_>) -> usize {
         ENTRY_BYTES + LISTED_BYTES + key.as_bytes().len()
     }
+
+    /// The most that [`Self::bytes_for_waited`] says.
+    pub(super) const BYTES_FOR_WAITED_MAX: usize = WAITED_BYTES + KEY_BYTES_MAX;
 
     /// What it adds besides if somebody begins to wait for the lock of this key.
     pub(super) fn bytes_for_waited(&self, key: Key<'_>) -> usize {
@@ -557,6 +560,11 @@ impl LockTable {
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
         !self.ended.is_empty() || !self.shares.ended.is_empty()
+    }
+
+    /// The same, or some whose leases have passed.
+    pub(super) fn has_over(&self) -> bool {
+        self.has_ended() || self.lease_next.is_some_and(|at| at <= self.leases_passed)
     }
 
     /// Whether some of them may be waited for.

@@ -277,11 +277,6 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether the tables of locks and waits may take so many bytes more.
-    pub(super) const fn has_room_in_table(&self, bytes: usize) -> bool {
-        self.lock_memory_bytes() + bytes <= self.limits.lock_table_bytes_max
-    }
-
     /// Sees to it that the table of locks has room for `of_table` bytes more within the memory limit, if need be at
     /// the cost of other items than the one in `slot`, if there is one, which may be in another slot
     /// then.
@@ -293,10 +288,7 @@ impl<S: Store> Core<S> {
         of_table: usize,
         slot: Option<S::Slot>,
     ) -> Result<Option<S::Slot>, Refusal> {
-        let wanted = self.lock_memory_bytes() + of_table;
-        let now = self.clock.tick();
-        self.store
-            .set_aside(now, slot, wanted, &mut self.stats.counters)
+        self.set_tables_aside(of_table, slot)
             .map_err(|Full| Refusal::TooManyLocks)
     }
 

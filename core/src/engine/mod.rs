@@ -1,6 +1,6 @@
 //! The rules: what every command does to items, locks and wins, and what it answers.
 //!
-//! Two functions lead in, and nothing else changes a core but its bounds ([`Core::set_limits`]): [`Core::execute`]
+//! Two functions lead in, and nothing else changes a core but its bounds ([`Core::set_limits`], [`Core::note_tables_elsewhere`]): [`Core::execute`]
 //! takes what a connection asks and gives the reply, [`Core::handle`] takes what happens otherwise. All are
 //! told the moment. No clock, socket, thread, randomness or log reaches an answer, so the same
 //! calls always give the same replies.
@@ -22,6 +22,7 @@ mod fenced;
 mod guard;
 mod limit;
 mod lock_lines;
+mod lock_memory;
 mod lock_table;
 mod locks;
 mod queues;
@@ -44,6 +45,7 @@ mod tests;
 pub use bound_wins::{BoundWin, BoundWins};
 pub use config::Config;
 pub use detail::{PREFIXES_MAX, Prefixes};
+pub use lock_memory::TABLES_GROWTH_MAX;
 pub use lock_table::{EndCause, Held, Holding, LOCK_ENDS_MAX, LockEnd, LockTable, Taken};
 pub use queues::{Queues, Waits};
 pub use saved::{Numbers, Restored, SavedItem};
@@ -102,6 +104,10 @@ pub struct Core<S = LogStore> {
     /// The last of the wins that a tick has looked after.
     wins_tended: Option<Arc<[u8]>>,
     limits: Limits,
+    /// Of how many cores the tables share what they may take.
+    table_cores: usize,
+    /// What those of the others take, in bytes.
+    tables_elsewhere: usize,
     clock: Clock,
     next_cas: Cas,
     cas_stride: u32,
@@ -145,6 +151,7 @@ impl<S: Store> Core<S> {
             fence_first,
             hash_seed: _,
             prefix_delimiter,
+            table_cores,
         } = config;
         Self {
             store,
@@ -154,6 +161,8 @@ impl<S: Store> Core<S> {
             win_waits: WinWaits::default(),
             wins_tended: None,
             limits,
+            table_cores: table_cores.max(1) as usize,
+            tables_elsewhere: 0,
             clock: Clock {
                 now: Instant::default(),
                 unix_s_at_start,
@@ -251,11 +260,10 @@ impl<S: Store> Core<S> {
             Event::Tick => {
                 self.tend_some();
                 self.settle_all(self.limits.crawl_items_max);
+                // The tables may have become smaller: then this gives room back, and needs none.
+                let _ = self.set_tables_aside(0, None);
                 let tick = self.clock.tick();
-                // The table may have become smaller: then this gives room back, and needs none.
-                let table_bytes = self.lock_memory_bytes();
                 let counters = &mut self.stats.counters;
-                let _ = self.store.set_aside(tick, None, table_bytes, counters);
                 self.store
                     .crawl(tick, self.limits.crawl_items_max, counters);
             }
@@ -266,7 +274,9 @@ impl<S: Store> Core<S> {
     /// Whether there is more to do than one [`Event::Tick`] does: then the next may come soon.
     #[must_use]
     pub fn wants_tick(&self) -> bool {
-        self.locks.has_handovers() || self.store.wants_crawl(self.clock.tick())
+        self.locks.has_handovers()
+            || self.wants_lock_memory()
+            || self.store.wants_crawl(self.clock.tick())
     }
 
     /// This core as `conn` sees it at `now`: what
@@ -406,7 +416,7 @@ impl<S: Store> Core<S> {
             "L11: locks pin too much"
         );
         assert!(
-            self.lock_memory_bytes() <= self.limits.lock_table_bytes_max,
+            self.lock_memory_bytes() + self.tables_elsewhere <= self.limits.lock_table_bytes_max,
             "L11: the table of locks is too large"
         );
         for conn in self.locks.open_connections() {

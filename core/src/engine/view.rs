@@ -76,6 +76,9 @@ impl Core<MapStore> {
             // A place in a round that comes to every win.
             wins_tended: _,
             limits,
+            // The same from beginning to end, and what the transport tells.
+            table_cores: _,
+            tables_elsewhere: _,
             clock,
             next_cas,
             cas_stride,

@@ -149,7 +149,6 @@ impl<S: Store> Core<S> {
     ) -> Result<(), Refusal> {
         let held = self.locks.held_by(conn).ok_or(Refusal::ConnectionClosed)?;
         let of_tables = WaitTable::bytes_for(key) + self.locks.bytes_for_waited(key);
-        let wanted = self.lock_memory_bytes() + of_tables;
         if self.is_waiting(conn)
             || held.locks >= self.limits.locks_per_connection_max
             || self.waits.waiting(key) >= self.limits.waits_per_key_max
@@ -158,20 +157,9 @@ impl<S: Store> Core<S> {
         {
             return Err(Refusal::TooManyLocks);
         }
-        let now = self.clock.tick();
-        self.store
-            .set_aside(now, slot, wanted, &mut self.stats.counters)
+        self.set_tables_aside(of_tables, slot)
             .map(|_| ())
             .map_err(|Full| Refusal::TooManyLocks)
-    }
-
-    /// What the tables of locks, waits and wins take of the memory limit, in bytes.
-    #[must_use]
-    pub const fn lock_memory_bytes(&self) -> usize {
-        self.locks.table_bytes()
-            + self.waits.table_bytes()
-            + self.bound_wins.table_bytes()
-            + self.win_waits.table_bytes()
     }
 
     /// The lock of `key` has ended, and is out of the table; its item, if there is one, is in `slot`. Who waits for

@@ -281,15 +281,10 @@ impl<S: Store> Core<S> {
     /// Sees to it that there is room for `more` bytes of the tables beside locks, if need be at the cost of other items than the
     /// one in `slot`, which may be in another slot then.
     fn make_room(&mut self, more: usize, slot: S::Slot) -> Result<S::Slot, Refusal> {
-        let wanted = self.lock_memory_bytes() + more;
-        if wanted > self.limits.lock_table_bytes_max {
+        if !self.has_room_in_table(more) {
             return Err(Refusal::TooManyLocks);
         }
-        let now = self.clock.tick();
-        let kept = self
-            .store
-            .set_aside(now, Some(slot), wanted, &mut self.stats.counters);
-        match kept {
+        match self.set_tables_aside(more, Some(slot)) {
             Ok(kept) => Ok(kept.expect("what is kept stays")),
             Err(Full) => Err(Refusal::TooManyLocks),
         }

@@ -7,10 +7,7 @@ impl LockTable {
     /// its place behind.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let passed = self.leases_passed;
-        let leases = self.leases.first().into_iter();
-        let mut leases = leases.chain(self.waited_leases.first());
-        !self.has_ended() && leases.all(|(until, _)| *until > passed)
+        !self.has_over()
     }
 
     /// Every open connection that was announced, with the keys it holds and what it is known to

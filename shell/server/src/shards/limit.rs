@@ -14,8 +14,7 @@ pub(super) fn share(limits: Limits, count: usize) -> Limits {
     let mut share = limits;
     share.memory_bytes_max /= count;
     share.locked_bytes_max /= count;
-    share.lock_table_bytes_max /= count;
-    // What a connection may have it may have anywhere: it is counted over all shards (D4). And it waits for one lock
+    // What the tables of locks take is counted over all shards (D9). What a connection may have it may have anywhere: it is counted over all shards (D4). And it waits for one lock
     // at a time, wherever that is.
     share
 }
@@ -32,8 +31,12 @@ impl Shards {
         let wanted = limits.with_memory(bytes);
         let share = share(wanted, self.cores.len());
         let mut cores = self.cores_at(now, self.all());
-        for core in &mut cores {
+        for (shard, core) in cores.iter_mut().enumerate() {
             core.pass(now);
+            self.lock_memory.publish(shard, core);
+        }
+        for (shard, core) in cores.iter_mut().enumerate() {
+            self.lock_memory.tell(shard, core);
             core.judge_limits(&share)?;
         }
         for core in &mut cores {

@@ -20,6 +20,7 @@
 
 mod hold;
 mod limit;
+mod lock_memory;
 mod look;
 mod saved;
 mod session;
@@ -40,6 +41,7 @@ use latchd_core::value::Value;
 use latchd_core::{Instant, Limits};
 
 use self::hold::Hold;
+use self::lock_memory::LockMemory;
 use self::session::ShardSet;
 use crate::clients::waiters::Waiters;
 use crate::os::pages::{Pages, part_of};
@@ -75,6 +77,8 @@ pub(crate) struct Shards {
     value_bytes_in_log_max: usize,
     /// The bounds of all shards together.
     limits: Mutex<Limits>,
+    /// What the tables of locks take of it.
+    lock_memory: LockMemory,
     waiters: Arc<Waiters>,
     /// The cores remember what they evict.
     watches_evictions: AtomicBool,
@@ -122,10 +126,11 @@ impl Shards {
         let count = u32::try_from(count).expect("at most 64");
         // As they are equal, so is this.
         let mut value_bytes_in_log_max = 0;
-        let cores = (0..count)
+        let cores: Box<[_]> = (0..count)
             .map(|index| {
                 let mut config = Config::new(share, unix_s_at_start)
                     .strided(index, count)
+                    .sharing_tables(count)
                     .started_at(unix_ms);
                 config.prefix_delimiter = prefix_delimiter;
                 if let Some(numbers) = resumes {
@@ -139,6 +144,7 @@ impl Shards {
             })
             .collect();
         Self {
+            lock_memory: LockMemory::new(cores.len()),
             cores,
             hasher: RandomState::new(),
             wait_chain_max: limits.wait_chain_max,
@@ -307,19 +313,28 @@ impl Shards {
         if takes_lock(command) {
             answer(&self.ask_holder(now, session, shard, &mut core, command));
             session.charge(core.take_work());
-        } else {
-            answer(&core.execute_item(now, session.conn, command));
-            session.charge(core.take_work());
-            // Whoever has never been announced here holds nothing here, and will not.
-            if !session.opened.contains(shard) {
-                return;
-            }
+            self.note_asked(session, shard, &core);
+            drop(core);
+            return self.spread_lock_memory(now);
+        }
+        answer(&core.execute_item(now, session.conn, command));
+        session.charge(core.take_work());
+        // Whoever has never been announced here holds nothing here, and will not.
+        if !session.opened.contains(shard) {
+            return;
         }
         session.held[shard] = core.locks().held_here(session.conn);
+        self.lock_memory.publish(shard, &core);
+    }
+
+    /// Notes what a connection holds in a shard after [`Self::ask_holder`], and what the tables take there.
+    fn note_asked(&self, session: &mut ShardSession, shard: usize, core: &ShardCore) {
+        session.held[shard] = core.locks().held_here(session.conn);
+        self.lock_memory.settle(shard, core);
     }
 
     /// Executes a command that may take a lock in a shard. Its connection is announced there first, with what it
-    /// holds elsewhere.
+    /// holds elsewhere. [`Self::note_asked`] is to follow.
     fn ask_holder<'a>(
         &self,
         now: Instant,
@@ -335,6 +350,7 @@ impl Shards {
         }
         let elsewhere = session.held_elsewhere(shard);
         core.handle(now, Event::HoldsElsewhere(session.conn, elsewhere));
+        self.lock_memory.reserve(shard, core);
         core.execute_item(now, session.conn, command)
     }
 
@@ -365,14 +381,13 @@ impl Shards {
     /// Returns whether one of them has more to do than it does in a tick.
     pub(crate) fn tick(&self, now: Instant, unix_s_at_start: u64) -> bool {
         let mut wants_more = false;
-        for shard in 0..self.cores.len() {
-            let mut core = self.core_at(now, shard);
+        self.make_room_for_tables(now, |core| {
             core.handle(now, Event::WallClock { unix_s_at_start });
             core.handle(now, Event::Tick);
             // No client's.
             let _ = core.take_work();
             wants_more |= core.wants_tick();
-        }
+        });
         wants_more
     }
 
@@ -430,8 +445,10 @@ impl Shards {
 
     /// Locks the shards of `set` in order, then changes each.
     fn together(&self, now: Instant, set: ShardSet, mut change: impl FnMut(&mut ShardCore)) {
-        for core in &mut self.cores_at(now, set) {
+        let shards = (0..self.cores.len()).filter(|shard| set.contains(*shard));
+        for (shard, core) in shards.zip(&mut self.cores_at(now, set)) {
             change(core);
+            self.lock_memory.publish(shard, core);
         }
     }
 

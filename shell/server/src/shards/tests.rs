@@ -1,6 +1,6 @@
 //! That several cores are one to their clients.
 
-use latchd_core::command::{Get, GlobalCommand, ItemCommand, OnMissing, Set, SetMode};
+use latchd_core::command::{Acquire, Get, GlobalCommand, ItemCommand, OnMissing, Set, SetMode};
 use latchd_core::limits::MemoryRefused;
 use latchd_core::time::Exptime;
 
@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use latchd_core::ConnId;
 use latchd_core::command::{Keys, ScanCursor};
+use latchd_core::engine::TABLES_GROWTH_MAX;
 use latchd_core::reply::KeysPage;
 
 use super::look::NOBODY;
@@ -463,4 +464,60 @@ fn moved_bytes_are_charged_to_the_client() {
     };
     assert_eq!(work_of(append), 100 + 100);
     assert_eq!(work_of(Set::new(key("large"), b"v")), 100);
+}
+
+/// D9 and D10: one shard may have all the memory that locks may take, all shards together have no more, and the items of every
+/// shard make room for it. What is let go of is anybody's.
+#[test]
+fn lock_memory_is_one_budget_over_all_shards() {
+    let limits = Limits::new(16 << 20, 1 << 10);
+    let shards = Shards::new(8, limits, 0, None, nobody_waits(), None);
+    let mut client = session(1);
+    let value = [b'v'; 1 << 10];
+    for number in 0..20_000 {
+        let name = format!("item{number}");
+        ask(
+            &shards,
+            &mut client,
+            Set::new(key(&name), &value),
+            |reply| {
+                assert!(matches!(reply, Reply::Stored(_)), "{reply:?}");
+            },
+        );
+    }
+    let item_bytes = || usize::try_from(shards.stats(NOW, NOBODY).gauges.bytes).unwrap();
+    let full = item_bytes();
+    let take = |session: &mut ShardSession, name: &str| {
+        let acquire = ItemCommand::Acquire(Acquire::new(key(name)));
+        ask(&shards, session, acquire, |reply| {
+            matches!(reply, Reply::Granted(_))
+        })
+    };
+    let mut holders: Vec<_> = (2..8).map(session).collect();
+    for holder in &mut holders {
+        let conn = holder.conn.number();
+        let names = (0..).map(|number| format!("lock{number}of{conn}"));
+        let mut names = names.filter(|name| shards.shard_of(key(name)) == 0);
+        while take(holder, &names.next().unwrap()) {}
+    }
+    let lock_bytes = shards.core(0).lock_memory_bytes();
+    let max = limits.lock_table_bytes_max;
+    assert!(lock_bytes > max - 4 * TABLES_GROWTH_MAX && lock_bytes <= max);
+    assert!(
+        full - item_bytes() > lock_bytes / 2,
+        "{full}, {}",
+        item_bytes()
+    );
+    assert!(item_bytes() + lock_bytes < limits.memory_bytes_max);
+    let elsewhere = |session: &mut ShardSession| {
+        let names = names();
+        let name = names.iter().find(|name| shards.shard_of(key(name)) == 5);
+        take(session, name.unwrap())
+    };
+    assert!(!elsewhere(&mut client));
+    for holder in &mut holders {
+        ask(&shards, holder, GlobalCommand::UnlockAll, |_| ());
+    }
+    while shards.tick(NOW, 0) {}
+    assert!(elsewhere(&mut client));
 }

@@ -37,7 +37,9 @@ impl Shards {
         let waits = core.would_contend(now, session.conn, &acquire);
         // One core alone sees to its own circles.
         if !waits || self.cores.len() == 1 {
-            return self.acquire(now, session, shard, &mut core, acquire, answer);
+            self.acquire(now, session, shard, &mut core, acquire, answer);
+            drop(core);
+            return self.spread_lock_memory(now);
         }
         drop(core);
         let mut cores = self.cores_at(now, self.all());
@@ -60,6 +62,8 @@ impl Shards {
             ..acquire
         };
         self.acquire(now, session, shard, &mut cores[shard], acquire, answer);
+        drop(cores);
+        self.spread_lock_memory(now);
     }
 
     /// Asks the shard that has the key, and takes a seat if that means to wait.
@@ -80,8 +84,8 @@ impl Shards {
                 .seat(session.conn, session.seat, shard, now, key);
         }
         answer(&reply);
-        session.held[shard] = core.locks().held_here(session.conn);
         session.charge(core.take_work());
+        self.note_asked(session, shard, core);
     }
 
     /// A get that may wait. Its shard sees to all of that; no circle can come of it that its time does not end.
@@ -107,14 +111,18 @@ impl Shards {
                 .seat(session.conn, session.seat, shard, now, None);
         }
         answer(&reply);
-        session.held[shard] = core.locks().held_here(session.conn);
         session.charge(core.take_work());
+        self.note_asked(session, shard, &core);
+        drop(core);
+        self.spread_lock_memory(now);
     }
 
     /// Lets time end what it ends, in one shard after the other.
     pub(crate) fn pass(&self, now: Instant) {
         for shard in 0..self.cores.len() {
-            self.core_at(now, shard).pass(now);
+            let mut core = self.core_at(now, shard);
+            core.pass(now);
+            self.lock_memory.publish(shard, &core);
         }
     }
 }

@@ -1,0 +1,78 @@
+//! The memory that the tables of locks, waits and wins take: one budget, which several cores may share.
+//!
+//! A core counts its own tables. The transport tells it what those of the others take ([`Core::note_tables_elsewhere`]) before
+//! each command that may make a table larger and before each tick. The items of all cores make room for the tables of all, each
+//! core for an equal part: so the tables of one core may take more than its part of the memory.
+//!
+//! - L11: the tables of all cores together take no more than [`Limits::lock_table_bytes_max`], as far as the core was told.
+//!
+//! [`Limits::lock_table_bytes_max`]: crate::Limits::lock_table_bytes_max
+
+use super::Core;
+use super::lock_table::LockTable;
+use super::wait_table::WaitTable;
+use super::win_waits::WinWaits;
+use crate::key::{KEY_BYTES_MAX, Key};
+use crate::store::{Full, Store};
+
+/// The most that one command adds to the tables: a wait for a lock with the longest key, or a get that waits, whichever it is.
+pub const TABLES_GROWTH_MAX: usize = {
+    let Some(key) = Key::new(&[b'k'; KEY_BYTES_MAX]) else {
+        panic!("K1")
+    };
+    WaitTable::bytes_for(key) + LockTable::BYTES_FOR_WAITED_MAX + WinWaits::bytes_for(key)
+};
+
+impl<S: Store> Core<S> {
+    /// What the tables of locks, waits and wins take of the memory limit in this core, in bytes.
+    #[must_use]
+    pub const fn lock_memory_bytes(&self) -> usize {
+        self.locks.table_bytes()
+            + self.waits.table_bytes()
+            + self.bound_wins.table_bytes()
+            + self.win_waits.table_bytes()
+    }
+
+    /// Whether the tables may take so many bytes more.
+    pub(super) const fn has_room_in_table(&self, bytes: usize) -> bool {
+        let all = self.lock_memory_bytes() + self.tables_elsewhere;
+        all + bytes <= self.limits.lock_table_bytes_max
+    }
+
+    /// Whether locks that are over are still in the table, and the tables take more than half of what they may: then others
+    /// may be refused a lock, in whichever core, until these are let go of.
+    pub(super) fn wants_lock_memory(&self) -> bool {
+        self.locks.has_over() && !self.has_room_in_table(self.limits.lock_table_bytes_max / 2)
+    }
+
+    /// Sets this core's part of what all tables take aside, with `more` bytes in this one's, if need be at the cost of other
+    /// items than the one in `slot`, if there is one, which may be in another slot then.
+    ///
+    /// # Errors
+    /// [`Full`] if nothing else may be evicted.
+    pub(super) fn set_tables_aside(
+        &mut self,
+        more: usize,
+        slot: Option<S::Slot>,
+    ) -> Result<Option<S::Slot>, Full> {
+        let all = self.lock_memory_bytes() + self.tables_elsewhere + more;
+        let part = all.div_ceil(self.table_cores);
+        let now = self.clock.tick();
+        self.store
+            .set_aside(now, slot, part, &mut self.stats.counters)
+    }
+
+    /// The tables of other cores take so many bytes from now on, for a transport whose cores share what these may take
+    /// ([`Config::sharing_tables`](super::Config::sharing_tables)). No room is made for that yet.
+    pub const fn note_tables_elsewhere(&mut self, bytes: usize) {
+        self.tables_elsewhere = bytes;
+    }
+
+    /// Makes room for this core's part of what all tables take.
+    ///
+    /// # Errors
+    /// [`Full`] if nothing else may be evicted.
+    pub fn make_room_for_tables(&mut self) -> Result<(), Full> {
+        self.set_tables_aside(0, None).map(|_| ())
+    }
+}
