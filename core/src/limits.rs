@@ -110,8 +110,8 @@ impl Limits {
             wait_ms_max: WAIT_MS_MAX,
             // More than a client computes at once.
             bound_wins_per_connection_max: 1_024,
-            // All who share one key, and as many again for each of three that they wait for.
-            wait_chain_max: 4 * SHARERS_MAX as usize,
+            // All who share one key, and as many again for whom they wait: some hundred microseconds.
+            wait_chain_max: 2 * SHARERS_MAX as usize,
             crawl_items_max: 1_000,
             scan_items_max: 1_000,
         }

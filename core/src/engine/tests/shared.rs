@@ -438,13 +438,13 @@ fn shares_whose_leases_end_together_are_counted_each() {
 /// are released before it.
 #[test]
 fn shares_that_end_together_are_released_in_pieces() {
-    const SHARERS: u64 = 40;
+    const LAST: u64 = 49;
     let names: Vec<_> = (0..20).map(|number| alloc::format!("k{number}")).collect();
     for is_lease in [false, true] {
         let mut bench = Bench::of(Core::new(config(64 << 20)));
         let lease = is_lease.then_some(Lease::For { ms: 1_000 });
         bench.event(Event::Opened(C));
-        for number in 10..10 + SHARERS {
+        for number in 10..=LAST {
             let conn = ConnId::from_number(number);
             bench.event(Event::Opened(conn));
             for name in &names {
@@ -462,13 +462,13 @@ fn shares_that_end_together_are_released_in_pieces() {
         if is_lease {
             bench.now_ms = 1_000;
         } else {
-            for number in 10..10 + SHARERS {
+            for number in 10..=LAST {
                 bench.close(ConnId::from_number(number));
             }
         }
         let each_max = bench.core.limits.locks_settled_max;
         let mut before = left(&bench);
-        assert!(all - before <= each_max * SHARERS as usize);
+        assert!(all - before <= each_max * 40);
         for round in 0..6 {
             bench.set(B, "other", "1");
             bench.core.check();
