@@ -522,7 +522,7 @@ impl<S: Store> Core<S> {
         match self.clock.delay_ms(at) {
             0 => {
                 self.flush();
-                self.settle_wins(self.limits.crawl_items_max);
+                self.settle_wins(self.limits.locks_settled_max);
             }
             ms => {
                 let now_ms = self.clock.now.as_millis();

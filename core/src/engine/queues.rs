@@ -3,13 +3,17 @@
 //! A connection stands in one of these queues at a time. It leaves when it is given what it waits for, when its time is over,
 //! or when it ends; whatever the length of the queue, that is a few steps.
 //!
+//! One command may end many waits: a store ends all waits for its key. Such waiters leave their queue together
+//! ([`Queues::let_go`]) and wait for nothing from then on. The table forgets each of them when its notice is taken.
+//!
 //! - Q1: a connection waits for at most one key, and what keys know of those who wait and what these know of their
 //!   keys is the same.
 //! - Q2: those who wait for a key stand in the order in which they came.
 //! - Q3: every wait ends: it is listed by the moment at which it does so by itself.
 //! - Q4: what is counted is what is there: the queues' own bytes.
+//! - Q12: a connection in the table that is in no queue was let go, and its notice has not been taken.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 #[cfg(feature = "verify")]
 use alloc::vec::Vec;
@@ -20,6 +24,7 @@ use super::lock_table::as_key;
 use crate::conn_id::ConnId;
 use crate::key::Key;
 use crate::time::Instant;
+use crate::wait::{Notice, Outcome};
 
 /// A key, shared by its queue and those who wait in it.
 pub(super) type OwnedKey = Arc<[u8]>;
@@ -34,6 +39,10 @@ pub trait Waits: Copy {
 
     /// When it waits no more.
     fn until(&self) -> Instant;
+
+    /// How a wait ended that was let go with others at `at`: what it waited for was free then, with an item or
+    /// without, and was not given to it.
+    fn outcome(&self, at: Instant, has_item: bool) -> Outcome;
 
     /// What one who waits for this key takes of the memory limit, in bytes.
     fn bytes_for(key: Key<'_>) -> usize;
@@ -56,7 +65,20 @@ pub struct Queues<W: Waits> {
     /// What the next to come draws.
     next_number: u64,
     table_bytes: usize,
+    /// The waiters that have left their queues together and were not told yet, the first to be told first.
+    let_go: VecDeque<LetGo>,
+    /// How many of them are still in `by_conn` (Q12).
+    let_go_conns: usize,
     pub(super) table: W::Table,
+}
+
+/// Waiters that have left a queue together, at one moment.
+#[derive(Clone, Debug)]
+struct LetGo {
+    /// By their numbers. Some may have ended since: they are in `by_conn` no more.
+    conns: BTreeMap<u64, ConnId>,
+    at: Instant,
+    has_item: bool,
 }
 
 /// Those who wait for one key.
@@ -85,6 +107,8 @@ impl<W: Waits> Default for Queues<W> {
             next: None,
             next_number: 0,
             table_bytes: 0,
+            let_go: VecDeque::new(),
+            let_go_conns: 0,
             table: W::Table::default(),
         }
     }
@@ -118,7 +142,7 @@ impl<W: Waits> Queues<W> {
         self.by_key.keys().map(|key| as_key(key))
     }
 
-    /// Whether `conn` waits.
+    /// Whether `conn` waits, or was let go and not told yet.
     #[must_use]
     pub fn is_waiting(&self, conn: ConnId) -> bool {
         self.by_conn.contains_key(&conn)
@@ -127,10 +151,15 @@ impl<W: Waits> Queues<W> {
     /// How many connections wait.
     #[must_use]
     pub fn len(&self) -> usize {
+        self.by_conn.len() - self.let_go_conns
+    }
+
+    /// How many connections wait, or were let go and not told yet.
+    pub(super) fn places(&self) -> usize {
         self.by_conn.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether no connection waits, and none that was let go is still to be told.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_conn.is_empty()
@@ -148,9 +177,24 @@ impl<W: Waits> Queues<W> {
         Some((*conn, self.by_conn[conn].waiter))
     }
 
+    /// Those who wait for `key`, with their numbers, the first to come first.
+    pub(super) fn in_turn(&self, key: Key<'_>) -> impl Iterator<Item = (u64, ConnId, W)> {
+        let conns = self.queue_of(key).into_iter();
+        let conns = conns.flat_map(|queue| &queue.conns);
+        conns.map(|(number, conn)| (*number, *conn, self.by_conn[conn].waiter))
+    }
+
     /// Where `conn` waits.
     pub(super) fn place(&self, conn: ConnId) -> Option<&Place<W>> {
-        self.by_conn.get(&conn)
+        self.by_conn
+            .get(&conn)
+            .filter(|place| self.is_queued(place))
+    }
+
+    /// Whether this is a place in a queue: if not, its connection was let go.
+    fn is_queued(&self, place: &Place<W>) -> bool {
+        let queue = self.by_key.get(&place.key);
+        queue.is_some_and(|queue| queue.conns.contains_key(&place.number))
     }
 
     /// Those who wait for `key`; `None` if nobody does.
@@ -185,10 +229,73 @@ impl<W: Waits> Queues<W> {
         self.next
     }
 
-    /// One whose time is over by `now`.
-    pub(super) fn overdue(&self, now: Instant) -> Option<ConnId> {
-        let (at, conn) = self.deadlines.first()?;
-        (*at <= now).then_some(*conn)
+    /// One that waits and whose time is over by `now`.
+    pub(super) fn overdue(&mut self, now: Instant) -> Option<ConnId> {
+        while let Some((at, conn)) = self.deadlines.first().copied()
+            && at <= now
+        {
+            if self.place(conn).is_some() {
+                return Some(conn);
+            }
+            // It was let go: its time means nothing any more.
+            self.deadlines.pop_first();
+            self.note_next();
+        }
+        None
+    }
+
+    /// The first `count` of those who wait for `key` leave their queue together: `at` this moment it was free, with an item
+    /// or without. Says what the queue knew if it is empty now. [`Self::tell_next`] tells them.
+    pub(super) fn let_go(
+        &mut self,
+        key: Key<'_>,
+        count: usize,
+        at: Instant,
+        has_item: bool,
+    ) -> Option<W::Queue> {
+        let queue = self.by_key.get_mut(key.as_bytes())?;
+        let is_last = count >= queue.conns.len();
+        let conns = if is_last {
+            core::mem::take(&mut queue.conns)
+        } else {
+            let first = (0..count).filter_map(|_| queue.conns.pop_first());
+            first.collect()
+        };
+        self.let_go_conns += conns.len();
+        self.let_go.push_back(LetGo {
+            conns,
+            at,
+            has_item,
+        });
+        let last = if is_last {
+            self.by_key.remove(key.as_bytes())
+        } else {
+            None
+        };
+        last.map(|queue| queue.beside)
+    }
+
+    /// The next of those who were let go together, with how its wait ended; `None` if the last of them has been told.
+    pub(super) fn tell_next(&mut self) -> Option<Notice> {
+        let LetGo {
+            conns,
+            at,
+            has_item,
+        } = self.let_go.front_mut()?;
+        let (at, has_item) = (*at, *has_item);
+        while let Some((_, conn)) = conns.pop_first() {
+            // One that has ended meanwhile is told nothing.
+            if let Some(place) = self.by_conn.get(&conn) {
+                let outcome = place.waiter.outcome(at, has_item);
+                self.take_out(conn);
+                return Some(Notice { conn, outcome });
+            }
+        }
+        self.let_go.pop_front();
+        if self.let_go.is_empty() {
+            self.let_go = VecDeque::new();
+        }
+        None
     }
 
     /// `conn`, which waits for nothing, waits for `key` behind all others. Returns its queue, and the number that it has
@@ -218,12 +325,19 @@ impl<W: Waits> Queues<W> {
     pub(super) fn take_out(&mut self, conn: ConnId) -> Option<(Place<W>, Option<W::Queue>)> {
         let place = self.by_conn.remove(&conn)?;
         let queue = self.by_key.get_mut(&place.key);
-        let queue = queue.expect("Q1: a place is in a queue");
-        queue.conns.remove(&place.number);
+        let is_last = queue.and_then(|queue| {
+            queue.conns.remove(&place.number)?;
+            Some(queue.conns.is_empty())
+        });
         let mut beside = None;
-        if queue.conns.is_empty() {
-            let last = self.by_key.remove(&place.key);
-            beside = last.map(|queue| queue.beside);
+        match is_last {
+            Some(true) => {
+                let last = self.by_key.remove(&place.key);
+                beside = last.map(|queue| queue.beside);
+            }
+            Some(false) => {}
+            // Q12
+            None => self.let_go_conns -= 1,
         }
         self.deadlines.remove(&(place.waiter.until(), conn));
         self.table_bytes -= W::bytes_for(as_key(&place.key));
@@ -257,6 +371,9 @@ impl<W: Waits> Queues<W> {
             next: _,
             next_number: _,
             table_bytes: _,
+            // Shown by `let_go_notices`.
+            let_go: _,
+            let_go_conns: _,
             table: _,
         } = self;
         by_key.keys().map(|key| {
@@ -264,11 +381,26 @@ impl<W: Waits> Queues<W> {
             (key, self.queue(key).collect())
         })
     }
+
+    /// The notices of those who were let go, batch by batch.
+    pub(super) fn let_go_notices(&self) -> impl Iterator<Item = Vec<Notice>> {
+        self.let_go.iter().map(|batch| {
+            let places = batch
+                .conns
+                .values()
+                .map(|conn| (*conn, self.by_conn.get(conn)));
+            let notices = places.filter_map(|(conn, place)| {
+                let outcome = place?.waiter.outcome(batch.at, batch.has_item);
+                Some(Notice { conn, outcome })
+            });
+            notices.collect()
+        })
+    }
 }
 
 #[cfg(any(test, feature = "verify"))]
 impl<W: Waits> Queues<W> {
-    /// Q1 to Q4.
+    /// Q1 to Q4, and Q12.
     pub(super) fn check_queues(&self) {
         let (mut table_bytes, mut in_queues) = (0, 0);
         for (key, queue) in &self.by_key {
@@ -285,11 +417,26 @@ impl<W: Waits> Queues<W> {
                 table_bytes += W::bytes_for(as_key(key));
             }
         }
-        assert_eq!(in_queues, self.by_conn.len(), "Q1: one who is in no queue");
+        let mut let_go = 0;
+        for conn in self.let_go.iter().flat_map(|batch| batch.conns.values()) {
+            if let Some(place) = self.by_conn.get(conn) {
+                let_go += 1;
+                assert!(!self.is_queued(place), "Q12: one who waits was let go");
+                table_bytes += W::bytes_for(as_key(&place.key));
+            }
+        }
+        assert_eq!(self.let_go_conns, let_go, "Q12: how many were let go");
+        let places = in_queues + let_go;
+        assert_eq!(places, self.by_conn.len(), "Q1: one who is in no queue");
         let deadlines = self.by_conn.iter();
-        let deadlines = deadlines.map(|(conn, place)| (place.waiter.until(), *conn));
-        let deadlines: BTreeSet<_> = deadlines.collect();
-        assert_eq!(self.deadlines, deadlines, "Q3: deadlines");
+        let deadlines = deadlines.map(|(conn, place)| (place.waiter.until(), *conn, place));
+        let mut listed = 0;
+        for (until, conn, place) in deadlines {
+            let is_listed = self.deadlines.contains(&(until, conn));
+            listed += usize::from(is_listed);
+            assert!(is_listed || !self.is_queued(place), "Q3: deadlines");
+        }
+        assert_eq!(self.deadlines.len(), listed, "Q3: a deadline of nobody");
         assert_eq!(self.next, self.first_moment(), "Q3: the first of them");
         assert_eq!(self.table_bytes, table_bytes, "Q4: the table's own bytes");
     }

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use super::Core;
 use super::bound_wins::BoundWin;
 use super::lock_table::{Held, Holding};
-use super::wait_table::Waiter;
+use super::wait_table::{Due, Waiter};
 use super::win_waits::WinWaiter;
 use crate::conn_id::ConnId;
 use crate::item::Cas;
@@ -106,7 +106,7 @@ impl Core<MapStore> {
             waits: waits.laid_open().collect(),
             bound_wins: bound_wins.iter().collect(),
             win_waits: win_waits.laid_open().collect(),
-            notices: waits.notices().collect(),
+            notices: self.notices(),
             limits,
             clock: *clock,
             next_cas: *next_cas,
@@ -117,6 +117,18 @@ impl Core<MapStore> {
 }
 
 impl<S: Store> Core<S> {
+    /// What is still to be told, the oldest first.
+    fn notices(&self) -> Vec<Notice> {
+        let mut of_locks = self.waits.let_go_notices();
+        let mut of_gets = self.win_waits.let_go_notices();
+        let due = self.waits.due().flat_map(|due| match due {
+            Due::One(notice) => alloc::vec![notice],
+            Due::LetGoByLocks => of_locks.next().unwrap_or_default(),
+            Due::LetGoByGets => of_gets.next().unwrap_or_default(),
+        });
+        due.collect()
+    }
+
     /// What it has counted since it began, or since its counters were reset.
     #[must_use]
     pub const fn counters(&self) -> &Counters {

@@ -5,6 +5,7 @@
 //! - Q5: a wait that is over has one notice, which is told once: of a lock or of a value.
 
 use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
 
 use super::lock_table::{LockTable, as_key};
 use super::queues::{OwnedKey, Place, Queues, Waits};
@@ -39,11 +40,20 @@ pub struct Waiter {
 
 impl Waits for Waiter {
     type Queue = Among;
-    /// The notices that are still to be told, the oldest first (Q5).
-    type Table = VecDeque<Notice>;
+    type Table = Notices;
 
     fn until(&self) -> Instant {
         self.until
+    }
+
+    fn outcome(&self, at: Instant, has_item: bool) -> Outcome {
+        if self.until <= at {
+            Outcome::TimedOut
+        } else if self.needs_item && !has_item {
+            Outcome::NotFound
+        } else {
+            Outcome::TooManyLocks
+        }
     }
 
     fn bytes_for(key: Key<'_>) -> usize {
@@ -53,6 +63,24 @@ impl Waits for Waiter {
     fn next_of(_: &Self::Table) -> Option<Instant> {
         None
     }
+}
+
+/// What is still to be told to those who waited, for a lock or a value, the oldest first (Q5).
+#[derive(Clone, Debug, Default)]
+pub struct Notices {
+    due: VecDeque<Due>,
+    /// How many notices of one stand in it.
+    single: usize,
+}
+
+/// A notice that is due, or many.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Due {
+    One(Notice),
+    /// Those of the next who were let go together by the table of waits for a lock.
+    LetGoByLocks,
+    /// The same by that of gets that wait.
+    LetGoByGets,
 }
 
 /// Among how many each in a queue would hold the lock, with its number: so that the least that is asked for by those
@@ -112,13 +140,20 @@ impl WaitTable {
     }
 
     /// What is still to be told.
-    pub fn notices(&self) -> impl Iterator<Item = Notice> {
-        self.table.iter().copied()
+    #[cfg(feature = "verify")]
+    pub(super) fn due(&self) -> impl Iterator<Item = Due> {
+        self.table.due.iter().copied()
     }
 
-    /// How many notices there are or may come to be.
+    /// How many notices there are or may come to be, but for those of gets that wait.
     pub(super) fn untold(&self) -> usize {
-        self.len() + self.table.len()
+        self.places() + self.table.single
+    }
+
+    /// Whether there is something to be told.
+    #[inline]
+    pub(super) fn has_due(&self) -> bool {
+        !self.table.due.is_empty()
     }
 
     /// `conn`, which waits for nothing, waits for `key` behind all others.
@@ -141,19 +176,53 @@ impl WaitTable {
         Some((key, waiter))
     }
 
-    /// Notes how the wait of `conn`, which has left, has ended.
-    pub(super) fn notify(&mut self, conn: ConnId, outcome: Outcome) {
-        self.table.push_back(Notice { conn, outcome });
+    /// The first `count` of those who wait for `key` wait no more ([`Queues::let_go`]).
+    pub(super) fn leave_together(
+        &mut self,
+        key: Key<'_>,
+        count: usize,
+        at: Instant,
+        has_item: bool,
+    ) {
+        if count < self.waiting(key) {
+            let first = self.in_turn(key).take(count);
+            let first: Vec<_> = first
+                .map(|(number, _, waiter)| (waiter.among, number))
+                .collect();
+            let queue = self.queue_mut(key).expect("Q1: they wait in it");
+            for place in first {
+                queue.beside.0.remove(&place);
+            }
+        }
+        self.let_go(key, count, at, has_item);
+        self.notify_together(Due::LetGoByLocks);
     }
 
-    /// The oldest notice; it is told with that.
-    pub(super) fn take_notice(&mut self) -> Option<Notice> {
-        let notice = self.table.pop_front()?;
-        if self.table.is_empty() {
-            // Many may have waited; what their notices took is given back.
-            self.table = VecDeque::new();
+    /// Notes how the wait of `conn`, which has left, has ended.
+    pub(super) fn notify(&mut self, conn: ConnId, outcome: Outcome) {
+        self.table.due.push_back(Due::One(Notice { conn, outcome }));
+        self.table.single += 1;
+    }
+
+    /// Notes that those who were let go last are to be told.
+    pub(super) fn notify_together(&mut self, due: Due) {
+        self.table.due.push_back(due);
+    }
+
+    /// What is to be told first.
+    pub(super) fn next_due(&self) -> Option<Due> {
+        self.table.due.front().copied()
+    }
+
+    /// That has been told.
+    pub(super) fn leave_due(&mut self) {
+        if let Some(Due::One(_)) = self.table.due.pop_front() {
+            self.table.single -= 1;
         }
-        Some(notice)
+        if self.table.due.is_empty() {
+            // Many may have waited; what their notices took is given back.
+            self.table.due = VecDeque::new();
+        }
     }
 
     /// Q1 to Q4, and what queues know beside that.

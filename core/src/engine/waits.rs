@@ -13,7 +13,8 @@
 
 use super::Core;
 use super::lock_table::Taken;
-use super::wait_table::{WaitTable, Waiter};
+use super::queues::Waits;
+use super::wait_table::{Due, WaitTable, Waiter};
 use crate::command::{Acquire, Lease, Wait};
 use crate::conn_id::ConnId;
 use crate::item::ItemHeader;
@@ -25,16 +26,37 @@ use crate::wait::{Chain, Notice, Outcome, Sought, would_deadlock};
 
 impl<S: Store> Core<S> {
     /// The next wait that has ended, of those that were not told yet. To be asked, until there is none, after every call that can
-    /// change something.
+    /// change something. One call may end thousands of waits; a transport that serves others meanwhile may take some notices
+    /// now and the rest a little later.
     pub fn next_notice(&mut self) -> Option<Notice> {
-        self.waits.take_notice()
+        loop {
+            let notice = match self.waits.next_due()? {
+                Due::One(notice) => {
+                    self.waits.leave_due();
+                    return Some(notice);
+                }
+                Due::LetGoByLocks => self.waits.tell_next(),
+                Due::LetGoByGets => self.win_waits.tell_next(),
+            };
+            if notice.is_some() {
+                return notice;
+            }
+            self.waits.leave_due();
+        }
+    }
+
+    /// Whether there may be a notice that was not told yet.
+    #[inline]
+    #[must_use]
+    pub fn has_notices(&self) -> bool {
+        self.waits.has_due()
     }
 
     /// Whether anybody waits, or is to be told of a wait: if not, there is no notice and no deadline.
     #[inline]
     #[must_use]
     pub fn has_waits(&self) -> bool {
-        self.waits.untold() > 0 || !self.win_waits.is_empty()
+        !self.waits.is_empty() || self.waits.has_due() || !self.win_waits.is_empty()
     }
 
     /// When something is to happen of which somebody is to be told: a wait ends by itself, or the lease of a
@@ -172,48 +194,55 @@ impl<S: Store> Core<S> {
     }
 
     fn hand_to_first(&mut self, key: Key<'_>, slot: Option<S::Slot>) {
-        while let Some((conn, waiter)) = self.waits.first(key) {
-            if !self.has_room(key, waiter.mode) {
-                break;
-            }
+        while let Some((conn, waiter)) = self.let_go_of_first(key, slot) {
             self.waits.leave(conn);
-            let outcome = self.outcome(conn, &waiter, key, slot);
-            match outcome {
-                Outcome::Granted => self.grant_to_waiter(conn, &waiter, key, slot),
-                // What it asks for is counted when it asks again.
-                Outcome::TimedOut => self.stats.counters.lock_wait_timeouts += 1,
-                Outcome::NotFound => {
-                    self.stats.counters.cmd_lock += 1;
-                    self.stats.counters.lock_misses += 1;
-                }
-                Outcome::TooManyLocks => self.stats.counters.cmd_lock += 1,
-            }
-            self.waits.notify(conn, outcome);
+            self.grant_to_waiter(conn, &waiter, key, slot);
+            self.waits.notify(conn, Outcome::Granted);
         }
         self.locks.set_waited(key, self.waits.waiting(key) > 0);
     }
 
-    /// What a lock that is free means for one who waits for it.
-    fn outcome(
-        &self,
-        conn: ConnId,
-        waiter: &Waiter,
-        key: Key<'_>,
-        slot: Option<S::Slot>,
-    ) -> Outcome {
-        if waiter.until <= self.clock.now {
-            return Outcome::TimedOut;
+    /// Those who wait for `key` and cannot have it, though there is room for them, wait no more: up to the first who can,
+    /// who is returned, or for whom there is no room.
+    fn let_go_of_first(&mut self, key: Key<'_>, slot: Option<S::Slot>) -> Option<(ConnId, Waiter)> {
+        let mut ended = [0; 3];
+        let mut given = None;
+        for (_, conn, waiter) in self.waits.in_turn(key) {
+            if !self.has_room(key, waiter.mode) {
+                break;
+            }
+            if self.may_have(conn, &waiter, key, slot) {
+                given = Some((conn, waiter));
+                break;
+            }
+            match waiter.outcome(self.clock.now, slot.is_some()) {
+                Outcome::TimedOut => ended[0] += 1,
+                Outcome::NotFound => ended[1] += 1,
+                Outcome::TooManyLocks | Outcome::Granted => ended[2] += 1,
+            }
         }
-        if waiter.needs_item && slot.is_none() {
-            return Outcome::NotFound;
+        let [too_late, not_found, too_many] = ended;
+        // What asks again is counted when it does.
+        self.stats.counters.lock_wait_timeouts += too_late;
+        self.stats.counters.cmd_lock += not_found + too_many;
+        self.stats.counters.lock_misses += not_found;
+        let count = too_late + not_found + too_many;
+        if count > 0 {
+            let count = usize::try_from(count).expect("as many as wait");
+            let now = self.clock.now;
+            self.waits.leave_together(key, count, now, slot.is_some());
+        }
+        given
+    }
+
+    /// Whether one who waits for a lock that is free, or has room for it, can have it.
+    fn may_have(&self, conn: ConnId, waiter: &Waiter, key: Key<'_>, slot: Option<S::Slot>) -> bool {
+        if waiter.until <= self.clock.now || waiter.needs_item && slot.is_none() {
+            return false;
         }
         let held = self.locks.held_by(conn);
         let held = held.expect("Q8: who has gone does not wait");
-        if self.is_within_bounds(held, key, waiter.mode, slot) {
-            Outcome::Granted
-        } else {
-            Outcome::TooManyLocks
-        }
+        self.is_within_bounds(held, key, waiter.mode, slot)
     }
 
     /// There is room in the table: what the wait has taken ([`WaitTable::bytes_for`]).

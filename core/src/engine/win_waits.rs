@@ -15,6 +15,7 @@ use crate::command::{Get, NewCas, TtlSteps};
 use crate::conn_id::ConnId;
 use crate::key::{Key, KeyForm};
 use crate::time::Instant;
+use crate::wait::Outcome;
 
 /// What a wait takes beyond its key and the win that it may become, in bytes: what its get asks for, its places in
 /// the queue, among the connections and among the deadlines, in trees that are seldom full, and in the list
@@ -76,6 +77,17 @@ impl Waits for WinWaiter {
         self.until
     }
 
+    fn outcome(&self, at: Instant, has_item: bool) -> Outcome {
+        if self.until <= at {
+            Outcome::TimedOut
+        } else if has_item {
+            // What else there is to tell, the same get without its wait is answered.
+            Outcome::Granted
+        } else {
+            Outcome::NotFound
+        }
+    }
+
     fn bytes_for(key: Key<'_>) -> usize {
         WinWaits::bytes_for(key)
     }
@@ -122,7 +134,7 @@ impl WinWaits {
 
     /// All items that are waited for are to be looked at: any of them may be gone.
     pub(super) fn begin_round(&mut self) {
-        if !self.is_empty() {
+        if self.len() > 0 {
             self.table.round = Some(Round::Begins);
         }
     }
@@ -156,20 +168,34 @@ impl WinWaits {
     /// `conn` waits no more, if it did.
     pub(super) fn leave(&mut self, conn: ConnId) -> Option<WinWaiter> {
         let (place, end) = self.take_out(conn)?;
-        if let Some(end) = end.flatten() {
-            self.table.by_moment.remove(&(end, place.key));
-            self.note_next();
-        }
-        if self.is_empty() {
-            self.table.round = None;
-        }
+        self.note_left(place.key, end.flatten());
         Some(place.waiter)
     }
 
-    /// The first of those who wait for `key` waits no more.
-    pub(super) fn leave_first(&mut self, key: Key<'_>) -> Option<(ConnId, WinWaiter)> {
-        let (conn, _) = self.first(key)?;
-        self.leave(conn).map(|waiter| (conn, waiter))
+    /// The first `count` of those who wait for `key` wait no more ([`Queues::let_go`]).
+    pub(super) fn leave_together(
+        &mut self,
+        key: Key<'_>,
+        count: usize,
+        at: Instant,
+        has_item: bool,
+    ) {
+        let owned = self.owned(key);
+        let end = self.let_go(key, count, at, has_item);
+        if let Some(owned) = owned {
+            self.note_left(owned, end.flatten());
+        }
+    }
+
+    /// Some have left the queue of `key`; if they were the last of it, what was known of the end of its item is forgotten.
+    fn note_left(&mut self, key: OwnedKey, end: Option<Instant>) {
+        if let Some(end) = end {
+            self.table.by_moment.remove(&(end, key));
+            self.note_next();
+        }
+        if self.len() == 0 {
+            self.table.round = None;
+        }
     }
 
     /// The item of `key` is gone at this moment, as it is now.
@@ -215,6 +241,8 @@ impl WinWaits {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     const fn conn(number: u64) -> ConnId {
@@ -245,14 +273,48 @@ mod tests {
         assert!(table.leave(conn(1)).is_some());
         assert!(table.leave(conn(1)).is_none());
         for expected in [Some(conn(3)), Some(conn(2)), None] {
-            let first = table.leave_first(key(b"a"));
-            assert_eq!(first.map(|(conn, _)| conn), expected);
+            let first = table.first(key(b"a")).map(|(conn, _)| conn);
+            assert_eq!(first, expected);
+            first.map(|conn| table.leave(conn));
             table.check();
         }
         assert_eq!(table.len(), 1);
         table.leave(conn(4));
         assert_eq!((table.table_bytes(), table.next()), (0, None));
         table.check();
+    }
+
+    #[test]
+    fn those_who_are_let_go_together_are_told_one_by_one() {
+        let mut table = WinWaits::default();
+        for (number, until_ms) in [(1, 90), (2, 10), (3, 90), (4, 90)] {
+            join(&mut table, b"a", number, until_ms);
+        }
+        table.set_end(key(b"a"), Some(at(70)));
+        table.leave_together(key(b"a"), 3, at(20), true);
+        table.check();
+        assert_eq!(
+            (table.len(), table.places(), table.waiting(key(b"a"))),
+            (1, 4, 1)
+        );
+        // A time that is over means nothing to one who was let go; one who ends is told nothing.
+        assert_eq!(table.overdue(at(80)), None);
+        assert!(table.leave(conn(3)).is_some());
+        table.check();
+        table.leave_together(key(b"a"), 1, at(30), false);
+        table.check();
+        let told = |table: &mut WinWaits| {
+            let told = core::iter::from_fn(|| table.tell_next());
+            told.map(|told| (told.conn, told.outcome))
+                .collect::<Vec<_>>()
+        };
+        let first = [(conn(1), Outcome::Granted), (conn(2), Outcome::TimedOut)];
+        assert_eq!(told(&mut table), first);
+        assert_eq!(told(&mut table), [(conn(4), Outcome::NotFound)]);
+        assert_eq!(told(&mut table), []);
+        table.check();
+        assert!(table.is_empty());
+        assert_eq!((table.table_bytes(), table.next()), (0, None));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::Core;
 use super::bound_wins::{BoundWin, BoundWins};
 use super::lock_table::as_key;
 use super::recache::{self, Origin};
+use super::wait_table::Due;
 use super::win_waits::{WinWaiter, WinWaits};
 use crate::command::Get;
 use crate::conn_id::ConnId;
@@ -28,6 +29,10 @@ use crate::reply::{Refusal, Reply, Win};
 use crate::store::{Full, Store};
 use crate::time::{Deadline, Instant};
 use crate::wait::Outcome;
+
+/// How many items a step makes for those who wait that are gone at once, or that there is no room for. The rest of the
+/// queue is let go, and each makes its own when it asks again.
+const MADE_MAX: usize = 64;
 
 /// An item that was looked up.
 type Item<S> = (<S as Store>::Slot, ItemHeader);
@@ -85,34 +90,92 @@ impl<S: Store> Core<S> {
     /// already.
     fn serve(&mut self, key: Key<'_>, item: Option<Item<S>>) {
         let mut item = item;
-        loop {
+        for made in 0.. {
             if let Some((_, header)) = item
                 && header.win == WinMark::Sent
             {
                 return self.win_waits.set_end(key, end_of(&header));
             }
-            let Some((conn, waiter)) = self.win_waits.leave_first(key) else {
+            if made > MADE_MAX {
+                // Each makes its own when it asks again.
+                let count = self.win_waits.waiting(key);
+                let now = self.clock.now;
+                self.win_waits.leave_together(key, count, now, true);
+                return self.waits.notify_together(Due::LetGoByGets);
+            }
+            let Some((conn, waiter)) = self.let_go_of_gets(key, item) else {
                 return;
             };
-            if waiter.until <= self.clock.now {
-                self.stats.counters.get_wait_timeouts += 1;
-                self.waits.notify(conn, Outcome::TimedOut);
-                continue;
-            }
-            let outcome = if let Some((slot, header)) = item {
-                item = Some((slot, self.offer(key, conn, &waiter, slot, header)));
-                // What else there is to tell, the same get without its wait is answered.
-                Outcome::Granted
-            } else {
-                let (outcome, made) = self.make_for(key, conn, waiter);
-                item = made;
-                outcome
+            self.win_waits.leave(conn);
+            item = match item {
+                Some((slot, header)) => Some((slot, self.offer(key, conn, &waiter, slot, header))),
+                None => self.make_for(key, conn, waiter),
             };
-            self.waits.notify(conn, outcome);
+            self.waits.notify(conn, Outcome::Granted);
         }
     }
 
-    /// Gives a waiting get the win of an item, if that would be its answer. Returns what the item is then.
+    /// The gets that wait for `key` and are not given the win of this item, nor make one where there is none, wait no more:
+    /// up to the first that does, which is returned.
+    fn let_go_of_gets(
+        &mut self,
+        key: Key<'_>,
+        item: Option<Item<S>>,
+    ) -> Option<(ConnId, WinWaiter)> {
+        let now = self.clock.now;
+        let holder = if item.is_none() { self.bare(key) } else { None };
+        let (mut too_late, mut missed, mut count) = (0, 0, 0);
+        let mut given = None;
+        for (_, conn, waiter) in self.win_waits.in_turn(key) {
+            let is_late = waiter.until <= now;
+            let is_given = !is_late
+                && match &item {
+                    Some((_, header)) => self.would_win(header, &waiter),
+                    None => {
+                        let is_others =
+                            holder.is_some_and(|held| held.owner != conn || held.mode.is_shared());
+                        waiter.steps.vivifies() && !is_others
+                    }
+                };
+            if is_given {
+                given = Some((conn, waiter));
+                break;
+            }
+            count += 1;
+            too_late += u64::from(is_late);
+            missed += u64::from(!is_late && item.is_none());
+        }
+        if count > 0 {
+            self.stats.counters.get_wait_timeouts += too_late;
+            self.count_missed(key, missed);
+            self.win_waits
+                .leave_together(key, count, now, item.is_some());
+            self.waits.notify_together(Due::LetGoByGets);
+        }
+        given
+    }
+
+    /// Counts gets that have waited for an item and are told that there is none.
+    fn count_missed(&mut self, key: Key<'_>, gets: u64) {
+        if gets == 0 {
+            return;
+        }
+        // Each of them has asked for the win: it counts as a get, whatever else it asked for.
+        self.stats.counters.cmd_get += gets;
+        self.stats.counters.get_misses += gets;
+        let vacancy = self.store.find(key).err();
+        if vacancy.is_some_and(|vacancy| self.store.was_flushed(key, vacancy)) {
+            self.stats.counters.get_flushed += gets;
+        }
+    }
+
+    /// Whether a get that waits would be given the win of an item with this header.
+    fn would_win(&self, header: &ItemHeader, waiter: &WinWaiter) -> bool {
+        let outcome = recache::decide(&self.clock, header, &waiter.steps, Origin::Found);
+        outcome.win == Win::Won
+    }
+
+    /// Gives a get that has waited the win of an item. Returns what the item is then.
     fn offer(
         &mut self,
         key: Key<'_>,
@@ -121,10 +184,6 @@ impl<S: Store> Core<S> {
         slot: S::Slot,
         header: ItemHeader,
     ) -> ItemHeader {
-        let outcome = recache::decide(&self.clock, &header, &waiter.steps, Origin::Found);
-        if outcome.win != Win::Won {
-            return header;
-        }
         self.give(key, conn, waiter, header.win == WinMark::Open);
         let after = ItemHeader {
             win: WinMark::Sent,
@@ -134,23 +193,11 @@ impl<S: Store> Core<S> {
         after
     }
 
-    /// There is no item, and this get has waited for one: if it vivifies, the item is made, and the win is its.
-    fn make_for(
-        &mut self,
-        key: Key<'_>,
-        conn: ConnId,
-        waiter: WinWaiter,
-    ) -> (Outcome, Option<Item<S>>) {
+    /// There is no item, and this get has waited for one, and vivifies: the item is made, and the win is its.
+    fn make_for(&mut self, key: Key<'_>, conn: ConnId, waiter: WinWaiter) -> Option<Item<S>> {
         let get = waiter.get(key);
         let vacancy = self.store.find(key).err();
         let vacancy = vacancy.expect("it was looked up");
-        let held = self.bare(key);
-        let is_others = held.is_some_and(|held| held.owner != conn || held.mode.is_shared());
-        if !get.steps.vivifies() || is_others {
-            self.count_flushed(key, vacancy);
-            self.count_get(&get, false);
-            return (Outcome::NotFound, None);
-        }
         // If there is no room for it, or it is gone at once, that is the answer when it asks again.
         let slot = match self.make(&get, vacancy) {
             Ok(made) => {
@@ -159,11 +206,10 @@ impl<S: Store> Core<S> {
             }
             Err(_) => None,
         };
-        let item = slot.map(|slot| {
+        slot.map(|slot| {
             self.give(key, conn, &waiter, true);
             (slot, self.store.header(slot))
-        });
-        (Outcome::Granted, item)
+        })
     }
 
     /// There is room for it in the table: what the wait has taken ([`WinWaits::bytes_for`]).
@@ -248,7 +294,7 @@ impl<S: Store> Core<S> {
 
     /// How many connections wait, or are to be told of a wait.
     pub(super) fn waiting_in_all(&self) -> usize {
-        self.waits.untold() + self.win_waits.len()
+        self.waits.untold() + self.win_waits.places()
     }
 
     /// Binds the win that `conn` is about to be told of to it. The item may be in another slot then.
@@ -331,7 +377,6 @@ impl<S: Store> Core<S> {
             };
             self.store.set_header(*slot, *header);
         }
-        self.serve(key, item);
     }
 
     /// The item of a key, if it is there now. Whatever time or the end of its lock does to it has been done then.
