@@ -154,6 +154,7 @@ impl Snapshot {
             waits: _,
             // Nor binds a win.
             bound_wins: _,
+            wins_ended: _,
             win_waits: _,
             notices: _,
             // The same from beginning to end.

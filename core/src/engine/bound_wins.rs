@@ -1,13 +1,17 @@
 //! Which connection a win is bound to: the table, without the items.
 //!
+//! All wins of a connection end at once, with it, and that takes one step however many there are. The wins of a
+//! connection that has ended stay in the table until each is reopened in its turn, or its key is looked at.
+//!
 //! - Z1: a key has at most one such win, and what keys know of their winners and connections of their
 //!   wins is the same.
-//! - Z2: what is counted is what is there: the table's own bytes.
+//! - Z2: what is counted is what is there: the table's own bytes, and the wins that have not ended.
+//! - Z13: a win whose winner has no list has ended with its winner, and its key stands in line to be reopened.
 //!
 //! What the win of a key that stands here is worth, its item knows: `WinMark::Sent` is this one, since every later
 //! one takes its place here (`wins.rs`).
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -16,9 +20,12 @@ use super::lock_table::as_key;
 use crate::conn_id::ConnId;
 use crate::key::Key;
 
-/// What a win takes beyond its key, in bytes: the key's two counters and the allocator's header, and its
-/// places among the keys and among its winner's, in trees that are seldom full.
-const WIN_BYTES: usize = 192;
+/// What a win takes among the keys, in bytes: its place in a tree that is seldom full.
+const ENTRY_BYTES: usize = 128;
+
+/// What it takes in its winner's list beyond its key, in bytes: the key's two counters and the allocator's header, and its
+/// place in a tree that is seldom full.
+const LISTED_BYTES: usize = 64;
 
 /// A key, shared by its win and its winner's list.
 type OwnedKey = Arc<[u8]>;
@@ -29,6 +36,10 @@ pub struct BoundWins {
     by_key: BTreeMap<OwnedKey, BoundWin>,
     /// Never an empty list.
     by_conn: BTreeMap<ConnId, BTreeSet<OwnedKey>>,
+    /// The lists of winners that have ended (Z13), the oldest first; never an empty one.
+    ended: VecDeque<BTreeSet<OwnedKey>>,
+    /// How many of `by_key` have ended.
+    ended_entries: usize,
     table_bytes: usize,
 }
 
@@ -49,24 +60,46 @@ impl BoundWins {
     /// The win of `key`.
     #[must_use]
     pub fn get(&self, key: Key<'_>) -> Option<BoundWin> {
+        self.noted(key).filter(|win| !self.has_ended(win))
+    }
+
+    /// The win of `key`, also if it has ended with its winner and is still to be reopened.
+    pub(super) fn noted(&self, key: Key<'_>) -> Option<BoundWin> {
         self.by_key.get(key.as_bytes()).copied()
+    }
+
+    /// Whether this win, which the table has, has ended with its winner (Z13).
+    pub(super) fn has_ended(&self, win: &BoundWin) -> bool {
+        !self.by_conn.contains_key(&win.winner)
     }
 
     /// Every win, in the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (Key<'_>, BoundWin)> {
-        self.by_key.iter().map(|(key, win)| (as_key(key), *win))
+        let wins = self.by_key.iter().map(|(key, win)| (as_key(key), *win));
+        wins.filter(|(_, win)| !self.has_ended(win))
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_key.len()
+        self.by_key.len() - self.ended_entries
     }
 
-    /// Whether there are none.
+    /// Whether there are none, and none that has ended is still to be reopened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
+        self.by_key.is_empty() && self.ended.is_empty()
+    }
+
+    /// Whether keys stand in line, of wins that have ended with their winners.
+    #[inline]
+    pub(super) fn has_line(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Whether wins have ended with their winners, and are still to be reopened.
+    pub(super) const fn has_some_ended(&self) -> bool {
+        self.ended_entries > 0
     }
 
     /// How many `conn` has.
@@ -84,7 +117,7 @@ impl BoundWins {
     /// What a win of this key would add to that.
     #[must_use]
     pub const fn bytes_for(key: Key<'_>) -> usize {
-        WIN_BYTES + key.as_bytes().len()
+        ENTRY_BYTES + LISTED_BYTES + key.as_bytes().len()
     }
 
     /// Binds the win of `key`, in the place of one that there may have been.
@@ -109,21 +142,38 @@ impl BoundWins {
         let Some(win) = self.by_key.remove(key.as_bytes()) else {
             return;
         };
-        self.table_bytes -= Self::bytes_for(key);
-        if let Some(won) = self.by_conn.get_mut(&win.winner) {
-            won.remove(key.as_bytes());
-            if won.is_empty() {
-                self.by_conn.remove(&win.winner);
-            }
+        self.table_bytes -= ENTRY_BYTES;
+        let Some(won) = self.by_conn.get_mut(&win.winner) else {
+            // Its place in line is left when its turn comes.
+            self.ended_entries -= 1;
+            return;
+        };
+        won.remove(key.as_bytes());
+        if won.is_empty() {
+            self.by_conn.remove(&win.winner);
+        }
+        self.table_bytes -= LISTED_BYTES + key.as_bytes().len();
+    }
+
+    /// All wins of `conn` end with it (Z13), in one step.
+    pub(super) fn end(&mut self, conn: ConnId) {
+        if let Some(won) = self.by_conn.remove(&conn) {
+            self.ended_entries += won.len();
+            self.ended.push_back(won);
         }
     }
 
-    /// A win of `conn`; it is nobody's then.
-    pub(super) fn take(&mut self, conn: ConnId) -> Option<(OwnedKey, BoundWin)> {
-        let key = Arc::clone(self.by_conn.get(&conn)?.first()?);
-        let win = *self.by_key.get(&key)?;
-        self.release(as_key(&key));
-        Some((key, win))
+    /// The next key in line (Z13). Its win is to be reopened if it has ended: another may have won it since.
+    pub(super) fn next_ended(&mut self) -> Option<OwnedKey> {
+        let won = self.ended.front_mut()?;
+        let key = won
+            .pop_first()
+            .expect("an empty list does not stand in line");
+        if won.is_empty() {
+            self.ended.pop_front();
+        }
+        self.table_bytes -= LISTED_BYTES + key.len();
+        Some(key)
     }
 
     /// Up to `keys_max` keys of wins of `conn`, those first that follow `key`.
@@ -147,22 +197,44 @@ impl BoundWins {
     }
 }
 
+/// What only a view looks at.
+#[cfg(feature = "verify")]
+impl BoundWins {
+    /// Every win, those included that have ended, by key.
+    pub(super) fn all_noted(&self) -> impl Iterator<Item = (Key<'_>, BoundWin)> {
+        self.by_key.iter().map(|(key, win)| (as_key(key), *win))
+    }
+
+    /// The keys of wins that have ended, in the order in which they are reopened.
+    pub(super) fn in_line(&self) -> impl Iterator<Item = Key<'_>> {
+        self.ended.iter().flatten().map(|key| as_key(key))
+    }
+}
+
 #[cfg(any(test, feature = "verify"))]
 impl BoundWins {
-    /// Z1 and Z2.
+    /// Z1, Z2 and Z13.
     pub(super) fn check(&self) {
-        let mut table_bytes = 0;
+        let (mut table_bytes, mut ended) = (0, 0);
         for (key, win) in &self.by_key {
-            let won = self.by_conn.get(&win.winner);
-            assert!(
-                won.is_some_and(|won| won.contains(key)),
-                "Z1: a winner who does not know"
-            );
-            table_bytes += Self::bytes_for(as_key(key));
+            let is_listed = match self.by_conn.get(&win.winner) {
+                Some(won) => won.contains(key),
+                None => {
+                    ended += 1;
+                    self.ended.iter().any(|won| won.contains(key))
+                }
+            };
+            assert!(is_listed, "Z1, Z13: a win that is in no list");
+            table_bytes += ENTRY_BYTES;
         }
+        assert_eq!(self.ended_entries, ended, "Z2: wins that have ended");
         let listed: usize = self.by_conn.values().map(BTreeSet::len).sum();
-        assert_eq!(listed, self.by_key.len(), "Z1: a win of nobody");
-        assert!(!self.by_conn.values().any(BTreeSet::is_empty), "Z1");
+        assert_eq!(listed, self.len(), "Z1: a win of nobody");
+        for won in self.by_conn.values().chain(&self.ended) {
+            assert!(!won.is_empty(), "Z1, Z13: an empty list");
+            let keys = won.iter().map(|key| LISTED_BYTES + key.len());
+            table_bytes += keys.sum::<usize>();
+        }
         assert_eq!(self.table_bytes, table_bytes, "Z2: the table's own bytes");
     }
 }
@@ -195,12 +267,40 @@ mod tests {
         wins.bind(key(b"a"), of(B));
         wins.check();
         assert_eq!((wins.won_by(A), wins.won_by(B)), (1, 1));
-        assert_eq!(wins.take(A).map(|(key, _)| key), Some(b"b"[..].into()));
-        assert_eq!(wins.take(A), None);
+        wins.release(key(b"b"));
+        assert_eq!(wins.won_by(A), 0);
         wins.release(key(b"a"));
         wins.check();
         assert!(wins.is_empty());
         assert_eq!(wins.table_bytes(), 0);
+    }
+
+    #[test]
+    fn wins_that_end_with_their_winner_stand_in_line() {
+        let mut wins = BoundWins::default();
+        for name in [&b"a"[..], b"b", b"c"] {
+            wins.bind(Key::new(name).unwrap(), of(A));
+        }
+        wins.end(A);
+        wins.check();
+        assert_eq!((wins.len(), wins.won_by(A), wins.is_empty()), (0, 0, false));
+        assert_eq!(
+            (wins.get(key(b"a")), wins.noted(key(b"a"))),
+            (None, Some(of(A)))
+        );
+        // One is looked at before its turn, and one is won again.
+        wins.release(key(b"a"));
+        wins.bind(key(b"b"), of(B));
+        wins.check();
+        let in_line = core::iter::from_fn(|| wins.next_ended());
+        assert_eq!(in_line.collect::<Vec<_>>().concat(), b"abc");
+        assert_eq!(wins.get(key(b"b")), Some(of(B)));
+        wins.release(key(b"c"));
+        wins.check();
+        assert_eq!(
+            (wins.len(), wins.table_bytes()),
+            (1, BoundWins::bytes_for(key(b"b")))
+        );
     }
 
     #[test]

@@ -395,20 +395,22 @@ impl<S: Store> Core<S> {
         self.win_waits.leave(conn);
         self.stats.counters.lock_died += self.locks.close(conn) as u64;
         if !self.bound_wins.is_empty() {
-            self.reopen_wins(conn);
+            self.bound_wins.end(conn);
+            self.reopen_wins(self.limits.locks_settled_max);
         }
         self.settle_what_is_waited_for();
     }
 
-    /// Many locks have ended at once: does some of what there is to do for those who wait for them or for their items, and
-    /// sees to it that the rest is done soon. Which of the items are waited for is not known here, so where more locks
+    /// Many locks have ended at once, and wins: does some of what there is to do for those who wait for them or for their
+    /// items, and sees to it that the rest is done soon. Which of the items are waited for is not known here, so where more
     /// have ended than are let go of now, all items that are waited for are looked at.
     fn settle_what_is_waited_for(&mut self) {
         let each_max = self.limits.locks_settled_max;
         if self.locks.has_handovers() || !self.win_waits.is_empty() {
             self.settle(each_max);
         }
-        if self.locks.has_ended() && !self.win_waits.is_empty() {
+        let has_ended = self.locks.has_ended() || self.bound_wins.has_line();
+        if has_ended && !self.win_waits.is_empty() {
             self.win_waits.begin_round();
             self.settle_wins(each_max);
         }

@@ -230,14 +230,15 @@ impl<S: Store> Core<S> {
         if self.advance(now) || self.locks.has_ended() {
             self.catch_up(command.map(ItemCommand::key));
         }
-        if self.has_wins()
-            && let Some(command) = command
-        {
-            self.note_expired(command.key());
-            if let ItemCommand::Get(get) = command {
-                self.spare_win(conn, get);
+        if self.has_wins() {
+            self.reopen_wins(self.limits.locks_settled_max);
+            if let Some(command) = command {
+                self.note_expired(command.key());
+                if let ItemCommand::Get(get) = command {
+                    self.spare_win(conn, get);
+                }
+                self.tend(command.key());
             }
-            self.tend(command.key());
         }
         if self.detail.is_on()
             && let Some(command) = command
@@ -276,6 +277,7 @@ impl<S: Store> Core<S> {
     pub fn wants_tick(&self) -> bool {
         self.locks.has_handovers()
             || self.wants_lock_memory()
+            || self.bound_wins.has_line()
             || self.store.wants_crawl(self.clock.tick())
     }
 
@@ -375,7 +377,13 @@ impl<S: Store> Core<S> {
             !self.is_past(&header)
         };
         let locked = self.locks.owner(key).is_some();
-        is_there.then(|| (ItemHeader { locked, ..header }, self.store.value(slot)))
+        let win = self.win_of(key, &header);
+        let header = ItemHeader {
+            locked,
+            win,
+            ..header
+        };
+        is_there.then(|| (header, self.store.value(slot)))
     }
 
     /// Asserts every invariant that can be seen in one state. Looks at every item: for tests, the

@@ -104,7 +104,7 @@ impl<S: Store> Core<S> {
                         .deadline
                         .map(|deadline| self.clock.unix_ms(deadline.tick())),
                     fetched: header.fetched,
-                    stale: header.stale || header.win != WinMark::None,
+                    stale: header.stale || self.win_of(item.key, header) != WinMark::None,
                 });
             }
         })

@@ -45,8 +45,10 @@ pub struct View<'a> {
     pub ended: Vec<Key<'a>>,
     /// Those who wait, by key, the first to come first.
     pub waits: Vec<(Key<'a>, Vec<(ConnId, Waiter)>)>,
-    /// The wins that end with their winners, by key.
+    /// The wins that end with their winners, by key, those included that have ended and are to be reopened.
     pub bound_wins: Vec<(Key<'a>, BoundWin)>,
+    /// The keys of wins that have ended, in the order in which they are reopened.
+    pub wins_ended: Vec<Key<'a>>,
     /// The gets that wait, by key, the first to come first.
     pub win_waits: Vec<(Key<'a>, Vec<(ConnId, WinWaiter)>)>,
     /// What is still to be told to those who waited, the oldest first.
@@ -104,7 +106,8 @@ impl Core<MapStore> {
             ended_shares: ended_shares.collect(),
             ended: ended.collect(),
             waits: waits.laid_open().collect(),
-            bound_wins: bound_wins.iter().collect(),
+            bound_wins: bound_wins.all_noted().collect(),
+            wins_ended: bound_wins.in_line().collect(),
             win_waits: win_waits.laid_open().collect(),
             notices: self.notices(),
             limits,

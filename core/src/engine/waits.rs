@@ -318,6 +318,7 @@ impl<S: Store> Core<S> {
         self.settle_waits(each_max);
         self.settle_leases(each_max);
         self.settle(each_max);
+        self.reopen_wins(each_max);
         if !self.win_waits.is_empty() {
             self.settle_wins(each_max);
         }

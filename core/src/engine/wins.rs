@@ -3,7 +3,8 @@
 //! - Z7: a bound win never rests with a connection that has ended: it is open again from that moment on, unless it was
 //!   closed, or opened, before. A later win is untouched by the end of an earlier winner.
 //! - Z8: never is a win open, or a value there, while a get waits for it: whatever brings that about gives the win to the
-//!   first in line in the same step, and lets all go who have what they wait for.
+//!   first in line in the same step, and lets all go who have what they wait for; or, where many wins end with one
+//!   connection, before anybody else sees the key.
 //! - Z9: nobody is told that he has the win before those who waited for it.
 //! - Z10: a get that waits is told of a win at most once each time that it is opened; a win that was given to
 //!   one who has ended meanwhile is passed on.
@@ -12,6 +13,10 @@
 //! How: before a command about a key, and after one that may have changed its item, [`Core::tend`] compares what
 //! is noted of the key with its item; nothing else has to think of it. An item that goes unseen (evicted, flushed, expired) is
 //! noticed when its time has come, by the round that each tick begins, or by whoever asks for its key.
+//!
+//! When a connection ends that has many wins, the first few are reopened in the same step, a few more with every command and
+//! many with every tick; the win of a key that a command is about, before it. Until then the mark of such an item is out of
+//! date, and [`Core::win_of`] says what it is.
 //!
 //! Where nobody waits and nothing is bound, a command looks at two numbers for this.
 
@@ -60,15 +65,38 @@ impl<S: Store> Core<S> {
     #[cold]
     pub(super) fn tend(&mut self, key: Key<'_>) {
         let is_waited = self.win_waits.waiting(key) > 0;
-        if !is_waited && self.bound_wins.get(key).is_none() {
+        if !is_waited && self.bound_wins.noted(key).is_none() {
             return;
         }
-        let item = self.look_up(key);
-        if item.is_none_or(|(_, header)| header.win != WinMark::Sent) {
-            self.bound_wins.release(key);
+        let mut item = self.look_up(key);
+        match &mut item {
+            Some((slot, header)) if header.win == WinMark::Sent => {
+                let mark = self.win_of(key, header);
+                if mark != header.win {
+                    self.stats.counters.win_reopened += 1;
+                    self.bound_wins.release(key);
+                    header.win = mark;
+                    self.store.set_header(*slot, *header);
+                }
+            }
+            Some(_) | None => self.bound_wins.release(key),
         }
         if is_waited {
             self.serve(key, item);
+        }
+    }
+
+    /// What an item with this header knows of its win, also if that has ended with its winner and is still to be
+    /// reopened (Z7).
+    pub(super) fn win_of(&self, key: Key<'_>, header: &ItemHeader) -> WinMark {
+        if header.win != WinMark::Sent || !self.bound_wins.has_some_ended() {
+            return header.win;
+        }
+        let ended = self.bound_wins.noted(key);
+        match ended.filter(|win| self.bound_wins.has_ended(win)) {
+            Some(win) if win.is_made && !header.stale => WinMark::Open,
+            Some(_) => WinMark::None,
+            None => WinMark::Sent,
         }
     }
 
@@ -76,7 +104,7 @@ impl<S: Store> Core<S> {
     /// whoever looks after the win takes it out first.
     #[cold]
     pub(super) fn note_expired(&mut self, key: Key<'_>) {
-        if self.bound_wins.get(key).is_some()
+        if self.bound_wins.noted(key).is_some()
             && self.win_waits.waiting(key) == 0
             && let Ok((_, header)) = self.store.find_item(key)
             && !header.locked
@@ -336,6 +364,7 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Whether as many wins are bound to `conn` as may be, over all cores.
     fn has_won_enough(&self, conn: ConnId) -> bool {
         self.bound_wins.won_by(conn) >= self.limits.bound_wins_per_connection_max
     }
@@ -354,28 +383,26 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// `conn` has ended, and its locks with it: its wins are open again (Z7).
-    #[cold]
-    pub(super) fn reopen_wins(&mut self, conn: ConnId) {
-        while let Some((key, win)) = self.bound_wins.take(conn) {
-            self.reopen(as_key(&key), win);
+    /// Looks after up to `wins_max` wins of `conn` whose items may be gone unseen, those first that follow `key`: for a
+    /// transport over several cores, before another core is asked for a win and `conn` has as many as it may.
+    pub fn spare_wins(&mut self, now: Instant, conn: ConnId, key: Key<'_>, wins_max: usize) {
+        self.advance(now);
+        self.tend_wins_of(conn, key, wins_max);
+    }
+
+    fn tend_wins_of(&mut self, conn: ConnId, key: Key<'_>, wins_max: usize) {
+        for key in self.bound_wins.some_of(conn, key, wins_max) {
+            self.tend(as_key(&key));
         }
     }
 
-    fn reopen(&mut self, key: Key<'_>, win: BoundWin) {
-        let mut item = self.look_up(key);
-        // Its lock may have ended with that, and it is gone and made anew for another.
-        if let Some((slot, header)) = &mut item
-            && header.win == WinMark::Sent
-            && self.bound_wins.get(key).is_none()
-        {
-            self.stats.counters.win_reopened += 1;
-            header.win = if win.is_made && !header.stale {
-                WinMark::Open
-            } else {
-                WinMark::None
+    /// Reopens up to `wins_max` of the wins that have ended with their winners (Z7).
+    pub(super) fn reopen_wins(&mut self, wins_max: usize) {
+        for _ in 0..wins_max {
+            let Some(key) = self.bound_wins.next_ended() else {
+                return;
             };
-            self.store.set_header(*slot, *header);
+            self.tend(as_key(&key));
         }
     }
 
@@ -464,8 +491,13 @@ impl<S: Store> Core<S> {
                 self.win_waits.waiting(key) <= self.limits.waits_per_key_max,
                 "Z8: too many wait for {key:?}"
             );
+            let noted = self.bound_wins.noted(key);
+            let has_ended = noted.is_some_and(|win| self.bound_wins.has_ended(&win));
             if let Some((header, _)) = self.peek(key) {
-                assert_eq!(header.win, WinMark::Sent, "Z8: {key:?} is to be had");
+                assert!(
+                    header.win == WinMark::Sent || has_ended && self.win_waits.is_on_round(),
+                    "Z8: {key:?} is to be had"
+                );
             }
             for (conn, _) in self.win_waits.queue(key) {
                 assert!(self.locks.held_by(conn).is_some(), "Z10: {conn} has gone");

@@ -255,7 +255,7 @@ pub const ALL: &[Bounds] = &[
     of(
         "gets-3x2-settled-1",
         [3, 2],
-        (96_248, 862_888),
+        (100_855, 913_972),
         "mg N B, mg N w, ms, flush_all 1",
     )
     .settling_one(),

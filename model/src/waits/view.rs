@@ -158,6 +158,7 @@ impl Named<'_> {
             ended,
             waits,
             bound_wins,
+            wins_ended,
             win_waits,
             // Taken after every call.
             notices: _,
@@ -223,6 +224,7 @@ impl Named<'_> {
             out.extend([self.name_of(win.winner), marks]);
         }
         out.push(NONE);
+        keys(wins_ended, out);
         for (key, queue) in win_waits {
             out.extend(key.as_bytes());
             for (conn, waiter) in queue {
