@@ -309,7 +309,7 @@ impl LockTable {
         Some(elsewhere.with(self.held_here(conn)))
     }
 
-    /// What `conn` holds in this core; nothing if it is not open.
+    /// What `conn` holds in this core, but for wins; nothing if it is not open.
     #[must_use]
     pub fn held_here(&self, conn: ConnId) -> Held {
         self.by_conn
@@ -317,6 +317,7 @@ impl LockTable {
             .map_or_else(Held::default, |holder| Held {
                 locks: holder.keys.len() + holder.shared.len(),
                 bytes: holder.pinned_bytes + holder.table_bytes,
+                wins: 0,
             })
     }
 

@@ -22,7 +22,7 @@
 
 use super::Core;
 use super::bound_wins::{BoundWin, BoundWins};
-use super::lock_table::as_key;
+use super::lock_table::{Held, as_key};
 use super::recache::{self, Origin};
 use super::wait_table::Due;
 use super::win_waits::{WinWaiter, WinWaits};
@@ -366,7 +366,17 @@ impl<S: Store> Core<S> {
 
     /// Whether as many wins are bound to `conn` as may be, over all cores.
     fn has_won_enough(&self, conn: ConnId) -> bool {
-        self.bound_wins.won_by(conn) >= self.limits.bound_wins_per_connection_max
+        let elsewhere = self.locks.held_by(conn).map_or(0, |held| held.wins);
+        elsewhere + self.bound_wins.won_by(conn) >= self.limits.bound_wins_per_connection_max
+    }
+
+    /// What `conn` holds in this core: locks, and wins that are bound to it.
+    #[must_use]
+    pub fn held_here(&self, conn: ConnId) -> Held {
+        Held {
+            wins: self.bound_wins.won_by(conn),
+            ..self.locks.held_here(conn)
+        }
     }
 
     /// Before a get that may bind a win or wait for one: if `conn` has as many as it may, looks after a few of them, since their
@@ -377,10 +387,7 @@ impl<S: Store> Core<S> {
         if !may_win || !self.has_won_enough(conn) {
             return;
         }
-        let keys_max = self.limits.locks_settled_max;
-        for key in self.bound_wins.some_of(conn, get.key, keys_max) {
-            self.tend(as_key(&key));
-        }
+        self.tend_wins_of(conn, get.key, self.limits.locks_settled_max);
     }
 
     /// Looks after up to `wins_max` wins of `conn` whose items may be gone unseen, those first that follow `key`: for a

@@ -153,6 +153,7 @@ fn what_cannot_be_given_is_refused_late() {
     let much = Held {
         locks: usize::MAX / 2,
         bytes: 0,
+        wins: 0,
     };
     waiting
         .core

@@ -32,6 +32,8 @@ pub struct Held {
     /// What the locks and the held items take of the memory limit, in bytes as the table and the
     /// store account for them. An item that several hold counts for each.
     pub bytes: usize,
+    /// Wins that are bound to it.
+    pub wins: usize,
 }
 
 impl Held {
@@ -41,6 +43,7 @@ impl Held {
         Self {
             locks: self.locks + more.locks,
             bytes: self.bytes + more.bytes,
+            wins: self.wins + more.wins,
         }
     }
 }

@@ -38,6 +38,7 @@ fn a_connection_has_its_share_of_locks() {
     let elsewhere = Held {
         locks: bench.core.limits.locks_per_connection_max,
         bytes: 0,
+        wins: 0,
     };
     bench.event(Event::HoldsElsewhere(B, elsewhere));
     assert_eq!(

@@ -442,6 +442,7 @@ fn who_may_not_hold_it_is_passed_over() {
     let elsewhere = Held {
         locks: 1,
         bytes: bench.core.limits.lock_bytes_per_connection_max,
+        wins: 0,
     };
     bench.event(Event::HoldsElsewhere(B, elsewhere));
     assert_eq!(bench.core.stats.counters.cmd_lock, 1);

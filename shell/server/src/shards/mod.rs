@@ -10,7 +10,7 @@
 //!   it closes, no other connection sees one of its locks gone and another one held.
 //! - D2: a connection is open in a shard from its first lock-taking command there until
 //!   [`Shards::close`], and never again: its [`ShardSession`] is given away then.
-//! - D4: what one connection may hold is counted over all shards.
+//! - D4: what one connection may hold, locks and bound wins, is counted over all shards.
 //! - D6: a `flush_all` that was delayed takes effect in all shards at once: whoever comes first when it
 //!   is due, with whichever clock, sees to that before anything else.
 //! - D3: CAS numbers are unique over all shards: each counts in strides of its own.
@@ -71,6 +71,8 @@ pub(crate) struct Shards {
     hasher: RandomState,
     /// How many who wait for each other are looked at ([`Limits::wait_chain_max`]).
     wait_chain_max: usize,
+    /// How many wins may be bound to one connection (D4).
+    wins_max: usize,
     /// Values are zeroed when they are dead.
     erases: bool,
     /// A longer value has memory of its own, in bytes.
@@ -148,6 +150,7 @@ impl Shards {
             cores,
             hasher: RandomState::new(),
             wait_chain_max: limits.wait_chain_max,
+            wins_max: limits.bound_wins_per_connection_max,
             erases: limits.erase,
             value_bytes_in_log_max,
             limits: Mutex::new(limits),
@@ -308,6 +311,11 @@ impl Shards {
             command
         };
         let shard = self.shard_of(command.key());
+        if let ItemCommand::Get(get) = command
+            && get.binds
+        {
+            self.spare_wins(now, session, shard, get.key);
+        }
         let mut core = self.core_at(now, shard);
         look(&mut core);
         if takes_lock(command) {
@@ -323,13 +331,13 @@ impl Shards {
         if !session.opened.contains(shard) {
             return;
         }
-        session.held[shard] = core.locks().held_here(session.conn);
+        session.held[shard] = core.held_here(session.conn);
         self.lock_memory.publish(shard, &core);
     }
 
     /// Notes what a connection holds in a shard after [`Self::ask_holder`], and what the tables take there.
     fn note_asked(&self, session: &mut ShardSession, shard: usize, core: &ShardCore) {
-        session.held[shard] = core.locks().held_here(session.conn);
+        session.held[shard] = core.held_here(session.conn);
         self.lock_memory.settle(shard, core);
     }
 

@@ -54,6 +54,11 @@ impl ShardSession {
         }
     }
 
+    /// How many wins are bound to it in all shards.
+    pub(super) fn wins(&self) -> usize {
+        self.held.iter().map(|held| held.wins).sum()
+    }
+
     /// Whose it is.
     pub(crate) fn conn(&self) -> ConnId {
         self.conn

@@ -5,11 +5,15 @@
 
 use latchd_core::Instant;
 use latchd_core::command::{Acquire, Get, ItemCommand, Lease, Wait};
+use latchd_core::key::Key;
 use latchd_core::reply::Reply;
 use latchd_core::wait::would_deadlock;
 
 use super::hold::Hold;
 use super::{ShardCore, ShardSession, Shards};
+
+/// How many wins are looked after before a get of a connection that has as many as it may, over all other shards.
+const WINS_SPARED: usize = 16;
 
 /// The clock shows whole milliseconds that have begun, so that a span of as many may end almost one too early; and
 /// whoever asked for a lease counts on all of it.
@@ -99,6 +103,7 @@ impl Shards {
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let shard = self.shard_of(get.key);
+        self.spare_wins(now, session, shard, get.key);
         let mut core = self.core_at(now, shard);
         look(&mut core);
         // As with locks, not a millisecond too early.
@@ -115,6 +120,28 @@ impl Shards {
         self.note_asked(session, shard, &core);
         drop(core);
         self.spread_lock_memory(now);
+    }
+
+    /// Before a get that may bind a win, or wait for one: if its connection has as many as it may, sees how many there still
+    /// are in the other shards, and looks after a few of them, since their items may be gone.
+    pub(super) fn spare_wins(
+        &self,
+        now: Instant,
+        session: &mut ShardSession,
+        shard: usize,
+        key: Key<'_>,
+    ) {
+        if session.wins() < self.wins_max {
+            return;
+        }
+        let wins_max = (WINS_SPARED / self.cores.len()).max(1);
+        for other in 0..self.cores.len() {
+            if other != shard && session.held[other].wins > 0 {
+                let mut core = self.core_at(now, other);
+                core.spare_wins(now, session.conn, key, wins_max);
+                session.held[other] = core.held_here(session.conn);
+            }
+        }
     }
 
     /// Lets time end what it ends, in one shard after the other.
