@@ -1,6 +1,9 @@
 //! A shard that is held by a thread, for as long as it works with it.
 //!
 //! What becomes of locks is logged here while the shard is held, so that the log has it in its order.
+//!
+//! - D8: who lets go of a shard tells at most [`TOLD_MAX`] clients that their waits have ended. If there are more, the clock
+//!   comes at once for the rest, and so does anybody else who wants the shard.
 
 use std::ops::{Deref, DerefMut};
 
@@ -8,6 +11,9 @@ use super::ShardCore;
 use crate::clients::lock_log;
 use crate::clients::waiters::Waiters;
 use crate::sync::MutexGuard;
+
+/// How many clients are told when a shard is let go of, at a microsecond or two each.
+const TOLD_MAX: usize = 64;
 
 /// A shard's core. When it is let go of, those are told whose waits have ended meanwhile, whatever has ended them,
 /// and the clock is told when the next one will.
@@ -30,8 +36,12 @@ impl<'a> Hold<'a> {
             lock_log::missed(missed);
         }
         let now = self.core.clock().now;
-        self.waiters.tell(now, || self.core.next_notice());
-        if let Some(at) = self.core.next_deadline() {
+        let core = &mut self.core;
+        let mut told = 0..TOLD_MAX;
+        self.waiters
+            .tell(now, || told.next().and_then(|_| core.next_notice()));
+        let rest = core.has_notices().then_some(now);
+        if let Some(at) = rest.or_else(|| core.next_deadline()) {
             self.waiters.note_deadline(at);
         }
     }

@@ -10,7 +10,8 @@
 //! - V1: level-triggered. After a short read there is no second one: if there is more, epoll says
 //!   so again.
 //! - V2: of what epoll shows at once, ends come before requests: the locks of a client whose end
-//!   has been seen are free for every request executed after.
+//!   has been seen are free for every request executed after. If many clients end at once, the first
+//!   [`ENDS_SPAN`] of them do: epoll shows the others again, and a round of requests comes between.
 //! - V3: an event for a client that has gone reaches nobody: a place that is taken again has
 //!   another name.
 //! - V4: whoever has more to do than fits into a turn goes behind all others who have. One of them
@@ -18,6 +19,8 @@
 //!   is to stop is looked at each time.
 //! - V5: those whose handshake goes on stand in a row of their own, of which one has a turn each time as
 //!   well. However many knock, whoever is in waits for one step of one handshake.
+//! - V7: those whose waits have ended stand in a row of their own, however many one request has let go. They have turns of
+//!   [`SETTLED_SPAN`] together, each time that all have been served who have something new.
 //! - V6: answers that were put off ([`Outbox`]) are sent before those who have more to do get on with it, and before
 //!   anything else is done for whoever one of them is for.
 
@@ -37,6 +40,7 @@ use std::time::Duration;
 
 use async_io::Async;
 use latchd_core::connection::Connection;
+use latchd_core::wait::Outcome;
 use latchd_core::watch::Topic;
 use latchd_core::{Instant, Output};
 use rustix::buffer::spare_capacity;
@@ -70,6 +74,12 @@ const LINGER: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// How long a thread sees to ends that epoll shows at once, before others have a turn.
+const ENDS_SPAN: Duration = Duration::from_millis(2);
+
+/// How long the turns of those whose waits have ended are together, before others have theirs.
+const SETTLED_SPAN: Duration = Duration::from_millis(1);
+
 /// How many sockets of closed clients are drained before others have a turn; epoll shows the rest again.
 const DRAINED_PER_TURN: usize = 4;
 
@@ -90,6 +100,8 @@ pub(crate) struct Worker {
     waiting: VecDeque<Name>,
     /// Whose handshake goes on (V5).
     knocking: VecDeque<Name>,
+    /// Whose waits have ended, and how (V7). At most one each for those who have asked for something.
+    settled: VecDeque<(Name, Outcome)>,
     input: Vec<u8>,
     output: Output,
     /// Answers that are sent when all have been served who have something new (V6).
@@ -141,6 +153,7 @@ impl Worker {
             clients: Slab::new(),
             waiting: VecDeque::new(),
             knocking: VecDeque::new(),
+            settled: VecDeque::new(),
             input: Vec::with_capacity(INPUT_BYTES),
             output: Output::new(),
             outbox: Outbox::new(),
@@ -171,7 +184,8 @@ impl Worker {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         while !self.shared.is_stopping.load(Ordering::SeqCst) {
             events.clear();
-            let is_idle = self.waiting.is_empty() && self.knocking.is_empty();
+            let is_idle =
+                self.waiting.is_empty() && self.knocking.is_empty() && self.settled.is_empty();
             let linger = if is_idle { &LINGER } else { &NO_LINGER };
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(linger)) {
                 Ok(_) => {}
@@ -184,9 +198,7 @@ impl Worker {
             }
             self.now = self.shared.clock.now();
             self.drains_left = DRAINED_PER_TURN;
-            for event in events.iter().filter(|event| is_ending(event.flags)) {
-                self.wake(*event);
-            }
+            self.see_to_ends(&events);
             for event in events.iter().filter(|event| !is_ending(event.flags)) {
                 self.wake(*event);
                 if self.outbox.is_due() {
@@ -194,6 +206,9 @@ impl Worker {
                 }
             }
             self.send_letters();
+            if !self.settled.is_empty() {
+                self.answer_settled();
+            }
             if let Some(name) = self.waiting.pop_front() {
                 self.go_on(name);
             }
@@ -202,6 +217,36 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Sees to the clients that end, of those that epoll shows (V2).
+    fn see_to_ends(&mut self, events: &[Event]) {
+        let mut ends_at = None;
+        for event in events.iter().filter(|event| is_ending(event.flags)) {
+            // One end alone does not look at the clock.
+            if let Some(at) = ends_at
+                && std::time::Instant::now() >= at
+            {
+                return;
+            }
+            self.wake(*event);
+            ends_at = ends_at.or_else(|| Some(std::time::Instant::now() + ENDS_SPAN));
+        }
+    }
+
+    /// Answers some of those whose waits have ended, the first first (V7).
+    fn answer_settled(&mut self) {
+        let ends_at = std::time::Instant::now() + SETTLED_SPAN;
+        while let Some((name, outcome)) = self.settled.pop_front() {
+            self.have_turn(name, FIRST_TURN, |client, turn| {
+                client.settled(outcome, turn)
+            });
+            if std::time::Instant::now() >= ends_at {
+                return;
+            }
+        }
+        // A crowd may have been here: its room is given back.
+        self.settled = VecDeque::new();
     }
 
     fn wake(&mut self, event: Event) {
@@ -461,9 +506,7 @@ impl Worker {
                 }
                 Message::Settled(name, outcome) => {
                     let name = Name::decode(EventData::new_u64(name));
-                    self.have_turn(name, FIRST_TURN, |client, turn| {
-                        client.settled(outcome, turn)
-                    });
+                    self.settled.push_back((name, outcome));
                 }
                 Message::Close(name, kept) => {
                     let worker = self.index;
