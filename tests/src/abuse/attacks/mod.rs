@@ -12,6 +12,7 @@ mod shares;
 mod sockets;
 mod turns;
 mod vanish;
+mod waiters;
 
 use super::Attack;
 
@@ -70,4 +71,9 @@ pub const ATTACKS: &[Attack] = &[
     sockets::SOCKET_FILE,
     vanish::VANISH,
     vanish::VANISH_UNREAD,
+    waiters::SET,
+    waiters::DELETE,
+    waiters::FLUSH,
+    waiters::LOCKS,
+    waiters::WINNERS_VANISH,
 ];
