@@ -367,7 +367,7 @@ impl Shards {
         let mut holds = false;
         if session.may_hold() {
             self.together(now, session.opened, |core| {
-                holds |= core.locks().held_here(session.conn).locks > 0;
+                holds |= core.held_here(session.conn).locks > 0;
             });
         }
         holds

@@ -1,6 +1,8 @@
 //! That several cores are one to their clients.
 
-use latchd_core::command::{Acquire, Get, GlobalCommand, ItemCommand, OnMissing, Set, SetMode};
+use latchd_core::command::{
+    Acquire, Get, GlobalCommand, ItemCommand, OnMissing, Set, SetMode, TtlStep, TtlSteps,
+};
 use latchd_core::limits::MemoryRefused;
 use latchd_core::time::Exptime;
 
@@ -9,12 +11,13 @@ use std::collections::BTreeSet;
 use latchd_core::ConnId;
 use latchd_core::command::{Keys, ScanCursor};
 use latchd_core::engine::TABLES_GROWTH_MAX;
-use latchd_core::reply::KeysPage;
+use latchd_core::reply::{KeysPage, Refusal, Win};
+use latchd_core::wait::Outcome;
 
 use super::look::NOBODY;
 use super::*;
 use crate::clients::budget::Holder;
-use crate::clients::mailbox::Mailbox;
+use crate::clients::mailbox::{Mailbox, Message};
 
 const NOW: Instant = Instant::from_millis(0);
 
@@ -520,4 +523,96 @@ fn lock_memory_is_one_budget_over_all_shards() {
     }
     while shards.tick(NOW, 0) {}
     assert!(elsewhere(&mut client));
+}
+
+/// D4: of wins, too, whichever shards their keys are in.
+#[test]
+fn wins_of_a_connection_are_counted_over_all_shards() {
+    let mut limits = Limits::default();
+    limits.bound_wins_per_connection_max = 20;
+    let shards = Shards::new(8, limits, 0, None, nobody_waits(), None);
+    let (mut one, mut two) = (session(1), session(2));
+    let names = names();
+    let win = |one: &mut ShardSession, name: &str| {
+        let get = Get {
+            steps: TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 600 })),
+            recaches: true,
+            binds: true,
+            ..Get::new(key(name))
+        };
+        ask(&shards, one, ItemCommand::Get(get), |reply| match reply {
+            Reply::Hit(hit) => hit.win == Win::Won,
+            Reply::Refused(Refusal::TooManyLocks) => false,
+            reply => panic!("{reply:?}"),
+        })
+    };
+    let won = names.iter().filter(|name| win(&mut one, name)).count();
+    assert_eq!(won, 20);
+    assert!(win(&mut two, &names[20]), "another has its own");
+    // Others have closed some of them, which it learns when it asks again.
+    for name in &names[..5] {
+        ask(&shards, &mut two, Set::new(key(name), b"value"), |_| ());
+    }
+    let won = names[21..]
+        .iter()
+        .filter(|name| win(&mut one, name))
+        .count();
+    assert_eq!(won, 5);
+    // All are gone, unseen: a few are looked at each time.
+    let flush = GlobalCommand::FlushAll {
+        at: Exptime::In { seconds: 0 },
+    };
+    ask(&shards, &mut two, flush, |_| ());
+    let won = names[21..]
+        .iter()
+        .filter(|name| win(&mut one, name))
+        .count();
+    assert!((10..=20).contains(&won), "{won}");
+    let other = two.conn();
+    shards.close(NOW, one);
+    shards.close(NOW, two);
+    assert_eq!(shards.stats(NOW, other).gauges.wins_bound, 0);
+}
+
+/// D8
+#[test]
+fn a_crowd_is_told_a_few_at_a_time_in_turn() {
+    let mailboxes: Arc<[Mailbox]> = Arc::new([Mailbox::new().unwrap()]);
+    let waiters = Arc::new(Waiters::new(Arc::clone(&mailboxes), false));
+    let shards = Shards::new(4, Limits::default(), 0, None, Arc::clone(&waiters), None);
+    let get = Get {
+        steps: TtlSteps::one(TtlStep::Vivify(Exptime::In { seconds: 600 })),
+        recaches: true,
+        ..Get::new(key("k"))
+    };
+    let mut winner = session(1);
+    let ask_for = |session: &mut ShardSession, get| {
+        ask(&shards, session, ItemCommand::Get(get), |reply| {
+            matches!(reply, Reply::Waits)
+        })
+    };
+    assert!(!ask_for(&mut winner, get));
+    let patient = Get {
+        wait_ms: 60_000,
+        ..get
+    };
+    let mut crowd: Vec<_> = (10..160).map(session).collect();
+    assert!(crowd.iter_mut().all(|one| ask_for(one, patient)));
+    waiters.forget_deadline();
+    ask(&shards, &mut winner, Set::new(key("k"), b"v"), |_| ());
+    let mut told = Vec::new();
+    for (due, next) in [(64, Some(NOW)), (64, Some(NOW)), (22, None)] {
+        assert_eq!(waiters.deadline(), next, "the clock comes at once");
+        let messages = mailboxes[0].take();
+        assert_eq!(messages.len(), due);
+        told.extend(messages.into_iter().map(|message| match message {
+            Message::Settled(name, Outcome::Granted) => name,
+            message => panic!("{message:?}"),
+        }));
+        waiters.forget_deadline();
+        shards.pass(NOW);
+    }
+    assert!(told.iter().copied().eq(10..160), "in turn: {told:?}");
+    assert_eq!(waiters.deadline(), None);
+    assert!(mailboxes[0].take().is_empty());
 }

@@ -213,3 +213,50 @@ fn a_win_is_spared_before_the_item_is_looked_for() {
     assert!(was_won > 20, "{was_won}");
     assert!(has_moved_on > 0);
 }
+
+/// Z7, a few at a time: whoever looks at an item finds its win open, its turn having come or not.
+#[test]
+fn wins_that_end_together_are_open_before_their_turn() {
+    let mut bench = bench();
+    bench.core.limits.locks_settled_max = 1;
+    bench.core.limits.crawl_items_max = 1;
+    let names: Vec<_> = (0..10).map(|number| alloc::format!("k{number}")).collect();
+    for name in &names {
+        assert_eq!(bench.win(A, bound(name)), Win::Won);
+    }
+    bench.parks(B, patient("k7"));
+    bench.parks(D, patient("k3"));
+    bench.close(A);
+    bench.core.check();
+    let won = |bench: &Bench, name: &str| bench.core.peek(key(name)).map(|(it, _)| it.win);
+    let marks: Vec<_> = names.iter().map(|name| won(&bench, name)).collect();
+    // The first that somebody waits for has had its turn.
+    let mut open = [Some(WinMark::Open); 10];
+    open[3] = Some(WinMark::Sent);
+    assert_eq!(marks, open);
+    assert_eq!(bench.core.bound_wins().len(), 1);
+    assert!(bench.core.wants_tick());
+    // Another wins one before its turn, and a third finds one that was waited for.
+    assert_eq!(bench.win(C, bound("k9")), Win::Won);
+    assert_eq!(bench.win(C, bound("k7")), Win::Sent);
+    assert_eq!(bench.notices(), [(D, GRANTED), (B, GRANTED)]);
+    for ticks in 0.. {
+        assert!(ticks < 20, "the line has an end");
+        if !bench.core.wants_tick() {
+            break;
+        }
+        bench.event(Event::Tick);
+        bench.core.check();
+    }
+    assert_eq!(bench.core.stats.counters.win_reopened, 10);
+    let taken = |name: &str| ["k3", "k7", "k9"].contains(&name);
+    for name in &names {
+        let mark = if taken(name) {
+            WinMark::Sent
+        } else {
+            WinMark::Open
+        };
+        assert_eq!(won(&bench, name), Some(mark), "{name}");
+    }
+    assert_eq!(bench.core.bound_wins().len(), 3);
+}

@@ -239,3 +239,25 @@ fn a_round_is_gone_on_with_until_all_were_looked_at() {
     }
     assert_eq!(bench.notices(), []);
 }
+
+/// Whoever makes an item that is gone at once leaves nothing to the next in line; however long that is, the step has an end.
+#[test]
+fn a_crowd_for_whom_nothing_stays_is_let_go() {
+    let mut bench = bench();
+    assert_eq!(bench.win(A, vivifying("k")), Win::Won);
+    let fleeting = Get {
+        steps: TtlSteps::one(TtlStep::Vivify(Exptime::Past)),
+        wait_ms: 10_000,
+        ..meta_get("k")
+    };
+    let crowd: Vec<_> = (10..210).map(ConnId::from_number).collect();
+    for conn in &crowd {
+        bench.event(Event::Opened(*conn));
+        assert_eq!(bench.ask(*conn, fleeting), Reply::Waits);
+    }
+    bench.ask(A, Delete::new(key("k")));
+    let told: Vec<_> = crowd.iter().map(|conn| (*conn, GRANTED)).collect();
+    assert_eq!(bench.notices(), told);
+    assert_eq!(bench.core.lock_memory_bytes(), 0);
+    assert_eq!(bench.win(crowd[0], again(fleeting)), Win::Won);
+}
