@@ -53,8 +53,8 @@ pub struct Limits {
     /// pin together and over all cores, so that one client cannot keep all others from locking
     /// anything; past it as at `locked_bytes_max`.
     pub lock_bytes_per_connection_max: usize,
-    /// How many locks of connections that have ended, and how many whose leases have passed, one
-    /// command lets go of, so that their items go in time and no command does the work of many. At
+    /// How many locks of connections that have ended, how many of their wins, and how many locks whose leases have
+    /// passed, one command lets go of, so that their items go in time and no command does the work of many. At
     /// least 1, so that what is pinned does not grow: a command takes one lock at most. At least 2
     /// where requests may wait: a lock that is handed over leaves a place to be passed by.
     pub locks_settled_max: usize,
@@ -72,9 +72,9 @@ pub struct Limits {
     pub waits_max: usize,
     /// The longest wait, in milliseconds; a longer one ends as this.
     pub wait_ms_max: u64,
-    /// How many wins may be bound to one connection, or about to be; one more is
+    /// How many wins may be bound to one connection, or about to be, over all cores; one more is
     /// [`Refusal::TooManyLocks`](crate::reply::Refusal::TooManyLocks). What they take is part of
-    /// `lock_table_bytes_max`. It is also how many items the end of a connection may have to look at.
+    /// `lock_table_bytes_max`.
     pub bound_wins_per_connection_max: usize,
     /// How many locks and shares are looked at, those of a key, of the keys that their holders wait for, and so on, to find out
     /// whether a wait would be a deadlock; past it the wait is

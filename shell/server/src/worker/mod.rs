@@ -19,10 +19,10 @@
 //!   is to stop is looked at each time.
 //! - V5: those whose handshake goes on stand in a row of their own, of which one has a turn each time as
 //!   well. However many knock, whoever is in waits for one step of one handshake.
-//! - V7: those whose waits have ended stand in a row of their own, however many one request has let go. They have turns of
-//!   [`SETTLED_SPAN`] together, each time that all have been served who have something new.
 //! - V6: answers that were put off ([`Outbox`]) are sent before those who have more to do get on with it, and before
 //!   anything else is done for whoever one of them is for.
+//! - V7: those whose waits have ended stand in a row of their own, however many one request has let go. They have turns of
+//!   [`SETTLED_SPAN`] together, each time that all have been served who have something new.
 
 pub(crate) mod backend;
 pub(crate) mod connection;
