@@ -217,12 +217,11 @@ impl BoundWins {
     pub(super) fn check(&self) {
         let (mut table_bytes, mut ended) = (0, 0);
         for (key, win) in &self.by_key {
-            let is_listed = match self.by_conn.get(&win.winner) {
-                Some(won) => won.contains(key),
-                None => {
-                    ended += 1;
-                    self.ended.iter().any(|won| won.contains(key))
-                }
+            let is_listed = if let Some(won) = self.by_conn.get(&win.winner) {
+                won.contains(key)
+            } else {
+                ended += 1;
+                self.ended.iter().any(|won| won.contains(key))
             };
             assert!(is_listed, "Z1, Z13: a win that is in no list");
             table_bytes += ENTRY_BYTES;

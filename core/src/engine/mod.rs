@@ -379,8 +379,8 @@ impl<S: Store> Core<S> {
         let locked = self.locks.owner(key).is_some();
         let win = self.win_of(key, &header);
         let header = ItemHeader {
-            locked,
             win,
+            locked,
             ..header
         };
         is_there.then(|| (header, self.store.value(slot)))

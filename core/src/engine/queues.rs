@@ -154,6 +154,11 @@ impl<W: Waits> Queues<W> {
         self.by_conn.len() - self.let_go_conns
     }
 
+    /// Whether any connection waits.
+    pub(super) fn has_queues(&self) -> bool {
+        !self.by_key.is_empty()
+    }
+
     /// How many connections wait, or were let go and not told yet.
     pub(super) fn places(&self) -> usize {
         self.by_conn.len()

@@ -134,7 +134,7 @@ impl WinWaits {
 
     /// All items that are waited for are to be looked at: any of them may be gone.
     pub(super) fn begin_round(&mut self) {
-        if self.len() > 0 {
+        if self.has_queues() {
             self.table.round = Some(Round::Begins);
         }
     }
@@ -193,7 +193,7 @@ impl WinWaits {
             self.table.by_moment.remove(&(end, key));
             self.note_next();
         }
-        if self.len() == 0 {
+        if !self.has_queues() {
             self.table.round = None;
         }
     }

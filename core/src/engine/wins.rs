@@ -156,16 +156,12 @@ impl<S: Store> Core<S> {
         let mut given = None;
         for (_, conn, waiter) in self.win_waits.in_turn(key) {
             let is_late = waiter.until <= now;
-            let is_given = !is_late
-                && match &item {
-                    Some((_, header)) => self.would_win(header, &waiter),
-                    None => {
-                        let is_others =
-                            holder.is_some_and(|held| held.owner != conn || held.mode.is_shared());
-                        waiter.steps.vivifies() && !is_others
-                    }
-                };
-            if is_given {
+            let is_others = holder.is_some_and(|held| held.owner != conn || held.mode.is_shared());
+            let would_be_given = item
+                .map_or(waiter.steps.vivifies() && !is_others, |(_, header)| {
+                    self.would_win(&header, &waiter)
+                });
+            if would_be_given && !is_late {
                 given = Some((conn, waiter));
                 break;
             }

@@ -540,10 +540,12 @@ fn wins_of_a_connection_are_counted_over_all_shards() {
             binds: true,
             ..Get::new(key(name))
         };
-        ask(&shards, one, ItemCommand::Get(get), |reply| match reply {
-            Reply::Hit(hit) => hit.win == Win::Won,
-            Reply::Refused(Refusal::TooManyLocks) => false,
-            reply => panic!("{reply:?}"),
+        ask(&shards, one, ItemCommand::Get(get), |reply| {
+            if let Reply::Hit(hit) = reply {
+                return hit.win == Win::Won;
+            }
+            assert_eq!(*reply, Reply::Refused(Refusal::TooManyLocks));
+            false
         })
     };
     let won = names.iter().filter(|name| win(&mut one, name)).count();
@@ -605,9 +607,11 @@ fn a_crowd_is_told_a_few_at_a_time_in_turn() {
         assert_eq!(waiters.deadline(), next, "the clock comes at once");
         let messages = mailboxes[0].take();
         assert_eq!(messages.len(), due);
-        told.extend(messages.into_iter().map(|message| match message {
-            Message::Settled(name, Outcome::Granted) => name,
-            message => panic!("{message:?}"),
+        told.extend(messages.into_iter().map(|message| {
+            let Message::Settled(name, Outcome::Granted) = message else {
+                panic!("{message:?}")
+            };
+            name
         }));
         waiters.forget_deadline();
         shards.pass(NOW);
