@@ -93,6 +93,10 @@ fn items_go_on_locks_and_wins_do_not_and_numbers_rise() {
     assert_eq!(one.ask("lock k1"), "OK");
     let fence = fence(&one.ask("ml held F"));
     let last_cas = cas(&mut one, "large");
+    let chosen = [("time", 1_700_000_000_000), ("last", u64::MAX)];
+    for (key, number) in chosen {
+        assert_eq!(one.ask(&format!("ms {key} 1 E{number}\r\nv")), "HD");
+    }
     server.shutdown();
     assert_eq!(one.rest(), b"", "the connection is closed");
     let mode = fs::metadata(&path).unwrap().permissions().mode();
@@ -119,7 +123,11 @@ fn items_go_on_locks_and_wins_do_not_and_numbers_rise() {
     assert_eq!(cas(&mut two, "large"), last_cas);
     assert_eq!(two.stat("locks_held"), "0");
     assert_eq!(two.ask("set new 0 0 1\r\nv"), "STORED");
-    assert!(cas(&mut two, "new") > last_cas);
+    let new_cas = cas(&mut two, "new");
+    assert!(last_cas < new_cas && new_cas < 1_000_000, "{new_cas}");
+    for (key, number) in chosen {
+        assert_eq!(cas(&mut two, key), number);
+    }
     assert!(self::fence(&two.ask("ml held F")) > fence);
     two.send("stats settings\r\n");
     let shown = format!("STAT memory_file {}", path.display());

@@ -3,7 +3,8 @@
 //! - N1: locks do not outlive a core. An item is saved as its holder left it, and nobody holds it.
 //! - N2: wins do not outlive a core. Who was told to recompute a value may be gone: the item is out of date
 //!   then, and whoever asks next is told.
-//! - N3: a CAS that was given is given to no other change: the next run begins above [`Numbers`].
+//! - N3: a CAS that a core has given is given to no other change: the next run begins above [`Numbers`]. A CAS
+//!   that a client has chosen is restored as it is, and moves no counter, neither then nor when it was chosen (E3).
 //! - N4: a TTL goes on by the wall clock, also while nobody runs.
 
 use super::Core;
@@ -63,8 +64,8 @@ pub enum Restored {
     Kept,
     /// It has expired meanwhile.
     Expired,
-    /// Its value is larger than values may be now, there is no room and nothing may be evicted, its key is
-    /// there already, or its CAS is one that is still to be given (N3).
+    /// Its value is larger than values may be now, there is no room and nothing may be evicted, or its key is
+    /// there already.
     Refused,
 }
 
@@ -123,7 +124,7 @@ impl<S: Store> Core<S> {
         if deadline.is_some_and(|deadline| deadline.has_passed(tick)) {
             return Restored::Expired;
         }
-        if item.value.len() > self.limits.value_bytes_max || item.cas >= self.next_cas {
+        if item.value.len() > self.limits.value_bytes_max {
             return Restored::Refused;
         }
         let Err(vacancy) = self.store.find(item.key) else {

@@ -141,7 +141,7 @@ impl MemoryFile {
         refused += too_large;
         tracing::info!(
             event = "items_read",
-            "-e {path}: {kept} items read; {expired} had expired, {refused} have no room"
+            "-e {path}: {kept} items read; {expired} had expired, {refused} did not fit"
         );
         Ok(())
     }

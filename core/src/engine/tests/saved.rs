@@ -1,7 +1,7 @@
 //! Items that outlive a core, by example.
 
 use super::*;
-use crate::command::ScanCursor;
+use crate::command::{NewCas, ScanCursor};
 use crate::key::KeyForm;
 
 /// Key, value, CAS, when it expires, and whether it is stale.
@@ -85,6 +85,31 @@ fn locks_and_wins_do_not_outlive_a_core() {
     assert_eq!(bench.hit(B, get).win, Win::Won, "N2");
 }
 
+/// A timestamp, which is what clients choose; the last number there is; and one that the core comes to itself.
+#[test]
+fn chosen_versions_come_back_and_move_no_counter() {
+    let mut bench = Bench::new();
+    for (name, number) in [("time", 1_700_000_000_000), ("last", u64::MAX), ("near", 4)] {
+        let set = Set::new(key(name), b"v");
+        let new_cas = NewCas::Is(Cas::new(number).unwrap());
+        bench.ask(A, Set { new_cas, ..set });
+    }
+    bench.ask(A, Set::new(key("given"), b"v"));
+    let before = all(&bench.core);
+    let (next, restored) = next(&bench.core, 1);
+    assert_eq!(restored, [Restored::Kept; 4]);
+    assert_eq!(all(&next), before);
+    let numbers = bench.core.numbers();
+    assert_eq!(next.numbers().cas, numbers.cas, "N3");
+    let mut bench = Bench::of(next);
+    for given in 0..3 {
+        let Reply::Stored(stored) = bench.ask(A, Set::new(key("new"), b"v")) else {
+            panic!("it is stored");
+        };
+        assert_eq!(stored.cas, numbers.cas.step(given), "E3");
+    }
+}
+
 #[test]
 fn what_does_not_belong_here_is_refused_and_changes_nothing() {
     let mut core = Core::new(config(1 << 20));
@@ -99,7 +124,7 @@ fn what_does_not_belong_here_is_refused_and_changes_nothing() {
         stale: false,
     };
     let now = Instant::default();
-    assert_eq!(core.restore(now, &item), Restored::Refused, "N3");
+    assert_eq!(core.restore(now, &item), Restored::Kept);
     let numbers = Numbers {
         cas: Cas::FIRST.step(9),
         fence: Fence::FIRST.step(1 << 60),
