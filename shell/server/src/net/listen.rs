@@ -370,7 +370,7 @@ mod tests {
         assert!(sockopt::socket_keepalive(&accepted).unwrap());
         assert_eq!(
             sockopt::tcp_keepidle(&accepted).unwrap(),
-            Duration::from_secs(30)
+            Duration::from_secs(12)
         );
         assert_eq!(sockopt::tcp_user_timeout(&accepted).unwrap(), 51_000);
     }

@@ -49,6 +49,9 @@ pub(crate) trait Socket: fmt::Debug {
 
     /// The peer's death is found out within so long from now on, if there is a link that could go down.
     fn watch_peer(&self, within: Duration);
+
+    /// Asks now whether the peer is there, which has `within`, if it has not been heard of when it should have been.
+    fn ask_peer(&self, within: Duration);
 }
 
 impl Socket for OwnedFd {
@@ -83,5 +86,10 @@ impl Socket for OwnedFd {
     fn watch_peer(&self, within: Duration) {
         // A Unix socket has no link that could go down.
         let _ = dead_peer::close(self, within);
+    }
+
+    fn ask_peer(&self, within: Duration) {
+        // Of one that has failed epoll tells, and a Unix socket has nothing to ask.
+        let _ = dead_peer::ask(self, within);
     }
 }

@@ -157,11 +157,19 @@ impl<S: Socket> Transport<S> {
         }
     }
 
-    /// The peer's death is found out within so long from now on, if there is a link that could go down.
+    /// As [`Socket::watch_peer`].
     pub(crate) fn watch_peer(&self, within: Duration) {
         match self {
             Self::Plain(socket) => socket.watch_peer(within),
             Self::Tls(socket) => socket.descriptor().watch_peer(within),
+        }
+    }
+
+    /// As [`Socket::ask_peer`].
+    pub(crate) fn ask_peer(&self, within: Duration) {
+        match self {
+            Self::Plain(socket) => socket.ask_peer(within),
+            Self::Tls(socket) => socket.descriptor().ask_peer(within),
         }
     }
 

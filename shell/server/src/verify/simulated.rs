@@ -224,6 +224,8 @@ impl Socket for Pipe {
     }
 
     fn watch_peer(&self, _: Duration) {}
+
+    fn ask_peer(&self, _: Duration) {}
 }
 
 /// A machine in the place of the shards.

@@ -22,6 +22,7 @@ use std::fmt;
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchd_core::connection::{Connection, Progress};
 use latchd_core::wait::Outcome;
@@ -32,6 +33,7 @@ use rustix::io::Errno;
 use crate::clients::budget::{Budget, Charge, Holder};
 use crate::clients::roster::{Entry, State};
 use crate::clients::watch::Watcher;
+use crate::net::dead_peer::{self, Rounds};
 use crate::net::send::{self, Sent};
 use crate::net::socket::Socket;
 use crate::net::tls::{Failure, Records};
@@ -304,6 +306,16 @@ impl<S: Socket, B: Backend> ClientConn<S, B> {
     pub(crate) fn holds(&self, now: Instant, backend: &B) -> bool {
         let session = self.session.as_ref();
         session.is_some_and(|session| backend.holds(now, session))
+    }
+
+    /// Asks its peer whether it is there if it has been silent for long, and it is its turn, which those of `place` say.
+    pub(crate) fn ask_peer(&self, now: Instant, place: usize, rounds: &Rounds) {
+        let silent_ms = now.as_millis().saturating_sub(self.last_active.as_millis());
+        if let Some(within) = rounds.within(place, self.is_holder)
+            && Duration::from_millis(silent_ms) >= dead_peer::silence(within)
+        {
+            self.transport.ask_peer(within);
+        }
     }
 
     /// When it last asked for anything: bytes that are not a whole request are no news.

@@ -51,6 +51,7 @@ use slab::Slab;
 
 use crate::clients::budget::Holder;
 use crate::clients::mailbox::{Arrival, Message};
+use crate::net::dead_peer::Rounds;
 use crate::net::lingering::Lingering;
 use crate::net::socket::INPUT_BYTES;
 use crate::net::tls::Records;
@@ -115,6 +116,8 @@ pub(crate) struct Worker {
     now: Instant,
     /// Which turns are measured.
     sampler: Sampler,
+    /// Whose peers are asked by turns whether they are there.
+    rounds: Rounds,
 }
 
 /// Whom an event is for.
@@ -148,6 +151,7 @@ impl Worker {
         Ok(Self {
             index,
             now: shared.clock.now(),
+            rounds: Rounds::new(shared.config.dead_peer),
             shared,
             epoll: Async::new_nonblocking(epoll)?,
             clients: Slab::new(),
@@ -186,13 +190,13 @@ impl Worker {
             events.clear();
             let is_idle =
                 self.waiting.is_empty() && self.knocking.is_empty() && self.settled.is_empty();
-            let linger = if is_idle { &LINGER } else { &NO_LINGER };
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(linger)) {
+            let linger = if is_idle { self.patience() } else { NO_LINGER };
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&linger)) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             }
-            if events.is_empty() && is_idle {
+            if events.is_empty() && is_idle && self.clients.is_empty() {
                 self.epoll.readable().await?;
                 continue;
             }
@@ -215,6 +219,7 @@ impl Worker {
             if let Some(name) = self.knocking.pop_front() {
                 self.go_on(name);
             }
+            self.ask_peers();
         }
         Ok(())
     }
@@ -247,6 +252,27 @@ impl Worker {
         }
         // A crowd may have been here: its room is given back.
         self.settled = VecDeque::new();
+    }
+
+    /// How long to wait for events.
+    fn patience(&self) -> Timespec {
+        let left = self.rounds.until_next(self.now);
+        if self.clients.is_empty() || left > Duration::from_secs(1) {
+            return LINGER;
+        }
+        Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        }
+    }
+
+    /// Asks the peers whose turn it is whether they are there.
+    fn ask_peers(&mut self) {
+        for slot in self.rounds.due(self.now, self.clients.capacity()) {
+            if let Some(client) = self.clients.get(slot) {
+                client.ask_peer(self.now, slot, &self.rounds);
+            }
+        }
     }
 
     fn wake(&mut self, event: Event) {

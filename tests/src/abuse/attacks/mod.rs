@@ -8,6 +8,7 @@ mod items;
 mod locks;
 mod logs;
 mod memory;
+mod operator;
 mod shares;
 mod sockets;
 mod turns;
@@ -71,6 +72,7 @@ pub const ATTACKS: &[Attack] = &[
     sockets::SOCKET_FILE,
     vanish::VANISH,
     vanish::VANISH_UNREAD,
+    operator::SILENT,
     waiters::SET,
     waiters::DELETE,
     waiters::FLUSH,
