@@ -165,9 +165,15 @@ fn keys_are_told_to_nobody_where_they_may_not_be() {
 #[test]
 fn the_silent_and_the_long_winded_hold_nobody_up() {
     let (server, address) = watched(|_| {});
-    let mut silent: Vec<_> = (0..64)
+    let mut silent: Vec<_> = (0..300)
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
+    // However many come, each that asks is answered; of the silent, those that came first give way.
+    for _ in 0..20 {
+        assert_eq!(get(address, "/healthz"), ("200".into(), "ok\n".into()));
+        assert_eq!(get(address, "/metrics").0, "200");
+        silent.push(TcpStream::connect(address).unwrap());
+    }
     let mut cached = TestClient::connect(client::address(&server));
     assert_eq!(cached.ask("mn"), "MN");
     let begun = Instant::now();

@@ -233,10 +233,12 @@ impl Config {
     }
 
     /// How many descriptors it needs that are not connections: standard streams, epolls, bells,
-    /// listeners, and some.
+    /// listeners, connections to the status port, and some.
     #[must_use]
     pub fn reserved_descriptors(&self) -> u64 {
-        3 * self.threads.get() as u64 + 32
+        let status = self.status.as_ref();
+        let of_status = status.map_or(0, |_| crate::status::CONNECTIONS_MAX as u64);
+        3 * self.threads.get() as u64 + 32 + of_status
     }
 
     /// [`Self::unfinished_bytes_max`], its default worked out.

@@ -73,6 +73,8 @@ pub const ATTACKS: &[Attack] = &[
     vanish::VANISH,
     vanish::VANISH_UNREAD,
     operator::SILENT,
+    operator::STATUS_CROWD,
+    operator::STATS_CROWD,
     waiters::SET,
     waiters::DELETE,
     waiters::FLUSH,

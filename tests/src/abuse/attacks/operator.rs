@@ -1,9 +1,12 @@
 //! What an operator looks at, and living holders that are silent: crowds of connections.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use latchd_harness::socket::free_port;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::super::client::Client;
@@ -42,7 +45,7 @@ fn silent(stage: &Stage<'_>) -> io::Result<Outcome> {
     ];
     let target = stage.start(&Start::new(&flags))?;
     let (seen, lost) = watch(target.address, || {
-        let mut holders = holders(&target.address, count, 1)?;
+        let mut holders = holders(target.address, count, 1)?;
         thread::sleep(Duration::from_secs(span_s));
         Ok(holders
             .iter_mut()
@@ -74,13 +77,16 @@ fn need_descriptors(count: usize) -> io::Result<()> {
 }
 
 /// So many clients, each of which holds as many locks, which all are asked for before the first answer is read.
-fn holders(address: &std::net::SocketAddr, count: usize, locks: usize) -> io::Result<Vec<Client>> {
-    let mut clients = Client::connect_many(*address, count)?;
-    for (index, client) in clients.iter_mut().enumerate() {
-        let requests: Vec<_> = (0..locks)
-            .map(|lock| format!("ml h{index}-{lock}\r\n"))
-            .collect();
-        client.send(requests.concat())?;
+fn holders(address: SocketAddr, count: usize, locks: usize) -> io::Result<Vec<Client>> {
+    let mut clients = Client::connect_many(address, count)?;
+    let requests = (0..count).map(|index| {
+        let of_one = (0..locks).map(|lock| format!("ml h{index}-{lock}\r\n"));
+        of_one.collect::<String>()
+    });
+    // Made before, so that all are asked for as soon after each other as can be.
+    let requests: Vec<_> = requests.collect();
+    for (client, requests) in clients.iter_mut().zip(requests) {
+        client.send(requests)?;
     }
     for client in &mut clients {
         for _ in 0..locks {
@@ -91,4 +97,107 @@ fn holders(address: &std::net::SocketAddr, count: usize, locks: usize) -> io::Re
         }
     }
     Ok(clients)
+}
+
+/// Connections to the status port that say nothing, and come again when they are closed.
+pub(super) const STATUS_CROWD: Attack = Attack {
+    name: "status-crowd",
+    about: "1,000 silent connections to the status port: healthz",
+    has_peer: false,
+    play: status_crowd,
+};
+
+/// How long `healthz` may take beside them: as long as a probe waits that is told nothing else.
+const HEALTHZ_MAX: Duration = Duration::from_secs(1);
+
+fn status_crowd(stage: &Stage<'_>) -> io::Result<Outcome> {
+    const CROWD: usize = 1_000;
+    let status = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+    let target = stage.start(&Start::new(&["-t", "4", "--status", &status.to_string()]))?;
+    let (seen, (asked, answered, worst)) = watch(target.address, || {
+        let mut crowd = Client::connect_many(status, CROWD)?;
+        let (mut asked, mut answered, mut worst) = (0, 0, Duration::ZERO);
+        let begun = Instant::now();
+        while begun.elapsed() < 2 * stage.setting.span {
+            for silent in &mut crowd {
+                if silent.is_closed() {
+                    *silent = Client::connect(status)?;
+                }
+            }
+            let from = Instant::now();
+            asked += 1;
+            answered += usize::from(is_well(status).unwrap_or(false));
+            worst = worst.max(from.elapsed());
+        }
+        Ok((asked, answered, worst))
+    })?;
+    let mut outcome = Outcome::seen(seen);
+    outcome.span("healthz", worst, HEALTHZ_MAX);
+    let missed = asked - answered;
+    outcome.must(
+        missed == 0,
+        format!("{missed} of {asked} were not answered"),
+    );
+    outcome.notes.push(format!("{answered} of {asked}"));
+    stage.note_memory(&target, &mut outcome)?;
+    Ok(outcome)
+}
+
+/// Whether the server says that it is well.
+fn is_well(status: SocketAddr) -> io::Result<bool> {
+    let mut client = Client::connect(status)?;
+    client.send("GET /healthz HTTP/1.0\r\n\r\n")?;
+    Ok(client.line()? == "HTTP/1.1 200 OK")
+}
+
+/// Statistics and lists while thousands hold locks and keys are counted by prefix.
+pub(super) const STATS_CROWD: Attack = Attack {
+    name: "stats-crowd",
+    about: "`stats` and its lists, of thousands of holders and prefixes",
+    has_peer: false,
+    play: stats_crowd,
+};
+
+fn stats_crowd(stage: &Stage<'_>) -> io::Result<Outcome> {
+    const LOCKS: usize = 16;
+    let count = if is_quick(stage) { 2_000 } else { 8_000 };
+    need_descriptors(count)?;
+    let flags = ["-t", "4", "-c", "20000", "-m", "1024", "-D", ":"];
+    let target = stage.start(&Start::new(&flags))?;
+    let prefixes = Client::connect(target.address)?.pipeline(60_000, "EN", |index, bytes| {
+        bytes.extend_from_slice(format!("mg prefix{index}:k\r\n").as_bytes());
+    })?;
+    let holders = holders(target.address, count, LOCKS)?;
+    let (seen, asked) = watch(target.address, || {
+        let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let ask_on = |list: &'static str| {
+            let mut client = Client::connect(target.address)?;
+            while !is_over.load(Ordering::Relaxed) {
+                client.send(format!("{list}\r\n"))?;
+                client.read_until("END")?;
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+            io::Result::Ok(())
+        };
+        let result = thread::scope(|scope| {
+            let lists = ["stats", "stats conns", "stats locks", "stats detail dump"];
+            let asking = lists.map(|list| {
+                scope.spawn({
+                    let ask_on = &ask_on;
+                    move || ask_on(list)
+                })
+            });
+            thread::sleep(2 * stage.setting.span);
+            is_over.store(true, Ordering::Relaxed);
+            let mut asking = asking.into_iter();
+            asking.try_for_each(|client| client.join().expect("it does not panic"))
+        });
+        result.map(|()| asked.into_inner())
+    })?;
+    drop(holders);
+    let mut outcome = Outcome::seen(seen);
+    outcome.notes.push(format!("{asked} lists"));
+    outcome.must(prefixes == 60_000, format!("{prefixes} misses"));
+    stage.note_memory(&target, &mut outcome)?;
+    Ok(outcome)
 }

@@ -1,0 +1,114 @@
+//! Who is heard when more come than there are places (U4).
+
+use std::net::IpAddr;
+
+use crate::sync::channel::{Receiver, Sender, bounded};
+
+/// Places for connections, in the order in which they came.
+#[derive(Debug)]
+pub(super) struct Places {
+    most: usize,
+    last: u64,
+    taken: Vec<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    host: IpAddr,
+    /// Its request is there.
+    has_asked: bool,
+    /// The connection hears of it when this is dropped.
+    _held: Sender<()>,
+}
+
+impl Places {
+    /// So many, all free.
+    pub(super) const fn new(most: usize) -> Self {
+        Self {
+            most,
+            last: 0,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Takes a place for a connection that comes from there, if need be another one's, which gives way: one that has not asked
+    /// yet, if there is such a one; of these one from the host that has most of them; of these the one that came first.
+    /// Returns its number, and what ends when it has to give way itself.
+    pub(super) fn take(&mut self, host: IpAddr) -> (u64, Receiver<()>) {
+        if self.taken.len() >= self.most {
+            self.give_way();
+        }
+        self.last += 1;
+        let (held, given_up) = bounded(1);
+        self.taken.push(Place {
+            number: self.last,
+            host,
+            has_asked: false,
+            _held: held,
+        });
+        (self.last, given_up)
+    }
+
+    /// The request of a connection is there.
+    pub(super) fn has_asked(&mut self, number: u64) {
+        let place = self.taken.iter_mut().find(|place| place.number == number);
+        if let Some(place) = place {
+            place.has_asked = true;
+        }
+    }
+
+    /// A connection needs its place no more, if it still has it.
+    pub(super) fn leave(&mut self, number: u64) {
+        self.taken.retain(|place| place.number != number);
+    }
+
+    fn give_way(&mut self) {
+        let all_have_asked = self.taken.iter().all(|place| place.has_asked);
+        let may_stay = |place: &Place| place.has_asked && !all_have_asked;
+        let from = |host: IpAddr| {
+            let same = self.taken.iter().filter(|place| place.host == host);
+            same.filter(|place| !may_stay(place)).count()
+        };
+        let candidates = self.taken.iter().filter(|place| !may_stay(place));
+        let first = candidates.min_by_key(|place| (usize::MAX - from(place.host), place.number));
+        if let Some(number) = first.map(|place| place.number) {
+            self.leave(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_crowds_give_way_first() {
+        let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|host| host.parse().unwrap());
+        let mut places = Places::new(4);
+        let has_gone =
+            |given_up: &Receiver<()>| given_up.try_recv().is_err_and(|error| error.is_closed());
+        let (asking, asks) = places.take(one);
+        places.has_asked(asking);
+        let (_, lonely) = places.take(other);
+        let (_, first) = places.take(one);
+        let (second_number, second) = places.take(one);
+        let (_, third) = places.take(one);
+        assert!(has_gone(&first), "the first of the crowd");
+        let all = [&asks, &lonely, &second, &third];
+        assert_eq!(all.map(has_gone), [false; 4]);
+        places.leave(second_number);
+        let (number, fourth) = places.take(other);
+        assert_eq!(
+            [&lonely, &third, &fourth].map(has_gone),
+            [false; 3],
+            "there was a place"
+        );
+        for place in 1..=number {
+            places.has_asked(place);
+        }
+        let _fifth = places.take(one);
+        assert!(has_gone(&asks), "all have asked, of both as many");
+        assert_eq!([&lonely, &third, &fourth].map(has_gone), [false; 3]);
+    }
+}
