@@ -11,6 +11,7 @@
 use alloc::borrow::Cow;
 use alloc::string::String;
 
+use crate::command::ScanCursor;
 use crate::time::Tick;
 
 /// Declares the counters once: the struct, its sum and its reset cannot disagree.
@@ -286,12 +287,12 @@ pub enum StatsTopic {
     Sizes,
     /// `extstore`: there is none, so nothing.
     Extstore,
-    /// `conns`: the connections.
-    Conns,
-    /// `locks`: the locks that are held.
-    Locks,
-    /// `detail dump`: how often keys of each prefix were asked for.
-    Detail,
+    /// `conns`: the connections, a page from here on.
+    Conns(ScanCursor),
+    /// `locks`: the locks that are held, a page from here on.
+    Locks(ScanCursor),
+    /// `detail dump`: how often keys of each prefix were asked for, a page from here on.
+    Detail(ScanCursor),
     /// `detail on`: they are counted from now on.
     DetailOn,
     /// `detail off`: they are not.
@@ -304,14 +305,32 @@ impl StatsTopic {
     pub const fn tells_keys(self) -> bool {
         match self {
             // memcached refuses all three words.
-            Self::Locks | Self::Detail | Self::DetailOn | Self::DetailOff => true,
+            Self::Locks(_) | Self::Detail(_) | Self::DetailOn | Self::DetailOff => true,
             Self::General
             | Self::Settings
             | Self::Items
             | Self::Slabs
             | Self::Sizes
             | Self::Extstore
-            | Self::Conns => false,
+            | Self::Conns(_) => false,
+        }
+    }
+
+    /// The same topic from another page on; `None` if it has no pages.
+    #[must_use]
+    pub(crate) const fn on_page(self, at: ScanCursor) -> Option<Self> {
+        match self {
+            Self::Conns(_) => Some(Self::Conns(at)),
+            Self::Locks(_) => Some(Self::Locks(at)),
+            Self::Detail(_) => Some(Self::Detail(at)),
+            Self::General
+            | Self::Settings
+            | Self::Items
+            | Self::Slabs
+            | Self::Sizes
+            | Self::Extstore
+            | Self::DetailOn
+            | Self::DetailOff => None,
         }
     }
 }
@@ -342,13 +361,19 @@ pub struct Report<'a> {
     pub stats: &'a Stats,
     /// The transport's own lines for the topic, shown before the core's.
     pub lines: &'a [StatsLine],
+    /// Where the next page of the topic begins, if it has pages and this is not the last.
+    pub next: Option<ScanCursor>,
 }
 
 impl<'a> Report<'a> {
     /// A report without lines of a transport.
     #[must_use]
     pub const fn new(stats: &'a Stats) -> Self {
-        Self { stats, lines: &[] }
+        Self {
+            stats,
+            lines: &[],
+            next: None,
+        }
     }
 
     /// Every line of the answer to `stats <topic>`: name and value.
@@ -371,9 +396,9 @@ impl<'a> Report<'a> {
                 show("detail_enabled", if is_on { "yes" } else { "no" });
             }
             StatsTopic::Sizes => show("sizes_status", "disabled"),
-            StatsTopic::Conns
-            | StatsTopic::Locks
-            | StatsTopic::Detail
+            StatsTopic::Conns(_)
+            | StatsTopic::Locks(_)
+            | StatsTopic::Detail(_)
             | StatsTopic::DetailOn
             | StatsTopic::DetailOff
             | StatsTopic::Extstore => {}
@@ -570,8 +595,8 @@ mod tests {
     #[test]
     fn only_what_memcached_refuses_without_listing_tells_keys() {
         let tells = [
-            StatsTopic::Locks,
-            StatsTopic::Detail,
+            StatsTopic::Locks(ScanCursor(0)),
+            StatsTopic::Detail(ScanCursor(0)),
             StatsTopic::DetailOn,
             StatsTopic::DetailOff,
         ];
@@ -582,7 +607,7 @@ mod tests {
             StatsTopic::Slabs,
             StatsTopic::Sizes,
             StatsTopic::Extstore,
-            StatsTopic::Conns,
+            StatsTopic::Conns(ScanCursor(0)),
         ];
         assert!(tells.into_iter().all(StatsTopic::tells_keys));
         assert!(!others.into_iter().any(StatsTopic::tells_keys));

@@ -9,9 +9,9 @@
 //! however it is written.
 
 use alloc::borrow::Cow;
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Core;
@@ -36,7 +36,11 @@ pub(super) struct Detail {
 
 /// The counts of each prefix, of one core or of several added up.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Prefixes(BTreeMap<Box<[u8]>, PrefixCounts>);
+pub struct Prefixes {
+    counts: BTreeMap<Arc<[u8]>, PrefixCounts>,
+    /// In the order in which they came, so that one that comes moves no page.
+    order: Vec<Arc<[u8]>>,
+}
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct PrefixCounts {
@@ -104,20 +108,51 @@ impl Detail {
             return;
         };
         let (prefix, _) = key.split_at(end);
-        let Prefixes(prefixes) = &mut self.prefixes;
-        if let Some(counts) = prefixes.get_mut(prefix) {
+        let Prefixes { counts, order } = &mut self.prefixes;
+        if let Some(counts) = counts.get_mut(prefix) {
             change(counts);
-        } else if prefixes.len() < PREFIXES_MAX {
-            change(prefixes.entry(prefix.into()).or_default());
+        } else if order.len() < PREFIXES_MAX {
+            let prefix: Arc<[u8]> = prefix.into();
+            order.push(Arc::clone(&prefix));
+            change(counts.entry(prefix).or_default());
         }
     }
 }
 
 impl Prefixes {
-    /// Adds another core's to these.
-    pub fn add(&mut self, other: &Self) {
-        for (prefix, more) in &other.0 {
-            let counts = self.0.entry(prefix.clone()).or_default();
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// At most `most` of them, from the one on that came after `from` others.
+    pub fn page(&self, from: usize, most: usize) -> impl Iterator<Item = &Arc<[u8]>> {
+        self.order.iter().skip(from).take(most)
+    }
+
+    /// Whether this is one of them.
+    #[must_use]
+    pub fn has(&self, prefix: &[u8]) -> bool {
+        self.counts.contains_key(prefix)
+    }
+
+    /// Adds what another core has counted of these prefixes.
+    pub fn add<'a>(&mut self, prefixes: impl IntoIterator<Item = &'a Arc<[u8]>>, other: &Self) {
+        for prefix in prefixes {
+            let Some(more) = other.counts.get(prefix) else {
+                continue;
+            };
+            if !self.has(prefix) {
+                self.order.push(Arc::clone(prefix));
+            }
+            let counts = self.counts.entry(Arc::clone(prefix)).or_default();
             counts.gets += more.gets;
             counts.hits += more.hits;
             counts.sets += more.sets;
@@ -140,8 +175,8 @@ impl Prefixes {
                 value: format!("get {gets} hit {hits} set {sets} del {deletes}"),
             }
         };
-        let prefixes = self.0.iter();
-        prefixes
+        self.counts
+            .iter()
             .map(|(prefix, counts)| line(prefix, counts))
             .collect()
     }
@@ -193,7 +228,10 @@ mod tests {
             other.note_hit(b"a:3");
         }
         let mut all = one.prefixes.clone();
-        all.add(&other.prefixes);
+        all.add(other.prefixes.page(0, usize::MAX), &other.prefixes);
+        let in_order = all.page(0, usize::MAX).map(|prefix| &prefix[..]);
+        assert!(in_order.eq([b"a", b"b"]));
+        assert_eq!(all.page(1, 1).count(), 1);
         let expected = ["a get 3 hit 3 set 3 del 1", "b get 1 hit 0 set 0 del 0"];
         assert_eq!(shown(&all), expected);
         assert_eq!(shown(&one.prefixes)[0], "a get 2 hit 1 set 1 del 0");
@@ -206,7 +244,7 @@ mod tests {
             detail.note_get(format!("{number}:k").as_bytes());
         }
         detail.note_get(b"0:k");
-        assert_eq!(detail.prefixes.0.len(), PREFIXES_MAX);
+        assert_eq!(detail.prefixes.len(), PREFIXES_MAX);
         assert_eq!(shown(&detail.prefixes)[0], "0 get 2 hit 0 set 0 del 0");
     }
 }

@@ -28,7 +28,7 @@ impl<S: Store> Core<S> {
         looked_at.filter_map(|(key, _)| Some((key, self.locks.in_force(key)?)))
     }
 
-    /// A line for each of [`Self::locks_in_force`], up to [`LOCK_LINES_MAX`].
+    /// A line for each of [`Self::locks_in_force`], up to [`LOCK_LINES_MAX`]: a page of `stats locks`.
     ///
     /// The name is the key; what is not printable is written as in a URL. The value has no blanks, since
     /// clients cut the line at each.
@@ -78,21 +78,23 @@ impl<S: Store> Core<S> {
         };
         drop(reply);
         let lines = match topic {
-            StatsTopic::Locks => self.lock_lines(),
-            StatsTopic::Detail => self.prefixes().lines(),
+            StatsTopic::Locks(_) => self.lock_lines(),
+            StatsTopic::Detail(_) => self.prefixes().lines(),
             StatsTopic::General
             | StatsTopic::Settings
             | StatsTopic::Items
             | StatsTopic::Slabs
             | StatsTopic::Sizes
             | StatsTopic::Extstore
-            | StatsTopic::Conns
+            | StatsTopic::Conns(_)
             | StatsTopic::DetailOn
             | StatsTopic::DetailOff => Vec::new(),
         };
         answer(&Reply::Stats(Report {
             stats: &self.stats,
             lines: &lines,
+            // One core has few enough of either for one page.
+            next: None,
         }));
     }
 }

@@ -35,6 +35,7 @@ use self::shares::{Group, Shares};
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
+use core::ops::Bound;
 
 use crate::command::Mode;
 use crate::conn_id::ConnId;
@@ -252,6 +253,20 @@ impl LockTable {
             .iter()
             .filter(|(_, holder)| !holder.holds_nothing());
         holding.map(|(conn, _)| *conn)
+    }
+
+    /// The open connections behind this one, and whether each holds a lock, in the order of their numbers.
+    pub fn connections_behind(&self, conn: ConnId) -> impl Iterator<Item = (ConnId, bool)> {
+        let behind = self
+            .by_conn
+            .range((Bound::Excluded(conn), Bound::Unbounded));
+        behind.map(|(conn, holder)| (*conn, !holder.keys.is_empty()))
+    }
+
+    /// How many connections are open.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.by_conn.len()
     }
 
     /// How many locks are held; one that is shared counts once for each who does.

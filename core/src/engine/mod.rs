@@ -593,9 +593,9 @@ impl<S: Store> Core<S> {
             | StatsTopic::Slabs
             | StatsTopic::Sizes
             | StatsTopic::Extstore
-            | StatsTopic::Conns
-            | StatsTopic::Locks
-            | StatsTopic::Detail => {}
+            | StatsTopic::Conns(_)
+            | StatsTopic::Locks(_)
+            | StatsTopic::Detail(_) => {}
         }
         let now = self.clock.tick();
         let age_s = |at| u64::from(now.seconds_since(at));

@@ -8,7 +8,7 @@ use super::envelope::Envelope;
 use super::local::LocalResponse;
 use crate::command::{Command, GlobalCommand, Keys, ScanCursor};
 use crate::reply::{KeysPage, Reply};
-use crate::stats::Unstored;
+use crate::stats::{StatsTopic, Unstored};
 use crate::watch::Topics;
 
 /// What is to be done next for a connection.
@@ -145,6 +145,36 @@ impl Cursor {
         envelope: impl FnOnce(ListPlace) -> Envelope<'a>,
         consumed: usize,
     ) -> Step<'a> {
+        let Some((cursor, place)) = self.page() else {
+            return Step::Skip { consumed };
+        };
+        Step::Execute {
+            consumed: 0,
+            command: Command::Global(GlobalCommand::Keys(Keys { prefix, cursor })),
+            envelope: envelope(place),
+        }
+    }
+
+    /// The next step of a list of statistics, whose request is `consumed` bytes long, and which `topic` and `envelope`
+    /// ask for from a page on.
+    pub(crate) fn stats<'a>(
+        &mut self,
+        topic: impl FnOnce(ScanCursor) -> StatsTopic,
+        envelope: impl FnOnce(ScanCursor) -> Envelope<'a>,
+        consumed: usize,
+    ) -> Step<'a> {
+        let Some((cursor, _)) = self.page() else {
+            return Step::Skip { consumed };
+        };
+        Step::Execute {
+            consumed: 0,
+            command: Command::Global(GlobalCommand::Stats(topic(cursor))),
+            envelope: envelope(cursor),
+        }
+    }
+
+    /// The page that comes next; `None` behind the last.
+    fn page(&mut self) -> Option<(ScanCursor, ListPlace)> {
         let (cursor, place) = match *self {
             Self::Start | Self::Key(_) => {
                 let (is_first, shown) = (true, 0);
@@ -156,18 +186,14 @@ impl Cursor {
             }
             Self::End => {
                 *self = Self::Start;
-                return Step::Skip { consumed };
+                return None;
             }
         };
         *self = Self::Page {
             at: cursor,
             shown: place.shown,
         };
-        Step::Execute {
-            consumed: 0,
-            command: Command::Global(GlobalCommand::Keys(Keys { prefix, cursor })),
-            envelope: envelope(place),
-        }
+        Some((cursor, place))
     }
 
     /// Notes where the next page of a listing begins, if one is under way. `on_page` says how many items
@@ -187,6 +213,8 @@ impl Cursor {
             page.next
                 .filter(|_| !is_last)
                 .map(|at| Self::Page { at, shown })
+        } else if let Reply::Stats(report) = reply {
+            report.next.map(|at| Self::Page { at, shown })
         } else {
             None
         };

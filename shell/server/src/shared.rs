@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchd_core::Limits;
+use latchd_core::command::ScanCursor;
 use latchd_core::engine::Numbers;
 use latchd_core::stats::{StatsLine, StatsTopic};
 use latchd_core::watch::Topic;
@@ -22,7 +23,7 @@ use crate::clients::watch::Watch;
 use crate::config::Config;
 use crate::net::listen::Address;
 use crate::net::tls::Keys;
-use crate::shards::{Shards, shard_count};
+use crate::shards::{Shards, StatsPage, shard_count};
 use crate::stats::connection_stats::{ConnectionStats, line, settings_lines};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::channel::{Receiver, Sender, bounded};
@@ -165,10 +166,18 @@ impl Shared {
         }
     }
 
-    /// The lines of `stats` that the items cannot know.
+    /// The lines of `stats` that the items cannot know, and where the next page of them begins.
+    pub(crate) fn stats_page(&self, topic: StatsTopic) -> StatsPage {
+        if let StatsTopic::Conns(ScanCursor(behind)) = topic {
+            let (lines, next) = self.roster.lines(self.clock.now(), behind);
+            return (lines, next.map(ScanCursor));
+        }
+        (self.stats_lines(topic), None)
+    }
+
+    /// Those of a topic that is one page.
     pub(crate) fn stats_lines(&self, topic: StatsTopic) -> Vec<StatsLine> {
         match topic {
-            StatsTopic::Conns => self.roster.lines(self.clock.now()),
             StatsTopic::General => {
                 let mut lines = self
                     .connection_stats
@@ -189,8 +198,9 @@ impl Shared {
             StatsTopic::Items
             | StatsTopic::Slabs
             | StatsTopic::Sizes
-            | StatsTopic::Locks
-            | StatsTopic::Detail
+            | StatsTopic::Conns(_)
+            | StatsTopic::Locks(_)
+            | StatsTopic::Detail(_)
             | StatsTopic::DetailOn
             | StatsTopic::DetailOff
             | StatsTopic::Extstore => Vec::new(),

@@ -28,7 +28,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Ticks until the server stops; and lets waits and leases end when it is time, not a tick later.
 pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
     let mut tick_at = Instant::now() + TICK;
-    let mut swept = Instant::now();
+    let (mut swept, mut counted) = (Instant::now(), Instant::now());
     loop {
         let wake_at = shared.waiters.deadline().map(|at| {
             // In this order: whoever is held up between the two wakes too soon, and looks again.
@@ -63,6 +63,10 @@ pub(crate) async fn keep_time(shared: &Shared, stopped: &Receiver<()>) {
         let wants_more = shared.shards.tick(now, shared.clock.unix_s_at_start());
         shared.ticked_ms.store(now.as_millis(), Ordering::Relaxed);
         shared.tell_evicted();
+        if counted.elapsed() >= TICK {
+            counted = Instant::now();
+            shared.shards.count_holders();
+        }
         tick_at = Instant::now()
             + if wants_more {
                 rest_after(began.elapsed())

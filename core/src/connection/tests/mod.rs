@@ -160,6 +160,7 @@ fn statistics_are_lines_and_the_transport_adds_its_own() {
     let report = Report {
         stats: &stats,
         lines: &lines,
+        next: None,
     };
     let shown = |topic| {
         let mut out = Output::new();

@@ -15,7 +15,7 @@ use super::request::RequestPacket;
 use super::topic::stats_topic;
 use crate::command::{
     Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, LockAfter,
-    OnMissing, Set, SetMode, TtlStep, TtlSteps,
+    OnMissing, ScanCursor, Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::item::Cas;
 use crate::key::Key;
@@ -27,7 +27,7 @@ use crate::wire::{Envelope, VERSION};
 /// The step of a request whose packet is `packet_bytes` long; `None` if its extras or key are not
 /// those of its opcode, which `request.rs` never lets through.
 ///
-/// For Keys, `cursor` says which page is next, and is moved on.
+/// For Keys, and lists of Stat, `cursor` says which page is next, and is moved on.
 #[must_use]
 pub fn lower<'a>(
     request: &RequestPacket<'a>,
@@ -77,6 +77,10 @@ pub fn lower<'a>(
         Verb::UnlockAll => Command::Global(GlobalCommand::UnlockAll),
         Verb::Keys => return Some(cursor.list(key, |_| envelope, packet_bytes)),
         Verb::Stat => match stat(key) {
+            Some(GlobalCommand::Stats(topic)) if topic.on_page(ScanCursor::default()).is_some() => {
+                let on_page = |at| topic.on_page(at).unwrap_or(topic);
+                return Some(cursor.stats(on_page, |_| envelope, packet_bytes));
+            }
             Some(command) => Command::Global(command),
             None => return Some(send(error(Status::NOT_FOUND))),
         },

@@ -173,8 +173,8 @@ fn encode_keys(envelope: &BinaryEnvelope<'_>, page: &KeysPage<'_>, out: &mut Vec
 fn encode_stats(envelope: &BinaryEnvelope<'_>, report: &Report<'_>, out: &mut Vec<u8>) {
     let success = ResponsePacket::success(envelope);
     let topic = stats_topic(envelope.key).unwrap_or_default();
-    if topic == StatsTopic::Detail {
-        // One packet, with the text that text clients are told.
+    if let StatsTopic::Detail(_) = topic {
+        // One packet a page, with the text that text clients are told.
         let mut text = Vec::new();
         report.each(topic, |prefix, counts| {
             text.extend_from_slice(b"PREFIX ");
@@ -182,14 +182,19 @@ fn encode_stats(envelope: &BinaryEnvelope<'_>, report: &Report<'_>, out: &mut Ve
             text.push(b' ');
             put_line(&mut text, counts);
         });
-        put_line(&mut text, "END");
+        if report.next.is_none() {
+            put_line(&mut text, "END");
+        }
         ResponsePacket {
             key: b"detailed",
             value: &text,
             ..success
         }
         .encode(out);
-        return success.encode(out);
+        if report.next.is_none() {
+            success.encode(out);
+        }
+        return;
     }
     report.each(topic, |name, value| {
         ResponsePacket {
@@ -199,7 +204,9 @@ fn encode_stats(envelope: &BinaryEnvelope<'_>, report: &Report<'_>, out: &mut Ve
         }
         .encode(out);
     });
-    success.encode(out);
+    if report.next.is_none() {
+        success.encode(out);
+    }
 }
 
 /// The packet for a refusal; for `None`, a reply that does not fit the request.

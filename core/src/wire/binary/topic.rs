@@ -1,5 +1,6 @@
 //! The topics of Stat.
 
+use crate::command::ScanCursor;
 use crate::stats::StatsTopic;
 
 /// What Stat is asked to tell; `None` if there is no such topic.
@@ -12,10 +13,10 @@ pub(super) fn stats_topic(topic: &[u8]) -> Option<StatsTopic> {
         b"items" => Some(StatsTopic::Items),
         b"slabs" => Some(StatsTopic::Slabs),
         b"sizes" => Some(StatsTopic::Sizes),
-        b"locks" => Some(StatsTopic::Locks),
+        b"locks" => Some(StatsTopic::Locks(ScanCursor::default())),
         b"detail on" => Some(StatsTopic::DetailOn),
         b"detail off" => Some(StatsTopic::DetailOff),
-        b"detail dump" => Some(StatsTopic::Detail),
+        b"detail dump" => Some(StatsTopic::Detail(ScanCursor::default())),
         _ if topic.starts_with(b"settings") => Some(StatsTopic::Settings),
         _ => None,
     }

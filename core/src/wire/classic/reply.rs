@@ -319,7 +319,7 @@ fn encode_stats(topic: StatsTopic, reply: &Reply<'_>, out: &mut Vec<u8>) {
     };
     match topic {
         StatsTopic::DetailOn | StatsTopic::DetailOff => return ClassicResponse::Ok.encode(out),
-        StatsTopic::Detail => report.each(topic, |prefix, counts| {
+        StatsTopic::Detail(_) => report.each(topic, |prefix, counts| {
             put(out, b"PREFIX ", prefix.as_bytes());
             put(out, b" ", counts.as_bytes());
             put_line(out, "");
@@ -330,8 +330,8 @@ fn encode_stats(topic: StatsTopic, reply: &Reply<'_>, out: &mut Vec<u8>) {
         | StatsTopic::Slabs
         | StatsTopic::Sizes
         | StatsTopic::Extstore
-        | StatsTopic::Conns
-        | StatsTopic::Locks => report.each(topic, |name, value| {
+        | StatsTopic::Conns(_)
+        | StatsTopic::Locks(_) => report.each(topic, |name, value| {
             ClassicResponse::Stat {
                 name: name.as_bytes(),
                 value: value.as_bytes(),
@@ -339,7 +339,9 @@ fn encode_stats(topic: StatsTopic, reply: &Reply<'_>, out: &mut Vec<u8>) {
             .encode(out);
         }),
     }
-    ClassicResponse::End.encode(out);
+    if report.next.is_none() {
+        ClassicResponse::End.encode(out);
+    }
 }
 
 fn encode_reset(reply: &Reply<'_>, out: &mut Vec<u8>) {

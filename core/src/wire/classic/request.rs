@@ -14,8 +14,8 @@ pub use encode::{Inexpressible, encode};
 
 use super::{ClassicEnvelope, dump};
 use crate::command::{
-    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, OnMissing, Set,
-    SetMode, TtlStep, TtlSteps,
+    Arithmetic, Command, Delete, Direction, Get, GlobalCommand, Guard, ItemCommand, OnMissing,
+    ScanCursor, Set, SetMode, TtlStep, TtlSteps,
 };
 use crate::item::Cas;
 use crate::key::Key;
@@ -329,6 +329,10 @@ fn decode_stats<'a>(
     let request =
         |command, envelope| line.execute(Command::Global(command), Envelope::Classic(envelope));
     let on = |topic| request(GlobalCommand::Stats(topic), ClassicEnvelope::Stats(topic));
+    let pages = |topic: fn(ScanCursor) -> StatsTopic, cursor: &mut Cursor| {
+        let envelope = |at| Envelope::Classic(ClassicEnvelope::Stats(topic(at)));
+        cursor.stats(topic, envelope, line.bytes)
+    };
     let Some((word, behind)) = split_token(rest) else {
         return on(StatsTopic::General);
     };
@@ -339,6 +343,7 @@ fn decode_stats<'a>(
     if b"detail".starts_with(word) {
         return match split_token(behind).and_then(|(what, _)| detail_from(what)) {
             _ if !allowed.listing => line.respond("CLIENT_ERROR stats detail not allowed"),
+            Some(StatsTopic::Detail(_)) => pages(StatsTopic::Detail, cursor),
             Some(topic) => on(topic),
             None => line.respond("CLIENT_ERROR usage: stats detail on|off|dump"),
         };
@@ -350,7 +355,7 @@ fn decode_stats<'a>(
         return dump::decode_cachedump(behind, line, allowed, cursor);
     }
     if b"conns".starts_with(word) {
-        return on(StatsTopic::Conns);
+        return pages(StatsTopic::Conns, cursor);
     }
     match word {
         b"items" => on(StatsTopic::Items),
@@ -358,7 +363,7 @@ fn decode_stats<'a>(
         b"sizes" => on(StatsTopic::Sizes),
         b"extstore" => on(StatsTopic::Extstore),
         b"locks" if !allowed.listing => line.respond("CLIENT_ERROR stats locks not allowed"),
-        b"locks" => on(StatsTopic::Locks),
+        b"locks" => pages(StatsTopic::Locks, cursor),
         _ => line.respond(ERROR),
     }
 }
@@ -384,7 +389,7 @@ fn detail_from(word: &[u8]) -> Option<StatsTopic> {
     } else if b"off".starts_with(word) {
         Some(StatsTopic::DetailOff)
     } else if b"dump".starts_with(word) {
-        Some(StatsTopic::Detail)
+        Some(StatsTopic::Detail(ScanCursor::default()))
     } else {
         None
     }

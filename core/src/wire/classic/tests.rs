@@ -161,9 +161,9 @@ impl Draft {
             20 => topic(StatsTopic::Items),
             21 => topic(StatsTopic::Slabs),
             22 => topic(StatsTopic::Sizes),
-            23 => topic(StatsTopic::Conns),
-            24 => topic(StatsTopic::Locks),
-            25 => topic(StatsTopic::Detail),
+            23 => topic(StatsTopic::Conns(ScanCursor::default())),
+            24 => topic(StatsTopic::Locks(ScanCursor::default())),
+            25 => topic(StatsTopic::Detail(ScanCursor::default())),
             26 => topic(StatsTopic::DetailOn),
             27 => topic(StatsTopic::DetailOff),
             28 => (
@@ -237,7 +237,11 @@ quickcheck! {
         let mut bytes = Vec::new();
         encode(&command, envelope, &mut bytes).unwrap();
         // A listing stays in the input until its last page.
-        let is_listing = matches!(command, Command::Global(GlobalCommand::Keys(_)));
+        let is_listing = match command {
+            Command::Global(GlobalCommand::Keys(_)) => true,
+            Command::Global(GlobalCommand::Stats(topic)) => topic.on_page(ScanCursor::default()).is_some(),
+            Command::Item(_) | Command::Global(_) => false,
+        };
         let consumed = if is_listing { 0 } else { bytes.len() };
         let envelope = Envelope::Classic(envelope);
         decoded(&bytes) == Step::Execute { consumed, command, envelope }

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,6 +20,9 @@ use latchd_core::stats::StatsLine;
 use rustix::net::SocketAddrAny;
 
 use crate::net::listen::Address;
+
+/// How many clients are shown at a time.
+const CLIENTS_PER_PAGE: usize = 64;
 
 /// Listeners and clients.
 #[derive(Debug)]
@@ -169,14 +173,18 @@ impl Roster {
         Some((entry.peer(), Duration::from_millis(silent_ms)))
     }
 
-    /// The lines of `stats conns`.
-    pub(crate) fn lines(&self, now: Instant) -> Vec<StatsLine> {
+    /// A page of the lines of `stats conns`: of the clients behind this number, and on the first page of the listeners;
+    /// and behind which number the next one begins.
+    pub(crate) fn lines(&self, now: Instant, behind: u64) -> (Vec<StatsLine>, Option<u64>) {
         // The list is let go of before anything is written.
         let clients: Vec<_> = self
             .clients()
-            .iter()
+            .range((Bound::Excluded(behind), Bound::Unbounded))
+            .take(CLIENTS_PER_PAGE)
             .map(|(number, entry)| (*number, Arc::clone(entry)))
             .collect();
+        let last = clients.last().map(|(number, _)| *number);
+        let next = last.filter(|_| clients.len() == CLIENTS_PER_PAGE);
         let mut lines = Vec::with_capacity(3 * self.listeners.len() + 4 * clients.len());
         let mut show = |number: u64, name: &str, value: &dyn fmt::Display| {
             lines.push(StatsLine {
@@ -184,7 +192,7 @@ impl Roster {
                 value: value.to_string(),
             });
         };
-        for (number, address) in (1..).zip(&self.listeners) {
+        for (number, address) in (1..).zip(&self.listeners).filter(|_| behind == 0) {
             show(number, "addr", address);
             show(number, "state", &"conn_listening");
             show(number, "secs_since_last_cmd", &(now.as_millis() / 1000));
@@ -197,7 +205,7 @@ impl Roster {
             let silent_ms = now.as_millis().saturating_sub(active_ms);
             show(number, "secs_since_last_cmd", &(silent_ms / 1000));
         }
-        lines
+        (lines, next)
     }
 
     fn by_host(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
@@ -266,7 +274,8 @@ mod tests {
         entry.set_state(State::Writing);
         entry.set_active(Instant::from_millis(5_500));
         let shown: Vec<_> = roster
-            .lines(now)
+            .lines(now, 0)
+            .0
             .into_iter()
             .map(|line| format!("{} {}", line.name, line.value))
             .collect();
@@ -286,7 +295,42 @@ mod tests {
             ]
         );
         roster.remove(first);
-        assert_eq!(roster.lines(now).len(), 6);
+        assert_eq!(roster.lines(now, 0).0.len(), 6);
+    }
+
+    #[test]
+    fn pages_show_each_client_once() {
+        let roster = Roster::new(&[Address::Tcp("[::1]:7".parse().unwrap())]);
+        let (now, clients) = (Instant::from_millis(0), 2 * CLIENTS_PER_PAGE as u64);
+        for number in 2..2 + clients {
+            roster.add(number, 0, None, now);
+        }
+        let (mut shown, mut at, mut pages) = (Vec::new(), Some(0), 0);
+        while let Some(behind) = at {
+            let (lines, next) = roster.lines(now, behind);
+            shown.extend(
+                lines
+                    .into_iter()
+                    .filter(|line| line.name.ends_with(":state")),
+            );
+            // Whoever comes meanwhile is shown as well, and who goes is missed by nobody.
+            roster.remove(2);
+            (at, pages) = (next, pages + 1);
+        }
+        let shown: Vec<_> = shown.into_iter().map(|line| line.name).collect();
+        let expected: Vec<_> = (1..2 + clients)
+            .map(|number| format!("{number}:state"))
+            .collect();
+        assert_eq!(
+            (shown, pages),
+            (
+                expected
+                    .iter()
+                    .map(|name| name.as_str().to_owned().into())
+                    .collect(),
+                3
+            )
+        );
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! What concerns all shards and changes nothing in them: who looks goes from one to the next, and holds one at a time.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use latchd_core::command::{Command, GlobalCommand, Keys, ScanCursor};
 use latchd_core::engine::{Holding, Prefixes};
 use latchd_core::reply::{KeysPage, Reply};
-use latchd_core::stats::{LOCK_LINES_MAX, Stats, StatsLine, StatsTopic};
+use latchd_core::stats::{LOCK_LINES_MAX, Stats, StatsTopic};
 use latchd_core::times::Times;
 use latchd_core::watch::Evicted;
 use latchd_core::{ConnId, Instant};
 
-use super::Shards;
+use super::{Shards, StatsPage};
 use crate::sync::atomic::Ordering;
 
 /// How many bits of a [`ScanCursor`] are the store's own; the shard stands above them.
@@ -18,6 +18,9 @@ const CURSOR_BITS: u32 = 56;
 
 /// Whoever asks and is no client: clients are numbered from 1.
 pub(super) const NOBODY: ConnId = ConnId::from_number(0);
+
+/// How many prefixes are shown at a time: each is looked up in every shard.
+const PREFIXES_PER_PAGE: usize = 64;
 
 /// How many of those that wait for a lock are shown.
 const WAITERS_SHOWN_MAX: usize = 10;
@@ -117,37 +120,68 @@ impl Shards {
         answer(&reply);
     }
 
-    /// The locks of one shard after the other, up to the bound.
-    pub(super) fn lock_lines(&self, now: Instant) -> Vec<StatsLine> {
-        let mut lines = Vec::new();
-        for shard in 0..self.cores.len() {
-            let mut core = self.core_at(now, shard);
-            core.pass(now);
-            lines.append(&mut core.lock_lines());
-            if lines.len() >= LOCK_LINES_MAX {
-                lines.truncate(LOCK_LINES_MAX);
-                break;
-            }
+    /// The locks of one shard, a page, up to the bound of all together. A place in this list is a shard, and how many
+    /// locks were shown before.
+    pub(super) fn lock_lines(&self, now: Instant, at: ScanCursor) -> StatsPage {
+        let (shard, shown) = Self::place(at);
+        if shard >= self.cores.len() {
+            return (Vec::new(), None);
         }
-        lines
+        let mut core = self.core_at(now, shard);
+        core.pass(now);
+        let mut lines = core.lock_lines();
+        drop(core);
+        lines.truncate(LOCK_LINES_MAX.saturating_sub(shown));
+        let shown = shown + lines.len();
+        let is_more = shown < LOCK_LINES_MAX && shard + 1 < self.cores.len();
+        let next = ScanCursor(shown as u64);
+        (lines, is_more.then(|| cursor_in(shard + 1, next)))
     }
 
-    /// What was counted by prefix, over all shards.
-    pub(super) fn prefix_lines(&self) -> Vec<StatsLine> {
-        let mut sum = Prefixes::default();
-        for shard in 0..self.cores.len() {
-            sum.add(self.core(shard).prefixes());
+    /// A page of what was counted by prefix, over all shards. A place in this list is a shard, and how many of its
+    /// prefixes come before. A prefix is shown with those of the first shard that has counted it.
+    pub(super) fn prefix_lines(&self, at: ScanCursor) -> StatsPage {
+        let (shard, from) = Self::place(at);
+        if shard >= self.cores.len() {
+            return (Vec::new(), None);
         }
-        sum.lines()
+        let core = self.core(shard);
+        let page = core.prefixes().page(from, PREFIXES_PER_PAGE);
+        let mut prefixes: Vec<_> = page.map(Arc::clone).collect();
+        let until = from + prefixes.len();
+        let next = if until < core.prefixes().len() {
+            Some(cursor_in(shard, ScanCursor(until as u64)))
+        } else {
+            let is_more = shard + 1 < self.cores.len();
+            is_more.then(|| cursor_in(shard + 1, ScanCursor::default()))
+        };
+        drop(core);
+        for earlier in 0..shard {
+            let core = self.core(earlier);
+            prefixes.retain(|prefix| !core.prefixes().has(prefix));
+        }
+        let mut sum = Prefixes::default();
+        for later in shard..self.cores.len() {
+            if !prefixes.is_empty() {
+                sum.add(&prefixes, self.core(later).prefixes());
+            }
+        }
+        (sum.lines(), next)
+    }
+
+    /// The shard of a place in a list, and the place in it.
+    fn place(at: ScanCursor) -> (usize, usize) {
+        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let within = at.0 & ((1 << CURSOR_BITS) - 1);
+        (number(at.0 >> CURSOR_BITS), number(within))
     }
 
     /// The sum over all shards, one after the other: counters of a busy server never stand still.
     pub(super) fn stats(&self, now: Instant, conn: ConnId) -> Stats {
         let mut sum = Stats::default();
-        let mut holders = BTreeSet::new();
+        let lock_holders = self.lock_holders();
         for shard in 0..self.cores.len() {
             let mut core = self.core_at(now, shard);
-            holders.extend(core.locks().holding_connections());
             let command = Command::Global(GlobalCommand::Stats(StatsTopic::General));
             if let Reply::Stats(report) = core.execute(now, conn, command) {
                 sum.add(report.stats);
@@ -155,7 +189,7 @@ impl Shards {
         }
         // What every shard counts of one and the same thing is not to be added up.
         sum.counters.cmd_flush /= self.cores.len() as u64;
-        sum.gauges.lock_holders = holders.len() as u64;
+        sum.gauges.lock_holders = lock_holders as u64;
         sum
     }
 }

@@ -19,6 +19,7 @@
 //! With one thread there is one shard and nothing is hashed.
 
 mod hold;
+mod holders;
 mod limit;
 mod lock_memory;
 mod look;
@@ -31,16 +32,17 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use latchd_core::command::{Command, GlobalCommand, ItemCommand, Set, Wait};
+use latchd_core::command::{Command, GlobalCommand, ItemCommand, ScanCursor, Set, Wait};
 use latchd_core::engine::{Config, Core, Event, Held, Numbers};
 use latchd_core::key::Key;
 use latchd_core::reply::Reply;
-use latchd_core::stats::{Report, StatsLine, StatsTopic, Unstored};
+use latchd_core::stats::{Report, Stats, StatsLine, StatsTopic, Unstored};
 use latchd_core::store::{Block, HashSeed, LogStore, SipHash};
 use latchd_core::value::Value;
 use latchd_core::{Instant, Limits};
 
 use self::hold::Hold;
+use self::holders::Holders;
 use self::lock_memory::LockMemory;
 use self::session::ShardSet;
 use crate::clients::waiters::Waiters;
@@ -60,6 +62,9 @@ const SHARDS_PER_THREAD: usize = 4;
 /// Values of the largest size that must fit into a shard, so that dividing the memory does not make
 /// large values crowd each other out.
 const LARGEST_VALUES_PER_SHARD: usize = 8;
+
+/// Lines of `stats`, and where the next page of them begins.
+pub(crate) type StatsPage = (Vec<StatsLine>, Option<ScanCursor>);
 
 /// A shard's core: its items are in pages of the system's.
 type ShardCore = Core<LogStore<SipHash, Pages>>;
@@ -84,6 +89,8 @@ pub(crate) struct Shards {
     waiters: Arc<Waiters>,
     /// The cores remember what they evict.
     watches_evictions: AtomicBool,
+    /// How many connections hold locks.
+    holders: Holders,
 }
 
 /// How many shards serve `threads` threads within these limits: a power of two.
@@ -156,6 +163,7 @@ impl Shards {
             limits: Mutex::new(limits),
             waiters,
             watches_evictions: AtomicBool::new(false),
+            holders: Holders::default(),
         }
     }
 
@@ -167,7 +175,7 @@ impl Shards {
         now: Instant,
         session: &mut ShardSession,
         command: &Command<'_>,
-        lines: &dyn Fn(StatsTopic) -> Vec<StatsLine>,
+        lines: &dyn Fn(StatsTopic) -> StatsPage,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         match command {
@@ -187,7 +195,7 @@ impl Shards {
         now: Instant,
         session: &mut ShardSession,
         command: GlobalCommand<'_>,
-        lines: &dyn Fn(StatsTopic) -> Vec<StatsLine>,
+        lines: &dyn Fn(StatsTopic) -> StatsPage,
         answer: &mut dyn FnMut(&Reply<'_>),
     ) {
         let conn = session.conn;
@@ -216,22 +224,36 @@ impl Shards {
                         core.execute(now, conn, command.into());
                     });
                 }
-                let stats = self.stats(now, conn);
-                let lines = match topic {
-                    StatsTopic::Locks => self.lock_lines(now),
-                    StatsTopic::Detail => self.prefix_lines(),
-                    StatsTopic::DetailOn | StatsTopic::DetailOff => Vec::new(),
+                let (lines, next) = match topic {
+                    StatsTopic::Locks(at) => self.lock_lines(now, at),
+                    StatsTopic::Detail(at) => self.prefix_lines(at),
+                    StatsTopic::DetailOn | StatsTopic::DetailOff => (Vec::new(), None),
                     StatsTopic::General
                     | StatsTopic::Settings
                     | StatsTopic::Items
                     | StatsTopic::Slabs
                     | StatsTopic::Sizes
                     | StatsTopic::Extstore
-                    | StatsTopic::Conns => lines(topic),
+                    | StatsTopic::Conns(_) => lines(topic),
+                };
+                let stats = match topic {
+                    // Of the counters these show nothing.
+                    StatsTopic::Conns(_) | StatsTopic::Locks(_) | StatsTopic::Detail(_) => {
+                        Stats::default()
+                    }
+                    StatsTopic::General
+                    | StatsTopic::Settings
+                    | StatsTopic::Items
+                    | StatsTopic::Slabs
+                    | StatsTopic::Sizes
+                    | StatsTopic::Extstore
+                    | StatsTopic::DetailOn
+                    | StatsTopic::DetailOff => self.stats(now, conn),
                 };
                 answer(&Reply::Stats(Report {
                     stats: &stats,
                     lines: &lines,
+                    next,
                 }));
             }
         }

@@ -58,10 +58,16 @@ fn ask_at<'a, T>(
 ) -> T {
     let mut seen = None;
     let command = command.into();
-    shards.execute(now, session, &command, &|_| Vec::new(), &mut |reply| {
-        assert!(seen.is_none(), "a command has one reply");
-        seen = Some(look(reply));
-    });
+    shards.execute(
+        now,
+        session,
+        &command,
+        &|_| (Vec::new(), None),
+        &mut |reply| {
+            assert!(seen.is_none(), "a command has one reply");
+            seen = Some(look(reply));
+        },
+    );
     seen.expect("a command has a reply")
 }
 
@@ -619,4 +625,73 @@ fn a_crowd_is_told_a_few_at_a_time_in_turn() {
     assert!(told.iter().copied().eq(10..160), "in turn: {told:?}");
     assert_eq!(waiters.deadline(), None);
     assert!(mailboxes[0].take().is_empty());
+}
+
+/// Each prefix once, with what all shards have counted of it, a bounded number a page.
+#[test]
+fn lists_of_statistics_come_in_pages() {
+    let shards = Shards::new(4, Limits::default(), 0, Some(b':'), nobody_waits(), None);
+    let mut one = session(1);
+    for number in 0..2_000 {
+        let name = format!("p{}:{number}", number % 500);
+        ask(&shards, &mut one, Get::new(key(&name)), |_| ());
+    }
+    let mut shown = Vec::new();
+    let mut at = Some(ScanCursor::default());
+    while let Some(from) = at {
+        let topic = GlobalCommand::Stats(StatsTopic::Detail(from));
+        let page = ask(&shards, &mut one, topic, |reply| {
+            let Reply::Stats(report) = reply else {
+                panic!("{reply:?}")
+            };
+            (report.lines.to_vec(), report.next)
+        });
+        assert!(page.0.len() <= 64);
+        shown.extend(page.0);
+        at = page.1;
+    }
+    let mut found: Vec<_> = shown.iter().map(|line| line.name.to_string()).collect();
+    found.sort();
+    let mut expected: Vec<_> = (0..500).map(|number| format!("p{number}")).collect();
+    expected.sort();
+    assert_eq!(found, expected);
+    let counted = |line: &StatsLine| line.value.starts_with("get 4 hit 0 ");
+    assert!(shown.iter().all(counted), "{shown:?}");
+}
+
+/// However many there are: those that hold locks in several shards count once, and no more when they have gone.
+#[test]
+fn holders_are_counted_once_over_all_shards() {
+    let shards = shards(8);
+    let count_all = || {
+        // As many ticks as a count takes, and the rest of one that had begun.
+        for _ in 0..10 {
+            shards.count_holders();
+        }
+        shards.stats(NOW, NOBODY).gauges.lock_holders
+    };
+    let mut holders: Vec<_> = (1..1_001).map(session).collect();
+    for holder in &mut holders {
+        for lock in 0..12 {
+            let name = format!("{}-{lock}", holder.conn().number());
+            let acquire = ItemCommand::Acquire(Acquire::new(key(&name)));
+            ask(&shards, holder, acquire, |reply| {
+                assert!(matches!(reply, Reply::Granted(_)), "{reply:?}");
+            });
+        }
+    }
+    let opened = |shard| shards.core(shard).locks().open_count();
+    assert!(
+        (0..8).map(opened).sum::<usize>() > 5_000,
+        "more than are counted at once"
+    );
+    assert_eq!(count_all(), 1_000);
+    for gone in holders.drain(300..) {
+        shards.close(NOW, gone);
+    }
+    assert_eq!(count_all(), 300);
+    for holder in &mut holders {
+        ask(&shards, holder, GlobalCommand::UnlockAll, |_| ());
+    }
+    assert_eq!(count_all(), 0);
 }

@@ -171,7 +171,11 @@ fn of_class(stats: &Stats) -> Vec<(String, String)> {
 }
 
 fn report<'a>(stats: &'a Stats, lines: &'a [StatsLine]) -> Report<'a> {
-    Report { stats, lines }
+    Report {
+        stats,
+        lines,
+        next: None,
+    }
 }
 
 #[cfg(test)]

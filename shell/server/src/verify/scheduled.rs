@@ -167,7 +167,7 @@ impl Client {
             self.now,
             &mut self.session,
             &command,
-            &|_| Vec::new(),
+            &|_| (Vec::new(), None),
             &mut |reply| {
                 assert_eq!(told, None, "a command has one reply");
                 told = Some(match reply {

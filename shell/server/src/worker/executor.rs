@@ -133,7 +133,7 @@ impl Execute for Executor<'_> {
         if shared.config.verbosity >= 3 || !wanted.is_none() {
             self.execute_aloud(wanted, is_meta, command, answer);
         } else {
-            let lines = |topic| shared.stats_lines(topic);
+            let lines = |topic| shared.stats_page(topic);
             shared
                 .shards
                 .execute(*now, session, command, &lines, answer);
@@ -282,7 +282,7 @@ impl Executor<'_> {
                 shards.execute_watched(now, self.session, command, &found_bytes, &mut answer);
             }
             Command::Global(_) => {
-                let lines = |topic| shared.stats_lines(topic);
+                let lines = |topic| shared.stats_page(topic);
                 shards.execute(now, self.session, command, &lines, &mut answer);
             }
         }

@@ -362,6 +362,7 @@ fn counts_by_prefix_are_one_text_in_one_packet() {
     let report = Report {
         stats: &stats,
         lines: &lines,
+        next: None,
     };
     let envelope = BinaryEnvelope {
         opcode: Opcode::Stat,

@@ -102,7 +102,10 @@ fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u
             false
         }
         (Command::Global(GlobalCommand::Stats(topic)), ClassicEnvelope::Stats(shown))
-            if *topic == shown =>
+            if *topic == shown
+                && topic
+                    .on_page(ScanCursor::default())
+                    .is_none_or(|first| first == shown) =>
         {
             out.extend_from_slice(match topic {
                 StatsTopic::General => b"stats",
@@ -111,9 +114,9 @@ fn put_request(command: &Command<'_>, envelope: ClassicEnvelope, out: &mut Vec<u
                 StatsTopic::Slabs => b"stats slabs",
                 StatsTopic::Sizes => b"stats sizes",
                 StatsTopic::Extstore => b"stats extstore",
-                StatsTopic::Conns => b"stats conns",
-                StatsTopic::Locks => b"stats locks",
-                StatsTopic::Detail => b"stats detail dump",
+                StatsTopic::Conns(_) => b"stats conns",
+                StatsTopic::Locks(_) => b"stats locks",
+                StatsTopic::Detail(_) => b"stats detail dump",
                 StatsTopic::DetailOn => b"stats detail on",
                 StatsTopic::DetailOff => b"stats detail off",
             });
