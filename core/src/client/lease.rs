@@ -9,6 +9,13 @@
 //! | renew | `ms KEY <len> C<cas> F<flags> T<exptime> c` | `HD c<cas>` | `EX`, `NF` |
 //! | remove | `md KEY C<cas>` | `HD` | `EX`, `NF` |
 //!
+//! On a server that has locks of keys, two more keep the order of those who wait ([`Terms::queues`]):
+//!
+//! | | request | done | in the way |
+//! | --- | --- | --- | --- |
+//! | place | `ml KEY F T<seconds>` | `HD F<fence>` | `LK` |
+//! | leave | `mu KEY F<fence>` | `HD` | `NF` |
+//!
 //! The client flags are always [`LEASE_ITEM`]: by these a lock that is bound to a connection of a latchd knows the
 //! item of a lease, and waits for its end.
 //!
@@ -18,12 +25,17 @@
 //!   and never again after it was told that the lock is lost.
 //! - C3: what became of a request whose answer is missing is asked, not guessed; the whole token
 //!   decides. An obtain that learns this way that the item is ours renews it before it believes.
-//! - C4: one request is unanswered at a time.
+//! - C4: one request is unanswered at a time; an add and the place behind it count as one.
 //! - C5: a version is known on the connection that told it and on no other. A server that restarts
 //!   counts anew, so that the version of our item is soon another's; and every restart ends the
 //!   connections. On a new one the token is asked for before anything goes by a version.
 //! - C6: while no connection has told the version, the lease is in doubt: not lost as long as it has
 //!   time, and not held either, since the server may have restarted and given it away.
+//!
+//! - C7: the item alone decides whose the lease is. The lock of the key is the holder's place before those who wait
+//!   for it on the server. It is taken in one go with the item, released with it in one step, and ends by time soon
+//!   after it. The changes of a holder name its fence, so they succeed over a new connection while the server
+//!   takes the old one for alive. If the lock is lost, waiters look at the item, and nothing else changes.
 //!
 //! What no client can promise: a server that evicts the item, or restarts, gives the lock away while
 //! we believe. The number of the grant ([`Lease::number`]) lets the resource
@@ -33,11 +45,13 @@
 
 mod answers;
 mod clock;
+mod place;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
+use self::place::Place;
 use super::machine::{Action, Failure, Loss, Machine, NotObtained};
 use super::moment::after;
 use super::retry::Retries;
@@ -46,6 +60,7 @@ use super::terms::{
     LEASE_ITEM, OnDisconnect, RECONNECT, Terms, TermsError, check_ttl, exptime_for,
 };
 use super::token::{Token, TokenValue};
+use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::Key;
 use crate::time::Instant;
@@ -74,6 +89,11 @@ pub enum LeaseNews {
     Lost(Loss),
     /// Nothing is known: the obtain or the release has ended without an answer.
     Failed(Failure),
+    /// Somebody else holds it, and the server has a queue: wait for the key's lock on a connection of its own, then
+    /// say [`granted`](Lease::granted), [`unqueued`](Lease::unqueued) or [`not_granted`](Lease::not_granted).
+    Queues,
+    /// It is left to the client that shows its token, and its place is free.
+    Detached,
 }
 
 /// What is wanted of the lease.
@@ -105,7 +125,7 @@ pub(super) enum LeaseAction {
     Wait { until: Option<Instant> },
 }
 
-/// One of the four requests.
+/// One of the requests.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Query {
     Add,
@@ -114,6 +134,10 @@ pub(super) enum Query {
     Renew(Cas),
     /// Of the item with this version (C1, C5).
     Remove(Cas),
+    /// For the key's lock, or for longer (C7).
+    Place,
+    /// Releases the key's lock (C7).
+    Leave(Fence),
 }
 
 /// Whose turn it is.
@@ -189,6 +213,12 @@ pub struct Lease {
     refresh: Refresh,
     /// The caller asked what the server says of the ttl.
     measure_asked: bool,
+    /// Before those who wait for the key's lock (C7).
+    place: Place,
+    /// The server does not know `ml`.
+    lacks_queue: bool,
+    /// The holder wants to leave the item to somebody else.
+    is_leaving: bool,
     news: VecDeque<LeaseNews>,
 }
 
@@ -218,6 +248,9 @@ impl Lease {
             renew_at: None,
             refresh: Refresh::None,
             measure_asked: false,
+            place: Place::None,
+            lacks_queue: false,
+            is_leaving: false,
             news: VecDeque::new(),
         })
     }
@@ -237,6 +270,7 @@ impl Lease {
         self.retries = self.terms.retry.begin(self.terms.seed);
         self.removal_unresolved = false;
         self.heard_held = false;
+        self.is_leaving = false;
         self.goal = LeaseGoal::Obtain { until };
         // An answer from before is waited for: it may even say that the item is ours (C4).
         if self.turn == Turn::Rest {
@@ -387,6 +421,7 @@ impl Lease {
     /// The goal is reached or given up.
     fn end(&mut self, news: LeaseNews) {
         self.goal = LeaseGoal::None;
+        self.is_leaving = false;
         self.belief = None;
         self.renew_at = None;
         self.refresh = Refresh::None;
@@ -412,6 +447,9 @@ impl Lease {
             sent: now,
             ttl,
         };
+        if query == Query::Add && self.terms.queues && self.place == Place::None {
+            self.place = Place::Due;
+        }
         if !matches!(query, Query::Renew(_)) {
             return;
         }
@@ -431,7 +469,12 @@ impl Lease {
         let store = |first| AnyRequest::Meta {
             verb: Verb::Set,
             key,
-            flags: Flags::of([first, Flag::ClientFlags(LEASE_ITEM), touch, Flag::ShowCas]),
+            flags: self.in_place(Flags::of([
+                first,
+                Flag::ClientFlags(LEASE_ITEM),
+                touch,
+                Flag::ShowCas,
+            ])),
             value: self.value.as_bytes(),
         };
         match query {
@@ -442,7 +485,16 @@ impl Lease {
                 AnyRequest::meta(Verb::Get, key, flags)
             }
             Query::Remove(cas) => {
-                AnyRequest::meta(Verb::Delete, key, Flags::of([Flag::Cas(cas.number())]))
+                let flags = self.in_place(Flags::of([Flag::Cas(cas.number())]));
+                let flags = match self.place {
+                    Place::Held(_) => flags.with(Flag::Unlock),
+                    Place::None | Place::Due | Place::Asked { .. } => flags,
+                };
+                AnyRequest::meta(Verb::Delete, key, flags)
+            }
+            Query::Place => AnyRequest::meta(Verb::Lock, key, self.place_flags()),
+            Query::Leave(fence) => {
+                AnyRequest::meta(Verb::Unlock, key, Flags::of([Flag::OfGrant(fence)]))
             }
         }
     }
@@ -461,6 +513,9 @@ impl Lease {
             if !self.is_capped(now) {
                 self.begin_renewal(now);
             }
+        }
+        if let Some(action) = self.keep_place(now) {
+            return action;
         }
         match self.turn {
             Turn::Due { query, at } if now >= at => match self.link {
@@ -516,6 +571,10 @@ impl Machine for Lease {
         if self.refresh == Refresh::Sent {
             self.refresh = Refresh::Asked;
         }
+        self.place.forget_unanswered();
+        if self.goal == LeaseGoal::None {
+            self.place = Place::None;
+        }
         // C5. What was to be sent by its version is asked for first, below.
         let knew = self.cas.take().is_some();
         self.unresolved |= knew || unanswered == Some(Query::Add);
@@ -545,7 +604,8 @@ impl Machine for Lease {
 
     fn reply(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let Turn::Awaiting { query, sent, ttl } = self.turn else {
-            return;
+            // Its answer comes behind that to the add (C4).
+            return self.placed(now, answer);
         };
         self.turn = Turn::Rest;
         // A belief that ran out before this moment is not to be saved by what comes now (C2).
@@ -555,6 +615,8 @@ impl Machine for Lease {
             Query::Ask => self.asked(now, answer),
             Query::Renew(_) => self.renewed(now, (sent, ttl), answer),
             Query::Remove(_) => self.removed(now, answer),
+            Query::Place => self.placed(now, answer),
+            Query::Leave(_) => self.left(now),
         }
     }
 }

@@ -9,12 +9,14 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::bound::Bound;
 use super::lease::{Lease, LeaseAction, LeaseNews};
 use super::machine::{Action, Failure, Loss, Machine, NotObtained};
-use super::moment::{after, earlier};
+use super::moment::{after, earlier, span};
 use super::session::AnyResponse;
 use super::terms::{Terms, TermsError};
 use super::token::{Token, TokenValue};
+use crate::fence::Fence;
 use crate::item::Cas;
 use crate::key::Key;
 use crate::time::Instant;
@@ -60,6 +62,8 @@ pub struct Leases {
     /// Measurements that are not told of yet, and the shortest so far.
     measurements: usize,
     least: Option<Duration>,
+    /// How many are left to whoever shows the token.
+    detached: usize,
     news: VecDeque<LeaseNews>,
 }
 
@@ -73,6 +77,9 @@ impl Leases {
     pub fn new(keys: &[Key<'_>], value: &TokenValue, terms: &Terms) -> Result<Self, TermsError> {
         let mut keys: Vec<Key<'_>> = keys.to_vec();
         keys.sort_unstable();
+        let mut terms = terms.clone();
+        // Who waits for one key and holds another would keep that from its own connection.
+        terms.queues &= keys.len() == 1;
         if keys.len() > KEYS_MAX
             || keys.is_empty()
             || keys.windows(2).any(|pair| pair.first() == pair.last())
@@ -92,6 +99,7 @@ impl Leases {
             undone: None,
             measurements: 0,
             least: None,
+            detached: 0,
             news: VecDeque::new(),
         })
     }
@@ -106,6 +114,80 @@ impl Leases {
                 first.obtain_until(now, until);
             }
         }
+    }
+
+    /// As [`obtain`](Self::obtain), of one key that another of this process leases over the same connection: waits in
+    /// the queue from the beginning, or if the strategy has no second try asks for no place.
+    pub fn queue(&mut self, now: Instant) {
+        if self.goal == LeasesGoal::None
+            && let [only] = &mut *self.all
+        {
+            let until = after(now, self.patience);
+            self.goal = LeasesGoal::Obtain { until };
+            only.queue_until(now, until);
+        }
+    }
+
+    /// As [`obtain`](Self::obtain), of a key that others want as well, where the next try decides and not a queue: a
+    /// client that has just released it lets others try first, for a pause of the strategy.
+    pub fn obtain_late(&mut self, now: Instant) {
+        self.obtain(now);
+        self.each(|lease| lease.let_others_first(now));
+    }
+
+    /// Whether the latest obtain has met another holder.
+    #[must_use]
+    pub fn heard_held(&self) -> bool {
+        self.all.iter().any(Lease::heard_held)
+    }
+
+    /// See [`Lease::granted`].
+    pub fn granted(&mut self, now: Instant, fence: Option<Fence>) {
+        self.each(|lease| lease.granted(now, fence));
+    }
+
+    /// See [`Lease::unqueued`].
+    pub fn unqueued(&mut self, now: Instant, why: &Failure) {
+        self.each(|lease| lease.unqueued(now, why.clone()));
+    }
+
+    /// See [`Lease::not_granted`].
+    pub fn not_granted(&mut self, why: NotObtained) {
+        self.each(|lease| lease.not_granted(why));
+    }
+
+    /// Leaves them to the client that shows their token; see [`Lease::detach`].
+    pub fn detach(&mut self) {
+        self.each(Lease::detach);
+    }
+
+    /// Whether the server has said that it has no queue.
+    #[must_use]
+    pub fn lacks_queue(&self) -> bool {
+        self.all.iter().any(Lease::lacks_queue)
+    }
+
+    /// Whether a place is wanted beside the item.
+    #[must_use]
+    pub fn queues(&self) -> bool {
+        self.all.iter().any(Lease::queues)
+    }
+
+    /// The lock of the only key, to be waited for in the queue until the obtain's deadline; `None` if nothing is to be
+    /// obtained, or several keys.
+    #[must_use]
+    pub fn place(&self, now: Instant) -> Option<Bound> {
+        let LeasesGoal::Obtain { until } = self.goal else {
+            return None;
+        };
+        let [only] = &*self.all else {
+            return None;
+        };
+        Some(only.bound(span(now, until)))
+    }
+
+    fn each(&mut self, act: impl FnMut(&mut Lease)) {
+        self.all.iter_mut().for_each(act);
     }
 
     /// Refreshes all of them; see [`Lease::refresh`].
@@ -232,7 +314,17 @@ impl Leases {
             (LeasesGoal::Obtain { .. }, LeaseNews::Lost(_)) => {
                 self.not_obtained(now, LeaseNews::NotObtained(NotObtained::Deadline));
             }
+            (LeasesGoal::Obtain { .. }, LeaseNews::Queues) => {
+                self.news.push_back(LeaseNews::Queues);
+            }
             (LeasesGoal::Obtain { .. }, news) => self.not_obtained(now, news),
+            (LeasesGoal::Hold, LeaseNews::Detached) => {
+                self.detached += 1;
+                if self.detached == self.all.len() {
+                    self.goal = LeasesGoal::None;
+                    self.news.push_back(LeaseNews::Detached);
+                }
+            }
             (LeasesGoal::Hold, LeaseNews::Lost(loss)) => self.lose(loss),
             (LeasesGoal::Hold, LeaseNews::Refreshed) => self.refreshed(None),
             (LeasesGoal::Hold, LeaseNews::Undone(failure)) if self.refreshes > 0 => {
@@ -244,8 +336,8 @@ impl Leases {
             }
             (LeasesGoal::Hold, news) => self.news.push_back(news),
             (LeasesGoal::Release { next, told, .. }, news) => {
-                // A loss is told before the answer to the release comes.
-                if place != *next || matches!(news, LeaseNews::Lost(_)) {
+                // A loss is told before the answer to the release comes, and so is a wait that was broken off.
+                if place != *next || matches!(news, LeaseNews::Lost(_) | LeaseNews::Queues) {
                     return;
                 }
                 if *told == Some(LeaseNews::Released) {
@@ -300,7 +392,8 @@ impl Leases {
     /// Whether nothing is under way, nothing is held and nothing is left to tell.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.goal == LeasesGoal::None && self.news.is_empty()
+        let owes_place = self.all.iter().any(Lease::owes_place);
+        self.goal == LeasesGoal::None && self.news.is_empty() && !owes_place
     }
 
     /// Tells of an obtain that has failed, if giving back what it may have got takes long.

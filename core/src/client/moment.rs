@@ -10,6 +10,11 @@ pub(super) fn after(start: Instant, span: Duration) -> Instant {
     Instant::from_millis(start.as_millis().saturating_add(millis(span)))
 }
 
+/// How long it is from `start` to `end`; 0 if that is past.
+pub(super) const fn span(start: Instant, end: Instant) -> Duration {
+    Duration::from_millis(end.as_millis().saturating_sub(start.as_millis()))
+}
+
 /// The earlier of two moments, each of which may never come.
 pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {

@@ -148,13 +148,40 @@ impl Retries {
         })
     }
 
+    /// As [`next_wait`](Self::next_wait), but one of the pauses that the strategy has come to so far, drawn at random.
+    /// A client that has waited for long is as likely to come back soon as one that has just begun, so nobody
+    /// starves where the next try decides.
+    pub fn next_turn(&mut self) -> Option<Duration> {
+        let longest = self.next_wait()?;
+        let Pace::Exponential { min, max } = self.retry.pace else {
+            return Some(longest);
+        };
+        // No step doubles any more often than its factor has bits.
+        let doublings = (max.as_nanos() / min.as_nanos().max(1)).checked_ilog2();
+        let steps = self.tries.min(doublings.map_or(1, |count| count + 2));
+        let step = self.draw(u64::from(steps.saturating_sub(1)));
+        let shift = u32::try_from(step).unwrap_or_default();
+        let pause = min.saturating_mul(1_u32.checked_shl(shift).unwrap_or(u32::MAX));
+        let half = pause / 2;
+        Some(
+            (half + self.part_of(pause.saturating_sub(half)))
+                .min(longest.max(half))
+                .min(max),
+        )
+    }
+
     /// An even draw between 0 and `span`.
     fn part_of(&mut self, span: Duration) -> Duration {
         let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(self.draw(micros))
+    }
+
+    /// An even draw of a number up to `most`.
+    fn draw(&mut self, most: u64) -> u64 {
         let mut random = Rng::with_seed(self.state);
-        let part = random.u64(0..=micros);
+        let drawn = random.u64(0..=most);
         self.state = random.get_seed();
-        Duration::from_micros(part)
+        drawn
     }
 }
 
@@ -239,6 +266,18 @@ mod tests {
             let mut retries = retry.begin(seed);
             let whole: Duration = core::iter::from_fn(|| retries.next_wait()).sum();
             retry.span() == Some(whole)
+        }
+
+        fn turn_is_one_of_the_pauses_so_far(seed: u64, min_ms: u8, doublings: u8) -> bool {
+            let min = ms(u64::from(min_ms) + 1);
+            let max = min * (1 << (doublings % 8));
+            let retry = Retry::exponential(min, max).limited(40);
+            let (mut turns, mut waits) = (retry.begin(seed), retry.begin(seed));
+            let pauses: Vec<_> = core::iter::from_fn(|| Some((turns.next_turn()?, waits.next_wait()?))).collect();
+            let is_in_range = |(turn, wait): &(Duration, Duration)| (min / 2..=*wait).contains(turn);
+            // However long it has waited, a client comes back soon in the end.
+            pauses.len() == 40 && pauses.iter().all(is_in_range)
+                && (max == min || pauses[20..].iter().any(|(turn, _)| *turn < max / 2))
         }
 
         fn jitter_stays_in_the_upper_half(seed: u64, every_ms: u16) -> bool {

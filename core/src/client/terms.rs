@@ -54,6 +54,12 @@ pub fn exptime_for(ttl: Duration) -> Exptime {
     Exptime::In { seconds }
 }
 
+/// How long the lock of a lease's key lasts beside the item: longer than the item, so that its end is that of both.
+pub(super) fn place_ttl(ttl: Duration) -> Duration {
+    let seconds = u64::try_from(exptime_for(ttl).to_wire()).unwrap_or_default();
+    Duration::from_secs(seconds + 1)
+}
+
 /// What a lease is asked for, and how it is kept.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
@@ -78,6 +84,9 @@ pub struct Terms {
     pub seed: u64,
     /// The token was given by the caller, so an item that shows it is ours from an earlier obtain.
     pub own_token: bool,
+    /// Whether the key's lock is taken as well, where the server has such locks: other clients wait for it in the
+    /// server's queue, and so do we ([`LeaseNews::Queues`](super::LeaseNews::Queues)).
+    pub queues: bool,
 }
 
 impl Terms {
@@ -96,6 +105,7 @@ impl Terms {
             reply_timeout: Duration::from_secs(5),
             seed: 0,
             own_token: false,
+            queues: false,
         };
         match check_ttl(ttl) {
             Ok(()) => Ok(terms),

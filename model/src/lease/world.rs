@@ -269,6 +269,8 @@ impl World {
             | LeaseNews::Lost(_)
             | LeaseNews::Failed(_) => one.told = false,
             LeaseNews::Refreshed | LeaseNews::Undone(_) | LeaseNews::Lasts(_) => {}
+            // Neither is asked for: `Terms::queues` is off, and the place decides nothing (C7).
+            LeaseNews::Queues | LeaseNews::Detached => unreachable!("no place is kept"),
         }
     }
 

@@ -99,6 +99,7 @@ mod link;
 mod lock;
 mod options;
 mod pool;
+mod queue;
 mod race;
 mod resolve;
 mod server;

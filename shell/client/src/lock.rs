@@ -18,9 +18,10 @@ use super::calls::{self, CALLS_MAX, Caller, reply};
 use super::clock;
 use super::debt::{self, Debtor, Holder};
 use super::drive::{Heard, drive};
+use super::driver::Driver;
 use super::error::{Error, ErrorKind};
 use super::link::Link;
-use super::pool::Pool;
+use super::pool::{Claim, Pool};
 use super::short;
 use super::task::{Crew, Task};
 
@@ -108,18 +109,24 @@ impl Lock {
     ) -> Result<Self, Error> {
         let keys: Vec<Box<[u8]>> = leases.keys().map(Box::from).collect();
         let link = pool.link(keys.len());
+        let claim = match &*keys {
+            [key] if leases.queues() => pool.claim(key),
+            _ => None,
+        };
         let connection = Arc::clone(link.task());
         Self::keep(pool, keys, value, |end| {
             let task = LockTask {
-                link,
+                line: KeptOver::Shared(link, claim),
                 pool: pool.clone(),
                 leases,
                 watch: end.watch,
                 alive: Some(end.alive),
+                is_free: false,
                 obtain: Some(end.obtain),
                 refresh: None,
                 measure: None,
                 release: None,
+                detach: None,
                 _debtor: end.debtor,
             };
             Crew::with(Task::new(task.run(end.calls)), connection)
@@ -408,31 +415,54 @@ impl LockWatch {
     }
 }
 
+/// The connection over which a lock is kept.
+pub(super) enum KeptOver {
+    /// One that many share; and the key is ours among them, if we ask for its lock.
+    Shared(Link, Option<Claim>),
+    /// The one on which the key's lock was waited for.
+    Own(Driver),
+}
+
 /// Keeps one lock, in the background.
-struct LockTask {
-    pool: Pool,
-    link: Link,
-    leases: Leases,
+pub(super) struct LockTask {
+    pub(super) pool: Pool,
+    pub(super) line: KeptOver,
+    pub(super) leases: Leases,
     watch: Arc<LockWatch>,
     /// Dropped when the lock is not held any more.
     alive: Option<Sender<Infallible>>,
+    /// The server holds nothing of ours on the connection.
+    pub(super) is_free: bool,
     obtain: Option<Caller<Vec<u64>>>,
     refresh: Option<Caller<()>>,
     measure: Option<Caller<Duration>>,
     release: Option<Caller<()>>,
+    detach: Option<Caller<()>>,
     _debtor: Debtor,
 }
 
 impl LockTask {
     async fn run(mut self, calls: Receiver<LockCall>) {
-        self.leases.obtain(clock::now());
+        match self.line {
+            KeptOver::Shared(_, None) if self.leases.queues() => self.leases.queue(clock::now()),
+            KeptOver::Shared(..) | KeptOver::Own(_) if self.lets_others_first() => {
+                self.leases.obtain_late(clock::now());
+            }
+            KeptOver::Shared(..) | KeptOver::Own(_) => self.leases.obtain(clock::now()),
+        }
         let mut holder_is_gone = false;
         loop {
+            if self.leases.lacks_queue() {
+                self.pool.lacks_queue();
+            }
             if self.leases.is_idle() && holder_is_gone {
-                return;
+                return self.give_back();
             }
             // One call at a time: the next one is heard when this one is answered.
-            let busy = self.refresh.is_some() || self.measure.is_some() || self.release.is_some();
+            let busy = self.refresh.is_some()
+                || self.measure.is_some()
+                || self.release.is_some()
+                || self.detach.is_some();
             let call = async {
                 if holder_is_gone || busy {
                     std::future::pending().await
@@ -442,17 +472,21 @@ impl LockTask {
             };
             let watch = Arc::clone(&self.watch);
             let show = |leases: &Leases| watch.show(leases.deadline(), leases.is_in_doubt());
-            match drive(&mut self.link, &mut self.leases, call, show).await {
-                Heard::News(news) => self.tell(news),
-                Heard::Call(Ok(LockCall::Detach(answer))) => {
-                    let held = !self.watch.remaining().is_zero();
-                    let loss = self.watch.loss.get().copied();
-                    let not_held = || self.pool.error(ErrorKind::NotHeld(loss));
-                    reply(&mut Some(answer), held.then_some(()).ok_or_else(not_held));
-                    if held {
-                        return;
+            let heard = match &mut self.line {
+                KeptOver::Shared(link, _) => drive(link, &mut self.leases, call, show).await,
+                KeptOver::Own(driver) => drive(driver, &mut self.leases, call, show).await,
+            };
+            match heard {
+                Heard::News(LeaseNews::Queues) => {
+                    if self.wait_in_queue(&calls).await.is_err() {
+                        holder_is_gone = true;
+                        self.leases.release(clock::now());
                     }
                 }
+                Heard::News(LeaseNews::Detached) => {
+                    return reply(&mut self.detach, Ok(()));
+                }
+                Heard::News(news) => self.tell(news),
                 Heard::Call(Ok(call)) => self.take(call),
                 // The holder has dropped its lock, or broken off its obtain.
                 Heard::Call(Err(_)) => {
@@ -460,6 +494,15 @@ impl LockTask {
                     self.leases.release(clock::now());
                 }
             }
+        }
+    }
+
+    /// Where no queue decides whose turn it is, a client that has just had a contended lock lets others try first.
+    fn lets_others_first(&self) -> bool {
+        let mut keys = self.leases.keys();
+        match (keys.next(), keys.next()) {
+            (Some(key), None) => !self.pool.may_queue() && self.pool.is_polite(key),
+            _ => false,
         }
     }
 
@@ -478,13 +521,23 @@ impl LockTask {
                 self.release = Some(answer);
                 self.leases.release(now);
             }
-            LockCall::Detach(_) => unreachable!("it ends the task"),
+            LockCall::Detach(answer) => {
+                self.detach = Some(answer);
+                if self.watch.remaining().is_zero() {
+                    self.deny();
+                } else {
+                    self.leases.detach();
+                }
+            }
         }
     }
 
     fn tell(&mut self, news: LeaseNews) {
         match news {
             LeaseNews::Obtained => {
+                if self.leases.heard_held() && !self.pool.may_queue() {
+                    self.leases.keys().for_each(|key| self.pool.was_held(key));
+                }
                 let numbers = (0..)
                     .map_while(|place| self.leases.number(place))
                     .map(latchd_core::item::Cas::number)
@@ -495,6 +548,7 @@ impl LockTask {
                 let error = self.pool.error(ErrorKind::NotObtained(why));
                 reply(&mut self.obtain, Err(error));
             }
+            LeaseNews::Queues | LeaseNews::Detached => unreachable!("the loop has them"),
             LeaseNews::Refreshed => reply(&mut self.refresh, Ok(())),
             LeaseNews::Lasts(ttl) => reply(&mut self.measure, Ok(ttl)),
             LeaseNews::Undone(failure) => {
@@ -507,6 +561,7 @@ impl LockTask {
             }
             LeaseNews::Released => {
                 self.let_go(None);
+                self.is_free = true;
                 reply(&mut self.release, Ok(()));
             }
             LeaseNews::NotHeld => {
@@ -530,15 +585,19 @@ impl LockTask {
         }
     }
 
-    /// Answers a refresh or a measurement, if one is asked for: it is not held.
+    /// Answers a refresh, a measurement or a detachment, if one is asked for: it is not held.
     fn deny(&mut self) {
         let (pool, loss) = (&self.pool, self.watch.loss.get().copied());
         reply(&mut self.refresh, Err(pool.error(ErrorKind::NotHeld(loss))));
         reply(&mut self.measure, Err(pool.error(ErrorKind::NotHeld(loss))));
+        reply(&mut self.detach, Err(pool.error(ErrorKind::NotHeld(loss))));
     }
 
     fn error(&mut self, failure: Failure) -> Error {
-        let cause = self.link.take_cause();
+        let cause = match &mut self.line {
+            KeptOver::Shared(link, _) => link.take_cause(),
+            KeptOver::Own(driver) => driver.take_cause(),
+        };
         self.pool.error(ErrorKind::from_failure(failure, cause))
     }
 

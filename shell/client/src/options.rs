@@ -115,7 +115,9 @@ impl LockOptions {
         Self::default()
     }
 
-    /// When to try again while somebody else holds it.
+    /// When to try again while another client holds it. On a latchd one key is waited for in the server's queue
+    /// instead, for as long as the tries and their pauses would take at most: [`Retry::none`] does not wait, and a
+    /// strategy without a limit waits until the deadline.
     #[must_use]
     pub const fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
@@ -220,6 +222,8 @@ impl LockOptions {
         terms.reply_timeout = self.reply_timeout.unwrap_or(client.reply_timeout);
         terms.seed = clock::seed();
         terms.own_token = self.token.is_some();
+        // A token that is shown again takes the lease over, also from a holder that keeps its place.
+        terms.queues = !terms.own_token;
         Ok(terms)
     }
 }

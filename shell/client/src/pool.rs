@@ -1,5 +1,7 @@
 //! The connections to one server: those that many share, and those that wait for their next use by one.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::background;
@@ -19,6 +21,12 @@ const IDLE_MAX: usize = 64;
 /// a session can have four times as many.
 const LOAD_MAX: usize = 1_000;
 
+/// How many obtains of a contended key in a row let others go first. One that meets another holder begins the count anew.
+const POLITE_OBTAINS: u32 = 10;
+
+/// How many contended keys are remembered; the one that has been quiet for longest is forgotten.
+const CONTENDED_MAX: usize = 64;
+
 /// The connections to one server. A copy has the same ones.
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Inner>);
@@ -28,6 +36,25 @@ struct Inner {
     options: ClientOptions,
     idle: Mutex<Vec<Driver>>,
     hubs: Mutex<Vec<Hub>>,
+    /// The server has said that nobody can wait there for the lock of a key.
+    lacks_queue: AtomicBool,
+    /// Keys that are leased over shared connections, with a place before those who wait.
+    placed: Mutex<BTreeSet<Box<[u8]>>>,
+    /// Keys that others wanted lately, and how many more obtains let others go first; the latest last.
+    contended: Mutex<VecDeque<(Box<[u8]>, u32)>>,
+}
+
+/// One of the keys that are leased over shared connections. A second lease of the key would ask over the same
+/// connection for a lock that the first one has there.
+pub(super) struct Claim {
+    pool: Pool,
+    key: Box<[u8]>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.pool.placed().remove(&self.key);
+    }
 }
 
 impl Pool {
@@ -38,6 +65,9 @@ impl Pool {
             options,
             idle: Mutex::new(Vec::new()),
             hubs: Mutex::new(Vec::new()),
+            lacks_queue: AtomicBool::new(false),
+            placed: Mutex::new(BTreeSet::new()),
+            contended: Mutex::new(VecDeque::new()),
         }))
     }
 
@@ -108,6 +138,63 @@ impl Pool {
                 return driver;
             }
         }
+    }
+
+    /// Whether the server may have a queue for each key.
+    pub(super) fn may_queue(&self) -> bool {
+        !self.0.lacks_queue.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that the server has none.
+    pub(super) fn lacks_queue(&self) {
+        self.0.lacks_queue.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes a key one's own among the users of the shared connections; `None` if it is another's.
+    pub(super) fn claim(&self, key: &[u8]) -> Option<Claim> {
+        let is_new = self.placed().insert(key.into());
+        is_new.then(|| Claim {
+            pool: self.clone(),
+            key: key.into(),
+        })
+    }
+
+    /// Takes note that another client held the key.
+    pub(super) fn was_held(&self, key: &[u8]) {
+        let mut contended = self.contended();
+        contended.retain(|(known, _)| **known != *key);
+        if contended.len() >= CONTENDED_MAX {
+            contended.pop_front();
+        }
+        contended.push_back((key.into(), POLITE_OBTAINS));
+    }
+
+    /// Whether an obtain of the key that begins now is to let others go first.
+    pub(super) fn is_polite(&self, key: &[u8]) -> bool {
+        let mut contended = self.contended();
+        let Some(place) = contended.iter().position(|(known, _)| **known == *key) else {
+            return false;
+        };
+        if let Some((_, left)) = contended.get_mut(place) {
+            *left -= 1;
+            if *left == 0 {
+                contended.remove(place);
+            }
+        }
+        true
+    }
+
+    fn contended(&self) -> MutexGuard<'_, VecDeque<(Box<[u8]>, u32)>> {
+        // A list of keys is whole whoever panicked.
+        self.0
+            .contended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn placed(&self) -> MutexGuard<'_, BTreeSet<Box<[u8]>>> {
+        // A set of keys is whole whoever panicked.
+        self.0.placed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a connection for the next call, if it is fit for one.

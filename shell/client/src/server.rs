@@ -180,7 +180,9 @@ impl Client {
             .iter()
             .map(|key| wire_key(key.as_ref()))
             .collect::<Result<Vec<_>, _>>()?;
-        let leases = Leases::new(&keys, &value, &options.terms(ttl, self.pool.options())?)?;
+        let mut terms = options.terms(ttl, self.pool.options())?;
+        terms.queues &= self.pool.may_queue();
+        let leases = Leases::new(&keys, &value, &terms)?;
         Lock::obtain(&self.pool, leases, value).await
     }
 

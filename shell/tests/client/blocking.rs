@@ -7,7 +7,7 @@ use crate::support::{Started, eventually};
 use latchd_client::blocking::{Client, Cluster};
 use latchd_client::{
     BoundOptions, ClientOptions, ComputeOptions, Exptime, GetOptions, LockOptions, Loss, Outcome,
-    StoreMode, StoreOptions,
+    StoreMode, StoreOptions, Token,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -25,7 +25,9 @@ fn locks_and_values_work_without_an_executor() {
         lock.refresh(TTL * 2).unwrap();
         assert!(lock.server_ttl().unwrap() > TTL);
         lock.release().unwrap();
-        let taken = client.obtain("t", TTL, &options).unwrap();
+        // Without a place in the queue of a latchd, which keeps the item over a flush.
+        let own = options.token(Token::new(b"own").unwrap());
+        let taken = client.obtain("t", TTL, &own).unwrap();
         client.flush_all().unwrap();
         assert!(taken.refresh(TTL).unwrap_err().is_not_held());
         assert_eq!(taken.lost(), Loss::Taken);

@@ -12,7 +12,8 @@ use std::{fs, thread};
 
 use crate::support::{DUE, Proxy, Started, eventually};
 use latchd_client::{
-    BoundLock, BoundOptions, Client, ErrorKind, Exptime, Loss, Mark, NotObtained, Retry,
+    BoundLock, BoundOptions, Client, ErrorKind, Exptime, LockOptions, Loss, Mark, NotObtained,
+    Retry,
 };
 use smol::{Executor, block_on, future};
 
@@ -42,25 +43,31 @@ fn await_waiting(address: &str, count: usize) {
 fn who_comes_first_is_served_first() {
     const WAITERS: usize = 20;
     let server = Started::latchd();
+    let lease = LockOptions::new()
+        .retry(Retry::linear(Duration::from_secs(3600)))
+        .deadline(DUE);
     let executor = Executor::new();
     let order = Arc::new(Mutex::new(Vec::new()));
     block_on(executor.run(async {
         let client = Client::connect(&server.address()).await.unwrap();
-        let holder = client.lock("k", &patient()).await.unwrap();
+        let holder = client.obtain("k", DUE, &lease).await.unwrap();
         let mut tasks = Vec::new();
         for index in 0..WAITERS {
-            let (client, order) = (client.clone(), Arc::clone(&order));
+            let (client, order, lease) = (client.clone(), Arc::clone(&order), lease.clone());
             tasks.push(executor.spawn(async move {
-                let lock = client.lock("k", &patient()).await.unwrap();
-                order.lock().unwrap().push((index, lock.number().unwrap()));
-                lock.release().await.unwrap();
-                // Whoever comes again comes after all the others.
-                let again = client.lock("k", &patient()).await.unwrap();
-                order
-                    .lock()
-                    .unwrap()
-                    .push((WAITERS, again.number().unwrap()));
-                again.release().await.unwrap();
+                // A client that comes again comes after all the others.
+                for place in [index, WAITERS] {
+                    // Leased and bound locks wait in one queue.
+                    if index % 2 == 0 {
+                        let lock = client.lock("k", &patient()).await.unwrap();
+                        order.lock().unwrap().push((place, lock.number()));
+                        lock.release().await.unwrap();
+                    } else {
+                        let lock = client.obtain("k", DUE, &lease).await.unwrap();
+                        order.lock().unwrap().push((place, None));
+                        lock.release().await.unwrap();
+                    }
+                }
             }));
             let address = server.address();
             smol::unblock(move || await_waiting(&address, index + 1)).await;
@@ -74,7 +81,8 @@ fn who_comes_first_is_served_first() {
     let first: Vec<_> = order.iter().map(|(index, _)| *index).collect();
     assert_eq!(first[..WAITERS], (0..WAITERS).collect::<Vec<_>>());
     assert!(first[WAITERS..].iter().all(|index| *index == WAITERS));
-    assert!(order.is_sorted_by(|one, other| one.1 < other.1), "numbers");
+    let numbers = order.iter().filter_map(|(_, number)| *number);
+    assert!(numbers.is_sorted_by(|one, other| one < other), "numbers");
 }
 
 #[test]

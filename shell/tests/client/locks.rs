@@ -83,8 +83,8 @@ fn what_is_not_ours_any_more_is_neither_refreshed_nor_released() {
     on_each(async |client, server| {
         let options = LockOptions::new().without_watchdog();
         let lock = client.obtain("k", secs(10), &options).await.unwrap();
-        // Somebody flushes the cache, and another takes the lock.
-        server.ask("md k\r\n", "\r\n");
+        // An operator ends it, and another takes the lock.
+        server.end_lease("k");
         let other = client.obtain("k", secs(10), &options).await.unwrap();
         assert!(lock.refresh(secs(10)).await.unwrap_err().is_not_held());
         assert_eq!(lock.lost().await, Loss::Taken);

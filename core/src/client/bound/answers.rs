@@ -19,6 +19,16 @@ pub(super) fn is_leased(answer: &AnyResponse<'_>) -> bool {
     answer.number(b'f') == Some(u64::from(LEASE_ITEM))
 }
 
+/// Whether the item that an answer to `me` shows is one of a locked key.
+fn is_locked(answer: &AnyResponse<'_>) -> bool {
+    let AnyResponse::Meta(shown) = answer else {
+        return false;
+    };
+    // The key comes first, whatever it looks like.
+    let mut words = shown.flags.split(|byte| *byte == b' ').skip(1);
+    words.any(|word| word.starts_with(b"lock="))
+}
+
 impl Bound {
     pub(super) fn locked(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match (answer, &self.terms.mark) {
@@ -96,10 +106,10 @@ impl Bound {
     /// B6, E3.
     pub(super) fn saw_obstacle(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         match answer.code() {
-            Some(Code::Done) if self.terms.lease.is_some() || is_leased(answer) => {
-                self.back_off(now);
-            }
-            Some(Code::Done | Code::Miss) => {
+            Some(Code::Done) if is_leased(answer) => self.back_off(now),
+            Some(Code::Debug) if !is_locked(answer) => self.back_off(now),
+            // It is gone, or there is a queue for its key by now.
+            Some(Code::Done | Code::Debug | Code::Miss) => {
                 self.is_obstructed = false;
                 self.begin(Query::Lock, now);
             }

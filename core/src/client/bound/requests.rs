@@ -32,6 +32,9 @@ impl Bound {
                 let flags = Flags::of([Flag::ShowFence, leased::asked_for(self.ttl())]);
                 AnyRequest::meta(Verb::Lock, key, flags)
             }
+            (Query::Obstacle, _) if self.terms.lease.is_some() => {
+                AnyRequest::meta(Verb::Debug, key, Flags::of([]))
+            }
             (Query::Look | Query::Obstacle, _) => {
                 AnyRequest::meta(Verb::Get, key, Flags::of([Flag::ShowClientFlags]))
             }

@@ -6,6 +6,7 @@ use core::time::Duration;
 #[cfg(doc)]
 use crate::client::NotObtained;
 use crate::client::retry::Retry;
+use crate::client::terms::{Terms, place_ttl};
 use crate::command::{LEASE_MS_MIN, Mode};
 use crate::item::Cas;
 use crate::time::Exptime;
@@ -34,8 +35,33 @@ pub struct BoundTerms {
     /// Who else may hold it at the same time. A shared one leaves nothing in the item and changes nothing of it;
     /// where only items can be locked it is not to be had.
     pub mode: Mode,
+    /// The lock is only the place of a leased lock before those who wait. Nothing is believed of its time, so a lock
+    /// that was waited for is not renewed first.
+    pub is_place: bool,
     /// What jitter is drawn from: any number that differs between clients.
     pub seed: u64,
+}
+
+impl BoundTerms {
+    /// To wait until `deadline` for the key's lock, of which a lease on these terms makes its place.
+    #[must_use]
+    pub fn of_place(terms: &Terms, deadline: Duration) -> Self {
+        Self {
+            retry: terms.retry,
+            deadline: Some(deadline),
+            missing: MissingItem::Create(Exptime::Never),
+            heartbeat: None,
+            reply_timeout: terms.reply_timeout,
+            lease: Some(LeaseTerms {
+                ttl: place_ttl(terms.ttl),
+                watchdog: false,
+                hold_max: None,
+            }),
+            is_place: true,
+            seed: terms.seed,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for BoundTerms {
@@ -49,6 +75,7 @@ impl Default for BoundTerms {
             reply_timeout: Duration::from_secs(5),
             lease: None,
             mode: Mode::Exclusive,
+            is_place: false,
             seed: 0,
         }
     }

@@ -123,6 +123,7 @@ impl Bound {
             return match stored {
                 Some(stored) => self.leased(now, stored, answer),
                 None if answer.has(b's') => self.obstructed(now),
+                None if self.terms.is_place => self.obtained(),
                 None => self.begin(Query::Renew, now),
             };
         }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Belief, Lease, LeaseGoal, LeaseNews, Query, Refresh};
+use super::{Belief, Lease, LeaseGoal, LeaseNews, Place, Query, Refresh};
 use crate::client::machine::{Failure, Loss, NotObtained};
 use crate::client::moment::after;
 use crate::client::session::AnyResponse;
@@ -47,6 +47,8 @@ impl Lease {
                 }
                 if self.measure_asked {
                     self.begin(Query::Ask, now);
+                } else if self.terms.queues {
+                    self.begin(Query::Place, now);
                 }
             }
             LeaseGoal::Release { .. } => self.begin(Query::Remove(cas), now),
@@ -64,11 +66,15 @@ impl Lease {
     }
 
     /// Somebody else has it.
-    fn back_off(&mut self, now: Instant, until: Instant) {
+    pub(super) fn back_off(&mut self, now: Instant, until: Instant) {
         self.cas = None;
         self.heard_held = true;
-        match self.retries.next_wait() {
+        if self.must_settle_place(now) {
+            return;
+        }
+        match self.retries.next_turn() {
             _ if now >= until => self.end(LeaseNews::NotObtained(NotObtained::Deadline)),
+            Some(_) if self.terms.queues => self.news.push_back(LeaseNews::Queues),
             Some(wait) => self.begin(Query::Add, after(now, wait).min(until)),
             None => self.end(LeaseNews::NotObtained(NotObtained::Held)),
         }
@@ -99,7 +105,8 @@ impl Lease {
             (Some(Code::NotStored), _) if own || self.unresolved => {
                 return self.begin(Query::Ask, now);
             }
-            (Some(Code::NotStored | Code::Locked), _) => {}
+            // The grant of the key's lock has ended: `EX`.
+            (Some(Code::NotStored | Code::Locked | Code::Exists), _) => {}
             _ => return self.fail(now, answer),
         }
         match self.goal {
@@ -173,7 +180,7 @@ impl Lease {
         match (answer.code(), cas_of(answer)) {
             (Some(Code::Done), Some(cas)) => self.grip(cas, stored, now),
             // A renewal of ours that went unanswered may have come after all (C3).
-            (Some(Code::Exists | Code::NotFound), _) => self.begin(Query::Ask, now),
+            (Some(Code::Exists | Code::NotFound), _) => self.ask_anew(now),
             (Some(Code::Locked), _) => match self.goal {
                 LeaseGoal::Obtain { until } => self.back_off(now, until),
                 LeaseGoal::Hold => self.put_off(now, Failure::from_answer(answer)),
@@ -191,9 +198,13 @@ impl Lease {
 
     pub(super) fn removed(&mut self, now: Instant, answer: &AnyResponse<'_>) {
         let news = match answer.code() {
-            Some(Code::Done) => LeaseNews::Released,
+            Some(Code::Done) => {
+                // Both ended in one step (C7).
+                self.place = Place::None;
+                LeaseNews::Released
+            }
             Some(Code::NotFound) => LeaseNews::NotHeld,
-            Some(Code::Exists) => return self.begin(Query::Ask, now),
+            Some(Code::Exists) => return self.ask_anew(now),
             // A connection has locked the key, and will see that it has an item.
             Some(Code::Locked) if matches!(self.goal, LeaseGoal::Release { .. }) => {
                 return self.begin_removal(after(now, RECONNECT));

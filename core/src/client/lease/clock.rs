@@ -81,6 +81,6 @@ impl Lease {
             }),
             Turn::Rest => self.renew_at,
         };
-        earlier(self.goal_end(), turn)
+        earlier(earlier(self.goal_end(), self.place_overdue()), turn)
     }
 }

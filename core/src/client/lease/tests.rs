@@ -5,6 +5,7 @@ extern crate std;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+mod place;
 mod rare;
 
 use super::*;

@@ -132,11 +132,22 @@ fn a_key_with_an_item_is_somebody_elses() {
         play(&mut bound, 0, &["HD F7 s20\r\n", "HD\r\n"]),
         ["ml k F T0.263 s", "mu k"]
     );
-    // It is looked for before the lock is asked for again.
-    assert_eq!(play(&mut bound, 100, &["HD f0\r\n"]), ["mg k f"]);
+    // It is looked for before the lock is asked for again, and so is a queue that others have made since.
+    let shown = "ME k exp=5 la=0 cas=7 fetch=no cls=1 size=90";
+    let free = std::format!("{shown}\r\n");
+    let locked = std::format!("{shown} lock=2 fence=9 held=0 waiting=0 mode=x\r\n");
+    assert_eq!(play(&mut bound, 100, &[&free]), ["me k"]);
     assert_eq!(
-        play(&mut bound, 200, &["EN\r\n", "HD F8\r\n"]),
-        ["mg k f", "ml k F T0.263 s", "Obtained"]
+        play(
+            &mut bound,
+            200,
+            &[&locked, "LK h2 a0 n0\r\n", "HD F8 s20\r\n", "HD\r\n"]
+        ),
+        ["me k", "ml k F T0.263 s", "ml k F T0.263 s w9800", "mu k"]
+    );
+    assert_eq!(
+        play(&mut bound, 300, &["EN\r\n", "HD F8\r\n"]),
+        ["me k", "ml k F T0.263 s", "Obtained"]
     );
     let mut once = leased(quarter(), Retry::none());
     assert_eq!(

@@ -1,0 +1,69 @@
+//! Waits for a leased lock in the server's queue, as for one that is bound to a connection: the lock of the key is the
+//! lease's place in it.
+
+use latchd_core::client::{BoundNews, Failure};
+use async_channel::{Receiver, RecvError};
+
+use super::clock;
+use super::drive::{Heard, drive};
+use super::lock::{KeptOver, LockCall, LockTask};
+
+impl LockTask {
+    /// Waits for the lock of the key on a connection of its own, and goes on over that one.
+    ///
+    /// # Errors
+    /// The caller has gone. The connection is closed, and with it the place is gone.
+    pub(super) async fn wait_in_queue(
+        &mut self,
+        calls: &Receiver<LockCall>,
+    ) -> Result<(), RecvError> {
+        let Some(mut bound) = self.leases.place(clock::now()) else {
+            unreachable!("only the obtain of one key queues");
+        };
+        let mut driver = self.pool.driver().await;
+        driver.lend(&mut bound);
+        bound.knows(driver.lock_words());
+        bound.obtain(clock::now());
+        let news = match drive(&mut driver, &mut bound, calls.recv(), |_| {}).await {
+            Heard::News(news) => news,
+            Heard::Call(Err(gone)) => return Err(gone),
+            Heard::Call(Ok(_)) => unreachable!("nobody has the lock yet"),
+        };
+        driver.keep_lock_words(bound.words());
+        let now = clock::now();
+        match news {
+            BoundNews::Obtained => {
+                driver.lend(&mut self.leases);
+                self.leases.granted(now, bound.fence());
+                self.line = KeptOver::Own(driver);
+            }
+            BoundNews::NotObtained(why) => {
+                self.leases.not_granted(why);
+                self.pool.give_back(driver);
+            }
+            BoundNews::Failed(failure) => {
+                if let Failure::Unsupported(_) = failure {
+                    self.pool.lacks_queue();
+                    self.pool.give_back(driver);
+                }
+                self.leases.unqueued(now, &failure);
+            }
+            BoundNews::Read(_)
+            | BoundNews::Written
+            | BoundNews::Checked
+            | BoundNews::Refreshed
+            | BoundNews::Undone(_)
+            | BoundNews::Released
+            | BoundNews::NotHeld
+            | BoundNews::Lost(_) => unreachable!("nothing but the lock was asked for"),
+        }
+        Ok(())
+    }
+
+    /// Keeps the connection for the next call, if the server holds nothing of ours on it.
+    pub(super) fn give_back(self) {
+        if let (KeptOver::Own(driver), true) = (self.line, self.is_free) {
+            self.pool.give_back(driver);
+        }
+    }
+}
