@@ -132,65 +132,6 @@ fn expiring(name: &str, seconds: u32) -> Set<'_> {
 }
 
 #[test]
-fn a_held_item_is_not_changed_by_another() {
-    let mut bench = Bench::new();
-    bench.set(A, "k", "1");
-    assert_eq!(bench.ask(A, lock("k")), Reply::Locked);
-    let set = Set::new(key("k"), b"2");
-    for mode in [
-        SetMode::Set,
-        SetMode::Add,
-        SetMode::Replace,
-        SetMode::Append {
-            missing: OnMissing::Refuse,
-        },
-        SetMode::Prepend {
-            missing: OnMissing::Create,
-        },
-    ] {
-        assert_eq!(
-            bench.ask(B, Set { mode, ..set }),
-            Reply::Refused(Refusal::Locked)
-        );
-    }
-    let count = Arithmetic::new(key("k"), Direction::Increment, 1);
-    assert_eq!(bench.ask(B, count), Reply::Refused(Refusal::Locked));
-    let stale = Removal::MarkStale { exptime: None };
-    for removal in [Removal::Remove, stale] {
-        let delete = Delete {
-            removal,
-            ..Delete::new(key("k"))
-        };
-        assert_eq!(bench.ask(B, delete), Reply::Refused(Refusal::Locked));
-    }
-    let too_large = ItemCommand::SetTooLarge { key: key("k") };
-    assert_eq!(bench.ask(B, too_large), Reply::Refused(Refusal::TooLarge));
-    assert_eq!(bench.value("k"), Some(b"1".to_vec()));
-    assert_eq!(bench.ask(B, lock("k")), Reply::Refused(Refusal::Locked));
-    assert_eq!(
-        bench.ask(A, lock("k")),
-        Reply::Refused(Refusal::Locked),
-        "not re-entrant"
-    );
-}
-
-#[test]
-fn the_owner_changes_a_held_item_and_keeps_it() {
-    let mut bench = Bench::new();
-    bench.set(A, "k", "1");
-    bench.ask(A, lock("k"));
-    assert!(matches!(bench.set(A, "k", "22"), Reply::Stored(_)));
-    let count = Arithmetic::new(key("k"), Direction::Increment, 78);
-    assert!(matches!(bench.ask(A, count), Reply::Number(n) if n.value == 100));
-    let add = Set {
-        mode: SetMode::Add,
-        ..Set::new(key("k"), b"x")
-    };
-    assert_eq!(bench.ask(A, add), Reply::NotStored);
-    assert_eq!(bench.set(B, "k", "2"), Reply::Refused(Refusal::Locked));
-}
-
-#[test]
 fn closing_a_connection_releases_its_locks() {
     let mut bench = Bench::new();
     bench.set(A, "j", "1");
@@ -205,73 +146,6 @@ fn closing_a_connection_releases_its_locks() {
         bench.ask(A, lock("k")),
         Reply::Refused(Refusal::ConnectionClosed)
     );
-}
-
-#[test]
-fn a_lock_is_given_back_by_its_owner_only() {
-    let mut bench = Bench::new();
-    bench.set(A, "k", "1");
-    bench.ask(A, lock("k"));
-    assert_eq!(
-        bench.ask(B, unlock("k")),
-        Reply::Refused(Refusal::NotLocked)
-    );
-    assert_eq!(bench.ask(A, unlock("k")), Reply::Unlocked);
-    assert_eq!(
-        bench.ask(A, unlock("k")),
-        Reply::Refused(Refusal::NotLocked)
-    );
-    assert_eq!(
-        bench.ask(A, unlock("none")),
-        Reply::Refused(Refusal::NotLockedNotFound)
-    );
-    assert_eq!(bench.ask(A, lock("none")), Reply::NotFound);
-    assert_eq!(bench.ask(A, GlobalCommand::UnlockAll), Reply::Unlocked);
-}
-
-#[test]
-fn a_lock_ends_with_its_item_when_the_owner_deletes_it() {
-    let mut bench = Bench::new();
-    bench.set(A, "k", "1");
-    bench.ask(A, lock("k"));
-    assert_eq!(bench.ask(A, Delete::new(key("k"))), Reply::Deleted);
-    assert_eq!(
-        bench.ask(A, unlock("k")),
-        Reply::Refused(Refusal::NotLockedNotFound)
-    );
-    assert!(matches!(bench.set(B, "k", "2"), Reply::Stored(_)));
-    assert_eq!(bench.ask(B, lock("k")), Reply::Locked);
-}
-
-#[test]
-fn a_held_item_expires_when_it_is_unlocked() {
-    let mut bench = Bench::new();
-    bench.ask(A, expiring("k", 1));
-    bench.ask(A, lock("k"));
-    bench.now_ms = 10_000;
-    bench.core.handle(Instant::from_millis(10_000), Event::Tick);
-    assert_eq!(bench.value("k"), Some(b"v".to_vec()));
-    assert_eq!(bench.set(B, "k", "2"), Reply::Refused(Refusal::Locked));
-    assert_eq!(bench.ask(A, unlock("k")), Reply::Unlocked);
-    assert_eq!(bench.value("k"), None);
-}
-
-#[test]
-fn a_flush_takes_a_held_item_when_it_is_unlocked_unless_it_was_stored_anew() {
-    for (renewed, left) in [(false, None), (true, Some(b"2".to_vec()))] {
-        let mut bench = Bench::new();
-        bench.set(A, "k", "1");
-        bench.set(A, "other", "1");
-        bench.ask(A, lock("k"));
-        bench.ask(B, GlobalCommand::FlushAll { at: Exptime::Never });
-        assert_eq!(bench.value("other"), None);
-        assert_eq!(bench.value("k"), Some(b"1".to_vec()));
-        if renewed {
-            bench.set(A, "k", "2");
-        }
-        bench.close(A);
-        assert_eq!(bench.value("k"), left);
-    }
 }
 
 #[test]
@@ -293,49 +167,6 @@ fn a_flush_with_a_delay_takes_what_was_stored_before_its_moment() {
     bench.set(A, "k", "2");
     bench.now_ms = 9_000;
     assert_eq!(bench.value("k"), Some(b"2".to_vec()));
-}
-
-#[test]
-fn replace_and_unlock_wants_the_lock_and_the_version() {
-    let mut bench = Bench::new();
-    bench.set(A, "k", "1");
-    let swap = Set {
-        mode: SetMode::Replace,
-        lock: LockAfter::Release,
-        guard: Guard::Match(Cas::new(99).unwrap()),
-        ..Set::new(key("k"), b"2")
-    };
-    assert_eq!(bench.ask(A, swap), Reply::Refused(Refusal::NotLocked));
-    bench.ask(A, lock("k"));
-    assert_eq!(bench.ask(A, swap), Reply::Exists);
-    assert_eq!(
-        bench.ask(B, lock("k")),
-        Reply::Refused(Refusal::Locked),
-        "a wrong version keeps the lock"
-    );
-    let swap = Set {
-        guard: Guard::None,
-        ..swap
-    };
-    assert!(matches!(bench.ask(A, swap), Reply::Stored(_)));
-    assert_eq!(bench.ask(B, lock("k")), Reply::Locked);
-}
-
-#[test]
-fn lock_and_get_gives_the_value_and_the_lock_in_one_step() {
-    let mut bench = Bench::new();
-    let get = Get {
-        lock: true,
-        ..Get::new(key("k"))
-    };
-    assert_eq!(bench.ask(A, get), Reply::Miss);
-    bench.set(A, "k", "1");
-    let hit = bench.hit(A, get);
-    assert_eq!(
-        (&*hit.value, hit.lock.map(|lock| lock.holder)),
-        (&b"1"[..], Some(A))
-    );
-    assert_eq!(bench.ask(B, get), Reply::Refused(Refusal::Locked));
 }
 
 #[test]
