@@ -571,10 +571,12 @@ impl Machine for Lease {
         if self.refresh == Refresh::Sent {
             self.refresh = Refresh::Asked;
         }
-        self.place.forget_unanswered();
-        if self.goal == LeaseGoal::None {
+        if self.goal == LeaseGoal::None && self.place != Place::None {
+            // Its keeper waits for that.
             self.place = Place::None;
+            self.news.push_back(LeaseNews::NotHeld);
         }
+        self.place.forget_unanswered();
         // C5. What was to be sent by its version is asked for first, below.
         let knew = self.cas.take().is_some();
         self.unresolved |= knew || unanswered == Some(Query::Add);

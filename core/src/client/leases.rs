@@ -353,6 +353,8 @@ impl Leases {
                     self.goal = LeasesGoal::None;
                 }
             }
+            // A place that was still owed is free.
+            (LeasesGoal::None, LeaseNews::NotHeld) => self.news.push_back(LeaseNews::NotHeld),
             (LeasesGoal::None, _) => {}
         }
     }

@@ -202,6 +202,10 @@ impl Lease {
         if answer.is_not_understood() {
             (self.terms.queues, self.lacks_queue) = (false, true);
         }
+        if self.goal == LeaseGoal::None && self.place == Place::None {
+            // Its keeper waits for that.
+            self.news.push_back(LeaseNews::NotHeld);
+        }
         if self.turn == Turn::Rest {
             self.go_on(now);
         }
@@ -225,7 +229,7 @@ impl Lease {
             LeaseGoal::Obtain { until } => self.back_off(now, until),
             LeaseGoal::Hold if self.is_leaving => {}
             LeaseGoal::Hold | LeaseGoal::Release { .. } => self.begin(Query::Ask, now),
-            LeaseGoal::None => {}
+            LeaseGoal::None => self.news.push_back(LeaseNews::NotHeld),
         }
     }
 

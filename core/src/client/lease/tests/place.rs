@@ -122,5 +122,7 @@ fn lost_lease_leaves_its_place() {
     assert_eq!(step(&mut lease, 0), "Tell(Obtained)");
     assert_eq!(step(&mut lease, 3_000), "Tell(Lost(Expired))");
     expect(&mut lease, 3_000, "mu k F5", "HD\r\n");
+    // Its keeper is told, and ends.
+    assert_eq!(step(&mut lease, 3_000), "Tell(NotHeld)");
     assert!(!lease.owes_place());
 }
